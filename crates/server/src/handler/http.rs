@@ -10,7 +10,7 @@ use reactor::{ConnId, ConnInfo, Connections, Context, Flow, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::{Server, Session as AnySession};
-use crate::config::Settings;
+use crate::config::{Durability, Settings};
 use crate::cql::scan_queue::ScanQueue;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
@@ -18,7 +18,7 @@ use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
     Delayed, Exchange, Outcome, PausedStatement, Phase, Pipeline, PipelineStop, Scratch, Session,
-    Terms, Wait, find, resume_statement, statement_error,
+    Terms, Wait, client_of, find, resume_statement, statement_error,
 };
 use crate::protocol::ClientProtocol;
 
@@ -47,7 +47,7 @@ impl Default for Desk {
     fn default() -> Desk {
         Desk {
             batch: RequestBatch::new(),
-            scratch: Scratch::new(),
+            scratch: Scratch::default(),
             date: DateText::default(),
             scans: ScanQueue::default(),
             untaken: Vec::new(),
@@ -216,6 +216,28 @@ impl Server {
         (batch.len(), None)
     }
 
+    /// Lends a request of this connection what it needs.
+    fn exchange(
+        &mut self,
+        session: &Session,
+        durability: Durability,
+        out: &Output,
+    ) -> Exchange<'_> {
+        self.http.scratch.clear();
+        Exchange {
+            shared: &self.shared,
+            cql: &self.cql_state,
+            feeds: &self.feeds,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+            scratch: &mut self.http.scratch,
+            now: self.now,
+            pending_bytes: out.pending_bytes(),
+            client: client_of(session, durability),
+        }
+    }
+
     /// Appends the answer to one request. Returns the log position that it waits for; none if the
     /// request is put off.
     fn answer(
@@ -228,13 +250,9 @@ impl Server {
         let clock_start = self.worker.stamp;
         let (number, route) = find(request);
         let durability = self.worker.settings.durability;
-        let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
-        let scratch = &mut desk.scratch;
-        scratch.begin(session, worker, durability);
-        let mut exchange =
-            Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
+        let mut exchange = self.exchange(session, durability, out);
         let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
-        session.durability = exchange.durability();
+        session.durability = exchange.client.durability;
         session.requests += 1;
         session.last_request = self.shared.request_kinds.id(ClientProtocol::Http, number);
         if outcome.is_stream() {
@@ -336,12 +354,8 @@ impl Server {
     ) {
         let started = (self.worker.stamp, paused.ns);
         let terms = paused.terms;
-        let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
-        desk.date.update(*now);
-        let scratch = &mut desk.scratch;
-        scratch.begin(session, worker, session.durability);
-        let mut exchange =
-            Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
+        self.http.date.update(self.now);
+        let mut exchange = self.exchange(session, session.durability, out);
         let outcome = resume_statement(&mut exchange, paused);
         session.wait = None;
         let gate = self.end_answer(session, outcome, terms, started, out);
@@ -370,11 +384,7 @@ impl Server {
             return Some(Why::Pipeline(PipelineStop::Room));
         }
         let (terms, started) = (pipeline.terms, (self.worker.stamp, pipeline.ns));
-        let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
-        let scratch = &mut desk.scratch;
-        scratch.begin(session, worker, session.durability);
-        let mut exchange =
-            Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
+        let mut exchange = self.exchange(session, session.durability, out);
         let outcome = pipeline.run(&mut exchange).expect("only its first command is put off");
         let gate = self.end_answer(session, outcome, terms, started, out);
         self.hold_answer(session, gate, out);

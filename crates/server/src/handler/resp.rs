@@ -158,11 +158,12 @@ impl Server {
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
             let args = self.batch.get(index, input);
-            let start = out.buffer().len();
             let gate_before = session.last_gate;
-            let gate = executor.request(session, *prepared, args, out.buffer());
+            let mut reply = ReplyWriter::new(out.buffer(), session.protocol);
+            let start = reply.mark();
+            let gate = executor.request(session, *prepared, args, reply.reborrow());
             if executor.is_lost(gate) {
-                executor.reply_lost(session, gate_before, start, out.buffer());
+                executor.reply_lost(session, gate_before, &start, &mut reply);
                 out.hold(0);
             } else if !gate.is_open_at(executor.worker.durable) {
                 executor.worker.note_gate(gate, session.last_command);

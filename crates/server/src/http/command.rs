@@ -8,11 +8,10 @@ use std::borrow::Cow;
 use cql::json_limits;
 use serde_json::value::RawValue;
 use wire::http::{Method, Request};
-use wire::resp::{Args, OwnedArgs};
+use wire::resp::{Args, JsonStrings, OwnedArgs};
 
-use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, durability};
+use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, ReplyForm, durability};
 use super::pipeline::Pipeline;
-use super::reply::{self, Encoding};
 use super::target;
 use crate::resp::command::Flags;
 use crate::resp::registry::REGISTRY;
@@ -81,94 +80,57 @@ pub(super) fn push_path(
 
 /// Runs one command and answers with its reply.
 fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> Answered {
-    let encoding = match admit(exchange, request) {
-        Ok(encoding) => encoding,
+    let strings = match admit(exchange, request) {
+        Ok(strings) => strings,
         Err(text) => return Ok(exchange.fail(400, text)),
     };
     if let Some(text) = refusal(args.as_args()) {
         return Ok(exchange.fail(400, &text));
     }
-    let gate = exchange.run(args)?;
-    let scratch = &mut *exchange.scratch;
-    let status = match reply::error(&scratch.replies) {
-        Some(text) if scratch.has_no_room => {
-            let text = String::from_utf8_lossy(text).into_owned();
-            return Ok(exchange.fail(503, &text).gated(gate));
-        }
-        Some(_) => 400,
-        None => 200,
-    };
-    if request.header("upstash-response-format").is_some_and(|form| form == b"resp2") {
-        std::mem::swap(&mut scratch.replies, &mut scratch.body);
-        return Ok(Outcome::new(status, BYTES).gated(gate));
-    }
-    reply::write_result(&scratch.replies, encoding, &mut scratch.body);
-    Ok(Outcome::new(status, JSON).gated(gate))
+    let is_resp2 = request.header("upstash-response-format").is_some_and(|form| form == b"resp2");
+    let (form, media) =
+        if is_resp2 { (ReplyForm::Resp2, BYTES) } else { (ReplyForm::Json(strings), JSON) };
+    let ran = exchange.run(args, form)?;
+    Ok(Outcome::new(ran.status, media).gated(ran.gate))
 }
 
 /// POST /pipeline: runs commands in order, with other clients' in between. Each has its own result.
 pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
-    let encoding = match admit(exchange, request) {
-        Ok(encoding) => encoding,
+    let strings = match admit(exchange, request) {
+        Ok(strings) => strings,
         Err(text) => return Ok(exchange.fail(400, text)),
     };
     match parse_all(request.body()) {
-        Ok(commands) => Pipeline::new(commands, encoding).run(exchange),
+        Ok(commands) => Pipeline::new(commands, strings).run(exchange),
         Err(text) => Ok(exchange.fail(400, &text)),
     }
 }
 
 /// POST /multi-exec: commands as one, on the log as one record.
 pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
-    let encoding = match admit(exchange, request) {
-        Ok(encoding) => encoding,
+    let strings = match admit(exchange, request) {
+        Ok(strings) => strings,
         Err(text) => return Ok(exchange.fail(400, text)),
     };
     let commands = match parse_all(request.body()) {
         Ok(commands) => commands,
         Err(text) => return Ok(exchange.fail(400, &text)),
     };
-    exchange.run_words(&[b"MULTI"])?;
-    for args in &commands {
-        if let Some(text) = refusal(args.as_args()) {
-            return Ok(exchange.fail(400, &text));
-        }
-        exchange.scratch.replies.clear();
-        exchange.run(args)?;
-        // A command that is not even queued: the transaction is given up with the request.
-        if let Some(text) = reply::error(&exchange.scratch.replies) {
-            let text = String::from_utf8_lossy(text).into_owned();
-            return Ok(exchange.fail(400, &text));
-        }
+    if let Some(text) = commands.iter().find_map(|args| refusal(args.as_args())) {
+        return Ok(exchange.fail(400, &text));
     }
-    exchange.scratch.replies.clear();
-    let gate = exchange.run_words(&[b"EXEC"])?;
-    let scratch = &mut *exchange.scratch;
-    let Some((count, mut rest)) = reply::elements(&scratch.replies) else {
-        let text = reply::error(&scratch.replies).unwrap_or_default();
-        let text = String::from_utf8_lossy(text);
-        let status = if scratch.has_no_room { 503 } else { 400 };
-        return Ok(Outcome::error(status, &text, &mut scratch.body).gated(gate));
-    };
-    scratch.body.push(b'[');
-    for index in 0..count {
-        if index > 0 {
-            scratch.body.push(b',');
-        }
-        rest = reply::write_result(rest, encoding, &mut scratch.body);
-    }
-    scratch.body.push(b']');
-    Ok(Outcome::new(200, JSON).gated(gate))
+    let ran = exchange.run_transaction(&commands, strings)?;
+    Ok(Outcome::new(ran.status, JSON).gated(ran.gate))
 }
 
 /// What the request's header lines ask for.
-fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<Encoding, &'static str> {
+fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<JsonStrings, &'static str> {
     if let Some(durability) = durability(request)? {
         exchange.choose_durability(durability);
     }
     match request.header("upstash-encoding") {
-        Some(name) if name.eq_ignore_ascii_case(b"base64") => Ok(Encoding::Base64),
-        _ => Ok(Encoding::Text),
+        Some(name) if name.eq_ignore_ascii_case(b"base64") => Ok(JsonStrings::Base64),
+        _ => Ok(JsonStrings::Text),
     }
 }
 

@@ -19,10 +19,10 @@ use foldhash::fast::RandomState;
 use serde_json::value::RawValue;
 use wire::cql::{Columns, Consistency, Encoded, OwnedValues, Parameters, Reader, SchemaChange};
 use wire::http::Request;
+use wire::resp::write_json_text;
 
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Outcome, Terms, durability};
-use super::reply;
 use crate::config::CqlAuthenticator;
 use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::Paused;
@@ -267,7 +267,7 @@ impl Exchange<'_> {
             client: ClientState {
                 keyspace: call.keyspace.clone(),
                 access: None,
-                durability: self.durability(),
+                durability: self.client.durability,
                 local: self.local(),
             },
             values: call.bind(&statement)?,
@@ -342,10 +342,10 @@ impl JsonResult<'_> {
                 (",\"name\":", &column.name),
             ] {
                 self.out.extend_from_slice(member.as_bytes());
-                reply::write_text(text.as_bytes(), self.out);
+                write_json_text(text.as_bytes(), self.out);
             }
             self.out.extend_from_slice(b",\"type\":");
-            reply::write_text(of.to_string().as_bytes(), self.out);
+            write_json_text(of.to_string().as_bytes(), self.out);
             self.out.push(b'}');
         }
     }
@@ -393,7 +393,7 @@ impl ResultSink for JsonResult<'_> {
         self.out.extend_from_slice(b"],\"paging_state\":");
         match rows.paging_state {
             None => self.out.extend_from_slice(b"null"),
-            Some(state) => reply::write_text(STANDARD.encode(state).as_bytes(), self.out),
+            Some(state) => write_json_text(STANDARD.encode(state).as_bytes(), self.out),
         }
         if !rows.warnings.is_empty() {
             self.out.extend_from_slice(b",\"warnings\":");

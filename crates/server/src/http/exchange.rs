@@ -3,7 +3,7 @@
 use base::time::Now;
 use store::Params;
 use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk};
-use wire::resp::{OwnedArgs, Protocol, ReplyWriter};
+use wire::resp::{Args, JsonReply, JsonResults, JsonStrings, OwnedArgs, Protocol, ReplyWriter};
 
 use super::access::Refusal;
 use super::cql::{PausedStatement, Statements};
@@ -14,14 +14,15 @@ use super::session::Session;
 use super::subscribe::Subscription;
 use crate::config::Durability;
 use crate::cql::CqlState;
-use crate::engine::commit::Record;
+use crate::engine::commit::{LOG_FAILED, Record};
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
 use crate::engine::shared::Shared;
 use crate::engine::worker::Worker;
 use crate::resp;
-use crate::resp::execute::{Executor, prepare};
-use crate::resp::session::ReplyMode;
+use crate::resp::cx::Cx;
+use crate::resp::execute::{Executor, NotRun, prepare};
+use crate::resp::fail::Fail;
 use binlog::Follower;
 use reactor::{ConnId, Peer};
 
@@ -32,74 +33,42 @@ pub(super) const BYTES: &str = "application/octet-stream";
 /// Buffers that grew beyond this for one answer are given back.
 const SCRATCH_BYTES_KEPT_MAX: usize = 256 * 1024;
 
-/// What the requests of one reactor share.
-#[derive(Debug)]
+/// Buffers that the requests of one reactor share.
+#[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Runs commands; made anew for each request.
-    runner: resp::Session,
     pub(super) args: OwnedArgs,
-    /// Replies of commands, as RESP2.
-    pub(super) replies: Vec<u8>,
-    /// The content of the answer.
+    /// The content of the response.
     pub(crate) body: Vec<u8>,
-    /// Whether there was no memory for a reply: an error stands in its place.
-    pub(super) has_no_room: bool,
+    json: JsonReply,
     pub(super) statements: Statements,
 }
 
 impl Scratch {
-    pub(crate) fn new() -> Scratch {
-        let nobody = Peer { remote: None, local: None, listener: 0 };
-        let mut runner = resp::Session::new(
-            ConnId(0),
-            &nobody,
-            base::time::MonoNs::default(),
-            true,
-            Durability::default(),
-        );
-        runner.is_lent = true;
-        let (replies, body) = (Vec::new(), Vec::new());
-        Scratch {
-            runner,
-            args: OwnedArgs::new(),
-            replies,
-            body,
-            has_no_room: false,
-            statements: Statements::default(),
-        }
-    }
-
-    /// Forgets the content of the last answer, and returns the memory of a large one.
+    /// Removes the content of the last response, and frees the memory of a large one.
     pub(crate) fn clear(&mut self) {
-        for buffer in [&mut self.replies, &mut self.body] {
-            buffer.clear();
-            buffer.shrink_to(SCRATCH_BYTES_KEPT_MAX);
-        }
-    }
-
-    /// Forgets the last request and prepares for one of this connection.
-    pub(crate) fn begin(&mut self, session: &Session, worker: &mut Worker, durability: Durability) {
-        self.clear();
-        self.has_no_room = false;
+        self.body.clear();
+        self.body.shrink_to(SCRATCH_BYTES_KEPT_MAX);
         if self.args.memory_bytes() > SCRATCH_BYTES_KEPT_MAX {
             self.args = OwnedArgs::new();
         }
-        let runner = &mut self.runner;
-        worker.accounts.resp.unqueue(&mut runner.charges);
-        runner.id = session.id;
-        runner.protocol = Protocol::Resp2;
-        runner.db = 0;
-        runner.authenticated = true;
-        runner.durability = durability;
-        runner.reply_mode = ReplyMode::On;
-        runner.closing = false;
-        runner.last_gate = session.last_gate;
-        runner.transaction = None;
-        runner.watched = None;
-        runner.wait = None;
-        runner.details.remote = session.remote;
-        runner.details.local = session.local;
     }
+}
+
+/// The form in which the reply of a command is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplyForm {
+    Json(JsonStrings),
+    /// `Upstash-Response-Format: resp2`
+    Resp2,
+}
+
+/// A command that ran, or was refused; its reply is in [`Scratch::body`].
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// The log position that must be durable before the reply leaves.
+    pub(super) gate: Gate,
+    /// The HTTP status of the reply.
+    pub(super) status: u16,
 }
 
 /// A request cannot be run now, and nothing of it was: the server is paused.
@@ -175,7 +144,7 @@ impl Outcome {
 
 pub(super) type Answered = Result<Outcome, Postponed>;
 
-/// Everything that a request needs. Lives for one request.
+/// One request, with what its reactor lends to it.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) shared: &'a Shared,
@@ -186,14 +155,52 @@ pub(crate) struct Exchange<'a> {
     pub(crate) record: &'a mut Record,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) now: Now,
+    /// Output that the client has not taken yet.
+    pub(crate) pending_bytes: usize,
+    /// The state in which the request's commands run.
+    pub(crate) client: resp::Session,
+}
+
+/// The state in which the commands of one request run: database 0, its connection's addresses, and
+/// nothing that an earlier request left.
+pub(crate) fn client_of(session: &Session, durability: Durability) -> resp::Session {
+    let peer = Peer { remote: session.remote, local: session.local, listener: 0 };
+    let opened = base::time::MonoNs::default();
+    let mut client = resp::Session::new(session.id, &peer, opened, true, durability);
+    client.is_lent = true;
+    client.last_gate = session.last_gate;
+    client
 }
 
 impl Exchange<'_> {
-    /// Runs one command and appends its reply to [`Scratch::replies`]. Returns the log position that
-    /// must be durable before the reply is shown. A reply that the memory does not suffice for becomes an
-    /// error; the command has done its work.
-    pub(super) fn run(&mut self, args: &OwnedArgs) -> Result<Gate, Postponed> {
-        let Scratch { runner, replies, body, has_no_room, .. } = &mut *self.scratch;
+    /// Runs one command and appends its reply to the content.
+    pub(super) fn run(&mut self, args: &OwnedArgs, form: ReplyForm) -> Result<Ran, Postponed> {
+        self.run_with(form, JsonResults::One, |executor, client, reply| {
+            let prepared = prepare(executor.shared, args.as_args(), None);
+            executor.request(client, prepared, args.as_args(), reply)
+        })
+    }
+
+    /// Runs commands as one transaction and appends the array of their replies to the content, or one
+    /// error.
+    pub(super) fn run_transaction(
+        &mut self,
+        commands: &[OwnedArgs],
+        strings: JsonStrings,
+    ) -> Result<Ran, Postponed> {
+        self.run_with(ReplyForm::Json(strings), JsonResults::Elements, |executor, client, reply| {
+            executor.transaction(client, commands, reply)
+        })
+    }
+
+    fn run_with(
+        &mut self,
+        form: ReplyForm,
+        results: JsonResults,
+        run: impl FnOnce(&mut Executor<'_>, &mut resp::Session, ReplyWriter<'_>) -> Gate,
+    ) -> Result<Ran, Postponed> {
+        let gate_before = self.client.last_gate;
+        let Scratch { body, json, .. } = &mut *self.scratch;
         let mut executor = Executor {
             shared: self.shared,
             params: self.params,
@@ -201,82 +208,97 @@ impl Exchange<'_> {
             record: self.record,
             now: self.now,
         };
-        let args = args.as_args();
-        let start = replies.len();
-        let prepared = prepare(self.shared, args, None);
-        let gate_before = runner.last_gate;
-        let gate = executor.request(runner, prepared, args, replies);
-        if let Some(wait) = runner.wait.take() {
-            replies.truncate(start);
+        let mut reply = match form {
+            ReplyForm::Resp2 => ReplyWriter::new(body, Protocol::Resp2),
+            ReplyForm::Json(strings) => {
+                json.begin(strings, results);
+                ReplyWriter::json(body, json)
+            }
+        };
+        let start = reply.mark();
+        let mut gate = run(&mut executor, &mut self.client, reply.reborrow());
+        if let Some(wait) = self.client.wait.take() {
+            reply.rewind(&start);
             if wait == resp::session::Wait::Pause {
                 return Err(Postponed);
             }
-            let text = "ERR this command waits, which is not done by HTTP";
-            ReplyWriter::new(replies, Protocol::Resp2).error(text);
-            return Ok(Gate::OPEN);
+            reply.error("ERR blocking commands are not supported over HTTP");
+            return Ok(Ran { gate: Gate::OPEN, status: 400 });
         }
         if executor.is_lost(gate) {
-            executor.reply_lost(runner, gate_before, start, replies);
-            return Ok(Gate::OPEN);
+            executor.reply_lost(&mut self.client, gate_before, &start, &mut reply);
+            gate = Gate::OPEN;
+        } else if let Err(reached) = self.worker.accounts.http.check_answer(reply.out.len()) {
+            // The command has done its work: its log position still counts.
+            reply.rewind(&start);
+            reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
+            reply.error(&format!("OOM {reached}"));
+            return Ok(Ran { gate, status: 503 });
+        } else if reply.since(&start).is_empty() {
+            // SHUTDOWN has no reply.
+            reply.null();
         }
-        let answer_bytes = body.len() + replies.len() - start;
-        if let Err(reached) = self.worker.accounts.http.check_answer(answer_bytes) {
-            replies.truncate(start);
-            replies.shrink_to(SCRATCH_BYTES_KEPT_MAX);
-            ReplyWriter::new(replies, Protocol::Resp2).error(&format!("OOM {reached}"));
-            *has_no_room = true;
-        }
-        if replies.len() == start {
-            // SHUTDOWN says nothing.
-            ReplyWriter::new(replies, Protocol::Resp2).null();
-        }
-        Ok(gate)
+        Ok(Ran { gate, status: if reply.is_error_since(&start) { 400 } else { 200 } })
     }
 
-    /// What the request asks for instead of the server's own durability.
+    /// Runs `body` in place of the function of a command: see [`Executor::run_as`]. What it appends to
+    /// its reply is the content of the response.
+    pub(super) fn run_as<T>(
+        &mut self,
+        words: &[&[u8]],
+        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+    ) -> Result<(Result<T, Fail>, Gate), Postponed> {
+        let Scratch { args, body: content, .. } = &mut *self.scratch;
+        args.clear();
+        for word in words {
+            args.push(word);
+        }
+        let mut executor = Executor {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: self.record,
+            now: self.now,
+        };
+        let reply = ReplyWriter::new(content, Protocol::Resp2);
+        match executor.run_as(&mut self.client, args.as_args(), reply, body) {
+            Ok((_, gate)) if executor.is_lost(gate) => {
+                Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN))
+            }
+            Ok(ran) => Ok(ran),
+            Err(NotRun::Refused(fail)) => Ok((Err(fail), Gate::OPEN)),
+            Err(NotRun::Paused) => Err(Postponed),
+        }
+    }
+
+    /// Takes the durability that the request asks for instead of the server's.
     pub(super) fn choose_durability(&mut self, durability: Durability) {
-        self.scratch.runner.durability = durability;
+        self.client.durability = durability;
     }
 
-    pub(crate) fn durability(&self) -> Durability {
-        self.scratch.runner.durability
-    }
-
-    /// Subscribes the connection that the request came by.
+    /// Subscribes the request's connection.
     pub(super) fn subscribe(
         &mut self,
         names: &mut Subscriptions,
         kind: Kind,
         name: &[u8],
     ) -> Result<bool, pubsub::Refusal> {
-        self.worker.subscribe(self.shared, self.scratch.runner.id, names, kind, name)
+        self.worker.subscribe(self.shared, self.client.id, names, kind, name)
     }
 
-    /// Takes that back.
+    /// Reverts [`Self::subscribe`].
     pub(super) fn forget_subscriptions(&mut self, names: &Subscriptions) {
-        self.worker.forget_subscriptions(self.shared, self.scratch.runner.id, names);
+        self.worker.forget_subscriptions(self.shared, self.client.id, names);
     }
 
-    /// Whose request it is.
+    /// The connection of the request.
     pub(super) fn connection(&self) -> ConnId {
-        self.scratch.runner.id
+        self.client.id
     }
 
-    /// The address that the client has dialled.
+    /// The address that the client connected to.
     pub(super) fn local(&self) -> Option<std::net::SocketAddr> {
-        self.scratch.runner.details.local
-    }
-
-    /// As [`Exchange::run`] for a command given as words.
-    pub(super) fn run_words(&mut self, words: &[&[u8]]) -> Result<Gate, Postponed> {
-        let mut args = std::mem::take(&mut self.scratch.args);
-        args.clear();
-        for word in words {
-            args.push(word);
-        }
-        let gate = self.run(&args);
-        self.scratch.args = args;
-        gate
+        self.client.details.local
     }
 
     /// An answer that is an error, in the words of the dialect.

@@ -2,51 +2,44 @@
 //!
 //! A value is bytes: it comes back as `application/octet-stream`, whatever type it was sent with.
 
-use crate::engine::gate::Gate;
-
 use sha2::{Digest as _, Sha256};
 use wire::http::{Method, Request};
+use wire::resp::Args;
 
-use super::exchange::{Answered, BYTES, Exchange, Outcome, Postponed, durability};
-use super::{reply, target};
+use super::exchange::{Answered, BYTES, Exchange, Outcome, durability};
+use super::target;
+use crate::resp::cx::Cx;
+use crate::resp::fail::Fail;
+use crate::resp::{DEL, GET, SET};
 
-/// Behind it, the rest of the path is the key, escapes decoded; it may have slashes.
+/// The rest of the path is the key, escapes decoded; it may contain slashes.
 pub(super) const PREFIX: &str = "/kv/";
 
-/// Milliseconds: of the value in a PUT, what is left in an answer.
+/// Milliseconds: the TTL of the value in a PUT, the remaining one in a response.
 const TTL_LINE: &str = "Myriad-TTL-Ms";
-
-/// A conditional change is tried anew when another reactor changes the key in between, so many times.
-const ATTEMPTS_MAX: usize = 64;
 
 const HASH_BYTES: usize = 16;
 
-/// What is known of a key.
-#[derive(Debug)]
-enum Found {
-    Nothing,
-    /// A string; how long it lives, if not for ever.
-    Value {
-        etag: String,
-        ttl_ms: Option<i64>,
-    },
+/// A precondition of a request that does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unmet {
+    /// The client has this value already: 304.
+    NotModified,
+    /// `If-Match` names another value: 412.
+    Differs,
+    /// `If-None-Match` names this value: 412.
+    Exists,
 }
 
-/// Why a request goes no further.
-#[derive(Debug)]
-enum Stop {
-    Postponed,
-    /// The answer is this one.
-    Refused(Outcome),
-}
-
-impl From<Postponed> for Stop {
-    fn from(_: Postponed) -> Stop {
-        Stop::Postponed
+impl Unmet {
+    fn outcome(self, exchange: &mut Exchange<'_>, etag: Option<String>) -> Outcome {
+        match self {
+            Unmet::NotModified => Outcome::new(304, BYTES).with("ETag", etag.unwrap_or_default()),
+            Unmet::Differs => exchange.fail(412, "ERR the value differs"),
+            Unmet::Exists => exchange.fail(412, "ERR the value exists"),
+        }
     }
 }
-
-type Result<T> = std::result::Result<T, Stop>;
 
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let mut key = Vec::new();
@@ -59,159 +52,121 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Ok(None) => {}
         Err(text) => return Ok(exchange.fail(400, text)),
     }
-    let result = match request.method() {
-        Method::Put => {
-            let ttl_ms = request.header(TTL_LINE);
-            let change = Change::Set { value: request.body(), ttl_ms };
-            alter(exchange, request, &key, &change)
-        }
-        Method::Delete => alter(exchange, request, &key, &Change::Delete),
+    match request.method() {
+        Method::Put => put(exchange, request, &key),
+        Method::Delete => delete(exchange, request, &key),
         _ => get(exchange, request, &key),
-    };
-    match result {
-        Ok(outcome) | Err(Stop::Refused(outcome)) => Ok(outcome),
-        Err(Stop::Postponed) => Err(Postponed),
     }
 }
 
 // Source: RFC 9110 13.1 (preconditions), 15.4.5 (304)
-fn get(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Result<Outcome> {
-    let (found, gate) = read(exchange, key)?;
-    if let Some(refused) = check(exchange, request, &found) {
-        return Ok(refused.gated(gate));
-    }
-    let Found::Value { etag, ttl_ms } = found else {
-        return Ok(exchange.fail(404, "ERR no such key").gated(gate));
+fn get(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answered {
+    let (result, gate) = exchange.run_as(&[GET.name.as_bytes(), key], |cx, args| {
+        let key = cx.key(args.get(1));
+        let Some(value) = cx.locked.string(cx.db, key)? else {
+            return Ok((check(request, None), None, None));
+        };
+        let tag = etag(value);
+        let unmet = check(request, Some(&tag));
+        if unmet.is_none() {
+            cx.reply.out.extend_from_slice(value);
+        }
+        let expiry = cx.locked.expiry(cx.db, key).flatten();
+        let ttl_ms = expiry.map(|at| at.0.saturating_sub(cx.unix().0));
+        Ok((unmet, Some(tag), ttl_ms))
+    })?;
+    let outcome = match result {
+        Err(fail) => failed(exchange, &fail),
+        Ok((Some(unmet), etag, _)) => unmet.outcome(exchange, etag),
+        Ok((None, None, _)) => exchange.fail(404, "ERR no such key"),
+        Ok((None, Some(etag), ttl_ms)) => {
+            let outcome = Outcome::new(200, BYTES).with("ETag", etag);
+            match ttl_ms {
+                Some(ms) => outcome.with(TTL_LINE, ms.to_string()),
+                None => outcome,
+            }
+        }
     };
-    let scratch = &mut *exchange.scratch;
-    // The value is the first of the transaction's two results.
-    let value = reply::elements(&scratch.replies).and_then(|(_, rest)| reply::bulk(rest));
-    scratch.body.extend_from_slice(value.expect("it was found"));
-    let mut outcome = Outcome::new(200, BYTES).gated(gate).with("ETag", etag);
-    if let Some(ms) = ttl_ms {
-        outcome = outcome.with(TTL_LINE, ms.to_string());
-    }
-    Ok(outcome)
+    Ok(outcome.gated(gate))
 }
 
-/// What is to become of a key.
-enum Change<'a> {
-    Set { value: &'a [u8], ttl_ms: Option<&'a [u8]> },
-    Delete,
+fn put(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answered {
+    let value = request.body();
+    let words: &[&[u8]] = match request.header(TTL_LINE) {
+        Some(ttl_ms) => &[SET.name.as_bytes(), key, value, b"PX", ttl_ms],
+        None => &[SET.name.as_bytes(), key, value],
+    };
+    let (result, gate) =
+        exchange.run_as(words, |cx, args| change_if(cx, args, request, SET.run))?;
+    let outcome = match result {
+        Err(fail) => failed(exchange, &fail),
+        Ok(Err(unmet)) => unmet.outcome(exchange, None),
+        Ok(Ok(existed)) => {
+            exchange.scratch.body.clear(); // SET's own reply
+            let status = if existed { 204 } else { 201 };
+            Outcome::new(status, BYTES).with("ETag", etag(value))
+        }
+    };
+    Ok(outcome.gated(gate))
 }
 
-/// Changes the key if the request's conditions hold, as one with looking whether they do.
-fn alter(
-    exchange: &mut Exchange<'_>,
+fn delete(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answered {
+    let (result, gate) = exchange
+        .run_as(&[DEL.name.as_bytes(), key], |cx, args| change_if(cx, args, request, DEL.run))?;
+    let outcome = match result {
+        Err(fail) => failed(exchange, &fail),
+        Ok(Err(unmet)) => unmet.outcome(exchange, None),
+        Ok(Ok(false)) => exchange.fail(404, "ERR no such key"),
+        Ok(Ok(true)) => {
+            exchange.scratch.body.clear(); // DEL's own reply
+            Outcome::new(204, BYTES)
+        }
+    };
+    Ok(outcome.gated(gate))
+}
+
+/// Checks the preconditions and runs a command, atomically. Returns whether the key existed before.
+fn change_if(
+    cx: &mut Cx<'_>,
+    args: Args<'_>,
     request: &Request<'_>,
-    key: &[u8],
-    change: &Change<'_>,
-) -> Result<Outcome> {
-    let is_conditional =
-        request.header("if-match").is_some() || request.header("if-none-match").is_some();
-    for _ in 0..ATTEMPTS_MAX {
-        if is_conditional {
-            run(exchange, &[b"WATCH", key])?;
-            let (found, gate) = read_value(exchange, key)?;
-            if let Some(refused) = check(exchange, request, &found) {
-                return Ok(refused.gated(gate));
-            }
+    run: fn(&mut Cx<'_>, Args<'_>) -> Result<(), Fail>,
+) -> Result<Result<bool, Unmet>, Fail> {
+    let key = cx.key(args.get(1));
+    if request.header("if-match").is_some() || request.header("if-none-match").is_some() {
+        let tag = cx.locked.string(cx.db, key)?.map(etag);
+        if let Some(unmet) = check(request, tag.as_deref()) {
+            return Ok(Err(unmet));
         }
-        run(exchange, &[b"MULTI"])?;
-        run(exchange, &[b"EXISTS", key])?;
-        match change {
-            Change::Set { value, ttl_ms: Some(ms) } => {
-                run(exchange, &[b"SET", key, value, b"PX", ms])?
-            }
-            Change::Set { value, ttl_ms: None } => run(exchange, &[b"SET", key, value])?,
-            Change::Delete => run(exchange, &[b"DEL", key])?,
-        };
-        let gate = run(exchange, &[b"EXEC"])?;
-        let Some((_, existed)) = reply::elements(&exchange.scratch.replies) else {
-            continue; // somebody else was faster
-        };
-        if let Some(text) = reply::error(reply::after(existed)) {
-            let text = String::from_utf8_lossy(text).into_owned();
-            return Ok(exchange.fail(status_of(&text), &text).gated(gate));
-        }
-        let existed = reply::integer(existed) == Some(1);
-        let outcome = match change {
-            Change::Delete if existed => Outcome::new(204, BYTES),
-            Change::Delete => exchange.fail(404, "ERR no such key"),
-            Change::Set { value, .. } => {
-                let status = if existed { 204 } else { 201 };
-                Outcome::new(status, BYTES).with("ETag", etag(value))
-            }
-        };
-        return Ok(outcome.gated(gate));
     }
-    Ok(exchange.fail(409, "ERR others change the key all the time"))
+    let existed = cx.locked.contains(cx.db, key);
+    run(cx, args)?;
+    Ok(Ok(existed))
 }
 
-/// Runs one command; its reply alone is in the scratch then. Fails with the answer to the request if
-/// the command does.
-fn run(exchange: &mut Exchange<'_>, words: &[&[u8]]) -> Result<Gate> {
-    exchange.scratch.replies.clear();
-    let gate = exchange.run_words(words)?;
-    let Some(text) = reply::error(&exchange.scratch.replies) else { return Ok(gate) };
-    let text = String::from_utf8_lossy(text).into_owned();
-    Err(Stop::Refused(exchange.fail(status_of(&text), &text).gated(gate)))
-}
-
-/// Value and time to live, as one.
-fn read(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, Gate)> {
-    run(exchange, &[b"MULTI"])?;
-    run(exchange, &[b"GET", key])?;
-    run(exchange, &[b"PTTL", key])?;
-    let gate = run(exchange, &[b"EXEC"])?;
-    let (_, value) = reply::elements(&exchange.scratch.replies).expect("nothing is watched");
-    if let Some(text) = reply::error(value) {
-        let text = String::from_utf8_lossy(text).into_owned();
-        return Err(Stop::Refused(exchange.fail(status_of(&text), &text).gated(gate)));
-    }
-    let found = reply::bulk(value).map_or(Found::Nothing, |bytes| Found::Value {
-        etag: etag(bytes),
-        ttl_ms: reply::integer(reply::after(value)).filter(|ms| *ms >= 0),
-    });
-    Ok((found, gate))
-}
-
-/// The value alone.
-fn read_value(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, Gate)> {
-    let gate = run(exchange, &[b"GET", key])?;
-    let value = reply::bulk(&exchange.scratch.replies);
-    let found =
-        value.map_or(Found::Nothing, |bytes| Found::Value { etag: etag(bytes), ttl_ms: None });
-    Ok((found, gate))
-}
-
-/// What an error of a command is in HTTP.
-fn status_of(text: &str) -> u16 {
-    match text.split(' ').next() {
+/// The response to a request whose command failed.
+fn failed(exchange: &mut Exchange<'_>, fail: &Fail) -> Outcome {
+    let text = String::from_utf8_lossy(&fail.bytes()).into_owned();
+    let status = match text.split(' ').next() {
         Some("WRONGTYPE") => 409,
         Some("OOM" | "MISCONF") => 503,
         _ => 400,
-    }
+    };
+    exchange.fail(status, &text)
 }
 
-/// The answer where the request's conditions do not hold.
+/// The precondition that does not hold for a key with this tag; `None` as a tag: there is no value.
 // Source: RFC 9110 13.1.1 (If-Match), 13.1.2 (If-None-Match), 13.2.2 (precedence)
-fn check(exchange: &mut Exchange<'_>, request: &Request<'_>, found: &Found) -> Option<Outcome> {
-    let etag = match found {
-        Found::Nothing => None,
-        Found::Value { etag, .. } => Some(etag.as_str()),
-    };
-    let mut wanted = request.headers().get_all("if-match").peekable();
-    if wanted.peek().is_some() && !wanted.any(|list| names(list, etag, Weak::Differs)) {
-        return Some(exchange.fail(412, "ERR the value is another one"));
+fn check(request: &Request<'_>, etag: Option<&str>) -> Option<Unmet> {
+    let mut required = request.headers().get_all("if-match").peekable();
+    if required.peek().is_some() && !required.any(|list| names(list, etag, Weak::Differs)) {
+        return Some(Unmet::Differs);
     }
     if !request.headers().get_all("if-none-match").any(|list| names(list, etag, Weak::IsSame)) {
         return None;
     }
-    if matches!(request.method(), Method::Get | Method::Head) {
-        return Some(Outcome::new(304, BYTES).with("ETag", etag.unwrap_or_default()));
-    }
-    Some(exchange.fail(412, "ERR the value is there"))
+    let is_read = matches!(request.method(), Method::Get | Method::Head);
+    Some(if is_read { Unmet::NotModified } else { Unmet::Exists })
 }
 
 /// How weak tags compare.

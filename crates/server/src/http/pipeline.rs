@@ -7,11 +7,11 @@
 
 use std::vec::IntoIter;
 
-use wire::resp::OwnedArgs;
+use wire::resp::{JsonStrings, OwnedArgs};
 
 use super::command::refusal;
-use super::exchange::{Answered, Exchange, JSON, Outcome, Postponed, Terms};
-use super::reply::{self, Encoding};
+use super::exchange::{Answered, Exchange, JSON, Outcome, Postponed, ReplyForm, Terms};
+use super::reply;
 
 /// Why commands of a pipeline are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum PipelineStop {
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     commands: IntoIter<OwnedArgs>,
-    encoding: Encoding,
+    strings: JsonStrings,
     /// Memory of all its commands.
     pub(crate) bytes: usize,
     /// Whether a command was run, and so an answer begun.
@@ -42,11 +42,11 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(commands: Vec<OwnedArgs>, encoding: Encoding) -> Pipeline {
+    pub(super) fn new(commands: Vec<OwnedArgs>, strings: JsonStrings) -> Pipeline {
         Pipeline {
             bytes: commands.iter().map(OwnedArgs::memory_bytes).sum(),
             commands: commands.into_iter(),
-            encoding,
+            strings,
             has_begun: false,
             stop: PipelineStop::Turn,
             terms: Terms::REFUSED,
@@ -58,6 +58,7 @@ impl Pipeline {
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
         let started = exchange.worker.stamp;
         let pause_bytes = exchange.worker.settings.output_pause_bytes;
+        let pause_bytes = usize::try_from(pause_bytes).unwrap_or(usize::MAX);
         let mut outcome = Outcome::new(200, JSON);
         outcome.is_continuation = self.has_begun;
         loop {
@@ -65,34 +66,27 @@ impl Pipeline {
                 exchange.scratch.body.push(b']');
                 return Ok(outcome);
             };
-            exchange.scratch.replies.clear();
-            let ran = match refusal(args.as_args()) {
-                Some(text) => Err(text),
-                None => match exchange.run(args) {
+            let before = exchange.scratch.body.len();
+            exchange.scratch.body.push(if self.has_begun { b',' } else { b'[' });
+            match refusal(args.as_args()) {
+                Some(text) => reply::write_error(&text, &mut exchange.scratch.body),
+                None => match exchange.run(args, ReplyForm::Json(self.strings)) {
+                    Ok(ran) => outcome.gate = outcome.gate.max(ran.gate),
                     Err(Postponed) if !self.has_begun => return Err(Postponed),
                     Err(Postponed) => {
+                        exchange.scratch.body.truncate(before);
                         self.stop = PipelineStop::Pause;
                         break;
                     }
-                    Ok(gate) => Ok(gate),
                 },
-            };
-            let scratch = &mut *exchange.scratch;
-            scratch.body.push(if self.has_begun { b',' } else { b'[' });
-            self.has_begun = true;
-            match ran {
-                Err(text) => reply::write_error(&text, &mut scratch.body),
-                Ok(gate) => {
-                    outcome.gate = outcome.gate.max(gate);
-                    reply::write_result(&scratch.replies, self.encoding, &mut scratch.body);
-                }
             }
+            self.has_begun = true;
             self.commands.next();
             if self.commands.len() == 0 {
                 continue;
             }
             if exchange.worker.has_served_its_share(started)
-                || exchange.scratch.body.len() as u64 > pause_bytes
+                || exchange.pending_bytes + exchange.scratch.body.len() > pause_bytes
                 || exchange.worker.backlog.is_some()
             {
                 self.stop = PipelineStop::Turn;

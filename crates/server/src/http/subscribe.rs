@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Outcome};
-use super::reply::Encoding;
 use super::target;
 use crate::engine::pubsub::{Kind, Message, Subscriptions, Way};
 
@@ -18,6 +17,23 @@ pub(super) const CHANNELS: &str = "/subscribe/";
 pub(super) const PATTERNS: &str = "/psubscribe/";
 
 const MEDIA: &str = "text/event-stream";
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// As text; invalid UTF-8 becomes U+FFFD.
+    Text,
+    Base64,
+}
+
+impl Encoding {
+    pub(crate) const COUNT: usize = 2;
+
+    /// Its index in a table with a row for each.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
 
 /// What a connection of HTTP has subscribed to.
 #[derive(Debug)]

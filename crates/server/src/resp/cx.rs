@@ -61,8 +61,8 @@ pub(crate) const REPLY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 
 
 /// Whether elements may still be added to a reply; if not, [`Cx::check_reply`] refuses it.
 #[inline]
-pub(crate) fn reply_has_room(out: &[u8]) -> bool {
-    out.len() <= REPLY_BYTES_MAX
+pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
+    reply.bytes() <= REPLY_BYTES_MAX
 }
 
 /// Fails if a command would process more elements than it may.
@@ -80,7 +80,7 @@ impl Cx<'_> {
     /// For commands that show a value as often as they are asked to.
     #[inline]
     pub(crate) fn check_reply(&self) -> Done {
-        if self.reply.out.len() <= REPLY_BYTES_MAX {
+        if reply_has_room(&self.reply) {
             return Ok(());
         }
         Err(Fail::text("ERR reply is too large"))

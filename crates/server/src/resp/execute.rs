@@ -5,7 +5,7 @@ use std::cell::Cell;
 use base::time::Now;
 use smallvec::SmallVec;
 use store::{Key, Locked, Params};
-use wire::resp::{Args, ReplyWriter};
+use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
 use super::client::stops;
 use super::command::{Command, Done, Flags};
@@ -41,6 +41,14 @@ pub(crate) struct Executor<'a> {
     pub(crate) worker: &'a mut Worker,
     pub(crate) record: &'a mut Record,
     pub(crate) now: Now,
+}
+
+/// Why a request did not reach its command.
+#[derive(Debug)]
+pub(crate) enum NotRun {
+    /// CLIENT PAUSE stops it.
+    Paused,
+    Refused(Fail),
 }
 
 /// Requests of fewer arguments are not checked for their number.
@@ -112,7 +120,7 @@ fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
 }
 
 impl<'a> Executor<'a> {
-    /// Runs one request and appends its reply to `out`. Returns the log position that must be
+    /// Runs one request and appends its reply. Returns the log position that must be
     /// durable before the reply leaves; 0: none. A request that CLIENT PAUSE puts off is not run:
     /// the session waits for the end of the pause then.
     #[inline]
@@ -121,18 +129,15 @@ impl<'a> Executor<'a> {
         session: &mut Session,
         prepared: Prepared,
         args: Args<'_>,
-        out: &mut Vec<u8>,
+        mut reply: ReplyWriter<'_>,
     ) -> Gate {
-        let start = out.len();
+        let mark = reply.mark();
         let is_answered = session.reply_mode == ReplyMode::On && session.transaction.is_some();
-        self.now = self.worker.time(self.params);
-        #[cfg(test)]
-        self.worker.times.push(self.now.unix);
-        session.commands += 1;
+        self.begin(session);
         let gate = match self.admit(session, prepared, args) {
-            Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, out),
+            Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, reply.reborrow()),
             Ok(Admitted::Queued) => {
-                writer(session, out).simple("QUEUED");
+                reply.simple("QUEUED");
                 Gate::OPEN
             }
             Ok(Admitted::Later) => {
@@ -141,7 +146,7 @@ impl<'a> Executor<'a> {
                 return Gate::OPEN;
             }
             Err(fail) => {
-                self.reject(session, prepared.id, args, &fail, out);
+                self.reject(session, prepared.id, args, &fail, reply.reborrow());
                 Gate::OPEN
             }
         };
@@ -152,9 +157,75 @@ impl<'a> Executor<'a> {
                 ReplyMode::SkipNext => ReplyMode::Skip,
                 ReplyMode::Skip | ReplyMode::On => ReplyMode::On,
             };
-            if !is_answered && !pubsub::is_message(prepared.id, &out[start..]) {
-                out.truncate(start);
+            if !is_answered && !pubsub::is_message(prepared.id, reply.since(&mark)) {
+                reply.rewind(&mark);
             }
+        }
+        gate
+    }
+
+    fn begin(&mut self, session: &mut Session) {
+        self.now = self.worker.time(self.params);
+        #[cfg(test)]
+        self.worker.times.push(self.now.unix);
+        session.commands += 1;
+    }
+
+    /// Runs `body` in place of a command's own function: with the admission, the locks, the log record
+    /// and the counters of that command, which it names with arguments as a client would. Returns the
+    /// result, and the log position that must be durable before anything of it leaves.
+    pub(crate) fn run_as<T>(
+        &mut self,
+        session: &mut Session,
+        args: Args<'_>,
+        reply: ReplyWriter<'_>,
+        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+    ) -> Result<(Result<T, Fail>, Gate), NotRun> {
+        debug_assert!(session.transaction.is_none(), "its commands are run by EXEC");
+        let prepared = prepare(self.shared, args, None);
+        self.begin(session);
+        let id = match self.admit(session, prepared, args) {
+            Ok(Admitted::Run(id)) => id,
+            Ok(Admitted::Queued) => unreachable!("there is no transaction"),
+            Ok(Admitted::Later) => return Err(NotRun::Paused),
+            Err(fail) => {
+                self.count_rejected(prepared.id, args, &fail);
+                return Err(NotRun::Refused(fail));
+            }
+        };
+        let (result, gate) = self.run_with(session, id, prepared.hash, args, reply, |cx, keys| {
+            cx.call_with(id, args, Some(keys), body)
+        });
+        session.last_gate = session.last_gate.max(gate);
+        Ok((result, gate))
+    }
+
+    /// Runs commands as one transaction and appends the reply of EXEC. If one of the commands is
+    /// refused, none is run, and the reply is the error.
+    pub(crate) fn transaction(
+        &mut self,
+        session: &mut Session,
+        commands: &[OwnedArgs],
+        mut reply: ReplyWriter<'_>,
+    ) -> Gate {
+        session.transaction = Some(Box::default());
+        for args in commands {
+            let args = args.as_args();
+            let mark = reply.mark();
+            let prepared = prepare(self.shared, args, None);
+            self.request(session, prepared, args, reply.reborrow());
+            if session.wait.is_some() || session.transaction.as_ref().is_none_or(|it| it.aborted) {
+                transactions::give_up(self.worker, session);
+                return Gate::OPEN;
+            }
+            reply.rewind(&mark);
+        }
+        let mut exec = OwnedArgs::new();
+        exec.push(transactions::EXEC.name.as_bytes());
+        let prepared = prepare(self.shared, exec.as_args(), None);
+        let gate = self.request(session, prepared, exec.as_args(), reply);
+        if session.wait.is_some() {
+            transactions::give_up(self.worker, session);
         }
         gate
     }
@@ -165,26 +236,31 @@ impl<'a> Executor<'a> {
         id: Option<RequestId>,
         args: Args<'_>,
         fail: &Fail,
-        out: &mut Vec<u8>,
+        mut reply: ReplyWriter<'_>,
     ) {
         if id.is_none() && !session.is_lent && is_http(args.get(0)) {
             self.shared.warn_of_http(self.now.mono);
             session.closing = true;
             return;
         }
-        let mut text = fail.bytes().into_owned();
-        // An unknown subcommand is no command that could be counted.
-        if let Some(id) = id.filter(|id| !names_no_child(REGISTRY.entry(*id).command, args)) {
-            self.worker.tally.rejected(id);
-            if transactions::is_exec(REGISTRY.entry(id).command) {
-                text = transactions::abort(self.shared, self.worker, session, &text);
-            }
+        if id.is_some_and(|id| transactions::is_exec(REGISTRY.entry(id).command)) {
+            let text = transactions::abort(self.shared, self.worker, session, &fail.bytes());
+            self.count_rejected(id, args, &Fail::Quoting(text.clone()));
+            return reply.error_bytes(&text);
         }
-        self.worker.tally.error(None, &String::from_utf8_lossy(&text));
+        self.count_rejected(id, args, fail);
         if let Some(transaction) = &mut session.transaction {
             transaction.aborted = true;
         }
-        writer(session, out).error_bytes(&text);
+        reply.error_bytes(&fail.bytes());
+    }
+
+    fn count_rejected(&mut self, id: Option<RequestId>, args: Args<'_>, fail: &Fail) {
+        // An unknown subcommand has no counters of its own.
+        if let Some(id) = id.filter(|id| !names_no_child(REGISTRY.entry(*id).command, args)) {
+            self.worker.tally.rejected(id);
+        }
+        self.worker.tally.error(None, &String::from_utf8_lossy(&fail.bytes()));
     }
 
     /// The checks before a command runs, in Redis's order.
@@ -315,15 +391,15 @@ impl<'a> Executor<'a> {
         &mut self,
         session: &mut Session,
         gate_before: Gate,
-        start: usize,
-        out: &mut Vec<u8>,
+        start: &ReplyMark,
+        reply: &mut ReplyWriter<'_>,
     ) {
         session.last_gate = gate_before;
         session.details.delayed_reply = None;
-        out.truncate(start);
+        reply.rewind(start);
         self.worker.tally.error(None, LOG_FAILED);
         if session.reply_mode == ReplyMode::On {
-            writer(session, out).error(LOG_FAILED);
+            reply.error(LOG_FAILED);
         }
     }
 
@@ -335,8 +411,21 @@ impl<'a> Executor<'a> {
         id: RequestId,
         hash: Option<u64>,
         args: Args<'_>,
-        out: &mut Vec<u8>,
+        reply: ReplyWriter<'_>,
     ) -> Gate {
+        self.run_with(session, id, hash, args, reply, |cx, keys| cx.call(id, args, keys)).1
+    }
+
+    #[inline]
+    fn run_with<T>(
+        &mut self,
+        session: &mut Session,
+        id: RequestId,
+        hash: Option<u64>,
+        args: Args<'_>,
+        reply: ReplyWriter<'_>,
+        call: impl FnOnce(&mut Cx<'_>, &Keys) -> T,
+    ) -> (T, Gate) {
         let command = REGISTRY.entry(id).command;
         if command.flags.has(Flags::SEES_STATS) {
             let now = self.now.mono;
@@ -344,12 +433,11 @@ impl<'a> Executor<'a> {
         }
         let mut keys = Keys::new();
         let locked = self.lock(session, command, hash, args, &mut keys);
-        let protocol = session.protocol;
         let mut cx = Cx {
             command,
             db: session.db,
             locked: Unit::new(self.shared, self.worker, self.record, locked),
-            reply: ReplyWriter { out, protocol },
+            reply,
             now: self.now,
             shared: self.shared,
             session: &mut *session,
@@ -359,9 +447,9 @@ impl<'a> Executor<'a> {
             elements: Cell::new(0),
             slept_ns: 0,
         };
-        cx.call(id, args, Some(&keys));
+        let result = call(&mut cx, &keys);
         cx.feed_monitors(command, args);
-        cx.commit(command, &keys)
+        (result, cx.commit(command, &keys))
     }
 
     /// Locks the stripes of the command's keys, and lists the keys.
@@ -409,26 +497,51 @@ impl<'a> Executor<'a> {
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
 impl Cx<'_> {
-    /// Runs one command: the only one of the request, or one of a transaction. `keys`: of the only one,
-    /// with their hashes.
+    /// Runs the only command of a request and appends its reply.
     #[inline]
-    pub(crate) fn call(&mut self, id: RequestId, args: Args<'_>, keys: Option<&Keys>) {
-        let start = self.reply.out.len();
-        let is_queued = self.in_exec;
+    fn call(&mut self, id: RequestId, args: Args<'_>, keys: &Keys) {
+        let mark = self.reply.mark();
+        let run = REGISTRY.entry(id).command.run;
+        if let Err(fail) = self.call_with(id, args, Some(keys), run) {
+            self.reply.rewind(&mark);
+            self.reply.error_bytes(&fail.bytes());
+        }
+    }
+
+    /// Runs one command of a transaction and appends its reply.
+    pub(super) fn call_queued(&mut self, id: RequestId, args: Args<'_>) {
+        let mark = self.reply.mark();
+        let run = REGISTRY.entry(id).command.run;
+        match self.call_with(id, args, None, run) {
+            // A transaction that turns replies off has been answered up to here.
+            _ if self.session.reply_mode == ReplyMode::Off => self.reply.rewind(&mark),
+            Ok(()) => {}
+            Err(fail) => {
+                self.reply.rewind(&mark);
+                self.reply.error_bytes(&fail.bytes());
+            }
+        }
+    }
+
+    /// Runs `body` as a command: the only one of the request, or one of a transaction. `keys`: those
+    /// of the only one, with their hashes.
+    #[inline]
+    fn call_with<T>(
+        &mut self,
+        id: RequestId,
+        args: Args<'_>,
+        keys: Option<&Keys>,
+        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
         self.command = command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
         // Also what a transaction has gathered counts; the command has done its work all the same.
-        if let Err(fail) = self.run_command(command, args, keys) {
-            self.reply.out.truncate(start);
-            self.reply.error_bytes(&fail.bytes());
+        let result = self.run_command(command, args, keys, body);
+        if let Err(fail) = &result {
             self.worker.tally.error(Some(id), &fail.to_string());
-        }
-        // A transaction that turns replies off has been answered up to here.
-        if is_queued && self.session.reply_mode == ReplyMode::Off {
-            self.reply.out.truncate(start);
         }
         let lookups = self.locked.take_lookups();
         // What expired is not found.
@@ -465,6 +578,7 @@ impl Cx<'_> {
         if self.worker.key_sampler.is_due() {
             self.sample_key(command, args);
         }
+        result
     }
 
     /// Notes one of the keys that a command names.
@@ -495,13 +609,20 @@ impl Cx<'_> {
     }
 
     #[inline]
-    fn run_command(&mut self, command: &Command, args: Args<'_>, keys: Option<&Keys>) -> Done {
+    fn run_command<T>(
+        &mut self,
+        command: &Command,
+        args: Args<'_>,
+        keys: Option<&Keys>,
+        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
         if command.flags.has(Flags::WRITE) {
             self.admit_write(command, args)?;
             self.delete_overdue(command, args, keys);
         }
-        (command.run)(self, args)?;
-        self.check_reply()
+        let result = body(self, args)?;
+        self.check_reply()?;
+        Ok(result)
     }
 
     /// Deletes the command's keys that have expired: before a write, so that the log records when they
@@ -586,8 +707,4 @@ enum Admitted {
     Queued,
     /// Not now: the server is paused.
     Later,
-}
-
-fn writer<'o>(session: &Session, out: &'o mut Vec<u8>) -> ReplyWriter<'o> {
-    ReplyWriter { out, protocol: session.protocol }
 }

@@ -374,27 +374,18 @@ pub(crate) const KEYS: Command = Command {
 fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let pattern = Some(args.get(1)).filter(|pattern| *pattern != b"*");
     cx.spend(cx.locked.len(cx.db))?;
-    let start = cx.reply.out.len();
+    let counted = cx.reply.begin_counted();
     let steps = Steps::default();
     let mut found = 0;
     cx.locked.for_each_key(cx.db, |key| {
-        if reply_has_room(cx.reply.out) && pattern.is_none_or(|it| steps.matches(it, key)) {
+        if reply_has_room(&cx.reply) && pattern.is_none_or(|it| steps.matches(it, key)) {
             cx.reply.bulk(key);
             found += 1;
         }
     });
     steps.check()?;
-    let body_end = cx.reply.out.len();
-    cx.reply.array(found);
-    head_first(cx.reply.out, start, body_end);
+    cx.reply.end_counted(counted, found, |_| ());
     Ok(())
-}
-
-/// Swaps the elements of a reply, which lie from `start` to `body_end`, with their header behind
-/// them: the number of elements is known only when they are written.
-pub(super) fn head_first(out: &mut [u8], start: usize, body_end: usize) {
-    let header_bytes = out.len() - body_end;
-    out[start..].rotate_right(header_bytes);
 }
 
 /// RANDOMKEY: some key.
@@ -438,14 +429,14 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let cursor = ScanCursor(parse_cursor(args.get(1))?);
     let options = ScanOptions::parse(args, 2)?;
     options.refuse_no_values()?;
-    let start = cx.reply.out.len();
+    let counted = cx.reply.begin_counted();
     let (db, reply) = (cx.db, &mut cx.reply);
     let mut found = 0;
     // SCAN has found them: at most as many as it may visit.
     let mut overdue = Vec::new();
     let mut visit = |locked: &Locked<'_>, seen: Seen<'_>| match seen {
         Seen::Overdue(key) if options.accepts(key) => overdue.push(key.to_vec()),
-        Seen::Live(key) if reply_has_room(reply.out) && is_wanted(locked, db, key, &options) => {
+        Seen::Live(key) if reply_has_room(reply) && is_wanted(locked, db, key, &options) => {
             reply.bulk(key);
             found += 1;
         }
@@ -461,11 +452,10 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         (next, Gate::from_store(position))
     };
     options.steps.check()?;
-    let body_end = cx.reply.out.len();
-    cx.reply.array(2);
-    cx.reply.bulk(itoa::Buffer::new().format(next.0).as_bytes());
-    cx.reply.array(found);
-    head_first(cx.reply.out, start, body_end);
+    cx.reply.end_counted(counted, found, |reply| {
+        reply.array(2);
+        reply.bulk(itoa::Buffer::new().format(next.0).as_bytes());
+    });
     note_gate(cx, gate);
     expire_found(cx, &overdue);
     Ok(())
@@ -514,12 +504,5 @@ mod tests {
             assert_eq!(database(text), Err(Fail::NotInteger));
         }
         assert_eq!(database(b"2147483648"), Err(INDEX_TOO_LARGE));
-    }
-
-    #[test]
-    fn a_header_written_last_comes_first() {
-        let mut out = b"+earlier\r\n:1\r\n:2\r\n*2\r\n".to_vec();
-        head_first(&mut out, 10, 18);
-        assert_eq!(out, b"+earlier\r\n*2\r\n:1\r\n:2\r\n");
     }
 }

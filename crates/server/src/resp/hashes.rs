@@ -11,7 +11,6 @@ use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, SET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
-use super::generic::head_first;
 use super::scan::{ScanOptions, parse_cursor};
 use super::strings::{count, float_sum};
 
@@ -160,7 +159,7 @@ fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let fields = args.skip(2);
     cx.reply.array(fields.len());
     for field in fields {
-        if reply_has_room(cx.reply.out) {
+        if reply_has_room(&cx.reply) {
             reply_value(&mut cx.reply, hash.and_then(|hash| hash.get(field)));
         }
     }
@@ -427,7 +426,7 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         writer.header(usize::try_from(wanted).expect("below a limit"));
         for _ in 0..wanted {
             writer.field(hash.get_index(below(cx.worker.random(), hash.len())));
-            if !reply_has_room(writer.reply.out) {
+            if !reply_has_room(writer.reply) {
                 break; // refused as too large by the caller
             }
         }
@@ -438,7 +437,7 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         writer.header(hash.len());
         for pair in hash.iter() {
             writer.field(Some(pair));
-            if !reply_has_room(writer.reply.out) {
+            if !reply_has_room(writer.reply) {
                 break; // refused as too large by the caller
             }
         }
@@ -448,7 +447,7 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let chosen = choose_indexes(wanted, hash.len(), || cx.worker.random());
     for index in chosen {
         writer.field(hash.get_index(index));
-        if !reply_has_room(writer.reply.out) {
+        if !reply_has_room(writer.reply) {
             break;
         }
     }
@@ -539,11 +538,11 @@ fn hscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     };
     let options = ScanOptions::parse(args, 3)?;
     options.refuse_type()?;
-    let start = cx.reply.out.len();
+    let counted = cx.reply.begin_counted();
     let reply = &mut cx.reply;
     let mut len = 0;
     let next = hash.scan(cursor, options.count, |field, value| {
-        if !reply_has_room(reply.out) || !options.accepts(field) {
+        if !reply_has_room(reply) || !options.accepts(field) {
             return;
         }
         reply.bulk(field);
@@ -554,11 +553,10 @@ fn hscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         }
     });
     options.steps.check()?;
-    let body_end = cx.reply.out.len();
-    cx.reply.array(2);
-    cx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    cx.reply.array(len);
-    head_first(cx.reply.out, start, body_end);
+    cx.reply.end_counted(counted, len, |reply| {
+        reply.array(2);
+        reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    });
     Ok(())
 }
 

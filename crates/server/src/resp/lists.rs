@@ -206,7 +206,7 @@ fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) 
     let popped = wanted.min(list.len());
     reply.array(popped);
     let mut write = |element: &[u8]| {
-        if reply_has_room(reply.out) {
+        if reply_has_room(reply) {
             reply.bulk(element);
         }
     };

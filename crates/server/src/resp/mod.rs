@@ -36,5 +36,7 @@ pub(crate) use config::change_options;
 pub(crate) use connection::USER;
 #[cfg(test)]
 pub(crate) use cx::REPLY_BYTES_MAX;
+pub(crate) use generic::DEL;
 pub use introspection::markdown as commands_markdown;
 pub(crate) use session::Session;
+pub(crate) use strings::{GET, SET};

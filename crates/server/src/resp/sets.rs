@@ -10,7 +10,7 @@ use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, SET_COST, reply_has_room};
+use super::cx::{Cx, REPLY_BYTES_MAX, SET_COST, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::config::KeyEvent;
@@ -40,7 +40,7 @@ impl Copies {
 
     /// Whether a reply of what was copied would have room for more.
     pub(super) fn has_room(&self) -> bool {
-        reply_has_room(&self.bytes)
+        self.bytes.len() <= REPLY_BYTES_MAX
     }
 
     pub(super) fn slices(&self) -> Slices<'_> {
@@ -371,7 +371,7 @@ fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
             member.with_bytes(|bytes| {
-                if reply_has_room(cx.reply.out) {
+                if reply_has_room(&cx.reply) {
                     cx.reply.bulk(bytes);
                     copies.push(bytes);
                 }
@@ -436,7 +436,7 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
         || cx.worker.random(),
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
-            if reply_has_room(cx.reply.out) {
+            if reply_has_room(&cx.reply) {
                 member.with_bytes(|bytes| cx.reply.bulk(bytes));
             }
         },

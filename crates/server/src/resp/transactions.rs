@@ -73,7 +73,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     for (id, args) in &transaction.queued {
         let command = REGISTRY.entry(*id).command;
         cx.db = cx.session.db;
-        cx.call(*id, args.as_args(), None);
+        cx.call_queued(*id, args.as_args());
         cx.feed_monitors(command, args.as_args());
     }
     // Taken with its memory: they may have been large once.
@@ -214,7 +214,13 @@ pub(crate) fn is_exec(command: &Command) -> bool {
     command.flags.has(Flags::EXECUTES)
 }
 
-/// Ends the transaction of a session whose EXEC is refused, and says so.
+/// Ends the transaction of a session without watches.
+pub(super) fn give_up(worker: &mut Worker, session: &mut Session) {
+    session.transaction = None;
+    worker.accounts.resp.unqueue(&mut session.charges);
+}
+
+/// Ends the transaction of a session whose EXEC is refused. Returns the error for the client.
 // Source: Redis 7.2 `multi.c`, `execCommandAbort`
 pub(crate) fn abort(
     shared: &Shared,
@@ -222,8 +228,7 @@ pub(crate) fn abort(
     session: &mut Session,
     reason: &[u8],
 ) -> Vec<u8> {
-    session.transaction = None;
-    worker.accounts.resp.unqueue(&mut session.charges);
+    give_up(worker, session);
     end_watches(shared, worker, session);
     let reason = reason.strip_prefix(b"ERR ").unwrap_or(reason);
     [b"EXECABORT Transaction discarded because of: ", reason].concat()

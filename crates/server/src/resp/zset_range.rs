@@ -342,7 +342,7 @@ fn range(cx: &mut Cx<'_>, args: Args<'_>, form: Form) -> Done {
     cx.spend(rows.len().saturating_mul(parts))?;
     shape.header(&mut cx.reply, rows.len());
     query.direction.each(rows, |(member, score)| {
-        if reply_has_room(cx.reply.out) {
+        if reply_has_room(&cx.reply) {
             shape.row(&mut cx.reply, member, score);
         }
     });

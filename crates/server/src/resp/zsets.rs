@@ -327,7 +327,7 @@ fn take(
     let mut copies = Copies::default();
     shape.header(&mut cx.reply, count);
     direction.each(zset.iter_range(ranks), |(member, score)| {
-        if reply_has_room(cx.reply.out) {
+        if reply_has_room(&cx.reply) {
             shape.row(&mut cx.reply, member, score);
             copies.push(member);
         }
@@ -449,7 +449,7 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Do
         || cx.worker.random(),
         |rank| {
             let (member, score) = zset.get_index(rank).expect("the rank is below the length");
-            if reply_has_room(cx.reply.out) {
+            if reply_has_room(&cx.reply) {
                 shape.row(&mut cx.reply, member, score);
             }
         },

@@ -64,7 +64,7 @@ fn errors_are_said_in_the_words_of_the_dialect() {
                 "GET /debug/sleep/1",
                 "",
                 400,
-                r#"{"error":"ERR this command waits, which is not done by HTTP"}"#,
+                r#"{"error":"ERR blocking commands are not supported over HTTP"}"#,
             ),
             (
                 "GET /ping|Myriad-Durability: maybe",

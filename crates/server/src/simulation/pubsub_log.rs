@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::time::{MonoNs, Now};
 use reactor::ConnId;
-use wire::resp::{Args, OwnedArgs, Protocol, Reply, decode_reply};
+use wire::resp::{Args, OwnedArgs, Protocol, Reply, ReplyWriter, decode_reply};
 
 use super::cql_client::run_reactors;
 use super::pubsub_client::{ask, connect, message, publish, received, run, send, world_with};
@@ -41,22 +41,22 @@ impl Hand<'_> {
 
     /// Runs a request. Returns the log position that its reply waits for, and the reply.
     fn ask(&mut self, words: &[&str]) -> (Gate, String) {
-        self.execute(words, |executor, session, prepared, args, out| {
-            executor.request(session, prepared, args, out)
+        self.execute(words, |executor, session, prepared, args, reply| {
+            executor.request(session, prepared, args, reply)
         })
     }
 
     /// The same without the checks before it, as if things had changed since.
     fn ask_unchecked(&mut self, words: &[&str]) -> (Gate, String) {
-        self.execute(words, |executor, session, prepared, args, out| {
-            executor.run(session, prepared.id.unwrap(), prepared.hash, args, out)
+        self.execute(words, |executor, session, prepared, args, reply| {
+            executor.run(session, prepared.id.unwrap(), prepared.hash, args, reply)
         })
     }
 
     fn execute(
         &mut self,
         words: &[&str],
-        run: impl FnOnce(&mut Executor<'_>, &mut Session, Prepared, Args<'_>, &mut Vec<u8>) -> Gate,
+        run: impl FnOnce(&mut Executor<'_>, &mut Session, Prepared, Args<'_>, ReplyWriter<'_>) -> Gate,
     ) -> (Gate, String) {
         let args: OwnedArgs = words.iter().copied().collect();
         let prepared = prepare(self.shared, args.as_args(), None);
@@ -70,7 +70,8 @@ impl Hand<'_> {
             now,
         };
         let mut out = Vec::new();
-        let gate = run(&mut executor, &mut self.session, prepared, args.as_args(), &mut out);
+        let reply = ReplyWriter::new(&mut out, self.session.protocol);
+        let gate = run(&mut executor, &mut self.session, prepared, args.as_args(), reply);
         (gate, String::from_utf8(out).unwrap())
     }
 }

@@ -14,6 +14,7 @@ mod big;
 pub mod check;
 mod client;
 mod inline;
+mod json;
 mod limits;
 mod long_double;
 mod number;
@@ -22,8 +23,9 @@ mod request;
 
 pub use batch::{Args, ArgsIter, OwnedArgs, RequestBatch, Span};
 pub use client::{REPLY_DEPTH_MAX, Reply, decode_reply, encode_request, reply_len};
+pub use json::{JsonReply, JsonResults, JsonStrings, write_json_text};
 pub use limits::{Limits, ProtocolError};
 pub use long_double::LongDouble;
 pub use number::{double_text, parse_f64, parse_i64_strict, parse_range_end};
-pub use reply::{Protocol, ReplyWriter};
+pub use reply::{Counted, Protocol, ReplyMark, ReplyWriter};
 pub use request::RequestDecoder;

@@ -1,5 +1,6 @@
 //! The encoder of replies.
 
+use super::json::JsonReply;
 use super::number::double_text;
 
 /// The version of RESP on a connection: 2 until HELLO 3.
@@ -12,7 +13,8 @@ pub enum Protocol {
     Resp3,
 }
 
-/// Appends replies to a buffer. For RESP2, types of RESP3 are replaced as Redis does.
+/// Appends replies to a buffer, in one of three forms: RESP2, RESP3 and JSON. For RESP2, types of RESP3 are
+/// replaced as Redis does; JSON has the shapes of RESP2.
 ///
 /// `array`, `map`, `set` and `push` write only the header: the elements follow by as many further calls.
 // Source: RESP3 specification (antirez/RESP3 spec.md); Redis 7.0 networking.c addReply* behaviour for RESP2
@@ -20,48 +22,156 @@ pub enum Protocol {
 pub struct ReplyWriter<'a> {
     /// Where replies are appended.
     pub out: &'a mut Vec<u8>,
-    /// The version that the connection speaks.
+    /// The version whose shapes the reply has.
     pub protocol: Protocol,
+    json: Option<&'a mut JsonReply>,
+    /// Where the reply begins in `out`.
+    start: usize,
+}
+
+/// A place in a reply to which [`ReplyWriter::rewind`] can return.
+#[derive(Debug)]
+pub struct ReplyMark {
+    bytes: usize,
+    /// What each open array of JSON lacks; empty for RESP.
+    json: Vec<usize>,
+}
+
+/// Elements of an array that are counted while they are written.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Counted {
+    start: usize,
 }
 
 impl<'a> ReplyWriter<'a> {
-    /// A writer that appends to `out`.
+    /// A writer of RESP that appends to `out`.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Self { out, protocol }
+        let start = out.len();
+        Self { out, protocol, json: None, start }
+    }
+
+    /// A writer of JSON that appends to `out`. Call [`JsonReply::begin`] before each reply.
+    pub fn json(out: &'a mut Vec<u8>, json: &'a mut JsonReply) -> Self {
+        let start = out.len();
+        Self { out, protocol: Protocol::Resp2, json: Some(json), start }
+    }
+
+    /// The same writer for a shorter time.
+    #[inline]
+    pub fn reborrow(&mut self) -> ReplyWriter<'_> {
+        let json = self.json.as_deref_mut();
+        ReplyWriter { out: &mut *self.out, protocol: self.protocol, json, start: self.start }
+    }
+
+    /// Bytes of the reply so far.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// The current end of the reply.
+    #[inline]
+    pub fn mark(&self) -> ReplyMark {
+        let json = self.json.as_ref().map_or_else(Vec::new, |json| json.position());
+        ReplyMark { bytes: self.out.len(), json }
+    }
+
+    /// The bytes written since the mark.
+    #[inline]
+    pub fn since(&self, mark: &ReplyMark) -> &[u8] {
+        &self.out[mark.bytes..]
+    }
+
+    /// Whether the reply written since the mark is an error.
+    pub fn is_error_since(&self, mark: &ReplyMark) -> bool {
+        match &self.json {
+            Some(json) => json.is_error(),
+            None => self.since(mark).first() == Some(&b'-'),
+        }
+    }
+
+    /// Removes what was written since the mark.
+    #[inline]
+    pub fn rewind(&mut self, mark: &ReplyMark) {
+        self.out.truncate(mark.bytes);
+        if let Some(json) = &mut self.json {
+            json.rewind(&mark.json);
+        }
+    }
+
+    /// Begins the elements of an array whose number is not known yet.
+    pub fn begin_counted(&mut self) -> Counted {
+        if let Some(json) = &mut self.json {
+            json.begin_counted();
+        }
+        Counted { start: self.out.len() }
+    }
+
+    /// Ends the elements: `head` writes what comes before the array's header. O(bytes of the elements).
+    pub fn end_counted(&mut self, counted: Counted, count: usize, head: impl FnOnce(&mut Self)) {
+        if let Some(json) = &mut self.json {
+            json.end_counted(self.out);
+        }
+        let end = self.out.len();
+        head(self);
+        self.array(count);
+        let header_bytes = self.out.len() - end;
+        self.out[counted.start..].rotate_right(header_bytes);
+        if count > 0
+            && let Some(json) = &mut self.json
+        {
+            json.close_array(self.out);
+        }
     }
 
     /// `+OK`
     #[inline]
     pub fn ok(&mut self) {
+        if let Some(json) = &mut self.json {
+            return json.status(b"OK", self.out);
+        }
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
     /// `+text`; CR and LF in the text become spaces.
     pub fn simple(&mut self, text: &str) {
+        if let Some(json) = &mut self.json {
+            return json.status(text.as_bytes(), self.out);
+        }
         self.text_line(b'+', text.as_bytes());
     }
 
     /// `-text`, where the text starts with the error's code (`ERR ...`); CR and LF become spaces,
     /// so that input quoted in an error cannot end the reply and forge another.
     pub fn error(&mut self, text: &str) {
-        self.text_line(b'-', text.as_bytes());
+        self.error_bytes(text.as_bytes());
     }
 
     /// [`Self::error`] of a text that quotes bytes.
     pub fn error_bytes(&mut self, text: &[u8]) {
+        if let Some(json) = &mut self.json {
+            return json.error(text, self.out);
+        }
         self.text_line(b'-', text);
     }
 
     /// `:value`
     #[inline]
     pub fn integer(&mut self, value: i64) {
+        if let Some(json) = &mut self.json {
+            return json.literal(itoa::Buffer::new().format(value).as_bytes(), self.out);
+        }
         self.number_line(b':', value);
     }
 
     /// `$length`, then the bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if let Some(json) = &mut self.json {
+            return json.string(bytes, self.out);
+        }
         self.blob(b'$', b"", bytes);
     }
 
@@ -74,42 +184,53 @@ impl<'a> ReplyWriter<'a> {
     /// The null value: `$-1`, in RESP3 `_`.
     #[inline]
     pub fn null(&mut self) {
-        self.by_protocol(b"$-1\r\n", b"_\r\n");
+        self.null_of(b"$-1\r\n");
     }
 
     /// The null array: `*-1`, in RESP3 `_`.
     #[inline]
     pub fn null_array(&mut self) {
-        self.by_protocol(b"*-1\r\n", b"_\r\n");
+        self.null_of(b"*-1\r\n");
+    }
+
+    #[inline]
+    fn null_of(&mut self, resp2: &[u8]) {
+        if let Some(json) = &mut self.json {
+            return json.literal(b"null", self.out);
+        }
+        self.by_protocol(resp2, b"_\r\n");
     }
 
     /// Header of an array of `count` elements.
     #[inline]
     pub fn array(&mut self, count: usize) {
-        self.length_line(b'*', count);
+        self.header(b'*', count, count);
     }
 
     /// Header of a map of `pairs` keys, each followed by its value; in RESP2 a flat array of both.
     pub fn map(&mut self, pairs: usize) {
-        match self.protocol {
-            Protocol::Resp2 => self.length_line(b'*', pairs * 2),
-            Protocol::Resp3 => self.length_line(b'%', pairs),
-        }
+        self.header(b'%', pairs, pairs * 2);
     }
 
     /// Header of a set of `count` members; in RESP2 an array.
     pub fn set(&mut self, count: usize) {
-        match self.protocol {
-            Protocol::Resp2 => self.length_line(b'*', count),
-            Protocol::Resp3 => self.length_line(b'~', count),
-        }
+        self.header(b'~', count, count);
     }
 
     /// Header of an out-of-band message of `count` elements; in RESP2 an array.
     pub fn push(&mut self, count: usize) {
+        self.header(b'>', count, count);
+    }
+
+    /// `kind` and `count` are those of RESP3; `elements`: how many values follow.
+    #[inline]
+    fn header(&mut self, kind: u8, count: usize, elements: usize) {
+        if let Some(json) = &mut self.json {
+            return json.array(elements, self.out);
+        }
         match self.protocol {
-            Protocol::Resp2 => self.length_line(b'*', count),
-            Protocol::Resp3 => self.length_line(b'>', count),
+            Protocol::Resp2 => self.length_line(b'*', elements),
+            Protocol::Resp3 => self.length_line(kind, count),
         }
     }
 
@@ -133,10 +254,10 @@ impl<'a> ReplyWriter<'a> {
 
     /// `#t` or `#f`; in RESP2 `:1` or `:0`.
     pub fn boolean(&mut self, value: bool) {
-        if value {
-            self.by_protocol(b":1\r\n", b"#t\r\n");
-        } else {
-            self.by_protocol(b":0\r\n", b"#f\r\n");
+        match self.protocol {
+            Protocol::Resp2 => self.integer(i64::from(value)),
+            Protocol::Resp3 if value => self.out.extend_from_slice(b"#t\r\n"),
+            Protocol::Resp3 => self.out.extend_from_slice(b"#f\r\n"),
         }
     }
 

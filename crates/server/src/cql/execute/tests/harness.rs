@@ -21,7 +21,7 @@ use wire::cql::{
     ColumnType, Consistency, HEADER_BYTES, Header, Limits, Parameters, ParametersToSend, Request,
     RequestEncoder, Response, ResponseEncoder, Value, Version, decode_request, decode_response,
 };
-use wire::resp::{self, RequestBatch};
+use wire::resp::{self, ReplyWriter, RequestBatch};
 
 use crate::config::{Config, Durability};
 use crate::cql::CqlState;
@@ -277,7 +277,8 @@ impl Server {
             record: &mut self.record,
             now: self.now,
         };
-        executor.request(&mut self.resp, prepared, args, &mut out);
+        let reply = ReplyWriter::new(&mut out, self.resp.protocol);
+        executor.request(&mut self.resp, prepared, args, reply);
         String::from_utf8(out).unwrap().trim_end().replace("\r\n", " ")
     }
 
