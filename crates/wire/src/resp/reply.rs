@@ -109,7 +109,7 @@ impl<'a> ReplyWriter<'a> {
         Counted { start: self.out.len() }
     }
 
-    /// Ends the elements: `head` writes what comes before the array's header. O(bytes of the elements).
+    /// Ends the elements: `head` writes what precedes the array's header. O(bytes of the elements).
     pub fn end_counted(&mut self, counted: Counted, count: usize, head: impl FnOnce(&mut Self)) {
         if let Some(json) = &mut self.json {
             json.end_counted(self.out);
