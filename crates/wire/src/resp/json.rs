@@ -156,6 +156,7 @@ impl JsonReply {
 }
 
 /// Appends a JSON string; invalid UTF-8 becomes U+FFFD.
+// Source: RFC 8259 section 7 (strings)
 pub fn write_json_text(text: &[u8], out: &mut Vec<u8>) {
     if !text.iter().copied().any(needs_escape) {
         out.reserve(text.len() + 2);
@@ -173,6 +174,7 @@ fn needs_escape(byte: u8) -> bool {
     !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\')
 }
 
+// Source: RFC 4648 section 4 (base 64)
 fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     let start = out.len();
