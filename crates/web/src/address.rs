@@ -1,4 +1,4 @@
-//! Addresses as operators write them: a host, which may be a name, and a port.
+//! Addresses in options: a host, which may be a name, and a port.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use base::address::{AddressError, resolve_host, split};
 use serde::{Deserialize, Serialize};
 
-/// A host and a port. A name is looked up when it is needed, not before.
+/// A host and a port. A name is resolved only when needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct HostPort {
@@ -21,12 +21,13 @@ impl HostPort {
         self.port
     }
 
-    /// The address, if the host is not a name.
+    /// Returns the address, unless the host is a name.
     pub(crate) fn literal(&self) -> Option<SocketAddr> {
         self.host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, self.port))
     }
 
-    /// The address, of a name the one that it has now. Blocks for the system's resolver.
+    /// Returns the address; a name is resolved to its current address. Blocks for the system's
+    /// resolver.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, AddressError> {
         resolve_host(&self.host, self.port)
     }

@@ -1,4 +1,4 @@
-//! Messages with descriptors between the processes and threads of the server.
+//! Messages with file descriptors between the processes and threads of the server.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,40 +10,40 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-/// Longest message: the options as text are a few hundred bytes.
+/// Limit for a message. The encoded options take a few hundred bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Longest message in a mailbox: they are one letter.
+/// Limit for a message in a mailbox, which is one letter.
 const LETTER_BYTES_MAX: usize = 16;
-/// Most descriptors in one message, which is the kernel's bound.
+/// Maximum number of descriptors in one message, a kernel limit.
 // Source: unix(7), SCM_RIGHTS
 pub(crate) const DESCRIPTORS_MAX: usize = 253;
 
-/// A message with more descriptors of the one before.
+/// A message with further descriptors of the previous one.
 const REST: &[u8] = b"rest";
 
 const RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
-/// One end of a pair of sockets that keeps messages apart. The other end may be in another process,
-/// and several may send into one.
+/// One end of a socket pair that preserves message boundaries. The other end may be in another
+/// process, and several senders may share an end.
 #[derive(Debug)]
 pub(crate) struct Channel {
     fd: OwnedFd,
 }
 
-/// What came.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// What a look into a channel found.
+/// Result of a receive attempt.
 #[derive(Debug)]
 pub(crate) enum Received {
     Message(Message),
-    /// Nothing is there now.
+    /// No message is available.
     Empty,
-    /// Nobody is left on the other side.
+    /// All senders have closed their ends.
     Closed,
 }
 
@@ -62,7 +62,7 @@ impl Channel {
         Channel { fd }
     }
 
-    /// Another descriptor of the same end.
+    /// Duplicates the descriptor of this end.
     pub(crate) fn try_clone(&self) -> io::Result<Channel> {
         Ok(Channel { fd: self.fd.try_clone()? })
     }
@@ -71,16 +71,16 @@ impl Channel {
         self.fd
     }
 
-    /// Sends without waiting: `Errno::AGAIN` when the other side does not read.
+    /// Sends without blocking: `Errno::AGAIN` if the receiver's buffer is full.
     pub(crate) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        assert!(!bytes.is_empty(), "an empty message would look like the end");
+        assert!(!bytes.is_empty(), "an empty message would be taken for the end");
         assert!(bytes.len() <= MESSAGE_BYTES_MAX);
         assert!(descriptors.len() <= DESCRIPTORS_MAX);
         let mut space = [MaybeUninit::uninit(); RIGHTS_BYTES];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
             let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
-            assert!(fits, "there is room for DESCRIPTORS_MAX");
+            assert!(fits, "the buffer has space for DESCRIPTORS_MAX");
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
@@ -92,7 +92,7 @@ impl Channel {
         }
     }
 
-    /// The same with more descriptors than a message carries; the others follow in messages of their own.
+    /// Sends more descriptors than one message can carry; the others follow in separate messages.
     pub(crate) fn send_all(
         &self,
         bytes: &[u8],
@@ -103,7 +103,7 @@ impl Channel {
         rest.chunks(DESCRIPTORS_MAX).try_for_each(|more| self.send(REST, more))
     }
 
-    /// Waits until `count` descriptors are there, of which the first came with the message itself.
+    /// Waits until `count` descriptors have arrived, including those in the message itself.
     pub(crate) fn wait_for_rest(
         &self,
         descriptors: &mut Vec<OwnedFd>,
@@ -116,20 +116,20 @@ impl Channel {
                 }
                 Received::Empty => {}
                 Received::Message(_) | Received::Closed => {
-                    return Err(io::Error::other("descriptors are missing"));
+                    return Err(io::Error::other("missing descriptors"));
                 }
             }
         }
         Ok(())
     }
 
-    /// Looks for a message without waiting.
+    /// Receives a message without blocking.
     pub(crate) fn receive(&self) -> io::Result<Received> {
         self.receive_with(RecvFlags::DONTWAIT, MESSAGE_BYTES_MAX)
     }
 
-    /// Looks for a message of a mailbox without waiting, and without room for a long one: this is done
-    /// for each connection that is passed on.
+    /// Receives a mailbox message without blocking, and without a large buffer: this runs for each
+    /// forwarded connection.
     pub(crate) fn receive_letter(&self) -> io::Result<Received> {
         self.receive_with(RecvFlags::DONTWAIT, LETTER_BYTES_MAX)
     }
@@ -163,8 +163,8 @@ impl Channel {
             return Ok(Received::Closed);
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            // No descriptor was left for one in the message, most likely.
-            return Err(io::Error::other("a message came without all of its parts"));
+            // The most likely cause is that this process has no free descriptors.
+            return Err(io::Error::other("truncated message"));
         }
         bytes.truncate(received.bytes);
         Ok(Received::Message(Message { bytes, descriptors }))
@@ -198,7 +198,7 @@ mod tests {
         let Received::Message(letter) = other.receive_letter().unwrap() else { panic!() };
         assert_eq!((letter.bytes.as_slice(), letter.descriptors.len()), (&b"c"[..], 1));
         one.send(&[b'c'; LETTER_BYTES_MAX + 1], &[]).unwrap();
-        assert!(other.receive_letter().is_err(), "it is no letter");
+        assert!(other.receive_letter().is_err(), "too long for a mailbox");
         drop(one);
         assert!(matches!(other.receive().unwrap(), Received::Closed));
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_sleeps_does_not_stop_the_sender() {
+    fn a_sleeping_reader_does_not_block_the_sender() {
         let (one, _other) = Channel::pair().unwrap();
         let sent = (0..100_000).take_while(|_| one.send(b"x", &[]).is_ok()).count();
         assert!((10..100_000).contains(&sent), "{sent}");

@@ -1,16 +1,16 @@
-//! What must hold for every request, whoever sends it: called by the fuzzers and by the tests that replay
-//! their corpora. A broken rule panics.
+//! Properties that hold for every request: called by the fuzzers and by the tests that replay their
+//! corpora. A violated property panics.
 
 use wire::http::{Limits, Method, RequestBatch, RequestDecoder};
 
 use crate::content::path;
 use crate::worker::encode_for_check;
 
-/// Requests of one input.
+/// Maximum number of requests in one input.
 const REQUESTS_MAX: usize = 64;
 
-/// The name of a file never leaves the root, and the upstream reads what is forwarded as one request for the
-/// path that was routed.
+/// Checks that a file name never leaves the root, and that the upstream parses a forwarded request
+/// as a single request for the routed path.
 pub fn check_heads(data: &[u8]) {
     let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
     decoder.decode(data, &Limits::DEFAULT, REQUESTS_MAX, &mut batch);
@@ -21,14 +21,14 @@ pub fn check_heads(data: &[u8]) {
             let is_safe = |part: &[u8]| !part.is_empty() && !matches!(part, b"." | b"..");
             assert!(name.bytes.is_empty() || parts.all(is_safe), "{}", name.bytes.escape_ascii());
             assert!(!name.bytes.contains(&0));
-            assert!(!path::climbs(request.path()), "{}", request.path().escape_ascii());
+            assert!(!path::has_dot_segments(request.path()), "{}", request.path().escape_ascii());
         }
         if matches!(request.method(), Method::Connect | Method::Trace | Method::Other) {
             continue;
         }
         let sent = encode_for_check(&request);
         let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
-        // What the server adds: lines of its own, and the path of a folder.
+        // The server's own additions: header lines, and the path of a folder.
         let limits = Limits {
             head_bytes_max: 2 * Limits::DEFAULT.head_bytes_max,
             target_bytes_max: 2 * Limits::DEFAULT.target_bytes_max,
@@ -40,7 +40,7 @@ pub fn check_heads(data: &[u8]) {
         let read = batch.get(0, &sent);
         assert_eq!(read.method_text(), request.method_text());
         assert_eq!(read.body(), request.body());
-        assert_eq!(path::climbs(read.path()), path::climbs(request.path()));
+        assert_eq!(path::has_dot_segments(read.path()), path::has_dot_segments(request.path()));
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// A corpus with fewer files has been lost, and its test would pass on nothing.
+    /// Minimum number of files: an empty corpus would make the test vacuous.
     const FILES_MIN: usize = 20;
 
     #[test]

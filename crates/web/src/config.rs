@@ -1,4 +1,4 @@
-//! Options: from the command line, from a file, and from the master to its workers.
+//! Options, from the command line or a file, and their transfer from the master to its workers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use crate::address::HostPort;
 use crate::scheme::Scheme;
 use crate::{UsageError, unexpected};
 
-/// Each has a descriptor in every message to a worker, and a message carries 253.
+/// Each worker has a descriptor in every message to a worker, and a message carries at most 253.
 pub(crate) const WORKERS_MAX: usize = 64;
 
-/// Addresses of one kind: each has a socket per worker.
+/// Maximum number of addresses per option: each has a socket per worker.
 pub(crate) const ADDRESSES_MAX: usize = 16;
 
-/// A worker that computes for longer looks like one that hangs.
+/// A worker that computes for longer is indistinguishable from one that hangs.
 const WORK_US_MAX: u64 = 1_000_000;
 
-/// Workers are checked once per second, and one missed check proves nothing.
+/// Workers are checked once per second, and one missed check is not conclusive.
 const WORKER_TIMEOUT_MS_MIN: u64 = 2_000;
 
-/// A day: a longer time is a mistake in its unit.
+/// A day: larger values are probably in the wrong unit.
 const TIME_MS_MAX: u64 = 86_400_000;
 
-/// What a worker is.
+/// How workers are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
@@ -36,49 +36,49 @@ pub(crate) enum Mode {
     Thread,
 }
 
-/// How connections come to workers.
+/// How connections are distributed to workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Accept {
-    /// A listening socket per worker; who has more connections than the least loaded one passes new
-    /// ones on to it.
+    /// One listening socket per worker. A worker with more connections than the least loaded one
+    /// forwards new ones to it.
     LeastLoaded,
-    /// A listening socket per worker and nothing else: the kernel's hash decides.
+    /// One listening socket per worker, without forwarding: the kernel's hash decides.
     Reuseport,
-    /// One listening socket that all workers watch; the kernel wakes one or a few.
+    /// One listening socket that all workers poll; the kernel wakes one or a few.
     Exclusive,
-    /// The master accepts and passes connections to the worker with the fewest.
+    /// The master accepts and passes each connection to the worker with the fewest connections.
     Fdpass,
-    /// Historical: the master tells workers in turn that something waits, again and again while it does.
+    /// Historical: the master notifies workers in turn, repeatedly, while connections are waiting.
     NotifyLt,
-    /// Historical and broken: the master tells a worker once, when something begins to wait.
+    /// Historical and broken: the master notifies a worker once, when connections begin to wait.
     NotifyEt,
     /// Historical: one connection at a time.
     Serial,
 }
 
 impl Accept {
-    /// Each worker has a listening socket of its own.
+    /// Whether each worker has its own listening socket.
     pub(crate) fn has_own_listeners(self) -> bool {
         matches!(self, Accept::LeastLoaded | Accept::Reuseport)
     }
 
-    /// The master watches the listening sockets.
-    pub(crate) fn is_masters(self) -> bool {
+    /// Whether the master polls the listening sockets.
+    pub(crate) fn is_accepted_by_master(self) -> bool {
         matches!(self, Accept::Fdpass | Accept::NotifyLt | Accept::NotifyEt)
     }
 }
 
-/// What a line of the access log looks like.
+/// Format of the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LogFormat {
-    /// The common one with referer and user agent.
+    /// The common format with referrer and user agent.
     Combined,
     Common,
-    /// The combined one with host, id, and times.
+    /// The combined format with host, id, and times.
     Extended,
-    /// An object per line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum LogFormat {
 pub(crate) struct Config {
     pub(crate) listen: Vec<HostPort>,
     pub(crate) listen_tls: Vec<HostPort>,
-    /// Where counters are served.
+    /// Address at which counters are served.
     pub(crate) status: Option<HostPort>,
     pub(crate) tls_cert_file: Option<PathBuf>,
     pub(crate) tls_key_file: Option<PathBuf>,
@@ -175,50 +175,42 @@ impl Default for Config {
     }
 }
 
-/// The kind of an option's value, for the command line.
+/// Type of an option's value, for the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
-    /// Several texts: an array in the file, an option that is repeated on the command line.
+    /// Several strings: an array in the file, a repeated option on the command line.
     List,
     Number,
     Switch,
 }
 
-/// Options with what stands in the help.
+/// Options with their help texts.
 const OPTIONS: [(&str, Kind, &str); 39] = [
-    (
-        "listen",
-        Kind::List,
-        "Host and port to listen on, several times for more; port 0 is any free one",
-    ),
-    ("listen-tls", Kind::List, "The same for HTTPS; none without it"),
-    ("status", Kind::Text, "Host and port of the status page and /metrics; none without it"),
-    ("tls-cert-file", Kind::Text, "Certificates in PEM: the server's, then those above it"),
+    ("listen", Kind::List, "Host and port to listen on; repeatable; port 0 is any free one"),
+    ("listen-tls", Kind::List, "The same for HTTPS [off]"),
+    ("status", Kind::Text, "Host and port of the status page and /metrics [off]"),
+    ("tls-cert-file", Kind::Text, "Certificates in PEM: the server's, then its issuers'"),
     ("tls-key-file", Kind::Text, "Key of the server's certificate in PEM, without a password"),
     ("user", Kind::Text, "User of the workers, by name or number; the master stays root"),
     ("group", Kind::Text, "Group of the workers, by name or number [the user's]"),
-    ("root", Kind::Text, "Directory whose files are served; none without it"),
+    ("root", Kind::Text, "Directory whose files are served [none]"),
     ("workers", Kind::Number, "How many workers, up to 64 [cores]"),
-    (
-        "worker-timeout-ms",
-        Kind::Number,
-        "A worker process that hangs for longer is replaced; 0: never",
-    ),
-    ("mode", Kind::Text, "What a worker is: process or thread"),
-    ("accept", Kind::Text, "How connections come to workers, see below"),
+    ("worker-timeout-ms", Kind::Number, "Replace a worker process that hangs for longer; 0: never"),
+    ("mode", Kind::Text, "Run workers as: process or thread"),
+    ("accept", Kind::Text, "How connections are distributed to workers, see below"),
     ("backlog", Kind::Number, "Connections that wait to be accepted, per listening socket"),
-    ("accept-max", Kind::Number, "Connections that are accepted before others are served"),
+    ("accept-max", Kind::Number, "Connections accepted in a row before others are served"),
     ("upstream", Kind::Text, "Address that requests below /api/ are passed on to"),
     (
         "upstream-connections-max",
         Kind::Number,
-        "Requests at the upstream at once, per worker; more wait",
+        "Concurrent requests at the upstream, per worker; more wait",
     ),
     (
         "upstream-idle-max",
         Kind::Number,
-        "Connections to the upstream that are kept without a request, per worker",
+        "Idle connections to the upstream that are kept open, per worker",
     ),
     (
         "upstream-queue-max",
@@ -228,47 +220,47 @@ const OPTIONS: [(&str, Kind, &str); 39] = [
     (
         "upstream-queue-timeout-ms",
         Kind::Number,
-        "Longest wait for the upstream's turn; longer: 503",
+        "Longest wait for a connection to the upstream; longer: 503",
     ),
     ("websockets-max", Kind::Number, "WebSockets to the upstream, per worker; more: 503"),
     ("websocket-idle-timeout-ms", Kind::Number, "Silence on a WebSocket after which it is closed"),
     ("access-log", Kind::Text, "File with a line per request"),
     ("access-log-format", Kind::Text, "Lines of that file: combined, common, extended or json"),
-    (
-        "https-redirect-port",
-        Kind::Number,
-        "Port of HTTPS that plain HTTP is redirected to; 0: none",
-    ),
-    ("compress", Kind::Switch, "Compress small files for clients that take it: true or false"),
+    ("https-redirect-port", Kind::Number, "HTTPS port that plain HTTP is redirected to; 0: none"),
+    ("compress", Kind::Switch, "Compress small files for clients that accept it: true or false"),
     ("connections-max", Kind::Number, "Connections per worker; more wait to be accepted"),
     (
         "connections-per-address-max",
         Kind::Number,
-        "Connections per worker and client address; 0: any",
+        "Connections per worker and client address; 0: unlimited",
     ),
     ("head-bytes-max", Kind::Number, "Longest head of a request; longer: 431"),
     ("fields-max", Kind::Number, "Most header lines of a request, up to 128; more: 431"),
     ("target-bytes-max", Kind::Number, "Longest target of a request; longer: 414"),
     ("body-bytes-max", Kind::Number, "Longest body of a request; longer: 413"),
-    ("head-timeout-ms", Kind::Number, "Time for a whole head from its first byte on; later: 408"),
-    ("body-rate-min", Kind::Number, "Bytes per second that a body must come with; slower: 408"),
+    ("head-timeout-ms", Kind::Number, "Time for a whole head from its first byte; later: 408"),
+    ("body-rate-min", Kind::Number, "Minimum bytes per second of a request body; slower: 408"),
     ("idle-timeout-ms", Kind::Number, "Time between two requests of a connection"),
     (
         "write-timeout-ms",
         Kind::Number,
-        "Time over which a client must have taken its answer with --write-rate-min; else it is cut off",
+        "Period over which --write-rate-min is enforced; slower clients are disconnected",
     ),
-    ("write-rate-min", Kind::Number, "Bytes per second that an answer must be taken with"),
+    (
+        "write-rate-min",
+        Kind::Number,
+        "Minimum bytes per second at which a client must read a response",
+    ),
     (
         "upstream-timeout-ms",
         Kind::Number,
-        "Silence of the upstream after which it is given up: 504",
+        "Silence of the upstream after which the request fails: 504",
     ),
-    ("drain-timeout-ms", Kind::Number, "Time for requests under way when a worker ends"),
-    ("work-us", Kind::Number, "Processor time wasted before each answer, to be measured with"),
+    ("drain-timeout-ms", Kind::Number, "Time for requests in progress when a worker ends"),
+    ("work-us", Kind::Number, "Processor time spent before each response, for benchmarks"),
 ];
 
-/// Text of `myriad web --help`.
+/// Returns the text of `myriad web --help`.
 pub(crate) fn help() -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
@@ -285,53 +277,53 @@ pub(crate) fn help() -> String {
         let _ = writeln!(text, "      --{name} VALUE\n        {words}{default}");
     }
     text.push_str(
-        "\nHow connections come to workers (--accept):\n\
+        "\nHow connections are distributed to workers (--accept):\n\
          \x20 least-loaded  A socket per worker; new connections move to the least loaded worker\n\
          \x20 reuseport     A socket per worker; the kernel's hash decides, evenly or not\n\
-         \x20 exclusive     One socket watched by all; the kernel wakes mostly the same worker\n\
-         \x20 fdpass        The master accepts and passes on; it is the bottleneck\n\
-         Historical designs, to be compared with. Their faults are real; do not use them:\n\
-         \x20 notify-lt     The master tells workers in turn, over and over, that somebody waits\n\
-         \x20 notify-et     The master tells once: connections above --accept-max wait until another comes\n\
-         \x20 serial        One worker, one connection at a time: a slow client stops all others\n\n\
-         Signals to the master: TERM and INT finish requests and end; HUP reads the options again, and\n\
-         certificate and key, with new workers; USR1 reopens the access log; USR2 starts the program anew on the same sockets.\n",
+         \x20 exclusive     One socket polled by all; the kernel mostly wakes the same worker\n\
+         \x20 fdpass        The master accepts and distributes; it is the bottleneck\n\
+         Historical designs, for comparison. Their faults are real; do not use them:\n\
+         \x20 notify-lt     The master notifies workers in turn, repeatedly, while connections wait\n\
+         \x20 notify-et     The master notifies once: connections above --accept-max wait for another one\n\
+         \x20 serial        One worker, one connection at a time: a slow client blocks all others\n\n\
+         Signals to the master: TERM and INT finish requests and exit; HUP re-reads the options, and\n\
+         certificate and key, with new workers; USR1 reopens the access log; USR2 restarts the program on the same sockets.\n",
     );
     text
 }
 
-/// A value as it stands on the command line.
+/// Formats a value as on the command line.
 fn plain(value: &toml::Value) -> String {
     value.to_string().replace(['"', '[', ']'], "")
 }
 
-/// Where options come from; read again on reload.
+/// Sources of options; re-read on reload.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     file: Option<PathBuf>,
     overrides: toml::Table,
 }
 
-/// Options that are given, each with the place that an error names.
+/// The given options, each with its location for error messages.
 #[derive(Debug, Default)]
-struct Given {
+struct GivenOptions {
     values: toml::Table,
     places: BTreeMap<String, String>,
 }
 
-/// An option with a value that it cannot have, or not together with others.
+/// An option with an invalid value, or in an invalid combination.
 #[derive(Debug)]
-struct Fault {
+struct OptionError {
     option: &'static str,
     reason: String,
 }
 
-fn fault(option: &'static str, reason: impl Into<String>) -> Fault {
-    Fault { option, reason: reason.into() }
+fn option_error(option: &'static str, reason: impl Into<String>) -> OptionError {
+    OptionError { option, reason: reason.into() }
 }
 
 impl Source {
-    /// Reads the command line behind `myriad web`; `None`: help was asked for.
+    /// Parses the command line after `myriad web`. Returns `None` if help was requested.
     pub(crate) fn parse(parser: &mut Parser) -> anyhow::Result<Option<Source>> {
         let mut source = Source { file: None, overrides: toml::Table::new() };
         while let Some(argument) = parser.next()? {
@@ -355,7 +347,7 @@ impl Source {
         Ok(Some(source))
     }
 
-    /// Takes a value of the command line: it replaces an earlier one, or joins it in a list.
+    /// Adds a value from the command line: it replaces an earlier one, or is appended to a list.
     fn add(&mut self, name: String, value: toml::Value) {
         match (self.overrides.get_mut(&name), value) {
             (Some(toml::Value::Array(list)), toml::Value::Array(more)) => list.extend(more),
@@ -363,17 +355,18 @@ impl Source {
         }
     }
 
-    /// The options as they are now. An error names the option and where it is given.
+    /// Reads the current options. An error names the option and its location.
     pub(crate) fn read(&self) -> anyhow::Result<Config> {
-        let mut given = Given::default();
+        let mut given = GivenOptions::default();
         if let Some(path) = &self.file {
             given.read_file(path)?;
         }
         for (name, value) in &self.overrides {
             given.take(name, value.clone(), format!("--{name}"))?;
         }
-        let config: Config = given.values.clone().try_into().context("read the options")?;
-        config.check().map_err(|Fault { option, reason }| {
+        let config: Config =
+            given.values.clone().try_into().context("could not convert the options")?;
+        config.check().map_err(|OptionError { option, reason }| {
             let place = given.places.get(option).map_or(option, String::as_str);
             usage(place, &reason)
         })?;
@@ -381,7 +374,7 @@ impl Source {
     }
 }
 
-impl Given {
+impl GivenOptions {
     fn read_file(&mut self, path: &Path) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| UsageError(format!("could not read {}: {error}", path.display())))?;
@@ -400,14 +393,15 @@ impl Given {
         starts.sort();
         for (start, name) in starts {
             let place = format!("{}: {name}", place_of(start));
-            let value = values.get(&name).cloned().context("read an option of the file")?;
+            let value =
+                values.get(&name).cloned().context("could not read an option of the file")?;
             self.take(&name, value, place)?;
         }
         Ok(())
     }
 
-    /// Takes one option, which replaces an earlier one of the same name. Each is read on its own first, so
-    /// that whatever is wrong with it is said with its name and place.
+    /// Takes one option, which replaces an earlier one of the same name. Each is validated
+    /// separately first, so that an error names it and its location.
     fn take(&mut self, name: &str, value: toml::Value, place: String) -> anyhow::Result<()> {
         let kind = kind_of(name).map_err(|reason| usage(&place, &reason))?;
         let value = kind.accept(value).map_err(|reason| usage(&place, &reason))?;
@@ -421,7 +415,7 @@ impl Given {
     }
 }
 
-/// The kind of an option, or why there is none of this name.
+/// Returns the type of an option, or the reason why it is unknown.
 fn kind_of(name: &str) -> Result<Kind, String> {
     let names = || OPTIONS.iter().map(|(option, ..)| *option);
     match OPTIONS.iter().find(|(option, ..)| *option == name) {
@@ -434,7 +428,7 @@ fn kind_of(name: &str) -> Result<Kind, String> {
 }
 
 impl Kind {
-    /// A value of the command line.
+    /// Parses a value from the command line.
     fn read(self, text: &str) -> Result<toml::Value, String> {
         let wrong = || self.wrong(&format!("{text:?}"));
         Ok(match self {
@@ -445,7 +439,7 @@ impl Kind {
         })
     }
 
-    /// A value of the file.
+    /// Checks a value from the file.
     fn accept(self, value: toml::Value) -> Result<toml::Value, String> {
         match (self, value) {
             (Kind::Text, value @ toml::Value::String(_))
@@ -461,8 +455,8 @@ impl Kind {
 
     fn wrong(self, found: &str) -> String {
         let expected = match self {
-            Kind::Text => "a text in quotes",
-            Kind::List => "a text in quotes, or a list of them",
+            Kind::Text => "a quoted string",
+            Kind::List => "a quoted string, or a list of them",
             Kind::Number => "a whole number",
             Kind::Switch => "true or false",
         };
@@ -470,7 +464,7 @@ impl Kind {
     }
 }
 
-/// A list of one, or of none if the text is empty.
+/// Returns a list with one element, or an empty one if the text is empty.
 fn list_of(text: &str) -> toml::Value {
     let item = (!text.is_empty()).then(|| toml::Value::String(text.to_owned()));
     toml::Value::Array(item.into_iter().collect())
@@ -481,7 +475,7 @@ fn usage(place: &str, reason: &str) -> anyhow::Error {
 }
 
 impl Config {
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), OptionError> {
         let bounds = [
             ("workers", self.workers, 1, WORKERS_MAX),
             ("accept-max", self.accept_max, 1, 100_000),
@@ -497,23 +491,29 @@ impl Config {
         ];
         for (name, value, least, most) in bounds {
             if value < least || value > most {
-                return Err(fault(name, format!("{value} is not from {least} to {most}")));
+                return Err(option_error(
+                    name,
+                    format!("{value} is out of range: {least} to {most}"),
+                ));
             }
         }
         self.check_addresses()?;
         self.check_tls()?;
         self.check_user()?;
         if self.https_redirect_port != 0 && self.accept == Accept::Serial {
-            return Err(fault("https-redirect-port", "accept = serial does not redirect"));
+            return Err(option_error("https-redirect-port", "accept = serial does not redirect"));
         }
         let worker_ms = self.worker_timeout_ms;
         if worker_ms != 0 && !(WORKER_TIMEOUT_MS_MIN..=TIME_MS_MAX).contains(&worker_ms) {
-            let bounds = format!("0 or from {WORKER_TIMEOUT_MS_MIN} to {TIME_MS_MAX}");
-            return Err(fault("worker-timeout-ms", format!("{worker_ms} is not {bounds}")));
+            let bounds = format!("0 or {WORKER_TIMEOUT_MS_MIN} to {TIME_MS_MAX}");
+            return Err(option_error(
+                "worker-timeout-ms",
+                format!("{worker_ms} is out of range: {bounds}"),
+            ));
         }
         if self.work_us > WORK_US_MAX {
-            let reason = format!("{} is not from 0 to {WORK_US_MAX}", self.work_us);
-            return Err(fault("work-us", reason));
+            let reason = format!("{} is out of range: 0 to {WORK_US_MAX}", self.work_us);
+            return Err(option_error("work-us", reason));
         }
         let times = [
             ("head-timeout-ms", self.head_timeout_ms),
@@ -529,13 +529,13 @@ impl Config {
         match times.iter().find(|(_, value)| *value == 0 || *value > TIME_MS_MAX) {
             None => Ok(()),
             Some((name, value)) => {
-                Err(fault(name, format!("{value} is not from 1 to {TIME_MS_MAX}")))
+                Err(option_error(name, format!("{value} is out of range: 1 to {TIME_MS_MAX}")))
             }
         }
     }
 
-    /// Address, certificate and key are of use together.
-    fn check_tls(&self) -> Result<(), Fault> {
+    /// Checks that address, certificate and key are given together.
+    fn check_tls(&self) -> Result<(), OptionError> {
         let parts = [
             ("listen-tls", !self.listen_tls.is_empty()),
             ("tls-cert-file", self.tls_cert_file.is_some()),
@@ -545,30 +545,33 @@ impl Config {
         if let (Some((given, _)), Some((missing, _))) =
             (parts.iter().find(|(_, is_given)| *is_given), missing)
         {
-            return Err(fault(given, format!("it needs {missing}")));
+            return Err(option_error(given, format!("requires {missing}")));
         }
         if !self.listen_tls.is_empty() && self.accept == Accept::Serial {
-            return Err(fault("listen-tls", "accept = serial does not support TLS"));
+            return Err(option_error("listen-tls", "accept = serial does not support TLS"));
         }
         Ok(())
     }
 
-    fn check_addresses(&self) -> Result<(), Fault> {
+    fn check_addresses(&self) -> Result<(), OptionError> {
         if self.listen.is_empty() && self.listen_tls.is_empty() {
-            return Err(fault("listen", "at least one address is needed, here or in listen-tls"));
+            return Err(option_error(
+                "listen",
+                "at least one address is required, here or in listen-tls",
+            ));
         }
         if self.status.is_some() && self.accept == Accept::Serial {
-            return Err(fault("status", "accept = serial has no status page"));
+            return Err(option_error("status", "accept = serial has no status page"));
         }
         let mut seen: Vec<&HostPort> = Vec::new();
         for scheme in Scheme::ALL {
             let (option, addresses) = (Config::address_option(scheme), self.addresses(scheme));
             if addresses.len() > ADDRESSES_MAX {
-                return Err(fault(option, format!("more than {ADDRESSES_MAX} addresses")));
+                return Err(option_error(option, format!("more than {ADDRESSES_MAX} addresses")));
             }
             for address in addresses {
                 if address.port() != 0 && seen.contains(&address) {
-                    return Err(fault(option, format!("{address} is given twice")));
+                    return Err(option_error(option, format!("{address} is given twice")));
                 }
                 seen.push(address);
             }
@@ -576,18 +579,18 @@ impl Config {
         Ok(())
     }
 
-    fn check_user(&self) -> Result<(), Fault> {
+    fn check_user(&self) -> Result<(), OptionError> {
         if self.group.is_some() && self.user.is_none() {
-            return Err(fault("group", "it needs user"));
+            return Err(option_error("group", "requires user"));
         }
         if self.user.is_some() && self.mode == Mode::Thread {
-            let reason = "workers that are threads cannot have another user than the master";
-            return Err(fault("user", reason));
+            let reason = "worker threads must run as the master's user";
+            return Err(option_error("user", reason));
         }
         Ok(())
     }
 
-    /// Where to listen.
+    /// Returns the addresses to listen on.
     pub(crate) fn addresses(&self, scheme: Scheme) -> &[HostPort] {
         match scheme {
             Scheme::Http => &self.listen,
@@ -596,7 +599,7 @@ impl Config {
         }
     }
 
-    /// The option that says so.
+    /// Returns the name of the option for these addresses.
     pub(crate) fn address_option(scheme: Scheme) -> &'static str {
         match scheme {
             Scheme::Http => "listen",
@@ -605,12 +608,12 @@ impl Config {
         }
     }
 
-    /// How many workers there are: one at a time is one.
+    /// Returns the number of workers; 1 for the serial strategy.
     pub(crate) fn worker_count(&self) -> usize {
         if self.accept == Accept::Serial { 1 } else { self.workers }
     }
 
-    /// Limits of the codec.
+    /// Returns the limits of the codec.
     pub(crate) fn wire_limits(&self) -> wire::http::Limits {
         wire::http::Limits {
             head_bytes_max: self.head_bytes_max,
@@ -630,7 +633,7 @@ mod tests {
         source.unwrap().read().map_err(|error| format!("{error:#}"))
     }
 
-    /// A file of options, removed in the end.
+    /// A file of options, removed on drop.
     struct File(PathBuf);
 
     impl File {
@@ -692,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_named_with_its_line() {
+    fn errors_in_a_file_name_the_line() {
         for (text, expected) in [
             ("wrokers = 3", ":1: wrokers: unknown option; did you mean workers?"),
             ("\n# c\nzzz = 3", ":3: zzz: unknown option"),
@@ -700,18 +703,18 @@ mod tests {
             ("\nworkers = \"x\"", ":2: workers: \"x\" is not a whole number"),
             ("workers = -1", ":1: workers: -1 is not a whole number"),
             ("workers = 1\ncompress = 1", ":2: compress: 1 is not true or false"),
-            ("root = 1", ":1: root: 1 is not a text in quotes"),
-            ("listen = [1]", ":1: listen: [1] is not a text in quotes, or a list of them"),
+            ("root = 1", ":1: root: 1 is not a quoted string"),
+            ("listen = [1]", ":1: listen: [1] is not a quoted string, or a list of them"),
             ("\nlisten = [\"a:1\",\n\"25005\"]", ":2: listen: \"25005\" is not HOST:PORT"),
             ("upstream = \"localhost\"", ":1: upstream: \"localhost\" is not HOST:PORT"),
             ("mode = \"fast\"", ":1: mode: unknown variant `fast`, expected `process` or `thread`"),
             ("workers = 1\nworkers = 2", ":2: "),
             ("workers = 1\n= 2", ":2: "),
             ("backlog = 5000000000", ":1: backlog: "),
-            // What is wrong only with other options, or by its size.
-            ("\n\nworkers = 0", ":3: workers: 0 is not from 1 to 64"),
-            ("listen-tls = \"a:1\"", ":1: listen-tls: it needs tls-cert-file"),
-            ("listen = []", ":1: listen: at least one address is needed, here or in listen-tls"),
+            // Errors that depend on other options or on the value.
+            ("\n\nworkers = 0", ":3: workers: 0 is out of range: 1 to 64"),
+            ("listen-tls = \"a:1\"", ":1: listen-tls: requires tls-cert-file"),
+            ("listen = []", ":1: listen: at least one address is required, here or in listen-tls"),
         ] {
             let file = File::new("wrong", text);
             let error = read(&["--config", file.path()]).unwrap_err();
@@ -721,28 +724,31 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_in_the_operators_words() {
+    fn errors_name_the_option() {
         for (words, expected) in [
             (&["--workers", "x"][..], "--workers: \"x\" is not a whole number"),
-            (&["--workers", "0"], "--workers: 0 is not from 1 to 64"),
+            (&["--workers", "0"], "--workers: 0 is out of range: 1 to 64"),
             (&["--wrokers", "0"], "--wrokers: unknown option; did you mean workers?"),
             (&["--accept", "best"], "--accept: unknown variant `best`"),
             (&["--access-log-format", "xml"], "--access-log-format: unknown variant `xml`"),
             (&["--fast", "1"], "--fast: unknown option"),
             (&["--listen", "25005"], "--listen: \"25005\" is not HOST:PORT"),
             (&["--upstream", "http://a:1"], "--upstream: \"http://a:1\" is not HOST:PORT"),
-            (&["--idle-timeout-ms", "0"], "--idle-timeout-ms: 0 is not from 1 to 86400000"),
-            (&["--work-us", "1000001"], "--work-us: 1000001 is not from 0 to 1000000"),
+            (&["--idle-timeout-ms", "0"], "--idle-timeout-ms: 0 is out of range: 1 to 86400000"),
+            (&["--work-us", "1000001"], "--work-us: 1000001 is out of range: 0 to 1000000"),
             (&["--config", "/nonexistent/web.toml"], "could not read /nonexistent/web.toml: "),
-            (&["--listen-tls", "127.0.0.1:1"], "--listen-tls: it needs tls-cert-file"),
-            (&["--tls-key-file", "k"], "--tls-key-file: it needs listen-tls"),
+            (&["--listen-tls", "127.0.0.1:1"], "--listen-tls: requires tls-cert-file"),
+            (&["--tls-key-file", "k"], "--tls-key-file: requires listen-tls"),
             (&["--listen", "a:1", "--listen", "a:1"], "--listen: a:1 is given twice"),
             (&["--listen", "a:1", "--status", "a:1"], "--status: a:1 is given twice"),
             (&["--status", "a:1", "--accept", "serial"], "--status: accept = serial has no status"),
-            (&["--worker-timeout-ms", "1999"], "--worker-timeout-ms: 1999 is not 0 or from 2000"),
-            (&["--listen", ""], "--listen: at least one address is needed"),
-            (&["--group", "g"], "--group: it needs user"),
-            (&["--user", "u", "--mode", "thread"], "--user: workers that are threads cannot"),
+            (
+                &["--worker-timeout-ms", "1999"],
+                "--worker-timeout-ms: 1999 is out of range: 0 or 2000",
+            ),
+            (&["--listen", ""], "--listen: at least one address is required"),
+            (&["--group", "g"], "--group: requires user"),
+            (&["--user", "u", "--mode", "thread"], "--user: worker threads must"),
         ] {
             let error = read(words).unwrap_err();
             assert!(error.starts_with(expected), "{words:?}: {error}");
@@ -758,8 +764,8 @@ mod tests {
         let check = |words: &[&str], expected: &str| {
             assert_eq!(read(words).unwrap_err(), expected);
         };
-        check(&parts[2..], "--tls-cert-file: it needs listen-tls");
-        check(&parts[..4], "--listen-tls: it needs tls-key-file");
+        check(&parts[2..], "--tls-cert-file: requires listen-tls");
+        check(&parts[..4], "--listen-tls: requires tls-key-file");
         let with = |more: &[&'static str]| [&parts[..], more].concat();
         let serial = "--listen-tls: accept = serial does not support TLS";
         check(&with(&["--accept", "serial"]), serial);

@@ -1,7 +1,7 @@
-//! What workers count for the operator, in memory that all of them and the master share.
+//! Counters of the workers, in memory shared by all of them and the master.
 //!
-//! Every worker has a row that it alone writes. When it ends, the master adds its row to that of its
-//! place, so that the numbers of a place never shrink while the program runs.
+//! Each worker writes only its own row. When it ends, the master adds this row to the row of its
+//! slot, so that the counters of a slot never decrease while the program runs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,36 +12,37 @@ use rustix::fs::MemfdFlags;
 
 use crate::config::WORKERS_MAX;
 
-/// Workers at once, those that end included: several reloads in a row may overlap.
+/// Maximum number of workers, including workers that are ending: several consecutive reloads may
+/// overlap.
 const ROWS_MAX: usize = 4 * WORKERS_MAX;
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// Whether a number only grows, or says how many there are now.
+/// Whether a number only increases, or is a current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,
     Gauge,
 }
 
-/// One number of each worker.
+/// One counter or gauge of each worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Metric {
     /// Without the prefix.
     pub(crate) name: &'static str,
-    /// As in `class="2xx"`; empty if the name has only one number.
+    /// For example, `class="2xx"`; empty if the name has only one series.
     pub(crate) label: &'static str,
     pub(crate) kind: Kind,
     pub(crate) help: &'static str,
 }
 
-/// Declares the numbers of a worker once, for the struct, its row and the page.
+/// Declares the counters of a worker once, for the struct, its row and the metrics page.
 macro_rules! counts {
     ($($field:ident: $kind:ident, $name:literal, $label:literal, $help:literal;)*) => {
-        /// The numbers of one worker.
+        /// The counters of one worker.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub(crate) struct Counts { $(pub(crate) $field: u64,)* }
 
-        /// What they are, in the order of a row. Those of one name follow each other.
+        /// Descriptions, in the order of a row. Metrics with the same name are adjacent.
         pub(crate) const METRICS: &[Metric] = &[$(Metric {
             name: $name, label: $label, kind: Kind::$kind, help: $help,
         },)*];
@@ -62,9 +63,9 @@ counts! {
     responses_5xx: Counter, "responses_total", "class=\"5xx\"", "";
     response_body_bytes: Counter, "response_body_bytes_total", "", "Bytes of response bodies.";
     connections_accepted: Counter, "connections_accepted_total", "", "Client connections served.";
-    connections: Gauge, "connections", "", "Client connections now.";
+    connections: Gauge, "connections", "", "Open client connections.";
     refused_connections: Counter, "refused_total", "reason=\"connections\"",
-        "Connections and requests refused because there is too much of something.";
+        "Connections and requests refused because a limit was reached.";
     refused_addresses: Counter, "refused_total", "reason=\"address\"", "";
     refused_descriptors: Counter, "refused_total", "reason=\"descriptors\"", "";
     refused_files: Counter, "refused_total", "reason=\"files\"", "";
@@ -72,31 +73,31 @@ counts! {
     refused_timeouts: Counter, "refused_total", "reason=\"upstream_queue_timeout\"", "";
     upstream_requests: Counter, "upstream_requests_total", "", "Requests sent to the upstream.";
     upstream_failures: Counter, "upstream_failures_total", "",
-        "Requests that the upstream did not answer, or not completely.";
+        "Requests without a complete response from the upstream.";
     upstream_connections: Counter, "upstream_connections_total", "",
         "Connections opened to the upstream.";
     upstream_active: Gauge, "upstream_requests", "state=\"active\"",
-        "Requests at the upstream and in the queue for it now.";
+        "Requests at the upstream or queued for it.";
     upstream_queued: Gauge, "upstream_requests", "state=\"queued\"", "";
     upstream_idle: Gauge, "upstream_idle_connections", "",
-        "Connections to the upstream that are kept without a request.";
-    websockets: Gauge, "websockets", "", "WebSockets now.";
-    cache_hits: Counter, "file_cache_lookups_total", "result=\"hit\"", "Lookups of files in memory.";
+        "Idle connections to the upstream.";
+    websockets: Gauge, "websockets", "", "Open WebSockets.";
+    cache_hits: Counter, "file_cache_lookups_total", "result=\"hit\"", "Lookups in the file cache.";
     cache_misses: Counter, "file_cache_lookups_total", "result=\"miss\"", "";
     cache_files: Gauge, "file_cache_files", "", "Files kept in memory or open.";
     cache_bytes: Gauge, "file_cache_bytes", "", "Bytes of files kept in memory.";
     log_lines_dropped: Counter, "access_log_lines_dropped_total", "",
-        "Lines that the disk of the access log was too slow for.";
+        "Access log lines dropped because the disk was too slow.";
     restarts: Counter, "worker_restarts_total", "", "Workers that died and were replaced.";
 }
 
 const ROW_NUMBERS: usize = METRICS.len() + 1;
 const ROW_BYTES: usize = ROW_NUMBERS * NUMBER_BYTES;
-/// Rows of places come first, then those of workers.
+/// The rows of slots precede those of workers.
 const FILE_BYTES: usize = NUMBER_BYTES + (WORKERS_MAX + ROWS_MAX) * ROW_BYTES;
 
-/// A file in memory: a version, which is odd while the master moves numbers from one row to another, then
-/// rows. A row begins with the number of its place, counted from 1; 0: nobody has it.
+/// A memory file: a version, which is odd while the master moves counters between rows, then the
+/// rows. A row begins with its slot number, counted from 1; 0 marks a free row.
 #[derive(Debug)]
 pub(crate) struct Counters {
     file: OwnedFd,
@@ -113,7 +114,8 @@ impl Counters {
         Counters { file }
     }
 
-    /// A row for a worker in this place; none if there are too many workers. Only the master calls it.
+    /// Assigns a row to a worker in this slot; `None` if there are too many workers. Only called by
+    /// the master.
     pub(crate) fn take_row(&self, slot: usize) -> io::Result<Option<usize>> {
         let numbers = self.read()?;
         let owner = |row: usize| numbers[1 + row * ROW_NUMBERS];
@@ -124,13 +126,13 @@ impl Counters {
         Ok(Some(row))
     }
 
-    /// Publishes the numbers of a worker.
+    /// Publishes the counters of a worker.
     pub(crate) fn publish(&self, row: usize, counts: &Counts) -> io::Result<()> {
         self.write(row, 1, &counts.numbers())
     }
 
-    /// Adds the counters of a worker that is gone to those of its place, and frees its row; `restarts` are
-    /// added as well. Only the master calls it.
+    /// Adds the counters of an ended worker, and `restarts`, to those of its slot, and frees its
+    /// row. Only called by the master.
     pub(crate) fn fold(&self, row: usize, slot: usize, restarts: u64) -> io::Result<()> {
         let numbers = self.read()?;
         let of_row = |row: usize| &numbers[1 + row * ROW_NUMBERS..][1..ROW_NUMBERS];
@@ -148,7 +150,8 @@ impl Counters {
         self.write_at(0, &[version + 1])
     }
 
-    /// The numbers of every place, in the order of [`METRICS`]; none for places that nobody ever had.
+    /// Returns the counters of every slot, in the order of [`METRICS`]; `None` for slots that were
+    /// never used.
     pub(crate) fn places(&self) -> io::Result<Vec<Option<Vec<u64>>>> {
         let numbers = self.read_settled()?;
         let rows: Vec<&[u64]> = numbers[1..].chunks_exact(ROW_NUMBERS).collect();
@@ -165,9 +168,10 @@ impl Counters {
         Ok(places)
     }
 
-    /// All numbers, as they are between two changes of the master.
+    /// Returns a consistent snapshot of all counters.
     fn read_settled(&self) -> io::Result<Vec<u64>> {
-        // The master changes them in some microseconds. One that was killed meanwhile never will.
+        // The master needs a few microseconds for an update. If it was killed during one, the
+        // version stays odd.
         const TRIES: usize = 1000;
         for _ in 0..TRIES {
             let numbers = self.read()?;
@@ -189,7 +193,7 @@ impl Counters {
         let mut bytes = vec![0; FILE_BYTES];
         let count = rustix::io::pread(&self.file, &mut bytes, 0)?;
         if count != FILE_BYTES {
-            return Err(io::Error::other("the file of counters is too short"));
+            return Err(io::Error::other("the counter file is too short"));
         }
         let number = |chunk: &[u8]| chunk.try_into().map_or(0, u64::from_ne_bytes);
         Ok(bytes.chunks_exact(NUMBER_BYTES).map(number).collect())
@@ -213,20 +217,20 @@ impl AsFd for Counters {
     }
 }
 
-/// A row that a worker has; freed when it is dropped.
+/// The row of a worker; freed on drop.
 #[derive(Debug)]
 pub(crate) struct Row {
     counters: Arc<Counters>,
     pub(crate) number: usize,
     slot: usize,
-    /// Counted when it is freed.
+    /// Counted when the row is freed.
     pub(crate) restarts: u64,
 }
 
 impl Row {
     pub(crate) fn take(counters: &Arc<Counters>, slot: usize) -> anyhow::Result<Row> {
-        let row = counters.take_row(slot).context("find room for the counters of a worker")?;
-        let number = row.context("too many workers of earlier options have not ended yet")?;
+        let row = counters.take_row(slot).context("could not allocate the counters of a worker")?;
+        let number = row.context("too many workers with earlier options are still running")?;
         Ok(Row { counters: Arc::clone(counters), number, slot, restarts: 0 })
     }
 
@@ -238,7 +242,7 @@ impl Row {
 impl Drop for Row {
     fn drop(&mut self) {
         if let Err(error) = self.counters.fold(self.number, self.slot, self.restarts) {
-            tracing::warn!(%error, "the counters of a worker are lost");
+            tracing::warn!(%error, "worker counters lost");
         }
     }
 }
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_keeps_what_its_workers_have_counted() {
+    fn a_slot_keeps_the_counts_of_its_workers() {
         let counters = Counters::new().unwrap();
         let other = Counters::from_fd(counters.file.try_clone().unwrap());
         let (accepted, now) = (position("connections_accepted_total"), position("connections"));
@@ -267,9 +271,9 @@ mod tests {
         };
         assert_eq!(look(1), None);
         let first = counters.take_row(1).unwrap().unwrap();
-        assert_eq!(look(1), Some((0, 0)), "it is there");
+        assert_eq!(look(1), Some((0, 0)), "registered");
         other.publish(first, &counts(5, 3)).unwrap();
-        // Its successor begins before it ends.
+        // Its successor starts before it ends.
         let second = counters.take_row(1).unwrap().unwrap();
         assert_ne!(first, second);
         other.publish(second, &counts(2, 1)).unwrap();
@@ -278,13 +282,13 @@ mod tests {
         assert_eq!(look(1), Some((7, 1)));
         other.publish(second, &counts(4, 2)).unwrap();
         assert_eq!(look(1), Some((9, 2)));
-        assert_eq!(counters.take_row(2).unwrap(), Some(first), "rows are used again");
+        assert_eq!(counters.take_row(2).unwrap(), Some(first), "rows are reused");
         let restarts = position("worker_restarts_total");
         assert_eq!(other.places().unwrap()[1].as_ref().unwrap()[restarts], 1);
     }
 
     #[test]
-    fn there_are_rows_for_several_reloads_and_no_more() {
+    fn the_number_of_rows_is_limited() {
         let counters = Counters::new().unwrap();
         for taken in 0..ROWS_MAX {
             assert!(counters.take_row(taken % WORKERS_MAX).unwrap().is_some());

@@ -1,8 +1,9 @@
-//! Certificate and key of the listeners with TLS: the master reads them, and passes them on in memory.
+//! Certificate and key of the TLS listeners. The master reads them and passes them to workers in
+//! memory.
 //!
-//! Workers never open the files. So one that takes the place of another shows what the others of its team
-//! show, whatever lies in the files by then, and only a reload or a new master looks there again. None can
-//! change what the others show: the memory is sealed.
+//! Workers never open the files. A replacement worker therefore presents the same certificate as
+//! the other workers of its group, even if the files have changed since; only a reload or a new
+//! master re-reads them. Workers cannot modify the shared memory, which is sealed.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -16,22 +17,22 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::config::Config;
 
-/// Names of what may be spoken inside. Clients that name only others are refused.
+/// Protocols offered in ALPN. Clients that offer only others are refused.
 // Source: RFC 7301 6; the IANA registry of ALPN protocol IDs
 const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
-/// The number of bytes of the certificates, which stands in front.
+/// Length prefix: the number of bytes of the certificates.
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// Of both files, each of which has 4 MiB at most.
+/// Limit for both files, each of which has at most 4 MiB.
 const TEXT_BYTES_MAX: u64 = 8 << 20;
 
-/// A file in memory: certificates and key in PEM, which were found to go with each other.
+/// A memory file: certificates and key in PEM, which were verified to match.
 #[derive(Debug)]
 pub(crate) struct Identity {
     file: File,
 }
 
 impl Identity {
-    /// Reads the files that the options name, if they do. Blocks for the disk.
+    /// Reads the configured files, if any. Blocks for the disk.
     pub(crate) fn read(config: &Config) -> anyhow::Result<Option<Identity>> {
         let (Some(certificates), Some(key)) = (&config.tls_cert_file, &config.tls_key_file) else {
             return Ok(None);
@@ -48,7 +49,7 @@ impl Identity {
             TlsPart::Authorities | TlsPart::Versions => anyhow!("{error}"),
         })?;
         let identity = Identity::keep(certificates.text(), key.text());
-        Ok(Some(identity.context("keep certificate and key in memory")?))
+        Ok(Some(identity.context("could not store certificate and key in memory")?))
     }
 
     fn keep(certificates: &[u8], key: &[u8]) -> io::Result<Identity> {
@@ -63,23 +64,23 @@ impl Identity {
         Ok(Identity { file })
     }
 
-    /// One that came from the master.
+    /// Wraps a descriptor received from the master.
     pub(crate) fn from_fd(file: OwnedFd) -> Identity {
         Identity { file: File::from(file) }
     }
 
-    /// What listeners show.
+    /// Returns the TLS configuration of the listeners.
     pub(crate) fn tls(&self) -> anyhow::Result<Tls> {
         let bytes = self.file.metadata()?.len();
         if bytes > TEXT_BYTES_MAX + LENGTH_BYTES as u64 {
             bail!("certificate and key have {bytes} bytes");
         }
         let mut text = vec![0; usize::try_from(bytes)?];
-        // At its place: workers share the position of the file.
+        // Positioned read: workers share the file offset.
         self.file.read_exact_at(&mut text, 0)?;
-        let (length, text) = text.split_first_chunk::<LENGTH_BYTES>().context("no length")?;
+        let (length, text) = text.split_first_chunk::<LENGTH_BYTES>().context("missing length")?;
         let length = usize::try_from(u64::from_ne_bytes(*length))?;
-        let (certificates, key) = text.split_at_checked(length).context("a wrong length")?;
+        let (certificates, key) = text.split_at_checked(length).context("wrong length")?;
         let memory = Path::new("memory");
         let certificates = Pem::new(TlsPart::Certificate, memory, certificates.to_vec());
         let key = Pem::new(TlsPart::Key, memory, key.to_vec());
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate and a key of another one, in files.
+    /// A certificate and the key of another one, in files.
     struct Files(PathBuf);
 
     impl Files {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_master_reads_is_what_workers_show() {
+    fn workers_present_the_masters_certificate() {
         let files = Files::new();
         assert!(Identity::read(&Config::default()).unwrap().is_none());
         let identity = Identity::read(&files.config("one.pem", "one.key")).unwrap().unwrap();
@@ -152,7 +153,7 @@ mod tests {
         for _ in 0..2 {
             let passed = Identity::from_fd(identity.as_fd().try_clone_to_owned().unwrap());
             passed.tls().unwrap();
-            // Nobody can change what the others show.
+            // The shared memory is immutable.
             assert!(passed.file.write_at(b"1", 0).is_err());
             assert!(passed.file.set_len(0).is_err());
             assert!(passed.file.set_len(TEXT_BYTES_MAX).is_err());
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_identity() {
+    fn a_truncated_identity_is_refused() {
         for bytes in [&b""[..], b"1234567", &u64::MAX.to_ne_bytes(), &9_u64.to_ne_bytes()] {
             let file = rustix::fs::memfd_create("cut", MemfdFlags::CLOEXEC).unwrap();
             File::from(file.try_clone().unwrap()).write_all(bytes).unwrap();

@@ -1,21 +1,22 @@
-//! The web server: a master that binds and supervises, and workers, processes or threads, that serve.
+//! The web server: a master that binds and supervises, and workers, processes or threads, that
+//! serve.
 //!
-//! The master never serves: it starts workers, hands them their listening sockets, replaces those that
-//! die, and takes signals. Master and workers talk over socket pairs ([`channel`]), and each worker is
-//! one reactor ([`worker`]). How connections come to workers is [`config::Accept`]; all but the
-//! historical designs take part in the same code.
+//! The master starts workers, passes them their listening sockets, replaces dead workers, and
+//! handles signals. Master and workers communicate over socket pairs ([`channel`]), and each worker
+//! is one reactor ([`worker`]). [`config::Accept`] determines how connections are distributed to
+//! workers; all strategies but the historical ones share the same code.
 //!
-//! A worker process is this program again, started with its end of the pair as standard input: all
-//! descriptors come through it as messages, so nothing is inherited by chance.
+//! A worker process is this program, started with its end of the pair as standard input: it
+//! receives all descriptors as messages, so it inherits nothing by accident.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod address;
 mod channel;
 pub mod check;
 mod config;
 mod content;
 mod counters;
-mod door;
 mod identity;
 mod logging;
 mod master;
@@ -28,13 +29,13 @@ pub use base::usage::UsageError;
 
 use lexopt::{Arg, Parser};
 
-/// The first word of a worker process.
+/// First argument of a worker process.
 const WORKER_FLAG: &str = "--worker";
-/// Says that listening sockets come from a running master through standard input.
+/// Indicates that a running master passes listening sockets through standard input.
 const INHERIT_FLAG: &str = "--inherit";
 
-/// Reads what stands behind `myriad web` and does it. An error of type [`lexopt::Error`] or
-/// [`UsageError`] is about the command line.
+/// Parses the arguments after `myriad web` and runs the server. An error of type [`lexopt::Error`]
+/// or [`UsageError`] concerns the command line.
 pub fn run(parser: &mut Parser) -> anyhow::Result<()> {
     let words: Vec<std::ffi::OsString> = parser.raw_args()?.collect();
     if words.first().is_some_and(|word| word == WORKER_FLAG) {
@@ -55,7 +56,7 @@ pub fn run(parser: &mut Parser) -> anyhow::Result<()> {
     }
 }
 
-/// An argument that is not expected here.
+/// Returns the error for an argument that is not expected here.
 fn unexpected(argument: Arg<'_>) -> anyhow::Error {
     argument.unexpected().into()
 }

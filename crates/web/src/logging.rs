@@ -1,8 +1,9 @@
-//! What the operator is told, on standard error. Requests are not: see [`crate::worker::log`].
+//! Log output for the operator, on standard error. It excludes requests: see
+//! [`crate::worker::log`].
 
-/// Installs the logger of a process. A second call changes nothing.
+/// Installs the logger of a process. Further calls have no effect.
 pub(crate) fn install() {
     let builder = tracing_subscriber::fmt().with_target(false).with_ansi(false);
-    // Fails when there is a logger already, and then that one is used.
+    // Fails if a logger is already installed, which is then used.
     let _ = builder.with_writer(std::io::stderr).try_init();
 }

@@ -1,5 +1,5 @@
-//! The user that workers run as: the master stays root, binds and reads keys, and workers drop what they
-//! do not need before they read a byte of a client.
+//! The user of the workers: the master stays root, binds and reads keys, and workers drop their
+//! privileges before they read any client input.
 
 use anyhow::{Context as _, bail};
 use nix::unistd::{Gid, Group, Uid, User};
@@ -16,25 +16,25 @@ pub(crate) struct WorkerUser {
 }
 
 impl WorkerUser {
-    /// Looks up what the options name; none if they name no user.
+    /// Looks up the configured user and group; `None` if no user is configured.
     pub(crate) fn find(config: &Config) -> anyhow::Result<Option<WorkerUser>> {
         let Some(user) = &config.user else { return Ok(None) };
         let unknown = |option: &str, name: &str| UsageError(format!("{option}: unknown {name:?}"));
-        let named = User::from_name(user).context("look up the user")?;
+        let named = User::from_name(user).context("could not look up the user")?;
         let (uid, own_group) = if let Some(found) = named {
             (found.uid, Some(found.gid))
         } else {
             let uid = Uid::from_raw(user.parse().map_err(|_| unknown("user", user))?);
-            let found = User::from_uid(uid).context("look up the user")?;
+            let found = User::from_uid(uid).context("could not look up the user")?;
             (uid, found.map(|found| found.gid))
         };
         let gid = match &config.group {
-            Some(group) => match Group::from_name(group).context("look up the group")? {
+            Some(group) => match Group::from_name(group).context("could not look up the group")? {
                 Some(found) => found.gid,
                 None => Gid::from_raw(group.parse().map_err(|_| unknown("group", group))?),
             },
             None => own_group.ok_or_else(|| {
-                UsageError(format!("user: {user} is not in the user database: it needs group"))
+                UsageError(format!("user: {user} is not in the user database and requires group"))
             })?,
         };
         let found = WorkerUser { uid: uid.as_raw(), gid: gid.as_raw() };
@@ -48,26 +48,26 @@ impl WorkerUser {
         (self.uid, self.gid) == (Uid::effective().as_raw(), Gid::effective().as_raw())
     }
 
-    /// Makes this process run as the user, for good. Before it starts a thread.
+    /// Switches this process to the user permanently. Must be called before any thread starts.
     pub(crate) fn assume(self) -> anyhow::Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         if Uid::effective().is_root() {
-            nix::unistd::setgroups(&[]).context("clear the supplementary groups")?;
-            nix::unistd::setresgid(gid, gid, gid).context("change the group")?;
-            nix::unistd::setresuid(uid, uid, uid).context("change the user")?;
+            nix::unistd::setgroups(&[]).context("could not clear the supplementary groups")?;
+            nix::unistd::setresgid(gid, gid, gid).context("could not change the group")?;
+            nix::unistd::setresuid(uid, uid, uid).context("could not change the user")?;
         }
         let (users, groups) = (nix::unistd::getresuid()?, nix::unistd::getresgid()?);
         let all = [users.real, users.effective, users.saved].iter().all(|one| *one == uid)
             && [groups.real, groups.effective, groups.saved].iter().all(|one| *one == gid);
-        // A program that believes that it has dropped its rights is worse than one that does not start.
+        // Starting with unexpected privileges is worse than not starting.
         if !all || (!uid.is_root() && nix::unistd::setresuid(uid, Uid::from_raw(0), uid).is_ok()) {
             bail!("the system did not change the user");
         }
-        nix::sys::prctl::set_no_new_privs().context("refuse new privileges")
+        nix::sys::prctl::set_no_new_privs().context("could not disable new privileges")
     }
 }
 
-/// Whether this process is root.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     Uid::effective().is_root()
 }

@@ -1,4 +1,4 @@
-//! What is spoken at an address.
+//! The protocol of an address.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scheme {
     Http,
-    /// HTTP inside of TLS.
+    /// HTTP inside TLS.
     Https,
     /// HTTP, for the operator: counters instead of the site.
     Status,
@@ -17,7 +17,7 @@ pub(crate) enum Scheme {
 impl Scheme {
     pub(crate) const ALL: [Scheme; 3] = [Scheme::Http, Scheme::Https, Scheme::Status];
 
-    /// As in URLs, and in the line that reports where the server listens.
+    /// Returns the name used in URLs, and in the line that reports the listening addresses.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -26,7 +26,7 @@ impl Scheme {
         }
     }
 
-    /// Position in [`Scheme::ALL`].
+    /// Returns the position in [`Scheme::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize
     }
@@ -36,7 +36,7 @@ impl Scheme {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) scheme: Scheme,
-    /// The address that it belongs to, as the master numbers them.
+    /// Number of its address, assigned by the master.
     pub(crate) address: u32,
     pub(crate) socket: OwnedFd,
 }

@@ -1,5 +1,5 @@
-//! What workers show of themselves to each other and to the master: how many connections they have, and
-//! that their loops run. Shared by master and workers, processes or threads.
+//! Load and liveness of the workers: their connection counts, and heartbeats of their loops. Shared
+//! by master and workers, processes or threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,42 +11,43 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::config::WORKERS_MAX;
 
 const NUMBER_BYTES: usize = size_of::<u64>();
-/// The number of connections, then the time of the last beat.
+/// The number of connections, then the time of the last heartbeat.
 const SLOT_BYTES: usize = 2 * NUMBER_BYTES;
-/// What a worker that is not there has.
+/// Connection count of an absent worker.
 pub(crate) const ABSENT: u64 = u64::MAX;
-/// A worker whose loop runs shows it this often.
+/// Interval of a worker's heartbeats.
 pub(crate) const BEAT_NS: u64 = 500_000_000;
-/// A worker that has not shown it for so long gets no connections that others have accepted.
+/// A worker without a heartbeat for this long receives no connections from others.
 const STALE_NS: u64 = 4 * BEAT_NS;
 
-/// A file in memory with two numbers per worker. Reading all of them is one system call of a few
-/// hundred nanoseconds; mapping it would cost none and needs code that this crate forbids.
+/// A memory file with two numbers per worker. Reading all of them is one system call of a few
+/// hundred nanoseconds. Mapping it would avoid that cost, but requires unsafe code, which this
+/// crate forbids.
 #[derive(Debug)]
 pub(crate) struct Table {
     file: OwnedFd,
     workers: usize,
 }
 
-/// One worker as it shows itself.
+/// The published state of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) connections: u64,
-    /// When its loop last ran; 0 if it never did.
+    /// Time of the last heartbeat; 0 before the first.
     pub(crate) beat: MonoNs,
 }
 
 impl Slot {
     const NONE: Slot = Slot { connections: ABSENT, beat: MonoNs(0) };
 
-    /// Whether its loop ran once, and does not run now. One that is about to begin is none of these.
+    /// Whether its loop has run, but does not run now. A starting worker is not stale.
     fn is_stale(self, now: MonoNs) -> bool {
         self.beat != MonoNs(0) && now.since(self.beat) > STALE_NS
     }
 }
 
 impl Table {
-    /// All workers are absent.
+    /// Creates a table in which all workers are absent.
     pub(crate) fn new(workers: usize) -> io::Result<Table> {
         assert!(workers <= WORKERS_MAX);
         let file = rustix::fs::memfd_create("myriad-web-workers", MemfdFlags::CLOEXEC)?;
@@ -66,7 +67,7 @@ impl Table {
         self.write(slot, 0, connections)
     }
 
-    /// The loop of a worker runs.
+    /// Records a heartbeat of a worker.
     pub(crate) fn beat(&self, slot: usize, now: MonoNs) -> io::Result<()> {
         self.write(slot, NUMBER_BYTES, now.0)
     }
@@ -78,7 +79,7 @@ impl Table {
         Ok(())
     }
 
-    /// All workers; what cannot be read is absent.
+    /// Returns all workers; unreadable entries are absent.
     pub(crate) fn slots(&self) -> [Slot; WORKERS_MAX] {
         let mut bytes = [0xff; WORKERS_MAX * SLOT_BYTES];
         let wanted = self.workers * SLOT_BYTES;
@@ -94,8 +95,8 @@ impl Table {
         slots
     }
 
-    /// How many connections workers have, to choose one. A worker whose loop does not run is absent, unless
-    /// that holds for all: then the whole machine stood still.
+    /// Returns the connection counts, for choosing a worker. A worker with a stale heartbeat counts
+    /// as absent, unless all are stale: then the whole machine was stalled.
     pub(crate) fn read(&self) -> [u64; WORKERS_MAX] {
         let (slots, now) = (self.slots(), mono_now());
         let mut present = slots.iter().filter(|slot| slot.connections != ABSENT);
@@ -113,7 +114,7 @@ impl AsFd for Table {
     }
 }
 
-/// The clock of beats, which all processes share: that of the reactor.
+/// Clock of the heartbeats, common to all processes: the reactor's clock.
 pub(crate) fn mono_now() -> MonoNs {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -121,7 +122,7 @@ pub(crate) fn mono_now() -> MonoNs {
     MonoNs(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
-/// The worker with the fewest connections, and how many those are; none if all are absent.
+/// Returns the worker with the fewest connections, and their number; `None` if all are absent.
 pub(crate) fn least(numbers: &[u64]) -> Option<(usize, u64)> {
     let present = numbers.iter().copied().enumerate().filter(|(_, number)| *number != ABSENT);
     present.min_by_key(|(_, number)| *number)
@@ -146,7 +147,7 @@ mod tests {
     fn a_worker_that_hangs_is_not_chosen() {
         let table = Table::new(3).unwrap();
         let now = mono_now();
-        assert!(now.0 > 2 * STALE_NS, "the machine runs for some seconds");
+        assert!(now.0 > 2 * STALE_NS, "the machine has been up for some seconds");
         for (slot, connections) in [(0, 1), (1, 0), (2, 5)] {
             table.set(slot, connections).unwrap();
             table.beat(slot, now).unwrap();
@@ -155,7 +156,7 @@ mod tests {
         let long_ago = MonoNs(now.0 - 2 * STALE_NS);
         table.beat(1, long_ago).unwrap();
         assert_eq!(least(&table.read()), Some((0, 1)));
-        // When all of them stood still, it was not they who hung.
+        // If all were stalled, none of them hangs.
         for slot in 0..3 {
             table.beat(slot, long_ago).unwrap();
         }

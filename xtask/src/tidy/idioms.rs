@@ -153,7 +153,6 @@ const NOT_YET_REVISED: &[&str] = &[
     "crates/myriad/",
     "crates/server/",
     "crates/store/",
-    "crates/web/",
     "docs/",
     "scripts/",
     "tests/",

@@ -549,7 +549,7 @@ fn a_worker_that_ends_writes_to_the_reopened_log() {
     ask(&mut stream, &format!("{get}{GET_HELLO}"), "HTTP/1.1 200 OK\r\n");
     server.signal("HUP");
     wait_until("another worker serves", || {
-        fs::read_to_string(&said).unwrap().contains("serving with the new options")
+        fs::read_to_string(&said).unwrap().contains("serving with new options")
     });
     fs::rename(&log, &old).unwrap();
     server.signal("USR1");

@@ -1,22 +1,23 @@
-//! Whether a client has the content already, and which part of it is asked for.
+//! Conditional requests and ranges: whether a client already has the content, and which part it
+//! requests.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use wire::http::Fields;
 
-/// What tells one version of a content from another.
+/// Identifies a version of a content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Version<'a> {
-    /// With its quotes; strong.
+    /// Including its quotes; strong.
     pub(crate) etag: &'a str,
     pub(crate) modified: SystemTime,
 }
 
-/// What the conditions of a request come to.
+/// Result of evaluating the conditions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Answer as usual.
+    /// Respond as usual.
     Serve,
     /// 304.
     NotModified,
@@ -53,7 +54,8 @@ pub(crate) fn evaluate(headers: &Fields<'_>, version: Version<'_>) -> Verdict {
     Verdict::Serve
 }
 
-/// Whether a list of entity tags has this one. Tags hold no quotes, so quotes tell where they end.
+/// Whether a list of entity tags contains this one. Tags cannot contain quotes, so a quote ends a
+/// tag.
 // Source: RFC 9110 8.8.3 (ETag), 8.8.3.2 (comparison)
 fn matches(line: &[u8], etag: &str, weakly: bool) -> bool {
     if line == b"*" {
@@ -72,7 +74,7 @@ fn matches(line: &[u8], etag: &str, weakly: bool) -> bool {
     false
 }
 
-/// Headers carry whole seconds.
+/// Compares whole seconds, the resolution of headers.
 fn is_after(modified: SystemTime, at: SystemTime) -> bool {
     modified.duration_since(at).is_ok_and(|later| later >= Duration::from_secs(1))
 }
@@ -81,7 +83,7 @@ fn date(value: &[u8]) -> Option<SystemTime> {
     httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()
 }
 
-/// The part of a content that is asked for.
+/// The requested part of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
@@ -91,8 +93,8 @@ pub(crate) enum Part {
     Unsatisfiable,
 }
 
-/// Reads `Range` and `If-Range` of a GET. Several ranges in one request get the whole content, which
-/// the specification allows: answers with parts of parts are a way to make a server work.
+/// Parses `Range` and `If-Range` of a GET. A request with several ranges gets the whole content, as
+/// the specification permits: multipart responses would allow clients to cause excessive work.
 // Source: RFC 9110 14.2 (Range), 14.1.2 (byte ranges), 13.1.5 (If-Range)
 pub(crate) fn part(headers: &Fields<'_>, version: Version<'_>, bytes: u64) -> Part {
     let Some(range) = headers.clone().get("range") else { return Part::Whole };
@@ -130,7 +132,7 @@ fn parse_range(value: &[u8], bytes: u64) -> Part {
     if range.is_empty() { Part::Unsatisfiable } else { Part::Range(range) }
 }
 
-/// A number, or nothing at all.
+/// Parses a number; `None` if empty.
 fn number(digits: &[u8]) -> Result<Option<u64>, ()> {
     if digits.is_empty() {
         return Ok(None);
@@ -138,7 +140,7 @@ fn number(digits: &[u8]) -> Result<Option<u64>, ()> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return Err(());
     }
-    // A number that does not fit is beyond every content.
+    // A number that overflows exceeds every content.
     let text = std::str::from_utf8(digits).map_err(|_| ())?;
     Ok(Some(text.parse().unwrap_or(u64::MAX)))
 }

@@ -1,4 +1,4 @@
-//! Content codings: which one a client takes, and making one.
+//! Content codings: negotiation with the client, and compression.
 
 use std::io::Write as _;
 
@@ -6,10 +6,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use wire::http::Fields;
 
-/// Shorter contents are not compressed: headers cost as much.
+/// Shorter contents are not compressed, because the headers would offset the gain.
 pub(crate) const COMPRESSED_BYTES_MIN: usize = 512;
 
-/// A coding, in the order in which they are preferred: the one that packs best first.
+/// A coding, in order of preference: the best compression first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Brotli,
@@ -20,7 +20,7 @@ pub(crate) enum Coding {
 impl Coding {
     pub(crate) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// Its name in `Content-Encoding`.
+    /// Returns its name in `Content-Encoding`.
     // Source: RFC 9110 8.4.1 (gzip), RFC 7932 (br), RFC 8878 (zstd)
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Coding {
         }
     }
 
-    /// What follows the name of a file that holds another one in this coding.
+    /// Returns the extension of files in this coding.
     pub(crate) fn extension(self) -> &'static [u8] {
         match self {
             Coding::Brotli => b".br",
@@ -40,7 +40,8 @@ impl Coding {
     }
 }
 
-/// The best of the codings that `has` offers and the client takes; none for the content as it is.
+/// Returns the best coding that `has` offers and the client accepts; `None` for the unencoded
+/// content.
 // Source: RFC 9110 12.5.3 (Accept-Encoding), 12.4.2 (quality values)
 pub(crate) fn choose(headers: Fields<'_>, has: impl Fn(Coding) -> bool) -> Option<Coding> {
     let lines: Vec<&[u8]> = headers.get_all("accept-encoding").collect();
@@ -54,7 +55,7 @@ pub(crate) fn choose(headers: Fields<'_>, has: impl Fn(Coding) -> bool) -> Optio
     best.map(|(_, coding)| coding)
 }
 
-/// How much the client wants a coding, in thousandths; 0: not at all.
+/// Returns the client's weight for a coding, in thousandths; 0 if it is not accepted.
 fn quality(lines: &[&[u8]], name: &str) -> u16 {
     let mut of_any = 0;
     for element in lines.iter().flat_map(|line| line.split(|&byte| byte == b',')) {
@@ -73,7 +74,7 @@ fn quality(lines: &[&[u8]], name: &str) -> u16 {
     of_any
 }
 
-/// `0.25` -> 250. What is no weight is 0.
+/// Parses a weight: `0.25` -> 250. Malformed weights are 0.
 fn thousandths(text: &[u8]) -> u16 {
     let value = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f32>().ok());
     match value {
@@ -87,7 +88,7 @@ fn thousandths(text: &[u8]) -> u16 {
     }
 }
 
-/// The content in gzip; none if that is not shorter.
+/// Compresses the content with gzip; `None` if the result is not shorter.
 pub(crate) fn gzip(content: &[u8]) -> Option<Vec<u8>> {
     if content.len() < COMPRESSED_BYTES_MIN {
         return None;
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_get_what_they_take() {
+    fn clients_get_an_accepted_coding() {
         let all = Coding::ALL;
         check("gzip, deflate, br, zstd", &all, Some(Coding::Brotli));
         check("gzip, deflate, br, zstd", &[Coding::Gzip], Some(Coding::Gzip));

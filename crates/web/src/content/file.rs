@@ -1,4 +1,4 @@
-//! One file, as it was when it was opened.
+//! One open file, with its state at the time of opening.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
@@ -12,31 +12,32 @@ use super::encoding::{COMPRESSED_BYTES_MIN, Coding, gzip};
 use super::long::LongFile;
 use super::media::{self, Media};
 
-/// Files up to this long are kept in memory.
+/// Maximum size of files whose content is cached in memory.
 pub(crate) const KEPT_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why a name leads to no content.
+/// Reason why a name has no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenError {
-    /// There is nothing of this name, or it is no file.
+    /// The name does not exist, or is not a regular file.
     NotFound,
-    /// It may not be read, or it leads out of the root.
+    /// The file is not readable, or is outside the root.
     Forbidden,
     /// It is a directory.
     Directory,
     /// Descriptors or memory ran out.
     Overload,
-    /// It is not at hand: the disk has to be asked, or it has to be packed. Only where nobody may wait.
+    /// Not available without blocking: it requires disk access or compression. Only returned to
+    /// callers that must not block.
     Cold,
 }
 
-/// Whether looking for a file may wait for a disk.
+/// Whether opening a file may block on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// It may.
-    Patient,
-    /// Only what the kernel has in memory is found; the rest is [`OpenError::Cold`].
-    AtHand,
+pub(crate) enum OpenMode {
+    /// It may block.
+    MayBlock,
+    /// Only cached data is used; everything else is [`OpenError::Cold`].
+    CachedOnly,
 }
 
 impl OpenError {
@@ -49,34 +50,36 @@ impl OpenError {
         }
     }
 
-    /// The error of a call that was not to wait.
+    /// Maps the error of a nonblocking call.
     // Source: openat2(2), RESOLVE_CACHED (EAGAIN; EINVAL before Linux 5.12); readv(2), RWF_NOWAIT
-    // (EAGAIN; EOPNOTSUPP where the file system cannot say)
-    fn of_look(error: Errno, look: Look) -> OpenError {
+    // (EAGAIN; EOPNOTSUPP where the file system does not support it)
+    fn of_nonblocking(error: Errno, look: OpenMode) -> OpenError {
         match (look, error) {
-            (Look::AtHand, Errno::AGAIN | Errno::INVAL | Errno::OPNOTSUPP) => OpenError::Cold,
+            (OpenMode::CachedOnly, Errno::AGAIN | Errno::INVAL | Errno::OPNOTSUPP) => {
+                OpenError::Cold
+            }
             _ => OpenError::of(error),
         }
     }
 }
 
-/// Where the bytes are.
+/// Storage of the bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     Kept(Arc<[u8]>),
     Open(Arc<LongFile>),
 }
 
-/// The bytes of a file, as they are or in a coding.
+/// The bytes of a file, unencoded or in a coding.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub(crate) body: Body,
     pub(crate) bytes: u64,
-    /// With its quotes.
+    /// Including its quotes.
     pub(crate) etag: String,
 }
 
-/// What tells whether a file is still the same.
+/// Identifies a version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     inode: u64,
@@ -89,35 +92,35 @@ struct Mark {
 pub(crate) struct File {
     pub(crate) media: Media,
     pub(crate) modified: SystemTime,
-    /// `modified` as headers have it.
+    /// `modified` in header format.
     pub(crate) modified_text: String,
     pub(crate) plain: Content,
     codings: Vec<(Coding, Content)>,
     mark: Mark,
-    /// What lay beside it, by coding.
-    beside: [Option<Mark>; Coding::ALL.len()],
+    /// Precompressed files next to it, by coding.
+    precompressed: [Option<Mark>; Coding::ALL.len()],
 }
 
 impl File {
-    /// Opens the file `name` below `root`, and what lies beside it in codings that clients take.
+    /// Opens the file `name` below `root`, and its precompressed variants.
     ///
-    /// The kernel resolves the name and refuses every step out of the root, by `..` or by a symbolic
-    /// link, at the time of the step: there is no moment between a check and the opening.
+    /// The kernel resolves the name and refuses every step out of the root, by `..` or by a
+    /// symbolic link, during resolution. There is no race between a check and the opening.
     pub(crate) fn open(
         root: &OwnedFd,
         name: &[u8],
         compress: bool,
-        look: Look,
+        look: OpenMode,
     ) -> Result<File, OpenError> {
         let (fd, stat) = open_below(root, name, look)?;
         let media = media::of(name);
         let mark = Mark::of(&stat);
         let plain = Content::read(fd, mark, "", look)?;
-        let (mut codings, mut beside) = (Vec::new(), [None; Coding::ALL.len()]);
+        let (mut codings, mut precompressed) = (Vec::new(), [None; Coding::ALL.len()]);
         if media.is_compressible {
-            for (coding, beside) in Coding::ALL.into_iter().zip(&mut beside) {
-                if let Some((fd, stat)) = open_beside(root, name, coding, look)? {
-                    *beside = Some(Mark::of(&stat));
+            for (coding, precompressed) in Coding::ALL.into_iter().zip(&mut precompressed) {
+                if let Some((fd, stat)) = open_precompressed(root, name, coding, look)? {
+                    *precompressed = Some(Mark::of(&stat));
                     let content = Content::read(fd, Mark::of(&stat), coding.name(), look)?;
                     codings.push((coding, content));
                 }
@@ -127,8 +130,8 @@ impl File {
         if let (Body::Kept(bytes), true, false) =
             (&plain.body, compress && media.is_compressible, has_gzip)
         {
-            if look == Look::AtHand && bytes.len() >= COMPRESSED_BYTES_MIN {
-                // Packing takes as long as a disk.
+            if look == OpenMode::CachedOnly && bytes.len() >= COMPRESSED_BYTES_MIN {
+                // Compression takes as long as a disk access.
                 return Err(OpenError::Cold);
             }
             if let Some(packed) = gzip(bytes) {
@@ -140,22 +143,22 @@ impl File {
         }
         let modified = mark.modified();
         let modified_text = httpdate::fmt_http_date(modified);
-        Ok(File { media, modified, modified_text, plain, codings, mark, beside })
+        Ok(File { media, modified, modified_text, plain, codings, mark, precompressed })
     }
 
-    /// Whether the name still leads to the same version, with the same codings beside it.
+    /// Whether the name still refers to the same version, with the same precompressed variants.
     pub(crate) fn is_current(
         &self,
         root: &OwnedFd,
         name: &[u8],
-        look: Look,
+        look: OpenMode,
     ) -> Result<bool, OpenError> {
         if !is_same(&open_below(root, name, look), self.mark)? {
             return Ok(false);
         }
         if self.media.is_compressible {
-            for (coding, before) in Coding::ALL.into_iter().zip(self.beside) {
-                let found = open_beside(root, name, coding, look)?;
+            for (coding, before) in Coding::ALL.into_iter().zip(self.precompressed) {
+                let found = open_precompressed(root, name, coding, look)?;
                 if found.map(|(_, stat)| Mark::of(&stat)) != before {
                     return Ok(false);
                 }
@@ -168,7 +171,7 @@ impl File {
         self.coded(coding).is_some()
     }
 
-    /// Whether clients that take other codings get other bytes.
+    /// Whether the bytes depend on the codings that a client accepts.
     pub(crate) fn varies(&self) -> bool {
         !self.codings.is_empty()
     }
@@ -177,7 +180,7 @@ impl File {
         self.codings.iter().find(|(found, _)| *found == coding).map(|(_, content)| content)
     }
 
-    /// Bytes that are kept in memory.
+    /// Returns the number of bytes kept in memory.
     pub(crate) fn kept_bytes(&self) -> usize {
         let contents = std::iter::once(&self.plain).chain(self.codings.iter().map(|(_, one)| one));
         contents
@@ -190,7 +193,7 @@ impl File {
 }
 
 impl Content {
-    fn read(fd: OwnedFd, mark: Mark, variant: &str, look: Look) -> Result<Content, OpenError> {
+    fn read(fd: OwnedFd, mark: Mark, variant: &str, look: OpenMode) -> Result<Content, OpenError> {
         let etag = mark.etag(variant);
         if mark.bytes > KEPT_BYTES_MAX {
             let body = Body::Open(Arc::new(LongFile::new(fd, mark.bytes)));
@@ -199,8 +202,8 @@ impl Content {
         let mut bytes = vec![0; usize::try_from(mark.bytes).unwrap_or(0)];
         let mut filled = 0;
         let flags = match look {
-            Look::Patient => ReadWriteFlags::empty(),
-            Look::AtHand => ReadWriteFlags::NOWAIT,
+            OpenMode::MayBlock => ReadWriteFlags::empty(),
+            OpenMode::CachedOnly => ReadWriteFlags::NOWAIT,
         };
         while filled < bytes.len() {
             let mut parts = [IoSliceMut::new(&mut bytes[filled..])];
@@ -208,17 +211,17 @@ impl Content {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(OpenError::of_look(error, look)),
+                Err(error) => return Err(OpenError::of_nonblocking(error, look)),
             }
         }
-        // The file may have become shorter since; the next look sees it as another version.
+        // The file may have been truncated; the next check detects a new version.
         bytes.truncate(filled);
         Ok(Content { bytes: filled as u64, body: Body::Kept(bytes.into()), etag })
     }
 }
 
 impl Mark {
-    #[expect(clippy::cast_sign_loss, reason = "times before 1970 are only another mark")]
+    #[expect(clippy::cast_sign_loss, reason = "times before 1970 only need to be distinct")]
     fn of(stat: &Stat) -> Mark {
         let seconds = u128::from(stat.st_mtime.max(0) as u64);
         let modified_ns = seconds * 1_000_000_000 + u128::from(stat.st_mtime_nsec);
@@ -227,7 +230,7 @@ impl Mark {
 
     fn modified(self) -> SystemTime {
         let seconds = u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0);
-        // As headers have it: in whole seconds.
+        // In whole seconds, the resolution of headers.
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
@@ -237,7 +240,7 @@ impl Mark {
     }
 }
 
-/// Whether what was found is this version; what cannot be known without waiting is an error.
+/// Whether the opened file is this version; an error if this cannot be determined without blocking.
 fn is_same(found: &Result<(OwnedFd, Stat), OpenError>, mark: Mark) -> Result<bool, OpenError> {
     match found {
         Ok((_, stat)) => Ok(Mark::of(stat) == mark),
@@ -246,12 +249,12 @@ fn is_same(found: &Result<(OwnedFd, Stat), OpenError>, mark: Mark) -> Result<boo
     }
 }
 
-/// The file beside `name` that holds it in this coding, if there is one that may be read.
-fn open_beside(
+/// Opens the precompressed variant of `name` in this coding, if it exists and is readable.
+fn open_precompressed(
     root: &OwnedFd,
     name: &[u8],
     coding: Coding,
-    look: Look,
+    look: OpenMode,
 ) -> Result<Option<(OwnedFd, Stat)>, OpenError> {
     match open_below(root, &[name, coding.extension()].concat(), look) {
         Ok(found) => Ok(Some(found)),
@@ -260,16 +263,16 @@ fn open_beside(
     }
 }
 
-fn open_below(root: &OwnedFd, name: &[u8], look: Look) -> Result<(OwnedFd, Stat), OpenError> {
+fn open_below(root: &OwnedFd, name: &[u8], look: OpenMode) -> Result<(OwnedFd, Stat), OpenError> {
     let name = if name.is_empty() { b"." } else { name };
-    // NONBLOCK: a pipe in the tree must not stop the worker.
+    // NONBLOCK: opening a FIFO in the tree must not block the worker.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    if look == Look::AtHand {
+    if look == OpenMode::CachedOnly {
         resolve |= ResolveFlags::CACHED;
     }
     let fd = rustix::fs::openat2(root, name, flags, Mode::empty(), resolve)
-        .map_err(|error| OpenError::of_look(error, look))?;
+        .map_err(|error| OpenError::of_nonblocking(error, look))?;
     let stat = rustix::fs::fstat(&fd).map_err(OpenError::of)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((fd, stat)),

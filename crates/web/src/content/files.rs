@@ -1,4 +1,4 @@
-//! The files below a root, with the recent ones at hand.
+//! A cache of the files below a root.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,13 +10,13 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::file::{File, Look, OpenError};
+use super::file::{File, OpenError, OpenMode};
 
-/// A file is looked at again this long after the last look.
+/// A cached file is checked again after this time.
 const FRESH_NS: u64 = 1_000_000_000;
-/// Files at hand, each with up to four descriptors.
+/// Maximum number of cached files, each with up to four descriptors.
 const ENTRIES_MAX: usize = 1024;
-/// Memory for contents, per worker.
+/// Memory limit for contents, per worker.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Entry {
     looked_at: MonoNs,
 }
 
-/// Opens files, and waits for the disk where it must.
+/// Opens files, and blocks for the disk if necessary.
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     root: Arc<OwnedFd>,
@@ -34,7 +34,7 @@ pub(crate) struct Opener {
 
 impl Opener {
     pub(crate) fn open(&self, name: &[u8]) -> Result<Arc<File>, OpenError> {
-        File::open(&self.root, name, self.compress, Look::Patient).map(Arc::new)
+        File::open(&self.root, name, self.compress, OpenMode::MayBlock).map(Arc::new)
     }
 }
 
@@ -45,27 +45,27 @@ pub(crate) fn open_root(root: &Path) -> anyhow::Result<OwnedFd> {
         .with_context(|| format!("root: could not open directory {}", root.display()))?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(&fd, ".", flags, Mode::empty(), resolve)
-        .context("root: files are opened by openat2, which needs Linux 5.6")?;
+        .context("root: could not use openat2, which requires Linux 5.6")?;
     Ok(fd)
 }
 
-/// Opens files and keeps the recent ones: their bytes if they are short, else their descriptors.
+/// Opens files and caches recent ones: the content of short files, the descriptors of others.
 ///
-/// What was served within the last second costs no system call. What the kernel has in memory is
-/// opened at once; the rest is [`OpenError::Cold`], for an [`Opener`] on another thread.
+/// A file that was served within the last second costs no system call. Data in the page cache is
+/// opened immediately; the rest is [`OpenError::Cold`], for an [`Opener`] on another thread.
 #[derive(Debug)]
 pub(crate) struct Files {
     root: Arc<OwnedFd>,
     compress: bool,
     entries: IndexMap<Vec<u8>, Entry, RandomState>,
     kept_bytes: usize,
-    /// Where the next entry is dropped when there are too many.
+    /// Position of the next eviction.
     hand: usize,
     hits: u64,
     misses: u64,
 }
 
-/// What a cache of files holds, and how often it helped.
+/// Size and hit rate of a file cache.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CacheStats {
     pub(crate) hits: u64,
@@ -75,7 +75,7 @@ pub(crate) struct CacheStats {
 }
 
 impl Files {
-    /// The files below `root`, which [`open_root`] has opened.
+    /// Creates a cache for the files below `root`, which [`open_root`] has opened.
     pub(crate) fn below(root: OwnedFd, compress: bool) -> Files {
         let entries = IndexMap::with_hasher(RandomState::default());
         Files {
@@ -89,14 +89,14 @@ impl Files {
         }
     }
 
-    /// The file of this name, at most a second old, if nobody has to wait for it.
-    pub(crate) fn at_hand(&mut self, name: &[u8], now: MonoNs) -> Result<Arc<File>, OpenError> {
+    /// Returns the file of this name, at most a second old, if this is possible without blocking.
+    pub(crate) fn cached(&mut self, name: &[u8], now: MonoNs) -> Result<Arc<File>, OpenError> {
         if let Some(entry) = self.entries.get_mut(name) {
             if now.since(entry.looked_at) < FRESH_NS {
                 self.hits += 1;
                 return Ok(Arc::clone(&entry.file));
             }
-            if entry.file.is_current(&self.root, name, Look::AtHand)? {
+            if entry.file.is_current(&self.root, name, OpenMode::CachedOnly)? {
                 entry.looked_at = now;
                 self.hits += 1;
                 return Ok(Arc::clone(&entry.file));
@@ -104,12 +104,12 @@ impl Files {
             self.forget(name);
         }
         self.misses += 1;
-        let opened = match File::open(&self.root, name, self.compress, Look::AtHand) {
+        let opened = match File::open(&self.root, name, self.compress, OpenMode::CachedOnly) {
             Err(OpenError::Overload) if !self.entries.is_empty() => {
-                // Descriptors ran out: ours may be the ones.
+                // Descriptors are exhausted: free those of the cache.
                 self.entries.clear();
                 self.kept_bytes = 0;
-                File::open(&self.root, name, self.compress, Look::AtHand)
+                File::open(&self.root, name, self.compress, OpenMode::CachedOnly)
             }
             opened => opened,
         };
@@ -127,12 +127,12 @@ impl Files {
         Opener { root: Arc::clone(&self.root), compress: self.compress }
     }
 
-    /// Keeps what an [`Opener`] has opened in place of what was there.
+    /// Replaces a cached file with the result of an [`Opener`].
     pub(crate) fn take(&mut self, name: &[u8], opened: &Result<Arc<File>, OpenError>, now: MonoNs) {
         self.forget(name);
         match opened {
             Ok(file) => self.keep(name, file, now),
-            // Descriptors ran out: ours may be the ones.
+            // Descriptors are exhausted: free those of the cache.
             Err(OpenError::Overload) => {
                 self.entries.clear();
                 self.kept_bytes = 0;
@@ -173,7 +173,7 @@ mod tests {
     use super::super::file::Body;
     use super::*;
 
-    /// A root with a neighbour that nobody may reach.
+    /// A root with a sibling that must not be accessible.
     struct Tree {
         folder: PathBuf,
     }
@@ -203,10 +203,10 @@ mod tests {
         }
     }
 
-    /// What a client gets in the end, and whether somebody had to wait for it.
+    /// Returns what a client finally receives, and whether opening blocked.
     fn get(files: &mut Files, name: &str, now: MonoNs) -> (Result<Arc<File>, OpenError>, bool) {
         let name = name.as_bytes();
-        match files.at_hand(name, now) {
+        match files.cached(name, now) {
             Err(OpenError::Cold) => {
                 let opened = files.opener().open(name);
                 files.take(name, &opened, now);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_after_a_second() {
+    fn a_change_is_detected_after_a_second() {
         let tree = Tree::new("change");
         let mut files = tree.files();
         let first = found(&mut files, "a.txt", MonoNs(0));
@@ -265,9 +265,9 @@ mod tests {
         assert_eq!(files.kept_bytes, b"other content".len());
     }
 
-    /// A site is replaced file by file: what lies packed beside a file may come after it.
+    /// A site is replaced file by file: precompressed variants may change after the file itself.
     #[test]
-    fn a_change_beside_a_file_is_seen_too() {
+    fn a_change_of_a_precompressed_file_is_detected() {
         let tree = Tree::new("beside");
         let mut files = tree.files();
         let brotli = |files: &mut Files, now| {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn packing_is_no_work_for_who_must_not_wait() {
+    fn compression_does_not_block_workers() {
         let tree = Tree::new("cold");
         tree.write("page.html", &b"<p>text</p>".repeat(500));
         let mut files = tree.files();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_hand_is_bounded() {
+    fn the_cache_is_bounded() {
         let tree = Tree::new("many");
         let mut files = tree.files();
         for number in 0..ENTRIES_MAX + 10 {

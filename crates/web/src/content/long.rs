@@ -1,7 +1,8 @@
-//! A file that is too long to be kept: the kernel sends it out of its own memory, piece by piece.
+//! A file that is too long to be cached: the kernel sends it from the page cache, one piece at a
+//! time.
 //!
-//! `sendfile` waits for the disk where the bytes are not in memory, and whoever calls it waits with it.
-//! So a piece is sent when it was found there, and brought there before by somebody who may wait.
+//! `sendfile` blocks its caller if the data is not in memory. A piece is therefore sent only when
+//! it is in memory, and otherwise loaded first by a thread that may block.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
@@ -13,18 +14,19 @@ use base::time::MonoNs;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// What is looked at, brought and sent at once: so much a disk gives in a few milliseconds.
+/// Unit of checking, loading and sending: a disk reads this much in a few milliseconds.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
-/// A piece that was in memory so recently is there still.
+/// A piece that was in memory this recently is assumed to be there still.
 const FRESH_NS: u64 = 1_000_000_000;
-/// Pieces of one file of which this is remembered, 8 bytes each; those behind are looked at each time.
+/// Pieces of a file for which this time is recorded, 8 bytes each; later pieces are checked every
+/// time.
 const PIECES_NOTED_MAX: u64 = 1024;
-/// One byte is asked for in every so many: the kernel reads and forgets in longer runs.
+/// Distance of the probed bytes: the kernel reads and evicts larger runs.
 const STEP_BYTES: usize = 32 << 10;
-/// Read at once while a piece is brought.
+/// Size of a read while loading a piece.
 const READ_BYTES: usize = 256 << 10;
 
-/// Which piece of which file, for as long as somebody holds the file.
+/// Identifies a piece of an open file.
 pub(crate) type PieceKey = (RawFd, u64);
 
 /// See the module.
@@ -40,7 +42,8 @@ impl LongFile {
     pub(crate) fn new(fd: OwnedFd, bytes: u64) -> LongFile {
         let noted = bytes.div_ceil(PIECE_BYTES).min(PIECES_NOTED_MAX);
         let seen_ns = (0..noted).map(|_| AtomicU64::new(0)).collect();
-        // Who sends reads nothing ahead: that is the part of who brings. A wish only, as those below.
+        // Disables readahead for sending: loading does it. The advice may fail without
+        // consequences, as below.
         let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         LongFile { fd: Arc::new(fd), bytes, seen_ns }
     }
@@ -49,7 +52,7 @@ impl LongFile {
         &self.fd
     }
 
-    /// The piece that has the byte at `offset`.
+    /// Returns the piece that contains the byte at `offset`.
     pub(crate) fn piece_of(offset: u64) -> u64 {
         offset / PIECE_BYTES
     }
@@ -58,13 +61,14 @@ impl LongFile {
         (self.fd.as_raw_fd(), piece)
     }
 
-    /// Where a piece ends in the file.
+    /// Returns the end offset of a piece.
     pub(crate) fn end_of(&self, piece: u64) -> u64 {
         piece.saturating_add(1).saturating_mul(PIECE_BYTES).min(self.bytes)
     }
 
-    /// Whether a piece is in the kernel's memory. Costs nothing if it was within the last second, else a
-    /// system call per 32 KiB. Where the file system cannot say, only what was noted is known.
+    /// Whether a piece is in the page cache. Free if it was found within the last second, else one
+    /// system call per 32 KiB. If the file system does not support the check, only the recorded
+    /// times count.
     pub(crate) fn is_in_memory(&self, piece: u64, now: MonoNs) -> bool {
         let seen_ns = self.noted(piece).map_or(0, |seen| seen.load(Ordering::Relaxed));
         if seen_ns != 0 && now.since(MonoNs(seen_ns)) < FRESH_NS {
@@ -79,7 +83,7 @@ impl LongFile {
         is_there
     }
 
-    /// Somebody has just found or brought a piece there.
+    /// Records that a piece is in memory.
     pub(crate) fn note_in_memory(&self, piece: u64, now: MonoNs) {
         if let Some(seen) = self.noted(piece) {
             seen.store(now.0.max(1), Ordering::Relaxed);
@@ -90,14 +94,14 @@ impl LongFile {
         self.seen_ns.get(usize::try_from(piece).ok()?)
     }
 
-    /// Whether the byte at `place` can be read without waiting.
+    /// Whether the byte at `place` can be read without blocking.
     // Source: readv(2), RWF_NOWAIT
     fn has(&self, place: u64) -> bool {
         let mut byte = [0];
         let mut parts = [IoSliceMut::new(&mut byte)];
         loop {
             match rustix::io::preadv2(&self.fd, &mut parts, place, ReadWriteFlags::NOWAIT) {
-                // Also when the file has become shorter: then there is nothing to wait for.
+                // Includes a truncated file, which does not require waiting.
                 Ok(_) => return true,
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
@@ -105,17 +109,17 @@ impl LongFile {
         }
     }
 
-    /// Brings a piece into memory, and waits for the disk as long as that takes. With `goes_on` the disk
-    /// goes on with the next one.
-    pub(crate) fn bring(&self, piece: u64, goes_on: bool) -> Result<(), Errno> {
+    /// Loads a piece into memory, blocking for the disk. With `has_next` the kernel reads the next
+    /// one ahead.
+    pub(crate) fn load(&self, piece: u64, has_next: bool) -> Result<(), Errno> {
         let end = self.end_of(piece);
         let mut at = piece.saturating_mul(PIECE_BYTES);
-        let ahead = if goes_on { 2 * PIECE_BYTES } else { PIECE_BYTES };
+        let ahead = if has_next { 2 * PIECE_BYTES } else { PIECE_BYTES };
         let _ = rustix::fs::fadvise(&self.fd, at, NonZeroU64::new(ahead), Advice::WillNeed);
         let mut bytes = vec![0; READ_BYTES];
         while at < end {
             match rustix::io::pread(&self.fd, &mut bytes[..], at) {
-                // It has become shorter; who sends it finds that out.
+                // The file was truncated; the sender detects that.
                 Ok(0) => break,
                 Ok(count) => at += count as u64,
                 Err(Errno::INTR) => {}
@@ -155,15 +159,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_believed_for_a_second() {
+    fn a_check_is_valid_for_a_second() {
         let file = long("seen", 3 * PIECE_BYTES);
-        // A disk may not know what is in memory; what was noted counts then as well.
+        // The file system may not support the check; then recorded times count.
         file.note_in_memory(1, MonoNs(7));
         assert!(file.is_in_memory(1, MonoNs(7)));
         assert!(file.is_in_memory(1, MonoNs(6 + FRESH_NS)));
         let knows = file.has(0);
         assert_eq!(file.is_in_memory(1, MonoNs(7 + FRESH_NS)), knows);
-        file.bring(2, true).unwrap();
+        file.load(2, true).unwrap();
         assert_eq!(file.is_in_memory(2, MonoNs(1)), knows);
     }
 }

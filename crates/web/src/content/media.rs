@@ -1,6 +1,6 @@
-//! Types of files by their extension.
+//! Media types by file extension.
 
-/// Extension, type, and whether compressing it helps.
+/// Extension, type, and whether compression is effective.
 const TYPES: [(&str, &str, bool); 41] = [
     ("html", "text/html; charset=utf-8", true),
     ("htm", "text/html; charset=utf-8", true),
@@ -45,14 +45,15 @@ const TYPES: [(&str, &str, bool); 41] = [
     ("xz", "application/x-xz", false),
 ];
 
-/// A type, and whether compressing helps.
+/// A media type, and whether compression is effective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Media {
     pub(crate) text: &'static str,
     pub(crate) is_compressible: bool,
 }
 
-/// The type of a file with this name. What is not known is bytes, so that no browser guesses.
+/// Returns the type of a file with this name. Unknown extensions are binary data, so that browsers
+/// do not guess.
 // Source: the IANA registry of media types
 pub(crate) fn of(name: &[u8]) -> Media {
     let file = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is served: files below the root, and what HTTP says about parts, versions and encodings.
+//! Content: files below the root, with HTTP conditions, ranges and codings.
 
 pub(crate) mod conditions;
 pub(crate) mod encoding;

@@ -1,9 +1,10 @@
-//! From the path of a request to a name below the root.
+//! Translates the path of a request to a name below the root.
 
-/// Longest name; the kernel's bound is one more for the end.
+/// Maximum length of a name; the kernel's limit includes one more byte for the terminator.
 const NAME_BYTES_MAX: usize = 4095;
 
-/// A name below the root without `.`, `..`, empty or hidden parts; empty is the root itself.
+/// A name below the root without `.`, `..`, empty or hidden parts. The empty name is the root
+/// itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) bytes: Vec<u8>,
@@ -11,18 +12,18 @@ pub(crate) struct Name {
     pub(crate) is_directory: bool,
 }
 
-/// Why a path names nothing here.
+/// Reason why a path has no valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathError {
-    /// 400: no path, or one that is written to be read in two ways.
+    /// 400: malformed, or deliberately ambiguous.
     Malformed,
-    /// 404: nothing can have this name.
+    /// 404: no file can have this name.
     Unknown,
 }
 
-/// Decodes a path. Refused are broken and doubtful escapes (`%2f`, `%00`, other control characters),
-/// backslashes, and every part `.` or `..`, escaped or not: no client needs them, since they are
-/// resolved before a request is sent. Parts that start with a dot are hidden, but for `.well-known`.
+/// Decodes a path. Refuses malformed and ambiguous escapes (`%2f`, `%00`, other control
+/// characters), backslashes, and every part `.` or `..`, escaped or not: clients resolve them
+/// before they send a request. Parts that begin with a dot are hidden, except `.well-known`.
 // Source: RFC 3986 2.1 (percent-encoding), 3.3 (path), 5.2.4; RFC 8615 (well-known URIs)
 pub(crate) fn parse(path: &[u8]) -> Result<Name, PathError> {
     let Some(rest) = path.strip_prefix(b"/") else { return Err(PathError::Malformed) };
@@ -45,18 +46,18 @@ pub(crate) fn parse(path: &[u8]) -> Result<Name, PathError> {
     Ok(Name { bytes, is_directory: rest.is_empty() || rest.ends_with(b"/") })
 }
 
-/// How a path relates to the folder that is passed on to the upstream.
+/// Relation of a path to the upstream's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Below<'a> {
     Elsewhere,
     /// The folder without its slash.
     Itself,
-    /// What follows the folder's slash, as it was sent.
+    /// The part after the folder's slash, as received.
     Inside(&'a [u8]),
 }
 
-/// Relates `path` to the folder `/name/`. Slashes that are repeated in front of it count as one, and its
-/// letters may be escaped: other servers read these paths as the same one, so they are routed alike.
+/// Relates `path` to the folder `/name/`. Repeated slashes before it count once, and its letters
+/// may be escaped: other servers treat these paths as equal, so they are routed alike.
 // Source: RFC 3986 6.2.2.2 (percent-encoding normalization)
 pub(crate) fn below<'a>(path: &'a [u8], name: &[u8]) -> Below<'a> {
     let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
@@ -64,7 +65,7 @@ pub(crate) fn below<'a>(path: &'a [u8], name: &[u8]) -> Below<'a> {
     let end = rest.iter().position(|&byte| byte == b'/');
     let mut first = Vec::with_capacity(name.len());
     let part = &rest[..end.unwrap_or(rest.len())];
-    // Each byte takes three letters at most, so a longer part is another name.
+    // Each byte takes at most three characters, so a longer part is another name.
     if slashes == 0 || part.len() > 3 * name.len() {
         return Below::Elsewhere;
     }
@@ -74,12 +75,12 @@ pub(crate) fn below<'a>(path: &'a [u8], name: &[u8]) -> Below<'a> {
     end.map_or(Below::Itself, |end| Below::Inside(&rest[end + 1..]))
 }
 
-/// Whether a path has a part `.` or `..`, whether its dots and slashes are escaped or not: another server
-/// may resolve it and answer for what it was not asked for here.
+/// Whether a path has a part `.` or `..`, with or without escapes: another server might resolve it
+/// to a path that was not routed to it.
 // Source: RFC 3986 5.2.4 (remove dot segments)
-pub(crate) fn climbs(path: &[u8]) -> bool {
+pub(crate) fn has_dot_segments(path: &[u8]) -> bool {
     let mut rest = path;
-    // Dots of the part so far; none if it has other bytes.
+    // Dots of the current part; `None` if it has other bytes.
     let mut dots = Some(0_u32);
     let is_dots = |dots: Option<u32>| matches!(dots, Some(1 | 2));
     loop {
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_root_or_tries_to_is_refused() {
+    fn paths_out_of_the_root_are_refused() {
         for path in [
             "",
             "a",
@@ -195,20 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn climbing_is_seen_through_escapes() {
+    fn dot_segments_are_detected_through_escapes() {
         for path in ["/api/..", "/api/../x", "/./x", "/a/%2e%2E/b", "/a/.%2e", "/a\\..\\b"] {
-            assert!(climbs(path.as_bytes()), "{path}");
+            assert!(has_dot_segments(path.as_bytes()), "{path}");
         }
         for path in ["/api/..%2fx", "/api/%2e%2e%2Fx", "/api/a%2f..", "/api/a%5C..%5cb", "/%2f./"] {
-            assert!(climbs(path.as_bytes()), "{path}");
+            assert!(has_dot_segments(path.as_bytes()), "{path}");
         }
         for path in ["/", "/api/a", "/api/...", "/a..b/c", "/a%2Fb", "/%2", ""] {
-            assert!(!climbs(path.as_bytes()), "{path}");
+            assert!(!has_dot_segments(path.as_bytes()), "{path}");
         }
     }
 
     #[test]
-    fn a_folder_is_found_however_its_name_is_written() {
+    fn a_folder_is_found_in_every_spelling() {
         for (path, expected) in [
             ("/api/", Below::Inside(&b""[..])),
             ("/api/x", Below::Inside(b"x")),
@@ -238,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_has_a_part_that_climbs(path in "/[./%2fFeE0ac\\\\]{0,30}") {
+        fn no_name_has_a_dot_segment(path in "/[./%2fFeE0ac\\\\]{0,30}") {
             if let Ok(name) = parse(path.as_bytes()) {
                 prop_assert!(!name.bytes.starts_with(b"/"));
                 for part in name.bytes.split(|&byte| byte == b'/') {

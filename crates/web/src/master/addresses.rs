@@ -1,5 +1,5 @@
-//! The addresses that are served, and how they change with the options: one may appear, move or vanish
-//! while the others stay.
+//! The served addresses. A change of the options may add, move or remove one without affecting the
+//! others.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,16 +10,16 @@ use super::listeners::Listeners;
 use crate::config::Config;
 use crate::scheme::Scheme;
 
-/// An address of the options. Port 0 is any free one.
+/// A configured address. Port 0 is any free one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RequestedAddress {
     pub(crate) scheme: Scheme,
     pub(crate) address: SocketAddr,
 }
 
-/// The addresses that the options name, in their order. Blocks while names are looked up.
-pub(crate) fn places(config: &Config) -> anyhow::Result<Vec<Place>> {
-    let mut places: Vec<Place> = Vec::new();
+/// Returns the configured addresses in order. Blocks while names are resolved.
+pub(crate) fn places(config: &Config) -> anyhow::Result<Vec<RequestedAddress>> {
+    let mut places: Vec<RequestedAddress> = Vec::new();
     for scheme in Scheme::ALL {
         for named in config.addresses(scheme) {
             let option = Config::address_option(scheme);
@@ -27,13 +27,13 @@ pub(crate) fn places(config: &Config) -> anyhow::Result<Vec<Place>> {
             if address.port() != 0 && places.iter().any(|place| place.address == address) {
                 bail!("{option}: {address} is given twice");
             }
-            places.push(Place { scheme, address });
+            places.push(RequestedAddress { scheme, address });
         }
     }
     Ok(places)
 }
 
-/// How many sockets each address has, by its number.
+/// Number of sockets of each address, by the address number.
 pub(crate) type Counts = Vec<(u32, usize)>;
 
 /// A listening socket with its position among those of its address.
@@ -45,7 +45,7 @@ pub(crate) struct Socket<'a> {
     pub(crate) fd: &'a OwnedFd,
 }
 
-/// An address of which workers get the first `count` sockets.
+/// An address of which workers receive the first `count` sockets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share<'a> {
     pub(crate) listeners: &'a Listeners,
@@ -61,10 +61,11 @@ impl Addresses {
         Addresses(listeners)
     }
 
-    /// For each of `wanted` the position of the address that serves it, if there is one. None serves two.
-    fn matching(&self, wanted: &[Place]) -> Vec<Option<usize>> {
+    /// Returns for each of `wanted` the position of the existing address that serves it, if any.
+    /// None serves two.
+    fn matching(&self, wanted: &[RequestedAddress]) -> Vec<Option<usize>> {
         let mut taken = vec![false; self.0.len()];
-        let mut find = |place: &Place| {
+        let mut find = |place: &RequestedAddress| {
             let found = (0..self.0.len()).find(|&at| !taken[at] && self.0[at].serves(*place))?;
             taken[found] = true;
             Some(found)
@@ -72,16 +73,16 @@ impl Addresses {
         wanted.iter().map(&mut find).collect()
     }
 
-    /// Positions of the addresses that do not serve any of `wanted`.
-    pub(crate) fn left_by(&self, wanted: &[Place]) -> Vec<usize> {
+    /// Returns the positions of the addresses that serve none of `wanted`.
+    pub(crate) fn left_by(&self, wanted: &[RequestedAddress]) -> Vec<usize> {
         let kept = self.matching(wanted);
         (0..self.0.len()).filter(|at| !kept.contains(&Some(*at))).collect()
     }
 
-    /// Listens at `wanted`, with those sockets of another master that are of use.
+    /// Listens at `wanted`, reusing matching sockets of another master.
     pub(crate) fn begin(
         inherited: Addresses,
-        wanted: &[Place],
+        wanted: &[RequestedAddress],
         config: &Config,
     ) -> anyhow::Result<Addresses> {
         let matching = inherited.matching(wanted);
@@ -94,16 +95,20 @@ impl Addresses {
                 continue;
             }
             let bound = Listeners::bind(*place, config)?;
-            // Clients that come before the workers are ready wait for them.
+            // Clients that connect before the workers are ready wait in the backlog.
             bound.open(config)?;
             addresses.0.push(bound);
         }
         Ok(addresses)
     }
 
-    /// Binds what is missing for `wanted`, without listening. Nothing is closed: connections may wait in
-    /// it. Returns the addresses that take the place of others, or are new.
-    pub(crate) fn adapt(&mut self, wanted: &[Place], config: &Config) -> anyhow::Result<Addresses> {
+    /// Binds the missing sockets for `wanted`, without listening. Closes nothing, because
+    /// connections may be waiting. Returns the addresses that replace others, or are new.
+    pub(crate) fn adapt(
+        &mut self,
+        wanted: &[RequestedAddress],
+        config: &Config,
+    ) -> anyhow::Result<Addresses> {
         let mut moved = Addresses::default();
         for (place, at) in wanted.iter().zip(self.matching(wanted)) {
             match at {
@@ -114,16 +119,20 @@ impl Addresses {
         Ok(moved)
     }
 
-    /// What serves `wanted` when `moved` has come into its place.
-    pub(crate) fn planned<'a>(&'a self, moved: &'a Addresses, wanted: &[Place]) -> Vec<Share<'a>> {
+    /// Returns the sockets for `wanted`, assuming that `moved` is in place.
+    pub(crate) fn planned<'a>(
+        &'a self,
+        moved: &'a Addresses,
+        wanted: &[RequestedAddress],
+    ) -> Vec<Share<'a>> {
         let mut moved = moved.0.iter();
         let next = |at: Option<usize>| at.map_or_else(|| moved.next(), |at| self.0.get(at));
         let planned = self.matching(wanted).into_iter().filter_map(next);
         planned.map(|listeners| Share { listeners, count: usize::MAX }).collect()
     }
 
-    /// Brings `moved` into its place, and returns the addresses that are not served any more.
-    pub(crate) fn replace(&mut self, moved: Addresses, wanted: &[Place]) -> Addresses {
+    /// Puts `moved` in place, and returns the addresses that are not served any longer.
+    pub(crate) fn replace(&mut self, moved: Addresses, wanted: &[RequestedAddress]) -> Addresses {
         let matching = self.matching(wanted);
         let mut before: Vec<Option<Listeners>> =
             std::mem::take(&mut self.0).into_iter().map(Some).collect();
@@ -141,18 +150,18 @@ impl Addresses {
         self.0.iter()
     }
 
-    /// All sockets of all addresses.
+    /// Returns all sockets of all addresses.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = Socket<'_>> {
         self.0.iter().flat_map(|listeners| listeners.sockets(usize::MAX))
     }
 
-    /// All addresses with the number of their sockets that `counts` count.
+    /// Returns all addresses with their number of sockets according to `counts`.
     pub(crate) fn shares(&self, counts: &Counts) -> Vec<Share<'_>> {
         let count = |listeners: &Listeners| count_of(counts, listeners.number());
         self.0.iter().map(|listeners| Share { listeners, count: count(listeners) }).collect()
     }
 
-    /// The sockets that `counts` count; of addresses that it does not name all.
+    /// Returns the sockets included in `counts`; all of an address that it does not contain.
     pub(crate) fn counted(&self, counts: &Counts) -> impl Iterator<Item = Socket<'_>> {
         self.0.iter().flat_map(|listeners| listeners.sockets(count_of(counts, listeners.number())))
     }
@@ -169,7 +178,7 @@ impl Addresses {
         self.0.iter().map(Listeners::number).collect()
     }
 
-    /// Takes out the sockets that `counts` do not count.
+    /// Removes and returns the sockets not included in `counts`.
     pub(crate) fn cut(&mut self, counts: &Counts) -> Vec<(Scheme, OwnedFd)> {
         let mut cut = Vec::new();
         for listeners in &mut self.0 {
@@ -197,15 +206,15 @@ mod tests {
         Config { workers, accept: Accept::Reuseport, ..Config::default() }
     }
 
-    fn place(scheme: Scheme, address: &str) -> Place {
-        Place { scheme, address: address.parse().unwrap() }
+    fn place(scheme: Scheme, address: &str) -> RequestedAddress {
+        RequestedAddress { scheme, address: address.parse().unwrap() }
     }
 
-    fn any(scheme: Scheme) -> Place {
+    fn any(scheme: Scheme) -> RequestedAddress {
         place(scheme, "127.0.0.1:0")
     }
 
-    /// How many sockets the addresses have.
+    /// Returns the number of sockets of each address.
     fn lengths(addresses: &Addresses) -> Vec<usize> {
         addresses.each().map(Listeners::count).collect()
     }
@@ -225,14 +234,14 @@ mod tests {
         let moved = addresses.adapt(&more, &config(3)).unwrap();
         let planned: Vec<usize> =
             addresses.planned(&moved, &more).iter().map(|one| one.listeners.count()).collect();
-        // All workers share the one socket for the operator.
+        // All workers share the operator's socket.
         assert_eq!(planned, [3, 3, 3, 1]);
         let before = vec![(addresses.numbers()[0], 2)];
         assert_eq!(addresses.counted(&before).count(), 2);
         assert!(lengths(&addresses.replace(moved, &more)).is_empty());
         assert_eq!(lengths(&addresses), [3, 3, 3, 1]);
         assert_eq!(locals(&addresses)[0], first);
-        assert_ne!(locals(&addresses)[1], first, "one address does not serve two");
+        assert_ne!(locals(&addresses)[1], first, "an address serves only one entry");
         assert_eq!(addresses.sockets().count(), 10);
 
         let moved = addresses.adapt(&plain, &config(3)).unwrap();
@@ -255,7 +264,7 @@ mod tests {
         let gone = addresses.replace(moved, &after);
         assert_eq!((locals(&gone)[0], locals(&addresses)[0]), (was[1], was[0]));
         assert_eq!(locals(&addresses)[1].ip(), after[1].address.ip());
-        // What another master passes on is kept where it is still wanted.
+        // Sockets of another master are kept if they are still required.
         assert!(addresses.left_by(&after).is_empty());
         assert_eq!(addresses.left_by(&before), [1]);
         assert_eq!(addresses.left_by(&after[1..]), [0]);

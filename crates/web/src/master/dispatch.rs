@@ -1,22 +1,22 @@
-//! The master's part in accepting, for the strategies that give it one.
+//! The master's part in accepting, for the strategies that involve it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::team::Team;
+use super::worker_group::WorkerGroup;
+use crate::accept::{Accepted, Acceptor, WAITING_MAX, refuse};
 use crate::config::Accept;
-use crate::door::{Door, Entry, WAITING_MAX, refuse};
 use crate::scheme::Scheme;
 use crate::table::{ABSENT, least};
 use crate::worker::{NOTICE, letter};
 
-/// How long accepting rests after a failure that would only repeat.
+/// Pause of accepting after a failure that would repeat immediately.
 const REST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Dispatch {
-    door: Door,
-    /// The worker whose turn it is to be told.
+    acceptor: Acceptor,
+    /// Next worker to notify.
     turn: usize,
     pub(crate) is_watching: bool,
     pub(crate) rests_until: Option<Instant>,
@@ -24,71 +24,76 @@ pub(crate) struct Dispatch {
 
 impl Dispatch {
     pub(crate) fn new() -> Dispatch {
-        Dispatch { door: Door::new(), turn: 0, is_watching: false, rests_until: None }
+        Dispatch { acceptor: Acceptor::new(), turn: 0, is_watching: false, rests_until: None }
     }
 
     pub(crate) fn rest(&mut self) {
         self.rests_until = Some(Instant::now() + REST);
     }
 
-    /// Somebody waits at `listener`. False if accepting has to rest.
-    pub(crate) fn pass_on(&mut self, team: &mut Team, listener: &OwnedFd, scheme: Scheme) -> bool {
-        match team.config.accept {
-            Accept::Fdpass => self.accept(team, listener, scheme),
+    /// Handles connections waiting at `listener`. Returns false if accepting must pause.
+    pub(crate) fn pass_on(
+        &mut self,
+        group: &mut WorkerGroup,
+        listener: &OwnedFd,
+        scheme: Scheme,
+    ) -> bool {
+        match group.config.accept {
+            Accept::Fdpass => self.accept(group, listener, scheme),
             Accept::NotifyLt | Accept::NotifyEt => {
-                self.notify(team);
+                self.notify(group);
                 true
             }
             Accept::LeastLoaded | Accept::Reuseport | Accept::Exclusive | Accept::Serial => true,
         }
     }
 
-    /// Accepts, and passes each connection to the worker with the fewest.
-    fn accept(&mut self, team: &Team, listener: &OwnedFd, scheme: Scheme) -> bool {
-        let mut numbers = team.table().read();
-        for _ in 0..team.config.accept_max {
-            match self.door.accept(listener, scheme) {
-                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket, scheme),
-                Entry::Gone => {}
-                Entry::Empty => break,
-                Entry::Rest => return false,
+    /// Accepts connections, and passes each to the worker with the fewest.
+    fn accept(&mut self, group: &WorkerGroup, listener: &OwnedFd, scheme: Scheme) -> bool {
+        let mut numbers = group.table().read();
+        for _ in 0..group.config.accept_max {
+            match self.acceptor.accept(listener, scheme) {
+                Accepted::Connection(socket, _) => pass(group, &mut numbers, &socket, scheme),
+                Accepted::Gone => {}
+                Accepted::Empty => break,
+                Accepted::Rest => return false,
             }
         }
         true
     }
 
-    /// Passes on all who wait at a socket that nobody will accept from any more.
-    pub(crate) fn evacuate(&mut self, team: &Team, listener: &OwnedFd, scheme: Scheme) {
-        let mut numbers = team.table().read();
+    /// Passes on all connections that wait at a socket from which no worker will accept again.
+    pub(crate) fn evacuate(&mut self, group: &WorkerGroup, listener: &OwnedFd, scheme: Scheme) {
+        let mut numbers = group.table().read();
         for _ in 0..WAITING_MAX {
-            match self.door.accept(listener, scheme) {
+            match self.acceptor.accept(listener, scheme) {
                 // The serial worker has no mailbox.
-                Entry::Connection(socket, _) if team.config.accept == Accept::Serial => {
+                Accepted::Connection(socket, _) if group.config.accept == Accept::Serial => {
                     refuse(&socket, scheme);
                 }
-                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket, scheme),
-                Entry::Gone => {}
-                Entry::Empty | Entry::Rest => return,
+                Accepted::Connection(socket, _) => pass(group, &mut numbers, &socket, scheme),
+                Accepted::Gone => {}
+                Accepted::Empty | Accepted::Rest => return,
             }
         }
     }
 
-    /// Tells the next worker, as the historical design does: whether it has been told already, and
-    /// whether it is busy, is not asked. What does not fit into its mailbox is not said.
-    fn notify(&mut self, team: &Team) {
-        let mailboxes = team.senders();
+    /// Notifies the next worker, as in the historical design: regardless of earlier notifications
+    /// and of its load. Drops the notification if its mailbox is full.
+    fn notify(&mut self, group: &WorkerGroup) {
+        let mailboxes = group.senders();
         self.turn = (self.turn + 1) % mailboxes.len().max(1);
         if let Some(mailbox) = mailboxes.get(self.turn) {
-            // Full: it has been told often enough.
+            // Full: enough notifications are pending.
             let _ = mailbox.send(NOTICE, &[]);
         }
     }
 }
 
-/// To the least loaded worker that takes it, or away with 503.
-fn pass(team: &Team, numbers: &mut [u64], socket: &OwnedFd, scheme: Scheme) {
+/// Passes a connection to the least loaded worker that accepts it; otherwise refuses it with 503.
+fn pass(group: &WorkerGroup, numbers: &mut [u64], socket: &OwnedFd, scheme: Scheme) {
     while let Some((slot, _)) = least(numbers) {
-        if team.senders()[slot].send(letter(scheme), &[socket.as_fd()]).is_ok() {
+        if group.senders()[slot].send(letter(scheme), &[socket.as_fd()]).is_ok() {
             numbers[slot] += 1;
             return;
         }

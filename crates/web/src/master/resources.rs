@@ -1,4 +1,4 @@
-//! What the master opens for its workers. They may not be allowed to open it themselves.
+//! Resources that the master opens for its workers, which may lack the permissions.
 
 use std::os::fd::OwnedFd;
 
@@ -10,18 +10,18 @@ use crate::worker::log;
 
 #[derive(Debug)]
 pub(crate) struct Resources {
-    /// Certificate and key of the listeners with TLS.
+    /// Certificate and key of the TLS listeners.
     pub(crate) identity: Option<Identity>,
     /// The directory whose files are served.
     pub(crate) root: Option<OwnedFd>,
     /// The file of the access log.
     pub(crate) log: Option<OwnedFd>,
-    /// The user that workers run as, if it is not this one.
+    /// The user of the workers, if it differs from the master's.
     pub(crate) user: Option<WorkerUser>,
 }
 
 impl Resources {
-    /// Opens what the options name. Blocks for the disk.
+    /// Opens the configured resources. Blocks for the disk.
     pub(crate) fn open(config: &Config) -> anyhow::Result<Resources> {
         Ok(Resources {
             user: WorkerUser::find(config)?,

@@ -1,8 +1,8 @@
-//! Replaces the running program by the one that lies in its place now.
+//! Replaces the running program with the current executable.
 //!
-//! The old master starts the new one with its listening sockets. When the new one serves, it says so,
-//! and the old workers end; when it fails before, nothing has happened. Sockets are never closed in
-//! between, so connections that wait in them are served by one or the other.
+//! The old master passes its listening sockets to the new one. When the new one is serving, it
+//! notifies the old one, whose workers then end; if the new one fails earlier, nothing changes.
+//! Sockets stay open throughout, so waiting connections are served by one or the other.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -16,101 +16,102 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::addresses::{Addresses, Place};
+use super::addresses::{Addresses, RequestedAddress};
 use super::listeners::Listeners;
 use crate::INHERIT_FLAG;
 use crate::channel::{Channel, Message, Received};
 use crate::scheme::Scheme;
 use crate::worker::READY;
 
-/// Time for the new master to become ready.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for the new master to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the new master is told. Listening sockets come with it, in the same order.
+/// Message to the new master. The listening sockets are attached, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
-struct Legacy {
-    addresses: Vec<LegacyAddress>,
+struct Handover {
+    addresses: Vec<HandoverAddress>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct LegacyAddress {
+struct HandoverAddress {
     scheme: Scheme,
     requested: SocketAddr,
     sockets: usize,
 }
 
-/// The same of masters that had one address for each of two schemes; sockets with TLS come last.
+/// Format of earlier masters, with one address for each of two schemes; TLS sockets are last.
 #[derive(Debug, Deserialize)]
-struct PairLegacy {
+struct PairHandover {
     requested: SocketAddr,
     #[serde(default)]
-    tls: Option<TlsLegacy>,
+    tls: Option<TlsHandover>,
 }
 
 #[derive(Debug, Deserialize)]
-struct TlsLegacy {
+struct TlsHandover {
     requested: SocketAddr,
     sockets: usize,
 }
 
-/// How the master before this one names the addresses that this one does not serve.
+/// How the previous master identifies the addresses that this one does not serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// By their positions.
     Positions,
-    /// By their schemes: see [`PairLegacy`].
+    /// By their schemes: see [`PairHandover`].
     Schemes,
 }
 
-impl Legacy {
-    fn of(addresses: &Addresses) -> Legacy {
+impl Handover {
+    fn of(addresses: &Addresses) -> Handover {
         let address = |listeners: &Listeners| {
-            let Place { scheme, address } = listeners.requested();
-            LegacyAddress { scheme, requested: address, sockets: listeners.count() }
+            let RequestedAddress { scheme, address } = listeners.requested();
+            HandoverAddress { scheme, requested: address, sockets: listeners.count() }
         };
-        Legacy { addresses: addresses.each().map(address).collect() }
+        Handover { addresses: addresses.each().map(address).collect() }
     }
 
-    /// Reads what a master has sent with `sockets` descriptors, or with the first of them.
-    fn read(text: &[u8], sockets: usize) -> anyhow::Result<(Legacy, Dialect)> {
-        if let Ok(legacy) = serde_json::from_slice(text) {
-            return Ok((legacy, Dialect::Positions));
+    /// Parses the message of a master that sent `sockets` descriptors with it.
+    fn read(text: &[u8], sockets: usize) -> anyhow::Result<(Handover, Dialect)> {
+        if let Ok(handover) = serde_json::from_slice(text) {
+            return Ok((handover, Dialect::Positions));
         }
-        let pair: PairLegacy = serde_json::from_slice(text).context("read what it says")?;
+        let pair: PairHandover =
+            serde_json::from_slice(text).context("could not parse its message")?;
         let of_tls = pair.tls.as_ref().map_or(0, |tls| tls.sockets);
-        let plain = sockets.checked_sub(of_tls).context("listening sockets are missing")?;
+        let plain = sockets.checked_sub(of_tls).context("missing listening sockets")?;
         let http =
-            LegacyAddress { scheme: Scheme::Http, requested: pair.requested, sockets: plain };
-        let https = pair.tls.map(|tls| LegacyAddress {
+            HandoverAddress { scheme: Scheme::Http, requested: pair.requested, sockets: plain };
+        let https = pair.tls.map(|tls| HandoverAddress {
             scheme: Scheme::Https,
             requested: tls.requested,
             sockets: tls.sockets,
         });
         let addresses = std::iter::once(http).chain(https).collect();
-        Ok((Legacy { addresses }, Dialect::Schemes))
+        Ok((Handover { addresses }, Dialect::Schemes))
     }
 
     fn sockets(&self) -> usize {
         self.addresses.iter().map(|address| address.sockets).sum()
     }
 
-    /// Takes over what came with it.
+    /// Takes over the attached sockets.
     fn accept(self, mut sockets: Vec<OwnedFd>) -> anyhow::Result<Addresses> {
         let mut addresses = Vec::new();
-        for LegacyAddress { scheme, requested, sockets: count } in self.addresses {
+        for HandoverAddress { scheme, requested, sockets: count } in self.addresses {
             if count > sockets.len() {
-                bail!("listening sockets are missing");
+                bail!("missing listening sockets");
             }
             let rest = sockets.split_off(count);
             let own = std::mem::replace(&mut sockets, rest);
-            let place = Place { scheme, address: requested };
+            let place = RequestedAddress { scheme, address: requested };
             addresses.push(Listeners::inherited(place, own)?);
         }
         Ok(Addresses::new(addresses))
     }
 }
 
-/// A new master on its way.
+/// A new master that is starting.
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     pub(crate) channel: Channel,
@@ -124,10 +125,10 @@ impl Upgrade {
         words: &[OsString],
         addresses: &Addresses,
     ) -> anyhow::Result<Upgrade> {
-        let (channel, far) = Channel::pair().context("make a channel")?;
-        let legacy = serde_json::to_vec(&Legacy::of(addresses))?;
+        let (channel, far) = Channel::pair().context("could not create a channel")?;
+        let handover = serde_json::to_vec(&Handover::of(addresses))?;
         let sockets: Vec<_> = addresses.sockets().map(|socket| socket.fd.as_fd()).collect();
-        channel.send_all(&legacy, &sockets).context("pass the listening sockets on")?;
+        channel.send_all(&handover, &sockets).context("could not pass on the listening sockets")?;
         let child = Command::new(program)
             .arg("web")
             .arg(INHERIT_FLAG)
@@ -135,29 +136,29 @@ impl Upgrade {
             .stdin(Stdio::from(far.into_fd()))
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
-        Ok(Upgrade { channel, until: Instant::now() + PATIENCE, child })
+        Ok(Upgrade { channel, until: Instant::now() + READY_TIMEOUT, child })
     }
 
-    /// Asks the new master to end as well.
-    pub(crate) fn tell_to_end(&self) {
+    /// Orders the new master to end too.
+    pub(crate) fn send_end(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let told = pid.map_or(Err(Errno::SRCH), |pid| kill_process(pid, Signal::TERM));
         if let Err(error) = told {
-            tracing::warn!(%error, "the new master cannot be told to end");
+            tracing::warn!(%error, "could not send termination to the new master");
         }
     }
 
-    /// Gives the new master up.
+    /// Kills the new master.
     pub(crate) fn kill(mut self) {
         let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = ended {
-            tracing::warn!(%error, "the new master cannot be ended");
+            tracing::warn!(%error, "could not kill the new master");
         }
     }
 }
 
-/// What a new master says when it serves: it does not serve the addresses at these positions, or of
-/// these schemes, any more.
+/// Formats the readiness message of a new master, with the addresses that it does not serve any
+/// longer, as positions or schemes.
 pub(crate) fn serving(left: &[usize], schemes: &[Scheme], dialect: Dialect) -> Vec<u8> {
     let names: Vec<String> = match dialect {
         Dialect::Positions => left.iter().map(usize::to_string).collect(),
@@ -167,25 +168,26 @@ pub(crate) fn serving(left: &[usize], schemes: &[Scheme], dialect: Dialect) -> V
     READY.iter().copied().chain(names).collect()
 }
 
-/// The positions in it; none if it says something else.
+/// Parses the positions; `None` if it is another message.
 pub(crate) fn left(words: &[u8]) -> Option<Vec<usize>> {
     let mut words = std::str::from_utf8(words).ok()?.split(' ');
     words.next().filter(|first| first.as_bytes() == READY)?;
     words.map(|word| word.parse().ok()).collect()
 }
 
-/// The new master's side: the old one, and its listening sockets.
+/// Receives the listening sockets from the old master.
 pub(crate) fn inherit() -> anyhow::Result<Parent> {
-    let parent = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
+    let parent =
+        std::io::stdin().as_fd().try_clone_to_owned().context("could not open standard input")?;
     let channel = Channel::from_fd(parent);
     let Received::Message(Message { bytes, mut descriptors }) =
-        channel.wait().context("wait for the master before this one")?
+        channel.wait().context("could not receive from the previous master")?
     else {
-        bail!("the master before this one is gone");
+        bail!("the previous master exited");
     };
-    let (legacy, dialect) = Legacy::read(&bytes, descriptors.len())?;
-    channel.wait_for_rest(&mut descriptors, legacy.sockets())?;
-    Ok(Parent { channel, dialect, addresses: legacy.accept(descriptors)? })
+    let (handover, dialect) = Handover::read(&bytes, descriptors.len())?;
+    channel.wait_for_rest(&mut descriptors, handover.sockets())?;
+    Ok(Parent { channel, dialect, addresses: handover.accept(descriptors)? })
 }
 
 /// The master that this one replaces.
@@ -201,14 +203,14 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// What a new master makes of the sockets and words of another.
+    /// Returns what a new master reconstructs from the sockets and the message.
     fn pass_on(addresses: &Addresses) -> Addresses {
-        let text = serde_json::to_vec(&Legacy::of(addresses)).unwrap();
+        let text = serde_json::to_vec(&Handover::of(addresses)).unwrap();
         let sockets: Vec<OwnedFd> =
             addresses.sockets().map(|socket| socket.fd.try_clone().unwrap()).collect();
-        let (legacy, dialect) = Legacy::read(&text, sockets.len()).unwrap();
-        assert_eq!((legacy.sockets(), dialect), (sockets.len(), Dialect::Positions));
-        legacy.accept(sockets).unwrap()
+        let (handover, dialect) = Handover::read(&text, sockets.len()).unwrap();
+        assert_eq!((handover.sockets(), dialect), (sockets.len(), Dialect::Positions));
+        handover.accept(sockets).unwrap()
     }
 
     #[test]
@@ -216,8 +218,8 @@ mod tests {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = Config { workers: 3, ..Config::default() };
         for schemes in [&[Scheme::Http][..], &Scheme::ALL, &[Scheme::Https, Scheme::Http]] {
-            let wanted: Vec<Place> =
-                schemes.iter().map(|&scheme| Place { scheme, address: any }).collect();
+            let wanted: Vec<RequestedAddress> =
+                schemes.iter().map(|&scheme| RequestedAddress { scheme, address: any }).collect();
             let before = Addresses::begin(Addresses::default(), &wanted, &config).unwrap();
             let after = pass_on(&before);
             let look = |addresses: &Addresses| -> Vec<_> {
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_master_says_what_it_has_left() {
+    fn a_new_master_reports_unserved_addresses() {
         for positions in [&[][..], &[0], &[1, 12]] {
             let words = serving(positions, &[Scheme::Http], Dialect::Positions);
             assert_eq!(left(&words).as_deref(), Some(positions));
@@ -241,15 +243,16 @@ mod tests {
     }
 
     #[test]
-    fn words_of_older_masters_are_understood() {
-        let read = |text: &str, sockets| Legacy::read(text.as_bytes(), sockets);
-        let (legacy, dialect) = read(r#"{"requested":"127.0.0.1:80"}"#, 2).unwrap();
-        assert_eq!((legacy.addresses.len(), legacy.sockets()), (1, 2));
+    fn messages_of_older_masters_are_parsed() {
+        let read = |text: &str, sockets| Handover::read(text.as_bytes(), sockets);
+        let (handover, dialect) = read(r#"{"requested":"127.0.0.1:80"}"#, 2).unwrap();
+        assert_eq!((handover.addresses.len(), handover.sockets()), (1, 2));
         assert_eq!(dialect, Dialect::Schemes);
-        assert!(legacy.accept(Vec::new()).is_err(), "they are missing");
+        assert!(handover.accept(Vec::new()).is_err(), "the sockets are missing");
         let tls = r#"{"requested":"127.0.0.1:80","tls":{"requested":"[::]:443","sockets":2}}"#;
-        let (legacy, _) = read(tls, 3).unwrap();
-        let found: Vec<_> = legacy.addresses.iter().map(|one| (one.scheme, one.sockets)).collect();
+        let (handover, _) = read(tls, 3).unwrap();
+        let found: Vec<_> =
+            handover.addresses.iter().map(|one| (one.scheme, one.sockets)).collect();
         assert_eq!(found, [(Scheme::Http, 1), (Scheme::Https, 2)]);
         assert!(read(tls, 1).is_err());
     }

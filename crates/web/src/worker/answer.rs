@@ -1,4 +1,4 @@
-//! Answers of the server itself: which one a request gets, and its bytes.
+//! Responses of the server itself: routing of requests, and encoding of responses.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use base::time::{MonoNs, Now};
 use rustix::time::{ClockId, clock_gettime};
 use wire::http::{Method, Request, RequestError, ResponseWriter, reason};
 
-use super::client::Terms;
+use super::client::ResponseOptions;
 use crate::config::Config;
 use crate::content::conditions::{self, Part, Verdict, Version};
 use crate::content::encoding;
@@ -16,41 +16,41 @@ use crate::content::files::{CacheStats, Files, Opener};
 use crate::content::long::LongFile;
 use crate::content::path::{self, Below, PathError};
 
-/// The answer of the web server that this one is compared with, to the byte.
+/// Response of the web server that this one is compared with, byte for byte.
 pub(crate) const HELLO: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
-/// The same where HTTP/1.1 wants the end of the connection to be said.
+/// The same response where HTTP/1.1 requires announcing the end of the connection.
 const HELLO_AND_CLOSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
 const HELLO_BODY: &[u8] = b"Hello from Tom HTTP Server\n";
 const _: () = assert!(HELLO.len() == 66);
-/// Requests below the folder of this name are passed on.
+/// Requests below this folder are forwarded to the upstream.
 pub(crate) const UPSTREAM_FOLDER: &[u8] = b"api";
 
-/// What was appended, and what has to follow.
+/// What was appended, and what must follow.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
-    /// A part of a file.
+    /// A range of a file.
     File {
         file: Arc<LongFile>,
         offset: u64,
         bytes: u64,
     },
-    /// Nothing was appended: the upstream answers.
+    /// Nothing was appended: the upstream responds.
     Upstream,
-    /// Nothing was appended: the file of this name has to be opened by somebody who may wait.
+    /// Nothing was appended: the file of this name must be opened by a thread that may block.
     Cold(Vec<u8>),
 }
 
-/// What was answered, for the log.
+/// The response, as logged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
 }
 
-/// Uses so much of a processor: time that this thread does not run does not count.
+/// Consumes this much processor time; time when the thread is not running does not count.
 fn compute(ns: u64) {
     let until_ns = thread_ns().saturating_add(ns);
     while thread_ns() < until_ns {
@@ -60,32 +60,32 @@ fn compute(ns: u64) {
     }
 }
 
-/// Processor time of the calling thread.
+/// Returns the processor time of the calling thread.
 fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// A file that somebody has waited for.
+/// A file that a client has waited for.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) name: Vec<u8>,
     pub(crate) file: Result<Arc<File>, OpenError>,
 }
 
-/// Everything that is served from here.
+/// Content served by this server itself.
 #[derive(Debug)]
 pub(crate) struct Site {
     files: Option<Files>,
     has_upstream: bool,
     date: DateText,
-    /// Wasted before each answer.
+    /// Processor time consumed before each response.
     work_ns: u64,
 }
 
 impl Site {
-    /// `root`: the directory of the files, if any are served.
+    /// `root` is the directory of the files, if files are served.
     pub(crate) fn new(config: &Config, root: Option<OwnedFd>) -> Site {
         Site {
             files: root.map(|root| Files::below(root, config.compress)),
@@ -95,27 +95,27 @@ impl Site {
         }
     }
 
-    /// How the files that are kept are used.
+    /// Returns the statistics of the file cache.
     pub(crate) fn cache(&self) -> CacheStats {
         self.files.as_ref().map(Files::stats).unwrap_or_default()
     }
 
-    /// Redirects to the same target at HTTPS. The host is the one that the client asks for.
+    /// Redirects to the same target over HTTPS, with the host of the request.
     // Source: RFC 9110 15.4.2 (301), 15.4.9 (308)
     pub(crate) fn redirect_to_https(
         &self,
         request: &Request<'_>,
-        terms: Terms,
+        options: ResponseOptions,
         port: u16,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
         let host = request.host().unwrap_or_default();
-        // Behind the bracket of an IPv6 address, or behind a name.
+        // After the bracket of an IPv6 address, or after a name.
         let name_end = host.iter().position(|&byte| byte == b']').unwrap_or(0);
         let colon = host[name_end..].iter().position(|&byte| byte == b':');
         let host = &host[..colon.map_or(host.len(), |at| name_end + at)];
         if host.is_empty() {
-            return self.words(400, terms, out);
+            return self.words(400, options, out);
         }
         let mut location = [b"https://", host].concat();
         if port != 443 {
@@ -128,94 +128,99 @@ impl Site {
         }
         let is_safe = matches!(request.method(), Method::Get | Method::Head);
         let status = if is_safe { 301 } else { 308 };
-        self.head(status, terms, out).header("Location", &location).length(0);
+        self.head(status, options, out).header("Location", &location).length(0);
         (Answer::Done, Sent { status, body_bytes: 0 })
     }
 
-    /// Opens files for [`Opened`]; none if none are served.
+    /// Returns an opener for [`Opened`]; `None` if no files are served.
     pub(crate) fn opener(&self) -> Option<Opener> {
         self.files.as_ref().map(Files::opener)
     }
 
-    /// Keeps a file that was opened elsewhere.
+    /// Caches a file that was opened by another thread.
     pub(crate) fn take(&mut self, opened: &Opened, now: Now) {
         if let Some(files) = &mut self.files {
             files.take(&opened.name, &opened.file, now.mono);
         }
     }
 
-    /// Appends the answer to `request`; `opened` is what it has waited for.
+    /// Appends the response to `request`; `opened` is the file that it has waited for.
     pub(crate) fn answer(
         &mut self,
         request: &Request<'_>,
-        terms: Terms,
+        options: ResponseOptions,
         now: Now,
         opened: Option<&Opened>,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
-        // Who has waited for a file has paid before.
+        // A request that waited for a file has already consumed it.
         if self.work_ns > 0 && opened.is_none() {
             compute(self.work_ns);
         }
-        let is_plain = request.method() == Method::Get && !terms.says_keep_alive;
+        let is_plain = request.method() == Method::Get && !options.announces_keep_alive;
         if request.target() == b"/hello" && is_plain {
-            // HTTP/1.0 clients know that the connection ends.
-            let says_close = terms.closes && !terms.is_old;
-            out.extend_from_slice(if says_close { HELLO_AND_CLOSE } else { HELLO });
+            // HTTP/1.0 clients assume that the connection ends.
+            let announces_close = options.closes && !options.is_old;
+            out.extend_from_slice(if announces_close { HELLO_AND_CLOSE } else { HELLO });
             return (Answer::Done, Sent { status: 200, body_bytes: HELLO_BODY.len() as u64 });
         }
         self.date.update(now);
         let path = request.path();
         if path == b"/hello" {
-            return self.hello(request, terms, out);
+            return self.hello(request, options, out);
         }
         if self.has_upstream {
             match path::below(path, UPSTREAM_FOLDER) {
                 Below::Inside(_) => return (Answer::Upstream, Sent { status: 0, body_bytes: 0 }),
-                Below::Itself => return self.redirect(request, terms, out),
+                Below::Itself => return self.redirect(request, options, out),
                 Below::Elsewhere => {}
             }
         }
         match request.method() {
-            Method::Get | Method::Head => self.file(request, terms, now.mono, opened, out),
-            Method::Options => self.options(terms, out),
+            Method::Get | Method::Head => self.file(request, options, now.mono, opened, out),
+            Method::Options => self.options(options, out),
             Method::Post | Method::Put | Method::Delete | Method::Patch => {
-                self.words(405, terms, out)
+                self.words(405, options, out)
             }
-            Method::Connect | Method::Trace | Method::Other => self.words(501, terms, out),
+            Method::Connect | Method::Trace | Method::Other => self.words(501, options, out),
         }
     }
 
-    fn hello(&self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
+    fn hello(
+        &self,
+        request: &Request<'_>,
+        options: ResponseOptions,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
         match request.method() {
             Method::Get | Method::Head => {
-                let head = self.head(200, terms, out).header("Content-Type", b"text/plain");
-                end_with(head, HELLO_BODY, terms);
+                let head = self.head(200, options, out).header("Content-Type", b"text/plain");
+                end_with(head, HELLO_BODY, options);
                 (Answer::Done, Sent { status: 200, body_bytes: HELLO_BODY.len() as u64 })
             }
-            Method::Options => self.options(terms, out),
-            _ => self.words(405, terms, out),
+            Method::Options => self.options(options, out),
+            _ => self.words(405, options, out),
         }
     }
 
-    fn options(&self, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
-        self.head(204, terms, out).header("Allow", b"GET, HEAD, OPTIONS").end();
+    fn options(&self, options: ResponseOptions, out: &mut Vec<u8>) -> (Answer, Sent) {
+        self.head(204, options, out).header("Allow", b"GET, HEAD, OPTIONS").end();
         (Answer::Done, Sent { status: 204, body_bytes: 0 })
     }
 
     fn file(
         &mut self,
         request: &Request<'_>,
-        terms: Terms,
+        options: ResponseOptions,
         now: MonoNs,
         opened: Option<&Opened>,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
-        let Some(files) = &mut self.files else { return self.words(404, terms, out) };
+        let Some(files) = &mut self.files else { return self.words(404, options, out) };
         let mut name = match path::parse(request.path()) {
             Ok(name) => name,
-            Err(PathError::Malformed) => return self.words(400, terms, out),
-            Err(PathError::Unknown) => return self.words(404, terms, out),
+            Err(PathError::Malformed) => return self.words(400, options, out),
+            Err(PathError::Unknown) => return self.words(404, options, out),
         };
         if name.is_directory {
             let separator: &[u8] = if name.bytes.is_empty() { b"" } else { b"/" };
@@ -224,23 +229,28 @@ impl Site {
         }
         let found = match opened.filter(|opened| opened.name == name.bytes) {
             Some(opened) => opened.file.clone(),
-            None => files.at_hand(&name.bytes, now),
+            None => files.cached(&name.bytes, now),
         };
         match found {
-            Ok(file) => self.content(request, &file, terms, out),
-            Err(OpenError::Directory) if !name.is_directory => self.redirect(request, terms, out),
-            Err(OpenError::NotFound | OpenError::Directory) => self.words(404, terms, out),
-            Err(OpenError::Forbidden) => self.words(403, terms, out),
-            Err(OpenError::Overload) => self.words(503, terms, out),
+            Ok(file) => self.content(request, &file, options, out),
+            Err(OpenError::Directory) if !name.is_directory => self.redirect(request, options, out),
+            Err(OpenError::NotFound | OpenError::Directory) => self.words(404, options, out),
+            Err(OpenError::Forbidden) => self.words(403, options, out),
+            Err(OpenError::Overload) => self.words(503, options, out),
             Err(OpenError::Cold) => (Answer::Cold(name.bytes), Sent { status: 0, body_bytes: 0 }),
         }
     }
 
-    /// Redirects to the same path with a slash at its end. Clients repeat a request with 301 as GET, so a
-    /// method with a body gets 308.
+    /// Redirects to the same path with a trailing slash. Clients repeat a request as GET after 301,
+    /// so methods with a body get 308.
     // Source: RFC 9110 15.4.2 (301), 15.4.9 (308), 10.2.2 (Location may be relative)
-    fn redirect(&self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
-        // One slash at the front: with two, what follows would be a host.
+    fn redirect(
+        &self,
+        request: &Request<'_>,
+        options: ResponseOptions,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        // Exactly one leading slash: after two, the next segment would be a host.
         let mut location = vec![b'/'];
         let path = request.path();
         let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
@@ -252,20 +262,20 @@ impl Site {
         }
         let is_safe = matches!(request.method(), Method::Get | Method::Head);
         let status = if is_safe { 301 } else { 308 };
-        self.head(status, terms, out).header("Location", &location).length(0);
+        self.head(status, options, out).header("Location", &location).length(0);
         (Answer::Done, Sent { status, body_bytes: 0 })
     }
 
-    /// A file, as the client's conditions, ranges and codings ask for it.
+    /// Serves a file according to the client's conditions, ranges and codings.
     fn content(
         &self,
         request: &Request<'_>,
         file: &File,
-        terms: Terms,
+        options: ResponseOptions,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
         let headers = request.headers();
-        // Parts are parts of the file as it is.
+        // Ranges refer to the unencoded file.
         let coding = match headers.clone().get("range") {
             None if file.varies() => encoding::choose(headers.clone(), |coding| file.has(coding)),
             _ => None,
@@ -275,10 +285,10 @@ impl Site {
         match conditions::evaluate(&headers, version) {
             Verdict::Serve => {}
             Verdict::NotModified => {
-                Self::describe(self.head(304, terms, out), file, content).end();
+                Self::describe(self.head(304, options, out), file, content).end();
                 return (Answer::Done, Sent { status: 304, body_bytes: 0 });
             }
-            Verdict::Failed => return self.words(412, terms, out),
+            Verdict::Failed => return self.words(412, options, out),
         }
         let part = match request.method() {
             Method::Get if coding.is_none() => conditions::part(&headers, version, content.bytes),
@@ -289,12 +299,12 @@ impl Site {
             Part::Range(range) => (206, range),
             Part::Unsatisfiable => {
                 let range = format!("bytes */{}", content.bytes);
-                let head = self.head(416, terms, out).header("Content-Range", range.as_bytes());
+                let head = self.head(416, options, out).header("Content-Range", range.as_bytes());
                 head.length(0);
                 return (Answer::Done, Sent { status: 416, body_bytes: 0 });
             }
         };
-        let mut head = Self::describe(self.head(status, terms, out), file, content)
+        let mut head = Self::describe(self.head(status, options, out), file, content)
             .header("Content-Type", file.media.text.as_bytes())
             .header("Accept-Ranges", b"bytes");
         if let Some(coding) = coding {
@@ -307,7 +317,7 @@ impl Site {
         let bytes = range.end - range.start;
         let out = head.length(bytes);
         let sent = Sent { status, body_bytes: bytes };
-        if terms.is_head || bytes == 0 {
+        if options.is_head || bytes == 0 {
             return (Answer::Done, sent);
         }
         match &content.body {
@@ -323,7 +333,7 @@ impl Site {
         }
     }
 
-    /// What tells versions apart; also in 304.
+    /// Writes the headers that distinguish versions; also used in 304.
     // Source: RFC 9110 15.4.5 (304), 8.8.2, 8.8.3, 12.5.5 (Vary)
     fn describe<'a>(
         head: ResponseWriter<'a>,
@@ -336,25 +346,30 @@ impl Site {
         if file.varies() { head.header("Vary", b"Accept-Encoding") } else { head }
     }
 
-    /// A status with its own words as content.
-    pub(crate) fn words(&self, status: u16, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
-        let mut head = self.head(status, terms, out).header("Content-Type", b"text/plain");
+    /// Responds with a status and its standard text as content.
+    pub(crate) fn words(
+        &self,
+        status: u16,
+        options: ResponseOptions,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        let mut head = self.head(status, options, out).header("Content-Type", b"text/plain");
         match status {
             405 => head = head.header("Allow", b"GET, HEAD, OPTIONS"),
             503 => head = head.header("Retry-After", b"1"),
             _ => {}
         }
         let body = format!("{status} {}\n", reason(status));
-        end_with(head, body.as_bytes(), terms);
+        end_with(head, body.as_bytes(), options);
         (Answer::Done, Sent { status, body_bytes: body.len() as u64 })
     }
 
-    /// The answer to what is no request: the connection ends with it.
+    /// Responds to input that is not a valid request, and closes the connection.
     pub(crate) fn refuse(&mut self, error: RequestError, now: Now, out: &mut Vec<u8>) -> Sent {
         self.refuse_with(error.status(), &error.to_string(), now, out)
     }
 
-    /// A status with these words; the connection ends with it.
+    /// Responds with a status and this text, and closes the connection.
     pub(crate) fn refuse_with(
         &mut self,
         status: u16,
@@ -363,55 +378,56 @@ impl Site {
         out: &mut Vec<u8>,
     ) -> Sent {
         self.date.update(now);
-        let head = self.head(status, Terms::REFUSED, out).header("Content-Type", b"text/plain");
+        let head =
+            self.head(status, ResponseOptions::REFUSED, out).header("Content-Type", b"text/plain");
         let body = format!("{status} {}: {words}\n", reason(status));
         head.body(body.as_bytes());
         Sent { status, body_bytes: body.len() as u64 }
     }
 
-    /// The first lines of an answer.
+    /// Writes the status line and the first headers.
     // Source: RFC 9110 6.6.1 (Date); RFC 9112 9.3, 9.6 (Connection)
     pub(crate) fn head<'a>(
         &self,
         status: u16,
-        terms: Terms,
+        options: ResponseOptions,
         out: &'a mut Vec<u8>,
     ) -> ResponseWriter<'a> {
-        let head = Self::head_without_date(status, terms, out);
+        let head = Self::head_without_date(status, options, out);
         head.header("Date", self.date.text.as_bytes())
     }
 
-    /// The first lines of an answer that passes through with a date of its own.
+    /// Writes the same for a forwarded response that has its own date.
     pub(crate) fn head_without_date(
         status: u16,
-        terms: Terms,
+        options: ResponseOptions,
         out: &mut Vec<u8>,
     ) -> ResponseWriter<'_> {
         let head = ResponseWriter::new(out, status);
-        if terms.closes {
+        if options.closes {
             head.header("Connection", b"close")
-        } else if terms.says_keep_alive {
+        } else if options.announces_keep_alive {
             head.header("Connection", b"keep-alive")
         } else {
             head
         }
     }
 
-    /// The time in the words of headers, for answers that pass through.
+    /// Updates the date text, for forwarded responses.
     pub(crate) fn update_date(&mut self, now: Now) {
         self.date.update(now);
     }
 }
 
-fn end_with(head: ResponseWriter<'_>, body: &[u8], terms: Terms) {
-    if terms.is_head {
+fn end_with(head: ResponseWriter<'_>, body: &[u8], options: ResponseOptions) {
+    if options.is_head {
         head.length(body.len() as u64);
     } else {
         head.body(body);
     }
 }
 
-/// The time as headers have it, made once per second.
+/// The time in header format, formatted once per second.
 #[derive(Debug, Default)]
 struct DateText {
     seconds: u64,
@@ -441,19 +457,19 @@ mod tests {
         Now { unix: UnixMs(1_795_000_000_000), mono: MonoNs(1), ..Now::default() }
     }
 
-    /// The bytes of the answer, those of an attached file as `<file OFFSET LENGTH>`.
+    /// Returns the response; the bytes of an attached file as `<file OFFSET LENGTH>`.
     fn answer(site: &mut Site, request: &str) -> String {
         let (mut batch, mut out) = (RequestBatch::new(), Vec::new());
         let limits = wire::http::Limits::DEFAULT;
         RequestDecoder::new().decode(request.as_bytes(), &limits, 1, &mut batch);
         let request = batch.get(0, request.as_bytes());
-        let terms = Terms::of(&request, false);
-        let (mut answer, mut sent) = site.answer(&request, terms, now(), None, &mut out);
+        let options = ResponseOptions::of(&request, false);
+        let (mut answer, mut sent) = site.answer(&request, options, now(), None, &mut out);
         if let Answer::Cold(name) = answer {
             let file = site.opener().unwrap().open(&name);
             let opened = Opened { name, file };
             site.take(&opened, now());
-            (answer, sent) = site.answer(&request, terms, now(), Some(&opened), &mut out);
+            (answer, sent) = site.answer(&request, options, now(), Some(&opened), &mut out);
         }
         let mut text = String::from_utf8(out).unwrap();
         match answer {
@@ -462,14 +478,14 @@ mod tests {
                 text = format!("{text}<file {offset} {bytes}>");
             }
             Answer::Upstream => text += "<upstream>",
-            Answer::Cold(_) => panic!("it was opened"),
+            Answer::Cold(_) => panic!("the file was already opened"),
         }
         assert!(text.starts_with(&format!("HTTP/1.1 {}", sent.status)) || sent.status == 0);
         text
     }
 
     #[test]
-    fn an_answer_may_be_made_to_cost_processor_time() {
+    fn work_us_consumes_processor_time() {
         let config = Config { work_us: 300, ..Config::default() };
         let mut site = Site::new(&config, None);
         let before_ns = thread_ns();
@@ -512,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upstreams_folder_is_found_however_it_is_written() {
+    fn the_upstreams_folder_is_found_in_every_spelling() {
         let config = Config { upstream: "127.0.0.1:1".parse().ok(), ..Config::default() };
         let mut site = Site::new(&config, None);
         let mut ask = |method: &str, path: &str| {
@@ -536,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn https_is_the_same_target_elsewhere() {
+    fn redirects_keep_the_target() {
         let site = Site::new(&Config::default(), None);
         let ask = |line: &str, host: &str, port: u16| {
             let input = format!("{line}\r\n{host}\r\n\r\n");
@@ -544,7 +560,7 @@ mod tests {
             let limits = wire::http::Limits::DEFAULT;
             RequestDecoder::new().decode(input.as_bytes(), &limits, 1, &mut batch);
             let request = batch.get(0, input.as_bytes());
-            site.redirect_to_https(&request, Terms::of(&request, false), port, &mut out);
+            site.redirect_to_https(&request, ResponseOptions::of(&request, false), port, &mut out);
             let text = String::from_utf8(out).unwrap();
             let location = text.split("Location: ").nth(1).unwrap_or("\r\n");
             format!("{} {}", &text[9..12], location.split("\r\n").next().unwrap())

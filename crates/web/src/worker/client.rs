@@ -1,4 +1,4 @@
-//! What a worker knows about one client.
+//! The state of one client connection.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::pace::Pace;
 use super::sending::Sending;
 use crate::scheme::Scheme;
 
-/// What the connection waits for.
+/// What the connection is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The first byte of the first request.
     First,
-    /// The first byte of a request, after one was answered.
+    /// The first byte of a request, after an earlier one was answered.
     Idle,
     /// The rest of a head.
     Head,
@@ -24,30 +24,30 @@ pub(crate) enum Wait {
     Body,
     /// The upstream.
     Upstream,
-    /// The end of a tunnel: its bytes are the upstream's.
+    /// The end of a tunnel, whose bytes belong to the upstream.
     Tunnel,
     /// A file, or a piece of it.
     Disk,
-    /// Its turn: a file is on its way, and more of it follows.
+    /// Its next turn: more pieces of a file follow.
     Turn,
-    /// Its end: it was let go.
+    /// The end of the connection: it was closed by this side.
     End,
 }
 
-/// One client's connection.
+/// One client connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) decoder: RequestDecoder,
     pub(crate) remote: Option<IpAddr>,
     pub(crate) scheme: Scheme,
     pub(crate) wait: Wait,
-    /// When the wait began.
+    /// Start of the wait.
     pub(crate) since: MonoNs,
     /// The file that its next request has waited for.
     pub(crate) opened: Option<Arc<Opened>>,
-    /// The file that is on its way, if more of it follows.
+    /// The file being sent, if more of it follows.
     pub(crate) sending: Option<Sending>,
-    /// How fast it takes its answers, while there is something to take.
+    /// The client's read rate, while a response is pending.
     pub(crate) pace: Option<Pace>,
 }
 
@@ -65,19 +65,19 @@ impl Client {
         }
     }
 
-    /// Notes what is waited for after all input is served; `has_served`: a request was answered.
+    /// Updates the wait after all input is processed. `has_served`: a request was answered.
     pub(crate) fn note_wait(&mut self, has_served: bool, now: MonoNs) {
         let wait = if self.decoder.is_in_body() {
             Wait::Body
         } else if self.decoder.is_inside() {
             Wait::Head
         } else if !has_served && self.wait == Wait::First {
-            // Empty lines are not the begin of anything.
+            // Empty lines do not begin a request.
             Wait::First
         } else {
             Wait::Idle
         };
-        // A head that comes byte by byte does not start anew with each of them.
+        // The timeout of a head that trickles in does not restart with each byte.
         if has_served || wait != self.wait {
             self.wait = wait;
             self.since = now;
@@ -85,36 +85,40 @@ impl Client {
     }
 }
 
-/// What holds for the answer to one request besides its content.
+/// Properties of the response to one request, apart from its content.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
-    /// The connection ends with the answer.
+pub(crate) struct ResponseOptions {
+    /// The connection ends after the response.
     pub(crate) closes: bool,
-    /// The request was HTTP/1.0 and asked for the connection to live on.
-    pub(crate) says_keep_alive: bool,
-    /// The request was HTTP/1.0, which has no chunks.
+    /// The request was HTTP/1.0 and asked to keep the connection open.
+    pub(crate) announces_keep_alive: bool,
+    /// The request was HTTP/1.0, which has no chunked encoding.
     pub(crate) is_old: bool,
-    /// HEAD: the answer has no body.
+    /// HEAD: the response has no body.
     pub(crate) is_head: bool,
 }
 
-impl Terms {
+impl ResponseOptions {
     /// `ends`: no request is served after this one.
-    pub(crate) fn of(request: &Request<'_>, ends: bool) -> Terms {
+    pub(crate) fn of(request: &Request<'_>, ends: bool) -> ResponseOptions {
         let keeps_alive = request.keeps_alive() && !ends;
         let is_old = request.minor_version() == 0;
-        Terms {
+        ResponseOptions {
             closes: !keeps_alive,
-            says_keep_alive: keeps_alive && is_old,
+            announces_keep_alive: keeps_alive && is_old,
             is_old,
             is_head: request.method() == wire::http::Method::Head,
         }
     }
 
-    /// For answers to what is no request.
-    pub(crate) const REFUSED: Terms =
-        Terms { closes: true, says_keep_alive: false, is_old: false, is_head: false };
+    /// For responses to invalid requests.
+    pub(crate) const REFUSED: ResponseOptions = ResponseOptions {
+        closes: true,
+        announces_keep_alive: false,
+        is_old: false,
+        is_head: false,
+    };
 }
 
 #[cfg(test)]
@@ -125,7 +129,7 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// What a client waits for, and since which second, when these parts have come, each in its second.
+    /// Checks the wait and its start time, in seconds, after these parts arrived at these times.
     #[track_caller]
     fn check(parts: &[(u64, &str)], expected: (Wait, u64)) {
         let mut client = Client::new(None, Scheme::Http, MonoNs(0));
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn time_runs_from_the_first_byte_of_what_is_waited_for() {
+    fn timeouts_start_at_the_first_byte() {
         let whole = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         let posted = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
         check(&[], (Wait::First, 0));

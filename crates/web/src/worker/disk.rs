@@ -1,8 +1,8 @@
-//! Does what may take a disk's time on threads of its own, so that no other client waits for it: opens
-//! files that are not at hand, and brings pieces of long ones into memory.
+//! Runs operations that may block on a disk in separate threads, so that other clients do not wait:
+//! opening files that are not cached, and loading pieces of long ones into memory.
 //!
-//! A client whose file has to be opened, or whose next piece is not in memory, pauses. When it is there,
-//! the client goes on with it. Nothing of that is paid for what is at hand.
+//! A client pauses while its file is opened or its next piece is loaded, and then resumes. Cached
+//! files do not incur this cost.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,18 +17,18 @@ use super::answer::Opened;
 use crate::content::files::Opener;
 use crate::content::long::{LongFile, PieceKey};
 
-/// Things that are asked of the disk at once: it does several at a time, and one that hangs for one file
-/// may have others.
+/// Number of concurrent disk operations. Disks process several at a time, and one blocked file must
+/// not block others.
 const THREADS: usize = 4;
-/// Names that wait for a thread; clients that ask for more are told to come again.
+/// Maximum number of queued names; further clients get 503.
 const NAMES_MAX: usize = 256;
-/// Pieces that wait for a thread; the same.
+/// Maximum number of queued pieces; further clients get 503.
 const PIECES_MAX: usize = 4096;
-/// Addresses of the upstream in the mailbox: one per second is found at most.
+/// Maximum number of upstream addresses in the mailbox: at most one per second is found.
 const RESOLVED_MAX: usize = 64;
 const _: () = assert!(
     NAMES_MAX + PIECES_MAX + RESOLVED_MAX < MAILS_MAX,
-    "the mailbox takes all that is under way"
+    "the mailbox can hold all results in flight"
 );
 
 /// A piece of a long file.
@@ -36,8 +36,8 @@ const _: () = assert!(
 pub(super) struct Piece {
     pub(super) file: Arc<LongFile>,
     pub(super) number: u64,
-    /// The next one will be wanted, too.
-    pub(super) goes_on: bool,
+    /// Whether the next piece will be needed too.
+    pub(super) has_next: bool,
 }
 
 impl Piece {
@@ -46,7 +46,7 @@ impl Piece {
     }
 }
 
-/// What is done, to the worker whose clients wait for it.
+/// A result, sent to the worker whose clients wait for it.
 #[derive(Debug)]
 pub(super) enum Mail {
     Opened(Arc<Opened>),
@@ -54,7 +54,7 @@ pub(super) enum Mail {
         piece: Piece,
         is_there: bool,
     },
-    /// The upstream has this address now.
+    /// The new address of the upstream.
     Resolved(SocketAddr),
 }
 
@@ -64,11 +64,11 @@ enum Order {
     Bring(Piece),
 }
 
-/// What is under way, and for whom. The threads start with the first order; they are not waited for in
-/// the end, because a disk may hang.
+/// Pending operations, and the waiting clients. The threads start with the first order. Shutdown
+/// does not wait for them, because a disk may hang.
 #[derive(Debug)]
 pub(super) struct Disk {
-    /// None where no files are served.
+    /// `None` if no files are served.
     opener: Option<Opener>,
     mailbox: Mailbox<Mail>,
     orders: Option<Sender<Order>>,
@@ -82,7 +82,7 @@ impl Disk {
         Disk { opener, mailbox, orders: None, names, pieces }
     }
 
-    /// Has a file opened for a client. False if too many are being opened.
+    /// Requests a file for a client. Returns false if too many are queued.
     pub(super) fn ask_name(&mut self, name: Vec<u8>, client: ConnId) -> bool {
         if let Some(waiting) = self.names.get_mut(&name) {
             waiting.push(client);
@@ -95,7 +95,7 @@ impl Disk {
         true
     }
 
-    /// Has a piece brought into memory for a client. False if too many are.
+    /// Requests a piece for a client. Returns false if too many are queued.
     pub(super) fn ask_piece(&mut self, piece: Piece, client: ConnId) -> bool {
         let key = piece.key();
         if let Some(waiting) = self.pieces.get_mut(&key) {
@@ -109,22 +109,22 @@ impl Disk {
         true
     }
 
-    /// The clients that wait for a file; from now on nobody does.
+    /// Removes and returns the clients that wait for a file.
     pub(super) fn waiting_for_name(&mut self, name: &[u8]) -> Vec<ConnId> {
         self.names.remove(name).unwrap_or_default()
     }
 
-    /// The clients that wait for a piece; from now on nobody does.
+    /// Removes and returns the clients that wait for a piece.
     pub(super) fn waiting_for_piece(&mut self, piece: &Piece) -> Vec<ConnId> {
         self.pieces.remove(&piece.key()).unwrap_or_default()
     }
 
-    /// False if there is nobody to do it.
+    /// Returns false if no thread is available.
     fn order(&mut self, order: Order) -> bool {
         if self.orders.is_none() {
             match self.start() {
                 Ok(orders) => self.orders = orders,
-                Err(error) => tracing::error!(%error, "threads for the disk cannot be started"),
+                Err(error) => tracing::error!(%error, "could not start disk threads"),
             }
         }
         self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
@@ -132,23 +132,23 @@ impl Disk {
 
     fn start(&self) -> io::Result<Option<Sender<Order>>> {
         let Some(opener) = &self.opener else { return Ok(None) };
-        // Bounded by the two tables above.
+        // The two tables above bound its length.
         let (orders, received) = channel();
         let received = Arc::new(Mutex::new(received));
         for number in 0..THREADS {
             let (opener, mailbox) = (opener.clone(), self.mailbox.clone());
             let received = Arc::clone(&received);
             let builder = std::thread::Builder::new().name(format!("files{number:02}"));
-            builder.spawn(move || obey_all(&opener, &received, &mailbox))?;
+            builder.spawn(move || execute_all(&opener, &received, &mailbox))?;
         }
         Ok(Some(orders))
     }
 }
 
-/// Does what is asked for until nobody asks any more.
-fn obey_all(opener: &Opener, received: &Mutex<Receiver<Order>>, mailbox: &Mailbox<Mail>) {
+/// Executes orders until the sender is dropped.
+fn execute_all(opener: &Opener, received: &Mutex<Receiver<Order>>, mailbox: &Mailbox<Mail>) {
     loop {
-        // One waits for the next order, the others for their turn to wait.
+        // One thread waits for the next order, the others for the lock.
         let next = received.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let mail = match next {
             Ok(Order::Open(name)) => {
@@ -156,16 +156,16 @@ fn obey_all(opener: &Opener, received: &Mutex<Receiver<Order>>, mailbox: &Mailbo
                 Mail::Opened(Arc::new(Opened { name, file }))
             }
             Ok(Order::Bring(piece)) => {
-                let brought = piece.file.bring(piece.number, piece.goes_on);
+                let brought = piece.file.load(piece.number, piece.has_next);
                 if let Err(error) = brought {
-                    tracing::error!(%error, "a file that is being sent cannot be read");
+                    tracing::error!(%error, "could not read file being sent");
                 }
                 Mail::Piece { piece, is_there: brought.is_ok() }
             }
             Err(_) => return,
         };
         if mailbox.send(mail).is_err() {
-            // The worker has ended.
+            // The worker has exited.
             return;
         }
     }

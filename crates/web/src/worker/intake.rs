@@ -1,4 +1,5 @@
-//! How connections come to a worker: accepted by itself, or passed on by the master or another worker.
+//! Incoming connections of a worker: accepted by itself, or passed on by the master or another
+//! worker.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -7,27 +8,27 @@ use base::time::MonoNs;
 use reactor::{Trigger, Watcher};
 
 use super::{CONNECTION, NOTICE, STATUS_CONNECTION, Source, TLS_CONNECTION, letter, trigger};
+use crate::accept::{Accepted, Acceptor, WAITING_MAX, refuse};
 use crate::channel::{Channel, Received};
 use crate::config::{Accept, WORKERS_MAX};
-use crate::door::{Door, Entry, WAITING_MAX, refuse};
 use crate::scheme::{Listener, Scheme};
 use crate::table::{ABSENT, Slot, Table, least};
 
-/// Messages taken from the mailbox before connections are served again.
+/// Messages taken from the mailbox in one turn.
 const MESSAGES_MAX: usize = 256;
-/// A worker keeps a connection unless it has this many more than the least loaded one: passing one on
-/// costs two system calls here and two there.
+/// A worker keeps a connection unless it has this many more than the least loaded one: passing one
+/// on costs two system calls on each side.
 const IMBALANCE_MAX: u64 = 2;
 
-/// How many connections to take from a listening socket at once.
+/// How many connections to accept from a listening socket at once.
 ///
-/// To find that nobody waits costs more than half of an accepted connection: the kernel makes a socket
-/// and a file before it looks. So no more are taken than came the last time; who waits longer is
-/// reported again. Now and then more are tried for.
+/// An accept call on an empty queue costs more than half of a successful one, because the kernel
+/// allocates a socket and a file first. Therefore a worker accepts no more connections than arrived
+/// the last time; the poll reports the rest again. Occasionally it tries more.
 #[derive(Debug)]
 struct Burst {
     size: usize,
-    /// How often in a row as many came as were asked for.
+    /// Number of consecutive full bursts.
     filled: u32,
 }
 
@@ -38,7 +39,7 @@ impl Burst {
         Burst { size: 1, filled: 0 }
     }
 
-    /// `taken` came of `most` that were asked for.
+    /// Adapts to a burst in which `taken` of `most` connections arrived.
     fn learn(&mut self, taken: usize, most: usize) {
         if taken < most {
             *self = Burst { size: taken.max(1), filled: 0 };
@@ -59,7 +60,7 @@ pub(crate) struct Arrival {
     pub(crate) scheme: Scheme,
 }
 
-/// Addresses where no other worker takes over.
+/// Addresses at which no other worker takes over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Finished {
     All,
@@ -75,14 +76,14 @@ impl Finished {
     }
 }
 
-/// How far a worker is with accepting.
+/// State of accepting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The master has not said that it may.
+    /// The master has not allowed it yet.
     Closed,
     Open,
-    /// It never will again.
-    Over,
+    /// Ended for good.
+    Ended,
 }
 
 #[derive(Debug)]
@@ -97,26 +98,26 @@ pub(crate) struct Intake {
     mailbox: Channel,
     mailboxes: Vec<Channel>,
     table: Table,
-    door: Door,
+    acceptor: Acceptor,
     watcher: Watcher,
     is_watching: bool,
-    /// The same of those of the operator, who is heard when no client is.
+    /// Same for the operator's sockets, which remain polled while clients are paused.
     is_watching_status: bool,
     stage: Stage,
-    /// As last written to the table.
+    /// Last value written to the table.
     published: u64,
 }
 
-/// What one round brought.
+/// Result of one round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     pub(crate) arrivals: Vec<Arrival>,
-    /// Accepting cannot go on now: rest.
+    /// Accepting must pause after a failure.
     pub(crate) must_rest: bool,
 }
 
 impl Round {
-    /// Connections that were passed on.
+    /// Adds connections that were passed on.
     fn take(&mut self, sockets: Vec<OwnedFd>, scheme: Scheme) {
         for socket in sockets {
             let remote = rustix::net::getpeername(&socket).ok();
@@ -127,7 +128,7 @@ impl Round {
 }
 
 impl Intake {
-    #[expect(clippy::too_many_arguments, reason = "everything that a worker is given")]
+    #[expect(clippy::too_many_arguments, reason = "all resources of a worker")]
     pub(crate) fn new(
         accept: Accept,
         accept_max: usize,
@@ -149,7 +150,7 @@ impl Intake {
             mailbox,
             mailboxes,
             table,
-            door: Door::new(),
+            acceptor: Acceptor::new(),
             watcher,
             is_watching: false,
             is_watching_status: false,
@@ -158,14 +159,14 @@ impl Intake {
         }
     }
 
-    /// Begins to take connections that are passed on.
+    /// Starts to poll the mailbox.
     pub(crate) fn begin(&mut self) -> std::io::Result<()> {
         self.watcher.add(&self.mailbox, Source::Mailbox.number(), Trigger::Level)?;
         self.publish(0);
         Ok(())
     }
 
-    /// Begins to accept connections.
+    /// Starts to accept connections.
     pub(crate) fn open(&mut self) -> std::io::Result<()> {
         if self.stage == Stage::Closed {
             self.stage = Stage::Open;
@@ -173,7 +174,7 @@ impl Intake {
         self.resume()
     }
 
-    /// Watches the listening sockets, where this worker does.
+    /// Polls the listening sockets, if the strategy requires it.
     pub(crate) fn resume(&mut self) -> std::io::Result<()> {
         if self.stage != Stage::Open {
             return Ok(());
@@ -189,18 +190,18 @@ impl Intake {
         Ok(())
     }
 
-    /// Whether the listening sockets of a scheme are watched.
+    /// Whether the listening sockets of a scheme are polled.
     fn watches(&self, scheme: Scheme) -> bool {
         if scheme == Scheme::Status { self.is_watching_status } else { self.is_watching }
     }
 
-    /// Lets connections of clients wait in the kernel.
+    /// Stops accepting clients, which wait in the kernel's queue.
     pub(crate) fn pause(&mut self) {
         self.ignore(|scheme| scheme != Scheme::Status);
         self.is_watching = false;
     }
 
-    /// The same with those of the operator.
+    /// Stops accepting the operator's connections too.
     pub(crate) fn pause_all(&mut self) {
         self.ignore(|_| true);
         (self.is_watching, self.is_watching_status) = (false, false);
@@ -214,16 +215,16 @@ impl Intake {
                 && is_meant(scheme)
                 && let Err(error) = self.watcher.remove(listener)
             {
-                tracing::warn!(%error, "a listening socket cannot be left");
+                tracing::warn!(%error, "could not stop polling a listening socket");
             }
         }
     }
 
-    /// Takes no more connections from the listening sockets. Those that wait at an address that is
-    /// finished are taken first, because no other worker will.
+    /// Stops accepting for good. First accepts the connections waiting at finished addresses,
+    /// because no other worker will.
     pub(crate) fn end(&mut self, finished: &Finished) -> Vec<Arrival> {
         self.pause_all();
-        self.stage = Stage::Over;
+        self.stage = Stage::Ended;
         let mut arrivals = Vec::new();
         for index in 0..self.listeners.len() {
             if finished.has(self.listeners[index].address) {
@@ -234,32 +235,32 @@ impl Intake {
         arrivals
     }
 
-    /// Makes the number of connections known to master and workers.
+    /// Publishes the number of connections to master and workers.
     pub(crate) fn publish(&mut self, connections: u64) {
         let is_read =
             self.workers > 1 && matches!(self.accept, Accept::LeastLoaded | Accept::Fdpass);
-        let number = if self.stage == Stage::Over { ABSENT } else { connections };
+        let number = if self.stage == Stage::Ended { ABSENT } else { connections };
         if number != self.published && (is_read || self.published == ABSENT) {
             self.published = number;
             if let Err(error) = self.table.set(self.slot, number) {
-                tracing::warn!(%error, "the table of workers cannot be written");
+                tracing::warn!(%error, "could not write the table of workers");
             }
         }
     }
 
-    /// All workers as they show themselves.
+    /// Returns the published states of all workers.
     pub(crate) fn slots(&self) -> [Slot; WORKERS_MAX] {
         self.table.slots()
     }
 
-    /// Shows that the loop runs.
+    /// Publishes a heartbeat.
     pub(crate) fn beat(&mut self, now: MonoNs) {
         if let Err(error) = self.table.beat(self.slot, now) {
-            tracing::warn!(%error, "the table of workers cannot be written");
+            tracing::warn!(%error, "could not write the table of workers");
         }
     }
 
-    /// Somebody waits at a listening socket.
+    /// Accepts connections waiting at a listening socket.
     pub(crate) fn accept(&mut self, listener: usize, connections: usize) -> Round {
         let mut round = Round::default();
         let scheme = self.listeners.get(listener).map(|listener| listener.scheme);
@@ -276,18 +277,18 @@ impl Intake {
         round
     }
 
-    /// False if accepting has to rest.
+    /// Returns false if accepting must pause.
     fn accept_all(&mut self, listener: usize, most: usize, arrivals: &mut Vec<Arrival>) -> bool {
         let listener = &self.listeners[listener];
         let scheme = listener.scheme;
         for _ in 0..most {
-            match self.door.accept(listener, scheme) {
-                Entry::Connection(socket, remote) => {
+            match self.acceptor.accept(listener, scheme) {
+                Accepted::Connection(socket, remote) => {
                     arrivals.push(Arrival { socket, remote, scheme });
                 }
-                Entry::Gone => {}
-                Entry::Empty => break,
-                Entry::Rest => return false,
+                Accepted::Gone => {}
+                Accepted::Empty => break,
+                Accepted::Rest => return false,
             }
         }
         true
@@ -307,14 +308,14 @@ impl Intake {
                 numbers[slot] += 1;
                 own -= 1;
             } else {
-                // Its mailbox is full: what is here is served here.
+                // The mailbox of the target is full, so serve the connection here.
                 arrivals.push(arrival);
                 numbers[slot] = ABSENT;
             }
         }
     }
 
-    /// Something is in the mailbox.
+    /// Handles messages in the mailbox.
     pub(crate) fn open_mail(&mut self) -> Round {
         let mut round = Round::default();
         for _ in 0..MESSAGES_MAX {
@@ -329,11 +330,11 @@ impl Intake {
                             round.must_rest |= !self.accept_all(index, most, &mut round.arrivals);
                         }
                     }
-                    other => tracing::warn!(bytes = other.len(), "a message that is none came"),
+                    other => tracing::warn!(bytes = other.len(), "malformed message in mailbox"),
                 },
                 Ok(Received::Empty | Received::Closed) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "a passed connection is lost");
+                    tracing::warn!(%error, "connection in transfer lost");
                     round.must_rest = true;
                     break;
                 }
@@ -342,12 +343,12 @@ impl Intake {
         round
     }
 
-    /// Connections that were refused for want of descriptors since the last call.
+    /// Returns the number of connections refused for lack of descriptors since the last call.
     pub(crate) fn take_refused(&mut self) -> u64 {
-        self.door.take_refused()
+        self.acceptor.take_refused()
     }
 
-    /// A connection over a limit.
+    /// Refuses a connection that exceeds a limit.
     pub(crate) fn refuse(arrival: &Arrival) {
         refuse(&arrival.socket, arrival.scheme);
     }
@@ -358,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_follows_those_who_come() {
+    fn a_burst_follows_the_arrivals() {
         let check = |waiting: &[usize], sizes: &[usize]| {
             let mut burst = Burst::new();
             let asked: Vec<usize> = waiting

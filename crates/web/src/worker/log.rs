@@ -1,4 +1,4 @@
-//! The access log: lines are made by the worker and written by a thread of their own.
+//! The access log: the worker formats lines, and a dedicated thread writes them.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -16,41 +16,42 @@ use super::answer::Sent;
 use crate::config::LogFormat;
 use crate::table::mono_now;
 
-/// Lines are handed over when this much has gathered, or when the worker is about to wait.
+/// Lines are passed to the thread when this much has accumulated, or when the worker is about to
+/// wait.
 const BATCH_BYTES: usize = 32 * 1024;
-/// Batches that wait for the disk; what does not fit is counted and dropped.
+/// Maximum number of batches that wait for the disk; further lines are counted and dropped.
 const BATCHES_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Order {
-    /// The file of this batch and the next ones, if the log was reopened.
+    /// The file for this batch and later ones, if the log was reopened.
     file: Option<File>,
     batch: Vec<u8>,
 }
 
-/// What a line says about a request, around what was answered.
+/// The parts of a line that depend only on the request.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct RequestText {
     before: Vec<u8>,
     after: Vec<u8>,
 }
 
-/// How long a request took.
+/// Duration of a request.
 #[derive(Debug, Clone, Copy, Default)]
 struct Timing {
     duration_ns: u64,
-    /// From when it was sent to the upstream until the head of the answer came.
+    /// From sending the request to the upstream until the head of the response arrived.
     upstream_ns: Option<u64>,
 }
 
 impl LogFormat {
-    /// Whether lines have the time, host and id of a request.
+    /// Whether lines include the time, host and id of a request.
     fn is_detailed(self) -> bool {
         matches!(self, LogFormat::Json | LogFormat::Extended)
     }
 
-    /// The words for a request.
-    fn words(self, request: &Request<'_>, id: &[u8]) -> Words {
+    /// Formats the parts for a request.
+    fn request_text(self, request: &Request<'_>, id: &[u8]) -> RequestText {
         let (mut before, mut after) = (Vec::with_capacity(128), Vec::with_capacity(128));
         let version: &[u8] = if request.minor_version() == 0 { b"HTTP/1.0" } else { b"HTTP/1.1" };
         let referer = request.header("referer");
@@ -63,7 +64,7 @@ impl LogFormat {
             put_member(&mut after, "user_agent", agent);
             put_member(&mut after, "host", request.host());
             put_member(&mut after, "request_id", Some(id));
-            return Words { before, after };
+            return RequestText { before, after };
         }
         before.push(b'"');
         before.extend_from_slice(request.method_text());
@@ -80,32 +81,32 @@ impl LogFormat {
             put_quoted(&mut after, request.host());
             put_quoted(&mut after, Some(id));
         }
-        Words { before, after }
+        RequestText { before, after }
     }
 
-    /// For what was no request.
-    fn no_words(self) -> Words {
+    /// Formats the parts for an invalid request.
+    fn invalid_request_text(self) -> RequestText {
         let (before, after): (&[u8], &[u8]) = match self {
             LogFormat::Combined => (b"\"-\"", b" \"-\" \"-\""),
             LogFormat::Extended => (b"\"-\"", b" \"-\" \"-\" \"-\" \"-\""),
             LogFormat::Common => (b"\"-\"", b""),
             LogFormat::Json => (b"", b""),
         };
-        Words { before: before.to_vec(), after: after.to_vec() }
+        RequestText { before: before.to_vec(), after: after.to_vec() }
     }
 
-    /// The time of a line.
+    /// Formats the time of a line.
     fn date(self, seconds: u64) -> String {
         if self == LogFormat::Json { timestamp(seconds) } else { date_text(seconds) }
     }
 }
 
-/// A request that is being answered, as the log will have it.
+/// A request in progress, as it will be logged.
 #[derive(Debug)]
 pub(crate) struct Entry {
     remote: Option<IpAddr>,
-    /// None without a log.
-    words: Option<Words>,
+    /// `None` without a log.
+    request_text: Option<RequestText>,
     id: Vec<u8>,
     began: MonoNs,
     upstream_began: Option<MonoNs>,
@@ -113,41 +114,41 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The id of the request, for the upstream.
+    /// Returns the id of the request, for the upstream.
     pub(crate) fn id(&self) -> &[u8] {
         &self.id
     }
 
-    /// It is sent to the upstream.
+    /// Records the time when the request is sent to the upstream.
     pub(crate) fn note_upstream(&mut self, now: MonoNs) {
         self.upstream_began = Some(now);
     }
 
-    /// The head of the upstream's answer has come.
+    /// Records the time when the head of the upstream's response arrived.
     pub(crate) fn note_head(&mut self, now: MonoNs) {
         self.upstream_ns = self.upstream_began.map(|began| now.since(began));
     }
 }
 
-/// Names requests, so that lines of different logs can be brought together.
+/// Assigns ids to requests, so that lines of different logs can be correlated.
 #[derive(Debug)]
 struct RequestIds {
-    /// Different in every worker, of this server or another.
+    /// Differs between all workers of all servers.
     prefix: u64,
     next: u64,
 }
 
-/// Longest id of a client that is kept.
+/// Longest client-provided id that is kept.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 impl RequestIds {
     fn new() -> RequestIds {
         use std::hash::{BuildHasher as _, RandomState};
-        // The system's randomness, as the standard library seeds its tables with it.
+        // Randomness of the system, in the same way as the standard library seeds its hash tables.
         RequestIds { prefix: RandomState::new().hash_one(std::process::id()), next: 0 }
     }
 
-    /// What the client calls its request, if that is fit for a header line and a log, or another name.
+    /// Returns the client's id for the request if it is safe in a header and a log, or a new one.
     fn of(&mut self, request: &Request<'_>) -> Vec<u8> {
         let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:/+=@".contains(byte);
         let given = request.header("x-request-id").filter(|id| {
@@ -161,12 +162,13 @@ impl RequestIds {
     }
 }
 
-/// What is known about requests: every answer passes here once, for its line in the log and for the counters.
+/// Per-request accounting: every response is recorded here once, for its log line and for the
+/// counters.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     log: Option<AccessLog>,
     ids: RequestIds,
-    /// Answers by the first digit of their status.
+    /// Responses by the first digit of their status.
     pub(crate) responses: [u64; 6],
     pub(crate) body_bytes: u64,
 }
@@ -176,7 +178,7 @@ impl Ledger {
         Ledger { log, ids: RequestIds::new(), responses: [0; 6], body_bytes: 0 }
     }
 
-    /// A request that is answered later.
+    /// Creates an entry for a request that is answered later.
     pub(crate) fn entry(
         &mut self,
         remote: Option<IpAddr>,
@@ -184,21 +186,21 @@ impl Ledger {
         began: MonoNs,
     ) -> Entry {
         let id = self.ids.of(request);
-        let words = self.log.as_ref().map(|log| log.format.words(request, &id));
-        Entry { remote, words, id, began, upstream_began: None, upstream_ns: None }
+        let request_text = self.log.as_ref().map(|log| log.format.request_text(request, &id));
+        Entry { remote, request_text, id, began, upstream_began: None, upstream_ns: None }
     }
 
-    /// A request was answered, or never will be.
+    /// Records a request that was answered, or never will be.
     pub(crate) fn note(&mut self, entry: &Entry, sent: Sent, now: Now) {
         self.count(sent);
-        if let (Some(log), Some(words)) = (&mut self.log, &entry.words) {
+        if let (Some(log), Some(request_text)) = (&mut self.log, &entry.request_text) {
             let duration_ns = log.since(entry.began);
             let timing = Timing { duration_ns, upstream_ns: entry.upstream_ns };
-            log.note_words(entry.remote, words, sent, Some(timing), now.unix);
+            log.append_line(entry.remote, request_text, sent, Some(timing), now.unix);
         }
     }
 
-    /// A request was answered at once.
+    /// Records a request that was answered immediately.
     pub(crate) fn note_request(
         &mut self,
         remote: Option<IpAddr>,
@@ -210,18 +212,18 @@ impl Ledger {
         self.count(sent);
         if let Some(log) = &mut self.log {
             let id = if log.format.is_detailed() { self.ids.of(request) } else { Vec::new() };
-            let words = log.format.words(request, &id);
+            let request_text = log.format.request_text(request, &id);
             let timing = Timing { duration_ns: log.since(began), upstream_ns: None };
-            log.note_words(remote, &words, sent, Some(timing), now.unix);
+            log.append_line(remote, &request_text, sent, Some(timing), now.unix);
         }
     }
 
-    /// Something that was no request was answered.
+    /// Records the response to an invalid request.
     pub(crate) fn note_no_request(&mut self, remote: Option<IpAddr>, sent: Sent, now: Now) {
         self.count(sent);
         if let Some(log) = &mut self.log {
-            let words = log.format.no_words();
-            log.note_words(remote, &words, sent, None, now.unix);
+            let request_text = log.format.invalid_request_text();
+            log.append_line(remote, &request_text, sent, None, now.unix);
         }
     }
 
@@ -243,40 +245,40 @@ impl Ledger {
         }
     }
 
-    /// Lines that the disk was too slow for.
+    /// Number of lines dropped because the disk was too slow.
     pub(crate) fn dropped_lines(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.dropped_lines_ever)
     }
 }
 
-/// A line per request. The serving thread never waits for the disk: when the queue is full, lines are
-/// dropped and counted.
+/// The access log, with one line per request. The serving thread never waits for the disk: when the
+/// queue is full, lines are dropped and counted.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     format: LogFormat,
-    /// None while dropped.
+    /// `None` while dropping.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
-    /// The file of the next batch that the queue has room for, if the log was reopened.
+    /// The file for the next batch that fits in the queue, if the log was reopened.
     reopened: Option<File>,
     batch: Vec<u8>,
     batch_lines: u64,
     dropped_lines: u64,
     dropped_lines_ever: u64,
-    /// The second of `date`.
+    /// The second that `date` represents.
     seconds: u64,
     date: String,
 }
 
 impl AccessLog {
-    /// Starts the thread that writes to `file`, which the master has opened: this worker may not be
-    /// allowed to.
+    /// Starts the thread that writes to `file`. The master has opened it, because this worker may
+    /// lack the permission.
     pub(crate) fn start(file: OwnedFd, format: LogFormat) -> anyhow::Result<AccessLog> {
         let (orders, received) = sync_channel(BATCHES_MAX);
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || write(File::from(file), &received))
-            .context("start the thread of the access log")?;
+            .context("could not start the access log thread")?;
         Ok(AccessLog {
             format,
             orders: Some(orders),
@@ -291,24 +293,25 @@ impl AccessLog {
         })
     }
 
-    /// Time since then, where lines have it: the clock of the turn stands still while it is served.
+    /// Returns the time since then if lines include it. Reads the clock, because the time of the
+    /// turn is constant while a turn is processed.
     fn since(&self, began: MonoNs) -> u64 {
         if self.format.is_detailed() { mono_now().since(began) } else { 0 }
     }
 
-    fn note_words(
+    fn append_line(
         &mut self,
         remote: Option<IpAddr>,
-        words: &Words,
+        request_text: &RequestText,
         sent: Sent,
         timing: Option<Timing>,
         now: UnixMs,
     ) {
         self.start_line(remote, now);
-        self.batch.extend_from_slice(&words.before);
+        self.batch.extend_from_slice(&request_text.before);
         let Sent { status, body_bytes } = sent;
         let is_json = self.format == LogFormat::Json;
-        // Writing into memory does not fail.
+        // Writing to memory cannot fail.
         let _ = if is_json {
             write!(self.batch, ",\"status\":{status},\"bytes\":{body_bytes}")
         } else {
@@ -317,7 +320,7 @@ impl AccessLog {
         if is_json && let Some(timing) = timing {
             put_timing_members(&mut self.batch, timing);
         }
-        self.batch.extend_from_slice(&words.after);
+        self.batch.extend_from_slice(&request_text.after);
         if self.format == LogFormat::Extended {
             put_timing(&mut self.batch, timing);
         }
@@ -335,7 +338,7 @@ impl AccessLog {
             self.date = self.format.date(seconds);
         }
         let Self { format, batch, date, .. } = self;
-        // Writing into memory does not fail.
+        // Writing to memory cannot fail.
         let _ = match (*format, remote) {
             (LogFormat::Json, Some(remote)) => {
                 write!(batch, "{{\"time\":\"{date}\",\"remote\":\"{remote}\"")
@@ -346,7 +349,7 @@ impl AccessLog {
         };
     }
 
-    /// Hands over the lines so far, and the file if the log was reopened.
+    /// Passes the accumulated lines to the thread, and the file if the log was reopened.
     pub(crate) fn flush(&mut self) {
         if self.batch.is_empty() && self.reopened.is_none() {
             return;
@@ -357,20 +360,20 @@ impl AccessLog {
         let order = Order { file: self.reopened.take(), batch };
         let refused = self.orders.as_ref().and_then(|orders| orders.try_send(order).err());
         if let Some(TrySendError::Full(order) | TrySendError::Disconnected(order)) = refused {
-            // Kept for the next batch: otherwise every later line would go to the moved file.
+            // Kept for the next batch; otherwise later lines would still go to the moved file.
             self.reopened = order.file;
             if self.dropped_lines == 0 && lines != 0 {
-                tracing::warn!("the access log's disk is too slow: lines are dropped");
+                tracing::warn!("access log disk too slow; dropping lines");
             }
             self.dropped_lines += lines;
             self.dropped_lines_ever += lines;
         } else if self.dropped_lines != 0 {
-            tracing::warn!(lines = self.dropped_lines, "lines of the access log were dropped");
+            tracing::warn!(lines = self.dropped_lines, "access log lines dropped");
             self.dropped_lines = 0;
         }
     }
 
-    /// The file was moved away, and `file` is in its place. Lines so far belong to the moved file.
+    /// Switches to `file`, after the old file was moved away. Lines so far belong to the old file.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
         self.flush();
         self.reopened = Some(File::from(file));
@@ -378,22 +381,22 @@ impl AccessLog {
     }
 }
 
-/// Waits until everything is written: a worker that drops this serves no more requests.
+/// Waits until everything is written: the worker does not serve any more requests.
 impl Drop for AccessLog {
     fn drop(&mut self) {
         let order = Order { file: self.reopened.take(), batch: std::mem::take(&mut self.batch) };
         if let Some(orders) = self.orders.take()
             && orders.send(order).is_err()
         {
-            tracing::error!("the thread of the access log has ended too early");
+            tracing::error!("access log thread exited prematurely");
         }
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of the access log has panicked");
+            tracing::error!("access log thread panicked");
         }
     }
 }
 
-/// Opens the file of an access log, to append.
+/// Opens the file of an access log for appending.
 pub(crate) fn open(path: &Path) -> anyhow::Result<OwnedFd> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     Ok(file.with_context(|| format!("access-log: could not open {}", path.display()))?.into())
@@ -417,9 +420,9 @@ fn write(mut file: File, orders: &Receiver<Order>) {
     }
 }
 
-/// Both times as members of an object.
+/// Appends both times as object members.
 fn put_timing_members(batch: &mut Vec<u8>, timing: Timing) {
-    // Writing into memory does not fail.
+    // Writing to memory cannot fail.
     let _ = write!(batch, ",\"duration_us\":{}", timing.duration_ns / 1000);
     let _ = match timing.upstream_ns {
         Some(ns) => write!(batch, ",\"upstream_us\":{}", ns / 1000),
@@ -427,7 +430,7 @@ fn put_timing_members(batch: &mut Vec<u8>, timing: Timing) {
     };
 }
 
-/// Both times in seconds, as fields.
+/// Appends both times in seconds, as fields.
 fn put_timing(batch: &mut Vec<u8>, timing: Option<Timing>) {
     let times = [timing.map(|one| one.duration_ns), timing.and_then(|one| one.upstream_ns)];
     for ns in times {
@@ -438,14 +441,14 @@ fn put_timing(batch: &mut Vec<u8>, timing: Option<Timing>) {
     }
 }
 
-/// A field in quotes.
+/// Appends a quoted field.
 fn put_quoted(batch: &mut Vec<u8>, value: Option<&[u8]>) {
     batch.extend_from_slice(b" \"");
     put_escaped(batch, value.unwrap_or(b"-"));
     batch.push(b'"');
 }
 
-/// Bytes of a peer, without those that could end the field or the line.
+/// Appends peer input, escaping bytes that could end the field or the line.
 fn put_escaped(batch: &mut Vec<u8>, bytes: &[u8]) {
     for &byte in bytes {
         if byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ' {
@@ -456,10 +459,11 @@ fn put_escaped(batch: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// A member of an object behind others, in which bytes of a peer are characters of the same number.
+/// Appends an object member after others. Each byte of peer input is encoded as the character of
+/// the same number.
 // Source: RFC 8259 7 (strings)
 fn put_member(batch: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
-    // Writing into memory does not fail.
+    // Writing to memory cannot fail.
     let _ = write!(batch, ",\"{name}\":");
     let Some(value) = value else { return batch.extend_from_slice(b"null") };
     batch.push(b'"');
@@ -473,21 +477,21 @@ fn put_member(batch: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     batch.push(b'"');
 }
 
-/// Day, month, year and time of day, in the words of headers.
+/// Returns day, month, year and time of day in the format of headers.
 fn date_words(seconds: u64) -> [String; 4] {
     let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
     let text = httpdate::fmt_http_date(time);
-    let mut words = text.split(' ').skip(1);
-    std::array::from_fn(|_| words.next().unwrap_or_default().to_owned())
+    let mut request_text = text.split(' ').skip(1);
+    std::array::from_fn(|_| request_text.next().unwrap_or_default().to_owned())
 }
 
-/// `21/Nov/2026:12:00:00 +0000`.
+/// Formats a time as `21/Nov/2026:12:00:00 +0000`.
 fn date_text(seconds: u64) -> String {
     let [day, month, year, clock] = date_words(seconds);
     format!("{day}/{month}/{year}:{clock} +0000")
 }
 
-/// `2026-11-21T12:00:00Z`.
+/// Formats a time as `2026-11-21T12:00:00Z`.
 // Source: RFC 3339 5.6
 fn timestamp(seconds: u64) -> String {
     const MONTHS: [&str; 12] =
@@ -507,7 +511,7 @@ mod tests {
 
     const TIME_MS: u64 = 1_795_262_400_000;
 
-    /// What the lines of a request and of something that is none look like; both times as `T`.
+    /// Returns the lines of a request and of invalid input; both times as `T`.
     fn lines(format: LogFormat) -> String {
         let name = format!("myriad-web-log-{format:?}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -517,14 +521,14 @@ mod tests {
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
         let remote = Some(IpAddr::from([10, 0, 0, 1]));
-        let words = format.words(&batch.get(0, input), b"id-7");
+        let request_text = format.request_text(&batch.get(0, input), b"id-7");
         let sent = Sent { status: 200, body_bytes: 7 };
         let timing = Timing { duration_ns: 1_002_003_999, upstream_ns: Some(4_000) };
-        log.note_words(remote, &words, sent, Some(timing), UnixMs(TIME_MS));
+        log.append_line(remote, &request_text, sent, Some(timing), UnixMs(TIME_MS));
         let timing = Timing { duration_ns: 0, upstream_ns: None };
-        log.note_words(remote, &words, sent, Some(timing), UnixMs(TIME_MS));
+        log.append_line(remote, &request_text, sent, Some(timing), UnixMs(TIME_MS));
         let refused = Sent { status: 400, body_bytes: 9 };
-        log.note_words(None, &format.no_words(), refused, None, UnixMs(TIME_MS + 999));
+        log.append_line(None, &format.invalid_request_text(), refused, None, UnixMs(TIME_MS + 999));
         let text = String::from_utf8(log.batch.clone()).unwrap();
         log.flush();
         log.reopen(open(&path).unwrap());
@@ -570,10 +574,10 @@ mod tests {
         assert_eq!(objects[2], expected);
     }
 
-    /// A pipe that nothing is read from stands for a slow disk.
+    /// A pipe that is not read simulates a slow disk.
     #[test]
     fn a_log_reopened_while_its_queue_is_full_continues_in_the_new_file() {
-        // More than a pipe holds.
+        // Exceeds the capacity of a pipe.
         const BYTES: usize = 100_000;
         let path = std::env::temp_dir().join(format!("myriad-web-full-{}", std::process::id()));
         let (mut moved, disk) = std::io::pipe().unwrap();
@@ -583,7 +587,7 @@ mod tests {
             log.flush();
         };
         flush(&mut log);
-        // The thread has taken the first batch when its first byte arrives.
+        // The thread has received the first batch when its first byte arrives.
         moved.read_exact(&mut [0]).unwrap();
         (0..BATCHES_MAX).for_each(|_| flush(&mut log));
         assert_eq!(log.dropped_lines_ever, 0);
@@ -592,7 +596,7 @@ mod tests {
         log.reopen(open(&path).unwrap());
         flush(&mut log);
         assert_eq!(log.dropped_lines_ever, 2);
-        // It ends when the thread has closed the pipe for the new file.
+        // The reader ends when the thread closes the pipe for the new file.
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
             moved.read_to_end(&mut bytes).map(|_| bytes.len())
@@ -609,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_keep_the_names_that_clients_give_them() {
+    fn requests_keep_valid_client_ids() {
         let mut ids = RequestIds::new();
         let mut id = |line: &[u8]| {
             let input = [b"GET / HTTP/1.0\r\n", line, b"\r\n"].concat();

@@ -1,5 +1,4 @@
-//! A worker: one reactor that serves the connections that come to it, until its master says otherwise
-//! or is gone.
+//! A worker: one reactor that serves its connections until its master orders it to end, or exits.
 
 mod answer;
 mod client;
@@ -8,11 +7,11 @@ mod intake;
 pub(crate) mod log;
 mod pace;
 mod proxy;
+mod rejections;
 mod resolver;
 mod sending;
 mod serial;
 mod server;
-mod shed;
 mod status;
 mod timeouts;
 
@@ -30,53 +29,53 @@ use crate::identity::Identity;
 use crate::privileges::WorkerUser;
 use crate::scheme::{Listener, Scheme};
 use crate::table::Table;
-use crate::{door, logging};
+use crate::{accept, logging};
 
 pub(crate) use answer::{Answer, Opened, Site};
-pub(crate) use client::Terms;
+pub(crate) use client::ResponseOptions;
 pub(crate) use proxy::encode_for_check;
 
-/// Output above which a connection is not read; its peer takes it slower than it comes.
+/// A connection with more pending output than this is not read: its peer reads too slowly.
 const OUTPUT_PAUSE_BYTES: u64 = 256 * 1024;
 
-/// From a worker to its master: it can accept connections.
+/// From a worker to its master: ready to accept connections.
 pub(crate) const READY: &[u8] = b"ready";
-/// From the master: accept connections. Not before all workers of a team are ready, so that a team that
-/// fails has taken nobody from another one.
+/// From the master: accept connections. Sent when all workers of a group are ready, so that a group
+/// that fails has not taken connections from another one.
 pub(crate) const ACCEPT: &[u8] = b"accept";
-/// From the master: others take over, end when what has come is answered.
+/// From the master: others take over; finish the requests received so far and end.
 pub(crate) const LEAVE: &[u8] = b"leave";
-/// From the master: others take over except at the addresses whose numbers follow, each behind a space;
-/// take what waits there in the kernel, then the same.
+/// From the master: others take over, except at the addresses whose numbers follow, separated by
+/// spaces. Accept the connections waiting there, then do the same.
 const FINISH: &[u8] = b"finish";
-/// From the master, with a descriptor: the file of the access log from now on.
+/// From the master, with a descriptor: switch the access log to this file.
 pub(crate) const REOPEN: &[u8] = b"reopen";
-/// From a worker to its master, with the reason behind it: it cannot serve, and ends. The master reports
-/// it, so that each failure is reported once.
+/// From a worker to its master, followed by the reason: it cannot serve, and ends. Only the master
+/// logs it, so that each failure is logged once.
 pub(crate) const FAILED: &[u8] = b"failed ";
-/// Into a worker's mailbox: a connection, with its descriptor.
+/// In a worker's mailbox: a connection, with its descriptor.
 const CONNECTION: &[u8] = b"c";
-/// The same for a connection that speaks TLS.
+/// The same for a TLS connection.
 const TLS_CONNECTION: &[u8] = b"t";
 /// The same for a connection of the operator.
 const STATUS_CONNECTION: &[u8] = b"s";
-/// Into a worker's mailbox: somebody waits at the listening sockets.
+/// In a worker's mailbox: connections are waiting at the listening sockets.
 pub(crate) const NOTICE: &[u8] = b"n";
 
-/// The order to end for workers whose place others take, except at the addresses of these numbers.
+/// Returns the order to end because others take over, except at the addresses of these numbers.
 pub(crate) fn finish_at(addresses: &[u32]) -> Vec<u8> {
     let numbers = addresses.iter().flat_map(|number| format!(" {number}").into_bytes());
     FINISH.iter().copied().chain(numbers).collect()
 }
 
-/// The numbers in such an order; none if it is another.
+/// Parses the numbers in such an order; `None` for other orders.
 fn finished_by(order: &[u8]) -> Option<Vec<u32>> {
     let mut words = std::str::from_utf8(order).ok()?.split(' ');
     words.next().filter(|first| first.as_bytes() == FINISH)?;
     words.map(|word| word.parse().ok()).collect()
 }
 
-/// What goes into a mailbox with a connection.
+/// Returns the mailbox message for a connection.
 pub(crate) fn letter(scheme: Scheme) -> &'static [u8] {
     match scheme {
         Scheme::Http => CONNECTION,
@@ -85,12 +84,12 @@ pub(crate) fn letter(scheme: Scheme) -> &'static [u8] {
     }
 }
 
-/// Longest report of a failure: an error and its causes.
+/// Limit for a failure report: an error and its causes.
 const FAILURE_BYTES_MAX: usize = 4096;
 
-/// What a worker starts with, as the first message of its master. Descriptors come with it: the table, the
-/// counters, its mailbox, certificate and key, the root and the access log if there are any, listening sockets, and the
-/// ways into all mailboxes.
+/// The first message from the master, with the worker's resources. The attached descriptors are, in
+/// order: table, counters, mailbox, certificate and key, root and access log (if any), listening
+/// sockets, and the sending ends of all mailboxes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) slot: usize,
@@ -99,7 +98,7 @@ pub(crate) struct Order {
     pub(crate) has_identity: bool,
     pub(crate) has_root: bool,
     pub(crate) has_log: bool,
-    /// Whom to run as, before anything of a client is read.
+    /// User to switch to before reading client input.
     pub(crate) user: Option<WorkerUser>,
     /// Its row of counters.
     pub(crate) row: usize,
@@ -109,28 +108,28 @@ pub(crate) struct Order {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ListenerGroup {
     pub(crate) scheme: Scheme,
-    /// Its number.
+    /// Number of the address.
     pub(crate) address: u32,
     pub(crate) count: usize,
 }
 
-/// Everything that a worker works with.
+/// All resources of a worker.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) order: Order,
     pub(crate) control: Channel,
     pub(crate) table: Table,
     pub(crate) counters: Counters,
-    /// Where connections and notices come from.
+    /// Receives connections and notifications.
     pub(crate) mailbox: Channel,
-    /// What connections with TLS are shown.
+    /// TLS configuration of the listeners.
     pub(crate) tls: Option<Tls>,
     pub(crate) listeners: Vec<Listener>,
     /// The directory of the files.
     pub(crate) root: Option<OwnedFd>,
     /// The file of the access log.
     pub(crate) log: Option<OwnedFd>,
-    /// Into the mailboxes of all workers, this one's too.
+    /// Sending ends of the mailboxes of all workers, including this one.
     pub(crate) mailboxes: Vec<Channel>,
 }
 
@@ -138,11 +137,12 @@ impl Start {
     /// Waits for the first message of the master.
     pub(crate) fn receive(control: Channel) -> anyhow::Result<Start> {
         let Received::Message(Message { bytes, mut descriptors }) =
-            control.wait().context("wait for the master")?
+            control.wait().context("could not receive from the master")?
         else {
-            bail!("the master is gone");
+            bail!("the master exited");
         };
-        let order: Order = serde_json::from_slice(&bytes).context("read the master's order")?;
+        let order: Order =
+            serde_json::from_slice(&bytes).context("could not parse the master's order")?;
         if let Some(user) = order.user {
             user.assume()?;
         }
@@ -151,12 +151,14 @@ impl Start {
         let optional = [order.has_identity, order.has_root, order.has_log];
         let optional = optional.into_iter().filter(|is_there| *is_there).count();
         let expected = 3 + optional + listeners + workers;
-        control.wait_for_rest(&mut descriptors, expected).context("wait for descriptors")?;
+        control
+            .wait_for_rest(&mut descriptors, expected)
+            .context("could not receive descriptors")?;
         if descriptors.len() != expected || order.slot >= workers {
-            bail!("{} descriptors came, {expected} were expected", descriptors.len());
+            bail!("received {} descriptors instead of {expected}", descriptors.len());
         }
         let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().expect("they were counted");
+        let mut next = || descriptors.next().expect("the number was checked above");
         let table = Table::from_fd(next(), workers);
         let counters = Counters::from_fd(next());
         let mailbox = Channel::from_fd(next());
@@ -171,22 +173,23 @@ impl Start {
         }
         let mailboxes = (0..workers).map(|_| Channel::from_fd(next())).collect();
         let tls = identity.map(|identity| identity.tls()).transpose();
-        let tls = tls.context("read certificate and key")?;
+        let tls = tls.context("could not load certificate and key")?;
         Ok(Start { order, control, table, counters, mailbox, tls, listeners, root, log, mailboxes })
     }
 }
 
-/// A worker process: its master is on the other side of standard input.
+/// Runs a worker process, whose channel to the master is its standard input.
 pub(crate) fn run_process() -> anyhow::Result<()> {
     logging::install();
-    // Before any thread starts: the master takes signals for all, but TERM is heeded here too.
-    let signals = Signals::open().context("open signals")?;
-    door::raise_descriptors();
-    let control = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
+    // Before any thread starts. The master handles signals for all, but TERM is handled here too.
+    let signals = Signals::open().context("could not set up signal handling")?;
+    accept::raise_descriptors();
+    let control =
+        std::io::stdin().as_fd().try_clone_to_owned().context("could not open standard input")?;
     if rustix::net::getsockname(&control).is_err() {
-        bail!("a worker is started by its master, not by hand");
+        bail!("a worker can only be started by its master");
     }
-    let failures = Channel::from_fd(control.try_clone().context("open standard input")?);
+    let failures = Channel::from_fd(control.try_clone().context("could not open standard input")?);
     let served =
         Start::receive(Channel::from_fd(control)).and_then(|start| run(start, Some(signals)));
     if let Err(error) = served {
@@ -196,16 +199,17 @@ pub(crate) fn run_process() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the master report why this worker ends. A master that is gone has ended for a reason of its own.
+/// Sends the reason why this worker ends to the master. If the master has exited, there is no need
+/// to report it.
 pub(crate) fn report(control: &Channel, error: &anyhow::Error) {
     let mut words = [FAILED, format!("{error:#}").as_bytes()].concat();
     words.truncate(FAILURE_BYTES_MAX);
     if control.send(&words, &[]).is_err() {
-        tracing::debug!("a worker failed when its master was gone: {error:#}");
+        tracing::debug!("worker failed after its master exited: {error:#}");
     }
 }
 
-/// Serves until told to end.
+/// Serves until ordered to end.
 pub(crate) fn run(mut start: Start, signals: Option<Signals>) -> anyhow::Result<()> {
     debug_assert_eq!(signals.is_some(), start.order.config.mode == Mode::Process);
     if start.order.config.accept == Accept::Serial {
@@ -216,7 +220,7 @@ pub(crate) fn run(mut start: Start, signals: Option<Signals>) -> anyhow::Result<
     limits.input_bytes_max.set(wire.request_bytes_max() as u64 + 64 * 1024);
     limits.output_pause_bytes.set(OUTPUT_PAUSE_BYTES);
     limits.connections_max.set(u64::MAX);
-    // A handshake is in front of the first head, and takes no longer.
+    // The handshake precedes the first head and has the same limit.
     limits.handshake_timeout_ms.set(start.order.config.head_timeout_ms);
     let site = Site::new(&start.order.config, start.root.take());
     let format = start.order.config.access_log_format;
@@ -232,17 +236,17 @@ pub(crate) fn run(mut start: Start, signals: Option<Signals>) -> anyhow::Result<
         let disk = disk::Disk::new(site.opener(), mailbox);
         let mut server = server::Server::new(start, site, disk, resolver, log, signals, watcher);
         if begun.is_ok() {
-            begun = server.begin().context("watch the sockets");
+            begun = server.begin().context("could not poll the sockets");
         }
         server
     });
-    let solo = solo.context("start the reactor")?;
+    let solo = solo.context("could not start the reactor")?;
     begun?;
     solo.gather_answers().run();
     Ok(())
 }
 
-/// Sources that a worker's reactor watches besides its connections.
+/// Event sources of a worker's reactor besides its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Control,
@@ -271,11 +275,11 @@ impl Source {
     }
 }
 
-/// How a worker watches a listening socket; none if the master does.
+/// How a worker polls a listening socket; `None` if the master does.
 fn trigger(accept: Accept, scheme: Scheme) -> Option<Trigger> {
     match scheme {
         Scheme::Status => Some(Trigger::Exclusive),
-        Scheme::Http | Scheme::Https if accept.is_masters() => None,
+        Scheme::Http | Scheme::Https if accept.is_accepted_by_master() => None,
         Scheme::Http | Scheme::Https if accept == Accept::Exclusive => Some(Trigger::Exclusive),
         Scheme::Http | Scheme::Https => Some(Trigger::Level),
     }

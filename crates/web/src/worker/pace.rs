@@ -1,18 +1,18 @@
-//! How fast a client takes its answers.
+//! The rate at which a client reads its responses.
 
 use base::time::MonoNs;
 
-/// What a client had taken when a window of time began, while it has had something to take.
+/// The total that a client had read at the start of the current window, while output was pending.
 ///
-/// To take a byte now and then is not enough: so somebody could keep a connection, and what is to be
-/// sent to it, for ever. The kernel takes much at once, so a window is long.
+/// Reading a byte now and then is not enough: a client could otherwise occupy a connection and its
+/// buffers forever. The kernel buffers much output at once, so the window is long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     began: MonoNs,
     taken_bytes: u64,
 }
 
-/// What is asked of clients.
+/// Required read rate of clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) window_ns: u64,
@@ -25,8 +25,9 @@ impl Pace {
         Pace { began: now, taken_bytes }
     }
 
-    /// Whether the window is over and less was taken in it than was to be; `taken_bytes`: since the
-    /// connection began, which with TLS may become a little less. Another window begins if it was enough.
+    /// Whether the window has ended with fewer bytes read than required. `taken_bytes` counts from
+    /// the start of the connection, and may decrease slightly with TLS. Starts a new window if the
+    /// rate was sufficient.
     pub(crate) fn falls_short(&mut self, taken_bytes: u64, now: MonoNs, demand: Demand) -> bool {
         let passed_ns = now.since(self.began);
         if passed_ns < demand.window_ns {
@@ -49,7 +50,8 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
     const DEMAND: Demand = Demand { window_ns: 10 * SECOND_NS, rate_min: 100 };
 
-    /// Looks at (second, bytes taken until then); when the client was found to be too slow.
+    /// Checks samples of (second, bytes read so far) against the time when the client was found too
+    /// slow.
     fn check(looks: &[(u64, u64)], expected: Option<u64>) {
         let mut pace = Pace::begin(5, MonoNs(SECOND_NS));
         let short = looks.iter().find(|(second, taken)| {
@@ -59,24 +61,24 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_to_take_its_share_of_each_window() {
+    fn a_client_must_read_enough_in_each_window() {
         check(&[(1, 0), (9, 0), (10, 0)], Some(10));
         check(&[(1, 0), (9, 0), (10, 1000)], None);
         check(&[(10, 999)], Some(10));
         // A byte now and then.
         check(&[(2, 1), (4, 2), (6, 3), (8, 4), (10, 5)], Some(10));
-        // What was taken in one window does not count in the next.
+        // Bytes read in one window do not count in the next.
         check(&[(10, 1_000_000), (19, 1_000_000), (20, 1_000_100)], Some(20));
-        // Looks may be late: then more is wanted.
+        // After a late check, more is required.
         check(&[(15, 1499)], Some(15));
         check(&[(15, 1500), (24, 1500), (25, 2500)], None);
-        // Encrypting may take back some of it.
+        // Encryption may reduce the count slightly.
         check(&[(10, 1000), (20, 970)], Some(20));
         check(&[(10, 2000), (12, 1970), (20, 3000)], None);
     }
 
     #[test]
-    fn no_number_is_too_large() {
+    fn large_numbers_do_not_overflow() {
         let demand = Demand { window_ns: u64::MAX, rate_min: u64::MAX };
         let mut pace = Pace::begin(0, MonoNs(0));
         assert!(pace.falls_short(u64::MAX, MonoNs(u64::MAX), demand));

@@ -1,12 +1,12 @@
-//! Passes requests on to the upstream, and its answers back.
+//! Forwards requests to the upstream, and its responses back.
 //!
-//! A request is sent when all of it is there; an answer goes to the client as it comes, no faster than
-//! the client takes it. Connections to the upstream are used again. Requests above the limit wait their
-//! turn in a queue. A client that asks for a WebSocket, and an upstream that agrees, get a tunnel: bytes
-//! pass both ways until one side ends.
+//! A request is sent when it has been received completely. A response is forwarded as it arrives,
+//! but no faster than the client reads it. Upstream connections are reused. Requests above the
+//! limit wait in a queue. If a client requests a WebSocket and the upstream agrees, the connection
+//! becomes a tunnel, which forwards bytes in both directions until one side ends.
 //!
-//! Everything is found by the client's connection: an upstream connection serves one client after the
-//! other, so its name does not say for whom.
+//! The client's connection is the key of all tables: an upstream connection serves different
+//! clients over time, so its id does not identify a client.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ use wire::http::{
 };
 
 use super::answer::{Sent, Site, UPSTREAM_FOLDER};
-use super::client::{Terms, Wait};
+use super::client::{ResponseOptions, Wait};
 use super::disk::Mail;
 use super::log::{Entry, Ledger};
 use super::resolver::Resolver;
@@ -34,11 +34,11 @@ use crate::scheme::Scheme;
 
 /// The `listener` of connections to the upstream.
 pub(super) const UPSTREAM: usize = usize::MAX - 1;
-/// Memory of the requests that wait for the upstream, per worker, whatever their number: bodies may be long.
+/// Memory limit for queued requests per worker, regardless of their number: bodies may be long.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// The status for the log of a request whose client left before it was answered; nobody gets it.
+/// Logged status of a request whose client left before the response; never sent.
 const CLIENT_LEFT: u16 = 499;
-/// Lines about one connection, which end here.
+/// Header lines that concern a single connection and are not forwarded.
 // Source: RFC 9110 7.6.1 (Connection); RFC 9112 6.1, 7.1.2
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
@@ -58,11 +58,11 @@ const HOP_BY_HOP: [&str; 11] = [
 #[derive(Debug, Default)]
 pub(super) struct Upstream {
     decoder: ResponseDecoder,
-    /// An answer said that the connection ends.
+    /// A response announced the end of the connection.
     is_last: bool,
 }
 
-/// Who asks.
+/// Origin of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub(super) client: ConnId,
@@ -70,31 +70,31 @@ pub(super) struct Origin {
     pub(super) scheme: Scheme,
 }
 
-/// Why a request is not passed on.
+/// Reason why a request is not forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It gets this status.
+    /// Respond with this status.
     Status(u16),
-    /// There are too many: 503.
+    /// The limit is reached: 503.
     Full,
 }
 
-/// How the body of an answer is passed on.
+/// How the body of a response is forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passing {
-    /// The head is not there yet.
+    /// The head has not arrived yet.
     Head,
-    /// As it comes: its length is known, or the client's connection ends with it.
+    /// Unchanged: its length is known, or the client's connection ends with it.
     Plain,
     Chunked,
 }
 
-/// Where a request is.
+/// Location of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// In the queue, under this number.
     Queued(u64),
-    /// At the upstream, over this connection.
+    /// At the upstream, on this connection.
     Sent { upstream: ConnId, is_reused: bool },
 }
 
@@ -103,20 +103,21 @@ enum Stage {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact about the request")]
 struct Exchange {
     stage: Stage,
-    terms: Terms,
+    terms: ResponseOptions,
     is_head: bool,
     is_websocket: bool,
-    /// It may be sent twice.
+    /// The request may be sent twice.
     is_idempotent: bool,
-    /// The whole request: to be sent, or to be sent again when a used connection turns out to be gone.
+    /// The complete request: to be sent, or to be resent if a reused connection turns out to be
+    /// closed.
     request: Vec<u8>,
     passing: Passing,
     closes: bool,
     sent: Sent,
     entry: Entry,
-    /// When it was queued, or sent, or when something last came of its answer.
-    last_heard: MonoNs,
-    /// The status for the client if nothing comes.
+    /// When it was queued or sent, or when a part of its response last arrived.
+    last_received: MonoNs,
+    /// Status for the client if no response arrives.
     failure: u16,
 }
 
@@ -125,31 +126,31 @@ struct Exchange {
 struct Tunnel {
     upstream: ConnId,
     last_moved: MonoNs,
-    /// Bytes to the client.
+    /// Bytes sent to the client.
     body_bytes: u64,
     entry: Entry,
 }
 
-/// What a connection to the upstream is used for, and for which client.
+/// Use of an upstream connection, and the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Exchange(ConnId),
     Tunnel(ConnId),
 }
 
-/// What happens to the client behind some bytes.
+/// What happens to the client after these bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum ClientAction {
     More,
-    /// The answer is complete.
-    Over,
-    /// It is complete, and so is the connection.
+    /// The response is complete.
+    Complete,
+    /// The response is complete, and the connection ends.
     Close,
-    /// It will never be complete.
+    /// The response will never be complete.
     Abort,
-    /// Nothing was sent: answer with this status.
+    /// Nothing was sent: respond with this status.
     Fail(u16),
-    /// From now on it is a tunnel.
+    /// The connection becomes a tunnel.
     Tunnel,
 }
 
@@ -157,14 +158,14 @@ enum Then {
 #[derive(Debug)]
 struct Delivery {
     client: ConnId,
-    terms: Terms,
+    terms: ResponseOptions,
     bytes: Vec<u8>,
-    then: Then,
+    then: ClientAction,
     /// For the log, at the end.
     noted: Option<(Entry, Sent)>,
 }
 
-/// What may be there at once, of one worker.
+/// Limits of one worker.
 #[derive(Debug, Clone, Copy)]
 struct ProxyLimits {
     connections: usize,
@@ -195,39 +196,39 @@ impl ProxyLimits {
 pub(super) struct Proxy {
     resolver: Resolver,
     limits: ProxyLimits,
-    /// By client, those in the queue as well.
+    /// By client, including queued requests.
     exchanges: HashMap<ConnId, Exchange, RandomState>,
     /// By client.
     tunnels: HashMap<ConnId, Tunnel, RandomState>,
-    /// By upstream connection, unless it is idle.
+    /// By upstream connection; idle connections have no entry.
     uses: HashMap<ConnId, Use, RandomState>,
     idle: Vec<ConnId>,
-    /// Clients whose requests wait, by the order in which they came.
+    /// Clients with queued requests, in order of arrival.
     queue: BTreeMap<u64, ConnId>,
     next_ticket: u64,
     queued_bytes: usize,
-    /// Requests for connections that are open already.
+    /// Requests for connections that are already open.
     outbox: Vec<ConnId>,
-    /// What clients of tunnels have sent.
-    upward: Vec<(ConnId, Vec<u8>)>,
+    /// Bytes sent by the clients of tunnels.
+    tunnel_input: Vec<(ConnId, Vec<u8>)>,
     inbox: Vec<Delivery>,
-    /// Requests that ended without an answer.
+    /// Requests that ended without a response.
     unanswered: Vec<(Entry, Sent)>,
-    /// Connections that are not read because the other side does not take more now.
+    /// Connections that are not read because the other side does not accept more now.
     held: HashSet<ConnId, RandomState>,
-    /// Requests that waited too long since the last look.
+    /// Requests that waited too long since the last query.
     timed_out: u64,
     totals: Totals,
 }
 
-/// What there ever was.
+/// Totals since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
-    /// Sent to the upstream.
+    /// Requests sent to the upstream.
     pub(super) requests: u64,
-    /// Not answered by it, or not completely.
+    /// Requests without a complete response from the upstream.
     pub(super) failures: u64,
-    /// Connections to it.
+    /// Connections opened to the upstream.
     pub(super) connections: u64,
 }
 
@@ -244,7 +245,7 @@ impl Proxy {
             next_ticket: 0,
             queued_bytes: 0,
             outbox: Vec::new(),
-            upward: Vec::new(),
+            tunnel_input: Vec::new(),
             inbox: Vec::new(),
             unanswered: Vec::new(),
             held: HashSet::default(),
@@ -261,7 +262,7 @@ impl Proxy {
         self.resolver.set(address);
     }
 
-    /// Requests at the upstream now.
+    /// Returns the number of requests at the upstream.
     pub(super) fn active(&self) -> usize {
         self.uses.len() - self.tunnels.len()
     }
@@ -282,24 +283,24 @@ impl Proxy {
         self.totals
     }
 
-    /// Requests that waited too long since the last call.
+    /// Returns the number of requests that waited too long since the last call.
     pub(super) fn take_timed_out(&mut self) -> u64 {
         std::mem::take(&mut self.timed_out)
     }
 
-    /// Sends a request of a client to the upstream, or has it wait, unless it is refused.
+    /// Sends a client's request to the upstream or queues it, unless it is refused.
     pub(super) fn start(
         &mut self,
         cx: &mut Context<'_, Mail>,
         origin: Origin,
         request: &Request<'_>,
-        terms: Terms,
+        terms: ResponseOptions,
         entry: Entry,
     ) -> Result<(), Refused> {
         if matches!(request.method(), Method::Connect | Method::Trace) {
             return Err(Refused::Status(501));
         }
-        if path::climbs(request.path()) {
+        if path::has_dot_segments(request.path()) {
             return Err(Refused::Status(400));
         }
         let is_websocket = asks_for_websocket(request);
@@ -307,7 +308,7 @@ impl Proxy {
             return Err(Refused::Full);
         }
         let encoded = encode(request, origin, entry.id(), is_websocket);
-        // Of those in the queue some are sent in this turn.
+        // Some of the queued requests are sent in this turn.
         let ahead = self.active() + self.queue.len();
         if ahead >= self.limits.connections {
             let waiting = ahead - self.limits.connections;
@@ -332,17 +333,17 @@ impl Proxy {
             closes: terms.closes,
             sent: Sent { status: 502, body_bytes: 0 },
             entry,
-            last_heard: cx.now().mono,
+            last_received: cx.now().mono,
             failure: 502,
         };
-        // Whatever can be sent leaves the queue in this turn: see `deliver`.
+        // Requests that can be sent leave the queue in this turn: see `deliver`.
         self.queued_bytes += exchange.request.len();
         self.queue.insert(self.next_ticket, origin.client);
         self.exchanges.insert(origin.client, exchange);
         Ok(())
     }
 
-    /// Sends the requests whose turn has come.
+    /// Sends queued requests while the limit permits.
     fn pump(&mut self, cx: &mut Context<'_, Mail>) {
         while self.active() < self.limits.connections
             && let Some((_, client)) = self.queue.pop_first()
@@ -351,7 +352,7 @@ impl Proxy {
             self.queued_bytes -= exchange.request.len();
             exchange.entry.note_upstream(cx.now().mono);
             self.totals.requests += 1;
-            exchange.last_heard = cx.now().mono;
+            exchange.last_received = cx.now().mono;
             if let Some(upstream) = self.idle.pop() {
                 self.outbox.push(upstream);
                 self.uses.insert(upstream, Use::Exchange(client));
@@ -366,7 +367,7 @@ impl Proxy {
     /// Sends a request over a new connection.
     fn connect(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, mut exchange: Exchange) {
         let Some(address) = self.resolver.address() else {
-            self.resolver.doubt();
+            self.resolver.request_lookup();
             return self.fail(client, exchange, Vec::new());
         };
         match begin_connecting(address) {
@@ -385,7 +386,7 @@ impl Proxy {
         }
     }
 
-    /// A new connection to the upstream exists: its request is the first output.
+    /// Handles a new connection to the upstream: its request is the first output.
     pub(super) fn open(&mut self, upstream: ConnId, out: &mut Output) -> Upstream {
         let mut opened = Upstream::default();
         if let Some(exchange) = self.exchange_of(upstream) {
@@ -402,7 +403,7 @@ impl Proxy {
         }
     }
 
-    /// Bytes of the upstream have come.
+    /// Handles bytes from the upstream.
     pub(super) fn receive(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -415,7 +416,7 @@ impl Proxy {
             return Flow { consumed: 0, next: Next::Pause };
         }
         let now = cx.now().mono;
-        // An answer that nobody asked for: the connection is of no use.
+        // An unsolicited response: the connection cannot be used any longer.
         let useless = Flow { consumed: input.len(), next: Next::Abort };
         let client = match self.uses.get(&id) {
             Some(Use::Exchange(client)) => *client,
@@ -430,7 +431,7 @@ impl Proxy {
             None => return useless,
         };
         let Some(exchange) = self.exchanges.get_mut(&client) else { return useless };
-        exchange.last_heard = now;
+        exchange.last_received = now;
         let (mut consumed, mut bytes) = (0, Vec::new());
         let outcome = loop {
             match upstream.decoder.decode(&input[consumed..], &Limits::DEFAULT) {
@@ -441,7 +442,7 @@ impl Proxy {
                         Event::Unfinished => {}
                         Event::Head(head) if head.status == 101 => {
                             if !exchange.is_websocket || !names_websocket(head.headers()) {
-                                break Err("it changes the protocol".to_owned());
+                                break Err("unexpected protocol switch".to_owned());
                             }
                             exchange.entry.note_head(now);
                             write_switch(&head, &mut bytes);
@@ -462,12 +463,12 @@ impl Proxy {
         };
         if let Ok(Progress::More) = outcome {
             if !bytes.is_empty() {
-                let delivery = exchange.delivery(client, bytes, Then::More);
+                let delivery = exchange.delivery(client, bytes, ClientAction::More);
                 self.inbox.push(delivery);
             }
             return Flow::read(consumed);
         }
-        let exchange = self.exchanges.remove(&client).expect("it was just there");
+        let exchange = self.exchanges.remove(&client).expect("present above");
         self.uses.remove(&id);
         match outcome {
             Ok(Progress::Switched) => {
@@ -485,16 +486,16 @@ impl Proxy {
                 Flow { consumed, next: Next::Abort }
             }
             Err(error) => {
-                tracing::warn!(%error, "the upstream's answer cannot be passed on");
+                tracing::warn!(%error, "invalid response from the upstream");
                 self.fail(client, exchange, bytes);
                 Flow { consumed, next: Next::Abort }
             }
         }
     }
 
-    /// The upstream has agreed to a WebSocket: `bytes` are the head for the client, and what is left of
-    /// `input` are the first bytes of the tunnel.
-    #[expect(clippy::too_many_arguments, reason = "two connections and what came on one of them")]
+    /// Turns the connections into a tunnel, after the upstream has agreed to a WebSocket. `bytes`
+    /// is the head for the client, and the rest of `input` is the first tunnel data.
+    #[expect(clippy::too_many_arguments, reason = "two connections and the input of one")]
     fn begin_tunnel(
         &mut self,
         id: ConnId,
@@ -512,7 +513,7 @@ impl Proxy {
         }
         let rest = &input[consumed..];
         bytes.extend_from_slice(rest);
-        let delivery = exchange.delivery(client, bytes, Then::Tunnel);
+        let delivery = exchange.delivery(client, bytes, ClientAction::Tunnel);
         self.inbox.push(delivery);
         let body_bytes = rest.len() as u64;
         let tunnel = Tunnel { upstream: id, last_moved: now, body_bytes, entry: exchange.entry };
@@ -521,17 +522,23 @@ impl Proxy {
         Flow::read(input.len())
     }
 
-    /// Bytes of a tunnel for its client. False if there is none.
+    /// Forwards tunnel bytes to the client. Returns false if there is no tunnel.
     fn pass_down(&mut self, client: ConnId, input: &[u8], now: MonoNs) -> bool {
         let Some(tunnel) = self.tunnels.get_mut(&client) else { return false };
         tunnel.last_moved = now;
         tunnel.body_bytes += input.len() as u64;
-        let (bytes, then) = (input.to_vec(), Then::More);
-        self.inbox.push(Delivery { client, terms: Terms::REFUSED, bytes, then, noted: None });
+        let (bytes, then) = (input.to_vec(), ClientAction::More);
+        self.inbox.push(Delivery {
+            client,
+            terms: ResponseOptions::REFUSED,
+            bytes,
+            then,
+            noted: None,
+        });
         true
     }
 
-    /// Bytes of a tunnel for its upstream.
+    /// Forwards tunnel bytes to the upstream.
     pub(super) fn pass_up(&mut self, client: ConnId, input: &[u8], now: MonoNs) -> Flow {
         if self.held.contains(&client) {
             return Flow { consumed: 0, next: Next::Pause };
@@ -540,44 +547,45 @@ impl Proxy {
             return Flow { consumed: input.len(), next: Next::Close };
         };
         tunnel.last_moved = now;
-        self.upward.push((tunnel.upstream, input.to_vec()));
+        self.tunnel_input.push((tunnel.upstream, input.to_vec()));
         Flow::read(input.len())
     }
 
-    /// The answer is complete.
+    /// Handles the end of a complete response.
     fn finish(&mut self, client: ConnId, exchange: Exchange, mut bytes: Vec<u8>) {
         if exchange.passing == Passing::Chunked {
             write_last_chunk(&mut bytes, &[]);
         }
-        let then = if exchange.closes { Then::Close } else { Then::Over };
+        let then = if exchange.closes { ClientAction::Close } else { ClientAction::Complete };
         let mut delivery = exchange.delivery(client, bytes, then);
         delivery.noted = Some((exchange.entry, exchange.sent));
         self.inbox.push(delivery);
     }
 
-    /// The answer does not come, or not all of it.
+    /// Handles a response that does not arrive, or is incomplete.
     fn fail(&mut self, client: ConnId, mut exchange: Exchange, bytes: Vec<u8>) {
-        // 503 is this server's own: there are too many.
+        // 503 is generated by this server, when a limit is reached.
         self.totals.failures += u64::from(exchange.failure != 503);
         let then = if exchange.passing == Passing::Head {
             exchange.sent.status = exchange.failure;
-            Then::Fail(exchange.failure)
+            ClientAction::Fail(exchange.failure)
         } else {
-            Then::Abort
+            ClientAction::Abort
         };
         let mut delivery = exchange.delivery(client, bytes, then);
         delivery.noted = Some((exchange.entry, exchange.sent));
         self.inbox.push(delivery);
     }
 
-    /// A connection to the upstream is gone.
+    /// Handles the end of a connection to the upstream.
     pub(super) fn closed(
         &mut self,
         cx: &mut Context<'_, Mail>,
         id: ConnId,
         mut upstream: Upstream,
     ) {
-        // What it has left is handed over at the end of a turn, and this may be behind that of this turn.
+        // Its remaining output is delivered at the end of a turn, possibly after the delivery of
+        // this turn.
         cx.poll();
         self.held.remove(&id);
         let client = match self.uses.remove(&id) {
@@ -586,7 +594,8 @@ impl Proxy {
             Some(Use::Tunnel(client)) => {
                 if let Some(tunnel) = self.tunnels.remove(&client) {
                     self.held.remove(&client);
-                    let (terms, bytes, then) = (Terms::REFUSED, Vec::new(), Then::Close);
+                    let (terms, bytes, then) =
+                        (ResponseOptions::REFUSED, Vec::new(), ClientAction::Close);
                     let noted = Some((tunnel.entry, sent_through(tunnel.body_bytes)));
                     self.inbox.push(Delivery { client, terms, bytes, then, noted });
                 }
@@ -601,23 +610,23 @@ impl Proxy {
         let is_reused = matches!(exchange.stage, Stage::Sent { is_reused: true, .. });
         let is_silent = !has_head && !upstream.decoder.is_inside();
         if is_silent && !is_reused {
-            self.resolver.doubt();
+            self.resolver.request_lookup();
         }
         if is_silent && is_reused && exchange.is_idempotent && exchange.failure != 504 {
-            // A used connection had been given up by the upstream: the next one is new.
+            // The upstream had closed an idle connection: use a new one.
             return self.connect(cx, client, exchange);
         }
         self.fail(client, exchange, Vec::new());
     }
 
-    /// The client is gone.
+    /// Handles the end of a client connection.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_, Mail>, client: ConnId) {
         if let Some(tunnel) = self.tunnels.remove(&client) {
             self.held.remove(&client);
             self.held.remove(&tunnel.upstream);
             self.uses.remove(&tunnel.upstream);
             self.unanswered.push((tunnel.entry, sent_through(tunnel.body_bytes)));
-            // What the client has sent is still passed on.
+            // Bytes that the client has sent are still forwarded.
             return cx.close(tunnel.upstream);
         }
         let Some(mut exchange) = self.exchanges.remove(&client) else { return };
@@ -639,7 +648,7 @@ impl Proxy {
         cx.poll();
     }
 
-    /// The upstream's connection for a client.
+    /// Returns the upstream connection of a client.
     fn upstream_of(&self, client: ConnId) -> Option<ConnId> {
         if let Some(tunnel) = self.tunnels.get(&client) {
             return Some(tunnel.upstream);
@@ -650,13 +659,13 @@ impl Proxy {
         }
     }
 
-    /// The client does not take more now.
+    /// Stops reading from the upstream while the client does not accept more.
     pub(super) fn hold(&mut self, client: ConnId) {
         self.held.extend(self.upstream_of(client));
     }
 
-    /// The client takes more.
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_, Mail>, client: ConnId) {
+    /// Resumes reading when the client accepts more.
+    pub(super) fn resume(&mut self, cx: &mut Context<'_, Mail>, client: ConnId) {
         if let Some(upstream) = self.upstream_of(client)
             && self.held.remove(&upstream)
         {
@@ -664,15 +673,15 @@ impl Proxy {
         }
     }
 
-    /// The upstream of a tunnel does not take more now.
+    /// Stops reading from the client of a tunnel while the upstream does not accept more.
     pub(super) fn hold_client(&mut self, upstream: ConnId) {
         if let Some(Use::Tunnel(client)) = self.uses.get(&upstream) {
             self.held.insert(*client);
         }
     }
 
-    /// It takes more.
-    pub(super) fn go_on_client(&mut self, cx: &mut Context<'_, Mail>, upstream: ConnId) {
+    /// Resumes reading when the upstream accepts more.
+    pub(super) fn resume_client(&mut self, cx: &mut Context<'_, Mail>, upstream: ConnId) {
         if let Some(Use::Tunnel(client)) = self.uses.get(&upstream)
             && self.held.remove(client)
         {
@@ -680,14 +689,14 @@ impl Proxy {
         }
     }
 
-    /// Gives up upstreams that are silent for too long, requests that have waited for too long, and tunnels
-    /// in which nothing moves.
+    /// Ends requests whose upstream is silent for too long, requests that have waited for too long,
+    /// and idle tunnels.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_, Mail>) {
         let now = cx.now().mono;
         for exchange in self.exchanges.values_mut() {
             let Stage::Sent { upstream, .. } = exchange.stage else { continue };
-            // One that is held is silent because the client is.
-            let is_silent = now.since(exchange.last_heard) > self.limits.silence_ns;
+            // If reading is stopped, the client causes the silence.
+            let is_silent = now.since(exchange.last_received) > self.limits.silence_ns;
             if is_silent && !self.held.contains(&upstream) {
                 exchange.failure = 504;
                 cx.abort(upstream);
@@ -695,7 +704,7 @@ impl Proxy {
         }
         while let Some((_, client)) = self.queue.first_key_value() {
             let client = *client;
-            let waited = self.exchanges.get(&client).map(|one| now.since(one.last_heard));
+            let waited = self.exchanges.get(&client).map(|one| now.since(one.last_received));
             if waited.is_some_and(|waited_ns| waited_ns <= self.limits.queue_ns) {
                 break;
             }
@@ -714,7 +723,7 @@ impl Proxy {
         }
     }
 
-    /// Hands over what the turn has brought, both ways.
+    /// Delivers the results of the turn in both directions.
     pub(super) fn deliver(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -722,7 +731,7 @@ impl Proxy {
         site: &mut Site,
         ledger: &mut Ledger,
     ) {
-        for (upstream, bytes) in std::mem::take(&mut self.upward) {
+        for (upstream, bytes) in std::mem::take(&mut self.tunnel_input) {
             if let Some((_, out)) = connections.get_mut(upstream) {
                 out.buffer().extend_from_slice(&bytes);
             }
@@ -736,11 +745,11 @@ impl Proxy {
             if self.inbox.is_empty() {
                 return;
             }
-            // A request that fails at once makes room for the next one.
+            // A request that fails immediately frees capacity for the next one.
             for mut delivery in std::mem::take(&mut self.inbox) {
                 site.update_date(cx.now());
                 let noted = delivery.noted.take();
-                let failure = delivery.hand_over(cx, connections, site);
+                let failure = delivery.append_delivery(cx, connections, site);
                 if let Some((entry, sent)) = noted {
                     ledger.note(&entry, failure.unwrap_or(sent), cx.now());
                 }
@@ -748,7 +757,7 @@ impl Proxy {
         }
     }
 
-    /// Sends the requests that were given connections which are open already.
+    /// Sends requests that were assigned to open connections.
     fn send_over_open_ones(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -761,7 +770,7 @@ impl Proxy {
                 out.buffer().extend_from_slice(&exchange.request);
                 continue;
             }
-            // It was closed in the turn in which it was chosen; nothing was sent.
+            // The connection was closed in the turn in which it was chosen; nothing was sent.
             if let Some(Use::Exchange(client)) = self.uses.remove(&id)
                 && let Some(exchange) = self.exchanges.remove(&client)
             {
@@ -771,12 +780,12 @@ impl Proxy {
     }
 }
 
-/// How far an answer is.
+/// Progress of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     More,
     Done,
-    /// It is a tunnel from here on.
+    /// The connection becomes a tunnel.
     Switched,
 }
 
@@ -785,8 +794,9 @@ fn sent_through(body_bytes: u64) -> Sent {
 }
 
 impl Delivery {
-    /// Appends it to what the client gets. What was answered here, if the upstream has failed.
-    fn hand_over(
+    /// Appends a delivery to the client's output. Returns the locally generated response if the
+    /// upstream has failed.
+    fn append_delivery(
         self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
@@ -797,22 +807,22 @@ impl Delivery {
         out.buffer().extend_from_slice(&self.bytes);
         let mut failure = None;
         let closes = match self.then {
-            Then::More => return None,
-            Then::Abort => {
+            ClientAction::More => return None,
+            ClientAction::Abort => {
                 cx.reset(self.client);
                 return None;
             }
-            Then::Tunnel => {
+            ClientAction::Tunnel => {
                 client.wait = Wait::Tunnel;
                 cx.resume(self.client);
                 return None;
             }
-            Then::Fail(status) => {
+            ClientAction::Fail(status) => {
                 failure = Some(site.words(status, self.terms, out.buffer()).1);
                 self.terms.closes
             }
-            Then::Over => false,
-            Then::Close => true,
+            ClientAction::Complete => false,
+            ClientAction::Close => true,
         };
         client.wait = Wait::Idle;
         client.since = cx.now().mono;
@@ -826,7 +836,7 @@ impl Delivery {
 }
 
 impl Exchange {
-    /// Appends the client's head for the upstream's.
+    /// Appends the client's head, derived from the upstream's.
     // Source: RFC 9110 7.6 (message forwarding), RFC 9112 6.3
     fn pass_head(&mut self, head: &ResponseHead<'_>, site: &Site, out: &mut Vec<u8>) {
         let has_body = !self.is_head && !matches!(head.status, 204 | 304);
@@ -834,9 +844,9 @@ impl Exchange {
         if has_body && head.content_length.is_none() && self.terms.is_old {
             self.closes = true;
         }
-        let terms = Terms {
+        let terms = ResponseOptions {
             closes: self.closes,
-            says_keep_alive: self.terms.says_keep_alive && !self.closes,
+            announces_keep_alive: self.terms.announces_keep_alive && !self.closes,
             ..self.terms
         };
         let has_date = head.headers().get("date").is_some();
@@ -865,15 +875,15 @@ impl Exchange {
         }
     }
 
-    fn delivery(&self, client: ConnId, bytes: Vec<u8>, then: Then) -> Delivery {
+    fn delivery(&self, client: ConnId, bytes: Vec<u8>, then: ClientAction) -> Delivery {
         Delivery { client, terms: self.terms, bytes, then, noted: None }
     }
 }
 
-/// The buffer goes on elsewhere.
+/// Used where the buffer is reused elsewhere.
 fn drop_out(_: &mut Vec<u8>) {}
 
-/// Whether a list in header lines of this name has a token.
+/// Whether a list in header lines of this name contains a token.
 fn has_token(headers: wire::http::Fields<'_>, name: &str, token: &[u8]) -> bool {
     let mut tokens = headers.get_all(name).flat_map(|line| line.split(|&byte| byte == b','));
     tokens.any(|found| found.trim_ascii().eq_ignore_ascii_case(token))
@@ -884,8 +894,8 @@ fn names_websocket(headers: wire::http::Fields<'_>) -> bool {
         && has_token(headers, "upgrade", b"websocket")
 }
 
-/// Whether a request asks for a WebSocket. No other protocol is switched to: of `h2c` this server would
-/// not see what is asked for.
+/// Whether a request asks for a WebSocket. Other protocols are not supported: with `h2c`, this
+/// server could not inspect the requests.
 // Source: RFC 6455 4.1 (opening handshake); RFC 9110 7.8 (Upgrade)
 fn asks_for_websocket(request: &Request<'_>) -> bool {
     request.method() == Method::Get
@@ -894,7 +904,7 @@ fn asks_for_websocket(request: &Request<'_>) -> bool {
         && names_websocket(request.headers())
 }
 
-/// The head with which the client's connection becomes a WebSocket.
+/// Writes the head that turns the client's connection into a WebSocket.
 fn write_switch(head: &ResponseHead<'_>, out: &mut Vec<u8>) {
     let mut writer = ResponseWriter::new(out, 101)
         .header("Connection", b"Upgrade")
@@ -905,7 +915,8 @@ fn write_switch(head: &ResponseHead<'_>, out: &mut Vec<u8>) {
     drop_out(writer.end());
 }
 
-/// Lines that pass on: not those about one connection, nor those that they name.
+/// Returns the header lines to forward: excludes hop-by-hop lines, including the lines that
+/// `Connection` lists.
 // Source: RFC 9110 7.6.1 (Connection)
 fn passed(headers: wire::http::Fields<'_>) -> impl Iterator<Item = (&str, &[u8])> {
     let named: Vec<&[u8]> = headers
@@ -920,16 +931,16 @@ fn passed(headers: wire::http::Fields<'_>) -> impl Iterator<Item = (&str, &[u8])
     })
 }
 
-/// Whether a line has this name, which is in lowercase. Programs behind CGI and its successors read `_`
-/// and `-` of names as the same, so a client must not reach them with one where the other is dropped.
+/// Whether a line has this lowercase name. CGI-style programs treat `_` and `-` in names as equal,
+/// so a client must not be able to bypass the filter with the other spelling.
 fn is_line(name: &str, known: &str) -> bool {
     let letter = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == known.len() && name.bytes().map(letter).eq(known.bytes())
 }
 
-/// Whether a line is about how a client came here. Only this server knows, and the upstream acts on it,
-/// so what a client says of it does not pass: any `X-Forwarded-*`, `X-Real-IP`, and `Forwarded`, which
-/// says the same in another way.
+/// Whether a line describes the origin of a request. Only this server knows it, and the upstream
+/// trusts it, so the client's own values are removed: any `X-Forwarded-*`, `X-Real-IP`, and
+/// `Forwarded`, which has the same meaning.
 // Source: RFC 7239 5.4, 8.1
 fn is_about_origin(name: &str) -> bool {
     const FAMILY: &str = "x-forwarded-";
@@ -937,9 +948,9 @@ fn is_about_origin(name: &str) -> bool {
         || ["forwarded", "x-real-ip"].iter().any(|known| is_line(name, known))
 }
 
-/// The addresses that a request came through: what its `X-Forwarded-For` lines say, in their order, and
-/// its own client at the end. Every hop appends, perhaps as a line of its own, and the upstream trusts
-/// the last ones.
+/// Returns the addresses that a request passed through: the content of its `X-Forwarded-For` lines
+/// in order, then its client. Every hop appends, possibly as a separate line, and the upstream
+/// trusts the last ones.
 fn forwarded_for(request: &Request<'_>, remote: IpAddr) -> Vec<u8> {
     let mut addresses = Vec::new();
     let lines = request.headers().get_all("x-forwarded-for").filter(|line| !line.is_empty());
@@ -951,8 +962,8 @@ fn forwarded_for(request: &Request<'_>, remote: IpAddr) -> Vec<u8> {
     addresses
 }
 
-/// The request as the upstream gets it: its folder is written in one way, whatever the client wrote, so
-/// that both servers read the same path.
+/// Encodes the request for the upstream. The folder is written in its canonical form, so that both
+/// servers interpret the same path.
 // Source: RFC 9110 7.6 (message forwarding); RFC 9112 3.2.1 (origin-form)
 fn encode(request: &Request<'_>, origin: Origin, id: &[u8], is_websocket: bool) -> Vec<u8> {
     let path = request.path();
@@ -995,14 +1006,14 @@ fn encode(request: &Request<'_>, origin: Origin, id: &[u8], is_websocket: bool) 
     out
 }
 
-/// What the upstream gets for a request of some client.
+/// Returns the upstream's input for a request of an arbitrary client.
 pub(crate) fn encode_for_check(request: &Request<'_>) -> Vec<u8> {
     let remote = Some(IpAddr::from([10, 0, 0, 1]));
     let origin = Origin { client: ConnId(1), remote, scheme: Scheme::Http };
     encode(request, origin, b"id-1", asks_for_websocket(request))
 }
 
-/// A socket that is about to be connected.
+/// Creates a socket that connects to the upstream.
 fn begin_connecting(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -1020,7 +1031,7 @@ mod tests {
 
     use super::*;
 
-    /// The bytes that the upstream gets for a request of 10.0.0.1.
+    /// Returns the upstream's input for a request of 10.0.0.1.
     fn encoded(input: &[u8], scheme: Scheme) -> Vec<u8> {
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
@@ -1030,7 +1041,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upstream_learns_who_asks_and_how() {
+    fn the_upstream_receives_the_origin() {
         let input = b"GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: gopher\r\n\
                       Forwarded: for=10.0.0.8;proto=gopher\r\nforwarded: host=gopher\r\n\
                       X-Forwarded-Host: gopher\r\nX_Forwarded_Proto: gopher\r\n\
@@ -1049,7 +1060,7 @@ mod tests {
         }
     }
 
-    /// The last hop that can be trusted must stay the last one, and a byte must stay that byte.
+    /// The last trusted hop must remain the last one, and bytes must remain unchanged.
     #[test]
     fn every_forwarded_address_passes_in_order() {
         let line = |input: &[u8]| {

@@ -1,4 +1,4 @@
-//! Looks up the address of an upstream that is named, again and again: names move.
+//! Repeatedly resolves the host name of an upstream, because its address may change.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -10,22 +10,23 @@ use reactor::Mailbox;
 use super::disk::Mail;
 use crate::address::HostPort;
 
-/// How old an address may become. The system's resolver does not report how long a name is good for.
+/// Maximum age of an address. The system's resolver does not report the TTL of a name.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause between two lookups that were asked for.
+/// Minimum pause between requested lookups.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The upstream's address.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     address: Option<SocketAddr>,
-    /// Asks the thread to look again. None for an address that cannot move.
+    /// Requests a lookup from the thread. `None` for a literal address.
     ask: Option<SyncSender<()>>,
 }
 
 impl Resolver {
-    /// Looks the name up, and starts a thread that looks again. Blocks for the system's resolver: a worker
-    /// is not ready before it knows the address. A name that is unknown now may be known later.
+    /// Resolves the name, and starts a thread that repeats it. Blocks for the system's resolver: a
+    /// worker is not ready before it knows the address. A name that is unknown now may resolve
+    /// later.
     pub(super) fn start(
         upstream: Option<&HostPort>,
         mailbox: &Mailbox<Mail>,
@@ -46,7 +47,7 @@ impl Resolver {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
                 let found = look_up(&name, &mut is_failing);
-                // An address that worked is better than none.
+                // An old address is better than none.
                 if let Some(address) = found.filter(|_| found != known) {
                     known = found;
                     if mailbox.send(Mail::Resolved(address)).is_err() {
@@ -56,7 +57,7 @@ impl Resolver {
             }
         };
         let builder = std::thread::Builder::new().name("resolver".to_owned());
-        builder.spawn(run).context("start the thread that looks up the upstream")?;
+        builder.spawn(run).context("could not start the resolver thread")?;
         Ok(Resolver { address, ask: Some(ask) })
     }
 
@@ -65,20 +66,20 @@ impl Resolver {
     }
 
     pub(super) fn set(&mut self, address: SocketAddr) {
-        tracing::info!(%address, "the upstream has this address now");
+        tracing::info!(%address, "upstream address changed");
         self.address = Some(address);
     }
 
-    /// The upstream could not be reached: it may have moved.
-    pub(super) fn doubt(&self) {
+    /// Requests a lookup after a failed connection: the address may have changed.
+    pub(super) fn request_lookup(&self) {
         if let Some(ask) = &self.ask {
-            // Full: it is about to look.
+            // Full: a lookup is already pending.
             let _ = ask.try_send(());
         }
     }
 }
 
-/// Reports the first failure of several.
+/// Resolves the name. Logs only the first of consecutive failures.
 fn look_up(name: &HostPort, is_failing: &mut bool) -> Option<SocketAddr> {
     let found = name.resolve();
     if let Err(error) = &found

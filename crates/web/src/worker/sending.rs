@@ -1,4 +1,4 @@
-//! Sends long files, a piece at a time: see [`LongFile`].
+//! Sends long files, one piece at a time: see [`LongFile`].
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use super::disk::{Mail, Piece};
 use super::server::{Server, Session};
 use crate::content::long::LongFile;
 
-/// A file on its way to a client.
+/// A file being sent to a client.
 ///
-/// Its request stays in the input until the last piece is handed over: so the reactor comes back for the
-/// next one, and reads nothing meanwhile.
+/// Its request stays in the input until the last piece is queued, so the reactor calls again for
+/// the next one, and does not read in the meantime.
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(super) file: Arc<LongFile>,
-    /// What is left.
+    /// Start of the unsent part.
     pub(super) offset: u64,
     pub(super) end: u64,
-    /// How much of the input the request is.
+    /// Length of the request in the input.
     pub(super) request_bytes: usize,
-    /// The connection ends with it.
+    /// The connection ends after the file.
     pub(super) closes: bool,
-    /// The next piece has just been brought into memory.
-    pub(super) is_brought: bool,
+    /// The next piece has just been loaded into memory.
+    pub(super) is_loaded: bool,
 }
 
-/// Too many wait for the disk.
+/// Too many clients wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Crowded;
+pub(super) struct DiskQueueFull;
 
 impl Server {
-    /// Hands the next piece over, or has it brought into memory first. `input_bytes` begin with the
+    /// Queues the next piece, or has it loaded into memory first. `input_bytes` begins with the
     /// request.
     pub(super) fn send_piece(
         &mut self,
@@ -43,16 +43,16 @@ impl Server {
         now: MonoNs,
         input_bytes: usize,
         out: &mut Output,
-    ) -> Result<Flow, Crowded> {
+    ) -> Result<Flow, DiskQueueFull> {
         let number = LongFile::piece_of(sending.offset);
         let piece_end = sending.file.end_of(number).min(sending.end);
         client.since = now;
-        let is_brought = std::mem::take(&mut sending.is_brought);
-        if !is_brought && !sending.file.is_in_memory(number, now) {
-            let goes_on = piece_end < sending.end;
-            let piece = Piece { file: Arc::clone(&sending.file), number, goes_on };
+        let is_loaded = std::mem::take(&mut sending.is_loaded);
+        if !is_loaded && !sending.file.is_in_memory(number, now) {
+            let has_next = piece_end < sending.end;
+            let piece = Piece { file: Arc::clone(&sending.file), number, has_next };
             if !self.disk.ask_piece(piece, id) {
-                return Err(Crowded);
+                return Err(DiskQueueFull);
             }
             client.wait = Wait::Disk;
             client.sending = Some(sending);
@@ -73,13 +73,13 @@ impl Server {
         } else if consumed < input_bytes {
             Next::Again
         } else {
-            // Nothing is left for another turn.
+            // Nothing remains for another turn.
             Next::Read { needed: 0 }
         };
         Ok(Flow { consumed, next })
     }
 
-    /// Somebody who may wait has brought a piece into memory, or could not.
+    /// Handles the result of loading a piece.
     pub(super) fn take_piece(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -93,12 +93,12 @@ impl Server {
         for id in self.disk.waiting_for_piece(piece) {
             let Some((Session::Client(client), _)) = connections.get_mut(id) else { continue };
             if !is_there {
-                // Its answer has begun, and will never be whole.
+                // The response has begun, and cannot be completed.
                 cx.reset(id);
                 continue;
             }
             if let Some(sending) = &mut client.sending {
-                sending.is_brought = true;
+                sending.is_loaded = true;
             }
             cx.resume(id);
         }

@@ -1,8 +1,8 @@
-//! The first historical design: one connection at a time, and nobody else until it is through.
+//! The first historical design: one connection at a time, while all others wait.
 //!
-//! It answers one request per connection with the same answers as every other worker. What it cannot
-//! do is the point: whoever is slow stops everybody, and while it serves, the kernel's short queue of
-//! waiting connections overflows.
+//! It answers one request per connection with the same responses as every other worker. Its
+//! weaknesses are intentional: a slow client blocks all others, and meanwhile the kernel's short
+//! queue of waiting connections overflows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,55 +15,55 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use wire::http::{Limits, Request, RequestBatch, RequestDecoder};
 
-use super::{ACCEPT, Answer, Opened, READY, REOPEN, Site, Start, Terms};
+use super::{ACCEPT, Answer, Opened, READY, REOPEN, ResponseOptions, Site, Start};
+use crate::accept::{Accepted, Acceptor};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
-use crate::door::{Door, Entry};
 
-/// What is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Serves one connection after the other until the master says to end.
+/// Serves one connection after the other until the master orders it to end.
 pub(crate) fn run(start: Start) -> anyhow::Result<()> {
     let Start { order, control, listeners, root, .. } = start;
     let mut serial = Serial::new(&order.config, root);
-    control.send(READY, &[]).context("tell the master")?;
+    control.send(READY, &[]).context("could not notify the master")?;
     if !may_begin(&control)? {
         return Ok(());
     }
-    let mut door = Door::new();
+    let mut acceptor = Acceptor::new();
     loop {
         let mut polled = vec![PollFd::new(&control, PollFlags::IN)];
         polled.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         match poll(&mut polled, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("wait for connections"),
+            Err(error) => return Err(error).context("could not wait for connections"),
         }
         if !polled[0].revents().is_empty() {
-            match control.receive().context("hear the master")? {
+            match control.receive().context("could not receive from the master")? {
                 Received::Empty => {}
                 // It writes no log.
                 Received::Message(message) if message.bytes == REOPEN => {}
-                // Leave and finish are the same here.
+                // Leave and finish have the same effect here.
                 Received::Message(_) | Received::Closed => return Ok(()),
             }
         }
         let ready: Vec<bool> = polled[1..].iter().map(|one| !one.revents().is_empty()).collect();
         drop(polled);
         for (listener, _) in listeners.iter().zip(ready).filter(|(_, is_ready)| *is_ready) {
-            if let Entry::Connection(socket, _) = door.accept(listener, listener.scheme)
+            if let Accepted::Connection(socket, _) = acceptor.accept(listener, listener.scheme)
                 && let Err(error) = serial.serve(socket)
             {
-                tracing::debug!(%error, "a connection ended early");
+                tracing::debug!(%error, "connection ended early");
             }
         }
     }
 }
 
-/// Waits until the master says to accept. False: it says to end, or is gone.
+/// Waits until the master allows accepting. Returns false if the order is to end, or the master has exited.
 fn may_begin(control: &Channel) -> anyhow::Result<bool> {
     loop {
-        match control.wait().context("hear the master")? {
+        match control.wait().context("could not receive from the master")? {
             Received::Message(message) if message.bytes == ACCEPT => return Ok(true),
             // It writes no log.
             Received::Message(message) if message.bytes == REOPEN => {}
@@ -98,8 +98,13 @@ impl Serial {
         Now { unix: UnixMs(milliseconds), mono: MonoNs(nanoseconds), ..Now::default() }
     }
 
-    /// Nobody else is served meanwhile, so it waits for the disk as well.
-    fn answer(&mut self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> Answer {
+    /// Blocks for the disk too, since no other client is served anyway.
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        terms: ResponseOptions,
+        out: &mut Vec<u8>,
+    ) -> Answer {
         let now = self.now();
         let (answer, _) = self.site.answer(request, terms, now, None, out);
         let Answer::Cold(name) = &answer else { return answer };
@@ -109,7 +114,7 @@ impl Serial {
         self.site.answer(request, terms, now, Some(&opened), out).0
     }
 
-    /// Reads one request, waiting for as long as it takes, answers it and closes.
+    /// Reads one request, waiting as long as necessary, responds and closes.
     fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(false)?;
@@ -133,8 +138,8 @@ impl Serial {
                 input.drain(..consumed);
             } else {
                 let request = batch.get(0, &input);
-                // As the original: the connection ends without a word about it.
-                let terms = Terms::of(&request, false);
+                // As in the original, the response does not announce the end of the connection.
+                let terms = ResponseOptions::of(&request, false);
                 answer = self.answer(&request, terms, &mut out);
             }
             if let Some(error) = batch.error() {

@@ -1,4 +1,4 @@
-//! The handler of a worker's reactor: requests to answers.
+//! The handler of a worker's reactor: from requests to responses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use reactor::{
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::answer::{Answer, Opened, Sent, Site};
-use super::client::{Client, Terms, Wait};
+use super::client::{Client, ResponseOptions, Wait};
 use super::disk::{Disk, Mail};
 use super::intake::{Arrival, Finished, Intake, Round};
 use super::log::{AccessLog, Ledger};
 use super::proxy::{Origin, Proxy, Refused, UPSTREAM, Upstream};
+use super::rejections::Rejections;
 use super::resolver::Resolver;
-use super::sending::{Crowded, Sending};
-use super::shed::Shed;
+use super::sending::{DiskQueueFull, Sending};
 use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by, status};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
@@ -28,30 +28,30 @@ use crate::counters::{Counters, Counts};
 use crate::scheme::Scheme;
 use crate::table::{BEAT_NS, mono_now};
 
-/// Requests of one connection that are answered before others get their turn.
+/// Requests of one connection that are processed in one turn.
 const REQUESTS_MAX: usize = 64;
-/// Output of one connection that is made before it is sent.
+/// Output of one connection that is generated before it is sent.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// Other workers take over at every address.
 const NOWHERE: Finished = Finished::These(Vec::new());
-/// Connections of the operator, per worker.
+/// Maximum number of connections of the operator, per worker.
 const STATUS_CONNECTIONS_MAX: usize = 16;
-/// The token of the timer that shows that the loop runs. The others count from 0.
+/// Token of the heartbeat timer. The others count from 0.
 const BEAT_TIMER: u64 = u64::MAX;
-/// How long accepting rests after a failure that would only repeat.
+/// Pause of accepting after a failure that would repeat immediately.
 const REST_NS: u64 = 100_000_000;
 
-/// What a connection is.
+/// Type of a connection.
 #[derive(Debug)]
 pub(super) enum Session {
     Client(Client),
     Upstream(Box<Upstream>),
 }
 
-/// The worker ends.
+/// Shutdown of the worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drain {
-    /// Connections are cut off.
+    /// Deadline for closing all connections.
     pub(super) until: MonoNs,
     pub(super) began: MonoNs,
 }
@@ -62,43 +62,43 @@ pub(super) struct Server {
     pub(super) config: Config,
     pub(super) limits: Limits,
     pub(super) site: Site,
-    /// Does what may take a disk's time.
+    /// Runs operations that may block on a disk.
     pub(super) disk: Disk,
     pub(super) intake: Intake,
-    /// What connections with TLS are shown, if there may be any.
+    /// TLS configuration of the listeners, if any.
     tls: Option<Tls>,
     signals: Option<Signals>,
     watcher: Watcher,
     batch: RequestBatch,
     pub(super) ledger: Ledger,
     pub(super) proxy: Proxy,
-    /// What was refused since the operator was last told.
-    pub(super) shed: Shed,
-    /// What was refused before.
-    pub(super) refused: Shed,
-    /// Connections of clients.
+    /// Refusals since the last report in the log.
+    pub(super) rejections: Rejections,
+    /// Refusals before that.
+    pub(super) refused: Rejections,
+    /// Number of client connections.
     pub(super) clients: usize,
-    /// Those of the operator, which count for no limit of clients.
+    /// Connections of the operator, which do not count for the limits of clients.
     status_clients: usize,
-    /// Connections of clients that there ever were.
+    /// Total number of accepted client connections.
     accepted: u64,
     counters: Counters,
-    /// Where its counters are, and as they were last written there.
+    /// Row of its counters, and the last values written there.
     row: usize,
     published: Counts,
     addresses: HashMap<IpAddr, usize, RandomState>,
     pub(super) drain: Option<Drain>,
-    /// Accepting rests until then.
+    /// Accepting is paused until then.
     pub(super) rests_until: Option<MonoNs>,
-    /// Time is over for more connections than were let go at the last look.
+    /// More connections have timed out than the last sweep closed.
     pub(super) has_overdue: bool,
     is_timer_set: bool,
-    /// Its heart beats: from when it may accept.
+    /// Whether heartbeats have started, which is the case once it may accept.
     beats: bool,
-    /// The token of the timer that counts; others were set before time became short.
+    /// Token of the current timer; earlier timers were replaced by shorter ones.
     timer_token: u64,
-    /// The last to be dropped: the master takes a closed channel for the end, and by then the log is
-    /// written.
+    /// Dropped last: the master treats a closed channel as the end of the worker, and by then the
+    /// log must be written.
     control: Channel,
 }
 
@@ -137,8 +137,8 @@ impl Server {
             batch: RequestBatch::new(),
             ledger: Ledger::new(log),
             proxy: Proxy::new(&config, resolver),
-            shed: Shed::default(),
-            refused: Shed::default(),
+            rejections: Rejections::default(),
+            refused: Rejections::default(),
             clients: 0,
             status_clients: 0,
             accepted: 0,
@@ -156,12 +156,12 @@ impl Server {
         }
     }
 
-    /// Connections, whoever's they are.
+    /// Number of connections of all kinds.
     pub(super) fn all_clients(&self) -> usize {
         self.clients + self.status_clients
     }
 
-    /// Watches everything and says so to the master.
+    /// Starts to poll all sources, and reports readiness to the master.
     pub(super) fn begin(&mut self) -> std::io::Result<()> {
         self.watcher.add(&self.control, Source::Control.number(), Trigger::Level)?;
         if let Some(signals) = &self.signals {
@@ -171,7 +171,7 @@ impl Server {
         Ok(self.control.send(READY, &[])?)
     }
 
-    /// Answers the complete requests of one client.
+    /// Processes the complete requests of one client.
     fn serve(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -182,9 +182,9 @@ impl Server {
     ) -> Flow {
         if let Some(sending) = client.sending.take() {
             let sent = self.send_piece(id, client, sending, cx.now().mono, input.len(), out);
-            // With its answer begun there is no other way to say that there are too many.
-            return sent.unwrap_or_else(|Crowded| {
-                self.shed.files += 1;
+            // After the response has begun, a refusal cannot be sent any longer.
+            return sent.unwrap_or_else(|DiskQueueFull| {
+                self.rejections.files += 1;
                 cx.reset(id);
                 Flow { consumed: 0, next: Next::Pause }
             });
@@ -195,7 +195,7 @@ impl Server {
         let mut batch = std::mem::take(&mut self.batch);
         let consumed = client.decoder.decode(input, &self.limits, REQUESTS_MAX, &mut batch);
         let flow = match self.answer_all(cx, id, client, input, &batch, out) {
-            // The requests behind are shown again when their turn comes.
+            // The remaining requests are processed in its next turn.
             Some(flow) => {
                 client.decoder.restart();
                 flow
@@ -213,8 +213,8 @@ impl Server {
         flow
     }
 
-    /// Answers the requests of a batch in order. Where the last one served is not the end of the
-    /// batch, or nothing may follow its answer yet, where it ends and what happens next.
+    /// Processes the requests of a batch in order. If the last one processed is not the end of the
+    /// batch, or no response may follow its own yet, returns where it ends and what happens next.
     fn answer_all(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -226,14 +226,14 @@ impl Server {
     ) -> Option<Flow> {
         let now = cx.now();
         let mut opened = client.opened.take();
-        // Of one that has waited for its file since then.
+        // A request that waited for its file began earlier.
         let mut asked = opened.is_some().then_some(client.since);
         for index in 0..batch.len() {
             let flow = |next| Some(Flow { consumed: batch.end(index), next });
             let before_bytes = if index == 0 { 0 } else { batch.end(index - 1) };
             let request = batch.get(index, input);
             let is_last = index + 1 == batch.len();
-            let terms = Terms::of(&request, self.drain.is_some() && is_last);
+            let terms = ResponseOptions::of(&request, self.drain.is_some() && is_last);
             let opened: Option<Arc<Opened>> = opened.take();
             let began = asked.take().unwrap_or(now.mono);
             let head_start = out.buffer().len();
@@ -249,14 +249,14 @@ impl Server {
                         end: offset + bytes,
                         request_bytes: batch.end(index) - before_bytes,
                         closes: terms.closes,
-                        is_brought: false,
+                        is_loaded: false,
                     };
                     let input_bytes = input.len() - before_bytes;
                     let sends = self.send_piece(id, client, sending, now.mono, input_bytes, out);
                     if let Ok(Flow { consumed, next }) = sends {
                         stop = Some(Flow { consumed: before_bytes + consumed, next });
                     } else {
-                        self.shed.files += 1;
+                        self.rejections.files += 1;
                         out.buffer().truncate(head_start);
                         sent = self.site.words(503, terms, out.buffer()).1;
                     }
@@ -275,7 +275,7 @@ impl Server {
                                 Refused::Status(status) => status,
                                 Refused::Full => 503,
                             };
-                            self.shed.upstream += u64::from(refused == Refused::Full);
+                            self.rejections.upstream += u64::from(refused == Refused::Full);
                             self.site.update_date(now);
                             sent = self.site.words(status, terms, out.buffer()).1;
                         }
@@ -285,10 +285,10 @@ impl Server {
                     if self.disk.ask_name(name, id) {
                         client.wait = Wait::Disk;
                         client.since = now.mono;
-                        // It is shown again when its file is there.
+                        // It is processed again when its file is available.
                         return Some(Flow { consumed: before_bytes, next: Next::Pause });
                     }
-                    self.shed.files += 1;
+                    self.rejections.files += 1;
                     sent = self.site.words(503, terms, out.buffer()).1;
                 }
             }
@@ -308,12 +308,12 @@ impl Server {
         None
     }
 
-    /// Appends the answer to a request, which depends on the address that it came to.
+    /// Appends the response to a request, which depends on the address that received it.
     fn answer(
         &mut self,
         scheme: Scheme,
         request: &Request<'_>,
-        terms: Terms,
+        terms: ResponseOptions,
         now: Now,
         opened: Option<&Opened>,
         out: &mut Vec<u8>,
@@ -334,20 +334,20 @@ impl Server {
         }
     }
 
-    /// Makes the counters known.
+    /// Publishes the counters.
     pub(super) fn publish(&mut self) {
         let counts = self.counts();
         if counts != self.published {
             self.published = counts;
             if let Err(error) = self.counters.publish(self.row, &counts) {
-                tracing::warn!(%error, "the counters cannot be written");
+                tracing::warn!(%error, "could not write the counters");
             }
         }
     }
 
     fn counts(&self) -> Counts {
         let mut refused = self.refused;
-        refused.add(self.shed);
+        refused.add(self.rejections);
         let number = |count: usize| count as u64;
         let cache = self.site.cache();
         let proxied = self.proxy.totals();
@@ -380,12 +380,12 @@ impl Server {
             cache_files: cache.files,
             cache_bytes: cache.bytes,
             log_lines_dropped: self.ledger.dropped_lines(),
-            // The master's to count.
+            // Counted by the master.
             restarts: 0,
         }
     }
 
-    /// What happens when all requests of a batch are answered and `rest_bytes` are left.
+    /// Returns the next action when all requests of a batch are processed and `rest_bytes` remain.
     fn after_all(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -411,7 +411,7 @@ impl Server {
         }
     }
 
-    /// Opens what has come, within the limits.
+    /// Opens new connections, within the limits.
     fn admit(&mut self, cx: &mut Context<'_, Mail>, round: Round) {
         let mut clients = self.clients;
         let mut status_clients = self.status_clients;
@@ -430,8 +430,8 @@ impl Server {
             let per_address_max = self.config.connections_per_address_max;
             let is_crowd = per_address_max != 0 && of_address.unwrap_or(0) >= per_address_max;
             if is_crowd || clients >= self.config.connections_max {
-                self.shed.addresses += u64::from(is_crowd);
-                self.shed.connections += u64::from(!is_crowd);
+                self.rejections.addresses += u64::from(is_crowd);
+                self.rejections.connections += u64::from(!is_crowd);
                 Intake::refuse(&arrival);
                 continue;
             }
@@ -441,12 +441,12 @@ impl Server {
             }
             self.adopt(cx, arrival);
         }
-        // At once, so that the next one who looks does not send more here.
+        // Immediately, so that other workers do not send more connections here.
         self.intake.publish(clients as u64);
         if round.must_rest {
             self.intake.pause_all();
             self.rests_until = Some(MonoNs(cx.now().mono.0 + REST_NS));
-            self.hurry(cx);
+            self.set_earlier_timer(cx);
         } else if clients >= self.config.connections_max {
             self.intake.pause();
         }
@@ -465,11 +465,11 @@ impl Server {
                     self.forget_address(remote.map(|remote| remote.ip()));
                 }
             }
-            (Scheme::Https, None) => unreachable!("who listens with TLS has a certificate"),
+            (Scheme::Https, None) => unreachable!("TLS listeners have a certificate"),
         }
     }
 
-    /// A connection of this address is gone.
+    /// Updates the per-address count when a connection ends.
     fn forget_address(&mut self, address: Option<IpAddr>) {
         if self.config.connections_per_address_max != 0
             && let Some(address) = address
@@ -482,24 +482,24 @@ impl Server {
         }
     }
 
-    /// Takes what master and other workers have passed on.
+    /// Takes connections passed on by the master and other workers.
     pub(super) fn take_mail(&mut self, cx: &mut Context<'_, Mail>) {
         let round = self.intake.open_mail();
         self.admit(cx, round);
     }
 
-    /// Accepts again when there is room.
-    pub(super) fn go_on_accepting(&mut self) {
+    /// Resumes accepting when there is capacity.
+    pub(super) fn resume_accepting(&mut self) {
         if self.rests_until.is_none()
             && self.clients < self.config.connections_max
             && let Err(error) = self.intake.resume()
         {
-            tracing::error!(%error, "accepting cannot go on");
+            tracing::error!(%error, "could not resume accepting");
         }
     }
 
-    /// Does what the master says.
-    fn obey(&mut self, cx: &mut Context<'_, Mail>) {
+    /// Executes the master's orders.
+    fn execute_orders(&mut self, cx: &mut Context<'_, Mail>) {
         loop {
             match self.control.receive() {
                 Ok(Received::Message(mut message)) => match message.bytes.as_slice() {
@@ -508,7 +508,7 @@ impl Server {
                             self.beat(cx);
                         }
                         if let Err(error) = self.intake.open() {
-                            tracing::error!(%error, "the listening sockets cannot be watched");
+                            tracing::error!(%error, "could not poll the listening sockets");
                             self.begin_drain(cx, &NOWHERE);
                         }
                     }
@@ -528,13 +528,13 @@ impl Server {
                 },
                 Ok(Received::Empty) => return,
                 Ok(Received::Closed) => {
-                    // The master is gone: finish, so that another can take the address.
+                    // The master has exited: finish, so that another master can use the address.
                     if let Err(error) = self.watcher.remove(&self.control) {
-                        tracing::warn!(%error, "the master cannot be left");
+                        tracing::warn!(%error, "could not stop polling the master");
                     }
                     return self.begin_drain(cx, &Finished::All);
                 }
-                Err(error) => return tracing::error!(%error, "the master cannot be heard"),
+                Err(error) => return tracing::error!(%error, "could not receive from the master"),
             }
         }
     }
@@ -549,17 +549,17 @@ impl Server {
         let arrivals = self.intake.end(finished);
         self.intake.publish(0);
         self.admit(cx, Round { arrivals, must_rest: false });
-        self.hurry(cx);
+        self.set_earlier_timer(cx);
     }
 
-    /// Time has become short: the timer that is set may be too late.
-    fn hurry(&mut self, cx: &mut Context<'_, Mail>) {
+    /// Sets an earlier timer if the current one may be too late.
+    fn set_earlier_timer(&mut self, cx: &mut Context<'_, Mail>) {
         self.timer_token += 1;
         self.is_timer_set = false;
         self.set_timer(cx);
     }
 
-    /// Shows that the loop runs, and comes again.
+    /// Publishes a heartbeat, and schedules the next one.
     fn beat(&mut self, cx: &mut Context<'_, Mail>) {
         let now = cx.now().mono;
         self.intake.beat(now);
@@ -567,7 +567,7 @@ impl Server {
         cx.set_timer(MonoNs(now.0 + BEAT_NS), BEAT_TIMER);
     }
 
-    /// Sees to it that time goes on.
+    /// Sets the timer for the next sweep.
     fn set_timer(&mut self, cx: &mut Context<'_, Mail>) {
         if !std::mem::replace(&mut self.is_timer_set, true) {
             let at = cx.now().mono.0 + self.sweep_interval_ns();
@@ -632,19 +632,19 @@ impl Handler for Server {
                 }
                 self.clients -= 1;
                 self.forget_address(client.remote);
-                self.go_on_accepting();
+                self.resume_accepting();
             }
             Session::Upstream(upstream) => self.proxy.closed(cx, id, *upstream),
         }
     }
 
-    /// A client that says no more still gets what it asked for. An upstream that says no more has sent
-    /// what its client has not taken yet.
+    /// A half-closed client still receives its pending responses. Data from a half-closed upstream
+    /// may still be waiting for its client.
     fn peer_left(&mut self, _: ConnId, _: &mut Session) -> bool {
         true
     }
 
-    /// Something of a file is there: who waits for it is served.
+    /// Handles a completed disk operation: resumes the clients that wait for it.
     fn mail(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -695,11 +695,11 @@ impl Handler for Server {
         source: u32,
     ) {
         match Source::of(source) {
-            Source::Control => self.obey(cx),
+            Source::Control => self.execute_orders(cx),
             Source::Mailbox => self.take_mail(cx),
             Source::Signals => {
                 while let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
-                    // The others are the master's to act on.
+                    // The master handles the other signals.
                     if signal == Signal::Terminate {
                         self.begin_drain(cx, &NOWHERE);
                     }
@@ -722,8 +722,8 @@ impl Handler for Server {
 
     fn has_room(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
         match session {
-            Session::Client(_) => self.proxy.go_on(cx, id),
-            Session::Upstream(_) => self.proxy.go_on_client(cx, id),
+            Session::Client(_) => self.proxy.resume(cx, id),
+            Session::Upstream(_) => self.proxy.resume_client(cx, id),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the operator is told over HTTP, at an address of its own: a page, and metrics for Prometheus.
+//! Status over HTTP for the operator, at a separate address: a page, and metrics for Prometheus.
 
 use std::fmt::Write as _;
 
@@ -6,20 +6,20 @@ use base::time::MonoNs;
 use wire::http::{Method, Request};
 
 use super::answer::{Answer, Sent, Site};
-use super::client::Terms;
+use super::client::ResponseOptions;
 use crate::counters::{Counters, Kind, METRICS};
 use crate::table::{ABSENT, Slot};
 
 const PREFIX: &str = "myriad_web_";
 
-/// Makes a page of the workers as they are now.
-type Make = fn(&Places, &[Slot], MonoNs) -> String;
+/// Formats the current state of the workers.
+type Make = fn(&SlotCounters, &[Slot], MonoNs) -> String;
 
-/// Appends the answer to a question of the operator.
+/// Appends the response to a request of the operator.
 pub(super) fn answer(
     site: &Site,
     request: &Request<'_>,
-    terms: Terms,
+    terms: ResponseOptions,
     counters: &Counters,
     slots: &[Slot],
     now: MonoNs,
@@ -36,7 +36,7 @@ pub(super) fn answer(
     let places = match counters.places() {
         Ok(places) => places,
         Err(error) => {
-            tracing::error!(%error, "the counters cannot be read");
+            tracing::error!(%error, "could not read the counters");
             return site.words(500, terms, out);
         }
     };
@@ -53,10 +53,10 @@ pub(super) fn answer(
     (Answer::Done, Sent { status: 200, body_bytes: body.len() as u64 })
 }
 
-/// The numbers of workers by their places.
-type Places = [Option<Vec<u64>>];
+/// The counters of workers, by slot.
+type SlotCounters = [Option<Vec<u64>>];
 
-/// Seconds since the loop of a worker ran; none for places without one.
+/// Seconds since the last heartbeat of a worker; `None` for slots without one.
 fn beat_age(slot: &Slot, now: MonoNs) -> Option<f64> {
     let is_there = slot.connections != ABSENT && slot.beat != MonoNs(0);
     #[expect(clippy::cast_precision_loss, reason = "milliseconds are precise enough")]
@@ -64,9 +64,9 @@ fn beat_age(slot: &Slot, now: MonoNs) -> Option<f64> {
     is_there.then_some(age)
 }
 
-/// The text format of Prometheus.
+/// Formats the metrics for Prometheus.
 // Source: https://prometheus.io/docs/instrumenting/exposition_formats/
-fn metrics(places: &Places, slots: &[Slot], now: MonoNs) -> String {
+fn metrics(places: &SlotCounters, slots: &[Slot], now: MonoNs) -> String {
     let mut text = String::new();
     let mut last = "";
     for (at, metric) in METRICS.iter().enumerate() {
@@ -86,7 +86,7 @@ fn metrics(places: &Places, slots: &[Slot], now: MonoNs) -> String {
         }
     }
     let name = "worker_heartbeat_age_seconds";
-    let _ = writeln!(text, "# HELP {PREFIX}{name} Time since the loop of a worker ran.");
+    let _ = writeln!(text, "# HELP {PREFIX}{name} Time since the last heartbeat of a worker.");
     let _ = writeln!(text, "# TYPE {PREFIX}{name} gauge");
     for (worker, slot) in slots.iter().enumerate() {
         if let Some(age) = beat_age(slot, now) {
@@ -96,8 +96,8 @@ fn metrics(places: &Places, slots: &[Slot], now: MonoNs) -> String {
     text
 }
 
-/// A table: a row per number, a column per worker, and their sum.
-fn page(places: &Places, slots: &[Slot], now: MonoNs) -> String {
+/// Formats a table: a row per metric, a column per worker, and their sum.
+fn page(places: &SlotCounters, slots: &[Slot], now: MonoNs) -> String {
     let mut text = String::from(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta http-equiv=\"refresh\" content=\"5\">\
@@ -127,7 +127,7 @@ fn page(places: &Places, slots: &[Slot], now: MonoNs) -> String {
         }
         text.push_str("</tr>\n");
     }
-    text.push_str("<tr><th>seconds since the loop ran</th><td></td>");
+    text.push_str("<tr><th>seconds since the last heartbeat</th><td></td>");
     for (worker, _) in &workers {
         let age = slots.get(*worker).and_then(|slot| beat_age(slot, now));
         let age = age.map_or("-".to_owned(), |age| format!("{age:.1}"));
@@ -151,7 +151,7 @@ mod tests {
         [slot(1, 5_000_000_000), slot(ABSENT, 0), slot(2, 6_400_000_000)]
     }
 
-    /// Every name has one line of help and one of type, in front of all of its samples.
+    /// Every name has one line of help and one of type, before all of its samples.
     #[test]
     fn metrics_are_in_the_text_format() {
         let text = metrics(&places(), &slots(), MonoNs(6_500_000_000));

@@ -1,7 +1,7 @@
-//! Time as clients feel it: who sends or takes too slowly is let go.
+//! Timeouts of client connections: disconnects clients that send or read too slowly.
 //!
-//! All connections are looked at every so often; nothing is paid per request. A connection may live
-//! longer than its time by one interval.
+//! A periodic sweep checks all connections, so requests incur no cost. A connection may exceed its
+//! limit by one interval.
 
 use base::time::MonoNs;
 use reactor::{ConnId, ConnInfo, Connections, Context};
@@ -11,30 +11,30 @@ use super::disk::Mail;
 use super::pace::{Demand, Pace};
 use super::server::{Server, Session};
 
-/// Connections are looked at this often, at least and at most.
+/// Limits of the sweep interval.
 const SWEEP_NS_MIN: u64 = 20_000_000;
 const SWEEP_NS_MAX: u64 = 1_000_000_000;
-/// While the worker ends.
+/// Sweep interval while the worker ends.
 const DRAIN_SWEEP_NS: u64 = 50_000_000;
-/// A client that has asked for nothing for so long since the worker began to end is let go; one that
-/// is about to ask gets its answer, and learns from it that the connection ends.
+/// Grace period for idle clients since the worker began to end. A client that sends a request in
+/// this time gets a response, which announces the end of the connection.
 const DRAIN_IDLE_NS: u64 = 500_000_000;
 
-/// Connections that are let go at one look, so that a crowd that came at once does not stop the others
-/// when its time is over; the rest follows at the next look.
-const LET_GO_MAX: usize = 256;
-/// A disk that has not given a file by then does not.
+/// Maximum number of connections closed in one sweep, so that many simultaneous timeouts do not
+/// delay other clients; the next sweep continues.
+const CLOSED_PER_SWEEP_MAX: usize = 256;
+/// A disk operation that takes longer is considered failed.
 const DISK_NS_MAX: u64 = 30_000_000_000;
 
-/// Why a connection is let go.
+/// Reason for closing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Stay,
-    /// Nothing was asked for: close without a word.
+    /// No request is pending: close without a response.
     Close,
-    /// A request came too slowly: 408.
+    /// A request arrived too slowly: 408.
     Slow,
-    /// An answer is not taken, or never comes.
+    /// A response is not read, or never arrives.
     Abort,
 }
 
@@ -58,7 +58,7 @@ impl Server {
         (least_ms.saturating_mul(1_000_000) / 8).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX).min(rest_ns)
     }
 
-    /// Looks at all connections.
+    /// Checks all connections.
     pub(super) fn sweep(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -67,7 +67,7 @@ impl Server {
         let now = cx.now().mono;
         if self.rests_until.is_some_and(|until| until <= now) {
             self.rests_until = None;
-            self.go_on_accepting();
+            self.resume_accepting();
         }
         let mut slow: Vec<ConnId> = Vec::new();
         let mut let_go = 0;
@@ -75,20 +75,20 @@ impl Server {
         for (info, session) in connections.list() {
             let Session::Client(client) = session else { continue };
             if info.is_in_handshake && client.wait == Wait::First {
-                // The handshake has a time of its own, also while the worker ends. Nobody can ask before
-                // it is over.
+                // The handshake has its own time limit, even while the worker ends. No request is
+                // possible before it completes.
                 client.since = now;
             }
             let verdict = if info.output_bytes != 0 || info.attached_bytes != 0 {
-                self.judge_taker(client, info.sent_bytes, now)
+                self.check_reader(client, info.sent_bytes, now)
             } else {
                 client.pace = None;
-                self.judge_wait(client, &info, now)
+                self.check_wait(client, &info, now)
             };
             if verdict == Verdict::Stay {
                 continue;
             }
-            if let_go == LET_GO_MAX {
+            if let_go == CLOSED_PER_SWEEP_MAX {
                 self.has_overdue = true;
                 break;
             }
@@ -105,17 +105,17 @@ impl Server {
             self.answer_slow(cx, connections, id);
         }
         self.proxy.sweep(cx);
-        self.shed.descriptors += self.intake.take_refused();
-        self.shed.queue_timeouts += self.proxy.take_timed_out();
-        self.refused.add(self.shed);
-        self.shed.report();
+        self.rejections.descriptors += self.intake.take_refused();
+        self.rejections.queue_timeouts += self.proxy.take_timed_out();
+        self.refused.add(self.rejections);
+        self.rejections.report();
         self.ledger.flush();
     }
 
-    /// Something is there to be taken.
-    fn judge_taker(&self, client: &mut Client, taken_bytes: u64, now: MonoNs) -> Verdict {
+    /// Checks a client with pending output.
+    fn check_reader(&self, client: &mut Client, taken_bytes: u64, now: MonoNs) -> Verdict {
         if client.wait == Wait::Idle {
-            // It has its answer when it has taken it.
+            // The wait for its next request begins when it has read the response.
             client.since = now;
         }
         let demand = Demand {
@@ -126,7 +126,7 @@ impl Server {
         if pace.falls_short(taken_bytes, now, demand) { Verdict::Abort } else { Verdict::Stay }
     }
 
-    fn judge_wait(&self, client: &Client, info: &ConnInfo, now: MonoNs) -> Verdict {
+    fn check_wait(&self, client: &Client, info: &ConnInfo, now: MonoNs) -> Verdict {
         let waited_ns = now.since(client.since);
         let head_ns = self.config.head_timeout_ms.saturating_mul(1_000_000);
         let idle_ns = self.config.idle_timeout_ms.saturating_mul(1_000_000);
@@ -149,7 +149,7 @@ impl Server {
             Wait::Body => {
                 let earned_ns = (info.input_bytes as u64).saturating_mul(1_000_000_000);
                 let earned_ns = earned_ns / self.config.body_rate_min;
-                // Who has sent most of it at once has not earned to be silent for hours.
+                // An early burst of data does not permit hours of silence afterwards.
                 let is_silent = now.since(info.last_activity) > idle_ns;
                 let is_slow = is_silent || waited_ns > head_ns.saturating_add(earned_ns);
                 if is_slow { Verdict::Slow } else { Verdict::Stay }
@@ -165,24 +165,24 @@ impl Server {
     ) {
         let now = cx.now();
         if let Some((Session::Client(client), out)) = connections.get_mut(id) {
-            let words = "the request did not come in time";
+            let words = "the request was not received in time";
             let sent = self.site.refuse_with(408, words, now, out.buffer());
             self.ledger.note_no_request(client.remote, sent, now);
         }
         cx.close(id);
     }
 
-    /// Ends the worker when its last connection is gone, or its time is over.
+    /// Ends the worker when its last connection has closed, or its time limit has passed.
     pub(super) fn end_if_drained(&mut self, cx: &mut Context<'_, Mail>) {
         let Some(drain) = self.drain else { return };
         let now = cx.now().mono;
         if self.all_clients() == 0 {
-            // What another worker has passed on before it knew.
+            // Connections passed on by workers that did not know of the shutdown.
             self.take_mail(cx);
         }
         if (self.all_clients() == 0 && !cx.has_arrivals()) || drain.until <= now {
             if self.clients != 0 {
-                tracing::warn!(connections = self.clients, "connections are cut off");
+                tracing::warn!(connections = self.clients, "closing remaining connections");
             }
             self.ledger.flush();
             self.publish();

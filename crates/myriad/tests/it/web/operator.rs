@@ -75,13 +75,13 @@ fn a_worker_that_hangs_is_reported_and_gets_no_connections() {
     let workers = server.workers();
     ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
     halt(workers[0]);
-    wait_until("it is reported", || has_said("the loop of a worker does not run"));
+    wait_until("it is reported", || has_said("worker loop is not running"));
     for _ in 0..20 {
         let answer = ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
         assert_eq!(answer, HELLO_AND_CLOSE);
     }
     signal(workers[0], "CONT");
-    wait_until("it is seen again", || has_said("the loop of a worker runs again"));
+    wait_until("it is seen again", || has_said("worker loop is running again"));
     assert_eq!(server.workers(), workers);
     server.stop();
 }
@@ -104,7 +104,7 @@ fn a_worker_that_hangs_for_too_long_is_replaced() {
         let now = server.workers();
         now.len() == 2 && now.contains(&workers[0]) && !now.contains(&workers[1])
     });
-    assert!(fs::read_to_string(&said).unwrap().contains("a worker hangs: it is killed"));
+    assert!(fs::read_to_string(&said).unwrap().contains("worker hangs; killing it"));
     server.stop();
 }
 

@@ -162,7 +162,7 @@ fn several_addresses_are_served_reloaded_and_passed_on() {
         ask(&mut waiting, GET_HELLO, HELLO);
         server.signal("HUP");
         wait_until("the new workers serve", || {
-            fs::read_to_string(&said).unwrap().contains("serving with the new options")
+            fs::read_to_string(&said).unwrap().contains("serving with new options")
         });
         let mut rest = Vec::new();
         waiting.read_to_end(&mut rest).unwrap();

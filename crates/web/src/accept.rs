@@ -1,4 +1,4 @@
-//! Takes connections from listening sockets, also when descriptors run out.
+//! Accepts connections, even if descriptors are exhausted.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,69 +10,70 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::scheme::Scheme;
 
-/// What a connection gets that cannot be served, unless it speaks TLS.
+/// Response to a connection that cannot be served, unless it uses TLS.
 pub(crate) const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Input of a refused connection that is thrown away: a request without a body, mostly.
+/// Input of a refused connection that is discarded: usually a request without a body.
 const DISCARD_BYTES: usize = 8 * 1024;
 
-/// Most that wait at one socket: the kernel's queues are shorter.
+/// Maximum number of connections waiting at one socket: the kernel's queues are shorter.
 // Source: listen(2), net.core.somaxconn
 pub(crate) const WAITING_MAX: usize = 65_536;
 
-/// What one try to accept brought.
+/// Result of one accept attempt.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum Accepted {
     Connection(OwnedFd, Option<SocketAddr>),
-    /// Nobody waits.
+    /// No connection is waiting.
     Empty,
-    /// The one that waited is gone, or was refused.
+    /// The waiting connection was closed or refused.
     Gone,
-    /// Accepting cannot go on now.
+    /// Accepting must pause.
     Rest,
 }
 
-/// Accepts. Keeps a descriptor to give up, so that somebody can be told when there are no more.
+/// Accepts connections. Holds a spare descriptor, so that it can refuse a connection when no others
+/// are free.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     spare: Option<OwnedFd>,
-    /// Since somebody asked.
+    /// Since the last query.
     refused: u64,
 }
 
-impl Door {
-    pub(crate) fn new() -> Door {
-        Door { spare: open_spare(), refused: 0 }
+impl Acceptor {
+    pub(crate) fn new() -> Acceptor {
+        Acceptor { spare: open_spare(), refused: 0 }
     }
 
-    pub(crate) fn accept(&mut self, listener: &impl AsFd, scheme: Scheme) -> Entry {
+    pub(crate) fn accept(&mut self, listener: &impl AsFd, scheme: Scheme) -> Accepted {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {
             Ok((socket, remote)) => {
                 let remote = remote.and_then(|remote| SocketAddr::try_from(remote).ok());
-                Entry::Connection(socket, remote)
+                Accepted::Connection(socket, remote)
             }
-            // INVAL: the socket does not listen yet.
-            Err(Errno::AGAIN | Errno::INVAL) => Entry::Empty,
+            // INVAL: the socket is not listening yet.
+            Err(Errno::AGAIN | Errno::INVAL) => Accepted::Empty,
             Err(Errno::MFILE | Errno::NFILE) => self.refuse_one(listener, scheme),
-            Err(Errno::NOBUFS | Errno::NOMEM | Errno::PERM) => Entry::Rest,
-            // The others are of the connection that waited, not of the socket.
+            Err(Errno::NOBUFS | Errno::NOMEM | Errno::PERM) => Accepted::Rest,
+            // The other errors concern the accepted connection, not the listening socket.
             // Source: accept(2), "Error handling"
-            Err(_) => Entry::Gone,
+            Err(_) => Accepted::Gone,
         }
     }
 
-    /// Connections that were refused since the last call.
+    /// Returns the number of connections refused since the last call.
     pub(crate) fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
 
     /// Accepts one connection with the spare descriptor and refuses it.
-    fn refuse_one(&mut self, listener: &impl AsFd, scheme: Scheme) -> Entry {
+    fn refuse_one(&mut self, listener: &impl AsFd, scheme: Scheme) -> Accepted {
         let Some(spare) = self.spare.take() else {
             self.spare = open_spare();
-            return Entry::Rest;
+            return Accepted::Rest;
         };
         drop(spare);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -81,10 +82,10 @@ impl Door {
             Ok(socket) => {
                 refuse(socket, scheme);
                 self.refused += 1;
-                Entry::Gone
+                Accepted::Gone
             }
-            Err(Errno::AGAIN) => Entry::Empty,
-            Err(_) => Entry::Rest,
+            Err(Errno::AGAIN) => Accepted::Empty,
+            Err(_) => Accepted::Rest,
         };
         drop(accepted);
         self.spare = open_spare();
@@ -92,15 +93,15 @@ impl Door {
     }
 }
 
-/// Says that there is no room. The socket is closed by its owner.
+/// Sends the refusal. The caller closes the socket.
 pub(crate) fn refuse(socket: &impl AsFd, scheme: Scheme) {
     if scheme == Scheme::Https {
-        // Before the handshake there is no way to say it.
+        // No response is possible before the TLS handshake.
         return;
     }
-    // The peer may be gone already, and it is refused either way.
+    // The peer may have disconnected, and is refused either way.
     let _ = rustix::net::send(socket, REFUSAL, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    // Closed with unread input, the connection would be reset, and the words with it.
+    // Closing with unread input would reset the connection and discard the response.
     let _ = rustix::net::recv(socket, &mut [0_u8; DISCARD_BYTES], RecvFlags::DONTWAIT);
 }
 
@@ -108,7 +109,7 @@ fn open_spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Raises the bound of open files to what the system allows this process.
+/// Raises the limit of open files to what the system allows this process.
 pub(crate) fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

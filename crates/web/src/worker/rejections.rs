@@ -1,26 +1,26 @@
-//! What is refused because there is too much of it.
+//! Requests and connections that are refused because a limit is reached.
 
-/// Answers of 503, connections that were cut off, and those with TLS that were closed, by what there was
-/// too much of.
+/// Numbers of 503 responses and of closed connections (after a request, or TLS connections before
+/// the handshake), by the limit that was reached.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shed {
+pub(super) struct Rejections {
     /// Connections of this worker.
     pub(super) connections: u64,
-    /// Connections of one address.
+    /// Connections of one client address.
     pub(super) addresses: u64,
     /// Open files of this process.
     pub(super) descriptors: u64,
-    /// Files that the disk is asked for.
+    /// Files that wait for the disk.
     pub(super) files: u64,
-    /// Requests at the upstream and in the queue for it, or opening a WebSocket.
+    /// Requests at the upstream or queued for it, and WebSocket handshakes.
     pub(super) upstream: u64,
-    /// Requests that waited too long in that queue.
+    /// Requests that waited too long in the queue.
     pub(super) queue_timeouts: u64,
 }
 
-impl Shed {
-    /// Adds what was refused meanwhile.
-    pub(super) fn add(&mut self, more: Shed) {
+impl Rejections {
+    /// Adds further refusals.
+    pub(super) fn add(&mut self, more: Rejections) {
         self.connections += more.connections;
         self.addresses += more.addresses;
         self.descriptors += more.descriptors;
@@ -29,9 +29,9 @@ impl Shed {
         self.queue_timeouts += more.queue_timeouts;
     }
 
-    /// Tells the operator what was refused since the last call, if anything was.
+    /// Logs the refusals since the last call, if any.
     pub(super) fn report(&mut self) {
-        let Shed { connections, addresses, descriptors, files, upstream, queue_timeouts } =
+        let Rejections { connections, addresses, descriptors, files, upstream, queue_timeouts } =
             std::mem::take(self);
         if connections + addresses + descriptors + files + upstream + queue_timeouts != 0 {
             tracing::warn!(
@@ -41,7 +41,7 @@ impl Shed {
                 files,
                 upstream,
                 queue_timeouts,
-                "clients were refused with 503, or closed before a handshake: there is too much of these"
+                "limits reached; clients refused with 503 or disconnected"
             );
         }
     }

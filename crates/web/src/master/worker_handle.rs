@@ -1,4 +1,4 @@
-//! One worker as its master sees it.
+//! The master's handle to one worker.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,64 +11,64 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::WORKERS;
 use super::addresses::Share;
-use super::team::Team;
+use super::worker_group::WorkerGroup;
 use crate::WORKER_FLAG;
 use crate::channel::{Channel, Received};
 use crate::config::Mode;
 use crate::counters::Row;
 use crate::worker::{self, FAILED, ListenerGroup, Order, READY, Start};
 
-/// How long a worker that has let go of its master may take to be gone.
+/// How many checks a worker that closed its channel may take to exit.
 const REAP_STEPS: u32 = 50;
 const REAP_STEP: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
 enum Body {
     Process(Child),
-    /// None when joined.
+    /// `None` after joining.
     Thread(Option<JoinHandle<()>>),
 }
 
-/// What came from a worker.
+/// An event from a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum WorkerEvent {
     Nothing,
     Ready,
     Gone,
 }
 
 #[derive(Debug)]
-pub(crate) struct Worker {
-    /// Unique in the life of the master.
+pub(crate) struct WorkerHandle {
+    /// Unique within the lifetime of the master.
     pub(crate) id: u64,
     pub(crate) slot: usize,
     pub(crate) started: Instant,
     pub(crate) is_ready: bool,
-    /// What it has said of its end.
+    /// The reason that it reported for its end.
     failure: Option<String>,
-    /// Where its access log is.
+    /// Path of its access log.
     pub(crate) access_log: Option<PathBuf>,
     control: Channel,
     body: Body,
-    /// Its counters. The last to be dropped: it writes there no more.
+    /// Its counters. Dropped last, when it does not write them any longer.
     row: Row,
 }
 
-impl Worker {
-    /// Starts a worker for `slot`, gives it all it needs, and watches it.
+impl WorkerHandle {
+    /// Starts a worker for `slot`, sends it its resources, and polls its channel.
     pub(crate) fn start(
         id: u64,
         slot: usize,
-        team: &Team,
+        group: &WorkerGroup,
         program: &Path,
         shares: &[Share<'_>],
         epoll: &OwnedFd,
-    ) -> anyhow::Result<Worker> {
-        let (control, far) = Channel::pair().context("make a channel")?;
-        let row = Row::take(team.counters(), slot)?;
+    ) -> anyhow::Result<WorkerHandle> {
+        let (control, far) = Channel::pair().context("could not create a channel")?;
+        let row = Row::take(group.counters(), slot)?;
         let sockets = shares
             .iter()
-            .map(|share| share.listeners.of_slot(&team.config, slot, share.count))
+            .map(|share| share.listeners.of_slot(&group.config, slot, share.count))
             .collect::<Vec<_>>();
         let listeners = shares
             .iter()
@@ -81,24 +81,24 @@ impl Worker {
             .collect();
         let order = Order {
             slot,
-            config: team.config.clone(),
+            config: group.config.clone(),
             listeners,
-            has_identity: team.resources().identity.is_some(),
-            has_root: team.resources().root.is_some(),
-            has_log: team.resources().log.is_some(),
-            user: team.resources().user,
+            has_identity: group.resources().identity.is_some(),
+            has_root: group.resources().root.is_some(),
+            has_log: group.resources().log.is_some(),
+            user: group.resources().user,
             row: row.number,
         };
         let mut descriptors =
-            vec![team.table().as_fd(), row.counters().as_fd(), team.mailbox(slot).as_fd()];
-        descriptors.extend(team.resources().identity.as_ref().map(AsFd::as_fd));
-        descriptors.extend(team.resources().root.as_ref().map(AsFd::as_fd));
-        descriptors.extend(team.resources().log.as_ref().map(AsFd::as_fd));
+            vec![group.table().as_fd(), row.counters().as_fd(), group.mailbox(slot).as_fd()];
+        descriptors.extend(group.resources().identity.as_ref().map(AsFd::as_fd));
+        descriptors.extend(group.resources().root.as_ref().map(AsFd::as_fd));
+        descriptors.extend(group.resources().log.as_ref().map(AsFd::as_fd));
         descriptors.extend(sockets.into_iter().flatten());
-        descriptors.extend(team.senders().iter().map(AsFd::as_fd));
-        let text = serde_json::to_vec(&order).context("write the order")?;
-        control.send_all(&text, &descriptors).context("send the order")?;
-        let body = match team.config.mode {
+        descriptors.extend(group.senders().iter().map(AsFd::as_fd));
+        let text = serde_json::to_vec(&order).context("could not encode the order")?;
+        control.send_all(&text, &descriptors).context("could not send the order")?;
+        let body = match group.config.mode {
             Mode::Process => {
                 let mut command = Command::new(program);
                 command.args(["web", WORKER_FLAG]).stdin(Stdio::from(far.into_fd()));
@@ -107,23 +107,23 @@ impl Worker {
             }
             Mode::Thread => {
                 let builder = std::thread::Builder::new().name(format!("w{slot:02}"));
-                let failures = far.try_clone().context("make a channel")?;
+                let failures = far.try_clone().context("could not create a channel")?;
                 let run = move || {
                     let served = Start::receive(far).and_then(|start| worker::run(start, None));
                     if let Err(error) = served {
                         worker::report(&failures, &error);
                     }
                 };
-                Body::Thread(Some(builder.spawn(run).context("start a thread")?))
+                Body::Thread(Some(builder.spawn(run).context("could not start a thread")?))
             }
         };
-        let worker = Worker {
+        let worker = WorkerHandle {
             id,
             slot,
             started: Instant::now(),
             is_ready: false,
             failure: None,
-            access_log: team.config.access_log.clone(),
+            access_log: group.config.access_log.clone(),
             control,
             body,
             row,
@@ -133,32 +133,32 @@ impl Worker {
     }
 
     /// Reads one message.
-    pub(crate) fn hear(&mut self) -> Heard {
+    pub(crate) fn read_event(&mut self) -> WorkerEvent {
         match self.control.receive() {
             Ok(Received::Message(message)) if message.bytes == READY => {
                 self.is_ready = true;
-                Heard::Ready
+                WorkerEvent::Ready
             }
             Ok(Received::Message(message)) => {
                 if let Some(words) = message.bytes.strip_prefix(FAILED) {
                     self.failure = Some(String::from_utf8_lossy(words).into_owned());
                 }
-                Heard::Nothing
+                WorkerEvent::Nothing
             }
-            Ok(Received::Empty) => Heard::Nothing,
-            Ok(Received::Closed) | Err(_) => Heard::Gone,
+            Ok(Received::Empty) => WorkerEvent::Nothing,
+            Ok(Received::Closed) | Err(_) => WorkerEvent::Gone,
         }
     }
 
-    /// Gives an order. One that is gone is found out by its silence.
-    pub(crate) fn tell(&self, order: &[u8]) {
-        self.tell_with(order, &[]);
+    /// Sends an order. A dead worker is detected by its closed channel.
+    pub(crate) fn send_order(&self, order: &[u8]) {
+        self.send_order_with(order, &[]);
     }
 
-    /// The same with descriptors.
-    pub(crate) fn tell_with(&self, order: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    /// Sends an order with descriptors.
+    pub(crate) fn send_order_with(&self, order: &[u8], descriptors: &[BorrowedFd<'_>]) {
         if let Err(error) = self.control.send(order, descriptors) {
-            tracing::warn!(slot = self.slot, %error, "a worker cannot be told");
+            tracing::warn!(slot = self.slot, %error, "could not send an order to worker");
         }
     }
 
@@ -166,22 +166,22 @@ impl Worker {
         matches!(self.body, Body::Thread(_))
     }
 
-    /// Ends a process at once. Threads go on until they end.
+    /// Kills a process. Threads continue until they end by themselves.
     pub(crate) fn kill(&mut self) {
         if let Body::Process(child) = &mut self.body
             && let Err(error) = child.kill()
         {
-            tracing::warn!(slot = self.slot, %error, "a worker cannot be killed");
+            tracing::warn!(slot = self.slot, %error, "could not kill worker");
         }
     }
 
-    /// The same, and another takes its place.
+    /// Reaps a worker that will be replaced.
     pub(crate) fn reap_and_replace(mut self) -> String {
         self.row.restarts = 1;
         self.reap()
     }
 
-    /// Takes leave of a worker that is gone, and returns why it ended.
+    /// Waits for a worker that has ended, and returns the reason.
     pub(crate) fn reap(mut self) -> String {
         let failure = self.failure.take();
         let status = self.wait();
@@ -205,18 +205,18 @@ impl Worker {
             }
             std::thread::sleep(REAP_STEP);
         }
-        // It has closed its channel and goes on: it would serve without a master.
+        // It closed its channel but runs: without a master it must not serve.
         self.kill();
         match &mut self.body {
             Body::Process(child) => {
                 child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
             }
-            Body::Thread(_) => "it does not end".to_owned(),
+            Body::Thread(_) => "it did not end".to_owned(),
         }
     }
 }
 
-impl AsFd for Worker {
+impl AsFd for WorkerHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
