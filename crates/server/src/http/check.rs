@@ -14,6 +14,8 @@ use super::command::{self, COMMANDS_MAX};
 use super::cql::Call;
 use super::{access, route};
 use crate::config::{Password, Settings};
+use crate::resp::execute::Prepared;
+use crate::resp::registry::REGISTRY;
 
 /// Requests of one input.
 const REQUESTS_MAX: usize = 64;
@@ -40,7 +42,8 @@ pub fn check_heads(data: &[u8]) {
         assert!(may_show || access::check(&request, &closed, false).is_err());
         let mut args = OwnedArgs::new();
         if command::push_path(&request, &mut args).is_ok() && !args.as_args().is_empty() {
-            let _ = command::refusal(args.as_args());
+            let id = REGISTRY.find(args.as_args().get(0));
+            let _ = command::refusal(Prepared { id, hash: None });
         }
     }
 }

@@ -8,12 +8,13 @@ use std::borrow::Cow;
 use cql::json_limits;
 use serde_json::value::RawValue;
 use wire::http::{Method, Request};
-use wire::resp::{Args, JsonStrings, OwnedArgs};
+use wire::resp::{JsonStrings, OwnedArgs};
 
 use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, ReplyForm, durability};
 use super::pipeline::Pipeline;
 use super::target;
 use crate::resp::command::Flags;
+use crate::resp::execute::Prepared;
 use crate::resp::registry::REGISTRY;
 
 /// Commands of one pipeline or transaction. A transaction runs them in one go, like EXEC, and 10,000 short ones
@@ -57,6 +58,10 @@ pub(super) fn push_path(
     let mut word = Vec::new();
     // A path that ends with a slash has an empty last argument, but for the root.
     for part in path.split(|byte| *byte == b'/').filter(|_| !path.is_empty()) {
+        if !part.contains(&b'%') {
+            args.push(part);
+            continue;
+        }
         word.clear();
         target::unescape(part, &mut word)?;
         args.push(&word);
@@ -84,13 +89,14 @@ fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> 
         Ok(strings) => strings,
         Err(text) => return Ok(exchange.fail(400, text)),
     };
-    if let Some(text) = refusal(args.as_args()) {
+    let prepared = exchange.prepare(args);
+    if let Some(text) = refusal(prepared) {
         return Ok(exchange.fail(400, &text));
     }
     let is_resp2 = request.header("upstash-response-format").is_some_and(|form| form == b"resp2");
     let (form, media) =
         if is_resp2 { (ReplyForm::Resp2, BYTES) } else { (ReplyForm::Json(strings), JSON) };
-    let ran = exchange.run(args, form)?;
+    let ran = exchange.run(prepared, args, form)?;
     Ok(Outcome::new(ran.status, media).gated(ran.gate))
 }
 
@@ -116,7 +122,7 @@ pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> 
         Ok(commands) => commands,
         Err(text) => return Ok(exchange.fail(400, &text)),
     };
-    if let Some(text) = commands.iter().find_map(|args| refusal(args.as_args())) {
+    if let Some(text) = commands.iter().find_map(|args| refusal(exchange.prepare(args))) {
         return Ok(exchange.fail(400, &text));
     }
     let ran = exchange.run_transaction(&commands, strings)?;
@@ -170,10 +176,13 @@ fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
 }
 
 /// The error for a command that is not available over HTTP.
-pub(super) fn refusal(args: Args<'_>) -> Option<String> {
-    let command = REGISTRY.entry(REGISTRY.find(args.get(0))?).command;
-    let is_refused = command.flags.has(Flags::NO_HTTP.and(Flags::WAITS));
-    is_refused
+pub(super) fn refusal(prepared: Prepared) -> Option<String> {
+    let entry = REGISTRY.entry(prepared.id?);
+    // A subcommand is as its container.
+    let command = REGISTRY.entry(entry.parent.unwrap_or(prepared.id?)).command;
+    command
+        .flags
+        .has(Flags::NO_HTTP.and(Flags::WAITS))
         .then(|| format!("ERR Command is not available: '{}'", command.name.to_ascii_uppercase()))
 }
 
@@ -207,9 +216,8 @@ mod tests {
     #[test]
     fn commands_of_connections_are_refused() {
         let refused = |name: &str| {
-            let mut args = OwnedArgs::new();
-            args.push(name.as_bytes());
-            refusal(args.as_args()).is_some()
+            let id = REGISTRY.find(name.as_bytes());
+            refusal(Prepared { id, hash: None }).is_some()
         };
         for name in ["multi", "EXEC", "watch", "Client", "auth", "hello", "select", "quit", "reset"]
         {

@@ -21,7 +21,7 @@ use crate::engine::shared::Shared;
 use crate::engine::worker::Worker;
 use crate::resp;
 use crate::resp::cx::Cx;
-use crate::resp::execute::{Executor, NotRun, prepare};
+use crate::resp::execute::{Executor, NotRun, Prepared, prepare};
 use crate::resp::fail::Fail;
 use binlog::Follower;
 use reactor::{ConnId, Peer};
@@ -173,10 +173,19 @@ pub(crate) fn client_of(session: &Session, durability: Durability) -> resp::Sess
 }
 
 impl Exchange<'_> {
+    /// Finds the command of a request.
+    pub(super) fn prepare(&self, args: &OwnedArgs) -> Prepared {
+        prepare(self.shared, args.as_args(), None)
+    }
+
     /// Runs one command and appends its reply to the content.
-    pub(super) fn run(&mut self, args: &OwnedArgs, form: ReplyForm) -> Result<Ran, Postponed> {
+    pub(super) fn run(
+        &mut self,
+        prepared: Prepared,
+        args: &OwnedArgs,
+        form: ReplyForm,
+    ) -> Result<Ran, Postponed> {
         self.run_with(form, JsonResults::One, |executor, client, reply| {
-            let prepared = prepare(executor.shared, args.as_args(), None);
             executor.request(client, prepared, args.as_args(), reply)
         })
     }
@@ -385,8 +394,7 @@ impl Terms {
         }
         head = head
             .header("Content-Type", outcome.media.as_bytes())
-            .header("Cache-Control", b"no-store")
-            .header("X-Content-Type-Options", b"nosniff");
+            .lines("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
         if outcome.is_stream() {
             head.end().extend_from_slice(body);
         } else if outcome.pipeline.is_some() {

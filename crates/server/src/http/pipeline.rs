@@ -68,9 +68,10 @@ impl Pipeline {
             };
             let before = exchange.scratch.body.len();
             exchange.scratch.body.push(if self.has_begun { b',' } else { b'[' });
-            match refusal(args.as_args()) {
+            let prepared = exchange.prepare(args);
+            match refusal(prepared) {
                 Some(text) => reply::write_error(&text, &mut exchange.scratch.body),
-                None => match exchange.run(args, ReplyForm::Json(self.strings)) {
+                None => match exchange.run(prepared, args, ReplyForm::Json(self.strings)) {
                     Ok(ran) => outcome.gate = outcome.gate.max(ran.gate),
                     Err(Postponed) if !self.has_begun => return Err(Postponed),
                     Err(Postponed) => {

@@ -308,13 +308,17 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Value of the first line of this name, ignoring case.
-    pub fn get(mut self, name: &str) -> Option<&'a [u8]> {
-        self.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    pub fn get(self, name: &str) -> Option<&'a [u8]> {
+        self.get_all(name).next()
     }
 
     /// Values of all lines of this name, in order.
+    #[inline]
     pub fn get_all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        self.filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let bytes = self.bytes;
+        self.fields
+            .filter(move |field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()))
+            .map(move |field| field.value.of(bytes))
     }
 }
 

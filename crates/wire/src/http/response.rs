@@ -40,10 +40,22 @@ impl<'a> ResponseWriter<'a> {
         self
     }
 
+    /// Appends complete header lines: constants, which are copied without a check of their values.
+    #[must_use]
+    pub fn lines(self, lines: &'static str) -> Self {
+        debug_assert!(lines.ends_with("\r\n"));
+        self.out.extend_from_slice(lines.as_bytes());
+        self
+    }
+
     /// Appends a header line with a number.
     #[must_use]
     pub fn header_number(self, name: &str, value: u64) -> Self {
-        self.header(name, itoa::Buffer::new().format(value).as_bytes())
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b": ");
+        self.out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+        self
     }
 
     /// Ends the answer with a body of known length.
@@ -106,7 +118,8 @@ pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &[(&str, &[u8])]) {
 /// Appends a value with spaces for control characters.
 pub(super) fn put_value(out: &mut Vec<u8>, value: &[u8]) {
     let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
-    if value.iter().any(|&byte| is_control(byte)) {
+    // Without an early exit the compiler checks many bytes at a time.
+    if value.iter().fold(false, |found, &byte| found | is_control(byte)) {
         out.extend(value.iter().map(|&byte| if is_control(byte) { b' ' } else { byte }));
     } else {
         out.extend_from_slice(value);
