@@ -18,6 +18,13 @@ const LRU_BITS: u32 = 24;
 const LRU_MASK: u32 = (1 << LRU_BITS) - 1;
 const LFU_START: u32 = 5;
 const LFU_COUNTER_MAX: u32 = 255;
+const LFU_COUNTER_BITS: u32 = 8;
+const LFU_MINUTES_BITS: u32 = 16;
+const LFU_MINUTES_MASK: u64 = (1 << LFU_MINUTES_BITS) - 1;
+
+const _: () = assert!(LFU_COUNTER_MAX == (1 << LFU_COUNTER_BITS) - 1);
+const _: () = assert!(LFU_START < LFU_COUNTER_MAX, "a new key's counter can rise");
+const _: () = assert!(LFU_MINUTES_BITS + LFU_COUNTER_BITS == LRU_BITS, "both clocks fill the word");
 
 /// Which of the two an access leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +50,7 @@ impl AccessClock {
         AccessClock {
             rule,
             seconds: (seconds & u64::from(LRU_MASK)) as u32,
-            minutes: ((seconds / 60) & 0xffff) as u32,
+            minutes: ((seconds / 60) & LFU_MINUTES_MASK) as u32,
             random: Cell::new(seed | 1),
             is_held: Cell::new(false),
         }
@@ -68,7 +75,7 @@ impl AccessClock {
             AccessRule::Lru => entry.set_access(self.seconds),
             AccessRule::Lfu { log_factor, .. } => {
                 let counter = self.increment(self.frequency(entry.access()), log_factor);
-                entry.set_access(self.minutes << 8 | counter);
+                entry.set_access(self.minutes << LFU_COUNTER_BITS | counter);
             }
         }
     }
@@ -77,7 +84,7 @@ impl AccessClock {
     pub(crate) fn fresh(&self) -> u32 {
         match self.rule {
             AccessRule::Lru => self.seconds,
-            AccessRule::Lfu { .. } => self.minutes << 8 | LFU_START,
+            AccessRule::Lfu { .. } => self.minutes << LFU_COUNTER_BITS | LFU_START,
         }
     }
 
@@ -89,9 +96,10 @@ impl AccessClock {
     /// The word of a key that was last used `seconds` ago; for OBJECT and tests of eviction.
     pub(crate) fn frequency(&self, access: u32) -> u32 {
         let AccessRule::Lfu { decay_minutes, .. } = self.rule else { return 0 };
-        let elapsed = self.minutes.wrapping_sub(access >> 8) & 0xffff;
+        let minutes = access >> LFU_COUNTER_BITS;
+        let elapsed = self.minutes.wrapping_sub(minutes) & LFU_MINUTES_MASK as u32;
         let steps = elapsed.checked_div(decay_minutes).unwrap_or(0);
-        (access & 0xff).saturating_sub(steps)
+        (access & LFU_COUNTER_MAX).saturating_sub(steps)
     }
 
     fn increment(&self, counter: u32, log_factor: u32) -> u32 {

@@ -28,6 +28,11 @@ const ALIGN: usize = 4;
 /// Longest content of a block. A key and a value of 512 MiB each, and the entry's own header, fit.
 pub(crate) const BLOB_BYTES_MAX: usize = (u32::MAX as usize) - 64;
 
+const _: () = assert!(HEADER_BYTES == 3 * size_of::<u32>(), "length, capacity and word");
+const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGN), "each header word is aligned");
+const _: () = assert!(BLOB_BYTES_MAX <= u32::MAX as usize - HEADER_BYTES, "sizes fit a u32");
+const _: () = assert!(size_of::<Option<Blob>>() == 8, "a slot of a table is one word");
+
 pub(crate) struct Blob {
     block: NonNull<u8>,
 }
@@ -60,6 +65,7 @@ impl Blob {
             }
             at += part.len();
         }
+        debug_assert_eq!(at, HEADER_BYTES + len, "the parts fill the block");
         blob.set_len(len);
         blob
     }
@@ -128,6 +134,7 @@ impl Blob {
             let extra = if room { len.min(ROOM_BYTES_MAX) } else { 0 };
             self.reallocate((len + extra).min(BLOB_BYTES_MAX).max(len));
         }
+        debug_assert!(len <= self.capacity());
         if len > old_len {
             // SAFETY: `len <= capacity`, so the bytes between lie inside the block.
             unsafe {
@@ -141,6 +148,7 @@ impl Blob {
     }
 
     fn reallocate(&mut self, capacity: usize) {
+        debug_assert!(self.len() <= capacity, "content is never cut off");
         let old = layout(self.capacity());
         let new = layout(capacity);
         // SAFETY: the block was allocated with `old`; `new` has a non-zero size.
@@ -286,10 +294,5 @@ mod tests {
     #[test]
     fn an_empty_block_is_a_block() {
         check(&[], &[Step::Resize(0, true), Step::Resize(5, false), Step::Resize(0, false)]);
-    }
-
-    #[test]
-    fn a_slot_is_one_word_wide() {
-        assert_eq!(std::mem::size_of::<Option<Blob>>(), 8);
     }
 }

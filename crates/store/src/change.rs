@@ -127,7 +127,7 @@ const SET_REMOVE: u8 = 18;
 const ZSET_ADD: u8 = 19;
 const ZSET_REMOVE: u8 = 20;
 const PUT: u8 = 21;
-const PUT_EXPIRING: u8 = 22;
+pub(crate) const PUT_EXPIRING: u8 = 22;
 
 impl<'a> Change<'a> {
     pub(crate) fn kind(&self) -> u8 {

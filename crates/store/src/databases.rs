@@ -28,7 +28,15 @@ pub(crate) struct Databases {
     others: Option<Box<[Db; DATABASES - 1]>>,
 }
 
+/// The stripe's lock and account, which precede its databases.
+const LOCK_AND_BYTES: usize = 16;
+const _: () = assert!(LOCK_AND_BYTES + size_of::<Databases>() == 64, "one cache line");
+
 impl Databases {
+    pub(crate) fn keys(&self) -> usize {
+        self.iter().map(|(_, db)| db.table.len()).sum()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Db)> {
         let others = self.others.iter().flat_map(|others| others.iter());
         (0..).zip(std::iter::once(&self.first).chain(others))
@@ -60,12 +68,6 @@ impl IndexMut<u8> for Databases {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_database_and_the_lock_fit_one_cache_line() {
-        const LOCK_AND_BYTES: usize = 16;
-        assert_eq!(LOCK_AND_BYTES + size_of::<Databases>(), 64);
-    }
 
     #[test]
     fn a_database_that_nobody_used_is_empty_and_takes_no_memory() {

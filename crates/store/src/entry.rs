@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use base::time::UnixMs;
 
-use crate::blob::Blob;
+use crate::blob::{BLOB_BYTES_MAX, Blob};
 
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_COLLECTION: u8 = 2;
@@ -25,6 +25,18 @@ const FLAG_TEXT: u8 = 8;
 const KEY_LEN_SHORT_MAX: usize = 0xff_fffe;
 const KEY_LEN_LONG: usize = 0xff_ffff;
 const EXPIRY_BYTES: usize = 8;
+/// Longest string value, as Redis's `proto-max-bulk-len` allows by default.
+pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
+const HEADER_BYTES_MAX: usize = 8;
+
+const _: () = assert!((FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT).count_ones() == 4);
+const _: () = assert!(KEY_LEN_SHORT_MAX < KEY_LEN_LONG, "the mark of a long key is no length");
+const _: () = assert!(KEY_LEN_LONG == (1 << 24) - 1, "a short length has three bytes");
+const _: () = assert!(EXPIRY_BYTES == size_of::<UnixMs>());
+const _: () = assert!(
+    HEADER_BYTES_MAX + EXPIRY_BYTES + 2 * STRING_BYTES_MAX <= BLOB_BYTES_MAX,
+    "the longest key and value fit a block"
+);
 
 /// What an entry's block says about itself, read from its first bytes.
 struct Shape {
@@ -38,8 +50,8 @@ pub(crate) struct Entry {
     blob: Blob,
 }
 
-fn header(flags: u8, key_len: usize) -> ([u8; 8], usize) {
-    let mut bytes = [0u8; 8];
+fn header(flags: u8, key_len: usize) -> ([u8; HEADER_BYTES_MAX], usize) {
+    let mut bytes = [0u8; HEADER_BYTES_MAX];
     bytes[0] = flags;
     if key_len <= KEY_LEN_SHORT_MAX {
         let len = u32::try_from(key_len).expect("a short key length").to_le_bytes();
@@ -73,7 +85,10 @@ impl Entry {
                 Blob::concat(&[&head[..head_len], &at.0.to_le_bytes(), key, value])
             }
         };
-        Entry { blob }
+        let entry = Entry { blob };
+        debug_assert_eq!(entry.key(), key, "lookups find the key that was written");
+        debug_assert_eq!(entry.expiry(), expiry);
+        entry
     }
 
     #[inline]
@@ -174,6 +189,7 @@ impl Entry {
     /// Writes `patch` at `offset` of a string's value, zero-filling a gap.
     pub(crate) fn edit_string(&mut self, offset: usize, patch: &[u8]) {
         let shape = self.shape();
+        debug_assert_eq!(shape.flags & FLAG_COLLECTION, 0, "a collection has no bytes to edit");
         let end = shape.value_at + offset + patch.len();
         if end > self.blob.len() {
             self.blob.resize(end, true);

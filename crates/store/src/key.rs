@@ -1,6 +1,6 @@
 //! What names a key and a partition, and the stripe of each.
 
-use crate::STRIPES;
+use crate::{DATABASES, STRIPES};
 
 /// A key with its hash, computed once per request.
 #[derive(Debug, Clone, Copy)]
@@ -11,6 +11,11 @@ pub struct Key<'a> {
 
 pub(crate) const STRIPE_BITS: u32 = STRIPES.trailing_zeros();
 pub(crate) const STRIPE_SHIFT: u32 = u64::BITS - STRIPE_BITS;
+
+const _: () = assert!(STRIPES.is_power_of_two(), "the top bits of a hash name the stripe");
+const _: () = assert!(STRIPES <= u16::MAX as usize + 1, "guards hold the number in a u16");
+const _: () = assert!(DATABASES <= 1 << STRIPE_BITS, "expiries tag a hash with the database");
+const _: () = assert!(PARTITIONS_DB as usize >= DATABASES, "no numbered database has this number");
 
 /// The stripe of a hash: its top bits.
 #[inline]

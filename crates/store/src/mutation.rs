@@ -9,7 +9,7 @@
 //! i64, key length v, key, then the number of writes v and the writes as in [`crate::Write::encode`], or both
 //! times of a purge u32. Of a table: kind u8, table u128. A log record is one or more mutations.
 
-use crate::change::Change;
+use crate::change::{Change, PUT_EXPIRING};
 use crate::items::Writes;
 use crate::key::{Key, PartitionKey, TableId};
 use crate::types::{Malformed, Seconds};
@@ -50,6 +50,7 @@ const FLUSH_ALL: u8 = 24;
 const PARTITION: u8 = 25;
 const PURGE: u8 = 26;
 const TRUNCATE: u8 = 27;
+const _: () = assert!(PUT_EXPIRING < FLUSH_DB, "the kinds of changes and of mutations differ");
 
 fn put_place(out: &mut Vec<u8>, kind: u8, key: PartitionKey<'_>) {
     out.push(kind);

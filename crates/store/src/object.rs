@@ -76,6 +76,7 @@ impl Objects {
         *bytes = *bytes + object_bytes(&object) - self.slots_bytes();
         let object = Some(Box::new(object));
         let index = if let Some(index) = self.free.pop() {
+            debug_assert!(self.slots[index as usize].is_none(), "a free slot is empty");
             self.slots[index as usize] = object;
             index
         } else {
@@ -104,6 +105,7 @@ impl Objects {
         let object = self.slots[index as usize].take().expect("an entry points at its collection");
         *bytes = *bytes - object_bytes(&object) - self.slots_bytes();
         self.free.push(index);
+        debug_assert!(self.free.len() <= self.slots.len(), "a slot is freed once");
         if self.free.len() == self.slots.len() {
             *self = Objects::default();
         }

@@ -104,10 +104,14 @@ impl Table {
         self.change_partition(token, key, change);
         let after = self.entries(token, key, touch);
         for (nth, entry) in before.difference(&after) {
-            self.bytes -= self.indexes[*nth].remove(entry);
+            let removed_bytes = self.indexes[*nth].remove(entry);
+            debug_assert!(removed_bytes > 0, "the index held the row's term");
+            self.bytes -= removed_bytes;
         }
         for (nth, entry) in after.difference(&before) {
-            self.bytes += self.indexes[*nth].insert(entry.clone());
+            let inserted_bytes = self.indexes[*nth].insert(entry.clone());
+            debug_assert!(inserted_bytes > 0, "the index held the term of a row without it");
+            self.bytes += inserted_bytes;
         }
     }
 
@@ -182,6 +186,7 @@ impl Table {
             self.bytes += held.heap_bytes();
             return;
         }
+        debug_assert_eq!(held.partition.heap_bytes(), 0, "an empty partition has no rows");
         self.len -= 1;
         bucket.get_mut().remove(at);
         if bucket.get().is_empty() {
@@ -269,6 +274,8 @@ impl Tables {
         table.change(key.token, key.bytes, touch, change);
         let grown_bytes = table.bytes.cast_signed() - before;
         if table.len == 0 {
+            debug_assert!(table.buckets.is_empty());
+            debug_assert_eq!(table.bytes, 0, "partitions and their index entries are all counted");
             self.tables.remove(at);
         }
         grown_bytes

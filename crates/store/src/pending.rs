@@ -9,6 +9,8 @@
 /// Writes remembered one by one. A write leaves the list when it is durable; 4,096 stripes full of
 /// writes that are not are 32,768 of them between two syncs.
 const WRITES_MAX: usize = 8;
+const _: () = assert!(WRITES_MAX <= u8::MAX as usize, "`len` counts them");
+const _: () = assert!(WRITES_MAX.is_power_of_two(), "`next` wraps at a multiple");
 
 /// The head and the tags fill the stripe's second cache line, the positions the third.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ impl Pending {
     /// A write of this key went to the log and ends at `lsn`; `durable` is the position known now.
     #[inline]
     pub(crate) fn note(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) {
+        debug_assert!(lsn > durable, "a new record is not durable yet");
+        debug_assert!(lsn >= self.newest, "the stripe's lock orders its records");
         if self.newest <= durable {
             self.len = 0;
         }
@@ -43,6 +47,7 @@ impl Pending {
         };
         self.tags[place] = tag;
         self.lsns[place] = lsn;
+        debug_assert!(self.gate(db, hash) >= lsn, "a read of the key waits for this write");
     }
 
     #[inline]
@@ -69,6 +74,7 @@ impl Pending {
         self.len = 0;
         self.floor = self.floor.max(lsn);
         self.newest = self.newest.max(lsn);
+        debug_assert!(self.gate_all() >= self.floor, "a read of the stripe waits for all");
     }
 
     /// Position that must be durable before a value of this key may be shown; 0: now.

@@ -101,6 +101,7 @@ impl Stripe {
             let place = fresh.place(db, key).ok_or(StoreError::Malformed)?;
             fresh.entry(db, place).set_access(access);
         }
+        debug_assert_eq!(fresh.dbs.keys(), self.dbs.keys(), "the bytes hold every key");
         std::mem::swap(&mut fresh.tables, &mut self.tables);
         fresh.bytes += fresh.tables.heap_bytes();
         std::mem::swap(&mut fresh.pending, &mut self.pending);

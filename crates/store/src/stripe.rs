@@ -13,7 +13,7 @@ use base::time::UnixMs;
 use crate::DATABASES;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
-use crate::entry::Entry;
+use crate::entry::{Entry, STRING_BYTES_MAX};
 use crate::indexes::{Registry, Touch};
 use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
 use crate::object::{Object, Objects};
@@ -79,6 +79,14 @@ pub(crate) const STRIPE_LINES: usize = 3;
 
 /// The same of what reads or changes one partition: `tables` lies behind them.
 pub(crate) const PARTITION_LINES: usize = STRIPE_LINES + 1;
+
+/// The lock and its padding, which precede the stripe in its slot.
+const LOCK_BYTES: usize = 8;
+const _: () = assert!(LOCK_BYTES + std::mem::offset_of!(Stripe, pending) == 64);
+const _: () = assert!(LOCK_BYTES + std::mem::offset_of!(Stripe, tables) == STRIPE_LINES * 64);
+const _: () = assert!(
+    LOCK_BYTES + std::mem::offset_of!(Stripe, tables) + size_of::<Tables>() <= PARTITION_LINES * 64
+);
 
 /// Found: an entry that is not expired, with its collection if it has one.
 pub(crate) enum Found<'a> {
@@ -305,6 +313,7 @@ impl Stripe {
         }
         let old_bytes = entry.allocation_bytes();
         entry.edit_string(offset, bytes);
+        debug_assert!(entry.string_value().is_some_and(|value| value.len() >= end));
         cx.params.access.touch(entry);
         self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
         Ok(())
@@ -327,6 +336,7 @@ impl Stripe {
         if entry_bytes >= TRASH_BYTES_MIN {
             cx.trash.push(Garbage::Entry(entry));
         }
+        debug_assert!(self.place(db, key).is_none(), "a key has one entry");
         true
     }
 
@@ -363,6 +373,7 @@ impl Stripe {
         if object.kind() != kind {
             return Err(StoreError::WrongType);
         }
+        debug_assert!(object.len() > 0, "an empty collection is deleted with its key");
         let before = object.heap_bytes();
         change_collection(object, change, compact)?;
         self.bytes = self.bytes + object.heap_bytes() - before;
@@ -375,6 +386,7 @@ impl Stripe {
     fn note_expiry(&mut self, db: u8, hash: u64, old: Option<UnixMs>, new: Option<UnixMs>) {
         let counts = &mut self.dbs[db];
         if let Some(at) = old {
+            assert!(counts.expires > 0, "each expiry is counted");
             counts.expires -= 1;
             counts.expiry_sum = counts.expiry_sum.wrapping_sub(at.0);
         }
@@ -382,6 +394,7 @@ impl Stripe {
             counts.expires += 1;
             counts.expiry_sum = counts.expiry_sum.wrapping_add(at.0);
         }
+        debug_assert!(counts.expires as usize <= counts.table.len(), "each key has one expiry");
         if let Some(at) = new.filter(|_| old != new) {
             let tagged_hash = (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(db) << STRIPE_SHIFT;
             self.push_expiry(Expiry { at, tagged_hash });
@@ -483,6 +496,7 @@ impl Stripe {
             trash.push(Garbage::Objects(objects));
         }
         self.expiries = BinaryHeap::new();
+        debug_assert!(self.bytes >= self.tables.heap_bytes(), "tables are a part of the account");
         self.bytes = self.tables.heap_bytes();
     }
 
@@ -500,9 +514,6 @@ impl Stripe {
         }
     }
 }
-
-/// Longest string value, as Redis's `proto-max-bulk-len` allows by default.
-pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The empty collection that a change begins with on a key that is absent; `None` where absent
 /// stays absent.
@@ -594,19 +605,4 @@ fn change_list(list: &mut List, change: &Change<'_>, compact: &Compact) -> Resul
         _ => return Err(StoreError::WrongType),
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_write_touches_lies_in_the_first_lines() {
-        const LOCK_BYTES: usize = 8;
-        assert_eq!(LOCK_BYTES + std::mem::offset_of!(Stripe, pending), 64);
-        let end = LOCK_BYTES + std::mem::offset_of!(Stripe, watches) + size_of::<Watches>();
-        assert_eq!(end, STRIPE_LINES * 64);
-        let end = LOCK_BYTES + std::mem::offset_of!(Stripe, tables) + size_of::<Tables>();
-        assert!(end <= PARTITION_LINES * 64);
-    }
 }

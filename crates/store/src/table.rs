@@ -15,6 +15,7 @@
 
 use crate::blob::prefetch;
 use crate::entry::Entry;
+use crate::key::STRIPE_SHIFT;
 
 pub(crate) const SLOTS: usize = 7;
 /// Grow above 4/5 of the slots, shrink below 1/10.
@@ -24,6 +25,8 @@ const SHRINK_DENOMINATOR: usize = 10;
 /// How far ahead entries are loaded that are visited one after the other.
 const BUCKETS_AHEAD: usize = 2;
 const OVERFLOW_SATURATED: u8 = u8::MAX;
+/// The tag is the eight bits of the hash from here on.
+const TAG_SHIFT: u32 = 44;
 
 #[repr(align(64))]
 #[derive(Default)]
@@ -34,6 +37,12 @@ struct Bucket {
 }
 
 const _: () = assert!(std::mem::size_of::<Bucket>() == 64);
+const _: () = assert!(LOAD_NUMERATOR < LOAD_DENOMINATOR, "an insert finds an empty slot");
+const _: () = assert!(
+    2 * LOAD_DENOMINATOR < LOAD_NUMERATOR * SHRINK_DENOMINATOR,
+    "a table that has shrunk does not grow at once"
+);
+const _: () = assert!(TAG_SHIFT + u8::BITS == STRIPE_SHIFT, "tags use bits below the stripe's");
 
 /// Where an entry sits; valid until the table is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +68,11 @@ impl std::fmt::Debug for Table {
 
 #[inline]
 fn tag_of(hash: u64) -> u8 {
-    (hash >> 44) as u8 // the cast takes exactly the eight bits of the tag
+    (hash >> TAG_SHIFT) as u8 // the cast takes exactly the eight bits of the tag
 }
 
 fn bucket_array(count: usize) -> Box<[Bucket]> {
+    assert!(count.is_power_of_two(), "a mask of the hash chooses the bucket");
     (0..count).map(|_| Bucket::default()).collect()
 }
 
@@ -153,6 +163,7 @@ impl Table {
 
     /// Adds an entry whose key is not in the table yet.
     pub(crate) fn insert(&mut self, hash: u64, entry: Entry, hash_of: impl Fn(&[u8]) -> u64) {
+        debug_assert!(self.find_key(hash, entry.key()).is_none(), "a key has one entry");
         let slots = self.buckets.len() * SLOTS;
         if (self.len + 1) * LOAD_DENOMINATOR > slots * LOAD_NUMERATOR {
             self.rebuild((self.buckets.len() * 2).max(1), &hash_of);
@@ -188,6 +199,7 @@ impl Table {
         let mut index = self.home(hash);
         while index != found {
             let overflow = &mut self.buckets[index].overflow;
+            assert!(*overflow > 0, "the entry passed this bucket when it was inserted");
             if *overflow != OVERFLOW_SATURATED {
                 *overflow -= 1;
             }
@@ -201,6 +213,8 @@ impl Table {
     }
 
     fn rebuild(&mut self, buckets: usize, hash_of: &impl Fn(&[u8]) -> u64) {
+        assert!(self.len < buckets * SLOTS, "the entries leave a slot free");
+        let mut moved = 0;
         let mut old = std::mem::replace(&mut self.buckets, bucket_array(buckets));
         for index in 0..old.len() {
             if let Some(ahead) = old.get(index + 2) {
@@ -209,9 +223,11 @@ impl Table {
             for slot in 0..SLOTS {
                 if let Some(entry) = old[index].slots[slot].take() {
                     self.place_entry(hash_of(entry.key()), entry);
+                    moved += 1;
                 }
             }
         }
+        assert_eq!(moved, self.len, "each entry is in the table once");
     }
 
     /// One step of a scan: calls `visit` for the entries whose home is the bucket that `cursor`

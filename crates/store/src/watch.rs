@@ -108,6 +108,7 @@ impl Watches {
 
     fn change(&mut self, db: u8, key: Key<'_>, change: impl FnOnce(&mut WatchedKey)) {
         let Some(keys) = &mut self.keys else { return };
+        debug_assert!(!keys.is_empty(), "without watches there is no map");
         let Some(found) = keys.get_mut(&key.hash) else { return };
         if let Some(at) = found.iter().position(|known| known.is(db, key.bytes)) {
             change(&mut found[at]);

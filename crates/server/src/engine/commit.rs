@@ -43,6 +43,9 @@ pub(crate) struct Record {
 /// A record of a large value must not keep its memory.
 const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
 
+const _: () = assert!(2 * UNCHECKED_BYTES_MAX <= RECORD_BYTES_MAX, "`admit` need not look further");
+const _: () = assert!(RECORD_BYTES_KEPT_MAX <= RECORD_BYTES_MAX);
+
 impl Record {
     /// Keeps a buffer for the next result, unless it is large.
     pub(crate) fn keep_rows(&mut self, mut rows: Vec<u8>) {
@@ -165,6 +168,7 @@ impl<'a> Unit<'a> {
             self.record.bytes.truncate(start);
             return Err(error);
         }
+        debug_assert!(self.recovers_from(start), "recovery reads the mutation that was applied");
         match mutation {
             Mutation::Key { db, key, .. } => self.record.written.push((*db, key.hash)),
             Mutation::Partition { key, .. } => {
@@ -175,6 +179,13 @@ impl<'a> Unit<'a> {
             Mutation::Purge { .. } => {}
         }
         Ok(())
+    }
+
+    /// Whether the record holds exactly one whole mutation from `start` on.
+    fn recovers_from(&self, start: usize) -> bool {
+        let mut bytes = &self.record.bytes[start..];
+        let decoded = Mutation::decode(&mut bytes, |key| self.keyspace().hash(key));
+        decoded.is_ok() && bytes.is_empty()
     }
 
     /// Deletes a key whose time has come. No reply waits for that: if the log loses the deletion, the key
@@ -267,6 +278,7 @@ impl<'a> Unit<'a> {
         let gate = self.append();
         publish(worker, gate);
         let (trash, grown_bytes) = self.locked.unlock();
+        debug_assert!(self.locked.is_unlocked(), "the drop that follows logs nothing");
         worker.store_bytes += grown_bytes;
         if !trash.is_empty() {
             self.shared.janitor.free(trash);
@@ -277,6 +289,8 @@ impl<'a> Unit<'a> {
     /// Puts the record into the log, under the locks, and notes which reads wait for it.
     #[inline]
     fn append(&mut self) -> Gate {
+        debug_assert!(self.record.moved_from.is_none(), "the change of a move was made");
+        debug_assert!(!self.has_written() || !self.record.bytes.is_empty());
         if self.record.bytes.is_empty() {
             self.record.newest_timestamp = None;
             return Gate::OPEN;
@@ -294,6 +308,7 @@ impl<'a> Unit<'a> {
         };
         let lsn = self.shared.log.append(self.lane, kind, &self.record.bytes);
         let gate = lsn.map_or_else(|error| self.lose(&error), Gate::at);
+        assert!(!gate.is_open_at(self.durable), "replies wait for a sync that covers the record");
         let position = gate.position();
         if self.record.is_flushed {
             self.locked.note_flush(position);

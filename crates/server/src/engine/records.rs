@@ -15,6 +15,10 @@ const STAMP_BYTES: usize = size_of::<i64>();
 pub(crate) const RECORD_BYTES_MAX: usize =
     if cfg!(test) { 4 << 20 } else { binlog::PAYLOAD_BYTES_MAX - STAMP_BYTES };
 
+const _: () = assert!(RECORD_BYTES_MAX + STAMP_BYTES <= binlog::PAYLOAD_BYTES_MAX);
+const _: () = assert!(MUTATIONS != STAMPED_MUTATIONS);
+const _: () = assert!(STAMPED_MUTATIONS < binlog::KIND_MARK, "marks belong to the log");
+
 /// The mutations of a record, and its timestamp if it has one. None for a record of another kind.
 pub(crate) fn mutations<'a>(record: &Record<'a>) -> Option<(&'a [u8], Option<i64>)> {
     match record.kind {

@@ -133,6 +133,7 @@ impl List {
             return None;
         }
         let popped = self.edit(0, Packed::pop_front);
+        debug_assert!(popped.is_some(), "no chunk is empty");
         self.remove_if_empty(0);
         self.len -= 1;
         popped
@@ -142,6 +143,7 @@ impl List {
     pub fn pop_back(&mut self) -> Option<Box<[u8]>> {
         let last = self.chunks.len().checked_sub(1)?;
         let popped = self.edit(last, Packed::pop_back);
+        debug_assert!(popped.is_some(), "no chunk is empty");
         self.remove_if_empty(last);
         self.len -= 1;
         popped
@@ -233,6 +235,16 @@ impl List {
         let from = first.chunk + usize::from(!self.chunks[first.chunk].is_empty());
         let to = last.chunk + usize::from(self.chunks[last.chunk].is_empty());
         self.remove_chunks(from..to);
+        debug_assert!(self.is_consistent());
+    }
+
+    /// Whether the chunks are what the list counts. O(chunks).
+    fn is_consistent(&self) -> bool {
+        let elements: usize = self.chunks.iter().map(Packed::len).sum();
+        let heap_bytes: usize = self.chunks.iter().map(Packed::heap_bytes).sum();
+        elements == self.len
+            && heap_bytes == self.chunk_heap_bytes
+            && self.chunks.iter().all(|chunk| !chunk.is_empty())
     }
 
     fn remove_inside(&mut self, chunk: usize, range: std::ops::Range<usize>) {
@@ -271,6 +283,7 @@ impl List {
             self.len -= removed;
             self.drop_empty_chunks();
         }
+        debug_assert!(self.is_consistent());
         removed
     }
 

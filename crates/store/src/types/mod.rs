@@ -142,6 +142,9 @@ const SMALL_ALLOCATION_BYTES: usize = 64;
 const LARGE_ALLOCATION_BYTES: usize = 512 << 10;
 const PAGE_BYTES: usize = 4096;
 
+const _: () = assert!(SMALL_ALLOCATION_BYTES < LARGE_ALLOCATION_BYTES);
+const _: () = assert!(LARGE_ALLOCATION_BYTES.is_multiple_of(PAGE_BYTES));
+
 /// What an allocation of `len` bytes takes from the heap, by the size classes of mimalloc 3: 8 bytes, multiples of 16
 /// up to 64, then four classes per doubling up to 512 KiB, then whole pages. Nothing for an empty one.
 ///

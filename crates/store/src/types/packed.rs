@@ -19,6 +19,7 @@ use super::allocation_bytes;
 
 const CONTINUES: u8 = 0x80;
 const VARINT_BYTES_MAX: usize = 10;
+const _: () = assert!(VARINT_BYTES_MAX == usize::BITS.div_ceil(7) as usize, "seven bits a byte");
 /// A block may waste as many bytes as it holds and these, before it is copied into a smaller one.
 const WASTE_BYTES: usize = 64;
 
@@ -89,6 +90,7 @@ fn write_varint(slot: &mut [u8], mut number: usize) {
 /// Fills `slot`, which has exactly the element's size, with the joined parts.
 fn write_element(slot: &mut [u8], head: &[u8], tail: &[u8]) {
     let len = head.len() + tail.len();
+    debug_assert_eq!(slot.len(), element_bytes(len));
     let header_len = varint_len(len);
     let span = header_len + len;
     let (front, back) = slot.split_at_mut(span);
@@ -190,6 +192,7 @@ impl Packed {
 
     /// Inserts one element whose content is `head` and then `tail`.
     pub(crate) fn insert_joined(&mut self, at: usize, head: &[u8], tail: &[u8]) {
+        debug_assert!(at <= self.live_bytes(), "an element starts at most at the end");
         let new = element_bytes(head.len() + tail.len());
         self.resize_hole(at, 0, new);
         let hole = self.start + at;
@@ -212,6 +215,7 @@ impl Packed {
         debug_assert!(count <= self.count);
         self.resize_hole(range.start, range.len(), 0);
         self.count -= count;
+        debug_assert_eq!(self.count == 0, self.live_bytes() == 0, "elements fill the block");
         self.settle();
     }
 
@@ -246,6 +250,7 @@ impl Packed {
             }
             read = next;
         }
+        debug_assert!(kept <= self.count);
         self.bytes.truncate(self.start + write);
         self.count = kept;
         self.settle();
@@ -253,6 +258,7 @@ impl Packed {
 
     /// Cuts the block before the element `index`, and returns what was behind the cut.
     pub(crate) fn split_off(&mut self, index: usize) -> Packed {
+        debug_assert!(index <= self.count);
         let at = self.start + self.position(index);
         let right =
             Packed { bytes: self.bytes[at..].to_vec(), start: 0, count: self.count - index };
@@ -264,6 +270,7 @@ impl Packed {
 
     /// Makes the `old` bytes at `at` `new` bytes long; what they hold then is undefined.
     fn resize_hole(&mut self, at: usize, old: usize, new: usize) {
+        let expected_bytes = self.live_bytes() - old + new;
         if at == 0 && self.start + old >= new {
             self.start = self.start + old - new;
         } else if at == 0 && old == 0 && self.count > 0 {
@@ -279,6 +286,7 @@ impl Packed {
             self.bytes.copy_within(hole + old..end, hole + new);
             self.bytes.truncate(end - (old - new));
         }
+        debug_assert_eq!(self.live_bytes(), expected_bytes, "other elements keep their sizes");
     }
 
     /// Room for `grow` bytes before the first element, and as much again as half of the block: the

@@ -21,6 +21,7 @@ const GROWTH_ENTRIES: usize = 32;
 
 const _: () = assert!(CHUNK_ENTRIES_MIN < CHUNK_ENTRIES_MAX / 2);
 const _: () = assert!(MERGED_ENTRIES_MAX < CHUNK_ENTRIES_MAX);
+const _: () = assert!(MERGED_ENTRIES_MAX > CHUNK_ENTRIES_MIN, "a merged chunk is not small again");
 
 /// A member: its score, and its index in the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -169,6 +170,11 @@ impl Ranked {
             entries.insert(offset, entry);
         });
         self.counts.add(chunk);
+        debug_assert_eq!(
+            self.counts.before(self.chunks.len()),
+            self.len,
+            "ranks count all entries"
+        );
     }
 
     /// The same place, in a chunk with room. A full one is cut in half, unless the place is at the
@@ -205,6 +211,11 @@ impl Ranked {
             return;
         }
         self.counts.subtract(chunk);
+        debug_assert_eq!(
+            self.counts.before(self.chunks.len()),
+            self.len,
+            "ranks count all entries"
+        );
         if left < CHUNK_ENTRIES_MIN {
             self.merge(chunk);
         }
@@ -221,6 +232,7 @@ impl Ranked {
         }
         let right = self.remove_chunk(left + 1);
         self.edit(left, |entries| entries.extend_from_slice(&right));
+        debug_assert!(self.chunks[left].entries.len() <= CHUNK_ENTRIES_MAX);
         self.recount();
     }
 

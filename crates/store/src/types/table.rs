@@ -27,6 +27,8 @@ const ENTRY_HASH_BYTES: usize = 8;
 /// A slot of the index: a position and a control byte.
 const SLOT_BYTES: usize = 9;
 
+const _: () = assert!(SHRINK_DENOMINATOR > 2, "a table that has shrunk is not full");
+
 /// Heap that a value owns beyond its place in the table.
 pub(crate) trait OwnedBytes {
     fn owned_bytes(&self) -> usize;
@@ -111,6 +113,7 @@ impl<V: OwnedBytes> Table<V> {
     pub(crate) fn swap_remove(&mut self, index: usize) -> Option<(Box<[u8]>, V)> {
         let (key, value) = self.map.swap_remove_index(index)?;
         self.owned_bytes -= allocation_bytes(key.len()) + value.owned_bytes();
+        debug_assert!(!self.map.is_empty() || self.owned_bytes == 0, "each entry is counted once");
         let (len, capacity) = (self.map.len(), self.map.capacity());
         if capacity > SHRINK_CAPACITY_MIN && len < capacity / SHRINK_DENOMINATOR {
             self.map.shrink_to(2 * len);

@@ -14,6 +14,7 @@ use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
 const SCORE_BYTES: usize = 8;
+const _: () = assert!(SCORE_BYTES == size_of::<f64>());
 
 /// Members with scores, ordered by score and then by the members' bytes. -0.0 equals 0.0; a score
 /// is never NaN.
@@ -117,6 +118,7 @@ impl Large {
                     .expect("memory ends long before 2^32 members of one sorted set");
                 self.order.insert(self.place(score, member), Entry { score, index });
                 self.scores.set(member, score);
+                debug_assert_eq!(self.scores.len(), self.order.len());
                 AddResult::Added
             }
         }
@@ -144,9 +146,14 @@ impl Large {
 
     fn remove(&mut self, member: &[u8]) -> bool {
         let Some((index, &score)) = self.scores.get_full(member) else { return false };
-        self.order.remove(self.place(score, member));
+        let place = self.place(score, member);
+        let ordered = self.order.get(place).map(|entry| entry.index as usize);
+        debug_assert_eq!(ordered, Some(index), "the order and the table agree");
+        self.order.remove(place);
         self.move_last_to(index);
-        self.scores.swap_remove(index).is_some()
+        let removed = self.scores.swap_remove(index).is_some();
+        debug_assert_eq!(self.scores.len(), self.order.len());
+        removed
     }
 
     /// The table is about to move its last entry to `index`: the order must know.

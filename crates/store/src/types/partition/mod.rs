@@ -191,6 +191,7 @@ impl Partition {
         let start = Bound::Included(&*range.start);
         self.change_rows((start, end), |row| row.drop_covered(range.stamp));
         self.retain_ranges(|other| !range.covers(other));
+        debug_assert!(!self.ranges.iter().any(|other| range.covers(other)));
         let at = self.ranges.binary_search(&range).unwrap_or_else(|at| at);
         self.content_bytes += range.heap_bytes();
         self.ranges.insert(at, range);

@@ -76,6 +76,7 @@ impl Rows {
 
     /// Puts a row in that is not there.
     pub(super) fn insert(&mut self, key: &[u8], row: Row) {
+        debug_assert!(self.get(key).is_none(), "a row is in its partition once");
         if let Rows::Few(few) = self
             && few.len() == FEW_MAX
         {

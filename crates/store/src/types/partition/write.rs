@@ -61,6 +61,9 @@ const HAS_ITEM: u8 = 0x40;
 const HAS_EXPIRY: u8 = 0x80;
 const IS_DELETED: u8 = 0x10;
 
+const _: () = assert!(CELL & (HAS_END | IS_STATIC | HAS_ITEM | HAS_EXPIRY | IS_DELETED) == 0);
+const _: () = assert!(IS_DELETED & (IS_STATIC | HAS_ITEM | HAS_EXPIRY) == 0, "a cell has all four");
+
 impl<'a> Write<'a> {
     /// Appends the write. Integers are little-endian, `v` is a LEB128 varint: kind and flags u8; a
     /// stamp is timestamp i64 and seconds u32; keys, items and values are length v and bytes.
