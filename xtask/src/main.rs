@@ -11,6 +11,7 @@ mod differential;
 mod hostile;
 mod lab_smoke;
 mod lab_truth;
+mod measure;
 mod process;
 mod report;
 mod resp;
@@ -33,6 +34,7 @@ Chores of the project.
 
   cargo xtask ci [--only STEP]...            everything that must hold; `ci --list` names the steps
   cargo xtask tidy                           rules of the house that the compiler does not know
+  cargo xtask measure [--tree DIR]           figures about the code, of this tree or of another one
   cargo xtask transcripts --server SERVER [--update] [FILTER]
                                              golden dialogues; --update writes the replies
   cargo xtask cql --server myriad|cassandra=HOST:PORT [--update] [FILTER]
@@ -87,6 +89,7 @@ fn run() -> Result<bool> {
         }
         "ci" => run_ci(&mut parser),
         "tidy" => run_tidy(&mut parser),
+        "measure" => run_measure(&mut parser),
         "transcripts" => run_transcripts(&mut parser),
         "cql" => run_cql(&mut parser),
         "cql-differential" => run_differential(&mut parser),
@@ -121,6 +124,18 @@ fn run_tidy(parser: &mut lexopt::Parser) -> Result<bool> {
         return Err(argument.unexpected().into());
     }
     Ok(finish(tidy::run(&root()?)?))
+}
+
+fn run_measure(parser: &mut lexopt::Parser) -> Result<bool> {
+    let mut tree = root()?;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("tree") => tree = parser.value()?.into(),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    measure::run(&tree)?;
+    Ok(true)
 }
 
 fn run_transcripts(parser: &mut lexopt::Parser) -> Result<bool> {

@@ -5,13 +5,13 @@
 
 mod code;
 mod commits;
-mod cycles;
+pub(crate) mod cycles;
 mod docs;
 mod floors;
-mod idioms;
+pub(crate) mod idioms;
 mod links;
 mod log_messages;
-mod names;
+pub(crate) mod names;
 mod rows;
 
 use std::fmt;
@@ -123,7 +123,7 @@ fn long_files(files: &[SourceFile]) -> Vec<String> {
 }
 
 /// Reads all files that people write, in the order of their paths.
-fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
+pub(crate) fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -53,9 +53,26 @@ pub(crate) fn check_cycles(files: &[SourceFile]) -> Vec<Violation> {
     names.into_iter().flat_map(|name| check_crate(name, files)).collect()
 }
 
+/// How many modules of a crate are in import cycles; crates without cycles are left out.
+pub(crate) fn cycle_sizes(files: &[SourceFile]) -> BTreeMap<String, usize> {
+    let rust = files.iter().filter(|file| file.is_a("rs"));
+    let names: BTreeSet<&str> = rust.filter_map(|file| crate_of(&file.path)).collect();
+    let size = |name: &str| -> usize {
+        let of = |folder| cycles(&imports_of(name, folder, files));
+        folders(name).flat_map(of).map(|cycle| cycle.len()).sum()
+    };
+    let sizes = names.into_iter().map(|name| (name.to_owned(), size(name)));
+    sizes.filter(|(_, size)| *size > 0).collect()
+}
+
+/// The root of a crate, and those of its folders that are checked.
+fn folders(name: &str) -> impl Iterator<Item = Option<&'static str>> {
+    let folders = FOLDERS.iter().filter(move |(of, _)| *of == name);
+    std::iter::once(None).chain(folders.map(|(_, folder)| Some(*folder)))
+}
+
 fn check_crate(name: &str, files: &[SourceFile]) -> Vec<Violation> {
-    let folders = FOLDERS.iter().filter(|(of, _)| *of == name).map(|(_, folder)| Some(*folder));
-    let in_cycles = std::iter::once(None).chain(folders).flat_map(|folder| {
+    let in_cycles = folders(name).flat_map(|folder| {
         let imports = imports_of(name, folder, files);
         let cycles = cycles(&imports);
         cycles.iter().flat_map(|cycle| violations(name, cycle, &imports)).collect::<Vec<_>>()
@@ -114,7 +131,7 @@ fn crate_of(path: &str) -> Option<&str> {
 }
 
 /// `crates/store/src/types/hash.rs` -> `types`, `hash`. None: the root, a program, or a test.
-pub(super) fn modules_of(path: &str) -> Option<Vec<String>> {
+pub(crate) fn modules_of(path: &str) -> Option<Vec<String>> {
     let (_, path) = path.split_once("/src/")?;
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -207,7 +224,7 @@ impl Paths {
     }
 }
 
-pub(super) fn is_test(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     let is_cfg_test = |attribute: &Attribute| {
         attribute.path().is_ident("cfg")
             && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
@@ -215,7 +232,7 @@ pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(is_cfg_test)
 }
 
-pub(super) fn attributes(item: &Item) -> &[Attribute] {
+pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,

@@ -1,0 +1,84 @@
+//! `cargo xtask measure`: figures about the code of a tree, to compare two of them.
+//!
+//! Figures are not rules: `tidy` refuses what is wrong, these show in which direction the code
+//! moves. Both use the same tables.
+
+mod code;
+mod server;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use self::code::{Code, Lengths};
+use crate::tidy::{self, SourceFile, cycles, idioms, names};
+
+/// Prints all figures of the tree at `root`.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let files = tidy::read_tree(root)?;
+    print_parts(&files);
+    println!();
+    let cycles = cycles::cycle_sizes(&files);
+    println!("modules in import cycles          {}", list(&cycles));
+    println!("comparisons with command names    {}", names::check_names(&files).len());
+    println!("lines that match on the protocol  {}", server::protocol_matches(&files));
+    println!("unreachable public items          {}", server::unreachable_items(&files));
+    println!("options                           {}", list(&server::options(&files)));
+    println!("crates linked into myriad         {}", linked_crates(root)?);
+    Ok(())
+}
+
+/// `a 1, b 2`, or `none`.
+fn list(counts: &BTreeMap<String, usize>) -> String {
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    let each = counts.iter().map(|(name, count)| format!("{name} {count}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn print_parts(files: &[SourceFile]) {
+    let idioms = idioms::count_by_part(files);
+    println!(
+        "{:<24} {:>7} {:>7}   {:<14} {:<15} {:>10} {:>9} {:>7}",
+        "part", "lines", "tests", "functions", "files", "assertions", "per 1,000", "idioms"
+    );
+    for (part, code) in Code::by_part(files) {
+        let folder = if part == "xtask" { part.clone() } else { format!("crates/{part}") };
+        println!(
+            "{part:<24} {:>7} {:>7}   {:<14} {:<15} {:>10} {:>9.1} {:>7}",
+            code.lines,
+            code.test_lines,
+            shown(&code.functions),
+            shown(&code.files),
+            code.assertions,
+            code.assertions_per_1000(),
+            idioms.get(&folder).copied().map_or_else(String::new, |count| count.to_string()),
+        );
+    }
+    println!("functions, files: lines, as median/90th percentile/maximum");
+}
+
+fn shown(lengths: &Lengths) -> String {
+    format!("{}/{}/{}", lengths.percentile(50), lengths.percentile(90), lengths.percentile(100))
+}
+
+/// Crates in the server's program, its own ones included.
+fn linked_crates(root: &Path) -> Result<usize> {
+    let arguments = ["tree", "--package", "myriad", "--edges", "normal", "--prefix", "none"];
+    let output = Command::new("cargo")
+        .args(arguments)
+        .arg("--locked")
+        .current_dir(root)
+        .output()
+        .context("run cargo tree")?;
+    ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).context("read the output of cargo tree")?;
+    let crates = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?, words.next()?))
+    });
+    Ok(crates.collect::<std::collections::BTreeSet<_>>().len())
+}
