@@ -1,6 +1,6 @@
-//! Says what the program is built from: measurements carry it.
+//! Passes the commit and the compiler to the program, so that measurements record them.
 //!
-//! Without git, or outside a checkout, the commit is empty: that is no reason not to build.
+//! Without git, or outside a checkout, the commit is empty: the build must still succeed.
 
 use std::env;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What must hold for any statement and any schema: called by the fuzzers and, on their corpora and on
+//! Invariants for any statement and any schema: called by the fuzzers and, on their corpora and on
 //! random bytes, by the tests.
 
 use std::sync::{Arc, LazyLock};
@@ -20,7 +20,7 @@ use super::statements::{Describe, Described, Statement, parse};
 
 const KEYSPACE: &str = "k";
 
-/// What statements of any text are planned against.
+/// The schema that arbitrary statements are planned against.
 static SMALL: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
     let statements = [
         "CREATE TYPE u (a int, b text)",
@@ -36,7 +36,7 @@ static SMALL: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
     catalog
 });
 
-/// Any text is planned and described, or refused.
+/// Any text is planned and described, or rejected.
 pub fn check_statement(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let catalog = &*SMALL;
@@ -63,8 +63,8 @@ fn carry_out(catalog: &Catalog, statement: &Statement) {
     }
 }
 
-/// Statements made of any bytes make a schema, or are refused. What was accepted can be prepared, selected
-/// from, described to clients and by DESCRIBE, and read again.
+/// Statements made of any bytes create a schema, or are rejected. An accepted schema can be
+/// prepared against, selected from, described to clients and by DESCRIBE, and read again.
 pub fn check_schema(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut catalog = start();
@@ -78,7 +78,7 @@ pub fn check_schema(data: &[u8]) {
     check_catalog(&catalog);
 }
 
-/// Enough for types that grow by their names.
+/// Enough for types whose names grow with each level.
 const STATEMENTS_MAX: usize = 100;
 
 fn start() -> Arc<Catalog> {
@@ -86,7 +86,7 @@ fn start() -> Arc<Catalog> {
     changed(&builtin(), text).expect("a statement of this program")
 }
 
-/// The schema after a statement, if it is accepted and changes anything.
+/// The schema after a statement, if it is accepted and makes a change.
 fn changed(catalog: &Catalog, text: &str) -> Option<Arc<Catalog>> {
     let statement = parse(text).ok()?.statement;
     let change = change(catalog, &statement, &change_cx(catalog)).ok()??;
@@ -143,7 +143,8 @@ fn check_table(catalog: &Arc<Catalog>, table: &Table) {
     }
 }
 
-/// The answer to PREPARE, and a result with warnings and no rows, in every version, as clients read them.
+/// Checks the answer to PREPARE, and a result with warnings and no rows, in every version, with the
+/// client's decoder.
 fn describe_to_clients(statement: &PreparedStatement) {
     let limits = Limits::DEFAULT;
     for version in [Version::V3, Version::V4, Version::V5] {
@@ -179,7 +180,7 @@ struct Bytes<'a>(&'a [u8]);
 const NATIVES: [&str; 8] =
     ["int", "text", "blob", "decimal", "duration", "uuid", "tinyint", "varint"];
 
-/// Longest text of what is repeated.
+/// Longest repeated text.
 const TEXT_BYTES_MAX: usize = 300_000;
 
 impl Bytes<'_> {
@@ -211,7 +212,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// A name that is long now and then.
+    /// A name that is sometimes long.
     fn name(&mut self, prefix: &str) -> String {
         let length = match self.take() {
             choice @ 250.. => (choice - 249) * 10_000,
@@ -221,7 +222,7 @@ impl Bytes<'_> {
         format!("{prefix}{}", "_".repeat(length))
     }
 
-    /// Columns or fields with their types: a few or, now and then, hundreds.
+    /// Columns or fields with their types: a few or, sometimes, hundreds.
     fn definitions(&mut self, prefix: &str) -> String {
         let choice = self.take();
         let (count, of) = match choice {
@@ -281,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // A case makes dozens of statements and reads the schema again.
+        // Each case executes dozens of statements and reads the schema again.
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
@@ -301,7 +302,7 @@ mod tests {
             check(&std::fs::read(path).unwrap());
             count += 1;
         }
-        // A corpus with fewer files has been lost.
+        // Fewer files mean that a part of the corpus is missing.
         assert!(count >= 20, "{count} files");
     }
 
@@ -321,7 +322,7 @@ mod tests {
             }
             None => false,
         };
-        // Levels: the last type that is accepted is used, dropped and read again.
+        // Levels: the deepest accepted type is used, dropped and read again.
         assert!(make("CREATE TYPE t0 (a int)"));
         let mut levels = 0;
         while make(&format!("CREATE TYPE t{} (a frozen<t{levels}>)", levels + 1)) {
@@ -349,7 +350,7 @@ mod tests {
         assert!(make("CREATE TYPE small (a int)"));
         assert!(make("CREATE TABLE vectors (k int PRIMARY KEY, v vector<frozen<small>, 2>)"));
         assert!(!make(&format!("ALTER TYPE small RENAME a TO {}", "b".repeat(40_000))));
-        // Four times as many parts with each type.
+        // Each type has four times as many parts as the one before.
         assert!(make("CREATE TYPE g0 (a int)"));
         let mut grown = 0;
         let four = |nth: usize| {
@@ -363,7 +364,7 @@ mod tests {
         check_catalog(&catalog);
     }
 
-    /// As a version without limits has stored it.
+    /// A schema as stored by a version without limits.
     #[test]
     fn stored_schemas_over_the_limits_are_read() {
         let text = "CREATE TABLE old (k int PRIMARY KEY, v int, l list<int>, w int)";

@@ -9,7 +9,7 @@ pub(crate) const NS_PER_MINUTE: i64 = 60 * NS_PER_SECOND;
 pub(crate) const NS_PER_HOUR: i64 = 60 * NS_PER_MINUTE;
 pub(crate) const NS_PER_DAY: i64 = 24 * NS_PER_HOUR;
 
-/// Months, days and nanoseconds: none can be turned into another. All have one sign.
+/// Months, days and nanoseconds, which cannot be converted into each other. All have the same sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Duration {
     pub(crate) months: i32,
@@ -37,8 +37,8 @@ impl Duration {
         is_valid.then_some(Duration { months, days, nanoseconds })
     }
 
-    /// `1y2mo3w4d5h6m7s8ms9us10ns`, `P1Y2M3DT4H5M6S`, `P3W` or `P0001-02-03T04:05:06`, each perhaps
-    /// with a minus sign before it. The error is Cassandra's.
+    /// `1y2mo3w4d5h6m7s8ms9us10ns`, `P1Y2M3DT4H5M6S`, `P3W` or `P0001-02-03T04:05:06`, each with an
+    /// optional minus sign. The error is Cassandra's.
     pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         let unable = || format!("Unable to convert '{text}' to a duration");
         let (body, is_negative) = match text.strip_prefix('-') {
@@ -69,7 +69,7 @@ impl Duration {
     }
 }
 
-/// Sums that may be too large for a duration.
+/// Sums that may exceed the range of a duration.
 #[derive(Debug, Clone, Copy, Default)]
 struct Total {
     months: i64,
@@ -106,7 +106,7 @@ impl Total {
     }
 }
 
-/// Digits, then what follows them up to the next digit.
+/// Digits, and the characters after them up to the next digit.
 fn take_unit(text: &str) -> Option<(i64, &str, &str)> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (digits, rest) = text.split_at(unit_at);
@@ -114,7 +114,7 @@ fn take_unit(text: &str) -> Option<(i64, &str, &str)> {
     Some((digits.parse().ok()?, &rest[..end], &rest[end..]))
 }
 
-/// Units and how they are called, longer ones first.
+/// Units and their names in messages, longer units first.
 const UNITS: [(&str, &str); 10] = [
     ("y", "years"),
     ("mo", "months"),
@@ -128,7 +128,7 @@ const UNITS: [(&str, &str); 10] = [
     ("ns", "nanoseconds"),
 ];
 
-/// Numbers and the places of their units in [`UNITS`].
+/// Numbers and the positions of their units in [`UNITS`].
 fn take_units(mut text: &str) -> Option<Vec<(i64, usize)>> {
     let mut found = Vec::new();
     loop {
@@ -142,7 +142,7 @@ fn take_units(mut text: &str) -> Option<Vec<(i64, usize)>> {
     }
 }
 
-/// Checks that each unit occurs once, and longer ones before shorter ones.
+/// Checks that each unit occurs once, with longer ones before shorter ones.
 // Source: Cassandra 5.0, cql3.Duration.Builder.validateOrder
 fn check_order(units: &[(i64, usize)]) -> Result<(), String> {
     for pair in units.windows(2) {

@@ -2,15 +2,15 @@
 
 use wire::cql::{Consistency, ErrorKind, TooLong};
 
-/// See the module. The texts are Cassandra's where drivers or people know them by heart.
+/// Why a request fails. The texts are Cassandra's where drivers or users depend on them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CqlError {
     #[error("{0}")]
     Syntax(String),
-    /// The statement is understood and cannot be carried out.
+    /// The statement is valid CQL but cannot be executed.
     #[error("{0}")]
     Invalid(String),
-    /// A keyspace or an option of a table that cannot be.
+    /// An invalid keyspace, or an invalid option of a table.
     #[error("{0}")]
     Config(String),
     #[error("{0}")]
@@ -27,11 +27,11 @@ pub enum CqlError {
     Unprepared(Vec<u8>),
     #[error("Cannot achieve consistency level {consistency:?}")]
     Unavailable { consistency: Consistency, required: i32, alive: i32 },
-    /// A function that could not be computed for its arguments.
+    /// A function failed for its arguments.
     #[error("{message}")]
     Failed { function: String, arguments: Vec<String>, message: String },
-    /// A write was planned for a table that was altered before it took its locks. Nothing was done: it is
-    /// planned again.
+    /// A write was planned for a table that was altered before the write took its locks. Nothing
+    /// was changed; the write is planned again.
     #[error("The table was altered while the statement ran: try again")]
     TableAltered,
     /// A fault of the server, not of the client.
@@ -50,7 +50,7 @@ impl CqlError {
         CqlError::Invalid(message.into())
     }
 
-    /// One word for the counters.
+    /// Name of the error in the counters.
     pub fn name(&self) -> &'static str {
         match self {
             CqlError::Syntax(_) => "CQL_SYNTAX",

@@ -1,18 +1,20 @@
-//! Limits on JSON of clients, checked before anything is parsed.
+//! Limits on clients' JSON, checked before it is parsed.
 //!
-//! A parser allocates for every value and reads nested ones once per level, so that a body within
-//! `http-body-bytes-max` could occupy a reactor for seconds. The check is one pass over the bytes, without an
-//! allocation, and stops at the first limit that is exceeded.
+//! A parser allocates for every value and reads nested values once per level, so that a body within
+//! `http-body-bytes-max` could occupy a reactor for seconds. The check is one pass over the bytes,
+//! without an allocation, and stops at the first exceeded limit.
 
 use memchr::memchr2;
 
-/// Values of one body; a member of an object counts once, with its name. Parsing that many takes some 50 ms.
+/// Maximum number of values in one body; a member of an object counts once, including its name.
+/// Parsing that many takes some 50 ms.
 pub const JSON_VALUES_MAX: usize = 1 << 17;
 
-/// Levels of arrays and objects. CQL documents are read once per level, so this also bounds that.
+/// Maximum nesting of arrays and objects. CQL documents are read once per level, so this also
+/// bounds that.
 pub const JSON_DEPTH_MAX: usize = 32;
 
-/// The limit that a body exceeds. The text is for the client.
+/// The limit that a body exceeds. The text is sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooComplex {
     #[error("the request has more than {JSON_VALUES_MAX} JSON values")]
@@ -28,7 +30,7 @@ pub fn check(body: &[u8]) -> Result<(), TooComplex> {
     scan(body, usize::MAX)
 }
 
-/// The same for an array of commands, with a limit on its elements.
+/// Like [`check`], for an array of commands, with a limit on its elements.
 pub fn check_commands(body: &[u8], commands_max: usize) -> Result<(), TooComplex> {
     scan(body, commands_max)
 }
@@ -71,7 +73,7 @@ fn scan(body: &[u8], top_elements_max: usize) -> Result<(), TooComplex> {
     Ok(())
 }
 
-/// What follows the quote that ends a string; nothing if none does.
+/// The bytes after the quote that ends a string; empty if the string does not end.
 fn after_string(mut rest: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', rest) {
         if rest[at] == b'"' {
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn values_are_counted_outside_strings() {
         let array = |element: &str, count: usize| format!("[{}]", vec![element; count].join(","));
-        // The array itself counts.
+        // The array itself is counted, too.
         assert_eq!(check(array("1", JSON_VALUES_MAX - 1).as_bytes()), Ok(()));
         assert_eq!(check(array("1", JSON_VALUES_MAX).as_bytes()), Err(TooComplex::Values));
         assert_eq!(check(array("[]", JSON_VALUES_MAX / 2).as_bytes()), Err(TooComplex::Values));

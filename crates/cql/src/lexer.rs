@@ -1,7 +1,7 @@
-//! CQL text to tokens.
+//! Converts CQL text to tokens.
 //!
-//! Keywords are no tokens of their own: CQL has few reserved words, and each place of the grammar
-//! knows which words it looks for.
+//! Keywords are not separate tokens: CQL has few reserved words, and each grammar rule checks for
+//! its own keywords.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::duration::Duration;
 
-/// Where a token begins: both count from what Cassandra's messages count from.
+/// Start of a token, counted as in Cassandra's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     /// From 1.
@@ -32,7 +32,7 @@ pub struct SyntaxError {
     pub(crate) reason: String,
 }
 
-/// What a piece of text is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A word: a keyword, or a name in any case.
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     End,
 }
 
-/// A token and the text it stands for, quotes included.
+/// A token and its text, including quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
@@ -63,7 +63,7 @@ pub(crate) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether this is a keyword, in any case.
+    /// Whether this is the given keyword, in any case.
     pub(crate) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
@@ -72,7 +72,7 @@ impl Token<'_> {
         self.kind == Kind::Symbol && self.text == symbol
     }
 
-    /// An error at this token, for a reason that is not the token alone.
+    /// An error at this token, for a reason beyond the token itself.
     pub(crate) fn fault<T>(self, reason: impl Into<String>) -> Result<T, SyntaxError> {
         Err(SyntaxError { position: self.position, reason: reason.into() })
     }
@@ -86,8 +86,8 @@ const SYMBOLS: [&str; 22] = [
 /// Units of durations, longer ones first.
 const UNITS: [&str; 11] = ["mo", "ms", "us", "µs", "ns", "y", "w", "d", "h", "m", "s"];
 
-/// Words, numbers, strings and symbols of a statement. Parsing and planning cannot pause, so their number is
-/// limited. Longer statements must bind values, or be sent in parts.
+/// Maximum number of words, numbers, strings and symbols of a statement. Parsing and planning
+/// cannot pause, so the number is limited. Longer statements must bind values, or be split.
 pub(crate) const TOKENS_MAX: usize = 262_144;
 
 /// All tokens of `text`, the last one with [`Kind::End`].
@@ -110,7 +110,8 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// Of `at`: it goes along, as counting from the start of the line for each token would make a
+    /// Position of `at`, updated along with it: counting from the start of the line for each token
+    /// would make a line of n tokens cost n * n.
     /// line of n tokens cost n * n.
     position: Position,
 }
@@ -173,7 +174,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Bytes of the text in quotes at the front; a doubled quote stands for itself.
+    /// Length of the quoted text at the front; a doubled quote is a literal quote.
     fn quoted(&self, quote: char) -> Result<usize, SyntaxError> {
         let rest = self.rest();
         let mut at = 1;
@@ -197,7 +198,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The token at the front, which begins with no quote, and its bytes.
+/// The unquoted token at the front, and its length.
 fn plain_token(rest: &str, first: char) -> Option<(Kind, usize)> {
     if first == '?' {
         return Some((Kind::Symbol, 1));
@@ -254,7 +255,7 @@ fn number(rest: &str) -> (Kind, usize) {
     (if end == whole { Kind::Integer } else { Kind::Float }, end)
 }
 
-/// `1h30m`: one or more of digits and a unit, and no letter behind.
+/// `1h30m`: one or more pairs of digits and a unit, not followed by a letter.
 fn duration_bytes(rest: &str) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,14 +1,14 @@
-//! The Cassandra Query Language: text to plans, types, values and functions, schemas and roles.
+//! The Cassandra Query Language: parser, plans, types, values and functions, schemas and roles.
 //!
-//! This crate knows no connection, no log and no lock: it says what a statement means, and `server`
-//! executes it.
+//! This crate contains no connections, no log and no locks: it determines the meaning of a
+//! statement, and `server` executes it.
 //!
-//! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
-//! `relation` (the parts of statements), `statements` (one file and one row each); `types` (resolved type
-//! names), `value` (bytes, text, order), `token` (the position on the ring); `schema` (keyspaces, tables
-//! and types); `roles` (roles and permissions); `expression` and `function` (terms with their types, and
-//! their evaluation); `plan` (statements with all names resolved), `prepared` (a plan with its
-//! description); `error` (why a request fails).
+//! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term`
+//! and `relation` (the parts of statements), `statements` (one file and one row each); `types`
+//! (resolved type names), `value` (bytes, text, order), `token` (the position on the ring);
+//! `schema` (keyspaces, tables and types); `roles` (roles and permissions); `expression` and
+//! `function` (typed terms, and their evaluation); `plan` (statements with all names resolved),
+//! `prepared` (a plan with its description); `error` (why a request fails).
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]

@@ -1,5 +1,5 @@
-//! The supported part of Cassandra's language, as `docs/reference/cql-reference.md`: generated from
-//! the tables in which statements, types and functions are looked up.
+//! The supported part of CQL, as `docs/reference/cql-reference.md`: generated from the tables in
+//! which statements, types and functions are looked up.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ statements, [migration from Cassandra](../migrate/cassandra.md) the differences.
 /// A statement of Cassandra 5.0.
 struct StatementRow {
     name: &'static str,
-    /// One that is read if there is anything of it.
+    /// A statement that parses if the statement is at least partly supported.
     example: &'static str,
     note: &'static str,
 }
@@ -31,7 +31,7 @@ const fn row(name: &'static str, example: &'static str, note: &'static str) -> S
 
 // Source: Cassandra 5.0, Parser.g, cqlStatement
 const STATEMENTS: [StatementRow; 44] = [
-    row("SELECT", "SELECT a FROM t", "with all its clauses, but `ORDER BY ... ANN OF`"),
+    row("SELECT", "SELECT a FROM t", "with all its clauses except `ORDER BY ... ANN OF`"),
     row("INSERT", "INSERT INTO t (a) VALUES (1)", "also `JSON`, `IF NOT EXISTS`, `USING`"),
     row(
         "UPDATE",
@@ -42,21 +42,21 @@ const STATEMENTS: [StatementRow; 44] = [
     row(
         "BEGIN BATCH",
         "BEGIN BATCH APPLY BATCH",
-        "`UNLOGGED` and `COUNTER` too; all are one record of the log",
+        "also `UNLOGGED` and `COUNTER`; each batch is one record of the log",
     ),
     row("TRUNCATE", "TRUNCATE t", ""),
     row("USE", "USE k", ""),
     row(
         "CREATE KEYSPACE",
         "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}",
-        "replication is kept and shown; there is one copy",
+        "replication is stored and shown; there is one copy",
     ),
     row("ALTER KEYSPACE", "ALTER KEYSPACE k WITH durable_writes = true", ""),
     row("DROP KEYSPACE", "DROP KEYSPACE k", ""),
     row(
         "CREATE TABLE",
         "CREATE TABLE t (k int PRIMARY KEY)",
-        "options of compaction, caching and the like are kept and shown",
+        "options of compaction, caching and the like are stored and shown",
     ),
     row("ALTER TABLE", "ALTER TABLE t ADD a int", "ADD, DROP, RENAME, WITH"),
     row("DROP TABLE", "DROP TABLE t", ""),
@@ -79,11 +79,11 @@ const STATEMENTS: [StatementRow; 44] = [
     row("ALTER USER", "ALTER USER u WITH PASSWORD 'x'", ""),
     row("DROP USER", "DROP USER u", ""),
     row("LIST USERS", "LIST USERS", ""),
-    row("DESCRIBE", "DESCRIBE KEYSPACES", "as the server does it since Cassandra 4"),
+    row("DESCRIBE", "DESCRIBE KEYSPACES", "executed by the server, as since Cassandra 4"),
     row(
         "CREATE FUNCTION",
         "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE java AS 'x'",
-        "no code of users runs in the server",
+        "user-defined code is not supported",
     ),
     row("DROP FUNCTION", "DROP FUNCTION f", ""),
     row("CREATE AGGREGATE", "CREATE AGGREGATE a (int) SFUNC f STYPE int", ""),
@@ -97,7 +97,11 @@ const STATEMENTS: [StatementRow; 44] = [
     ),
     row("ALTER MATERIALIZED VIEW", "ALTER MATERIALIZED VIEW v WITH comment = 'x'", ""),
     row("DROP MATERIALIZED VIEW", "DROP MATERIALIZED VIEW v", ""),
-    row("ADD IDENTITY", "ADD IDENTITY 'i' TO ROLE 'r'", "there are no certificates of clients"),
+    row(
+        "ADD IDENTITY",
+        "ADD IDENTITY 'i' TO ROLE 'r'",
+        "client certificates are not mapped to roles",
+    ),
     row("DROP IDENTITY", "DROP IDENTITY 'i'", ""),
 ];
 
@@ -163,7 +167,7 @@ const FUNCTIONS: [&str; 58] = [
     "uuid",
 ];
 
-/// The whole of `docs/reference/cql-reference.md`.
+/// The complete text of `docs/reference/cql-reference.md`.
 pub fn markdown() -> String {
     let mut text = String::from(PREFACE);
     // Writing to a String cannot fail, hence `let _` from here on.
@@ -197,7 +201,7 @@ fn statement_list(text: &mut String, title: &str, is_listed: fn(&StatementRow) -
     }
 }
 
-/// One item for all overloads that have the same description and return the same type.
+/// One item for all overloads that have the same description and return type.
 fn function_list(text: &mut String) {
     text.push_str("\n## Functions\n");
     let mut kind = "";
@@ -241,7 +245,7 @@ mod tests {
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             written == markdown(),
-            "docs/reference/cql-reference.md is not what the tables of CQL say; run:\n    \
+            "docs/reference/cql-reference.md does not match the tables of CQL; run:\n    \
              cargo run -p myriad -- cql --markdown > docs/reference/cql-reference.md"
         );
     }
@@ -250,7 +254,7 @@ mod tests {
     fn every_statement_that_is_read_is_documented() {
         for words in statements::words() {
             let words = words.join(" ");
-            // Other names of others.
+            // Alternative names of other statements.
             if ["desc", "apply", "create schema", "alter schema"].contains(&words.as_str())
                 || words.ends_with("columnfamily")
             {

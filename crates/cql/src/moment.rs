@@ -1,4 +1,4 @@
-//! Time and chance of one statement.
+//! Time and randomness of one statement.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,15 +7,16 @@ use rand::{Rng, SeedableRng};
 
 use crate::error::CqlError;
 
-/// Bytes that functions, comparisons and changes of collections may process for one row of a SELECT, or for
-/// all of a write. The reactor cannot pause within them. A text of 16 MiB as JSON takes less.
+/// Maximum bytes that functions, comparisons and changes of collections may process for one row of
+/// a SELECT, or for a whole write. The reactor cannot pause within them. Processing a text of 16
+/// MiB as JSON stays below it.
 const WORK_BYTES_MAX: usize = 64 << 20;
 
-/// All that evaluation does not find in the statement, its values and its rows.
+/// Inputs of an evaluation other than the statement, its values and its rows.
 #[derive(Debug)]
 pub struct Moment {
     now_us: i64,
-    /// How many time-based UUIDs were made: no two of a statement are the same.
+    /// How many time-based UUIDs were made: those of a statement are distinct.
     ticks: Cell<u64>,
     node: u64,
     chance: RefCell<SmallRng>,
@@ -23,7 +24,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Microseconds since 1970, and where random numbers begin.
+    /// `now_us`: microseconds since 1970; `seed`: of the random numbers.
     pub fn new(now_us: i64, seed: u64) -> Self {
         let mut chance = SmallRng::seed_from_u64(seed);
         let node = chance.random();
@@ -41,17 +42,17 @@ impl Moment {
         self.now_us
     }
 
-    /// Another number at each call, from zero.
+    /// A different number at each call, from zero.
     pub(crate) fn tick(&self) -> u64 {
         self.ticks.replace(self.ticks.get() + 1)
     }
 
-    /// A random number that is the same for the whole statement.
+    /// A random number that is constant for the whole statement.
     pub(crate) fn node(&self) -> u64 {
         self.node
     }
 
-    /// Before so many bytes are processed. Refuses what takes too long.
+    /// Accounts for `bytes` before they are processed. Fails if the statement takes too long.
     #[inline]
     pub fn spend(&self, bytes: usize) -> Result<(), CqlError> {
         let spent = self.work_bytes.get().saturating_add(bytes);

@@ -1,10 +1,10 @@
-//! A cursor over the tokens of a statement, with what all statements are made of.
+//! A cursor over the tokens of a statement, with the rules that statements share.
 
 use super::lexer::{Kind, SyntaxError, Token, tokenize};
 
 pub(crate) type Result<T> = std::result::Result<T, SyntaxError>;
 
-/// Words that cannot be names without quotes.
+/// Words that cannot be unquoted names.
 // Source: Cassandra 5.0 CQL documentation, appendix A "CQL keywords"
 const RESERVED: [&str; 62] = [
     "add",
@@ -71,12 +71,12 @@ const RESERVED: [&str; 62] = [
     "with",
 ];
 
-/// Most levels of terms within terms, and of types within types.
+/// Maximum nesting of terms, and of types.
 pub(crate) const DEPTH_MAX: usize = 64;
-/// Most operators of arithmetic in one term: `1 + 1 + 1` is as deep as it is long.
+/// Maximum number of arithmetic operators in one term: the depth of `1 + 1 + 1` is its length.
 pub(crate) const OPERATORS_MAX: usize = 200;
 
-/// A table, a type or an index, perhaps in a keyspace of its own.
+/// A table, a type or an index, with an optional keyspace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QualifiedName {
     pub(crate) keyspace: Option<String>,
@@ -84,21 +84,21 @@ pub struct QualifiedName {
 }
 
 impl QualifiedName {
-    /// Of what comes with the language.
+    /// The name of a built-in function or type.
     pub(crate) fn native(name: &str) -> QualifiedName {
         QualifiedName { keyspace: Some("system".to_owned()), name: name.to_owned() }
     }
 }
 
-/// See the module.
+/// A cursor over the tokens of a statement.
 #[derive(Debug)]
 pub(crate) struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
-    /// Names of the markers so far: `?` has none.
+    /// Names of the markers so far; `?` has none.
     markers: Vec<Option<String>>,
     depth: usize,
-    /// In the term that is being read.
+    /// Number of operators in the current term.
     operators: usize,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         Ok(Parser { tokens: tokenize(text)?, at: 0, markers: Vec::new(), depth: 0, operators: 0 })
     }
 
-    /// Names of all markers, in their order.
+    /// Names of all markers, in order.
     pub(crate) fn into_markers(self) -> Vec<Option<String>> {
         self.markers
     }
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// What stands here is none of what may.
+    /// The current token is not one of the expected ones.
     pub(crate) fn unexpected<T>(&self, expected: &str) -> Result<T> {
         let token = self.peek();
         let found = if token.kind == Kind::End { "<EOF>" } else { token.text };
@@ -142,14 +142,14 @@ impl<'a> Parser<'a> {
         self.peek().is_word(word)
     }
 
-    /// Takes the keyword if it is here.
+    /// Consumes the keyword if it is the current token.
     pub(crate) fn take_word(&mut self, word: &str) -> bool {
         let is_here = self.is_at_word(word);
         self.at += usize::from(is_here);
         is_here
     }
 
-    /// Takes all keywords if they are here, one after the other; otherwise none.
+    /// Consumes all keywords if they follow one another; otherwise none.
     pub(crate) fn take_words(&mut self, words: &[&str]) -> bool {
         let are_here = words.iter().enumerate().all(|(nth, word)| self.peek_at(nth).is_word(word));
         if are_here {
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         if self.peek().kind == Kind::End { Ok(()) } else { self.unexpected("the end") }
     }
 
-    /// One or more, with commas between.
+    /// One or more, separated by commas.
     pub(crate) fn list<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T>,
@@ -198,7 +198,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// One or more in parentheses, with commas between.
+    /// One or more in parentheses, separated by commas.
     pub(crate) fn parenthesized<T>(
         &mut self,
         item: impl FnMut(&mut Self) -> Result<T>,
@@ -209,7 +209,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// None or more in brackets, with commas between.
+    /// Zero or more in brackets, separated by commas.
     pub(crate) fn bracketed<T>(
         &mut self,
         open: &str,
@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// One or more in brackets. Commas may follow each other, or the last one.
+    /// One or more in brackets. Repeated and trailing commas are allowed.
     // Source: Cassandra 5.0, Parser.g: tableDefinition and createTypeStatement
     pub(crate) fn bracketed_loosely<T>(
         &mut self,
@@ -252,7 +252,7 @@ impl<'a> Parser<'a> {
             Kind::QuotedName => unquoted(token.text, '"'),
             _ => return self.unexpected("a name"),
         };
-        // The protocol counts their bytes with 16 bits.
+        // The protocol stores their length in 16 bits.
         if name.len() > usize::from(u16::MAX) {
             return token.fault("a name of more than 65535 bytes");
         }
@@ -260,7 +260,7 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
-    /// A name, perhaps with a keyspace before it.
+    /// A name, with an optional keyspace.
     pub(crate) fn qualified_name(&mut self) -> Result<QualifiedName> {
         let first = self.name()?;
         if self.take_symbol(".") {
@@ -269,7 +269,7 @@ impl<'a> Parser<'a> {
         Ok(QualifiedName { keyspace: None, name: first })
     }
 
-    /// Text in quotes, without them.
+    /// A quoted text, without its quotes.
     pub(crate) fn string(&mut self) -> Result<String> {
         let token = self.peek();
         if token.kind != Kind::String {
@@ -308,7 +308,7 @@ impl<'a> Parser<'a> {
         self.take_words(&["if", "exists"])
     }
 
-    /// A marker for a value: `?` or `:name`. Returns its place.
+    /// A marker of a value: `?` or `:name`. Returns its index.
     pub(crate) fn marker(&mut self) -> Result<Option<usize>> {
         if self.take_symbol("?") {
             self.markers.push(None);
@@ -321,14 +321,14 @@ impl<'a> Parser<'a> {
         Ok(Some(self.markers.len() - 1))
     }
 
-    /// A term that stands in no other begins here.
+    /// Begins a term that is not part of another.
     pub(crate) fn begin_term(&mut self) {
         if self.depth == 0 {
             self.operators = 0;
         }
     }
 
-    /// Notes one more operator of arithmetic.
+    /// Counts one more arithmetic operator.
     pub(crate) fn count_operator(&mut self) -> Result<()> {
         if self.operators == OPERATORS_MAX {
             return self.peek().fault(format!("more than {OPERATORS_MAX} operators"));
@@ -337,7 +337,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Goes one level deeper for the time of `part`.
+    /// Runs `part` one level deeper.
     pub(crate) fn nested<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_MAX {
             return self.peek().fault(format!("more than {DEPTH_MAX} levels"));
@@ -353,7 +353,7 @@ fn is_reserved(word: &str) -> bool {
     RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
 }
 
-/// A name as CQL text: in quotes if it needs them.
+/// A name as CQL text: quoted if necessary.
 pub(crate) fn quoted_if_needed(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')

@@ -1,4 +1,4 @@
-//! WHERE and IF: what is asked of columns.
+//! WHERE and IF: conditions on columns.
 
 use super::parser::{Parser, Result};
 use super::term::Term;
@@ -11,7 +11,7 @@ pub(crate) struct Relation {
     pub(crate) right: Right,
 }
 
-/// What is compared.
+/// The left side of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Left {
     Column(String),
@@ -47,7 +47,7 @@ pub(crate) enum Right {
     Terms(Vec<Term>),
 }
 
-/// Conditions after WHERE, joined by AND; none if there is no WHERE.
+/// Conditions after WHERE, joined by AND; empty if there is no WHERE.
 pub(crate) fn parse_where(parser: &mut Parser<'_>) -> Result<Vec<Relation>> {
     let mut relations = Vec::new();
     if parser.take_word("where") {
@@ -128,7 +128,7 @@ impl Right {
     }
 }
 
-/// What must hold for a conditional write.
+/// Conditions of a conditional write.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum Conditions {
     #[default]
@@ -147,7 +147,7 @@ pub(crate) struct Condition {
     pub(crate) right: Right,
 }
 
-/// What of a value is looked at or set.
+/// The part of a value that is read or set.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Part {
     Whole,

@@ -1,15 +1,15 @@
-//! Values as they stand in statements: constants, markers, collections, calls, arithmetic.
+//! Values in statements: constants, markers, collections, calls, arithmetic.
 
 use super::lexer::Kind;
 use super::parser::{Parser, QualifiedName, Result, string_of};
 use super::type_name::TypeName;
 
-/// See the module. What a term means depends on the type it is for; that is found when the
-/// statement is prepared.
+/// A value in a statement. Its meaning depends on the type of its receiver, which is determined
+/// when the statement is prepared.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Term {
     Null,
-    /// The place of the marker among all of the statement.
+    /// The index of the marker among all markers of the statement.
     Marker(usize),
     Constant(Constant),
     /// `[a, b]`
@@ -70,7 +70,7 @@ impl Operator {
         }
     }
 
-    /// What it is called as a function: no name of CQL.
+    /// The name of its function, which is not a CQL name.
     // Source: Cassandra 5.0, OperationFcts
     pub(crate) const fn function(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Operator {
     }
 }
 
-/// Where a term stands.
+/// The position of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Names are functions.
@@ -98,17 +98,17 @@ impl Term {
         sum(parser, Place::Value)
     }
 
-    /// A term without operators behind it.
+    /// A term without operators after it.
     pub(crate) fn parse_operand(parser: &mut Parser<'_>) -> Result<Term> {
         factor(parser, Place::Value)
     }
 
-    /// Whether the bracket here opens a type hint: `(type) term`, never a tuple of a name.
+    /// Whether the current bracket opens a type hint, `(type) term`, and not a tuple with a name.
     pub(crate) fn is_hint(parser: &Parser<'_>) -> bool {
         is_hint(parser)
     }
 
-    /// A term in which columns may stand.
+    /// A term that may contain columns.
     pub(crate) fn parse_with_columns(parser: &mut Parser<'_>) -> Result<Term> {
         parser.begin_term();
         sum(parser, Place::Assignment)
@@ -286,10 +286,10 @@ fn is_hint(parser: &Parser<'_>) -> bool {
         }
         ahead += 1;
     }
-    // What follows must begin a term, not go on with one.
+    // The next token must begin a term, not continue one.
     let next = parser.peek_at(ahead + 1);
     match next.kind {
-        // A marker with a name, not the value behind a key of a map.
+        // A named marker, not the value after a key of a map.
         Kind::Symbol if next.text == ":" => {
             let name = parser.peek_at(ahead + 2);
             matches!(name.kind, Kind::Word | Kind::QuotedName)
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn collections_are_told_apart() {
+    fn collections_are_distinguished() {
         assert_eq!(parsed("[1, 2]"), Term::List(vec![integer("1"), integer("2")]));
         assert_eq!(parsed("{}"), Term::Set(vec![]));
         assert_eq!(parsed("{1}"), Term::Set(vec![integer("1")]));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_no_tuples() {
+    fn hints_are_not_tuples() {
         assert!(matches!(parsed("(int) 5"), Term::Hint(..)));
         assert!(matches!(parsed("(list<frozen<map<int, text>>>) ?"), Term::Hint(..)));
         assert!(matches!(parsed("(int) (5, 6)"), Term::Hint(..)));

@@ -1,8 +1,8 @@
-//! The place of a partition on Cassandra's ring: drivers compute the same to choose a node.
+//! The position of a partition on Cassandra's ring: drivers compute the same to choose a node.
 
 /// Murmur3 of a partition key, as Cassandra's `Murmur3Partitioner` computes it: the first half of
-/// the x64 variant of 128 bits, with the bytes of the tail taken as signed. The empty key, which no
-/// partition has, stands before all others.
+/// the x64 variant of 128 bits, with the tail bytes sign-extended. The empty key, which no
+/// partition has, sorts before all others.
 // Source: Cassandra's org.apache.cassandra.utils.MurmurHash and dht.Murmur3Partitioner
 pub fn token(partition_key: &[u8]) -> i64 {
     const C1: u64 = 0x87c3_7b91_1142_53d5;
@@ -34,11 +34,11 @@ pub fn token(partition_key: &[u8]) -> i64 {
     h1 = h1.wrapping_add(h2);
     h2 = h2.wrapping_add(h1);
     let token = mixed(h1).wrapping_add(mixed(h2)).cast_signed();
-    // The lowest number stands before all tokens.
+    // The smallest number is reserved: it sorts before all tokens.
     if token == i64::MIN { i64::MAX } else { token }
 }
 
-/// A byte with its sign carried through all 64 bits.
+/// A sign-extended byte.
 fn signed(byte: u8) -> u64 {
     i64::from(byte.cast_signed()).cast_unsigned()
 }
@@ -55,7 +55,7 @@ fn mixed(mut k: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The vectors that Cassandra's drivers test themselves with.
+    /// The test vectors of Cassandra's drivers.
     #[test]
     fn tokens_are_those_of_the_drivers() {
         for (key, expected) in [

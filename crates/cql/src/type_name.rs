@@ -1,10 +1,10 @@
-//! Types as they stand in statements.
+//! Type names in statements.
 
 use super::lexer::Kind;
 use super::parser::{Parser, QualifiedName, Result};
 
-/// A type by its name: whether there is a user-defined one of it is found when the statement is
-/// prepared.
+/// A type by its name. Whether a user-defined type of that name exists is determined when the
+/// statement is prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TypeName {
     Native(Native),
@@ -44,7 +44,7 @@ pub enum Native {
     Varint,
 }
 
-/// Names of native types. `varchar` is another name of `text`, and stands behind it.
+/// Names of native types. `varchar` is another name of `text`, and follows it.
 // Source: Cassandra's CQL documentation, "Native types"
 pub const NATIVES: [(&str, Native); 21] = [
     ("ascii", Native::Ascii),
@@ -94,13 +94,13 @@ const CLASSES: [(&str, Native); 20] = [
     ("UUIDType", Native::Uuid),
     ("IntegerType", Native::Varint),
 ];
-/// Classes of older tables whose values are those of another class.
+/// Classes of older tables whose values have the format of another class.
 const OLDER_CLASSES: [(&str, Native); 2] =
     [("LexicalUUIDType", Native::Uuid), ("DateType", Native::Timestamp)];
 
 pub(crate) const CLASS_PACKAGE: &str = "org.apache.cassandra.db.marshal.";
 
-/// Most dimensions of a vector: one of floats has 4 MiB then.
+/// Maximum dimensions of a vector: with floats, 4 MiB.
 const DIMENSIONS_MAX: i64 = 1 << 20;
 
 impl Native {
@@ -111,7 +111,7 @@ impl Native {
 }
 
 impl Native {
-    /// Of Cassandra, without its package.
+    /// Cassandra's class name, without the package.
     pub(crate) fn class(self) -> &'static str {
         let row = CLASSES.iter().find(|(_, native)| *native == self);
         row.map(|(class, _)| *class).expect("every type has a row")
@@ -141,7 +141,7 @@ impl TypeName {
     }
 }
 
-/// The type that a class of Cassandra is of, if it has a name in CQL.
+/// The type of a Cassandra class, if it has a name in CQL.
 fn of_class(text: &str) -> Option<TypeName> {
     let mut parser = Parser::new(text).ok()?;
     let found = parse_class(&mut parser)?;
@@ -225,9 +225,9 @@ fn parse_parts(parser: &mut Parser<'_>) -> Result<TypeName> {
         }
         ("tuple", 1..) => Ok(TypeName::Tuple(parts)),
         ("list" | "set" | "frozen" | "map" | "tuple", _) => {
-            token.fault(format!("{name} has another number of parts than {count}"))
+            token.fault(format!("{name} does not have {count} parts"))
         }
-        _ => token.fault(format!("no type {name} has parts")),
+        _ => token.fault(format!("type {name} has no parts")),
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn wrong_parts_are_refused_with_their_place() {
         for (text, expected) in [
-            ("map<int>", "line 1:0 map has another number of parts than 1"),
+            ("map<int>", "line 1:0 map does not have 1 parts"),
             ("bag<int>", "line 1:0 no type bag has parts"),
             ("vector<float, 0>", "line 1:14 a vector has 1 to 1048576 dimensions"),
         ] {

@@ -1,4 +1,4 @@
-//! Integers of variable length, as CQL's protocol has them.
+//! Integers of variable length, as CQL's protocol encodes them.
 // Source: native_protocol_v5.spec 3 "[vint]" and "[unsigned vint]"
 
 /// Appends a signed number.
@@ -6,7 +6,7 @@ pub(crate) fn put_vint(value: i64, out: &mut Vec<u8>) {
     put_unsigned_vint((value << 1 ^ value >> 63).cast_unsigned(), out);
 }
 
-/// Takes a signed number off the front.
+/// Removes a signed number from the front.
 pub(crate) fn take_vint(input: &mut &[u8]) -> Option<i64> {
     let zigzag = take_unsigned_vint(input)?;
     Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
@@ -28,7 +28,7 @@ pub(crate) fn put_unsigned_vint(value: u64, out: &mut Vec<u8>) {
     out[start] |= !(0xFF_u8 >> extra);
 }
 
-/// Takes an unsigned number off the front.
+/// Removes an unsigned number from the front.
 pub(crate) fn take_unsigned_vint(input: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = input.split_first()?;
     let extra = first.leading_ones() as usize;
@@ -57,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_back(value: i64, shift in 0..64) {
+        fn every_number_is_read_back(value: i64, shift in 0..64) {
             let value = value >> shift;
             let mut out = Vec::new();
             put_vint(value, &mut out);

@@ -137,7 +137,7 @@ pub(crate) struct Channel {
     has_ended: bool,
     /// Our `close_notify` alert is sent, or nothing may be sent any more.
     sent_close_notify: bool,
-    sealed_records: u64,
+    encrypted_records: u64,
 }
 
 impl std::fmt::Debug for Channel {
@@ -161,7 +161,7 @@ impl Channel {
             is_counted: false,
             has_ended: false,
             sent_close_notify: false,
-            sealed_records: 0,
+            encrypted_records: 0,
         }
     }
 
@@ -182,7 +182,7 @@ impl Channel {
         else {
             return false;
         };
-        is_nearly_used_up(self.sealed_records, suite.common.confidentiality_limit)
+        is_nearly_used_up(self.encrypted_records, suite.common.confidentiality_limit)
     }
 
     /// Encrypted bytes from earlier reads, to be passed again in front of the next ones.
@@ -289,7 +289,7 @@ impl Channel {
             "the outbox is bounded by the piece encrypted at once"
         );
         let records = plain.len().div_ceil(RECORD_BYTES_MAX);
-        self.sealed_records += records as u64;
+        self.encrypted_records += records as u64;
         let room = plain.len() + records * RECORD_EXTRA_BYTES + CONTROL_BYTES;
         let Channel { library, partial, outbox, .. } = self;
         // Whole records were decrypted on arrival, so this call only returns the permitted

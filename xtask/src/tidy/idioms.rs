@@ -148,7 +148,6 @@ const NOT_YET_REVISED: &[&str] = &[
     "ARCHITECTURE.md",
     "benchmarks/",
     "crates/binlog/",
-    "crates/cql/",
     "crates/lab/",
     "crates/myriad/",
     "crates/server/",

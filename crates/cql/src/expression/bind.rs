@@ -1,4 +1,4 @@
-//! Terms of statements to expressions.
+//! Binds terms of statements to expressions.
 
 use std::sync::Arc;
 
@@ -21,24 +21,24 @@ use crate::value::constant;
 
 /// What a term may refer to.
 #[derive(Debug)]
-pub(crate) struct TermCx<'a> {
+pub(crate) struct TermContext<'a> {
     pub(crate) catalog: &'a Catalog,
-    /// Of the statement: user-defined types are looked up there.
+    /// The statement's keyspace, in which user-defined types are looked up.
     pub(crate) keyspace: &'a str,
-    /// The table of the statement: `token` takes its key, and columns may stand in terms of
-    /// assignments.
+    /// The table of the statement: `token` takes its key, and terms of assignments may contain its
+    /// columns.
     pub(crate) table: Option<&'a Table>,
     pub(crate) markers: &'a mut Markers,
 }
 
-/// Types a term for what receives it: constants are encoded and checked now, markers get their type,
-/// functions are chosen. The receiver's name is that of a column or of a place, for messages and for
-/// the names of markers.
+/// Types a term for its receiver: constants are encoded and checked now, markers get their type,
+/// functions are chosen. The receiver's name is that of a column or of a position; messages contain
+/// it, and markers are named after it.
 pub(crate) fn bind_term(
     term: &Term,
     receiver: &CqlType,
     receiver_name: &str,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let target = Target { of: receiver, name: receiver_name };
     match term {
@@ -108,7 +108,7 @@ fn unknown_function(name: &QualifiedName) -> CqlError {
     ))
 }
 
-/// What receives a value, and how messages call it.
+/// The receiver of a value, and its name in messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) of: &'a CqlType,
@@ -119,7 +119,7 @@ pub(crate) struct Target<'a> {
 fn bind_constant(
     constant: &Constant,
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let refused = || {
         let text = constant_text(constant);
@@ -158,7 +158,7 @@ fn bind_hint(
     name: &TypeName,
     inner: &Term,
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let hinted = hinted_type(name, cx)?;
     let text = TermText(inner);
@@ -174,14 +174,14 @@ fn bind_hint(
     bind_term(inner, &hinted, &format!("({hinted}){text}"), cx)
 }
 
-/// The type that stands in brackets before a term.
-pub(super) fn hinted_type(name: &TypeName, cx: &TermCx<'_>) -> Result<CqlType, CqlError> {
+/// The type in brackets before a term.
+pub(super) fn hinted_type(name: &TypeName, cx: &TermContext<'_>) -> Result<CqlType, CqlError> {
     let types = cx.catalog.keyspace(cx.keyspace).map(|keyspace| &keyspace.types);
     let find = |name: &str| types.and_then(|types| types.get(name)).map(Arc::clone);
     CqlType::resolve(name, cx.keyspace, &find).map_err(|error| CqlError::invalid(error.to_string()))
 }
 
-fn bind_column(name: &str, cx: &TermCx<'_>) -> Result<Expression, CqlError> {
+fn bind_column(name: &str, cx: &TermContext<'_>) -> Result<Expression, CqlError> {
     let find = |table: &Table| table.columns.iter().position(|column| column.name == name);
     let Some((table, index)) = cx.table.and_then(|table| Some((table, find(table)?))) else {
         return Err(CqlError::invalid(format!("Undefined column name {name}")));
@@ -189,7 +189,7 @@ fn bind_column(name: &str, cx: &TermCx<'_>) -> Result<Expression, CqlError> {
     Ok(Expression::Column { index, of: table.columns[index].column_type.clone() })
 }
 
-/// An expression of constants alone is evaluated once.
+/// Evaluates an expression of constants once.
 pub(super) fn folded(expression: Expression) -> Result<Expression, CqlError> {
     let Expression::Parts { parts, .. } = &expression else { return Ok(expression) };
     let are_constant = parts

@@ -1,4 +1,4 @@
-//! What a client sent for the markers of a statement.
+//! The values that a client sent for the markers of a statement.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::error::CqlError;
 /// Values kept without an allocation.
 const INLINE_MAX: usize = 16;
 
-/// One value per marker, borrowed from the request. No vector of its own kind, as that would not let
-/// the borrow be shortened.
+/// One value per marker, borrowed from the request. Not a generic small vector: with one, the
+/// lifetime of the borrow could not be shortened.
 #[derive(Debug, Clone)]
 pub struct BoundValues<'a> {
     inline: [Value<'a>; INLINE_MAX],
-    /// All of them, where they are more.
+    /// All values, if there are more.
     spilled: Vec<Value<'a>>,
 }
 
 impl<'a> BoundValues<'a> {
-    /// Brings the values into the order of the markers. There must be one for each.
+    /// Arranges the values in the order of the markers. Each marker must have one.
     pub fn new(values: &Values<'a>, markers: &[Marker]) -> Result<Self, CqlError> {
         let count_is_wrong = || CqlError::invalid("Invalid amount of bind variables");
         let mut bound = BoundValues { inline: [Value::Null; INLINE_MAX], spilled: Vec::new() };
@@ -32,7 +32,7 @@ impl<'a> BoundValues<'a> {
             _ => &mut bound.spilled[..],
         };
         if values.are_named() {
-            // Of values with the same name the first one.
+            // Of values with the same name, the first one counts.
             let mut named: BTreeMap<&str, Value<'a>> = BTreeMap::new();
             for (name, value) in values.iter() {
                 named.entry(name.unwrap_or_default()).or_insert(value);
@@ -48,7 +48,7 @@ impl<'a> BoundValues<'a> {
         Ok(bound)
     }
 
-    /// The value of a marker of the statement that the values were bound for.
+    /// The value of a marker of the statement for which the values were bound.
     pub(crate) fn get(&self, index: usize) -> Value<'a> {
         if self.spilled.is_empty() { self.inline[index] } else { self.spilled[index] }
     }

@@ -7,7 +7,7 @@ use crate::function::cast::FUNCTIONS;
 use crate::function::{Function, Shape, Signature};
 use crate::types::CqlType;
 
-/// The value as another type. A type that is cast to itself stays as it is. The text is the value's,
+/// Casts the value to another type. A cast to its own type does nothing. `text` is the value's text
 /// for messages.
 // Source: Cassandra 5.0, Selectable.WithCast
 pub(crate) fn bind_cast(

@@ -5,7 +5,8 @@ use crate::error::CqlError;
 use crate::schema::Table;
 use crate::value::json;
 
-/// The values of all columns of the table, in its order; what the document does not name is unset.
+/// The values of all columns of the table, in its order; columns not named in the document are
+/// unset.
 // Source: Cassandra 5.0, Json.parseJson and Json.DeferredValue
 pub fn decode_document(
     text: Option<&[u8]>,

@@ -1,12 +1,12 @@
-//! Whether a term can stand where a type is wanted, before either is turned into an expression.
+//! Whether a term is assignable to a type, before it is bound to an expression.
 
-use super::bind::{TermCx, hinted_type};
+use super::bind::{TermContext, hinted_type};
 use super::{operator, resolve};
 use crate::term::{Constant, Term};
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// How well something fits a type. Overloads that fit exactly go before others.
+/// How well a value fits a type. Overloads with an exact fit take precedence.
 // Source: Cassandra 5.0, AssignmentTestable.TestResult
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
@@ -24,7 +24,7 @@ impl Fit {
         self.min(Fit::Weak)
     }
 
-    /// Of parts that all must fit.
+    /// The fit of several parts, all of which must fit.
     fn all(fits: impl Iterator<Item = Fit>) -> Fit {
         fits.min().unwrap_or(Fit::Weak)
     }
@@ -58,7 +58,7 @@ pub(crate) fn fit_type(from: &CqlType, to: &CqlType) -> Fit {
     }
 }
 
-/// The bytes of one type are values of the other, too.
+/// Whether the bytes of one type are also values of the other.
 // Source: Cassandra 5.0, AbstractType.isValueCompatibleWith of each type
 fn fit_native(from: Native, to: Native) -> Fit {
     let fits = match to {
@@ -76,9 +76,9 @@ fn fit_native(from: Native, to: Native) -> Fit {
     if fits { Fit::Weak } else { Fit::No }
 }
 
-/// How a term fits a type. What cannot be told before the term is bound fits weakly: binding it then
-/// says why it cannot be.
-pub(crate) fn fit_term(term: &Term, to: &CqlType, cx: &TermCx<'_>) -> Fit {
+/// How a term fits a type. A fit that cannot be determined before the term is bound is weak:
+/// binding then reports why it fails.
+pub(crate) fn fit_term(term: &Term, to: &CqlType, cx: &TermContext<'_>) -> Fit {
     let to = to.unfrozen();
     match term {
         Term::Null if to.is_counter() => Fit::No,
@@ -144,7 +144,11 @@ pub(crate) fn fit_term(term: &Term, to: &CqlType, cx: &TermCx<'_>) -> Fit {
     }
 }
 
-fn fit_items<'a>(items: impl Iterator<Item = &'a Term>, element: &CqlType, cx: &TermCx<'_>) -> Fit {
+fn fit_items<'a>(
+    items: impl Iterator<Item = &'a Term>,
+    element: &CqlType,
+    cx: &TermContext<'_>,
+) -> Fit {
     Fit::all(items.map(|item| fit_term(item, element, cx)))
 }
 
@@ -188,7 +192,7 @@ pub(crate) fn fit_constant(constant: &Constant, to: Native) -> Fit {
     if fits { Fit::Weak } else { Fit::No }
 }
 
-/// The type of a constant where nothing says which one is wanted.
+/// The type of a constant without a known receiver.
 // Source: Cassandra 5.0, Constants.Type.getPreferedTypeFor
 fn preferred_native(constant: &Constant) -> Option<Native> {
     Some(match constant {
@@ -208,7 +212,7 @@ fn preferred_native(constant: &Constant) -> Option<Native> {
     })
 }
 
-/// A double if it holds all the digits.
+/// A double if it can represent all the digits.
 fn preferred_float(digits: &str) -> Native {
     use crate::value::number::{Decimal, float_text};
     use crate::value::order::compare;
@@ -221,8 +225,8 @@ fn preferred_float(digits: &str) -> Native {
     if is_held { Native::Double } else { Native::Decimal }
 }
 
-/// The type of a term where nothing says which one is wanted; None if it could be many.
-pub(crate) fn preferred_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
+/// The type of a term without a known receiver; None if several are possible.
+pub(crate) fn preferred_type(term: &Term, cx: &TermContext<'_>) -> Option<CqlType> {
     match term {
         Term::Null | Term::Marker(_) | Term::UserDefined(_) => None,
         Term::Constant(constant) => preferred_native(constant).map(CqlType::Native),
@@ -252,9 +256,9 @@ pub(crate) fn preferred_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
     }
 }
 
-/// The type that a term has wherever it stands: constants have none.
+/// The type of a term independent of its receiver: constants have none.
 // Source: Cassandra 5.0, Term.Raw.getExactTypeIfKnown of each kind
-pub(crate) fn exact_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
+pub(crate) fn exact_type(term: &Term, cx: &TermContext<'_>) -> Option<CqlType> {
     match term {
         Term::Null | Term::Marker(_) | Term::Constant(_) | Term::UserDefined(_) => None,
         Term::List(items) => first_exact(items.iter(), cx).map(CqlType::List),
@@ -279,13 +283,13 @@ pub(crate) fn exact_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
 
 fn first_exact<'a>(
     mut terms: impl Iterator<Item = &'a Term>,
-    cx: &TermCx<'_>,
+    cx: &TermContext<'_>,
 ) -> Option<Box<CqlType>> {
     terms.find_map(|term| exact_type(term, cx)).map(|of| Box::new(of.frozen()))
 }
 
-/// The one type among those of the items that all of them fit.
-fn common_type<'a>(items: impl Iterator<Item = &'a Term>, cx: &TermCx<'_>) -> Option<CqlType> {
+/// The only type among those of the items that all items fit.
+fn common_type<'a>(items: impl Iterator<Item = &'a Term>, cx: &TermContext<'_>) -> Option<CqlType> {
     let types: Vec<CqlType> = items.filter_map(|item| preferred_type(item, cx)).collect();
     types.iter().find(|to| types.iter().all(|from| fit_type(from, to).is_some())).cloned()
 }
@@ -296,7 +300,7 @@ mod tests {
     use crate::expression::tests::{parsed_term, type_of, with_cx};
 
     #[test]
-    fn constants_fit_what_they_can_be_read_as() {
+    fn constants_fit_the_types_that_can_read_them() {
         for (term, of, expected) in [
             ("1", "int", Fit::Exact),
             ("1", "bigint", Fit::Weak),

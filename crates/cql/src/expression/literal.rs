@@ -1,7 +1,7 @@
-//! Collections, tuples, vectors and user-defined types as they are written in statements.
+//! Collections, tuples, vectors and user-defined types as literals in statements.
 
 use super::Expression;
-use super::bind::{Target, TermCx, bind_term, folded};
+use super::bind::{Target, TermContext, bind_term, folded};
 use super::fit::fit_term;
 use super::text::TermText;
 use crate::error::CqlError;
@@ -13,7 +13,7 @@ use crate::types::CqlType;
 pub(super) fn bind_list(
     items: &[Term],
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     match target.of.unfrozen() {
         CqlType::List(element) => {
@@ -37,12 +37,12 @@ pub(super) fn bind_list(
     }
 }
 
-/// `{a, b}`; empty braces may be a map, too.
+/// `{a, b}`; empty braces may also be a map.
 // Source: Cassandra 5.0, Sets.Literal.prepare
 pub(super) fn bind_set(
     items: &[Term],
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let parts = match target.of.unfrozen() {
         CqlType::Set(element) => {
@@ -61,7 +61,7 @@ pub(super) fn bind_set(
 pub(super) fn bind_map(
     pairs: &[(Term, Term)],
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let CqlType::Map(key_type, value_type) = target.of.unfrozen() else {
         return Err(wrong_type("map", target));
@@ -88,7 +88,7 @@ pub(super) fn bind_map(
 pub(super) fn bind_tuple(
     terms: &[Term],
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let CqlType::Tuple(types) = target.of.unfrozen() else {
         return Err(CqlError::invalid(format!(
@@ -115,24 +115,24 @@ pub(super) fn bind_tuple(
         }
         parts.push(bind_term(term, of, &format!("{}[{nth}]", target.name), cx)?);
     }
-    // What is left out at the end is null.
+    // Omitted parts at the end are null.
     parts.extend(types[terms.len()..].iter().map(|of| Expression::Null { of: of.clone() }));
     folded(Expression::Parts { parts, of: target.of.clone() })
 }
 
-/// `{field: a}`; fields that are left out are null.
+/// `{field: a}`; omitted fields are null.
 // Source: Cassandra 5.0, UserTypes.Literal.prepare
 pub(super) fn bind_user_type(
     fields: &[(String, Term)],
     target: Target<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let CqlType::UserDefined(user) = target.of.unfrozen() else {
         return Err(wrong_type("user type", target));
     };
     let mut parts = Vec::with_capacity(user.fields.len());
     for (name, of) in &user.fields {
-        // Of a field that is given twice, the last one counts.
+        // Of a repeated field, the last one counts.
         let Some((_, term)) = fields.iter().rfind(|(given, _)| given == name) else {
             parts.push(Expression::Null { of: of.clone() });
             continue;
@@ -155,7 +155,7 @@ pub(super) fn bind_user_type(
     folded(Expression::Parts { parts, of: target.of.clone() })
 }
 
-/// A literal on its way, for messages.
+/// A literal that is being bound, for messages.
 #[derive(Clone, Copy)]
 struct Literal<'a> {
     kind: &'static str,
@@ -166,7 +166,7 @@ fn bind_items(
     items: &[Term],
     element: &CqlType,
     literal: Literal<'_>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Vec<Expression>, CqlError> {
     let Literal { kind, target } = literal;
     let name = format!("value({})", target.name);
@@ -184,7 +184,7 @@ fn bind_items(
     Ok(parts)
 }
 
-/// A collection is sent as a whole or written as a whole.
+/// A collection is either a single marker or a literal without markers in it.
 fn refuse_markers(parts: &[Expression], kind: &str, target: Target<'_>) -> Result<(), CqlError> {
     if !parts.iter().any(Expression::has_marker) {
         return Ok(());

@@ -1,18 +1,18 @@
-//! What a client must send with a statement.
+//! The values that a client must send with a statement.
 
 use crate::types::CqlType;
 
 /// One value that a client must send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// As written behind a colon; of `?` the name of what it is for.
+    /// The name after the colon; for `?`, the name of the receiver.
     pub name: String,
-    /// The column or the place that it is for.
+    /// The column or the position that receives the value.
     pub(crate) receiver: String,
     pub of: CqlType,
 }
 
-/// The markers of a statement, each of which gets its type where it stands.
+/// The markers of a statement, each of which gets its type from its receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Markers {
     names: Vec<Option<String>>,
@@ -20,20 +20,20 @@ pub(crate) struct Markers {
 }
 
 impl Markers {
-    /// `names` are those that the parser found.
+    /// `names` are the markers found by the parser.
     pub(crate) fn new(names: Vec<Option<String>>) -> Self {
         let found = vec![None; names.len()];
         Markers { names, found }
     }
 
-    /// Gives the marker its type. A name behind a colon goes before that of the receiver.
+    /// Sets the type of the marker. A name after a colon takes precedence over the receiver's.
     pub(crate) fn set(&mut self, index: usize, receiver: &str, of: &CqlType) {
         let name = self.names[index].as_deref().unwrap_or(receiver).to_owned();
         self.found[index] = Some(Marker { name, receiver: receiver.to_owned(), of: of.clone() });
     }
 
-    /// All markers in their order. None if one of them stands where nothing gave it a type, which is
-    /// a fault of whoever planned the statement.
+    /// All markers in order. None if one of them has no type, which is a bug in the planner of the
+    /// statement.
     pub(crate) fn finish(self) -> Option<Vec<Marker>> {
         self.found.into_iter().collect()
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_have_the_name_of_what_they_are_for() {
+    fn markers_are_named_after_their_receivers() {
         let mut markers = Markers::new(vec![None, Some("b".into())]);
         markers.set(0, "a", &CqlType::INT);
         assert_eq!(markers.clone().finish(), None);

@@ -1,8 +1,8 @@
-//! Terms and selectors with all names looked up and all types known, and what they evaluate to.
+//! Terms and selectors with resolved names and known types, and their evaluation.
 //!
-//! Reading order: `bind` (terms of statements to expressions), `select` (what SELECT computes of rows),
-//! `resolve` (the function that a call means), `operator` (the same for arithmetic), `cast`, `markers` (what
-//! clients must send), `bound` (what they sent).
+//! Reading order: `bind` (terms of statements to expressions), `select` (the selectors of SELECT),
+//! `resolve` (the function of a call), `operator` (the same for arithmetic), `cast`, `markers` (the
+//! values that clients must send), `bound` (the values they sent).
 
 mod bind;
 mod bound;
@@ -21,12 +21,12 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use wire::cql::Value;
 
-pub(crate) use bind::{Target, TermCx, bind_term};
+pub(crate) use bind::{Target, TermContext, bind_term};
 pub use bound::BoundValues;
 pub use document::decode_document;
 pub use markers::Marker;
 pub(crate) use markers::Markers;
-pub(crate) use select::{AggregateCall, SelectorCx, bind_selector};
+pub(crate) use select::{AggregateCall, SelectorContext, bind_selector};
 
 use super::error::CqlError;
 use super::function::{Call, Function};
@@ -39,7 +39,7 @@ use super::value::number::check_number;
 use super::value::order::{canonical, sorted};
 use super::value::vector::{fixed_width, put_element};
 
-/// See the module. Every expression knows its type: see [`Expression::cql_type`].
+/// A typed term or selector. Every expression has a type: see [`Expression::cql_type`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expression {
     Constant {
@@ -50,45 +50,45 @@ pub enum Expression {
         of: CqlType,
     },
     Marker {
-        /// The place among all markers of the statement.
+        /// The index among all markers of the statement.
         index: usize,
         of: CqlType,
     },
-    /// The place among the columns of the table.
+    /// The index among the columns of the table.
     Column {
         index: usize,
         of: CqlType,
     },
-    /// A list, set, map (keys and values in turn), tuple, user-defined type or vector of parts.
+    /// A list, set, map (alternating keys and values), tuple, user-defined type or vector of parts.
     Parts {
         parts: Vec<Expression>,
         of: CqlType,
     },
     Call {
         function: &'static Function,
-        /// The name that the statement calls it by.
+        /// The function's name in the statement.
         called: &'static str,
         arguments: Vec<Expression>,
         of: CqlType,
     },
-    /// What the selection's nth aggregate came to.
+    /// The result of the selection's nth aggregate.
     Aggregate {
         nth: usize,
         of: CqlType,
     },
 }
 
-/// What an expression comes to.
+/// The result of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evaluated<'a> {
     Bytes(Cow<'a, [u8]>),
     Null,
-    /// What stands in the column is left as it is.
+    /// The column keeps its value.
     Unset,
 }
 
 impl<'a> Evaluated<'a> {
-    /// For places where unset is no answer; the name is that of the place.
+    /// For positions that do not allow unset; `place` names the position.
     pub fn required(self, place: &str) -> Result<Option<Cow<'a, [u8]>>, CqlError> {
         match self {
             Evaluated::Bytes(bytes) => Ok(Some(bytes)),
@@ -100,15 +100,15 @@ impl<'a> Evaluated<'a> {
 
 /// A row that expressions read.
 pub trait Row {
-    /// The whole value of a column, by its place in the table.
+    /// The whole value of a column, by its index in the table.
     fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError>;
 
-    /// What the nth aggregate of the selection came to. Only for rows that stand for groups.
+    /// The result of the nth aggregate of the selection. Only for rows that represent groups.
     fn aggregate(&self, nth: usize) -> Option<&[u8]>;
 }
 
 impl Expression {
-    /// A call of a function without a name in the statement.
+    /// A call of a function without a name in CQL.
     pub(crate) fn call(
         function: &'static Function,
         arguments: Vec<Expression>,
@@ -129,8 +129,8 @@ impl Expression {
         }
     }
 
-    /// The value for these bound values, and for this row if columns stand in the expression. Bound
-    /// values are checked to be of their types.
+    /// The value for these bound values, and for this row if the expression contains columns. Bound
+    /// values are checked against their types.
     pub fn evaluate<'a>(
         &'a self,
         values: &BoundValues<'a>,
@@ -195,7 +195,7 @@ impl Expression {
         }
     }
 
-    /// Whether its value depends on what a client sends.
+    /// Whether its value depends on values from the client.
     pub(crate) fn has_marker(&self) -> bool {
         match self {
             Expression::Marker { .. } => true,

@@ -2,7 +2,7 @@
 
 use super::fit::{Fit, fit_constant, fit_term, fit_type, preferred_type};
 use super::resolve::Argument;
-use super::{Expression, Target, TermCx};
+use super::{Expression, Target, TermContext};
 use crate::duration::{Duration, NS_PER_MS};
 use crate::error::CqlError;
 use crate::function::number::{NUMERIC, Number};
@@ -23,11 +23,11 @@ static OPERATORS: [Function; 6] = [
     operator(NEGATION, negate),
 ];
 
-/// All but the one that negates, in the order of their functions.
+/// All operators except negation, in the order of their functions.
 const ALL: [Operator; 5] =
     [Operator::Add, Operator::Subtract, Operator::Multiply, Operator::Divide, Operator::Remainder];
 
-/// The operator that a function is.
+/// The operator implemented by a function.
 pub(crate) fn find(function: &str) -> Option<Operator> {
     ALL.into_iter().find(|operator| operator.function() == function)
 }
@@ -48,7 +48,7 @@ fn function(operator: Operator) -> &'static Function {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fits([Fit; NATIVES.len()]);
 
-/// All types that arithmetic may meet: it has no others.
+/// All operand types of arithmetic.
 const NATIVES: [Native; 20] = [
     Native::Ascii,
     Native::Bigint,
@@ -82,7 +82,7 @@ impl Fits {
     }
 }
 
-/// One of the forms that an operator has.
+/// One of the signatures of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     left: Native,
@@ -90,7 +90,7 @@ struct Form {
     returns: Native,
 }
 
-/// Why an operator has no one form for its operands.
+/// Why no unique signature of an operator fits its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unresolved {
     Unsupported,
@@ -98,7 +98,7 @@ enum Unresolved {
 }
 
 /// How an arithmetic term, or an operand of one, fits each native type.
-pub(crate) fn fits(term: &Term, cx: &TermCx<'_>) -> Fits {
+pub(crate) fn fits(term: &Term, cx: &TermContext<'_>) -> Fits {
     match term {
         Term::Constant(constant) => Fits::new(|to| fit_constant(constant, to)),
         Term::Tuple(parts) if parts.len() == 1 => fits(&parts[0], cx),
@@ -121,13 +121,13 @@ pub(crate) fn fits(term: &Term, cx: &TermCx<'_>) -> Fits {
     }
 }
 
-/// What cannot be told fits weakly: binding it says why it cannot be.
+/// An undetermined fit is weak: binding then reports why it fails.
 fn result_fit(returned: Result<Native, Unresolved>, to: Native) -> Fit {
     returned.map_or(Fit::Weak, |native| fit_type(&CqlType::Native(native), &CqlType::Native(to)))
 }
 
-/// The type of an arithmetic term where nothing says which one is wanted.
-pub(crate) fn preferred(term: &Term, cx: &TermCx<'_>) -> Option<Native> {
+/// The type of an arithmetic term without a known receiver.
+pub(crate) fn preferred(term: &Term, cx: &TermContext<'_>) -> Option<Native> {
     match term {
         Term::Negative(inner) => negation(&fits(inner, cx), None).ok(),
         Term::Arithmetic(operator, left, right) => {
@@ -147,7 +147,7 @@ struct Operands {
 }
 
 impl Operands {
-    fn new(left: &Argument<'_>, right: &Argument<'_>, cx: &TermCx<'_>) -> Self {
+    fn new(left: &Argument<'_>, right: &Argument<'_>, cx: &TermContext<'_>) -> Self {
         let is_marker =
             |argument: &Argument<'_>| matches!(argument, Argument::Term(Term::Marker(_)));
         Operands {
@@ -158,7 +158,7 @@ impl Operands {
     }
 }
 
-fn argument_fits(argument: &Argument<'_>, cx: &TermCx<'_>) -> Fits {
+fn argument_fits(argument: &Argument<'_>, cx: &TermContext<'_>) -> Fits {
     match argument {
         Argument::Term(term) => fits(term, cx),
         Argument::Bound(expression, _) => {
@@ -167,7 +167,7 @@ fn argument_fits(argument: &Argument<'_>, cx: &TermCx<'_>) -> Fits {
     }
 }
 
-/// The form of the operator for these operands.
+/// The signature of the operator for these operands.
 // Source: Cassandra 5.0, FunctionResolver.pickBestMatch
 fn form(
     operator: Operator,
@@ -198,7 +198,7 @@ fn form(
     }
 }
 
-/// The forms in the order in which they are tried.
+/// The signatures in the order in which they are tried.
 fn forms(operator: Operator) -> impl Iterator<Item = Form> {
     let numeric = NUMERIC.iter().flat_map(|&left| {
         NUMERIC.iter().map(move |&right| Form { left, right, returns: result_type(left, right) })
@@ -218,7 +218,7 @@ fn forms(operator: Operator) -> impl Iterator<Item = Form> {
         .chain(texts.into_iter().filter(move |_| operator == Operator::Add))
 }
 
-/// The wider of both; with a float, a float as wide as the wider one.
+/// The wider of both; if one is a float, a float as wide as the wider one.
 // Source: Cassandra 5.0, OperationFcts.returnType
 fn result_type(left: Native, right: Native) -> Native {
     let width = |native| match native {
@@ -241,12 +241,12 @@ fn result_type(left: Native, right: Native) -> Native {
     }
 }
 
-/// Types an operation. The receiver is that of the result, where there is one.
+/// Types an operation. The receiver is that of the result, if there is one.
 pub(crate) fn bind_operation(
     operator: Operator,
     operands: [Argument<'_>; 2],
     receiver: Option<Target<'_>>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let [left, right] = &operands;
     let of = receiver.map(|receiver| receiver.of.unfrozen());
@@ -284,24 +284,24 @@ fn negation(inner: &Fits, receiver: Option<Native>) -> Result<Native, Unresolved
     match (weak.next(), weak.next()) {
         (None, _) => Err(Unresolved::Unsupported),
         (Some(only), None) => Ok(*only),
-        // The receiver's own type goes before those that it could take, too.
+        // The receiver's own type takes precedence over others that it accepts.
         (Some(_), Some(_)) => receiver
             .filter(|to| NUMERIC.contains(to) && inner.of(*to).is_some())
             .ok_or(Unresolved::Ambiguous),
     }
 }
 
-/// Types `-term`; the receiver is what the result is for, where that is known.
+/// Types `-term`; the receiver is that of the result, if it is known.
 pub(crate) fn bind_negation(
     operand: Argument<'_>,
     receiver: Option<Target<'_>>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
-    let wanted = receiver.and_then(|receiver| match receiver.of.unfrozen() {
+    let required = receiver.and_then(|receiver| match receiver.of.unfrozen() {
         CqlType::Native(native) => Some(*native),
         _ => None,
     });
-    let native = negation(&argument_fits(&operand, cx), wanted).map_err(|error| match error {
+    let native = negation(&argument_fits(&operand, cx), required).map_err(|error| match error {
         Unresolved::Ambiguous => {
             CqlError::invalid("Ambiguous negation: use type casts to disambiguate")
         }
@@ -357,7 +357,7 @@ fn run(call: &Call<'_>, operator: Operator) -> Result<Option<Vec<u8>>, CqlError>
     calculate(operator, &left, &right, native(call.returns)).map(Some).map_err(failed)
 }
 
-/// What a duration is added to.
+/// The value that a duration is added to.
 #[derive(Clone, Copy)]
 struct Temporal {
     of: Native,
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_computed_is_refused() {
+    fn undefined_results_are_rejected() {
         for (term, of, expected) in [
             ("1 / 0", "int", "the operation 'int / int' failed: / by zero"),
             ("1 % 0", "int", "the operation 'int % int' failed: / by zero"),

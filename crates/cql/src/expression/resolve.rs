@@ -1,8 +1,8 @@
-//! The function that a call means.
+//! Resolves the function of a call.
 
 use super::fit::{Fit, fit_term, fit_type, preferred_type};
 use super::text::TermText;
-use super::{Expression, TermCx, bind_term};
+use super::{Expression, TermContext, bind_term};
 use crate::error::CqlError;
 use crate::function::signature::signature_text;
 use crate::function::{Function, Parameter, Shape, Signature, list};
@@ -11,16 +11,16 @@ use crate::term::Term;
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// Most calls within calls: each may be looked at several times to find its overload.
+/// Maximum nesting of calls: each may be resolved several times to find its overload.
 pub(crate) const CALL_DEPTH_MAX: usize = 8;
-/// The keyspace of all functions there are.
+/// The keyspace of all functions.
 const KEYSPACE: &str = "system";
 
 /// An argument before its parameter is known.
 #[derive(Debug)]
 pub(crate) enum Argument<'a> {
     Term(&'a Term),
-    /// Of a selector: it has its type already. With its text, for messages.
+    /// An argument of a selector: its type is known. With its text, for messages.
     Bound(Expression, String),
 }
 
@@ -31,7 +31,7 @@ impl<'a> From<&'a Box<Term>> for Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// For messages.
+    /// The text for messages.
     pub(crate) fn text(&self) -> String {
         match self {
             Argument::Term(term) => TermText(term).to_string(),
@@ -44,7 +44,7 @@ impl Argument<'_> {
         self,
         of: &CqlType,
         name: &str,
-        cx: &mut TermCx<'_>,
+        cx: &mut TermContext<'_>,
     ) -> Result<Expression, CqlError> {
         match self {
             Argument::Term(term) => bind_term(term, of, name, cx),
@@ -52,7 +52,7 @@ impl Argument<'_> {
         }
     }
 
-    fn preferred_type(&self, cx: &TermCx<'_>) -> Option<CqlType> {
+    fn preferred_type(&self, cx: &TermContext<'_>) -> Option<CqlType> {
         match self {
             Argument::Term(term) => preferred_type(term, cx),
             Argument::Bound(expression, _) => Some(expression.cql_type().clone()),
@@ -60,30 +60,30 @@ impl Argument<'_> {
     }
 }
 
-/// How an argument fits parameters: calls within it are resolved once, not for every overload.
-enum Given<'a> {
+/// The type information of an argument: calls within it are resolved once, not for every overload.
+enum ArgumentType<'a> {
     Typed(CqlType),
-    /// A call that could be resolved only with a receiver.
+    /// A call that can only be resolved with a receiver.
     Unknown,
     Term(&'a Term),
 }
 
-impl<'a> Given<'a> {
-    fn new(argument: &Argument<'a>, cx: &TermCx<'_>) -> Self {
+impl<'a> ArgumentType<'a> {
+    fn new(argument: &Argument<'a>, cx: &TermContext<'_>) -> Self {
         match argument {
-            Argument::Bound(expression, _) => Given::Typed(expression.cql_type().clone()),
+            Argument::Bound(expression, _) => ArgumentType::Typed(expression.cql_type().clone()),
             Argument::Term(term @ Term::Call { .. }) => {
-                preferred_type(term, cx).map_or(Given::Unknown, Given::Typed)
+                preferred_type(term, cx).map_or(ArgumentType::Unknown, ArgumentType::Typed)
             }
-            Argument::Term(term) => Given::Term(term),
+            Argument::Term(term) => ArgumentType::Term(term),
         }
     }
 
-    fn fit(&self, to: &CqlType, cx: &TermCx<'_>) -> Fit {
+    fn fit(&self, to: &CqlType, cx: &TermContext<'_>) -> Fit {
         match self {
-            Given::Typed(from) => fit_type(from, to),
-            Given::Unknown => Fit::Weak,
-            Given::Term(term) => fit_term(term, to, cx),
+            ArgumentType::Typed(from) => fit_type(from, to),
+            ArgumentType::Unknown => Fit::Weak,
+            ArgumentType::Term(term) => fit_term(term, to, cx),
         }
     }
 }
@@ -92,14 +92,14 @@ impl<'a> Given<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     pub(crate) function: &'static Function,
-    /// The name that it was called by.
+    /// The name used in the call.
     pub(crate) called: &'static str,
     pub(crate) types: Vec<CqlType>,
     pub(crate) returns: CqlType,
 }
 
 impl Resolved {
-    /// Whether the result is of whatever type is wanted.
+    /// Whether the result adapts to the type of the receiver.
     pub(crate) fn depends_on_receiver(&self) -> bool {
         match self.function.shape {
             Shape::Inferred { returns, .. } => returns(&self.types, None).is_err(),
@@ -112,20 +112,20 @@ pub(crate) fn resolve_terms(
     name: &QualifiedName,
     arguments: &[Term],
     receiver: Option<&CqlType>,
-    cx: &TermCx<'_>,
+    cx: &TermContext<'_>,
 ) -> Result<Option<Resolved>, CqlError> {
     let arguments: Vec<Argument<'_>> = arguments.iter().map(Argument::Term).collect();
     resolve(name, &arguments, receiver, cx)
 }
 
-/// Finds the function for these arguments; the receiver is what its result is for, where that is
-/// known. None if no function has the name.
+/// Finds the function for these arguments; the receiver is that of its result, if it is known. None
+/// if no function has the name.
 // Source: Cassandra 5.0, FunctionResolver.get
 pub(crate) fn resolve(
     name: &QualifiedName,
     arguments: &[Argument<'_>],
     receiver: Option<&CqlType>,
-    cx: &TermCx<'_>,
+    cx: &TermContext<'_>,
 ) -> Result<Option<Resolved>, CqlError> {
     let is_ours = name.keyspace.as_deref().is_none_or(|keyspace| keyspace == KEYSPACE);
     let Some((function, called)) = list::find(&name.name).filter(|_| is_ours) else {
@@ -178,13 +178,14 @@ struct FixedCall<'a, 'b> {
     receiver: Option<&'a CqlType>,
 }
 
-fn fixed(call: FixedCall<'_, '_>, cx: &TermCx<'_>) -> Result<&'static Signature, CqlError> {
+fn fixed(call: FixedCall<'_, '_>, cx: &TermContext<'_>) -> Result<&'static Signature, CqlError> {
     let FixedCall { called, signatures, arguments, receiver } = call;
     if let [only] = signatures {
         check_only(called, only, arguments, cx)?;
         return Ok(only);
     }
-    let given: Vec<Given<'_>> = arguments.iter().map(|argument| Given::new(argument, cx)).collect();
+    let given: Vec<ArgumentType<'_>> =
+        arguments.iter().map(|argument| ArgumentType::new(argument, cx)).collect();
     let mut compatible = Vec::new();
     for signature in signatures {
         let is_received = receiver.is_none_or(|receiver| {
@@ -214,7 +215,7 @@ fn fixed(call: FixedCall<'_, '_>, cx: &TermCx<'_>) -> Result<&'static Signature,
     }
 }
 
-/// As messages show the forms of a function.
+/// The signatures of a function, in the form of messages.
 pub(super) fn signature_list<'a>(
     called: &str,
     signatures: impl Iterator<Item = &'a Signature>,
@@ -229,19 +230,19 @@ pub(super) fn signature_list<'a>(
     texts.join(", ")
 }
 
-/// Where there is no overload, the message says which argument is wrong.
+/// If there is no overload, the message names the wrong argument.
 // Source: Cassandra 5.0, FunctionResolver.validateTypes
 fn check_only(
     called: &str,
     signature: &Signature,
     arguments: &[Argument<'_>],
-    cx: &TermCx<'_>,
+    cx: &TermContext<'_>,
 ) -> Result<(), CqlError> {
     if arguments.len() != signature.arguments.len() {
         return Err(wrong_count(called, signature.arguments.len(), arguments.len()));
     }
     for (nth, (argument, native)) in arguments.iter().zip(signature.arguments).enumerate() {
-        let fit = Given::new(argument, cx).fit(&CqlType::Native(*native), cx);
+        let fit = ArgumentType::new(argument, cx).fit(&CqlType::Native(*native), cx);
         if !fit.is_some() {
             return Err(wrong_argument(called, (nth, argument), native.name()));
         }
@@ -267,7 +268,7 @@ fn wrong_argument(called: &str, given: (usize, &Argument<'_>), expected: &str) -
 fn partition_key(
     called: &str,
     arguments: &[Argument<'_>],
-    cx: &TermCx<'_>,
+    cx: &TermContext<'_>,
 ) -> Result<Vec<CqlType>, CqlError> {
     let Some(table) = cx.table else {
         return Err(CqlError::invalid("The token function needs a table"));
@@ -277,7 +278,7 @@ fn partition_key(
         return Err(wrong_count(called, key.len(), arguments.len()));
     }
     for (nth, (argument, column)) in arguments.iter().zip(key).enumerate() {
-        if !Given::new(argument, cx).fit(&column.column_type, cx).is_some() {
+        if !ArgumentType::new(argument, cx).fit(&column.column_type, cx).is_some() {
             let expected = column.column_type.to_string();
             return Err(wrong_argument(called, (nth, argument), &expected));
         }
@@ -285,14 +286,14 @@ fn partition_key(
     Ok(key.iter().map(|column| column.column_type.clone()).collect())
 }
 
-/// The types of arguments where parameters are of many types.
+/// Infers the types of arguments of polymorphic parameters.
 // Source: Cassandra 5.0, FunctionFactory.getOrCreateFunction
 fn infer(
     called: &str,
     parameters: &[Parameter],
     arguments: &[Argument<'_>],
     receiver: Option<&CqlType>,
-    cx: &TermCx<'_>,
+    cx: &TermContext<'_>,
 ) -> Result<Vec<CqlType>, CqlError> {
     let texts: Vec<String> = parameters.iter().map(|parameter| parameter.text()).collect();
     let text = format!("system.{called}({})", texts.join(", "));
@@ -307,9 +308,9 @@ fn infer(
         let known = own[nth].clone();
         let inferred = match parameter {
             Parameter::Native(native) | Parameter::OptionalNative(native) => {
-                let wanted = CqlType::Native(*native);
-                let is_wanted = Given::new(argument, cx).fit(&wanted, cx).is_some();
-                Some(if is_wanted { wanted } else { known.unwrap_or(wanted) })
+                let required = CqlType::Native(*native);
+                let is_possible = ArgumentType::new(argument, cx).fit(&required, cx).is_some();
+                Some(if is_possible { required } else { known.unwrap_or(required) })
             }
             Parameter::String => Some(known.unwrap_or(CqlType::TEXT)),
             Parameter::AnyLikeReceiver => known.or_else(|| receiver.cloned()),
@@ -337,7 +338,7 @@ fn infer(
     Ok(types)
 }
 
-/// `[1, 2]` is a list where nothing else is said, but here it is a vector.
+/// `[1, 2]` is a list without other information, but here it is a vector.
 fn float_vector(argument: &Argument<'_>, known: Option<&CqlType>) -> Option<CqlType> {
     match (argument, known) {
         (Argument::Term(Term::List(items)), _) => {
@@ -360,7 +361,7 @@ fn check_parameter(
         _ => None,
     };
     let inner = of.unfrozen();
-    let (is_fit, wanted) = match parameter {
+    let (is_fit, required) = match parameter {
         Parameter::Native(native) | Parameter::OptionalNative(native) => (
             fit_type(of, &CqlType::Native(native)).is_some(),
             format!("an argument of type {}", native.name()),
@@ -400,16 +401,16 @@ fn check_parameter(
         return Ok(());
     }
     Err(CqlError::invalid(format!(
-        "Function system.{called} requires {wanted}, but found argument {} of type {of}",
+        "Function system.{called} requires {required}, but found argument {} of type {of}",
         argument.text()
     )))
 }
 
-/// Types the arguments of a call that has been resolved.
+/// Types the arguments of a resolved call.
 pub(crate) fn bind_resolved(
     found: Resolved,
     arguments: Vec<Argument<'_>>,
-    cx: &mut TermCx<'_>,
+    cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let Resolved { function, called, types, returns } = found;
     let bind = |(nth, (argument, of)): (usize, (Argument<'_>, &CqlType))| {

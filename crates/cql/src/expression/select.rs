@@ -1,7 +1,7 @@
-//! What SELECT computes of rows.
+//! The selectors of SELECT.
 
 use super::Expression;
-use super::bind::{TermCx, bind_term, hinted_type};
+use super::bind::{TermContext, bind_term, hinted_type};
 use super::cast::bind_cast;
 use super::fit::exact_type;
 use super::operator;
@@ -16,16 +16,18 @@ use crate::statements::Selector;
 use crate::term::{NEGATION, Term};
 use crate::types::CqlType;
 
-/// What selectors may refer to, and the aggregates that were found in them.
+/// What selectors may refer to, and the aggregates found in them.
 #[derive(Debug)]
-pub(crate) struct SelectorCx<'a, 'b> {
+pub(crate) struct SelectorContext<'a, 'b> {
     pub(crate) table: &'a Table,
-    pub(crate) terms: &'a mut TermCx<'b>,
-    /// [`Expression::Aggregate`] is a place in it. When it is not empty, rows are folded into groups.
+    pub(crate) terms: &'a mut TermContext<'b>,
+    /// [`Expression::Aggregate`] is an index into it. If it is not empty, rows are folded into
+    /// groups.
     pub(crate) aggregates: Vec<AggregateCall>,
 }
 
-/// A fold over rows: for each group `aggregate.start()`, then each row's value of `argument` is added.
+/// A fold over rows: `aggregate.start()` for each group, then each row's value of `argument` is
+/// added.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregateCall {
     pub aggregate: Aggregate,
@@ -34,12 +36,12 @@ pub struct AggregateCall {
 }
 
 /// Types a selector: a column, `count(*)`, a call of a scalar or aggregate function, a cast, an
-/// element, slice or field, or a value. Of all rows of a group the columns are those of the first.
-/// `writetime`, `maxwritetime` and `ttl` are of the store, not of values: the caller takes them out
-/// before.
+/// element, slice or field, or a value. The columns of a group are those of its first row.
+/// `writetime`, `maxwritetime` and `ttl` concern the store, not values: the caller removes them
+/// first.
 pub(crate) fn bind_selector(
     selector: &Selector,
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Result<Expression, CqlError> {
     match selector {
         Selector::Column(name) => {
@@ -70,7 +72,7 @@ pub(crate) fn bind_selector(
 fn add_aggregate(
     aggregate: Aggregate,
     argument: Option<Expression>,
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Expression {
     let of = aggregate.returns();
     cx.aggregates.push(AggregateCall { aggregate, argument });
@@ -80,7 +82,7 @@ fn add_aggregate(
 fn bind_call(
     function: &QualifiedName,
     arguments: &[Selector],
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Result<Expression, CqlError> {
     let is_ours = function.keyspace.as_deref().is_none_or(|keyspace| keyspace == "system");
     if is_ours && Aggregate::is_known(&function.name) {
@@ -89,7 +91,7 @@ fn bind_call(
     let arguments: Vec<Argument<'_>> = arguments
         .iter()
         .map(|argument| match argument.without_brackets() {
-            // What stands in the statement itself may fit one parameter and not another.
+            // A literal in the statement may fit one parameter and not another.
             Selector::Value(term) => Ok(Argument::Term(term)),
             other => Ok(Argument::Bound(bind_selector(other, cx)?, selector_text(other))),
         })
@@ -124,7 +126,7 @@ fn bind_call(
 fn bind_aggregate(
     name: &str,
     arguments: &[Selector],
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Result<Expression, CqlError> {
     let [argument] = arguments else {
         return Err(CqlError::invalid(format!(
@@ -143,7 +145,7 @@ fn bind_aggregate(
     Ok(add_aggregate(aggregate, Some(argument), cx))
 }
 
-/// For messages.
+/// The text for messages.
 fn selector_text(selector: &Selector) -> String {
     match selector {
         Selector::Column(name) => name.clone(),
@@ -161,7 +163,7 @@ fn selector_text(selector: &Selector) -> String {
     }
 }
 
-/// The type of the keys and that of what stands behind them.
+/// The type of the keys and that of their values.
 fn keyed(
     what: &str,
     inner: &Selector,
@@ -184,7 +186,7 @@ fn keyed(
 fn bind_element(
     inner: &Selector,
     key: &Term,
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Result<Expression, CqlError> {
     let collection = bind_selector(inner, cx)?;
     let (key_type, of) = keyed("Element", inner, &collection)?;
@@ -195,7 +197,7 @@ fn bind_element(
 fn bind_slice(
     inner: &Selector,
     ends: [&Option<Term>; 2],
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Result<Expression, CqlError> {
     let collection = bind_selector(inner, cx)?;
     let (key_type, _) = keyed("Slice", inner, &collection)?;
@@ -214,7 +216,7 @@ fn bind_slice(
 fn bind_field(
     inner: &Selector,
     name: &str,
-    cx: &mut SelectorCx<'_, '_>,
+    cx: &mut SelectorContext<'_, '_>,
 ) -> Result<Expression, CqlError> {
     let value = bind_selector(inner, cx)?;
     let text = selector_text(inner);
@@ -237,7 +239,7 @@ fn bind_field(
 }
 
 // Source: Cassandra 5.0, Selectable.WithTerm
-fn bind_value(term: &Term, cx: &mut SelectorCx<'_, '_>) -> Result<Expression, CqlError> {
+fn bind_value(term: &Term, cx: &mut SelectorContext<'_, '_>) -> Result<Expression, CqlError> {
     let of = exact_type(term, cx.terms).ok_or_else(|| {
         CqlError::invalid(format!(
             "Cannot infer type for term {} in selection clause (try using a cast to force a type)",
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn aggregates_are_numbered() {
-        // The row of a group answers with the type and the argument of its nth aggregate.
+        // The row of a group returns the type and the argument of its nth aggregate.
         for (selector, expected) in [
             ("count(*)", "0 of bigint"),
             ("count(c)", "0 of bigint"),

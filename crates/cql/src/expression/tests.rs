@@ -1,4 +1,4 @@
-//! What the tests of expressions and functions have in common, and those of evaluation.
+//! Helpers of the tests of expressions and functions, and tests of evaluation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(crate) fn with_table<T>(work: impl FnOnce(&Table) -> T) -> T {
     work(&table())
 }
 
-fn with_markers<T>(markers: &mut Markers, work: impl FnOnce(&mut TermCx<'_>) -> T) -> T {
+fn with_markers<T>(markers: &mut Markers, work: impl FnOnce(&mut TermContext<'_>) -> T) -> T {
     let mut keyspace = Keyspace {
         name: "k".into(),
         replication: std::collections::BTreeMap::new(),
@@ -92,14 +92,14 @@ fn with_markers<T>(markers: &mut Markers, work: impl FnOnce(&mut TermCx<'_>) -> 
     let mut catalog = Catalog::default();
     catalog.keyspaces.insert("k".into(), Arc::new(keyspace));
     let table = table();
-    work(&mut TermCx { catalog: &catalog, keyspace: "k", table: Some(&table), markers })
+    work(&mut TermContext { catalog: &catalog, keyspace: "k", table: Some(&table), markers })
 }
 
-pub(crate) fn with_cx<T>(work: impl FnOnce(&TermCx<'_>) -> T) -> T {
+pub(crate) fn with_cx<T>(work: impl FnOnce(&TermContext<'_>) -> T) -> T {
     with_markers(&mut Markers::new(Vec::new()), |cx| work(cx))
 }
 
-/// A term for column `c` of a type.
+/// A bound term for column `c` of a type.
 pub(crate) fn bound_term(term: &str, of: &str) -> Result<Expression, CqlError> {
     bound_with_markers(term, of).map(|(expression, _)| expression)
 }
@@ -124,7 +124,7 @@ fn evaluated_as(expression: &Expression, of: &CqlType) -> Result<String, CqlErro
     Ok(shown(found.required("c")?.as_deref(), of))
 }
 
-/// Natives as CQL reads them, others as JSON.
+/// Native values in CQL syntax, others as JSON.
 pub(crate) fn shown(value: Option<&[u8]>, of: &CqlType) -> String {
     let Some(bytes) = value else { return "null".to_owned() };
     if let CqlType::Native(native) = of {
@@ -135,13 +135,13 @@ pub(crate) fn shown(value: Option<&[u8]>, of: &CqlType) -> String {
     text
 }
 
-/// What a term comes to.
+/// The value of a term.
 pub(crate) fn evaluated(term: &str, of: &str) -> String {
     let found = bound_term(term, of).and_then(|bound| evaluated_as(&bound, &type_of(of)));
     found.unwrap_or_else(|error| panic!("{term}: {error}"))
 }
 
-/// Why a term cannot be bound or evaluated.
+/// The error of binding or evaluating a term.
 pub(crate) fn refused(term: &str, of: &str) -> String {
     match bound_term(term, of).and_then(|bound| evaluated_expression(&bound)) {
         Ok(found) => panic!("{term} is {found}"),
@@ -149,7 +149,7 @@ pub(crate) fn refused(term: &str, of: &str) -> String {
     }
 }
 
-/// One row of the table; aggregates are told by their places.
+/// One row of the table; aggregates are identified by their index.
 struct TestRow;
 
 impl Row for TestRow {
@@ -174,8 +174,8 @@ impl Row for TestRow {
     }
 }
 
-/// What a selector computes, or why it cannot be; after the word `aggregate` the place of the last
-/// aggregate in it, and the type of that.
+/// The value of a selector, or its error; for an aggregate, the word `aggregate`, the index of the
+/// last aggregate in it, and its type.
 pub(crate) fn selected(selector: &str) -> String {
     let (selector, is_aggregate) = match selector.strip_prefix("aggregate ") {
         Some(rest) => (rest, true),
@@ -187,7 +187,7 @@ pub(crate) fn selected(selector: &str) -> String {
     let mut markers = Markers::new(vec![None]);
     with_markers(&mut markers, |terms| {
         let table = table();
-        let mut cx = SelectorCx { table: &table, terms, aggregates: Vec::new() };
+        let mut cx = SelectorContext { table: &table, terms, aggregates: Vec::new() };
         let expression = match bind_selector(selector, &mut cx) {
             Ok(expression) => expression,
             Err(error) => return error.to_string(),
@@ -318,7 +318,7 @@ fn markers_get_the_type_of_their_place() {
     }
 }
 
-/// Works with values as a request carries them.
+/// Calls a function with values as a request contains them.
 fn with_values<T>(
     values: &[(Option<&str>, Value<'_>)],
     work: impl FnOnce(&wire::cql::Values<'_>) -> T,
@@ -407,7 +407,7 @@ fn bound_values_are_checked_where_they_are_used() {
     }
 }
 
-/// The constant of CQL that stands for a value.
+/// The CQL constant of a value.
 fn constant_of(bytes: &[u8], native: Native) -> String {
     let text = native_to_text(bytes, native).expect("values are not empty");
     match native {
@@ -477,7 +477,7 @@ proptest! {
             other => return Err(TestCaseError::fail(format!("{text} is {other:?}"))),
         };
         let of = CqlType::Native(native);
-        // A float that is no number has many forms; an IPv4 address may stand in an IPv6 one.
+        // NaN has many encodings; an IPv4 address may be embedded in an IPv6 one.
         let (given, found) = (shown(Some(&bytes), &of), shown(Some(&found), &of));
         prop_assert_eq!(given, found);
     }
@@ -487,7 +487,8 @@ proptest! {
         let of = CqlType::Native(native);
         let mut json = String::new();
         put_json(&bytes, &of, &mut json);
-        // A decimal's number goes through a double, and loses what that cannot hold.
+        // A decimal's number is parsed as a double, and loses digits that a double cannot
+        // represent.
         prop_assume!(json != "null" && native != Native::Decimal);
         let found = crate::value::json::decode(&json, &of);
         let found = found.map_err(|error| TestCaseError::fail(format!("{json}: {error}")))?;

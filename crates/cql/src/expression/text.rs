@@ -1,10 +1,10 @@
-//! Terms as messages show them.
+//! Terms in the form of messages.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::term::{Constant, Term};
 
-/// See the module. Shorter than the statement's own text where that does not matter.
+/// Prints a term. Shorter than the statement's own text where that does not matter.
 #[derive(Debug)]
 pub(crate) struct TermText<'a>(pub &'a Term);
 
@@ -52,7 +52,7 @@ impl Display for TermText<'_> {
     }
 }
 
-/// The constant as it stands in the statement.
+/// The constant as written in the statement.
 pub(crate) fn constant_text(constant: &Constant) -> String {
     match constant {
         Constant::String(text) => format!("'{text}'"),

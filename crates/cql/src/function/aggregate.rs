@@ -1,4 +1,4 @@
-//! Functions of many rows.
+//! Aggregate functions.
 
 use num_bigint::BigInt;
 
@@ -10,7 +10,7 @@ use crate::types::CqlType;
 use crate::value::number::Decimal;
 use crate::value::order::compare;
 
-/// What is computed of the rows of a group.
+/// A computation over the rows of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aggregate {
     /// `count(*)`
@@ -23,60 +23,60 @@ pub enum Aggregate {
     Max(CqlType),
 }
 
-/// A form of an aggregate, for people to read; the first column is what calls name.
+/// A signature of an aggregate, for documentation; the first column is the name used in calls.
 #[derive(Debug)]
 pub(crate) struct AggregateRow {
     pub(crate) name: &'static str,
     pub(crate) argument: &'static str,
     pub(crate) returns: &'static str,
     pub(crate) doc: &'static str,
-    /// None for types that it does not take.
+    /// None for unsupported types.
     of: fn(&CqlType) -> Option<Aggregate>,
 }
 
-/// All aggregates. `count(*)` is parsed as what it is and found by no type.
+/// All aggregates. `count(*)` has its own syntax and is not found by a type.
 // Source: Cassandra 5.0, AggregateFcts
 pub(crate) static AGGREGATES: [AggregateRow; 6] = [
     AggregateRow {
         name: "count",
         argument: "*",
         returns: "bigint",
-        doc: "How many rows there are.",
+        doc: "The number of rows.",
         of: |_| None,
     },
     AggregateRow {
         name: "count",
         argument: "any",
         returns: "bigint",
-        doc: "How many values are not null.",
+        doc: "The number of values that are not null.",
         of: |_| Some(Aggregate::Count),
     },
     AggregateRow {
         name: "sum",
         argument: "number",
         returns: "the same",
-        doc: "The sum, which may overflow its type; zero of no values.",
+        doc: "The sum, which may overflow its type; zero without values.",
         of: |of| number(of).map(Aggregate::Sum),
     },
     AggregateRow {
         name: "avg",
         argument: "number",
         returns: "the same",
-        doc: "The average, in the type of the values; zero of no values.",
+        doc: "The average, in the type of the values; zero without values.",
         of: |of| number(of).map(Aggregate::Average),
     },
     AggregateRow {
         name: "min",
         argument: "any",
         returns: "the same",
-        doc: "The smallest value; null of no values.",
+        doc: "The smallest value; null without values.",
         of: |of| Some(Aggregate::Min(of.clone())),
     },
     AggregateRow {
         name: "max",
         argument: "any",
         returns: "the same",
-        doc: "The largest value; null of no values.",
+        doc: "The largest value; null without values.",
         of: |of| Some(Aggregate::Max(of.clone())),
     },
 ];
@@ -93,7 +93,7 @@ impl Aggregate {
         Aggregate::CountRows
     }
 
-    /// Whether there is an aggregate of this name.
+    /// Whether an aggregate has this name.
     pub(crate) fn is_known(name: &str) -> bool {
         AGGREGATES.iter().any(|row| row.name == name)
     }
@@ -122,7 +122,7 @@ impl Aggregate {
         }
     }
 
-    /// Before the first row of a group.
+    /// The state before the first row of a group.
     pub fn start(&self) -> Fold {
         let state = match self {
             Aggregate::CountRows | Aggregate::Count => State::Count,
@@ -137,11 +137,11 @@ impl Aggregate {
     }
 }
 
-/// An aggregate on its way through a group.
+/// The state of an aggregate within a group.
 #[derive(Debug, Clone)]
 pub struct Fold {
     aggregate: Aggregate,
-    /// Values that were not null, or rows.
+    /// The number of non-null values, or of rows.
     count: i64,
     state: State,
 }
@@ -149,7 +149,7 @@ pub struct Fold {
 #[derive(Debug, Clone)]
 enum State {
     Count,
-    /// The sum; it is cut to its type at the end, which gives the same as cutting at every step.
+    /// The sum; it is truncated to its type at the end, which is equal to truncating at every step.
     Integer(BigInt),
     Float(FloatSum),
     /// The sum, or the average so far.
@@ -158,7 +158,7 @@ enum State {
     Best(Option<Vec<u8>>),
 }
 
-/// A sum whose rounding errors are made up for, and the plain one for infinite values.
+/// A sum with compensated rounding errors, and the plain one for infinite values.
 // Source: Cassandra 5.0, AggregateFcts.FloatSumAggregate
 #[derive(Debug, Clone, Copy, Default)]
 struct FloatSum {
@@ -237,7 +237,7 @@ impl Fold {
         Ok(())
     }
 
-    /// Behind the last row of a group: None is null.
+    /// The result after the last row of a group: None is null.
     pub fn finish(self) -> Result<Option<Vec<u8>>, CqlError> {
         let is_average = matches!(self.aggregate, Aggregate::Average(_));
         let (native, number) = match (self.state, &self.aggregate) {
@@ -264,7 +264,7 @@ impl Fold {
     }
 }
 
-/// The average of one value more, with as many digits behind the point as the values have.
+/// The average after one more value, with as many decimal places as the values have.
 // Source: Cassandra 5.0, AggregateFcts.avgFunctionForDecimal
 fn moved_average(
     average: &Decimal,

@@ -5,7 +5,7 @@ use crate::error::CqlError;
 use crate::type_name::Native;
 use crate::value::check::check;
 
-/// Two functions of each type: to its bytes, and from them.
+/// Two functions for each type: to bytes, and from bytes.
 macro_rules! conversions {
     ($(($native:ident, $name:literal)),* $(,)?) => {
         &[$(
@@ -26,7 +26,7 @@ macro_rules! conversions {
                     arguments: &[Native::Blob],
                     returns: Native::$native,
                 }]),
-                doc: concat!("The value of type `", $name, "` that the bytes are."),
+                doc: concat!("The value of type `", $name, "` with these bytes."),
                 run: from_blob,
             },
         )*]

@@ -8,7 +8,7 @@ use crate::types::CqlType;
 use crate::value::text::native_to_text;
 use crate::value::time::format_timestamp;
 
-/// A function for each type that can be cast to, with a form for each that it can be cast from.
+/// A function for each target type of a cast, with a signature for each source type.
 macro_rules! casts {
     ($(($native:ident, $name:literal, [$($from:ident),* $(,)?])),* $(,)?) => {
         &[$(
@@ -18,7 +18,7 @@ macro_rules! casts {
                 shape: Shape::Fixed(&[$(
                     Signature { arguments: &[Native::$from], returns: Native::$native },
                 )*]),
-                doc: concat!("What `CAST(value AS ", $name, ")` computes."),
+                doc: concat!("The result of `CAST(value AS ", $name, ")`."),
                 run,
             },
         )*]
@@ -73,7 +73,7 @@ fn run(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
     }
 }
 
-/// Unlike elsewhere a timestamp has a T between day and time.
+/// Unlike elsewhere, a timestamp has a T between day and time.
 // Source: Cassandra 5.0, CastFcts.CastAsTextFunction
 fn text(bytes: &[u8], from: Native) -> Option<String> {
     if from != Native::Timestamp {

@@ -37,7 +37,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "collection_count",
         &[Parameter::Collection],
         |_, _| Ok(CqlType::INT),
-        "How many items a collection has.",
+        "The number of items of a collection.",
         |call| {
             let Some(bytes) = call.argument(0) else { return Ok(None) };
             Ok(bytes.get(..4).map(<[u8]>::to_vec))
@@ -68,7 +68,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "collection_avg",
         &[Parameter::NumericSetOrList],
         |types, _| Ok(element(&types[0])),
-        "The average of the items, in their type; zero of no items.",
+        "The average of the items, in their type; zero without items.",
         |call| aggregate(call, "avg"),
     ),
 ];
@@ -87,7 +87,7 @@ fn element(of: &CqlType) -> CqlType {
     }
 }
 
-/// Bytes in rows and of clients have been checked.
+/// The bytes in rows and from clients have been checked.
 fn checked_items(bytes: &[u8], per_item: usize) -> Result<Vec<&[u8]>, CqlError> {
     items(bytes, per_item).map_err(|error| CqlError::invalid(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Arithmetic on decimals, with as many digits as Cassandra keeps.
+//! Arithmetic on decimals, with the precision of Cassandra.
 
 use num_bigint::{BigInt, Sign};
 use thiserror::Error;
@@ -6,17 +6,17 @@ use thiserror::Error;
 use crate::term::Operator;
 use crate::value::number::Decimal;
 
-/// Fewest digits of a quotient, if it does not end before.
+/// Minimum digits of a quotient, unless it terminates earlier.
 // Source: Cassandra 5.0, DecimalType.MIN_SCALE, MIN_SIGNIFICANT_DIGITS, MAX_SCALE
 const DIGITS_MIN: i64 = 32;
 const SCALE_MAX: i64 = 1000;
-/// Most digits of a result, and of what is brought to one scale: more would make a short statement
-/// a long number.
+/// Maximum digits of a result, and of numbers aligned to one scale: without it a short statement
+/// could compute a long number.
 // Source: Cassandra 5.0, DecimalType.MAX_PRECISION
 const DIGITS_MAX: u64 = 10_000;
-/// Digits that a series computes more than are wanted.
+/// Extra digits in the computation of a series.
 const GUARD_DIGITS: u32 = 12;
-/// Most digits of a logarithm or an exponential: their cost grows with the square.
+/// Maximum digits of a logarithm or an exponential: their cost is quadratic.
 const SERIES_DIGITS_MAX: u32 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -27,7 +27,7 @@ pub(crate) enum DecimalError {
     RemainderByZero,
     #[error("Division undefined")]
     Undefined,
-    #[error("a decimal of more than 10000 digits")]
+    #[error("a decimal has more than 10000 digits")]
     TooLong,
     #[error("Illegal log(x) for x <= 0")]
     NoLogarithm,
@@ -58,12 +58,12 @@ fn with_scale(unscaled: BigInt, scale: i64) -> Result<Decimal> {
     Ok(Decimal { unscaled, scale })
 }
 
-/// Decimal digits of a number; those of zero are one.
+/// The number of decimal digits; zero has one.
 fn digits(value: &BigInt) -> i64 {
     i64::try_from(value.magnitude().to_string().len()).expect("texts fit memory")
 }
 
-/// Both with the larger of their scales.
+/// Both numbers, converted to the larger of their scales.
 fn aligned(left: &Decimal, right: &Decimal) -> Result<(BigInt, BigInt, i64)> {
     let (left_scale, right_scale) = (i64::from(left.scale), i64::from(right.scale));
     let scale = left_scale.max(right_scale);
@@ -81,7 +81,7 @@ pub(super) fn add(left: &Decimal, right: &Decimal) -> Result<Decimal> {
     rounded(left + right, scale)
 }
 
-/// A sum with no more digits than are kept.
+/// A result rounded to the maximum number of digits.
 // Source: Cassandra 5.0, DecimalType.MAX_PRECISION; java.math.MathContext, which rounds half up
 fn rounded(unscaled: BigInt, scale: i64) -> Result<Decimal> {
     // A digit has more than three bits.
@@ -102,26 +102,26 @@ fn multiply(left: &Decimal, right: &Decimal) -> Result<Decimal> {
     with_scale(&left.unscaled * &right.unscaled, scale)
 }
 
-/// With 32 significant digits or more, without zeros at the end.
+/// The quotient with 32 significant digits or more, without trailing zeros.
 // Source: Cassandra 5.0, DecimalType.divide
 fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal> {
     let (left_scale, right_scale) = (i64::from(left.scale), i64::from(right.scale));
     let before_point = |value: &Decimal, scale: i64| digits(&value.unscaled) - scale;
     let first_digit = before_point(left, left_scale) - before_point(right, right_scale);
-    let wanted = (DIGITS_MIN - first_digit).max(left_scale).max(right_scale);
-    let scale = wanted.clamp(DIGITS_MIN, SCALE_MAX);
+    let digits_target = (DIGITS_MIN - first_digit).max(left_scale).max(right_scale);
+    let scale = digits_target.clamp(DIGITS_MIN, SCALE_MAX);
     Ok(divide_to_scale(left, right, scale, Rounding::HalfUp)?.stripped())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rounding {
-    /// A half goes away from zero.
+    /// Rounds a half away from zero.
     HalfUp,
-    /// A half goes to the even neighbour.
+    /// Rounds a half to the even neighbor.
     HalfEven,
 }
 
-/// The quotient with so many digits behind the point.
+/// The quotient with the given number of decimal places.
 pub(super) fn divide_to_scale(
     left: &Decimal,
     right: &Decimal,
@@ -166,34 +166,34 @@ fn remainder(left: &Decimal, right: &Decimal) -> Result<Decimal> {
     with_scale(left % right, scale)
 }
 
-/// What stands before the point.
+/// The integer part.
 pub(super) fn whole_part(value: &Decimal) -> Result<BigInt> {
     if value.scale <= 0 {
         return Ok(&value.unscaled * power_of_ten(-i64::from(value.scale))?);
     }
-    // Ten to the number of bits is more than the number itself.
+    // Ten to the power of the number's bits is larger than the number itself.
     if u64::from(value.scale.unsigned_abs()) > value.unscaled.bits() {
         return Ok(BigInt::ZERO);
     }
     Ok(&value.unscaled / BigInt::from(10).pow(value.scale.unsigned_abs()))
 }
 
-/// To a whole number; a half goes away from zero.
+/// Rounds to an integer; a half is rounded away from zero.
 pub(super) fn round(value: &Decimal) -> Result<Decimal> {
     let one = Decimal { unscaled: BigInt::from(1), scale: 0 };
     divide_to_scale(value, &one, 0, Rounding::HalfUp)
 }
 
-/// As many significant digits as Cassandra computes for this number.
+/// Cassandra's number of significant digits for this number.
 // Source: Cassandra 5.0, DecimalType.exp, log and log10
 fn series_digits(value: &Decimal) -> u32 {
     let own = u32::try_from(digits(&value.unscaled)).unwrap_or(u32::MAX);
     own.clamp(32, SERIES_DIGITS_MAX)
 }
 
-/// The nearest number with so many significant digits.
-fn with_digits(value: &Decimal, wanted: u32) -> Result<Decimal> {
-    let excess = digits(&value.unscaled) - i64::from(wanted);
+/// The nearest number with the given number of significant digits.
+fn with_digits(value: &Decimal, digits_target: u32) -> Result<Decimal> {
+    let excess = digits(&value.unscaled) - i64::from(digits_target);
     if excess <= 0 {
         return Ok(value.clone());
     }
@@ -201,7 +201,7 @@ fn with_digits(value: &Decimal, wanted: u32) -> Result<Decimal> {
     with_scale(unscaled, i64::from(value.scale) - excess)
 }
 
-/// Numbers of a fixed count of digits behind the point, for series.
+/// Fixed-point numbers with a given number of decimal places, for series.
 struct Fixed {
     one: BigInt,
     digits: u32,
@@ -212,7 +212,7 @@ impl Fixed {
         Fixed { one: BigInt::from(10).pow(digits), digits }
     }
 
-    /// Twice the area tangent of `numerator / denominator`, which is small.
+    /// Twice the inverse hyperbolic tangent of `numerator / denominator`, which is small.
     fn double_atanh(&self, numerator: &BigInt, denominator: &BigInt) -> BigInt {
         let square_numerator = numerator * numerator;
         let square_denominator = denominator * denominator;
@@ -235,7 +235,7 @@ impl Fixed {
         self.ln_2() * 3 + self.double_atanh(&BigInt::from(1), &BigInt::from(9))
     }
 
-    /// Of a number above zero, as a fixed one.
+    /// The logarithm of a positive number, as a fixed-point number.
     fn ln(&self, value: &Decimal) -> BigInt {
         // value = mantissa * 10^exponent, with a mantissa from 1 to 10.
         let length = digits(&value.unscaled);
@@ -256,7 +256,7 @@ impl Fixed {
         tangent + self.ln_2() * halvings + self.ln_10() * exponent
     }
 
-    /// Of a fixed number from 0 to 3.
+    /// The exponential of a fixed-point number from 0 to 3.
     fn exp(&self, value: &BigInt) -> BigInt {
         const HALVINGS: u32 = 8;
         let small = value >> HALVINGS;
@@ -280,11 +280,12 @@ pub(super) fn ln(value: &Decimal) -> Result<Decimal> {
     if value.unscaled.sign() != Sign::Plus {
         return Err(DecimalError::NoLogarithm);
     }
-    let wanted = series_digits(value);
-    // Numbers near 1 have a logarithm with zeros behind the point: as many digits more.
-    let fixed = Fixed::new(wanted * 2 + GUARD_DIGITS);
+    let digits_target = series_digits(value);
+    // The logarithm of a number near 1 has zeros after the point: compute as many additional
+    // digits.
+    let fixed = Fixed::new(digits_target * 2 + GUARD_DIGITS);
     let found = with_scale(fixed.ln(value), fixed.digits.into())?;
-    Ok(with_digits(&found, wanted)?.stripped())
+    Ok(with_digits(&found, digits_target)?.stripped())
 }
 
 /// Logarithm to the base ten.
@@ -292,26 +293,26 @@ pub(super) fn log10(value: &Decimal) -> Result<Decimal> {
     if value.unscaled.sign() != Sign::Plus {
         return Err(DecimalError::NoLogarithm);
     }
-    let wanted = series_digits(value);
-    let fixed = Fixed::new(wanted * 2 + GUARD_DIGITS);
+    let digits_target = series_digits(value);
+    let fixed = Fixed::new(digits_target * 2 + GUARD_DIGITS);
     let found = fixed.ln(value) * &fixed.one / fixed.ln_10();
     let found = with_scale(found, fixed.digits.into())?;
-    Ok(with_digits(&found, wanted)?.stripped())
+    Ok(with_digits(&found, digits_target)?.stripped())
 }
 
 /// e to the power of the number.
 pub(super) fn exp(value: &Decimal) -> Result<Decimal> {
-    let wanted = series_digits(value);
+    let digits_target = series_digits(value);
     let whole_digits = digits(&value.unscaled) - i64::from(value.scale);
-    // Beyond this the exponent of the result is none that a decimal has.
+    // Beyond this, the exponent of the result is out of range for a decimal.
     if whole_digits > 10 {
         return Err(DecimalError::TooLong);
     }
-    let fixed = Fixed::new(wanted + 2 * GUARD_DIGITS);
+    let fixed = Fixed::new(digits_target + 2 * GUARD_DIGITS);
     let shift = i64::from(fixed.digits) - i64::from(value.scale);
     let scaled = match u32::try_from(shift) {
         Ok(up) => &value.unscaled * BigInt::from(10).pow(up),
-        // So small that nothing of it is left.
+        // So small that it rounds to zero.
         Err(_) if -shift > digits(&value.unscaled) => BigInt::ZERO,
         Err(_) => &value.unscaled / power_of_ten(-shift)?,
     };
@@ -325,7 +326,7 @@ pub(super) fn exp(value: &Decimal) -> Result<Decimal> {
     }
     let tens = i64::try_from(tens).map_err(|_| DecimalError::TooLong)?;
     let found = with_scale(fixed.exp(&rest), i64::from(fixed.digits) - tens)?;
-    Ok(with_digits(&found, wanted)?.stripped())
+    Ok(with_digits(&found, digits_target)?.stripped())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         name: "to_json",
         older_name: Some("tojson"),
         shape: Shape::Inferred { parameters: &[Parameter::Any], returns: |_, _| Ok(CqlType::TEXT) },
-        doc: "The value as JSON; of null the word `null`.",
+        doc: "The value as JSON; `null` for null.",
         run: |call| {
             let mut text = String::new();
             match call.argument(0) {
@@ -36,7 +36,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
                 })
             },
         },
-        doc: "The value of the type that is wanted, from JSON.",
+        doc: "The value of the receiver's type, parsed from JSON.",
         run: from_json,
     },
 ];
@@ -56,7 +56,7 @@ mod tests {
     use crate::expression::tests::{evaluated, refused};
 
     #[test]
-    fn values_become_json_and_come_back() {
+    fn values_become_json_and_are_read_back() {
         for (term, of, expected) in [
             ("to_json(1)", "text", "1"),
             ("toJson('a')", "text", "\"a\""),

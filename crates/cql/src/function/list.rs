@@ -1,12 +1,12 @@
-//! All functions: the documentation, `system_virtual_schema` and calls read this list and no other.
+//! All functions: the documentation, `system_virtual_schema` and calls use only this list.
 
 use super::aggregate::AGGREGATES;
 use super::{
     Function, Shape, blob, cast, collection, json, mask, math, time, token, uuids, vector,
 };
 
-/// All scalar functions that calls can name, by kind. A function that is in no list has no use, which
-/// the compiler refuses.
+/// All scalar functions that can be called by name, by kind. The compiler rejects a function that
+/// is in no list as unused.
 static KINDS: [(&str, &[Function]); 10] = [
     ("Time", time::FUNCTIONS),
     ("UUIDs", uuids::FUNCTIONS),
@@ -20,7 +20,7 @@ static KINDS: [(&str, &[Function]); 10] = [
     ("Casts", cast::FUNCTIONS),
 ];
 
-/// The scalar function of a name, and that name: it may be the older one.
+/// Finds the scalar function of a name, and returns its static name, which may be the older one.
 pub(crate) fn find(name: &str) -> Option<(&'static Function, &'static str)> {
     let mut functions = KINDS.iter().flat_map(|(_, functions)| *functions);
     functions.find_map(|function| {
@@ -30,20 +30,20 @@ pub(crate) fn find(name: &str) -> Option<(&'static Function, &'static str)> {
     })
 }
 
-/// A form of a function, for people to read.
+/// A signature of a function, for documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FunctionRow {
     pub(crate) kind: &'static str,
     pub(crate) name: &'static str,
     pub(crate) older_name: Option<&'static str>,
-    /// Types, or words for what may be of many types; an argument in brackets may be left out.
+    /// Types, or descriptions of polymorphic parameters; an argument in brackets is optional.
     pub(crate) arguments: Vec<String>,
     pub(crate) returns: String,
     pub(crate) is_aggregate: bool,
     pub(crate) doc: &'static str,
 }
 
-/// All forms of all functions, in the order of the documentation.
+/// All signatures of all functions, in the order of the documentation.
 pub(crate) fn function_rows() -> Vec<FunctionRow> {
     let mut rows = Vec::new();
     for (kind, functions) in &KINDS {

@@ -1,4 +1,4 @@
-//! Functions that hide values.
+//! Masking functions.
 
 use md5::Md5;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512, Sha512_224, Sha512_256};
@@ -28,7 +28,7 @@ const fn row(
     Function { name, older_name: None, shape, doc, run }
 }
 
-/// The type of the value that is hidden.
+/// Returns the type of the masked value.
 const FIRST: Returns = |types, _| Ok(types[0].clone());
 const PARTIAL: &[Parameter] = &[
     Parameter::String,
@@ -44,7 +44,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "mask_default",
         &[Parameter::Any],
         FIRST,
-        "The same for all values of a type: `****`, zero, false, 1970, an empty collection.",
+        "A constant for all values of a type: `****`, zero, false, 1970, an empty collection.",
         |call| masked(call.returns).map(Some),
     ),
     row(
@@ -58,21 +58,21 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "mask_inner",
         PARTIAL,
         FIRST,
-        "The text with all but its first and last characters hidden, as many as the numbers say; by `*` or the character given.",
+        "The text with all except the given numbers of first and last characters replaced by `*` or the given character.",
         |call| partial(call, |at, begin, end| at >= begin && at <= end),
     ),
     row(
         "mask_outer",
         PARTIAL,
         FIRST,
-        "The text with its first and last characters hidden, as many as the numbers say; by `*` or the character given.",
+        "The text with the given numbers of first and last characters replaced by `*` or the given character.",
         |call| partial(call, |at, begin, end| at < begin || at > end),
     ),
     row(
         "mask_hash",
         &[Parameter::Any, Parameter::OptionalNative(Native::Text)],
         |_, _| Ok(CqlType::Native(Native::Blob)),
-        "The hash of the value's bytes: SHA-256, or the algorithm given.",
+        "The hash of the value's bytes: SHA-256, or the given algorithm.",
         hash,
     ),
 ];
@@ -126,7 +126,7 @@ fn hash(call: &Call<'_>) -> Outcome {
     Ok(call.argument(0).map(digest))
 }
 
-/// What stands for all values of a type.
+/// The mask of a type.
 // Source: Cassandra 5.0, AbstractType.getMaskedValue of each type
 fn masked(of: &CqlType) -> Result<Vec<u8>, CqlError> {
     let mut out = Vec::new();

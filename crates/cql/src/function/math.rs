@@ -14,7 +14,7 @@ const fn same(native: &'static [Native; 1]) -> Signature {
     Signature { arguments: native, returns: native[0] }
 }
 
-/// One form for each numeric type.
+/// One signature for each numeric type.
 const FORMS: &[Signature] = &[
     same(&[Native::Tinyint]),
     same(&[Native::Smallint]),
@@ -37,20 +37,22 @@ const fn row(
 
 // Source: Cassandra 5.0, MathFcts
 pub(super) static FUNCTIONS: &[Function] = &[
-    row("abs", "The number without its sign.", |call| compute(call, &ABSOLUTE)),
+    row("abs", "The absolute value.", |call| compute(call, &ABSOLUTE)),
     row("exp", "e to the power of the number.", |call| compute(call, &EXPONENTIAL)),
     row("log", "The natural logarithm.", |call| compute(call, &LOGARITHM)),
     row("log10", "The logarithm to the base ten.", |call| compute(call, &LOGARITHM_10)),
-    row("round", "The nearest whole number; a half goes up, of decimals away from zero.", |call| {
-        compute(call, &ROUND)
-    }),
+    row(
+        "round",
+        "The nearest integer; a half is rounded up, or away from zero for decimals.",
+        |call| compute(call, &ROUND),
+    ),
 ];
 
 /// A function for each kind of number.
 struct Kinds {
     integer: fn(i64) -> Number,
     varint: fn(&BigInt) -> Result<BigInt, decimal::DecimalError>,
-    /// Of floats, too.
+    /// Also used for floats.
     double: fn(f64) -> f64,
     decimal: fn(&Decimal) -> Result<Decimal, decimal::DecimalError>,
 }
@@ -96,7 +98,7 @@ static ROUND: Kinds = Kinds {
     decimal: decimal::round,
 };
 
-/// The whole part of what a decimal function gives.
+/// The integer part of a decimal function's result.
 fn whole(
     value: &BigInt,
     compute: fn(&Decimal) -> Result<Decimal, decimal::DecimalError>,

@@ -1,7 +1,7 @@
-//! Functions of CQL: what they take, what they give, how they are computed.
+//! Functions of CQL: their parameters, results and implementations.
 //!
-//! `list` is the one table of them all; each file beside it has the rows and the code of one kind.
-//! `aggregate` has the functions of many rows.
+//! `list` is the one table of all functions; each of the other files contains the rows and the code
+//! of one kind. `aggregate` contains the aggregate functions.
 
 pub mod aggregate;
 mod blob;
@@ -30,7 +30,7 @@ use super::types::CqlType;
 #[derive(Debug)]
 pub struct Function {
     pub(crate) name: &'static str,
-    /// What it was called before Cassandra 5, and still is.
+    /// The name before Cassandra 5, which still works.
     pub(crate) older_name: Option<&'static str>,
     pub(crate) shape: Shape,
     /// One sentence for the documentation.
@@ -39,18 +39,18 @@ pub struct Function {
 }
 
 impl PartialEq for Function {
-    /// Every function is one row of one table.
+    /// Every function is exactly one row of one table.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-/// What a function is called with.
+/// A call of a function.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    /// The name of the function in the statement, for messages.
+    /// The name used in the statement, for messages.
     pub(crate) called: &'static str,
-    /// None is null. The bytes have been checked to be values of their types.
+    /// None is null. The bytes are checked values of their types.
     pub(crate) arguments: &'a [Option<&'a [u8]>],
     pub(crate) types: &'a [CqlType],
     pub(crate) returns: &'a CqlType,
@@ -58,12 +58,12 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// An argument; None if it is null or was left out.
+    /// An argument; None if it is null or omitted.
     pub(crate) fn argument(&self, nth: usize) -> Option<&'a [u8]> {
         self.arguments.get(nth).copied().flatten()
     }
 
-    /// The argument where it is a number of so many bytes; None if it is null or empty.
+    /// The argument if it is a number of `WIDTH` bytes; None if it is null or empty.
     pub(crate) fn fixed<const WIDTH: usize>(&self, nth: usize) -> Option<[u8; WIDTH]> {
         self.argument(nth)?.try_into().ok()
     }

@@ -1,4 +1,4 @@
-//! Numbers of all types, turned into one another as Java turns them.
+//! Numbers of all types, with Java's conversions between them.
 
 use num_bigint::BigInt;
 
@@ -8,7 +8,7 @@ use crate::value::number::{Decimal, float_text, low_bits};
 /// A value of a numeric type.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Number {
-    /// Of `tinyint`, `smallint`, `int`, `bigint` and `counter`.
+    /// A value of `tinyint`, `smallint`, `int`, `bigint` or `counter`.
     Integer(i64),
     Varint(BigInt),
     Float(f32),
@@ -16,7 +16,7 @@ pub(crate) enum Number {
     Decimal(Decimal),
 }
 
-/// What cannot be a decimal.
+/// Why a number cannot be a decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotDecimal {
     #[error("A NaN cannot be converted into a decimal")]
@@ -39,7 +39,7 @@ pub(crate) const NUMERIC: [Native; 9] = [
 ];
 
 impl Number {
-    /// None of an empty value, and of a type that is no number.
+    /// None for an empty value, and for a type that is not numeric.
     pub(crate) fn decode(bytes: &[u8], native: Native) -> Option<Number> {
         Some(match native {
             Native::Tinyint => Number::Integer(i8::from_be_bytes(bytes.try_into().ok()?).into()),
@@ -57,7 +57,7 @@ impl Number {
         })
     }
 
-    /// The bytes for a numeric type: what is too large is cut as Java cuts it.
+    /// The bytes for a numeric type: a value out of range is truncated as in Java.
     // Source: java.lang.Number of each class, byteValue to doubleValue
     pub(crate) fn encode(&self, native: Native) -> Result<Vec<u8>, NotDecimal> {
         Ok(match native {
@@ -75,7 +75,8 @@ impl Number {
         })
     }
 
-    /// The last bytes of the integer. Floats go through an `int` where that is as wide or wider.
+    /// The last bytes of the integer. Floats are first converted to an `int`, if it is at least as
+    /// wide.
     fn low_bytes<const WIDTH: usize>(&self) -> Vec<u8> {
         let whole = match self {
             #[expect(clippy::cast_possible_truncation, reason = "saturates, as in Java")]
@@ -129,7 +130,7 @@ impl Number {
         }
     }
 
-    /// Floats as the decimal with the fewest digits that gives them back.
+    /// Converts a float to the decimal with the fewest digits that reads back as the same float.
     // Source: Cassandra 5.0, DecimalType.toBigDecimal
     pub(crate) fn to_decimal(&self) -> Result<Decimal, NotDecimal> {
         let of_double = |value: f64| {
@@ -148,11 +149,11 @@ impl Number {
         }
     }
 
-    /// Beside a decimal whole numbers have a digit behind the point, as if they were doubles; those
-    /// that doubles cannot hold stay exact here.
+    /// As an operand next to a decimal, an integer has one decimal place, as if it were a double;
+    /// integers that doubles cannot represent stay exact here.
     // Source: Cassandra 5.0, NumberType.toBigDecimal
     pub(crate) fn to_operand(&self) -> Result<Decimal, NotDecimal> {
-        /// Doubles hold all whole numbers up to this one.
+        /// Doubles represent all integers up to this one.
         const EXACT_MAX: u64 = 1 << 53;
         match self {
             Number::Integer(value) if value.unsigned_abs() <= EXACT_MAX => {

@@ -12,7 +12,7 @@ const fn part(name: &'static str, run: fn(&Call<'_>) -> Outcome) -> Function {
     Function { name, older_name: None, shape: Shape::Fixed(&[]), doc: "", run }
 }
 
-/// What stands behind a key of a map, or the item of a set if it is in there.
+/// The value of a key in a map, or the item of a set if the set contains it.
 pub(crate) static ELEMENT: Function = part("_element", |call| {
     let Some(key) = call.argument(1) else {
         return Err(CqlError::invalid("Invalid null value for element selection"));
@@ -21,8 +21,8 @@ pub(crate) static ELEMENT: Function = part("_element", |call| {
     Ok(found.map(<[u8]>::to_vec))
 });
 
-/// From one key to another; null is an open end. A collection whose items are cells has none instead of
-/// no items.
+/// From one key to another; null is an open end. For a collection with one cell per item, an empty
+/// result is null.
 pub(crate) static SLICE: Function = part("_slice", |call| {
     let Some(bytes) = call.argument(0) else { return Ok(None) };
     let cut = slice(bytes, call.argument(1), call.argument(2), &call.types[0]);
@@ -30,7 +30,7 @@ pub(crate) static SLICE: Function = part("_slice", |call| {
     Ok((!is_absent).then_some(cut))
 });
 
-/// A field of a user-defined type, by its place.
+/// A field of a user-defined type, by its index.
 pub(crate) static FIELD: Function = part("_field", |call| {
     let CqlType::UserDefined(user) = call.types[0].unfrozen() else {
         unreachable!("fields are of user-defined types");

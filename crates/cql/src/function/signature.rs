@@ -1,22 +1,22 @@
-//! What functions take.
+//! Parameters of functions.
 
 use crate::error::CqlError;
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// How the types of a call are found.
+/// How the types of a call are determined.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// One of these.
+    /// One of these signatures.
     Fixed(&'static [Signature]),
-    /// Of many types: parameters say which, and the result follows from them, or from what receives
-    /// it.
+    /// Polymorphic: the parameters determine the types, and the result follows from them, or from
+    /// its receiver.
     Inferred { parameters: &'static [Parameter], returns: Returns },
     /// The columns of the partition key of the statement's table; the result is a token.
     PartitionKey,
 }
 
-/// The type of the result for types of arguments, and for the receiver's where one is known.
+/// The type of the result, given the types of the arguments and of the receiver, if it is known.
 pub(crate) type Returns = fn(&[CqlType], Option<&CqlType>) -> Result<CqlType, CqlError>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,26 +25,26 @@ pub(crate) struct Signature {
     pub(crate) returns: Native,
 }
 
-/// What an argument may be, where it may be of many types.
+/// The types that a polymorphic parameter accepts.
 // Source: Cassandra 5.0, FunctionParameter
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// Of this type, and taken for it if nothing says which.
+    /// Exactly this type, which is also the default.
     Native(Native),
     /// `text` or `ascii`.
     String,
     Any,
-    /// Of the type that receives the result, if its own is not known.
+    /// The type of the result's receiver, if its own type is unknown.
     AnyLikeReceiver,
-    /// Of the type of the first argument.
+    /// The type of the first argument.
     LikeFirst,
     Map,
     Collection,
     SetOrList,
     NumericSetOrList,
-    /// A vector of `float`; of the other argument's type if its own is not known.
+    /// A vector of `float`; the other argument's type if its own is unknown.
     FloatVector,
-    /// May be left out.
+    /// Optional.
     OptionalNative(Native),
 }
 
@@ -53,7 +53,7 @@ impl Parameter {
         matches!(self, Parameter::OptionalNative(_))
     }
 
-    /// For messages and the documentation.
+    /// The text for messages and the documentation.
     pub(crate) fn text(self) -> String {
         match self {
             Parameter::Native(native) => native.name().to_owned(),
@@ -68,7 +68,7 @@ impl Parameter {
     }
 }
 
-/// As messages of Cassandra show a function.
+/// A signature in the form of Cassandra's messages.
 pub(crate) fn signature_text(name: &str, arguments: &[String], returns: &str) -> String {
     format!("system.{name} : ({}) -> {returns}", arguments.join(", "))
 }

@@ -11,7 +11,7 @@ use crate::value::time::{MS_PER_DAY, add_to_days, months_of_days};
 
 type Outcome = Result<Option<Vec<u8>>, CqlError>;
 
-/// Steps of 100 ns from 1582-10-15 to 1970-01-01: UUIDs of version 1 count from there.
+/// Ticks of 100 ns from 1582-10-15, the epoch of version 1 UUIDs, to 1970-01-01.
 // Source: RFC 9562 5.1
 const GREGORIAN_TICKS: i64 = 0x01B2_1DD2_1381_4000;
 const US_PER_DAY: i64 = NS_PER_DAY / NS_PER_US;
@@ -36,9 +36,13 @@ use Native::{Bigint, Date, Duration as Span, Time, Timestamp, Timeuuid};
 
 // Source: Cassandra 5.0, TimeFcts
 pub(super) static FUNCTIONS: &[Function] = &[
-    row("now", None, &[from(&[], Timeuuid)], "A new time-based UUID of this moment.", |call| {
-        Ok(now(call))
-    }),
+    row(
+        "now",
+        None,
+        &[from(&[], Timeuuid)],
+        "A new time-based UUID of the current time.",
+        |call| Ok(now(call)),
+    ),
     row(
         "current_timeuuid",
         Some("currenttimeuuid"),
@@ -50,17 +54,21 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "current_timestamp",
         Some("currenttimestamp"),
         &[from(&[], Timestamp)],
-        "This moment.",
+        "The current time.",
         |call| Ok(Some(now_ms(call).to_be_bytes().to_vec())),
     ),
-    row("current_date", Some("currentdate"), &[from(&[], Date)], "Today, in UTC.", |call| {
-        Ok(encode_days(now_ms(call).div_euclid(MS_PER_DAY)))
-    }),
+    row(
+        "current_date",
+        Some("currentdate"),
+        &[from(&[], Date)],
+        "The current date, in UTC.",
+        |call| Ok(encode_days(now_ms(call).div_euclid(MS_PER_DAY))),
+    ),
     row(
         "current_time",
         Some("currenttime"),
         &[from(&[], Time)],
-        "The time of this day, in UTC.",
+        "The current time of day, in UTC.",
         |call| {
             let us = call.moment.now_us().rem_euclid(US_PER_DAY);
             Ok(Some((us * NS_PER_US).to_be_bytes().to_vec()))
@@ -84,14 +92,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "to_date",
         Some("todate"),
         &[from(&[Timeuuid], Date), from(&[Timestamp], Date)],
-        "The day of a moment, in UTC.",
+        "The date of a time, in UTC.",
         |call| Ok(to_date(call)),
     ),
     row(
         "to_timestamp",
         Some("totimestamp"),
         &[from(&[Timeuuid], Timestamp), from(&[Date], Timestamp)],
-        "The moment of a time-based UUID, or the beginning of a day.",
+        "The time of a time-based UUID, or the start of a day.",
         |call| Ok(to_timestamp(call)),
     ),
     row(
@@ -113,7 +121,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
             from(&[Date, Span, Date], Date),
             from(&[Time, Span], Time),
         ],
-        "The beginning of the interval that a moment is in; intervals begin at 1970, or at the third argument.",
+        "The start of the interval that contains the time; intervals start at 1970, or at the third argument.",
         floor,
     ),
 ];
@@ -122,12 +130,13 @@ fn now_ms(call: &Call<'_>) -> i64 {
     call.moment.now_us().div_euclid(1000)
 }
 
-/// A node and a clock of this statement alone, and another tick for each call: no two are the same.
+/// A node and a clock sequence for this statement, and a different tick for each call: every result
+/// is unique.
 fn now(call: &Call<'_>) -> Option<Vec<u8>> {
     let ticks = call.moment.now_us().saturating_mul(TICKS_PER_US);
     let ticks = ticks.saturating_add_unsigned(call.moment.tick());
     let ticks = ticks.checked_add(GREGORIAN_TICKS)?;
-    // A random node is marked as none that a network card has.
+    // This bit marks a random node, which is not the address of a network card.
     // Source: RFC 9562 6.10
     let low = call.moment.node() | 1 << 40;
     Some(time_uuid(ticks, low))
@@ -140,7 +149,8 @@ fn time_uuid(ticks: i64, low: u64) -> Vec<u8> {
     Uuid::from_u64_pair(first, low).as_bytes().to_vec()
 }
 
-/// One end of the UUIDs of a millisecond. Their last eight bytes are compared as signed ones.
+/// The smallest or largest UUID of a millisecond. The last eight bytes of UUIDs are compared as
+/// signed bytes.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
     Lowest,
@@ -159,7 +169,7 @@ fn bound_uuid(ms: i64, bound: Bound) -> Option<Vec<u8>> {
     Some(uuid)
 }
 
-/// An argument as milliseconds since 1970: a moment, a day, or a time-based UUID.
+/// An argument as milliseconds since 1970: a timestamp, a date, or a time-based UUID.
 fn ms_of(call: &Call<'_>, nth: usize) -> Option<i64> {
     if let Some(bytes) = call.fixed::<16>(nth) {
         let uuid = Uuid::from_bytes(bytes);
@@ -173,7 +183,7 @@ fn ms_of(call: &Call<'_>, nth: usize) -> Option<i64> {
     call.fixed::<8>(nth).map(i64::from_be_bytes)
 }
 
-/// The first argument as a day.
+/// The first argument as a date.
 pub(super) fn to_date(call: &Call<'_>) -> Option<Vec<u8>> {
     ms_of(call, 0).and_then(|ms| encode_days(ms.div_euclid(MS_PER_DAY)))
 }
@@ -243,7 +253,7 @@ fn not_positive() -> CqlError {
     CqlError::invalid("Negative durations are not supported by the floor function")
 }
 
-/// The last moment at or before `ms` that is a whole number of durations after the start.
+/// The last time at or before `ms` that is a whole number of durations after the start.
 fn floor_ms(ms: i64, start: i64, duration: Duration) -> Option<i64> {
     let rest_ms = i64::from(duration.days)
         .checked_mul(MS_PER_DAY)?
@@ -260,7 +270,7 @@ fn floor_ms(ms: i64, start: i64, duration: Duration) -> Option<i64> {
         let ms = days.checked_mul(MS_PER_DAY)?.checked_add(start.rem_euclid(MS_PER_DAY))?;
         ms.checked_add(rest_ms.checked_mul(count)?)
     };
-    // A first guess by the calendar, never too low; then back while it is too late.
+    // A first estimate by the calendar, never too low; then decrement while it is too late.
     let months = months_of_days(ms.div_euclid(MS_PER_DAY))? - months_of_days(start_days)?;
     let by_months = months / i64::from(duration.months);
     let mut count = match rest_ms {
@@ -277,7 +287,7 @@ fn floor_ms(ms: i64, start: i64, duration: Duration) -> Option<i64> {
     at(count)
 }
 
-/// How many durations surely lie within so many milliseconds, and one at least.
+/// A lower bound of the durations within `excess_ms` milliseconds, and at least one.
 fn count_back(excess_ms: i64, duration: Duration) -> i64 {
     let longest_ms = i64::from(duration.months) * 31 * MS_PER_DAY
         + i64::from(duration.days) * MS_PER_DAY
@@ -291,7 +301,7 @@ mod tests {
     use crate::expression::tests::{NOW_US, evaluated, refused};
 
     #[test]
-    fn moments_become_one_another() {
+    fn times_are_converted_into_each_other() {
         let uuid = "(timeuuid) 5f6c5b10-2b0b-11e9-b210-d663bd873d93";
         for (term, of, expected) in [
             ("to_timestamp(UUID)", "timestamp", "2019-02-07 19:05:45.708Z"),

@@ -8,7 +8,7 @@ pub(super) static FUNCTIONS: &[Function] = &[Function {
     name: "token",
     older_name: None,
     shape: Shape::PartitionKey,
-    doc: "The place of a partition on the ring.",
+    doc: "The position of a partition on the ring.",
     run,
 }];
 
@@ -21,7 +21,8 @@ fn run(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
     Ok(Some(token(&key).to_be_bytes().to_vec()))
 }
 
-/// One part as it is; of more, each behind its length in two bytes and before a zero.
+/// A single part as it is; of several, each follows its length in two bytes and precedes a zero
+/// byte.
 // Source: Cassandra 5.0, CompositeType
 fn key_bytes(parts: &[&[u8]]) -> Option<Vec<u8>> {
     if let [only] = parts {

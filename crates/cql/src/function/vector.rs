@@ -1,4 +1,4 @@
-//! How alike two vectors are.
+//! Similarity of two vectors.
 
 use super::signature::Returns;
 use super::{Call, Function, Parameter, Shape};
@@ -25,7 +25,7 @@ const RETURNS: Returns = |types, _| {
 
 // Source: Cassandra 5.0, VectorFcts; jvector, VectorSimilarityFunction
 pub(super) static FUNCTIONS: &[Function] = &[
-    row("similarity_cosine", "From 0 to 1: the cosine of the angle, plus 1, halved.", |call| {
+    row("similarity_cosine", "From 0 to 1: (1 + cosine of the angle) / 2.", |call| {
         similarity(call, |left, right| {
             if left.iter().all(|x| *x == 0.0) || right.iter().all(|x| *x == 0.0) {
                 return None;
@@ -34,17 +34,13 @@ pub(super) static FUNCTIONS: &[Function] = &[
             Some(f64::midpoint(1.0, dot(left, right) / lengths.sqrt()))
         })
     }),
-    row(
-        "similarity_euclidean",
-        "From 0 to 1: 1 through 1 plus the square of the distance.",
-        |call| {
-            similarity(call, |left, right| {
-                let difference: Vec<f64> = left.iter().zip(right).map(|(a, b)| a - b).collect();
-                Some(1.0 / (1.0 + dot(&difference, &difference)))
-            })
-        },
-    ),
-    row("similarity_dot_product", "The scalar product, plus 1, halved.", |call| {
+    row("similarity_euclidean", "From 0 to 1: 1 / (1 + square of the distance).", |call| {
+        similarity(call, |left, right| {
+            let difference: Vec<f64> = left.iter().zip(right).map(|(a, b)| a - b).collect();
+            Some(1.0 / (1.0 + dot(&difference, &difference)))
+        })
+    }),
+    row("similarity_dot_product", "(1 + scalar product) / 2.", |call| {
         similarity(call, |left, right| Some(f64::midpoint(1.0, dot(left, right))))
     }),
 ];

@@ -1,4 +1,4 @@
-//! What becomes of cells: SET of UPDATE, and the columns of DELETE.
+//! Changes of cells: SET of UPDATE, and the columns of DELETE.
 
 use super::planner::{Planner, column_index};
 use crate::error::CqlError;
@@ -9,7 +9,7 @@ use crate::statements::{Assignment, DeletedPart};
 use crate::term::{Operator, Term};
 use crate::types::{CqlType, UserType};
 
-/// A change of one column, by its place in the table.
+/// A change of one column, identified by its index in the table.
 #[derive(Debug)]
 pub enum Operation {
     /// The whole value.
@@ -29,13 +29,13 @@ pub enum Operation {
         key: Expression,
         value: Expression,
     },
-    /// An item of a list by its place.
+    /// An item of a list, by its index.
     SetItem {
         column: usize,
         place: Expression,
         value: Expression,
     },
-    /// Items behind or before those of a list.
+    /// Items after or before those of a list.
     Append {
         column: usize,
         value: Expression,
@@ -44,12 +44,12 @@ pub enum Operation {
         column: usize,
         value: Expression,
     },
-    /// Items of a set, entries of a map.
+    /// Adds items to a set or entries to a map.
     Add {
         column: usize,
         value: Expression,
     },
-    /// Items of a set or a list, entries of a map by their keys.
+    /// Removes items of a set or a list, or entries of a map by their keys.
     Remove {
         column: usize,
         value: Expression,
@@ -66,12 +66,12 @@ pub enum Operation {
         column: usize,
         field: u16,
     },
-    /// An item of a set, an entry of a map.
+    /// Deletes an item of a set or an entry of a map.
     DeleteEntry {
         column: usize,
         key: Expression,
     },
-    /// An item of a list by its place.
+    /// An item of a list, by its index.
     DeleteItem {
         column: usize,
         place: Expression,
@@ -166,7 +166,7 @@ fn plan_whole(
     }
 }
 
-/// Columns stand in assignments as `c = c + term` only.
+/// In assignments, columns are allowed only in the form `c = c + term`.
 fn refuse_columns(term: &Term) -> Result<(), CqlError> {
     if !holds_column(term) {
         return Ok(());
@@ -371,7 +371,7 @@ pub(super) fn plan_deletion(
     }
 }
 
-/// A whole value is set once, and not beside its parts.
+/// A whole value is set only once, and not together with its parts.
 // Source: Cassandra 5.0, UpdateStatement.ParsedUpdate and CqlParser.addRawUpdate
 pub(super) fn check_distinct(operations: &[Operation], table: &Table) -> Result<(), CqlError> {
     for (nth, operation) in operations.iter().enumerate() {

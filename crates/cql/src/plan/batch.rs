@@ -1,4 +1,4 @@
-//! BEGIN BATCH with all names looked up, and what batches may hold.
+//! BEGIN BATCH with all names resolved, and the rules for the contents of batches.
 
 use super::planner::Planner;
 use super::write::{NO_TIMESTAMPS, WritePlan};
@@ -8,7 +8,7 @@ use crate::schema::TableSource;
 use crate::statements::{Batch, BatchKind, Statement};
 use crate::types::CqlType;
 
-/// See the module.
+/// A batch with all names resolved.
 #[derive(Debug)]
 pub struct BatchPlan {
     pub kind: BatchKind,
@@ -43,7 +43,7 @@ impl BatchPlan {
 pub const NOT_A_WRITE: &str =
     "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.";
 
-/// What may stand together in a batch.
+/// Checks which statements a batch may combine.
 // Source: Cassandra 5.0, BatchStatement.validate
 pub fn check_batch<'p>(
     kind: BatchKind,

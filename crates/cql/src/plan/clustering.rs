@@ -1,4 +1,5 @@
-//! Restrictions of clustering columns: ranges of rows as far as they can be, filters from there on.
+//! Restrictions of clustering columns: ranges of rows for a prefix of the columns, filters for the
+//! others.
 
 use super::planner::names;
 use super::relations::{Found, Relations, Tuple};
@@ -7,7 +8,7 @@ use crate::error::CqlError;
 use crate::relation::Comparison;
 use crate::schema::{Column, Table};
 
-/// See the module.
+/// Plans the restrictions of the clustering columns.
 // Source: Cassandra 5.0, ClusteringColumnRestrictions and StatementRestrictions
 pub(super) fn plan(
     found: &mut Relations,
@@ -46,7 +47,7 @@ pub(super) fn plan(
         }
         next += 1;
     }
-    check_rest(found, table, kind, Walked { next, end, sliced })?;
+    check_rest(found, table, kind, RowRanges { next, end, sliced })?;
     for index in next..end {
         found.columns[index].drain_into(index, filters);
     }
@@ -56,9 +57,9 @@ pub(super) fn plan(
     Ok(restrictions)
 }
 
-/// How far ranges of rows go.
+/// The columns restricted by ranges of rows.
 #[derive(Clone, Copy)]
-struct Walked {
+struct RowRanges {
     next: usize,
     end: usize,
     sliced: Option<usize>,
@@ -86,14 +87,14 @@ fn check_not_mixed(found: &Relations, table: &Table, tuple: &Tuple) -> Result<()
     }
 }
 
-/// What stands behind the ranges must be allowed to be a filter.
+/// Checks that the columns after the ranges may be filtered.
 fn check_rest(
     found: &Relations,
     table: &Table,
     kind: Kind,
-    walked: Walked,
+    ranges: RowRanges,
 ) -> Result<(), CqlError> {
-    let Walked { next, end, sliced } = walked;
+    let RowRanges { next, end, sliced } = ranges;
     let in_tuple = |index: usize| found.tuples.iter().any(|tuple| tuple.first == index);
     let restricted =
         (next..end).find(|index| !found.columns[*index].is_empty() || in_tuple(*index));
@@ -117,7 +118,7 @@ fn check_rest(
             let is_indexed =
                 table.indexes.iter().any(|index| index.column == table.columns[restricted].name);
             if is_indexed && !in_tuple(restricted) {
-                return Ok(()); // whether the index helps is seen with all filters known
+                return Ok(()); // all filters must be known before an index can be chosen
             }
             if is_contains {
                 return Err(CqlError::invalid(
@@ -147,7 +148,7 @@ fn not_reachable(table: &Table, restricted: usize, next: usize, sliced: Option<u
     }
 }
 
-/// A row cannot be named without these.
+/// The error if a row is not identified because these columns are missing.
 pub(super) fn missing(columns: &[Column]) -> CqlError {
     CqlError::invalid(format!("Some clustering keys are missing: {}", names(columns)))
 }

@@ -1,4 +1,4 @@
-//! IF of INSERT, UPDATE and DELETE.
+//! IF clauses of INSERT, UPDATE and DELETE.
 
 use super::names;
 use super::planner::{Planner, column_index};
@@ -10,7 +10,7 @@ use crate::relation::{Comparison, Condition, Conditions, Part};
 use crate::schema::{ColumnKind, Table};
 use crate::types::CqlType;
 
-/// See the module.
+/// The IF clause of a write.
 #[derive(Debug)]
 pub enum ConditionsPlan {
     None,
@@ -20,20 +20,20 @@ pub enum ConditionsPlan {
     Columns(Vec<ConditionPlan>),
 }
 
-/// What one column, or a part of it, is compared with.
+/// A comparison of one column, or of a part of it.
 #[derive(Debug)]
 pub struct ConditionPlan {
-    /// The place in the table.
+    /// The column's index in the table.
     pub column: usize,
     pub part: ConditionPart,
-    /// The type of what is compared.
+    /// The type of the compared value.
     pub of: CqlType,
     pub operator: Comparison,
     pub choices: Choices,
 }
 
 impl ConditionPlan {
-    /// Whether it is about a cell that all rows of a partition share.
+    /// Whether it concerns a cell that all rows of a partition share.
     pub fn is_static(&self, table: &Table) -> bool {
         table.columns[self.column].kind == ColumnKind::Static
     }
@@ -42,7 +42,7 @@ impl ConditionPlan {
 #[derive(Debug)]
 pub enum ConditionPart {
     Whole,
-    /// An entry of a map by its key, an item of a list by its place.
+    /// An entry of a map by its key, or an item of a list by its index.
     Element(Expression),
     Field(usize),
 }
@@ -52,7 +52,7 @@ impl ConditionsPlan {
         matches!(self, ConditionsPlan::None)
     }
 
-    /// Whether a column is compared, by its place in the table.
+    /// Whether the column with this index in the table is compared.
     pub fn is_about(&self, column: usize) -> bool {
         match self {
             ConditionsPlan::Columns(conditions) => {
@@ -62,7 +62,7 @@ impl ConditionsPlan {
         }
     }
 
-    /// Whether they are about a row, not only about static columns.
+    /// Whether they concern a row, and not only static columns.
     pub(super) fn reads_rows(&self, table: &Table) -> bool {
         match self {
             ConditionsPlan::Columns(conditions) => {
@@ -158,7 +158,7 @@ fn check_order(operator: Comparison, of: &CqlType) -> Result<(), CqlError> {
     Err(CqlError::invalid(format!("Slice conditions are not supported on {what}")))
 }
 
-/// The type and the name of what is compared: of CONTAINS what the collection holds.
+/// The type and the name of the compared value: for CONTAINS, those of the collection's content.
 // Source: Cassandra 5.0, ColumnCondition.Raw.prepareTerms
 fn contained(
     operator: Comparison,

@@ -1,4 +1,4 @@
-//! Indexes that find what a SELECT asks for.
+//! The choice of indexes for a SELECT.
 
 use store::IndexId;
 
@@ -6,33 +6,33 @@ use super::restrictions::{Choices, ClusteringRestriction, Filter, FilterPart};
 use crate::relation::Comparison;
 use crate::schema::{Index, IndexTarget, Table};
 
-/// An index that knows all rows which one of the restrictions lets through.
+/// An index that finds all rows allowed by one of the restrictions.
 #[derive(Debug)]
 pub struct Lookup {
     pub index: IndexId,
-    pub wanted: Wanted,
-    /// Indexes of this kind find what several of them ask for together.
+    pub restriction: IndexedRestriction,
+    /// Whether indexes of this kind can be intersected.
     is_combined: bool,
 }
 
-/// The restriction, by its place among those of its kind.
+/// The restriction, by its position among those of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum IndexedRestriction {
     Filter(usize),
     Clustering(usize),
 }
 
 impl Lookup {
-    fn new(table: &Table, index: &Index, wanted: Wanted) -> Option<Lookup> {
+    fn new(table: &Table, index: &Index, restriction: IndexedRestriction) -> Option<Lookup> {
         let is_combined = index.class.as_ref().is_some_and(|class| {
             let class = class.to_ascii_lowercase();
             class == "sai" || class.ends_with("storageattachedindex")
         });
-        Some(Lookup { index: table.index_id(index)?, wanted, is_combined })
+        Some(Lookup { index: table.index_id(index)?, restriction, is_combined })
     }
 }
 
-/// All indexes that help.
+/// All usable indexes.
 pub(super) fn find(
     table: &Table,
     clustering: &[ClusteringRestriction],
@@ -41,22 +41,27 @@ pub(super) fn find(
     let mut found = Vec::new();
     for (nth, filter) in filters.iter().enumerate() {
         let index = best(table, filter.column, targets(filter));
-        found.extend(index.and_then(|index| Lookup::new(table, index, Wanted::Filter(nth))));
+        found.extend(
+            index.and_then(|index| Lookup::new(table, index, IndexedRestriction::Filter(nth))),
+        );
     }
     let keys = table.partition_key().len();
-    // Up to the first that is not the one value of one column, places of columns follow each other.
+    // Up to the first restriction that is not a single value of one column, positions equal
+    // columns.
     for (nth, restriction) in clustering.iter().enumerate() {
         let ClusteringRestriction::Values { tuple: None, choices: Choices::One(_) } = restriction
         else {
             break;
         };
         let index = best(table, keys + nth, &[IndexTarget::Values, IndexTarget::Full]);
-        found.extend(index.and_then(|index| Lookup::new(table, index, Wanted::Clustering(nth))));
+        found.extend(
+            index.and_then(|index| Lookup::new(table, index, IndexedRestriction::Clustering(nth))),
+        );
     }
     found
 }
 
-/// The index of a column for one of these targets; one that can be combined if there is one.
+/// The index of a column for one of these targets, preferably one that can be intersected.
 fn best<'t>(table: &'t Table, column: usize, targets: &[IndexTarget]) -> Option<&'t Index> {
     let name = &table.columns[column].name;
     let mut found = table.indexes.iter();
@@ -75,23 +80,25 @@ fn targets(filter: &Filter) -> &'static [IndexTarget] {
     }
 }
 
-/// Whether indexes alone find what is asked for. `walks`: no partitions are named.
+/// Whether indexes alone satisfy the restrictions. `scans`: the statement names no partitions.
 // Source: Cassandra 5.0, StatementRestrictions.needFiltering and IndexRestrictions
 pub(super) fn suffice(
     lookups: &[Lookup],
     clustering: &[ClusteringRestriction],
     filters: &[Filter],
-    walks: bool,
+    scans: bool,
 ) -> bool {
-    let finds = |wanted| lookups.iter().any(|lookup| lookup.wanted == wanted);
-    let others = if walks { clustering.len() } else { 0 };
+    let finds = |restriction| lookups.iter().any(|lookup| lookup.restriction == restriction);
+    let others = if scans { clustering.len() } else { 0 };
     match (filters.len(), others) {
         (0, 0) => true,
-        (1, 0) => finds(Wanted::Filter(0)),
-        (0, 1) => finds(Wanted::Clustering(0)),
+        (1, 0) => finds(IndexedRestriction::Filter(0)),
+        (0, 1) => finds(IndexedRestriction::Clustering(0)),
         (count, 0) => {
             let combined = |nth| {
-                lookups.iter().any(|one| one.wanted == Wanted::Filter(nth) && one.is_combined)
+                lookups.iter().any(|one| {
+                    one.restriction == IndexedRestriction::Filter(nth) && one.is_combined
+                })
             };
             (0..count).all(combined)
         }

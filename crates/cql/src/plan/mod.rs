@@ -1,4 +1,4 @@
-//! Statements with all names looked up and all types known.
+//! Statements with resolved names and known types.
 //!
 //! Reading order: `planner` (schema and markers), `restrictions` with `relations`, `clustering` and
 //! `lookups` (WHERE), `selection` and `select` (SELECT), `assign`, `conditions` and `write` (INSERT, UPDATE,
@@ -26,7 +26,7 @@ use wire::cql::{Column as Shown, Notation, TooLong, Version};
 pub use assign::Operation;
 pub use batch::{BatchPlan, NOT_A_WRITE, check_batch};
 pub use conditions::{ConditionPart, ConditionPlan, ConditionsPlan};
-pub use lookups::Wanted;
+pub use lookups::IndexedRestriction;
 pub use restrictions::{
     Choices, ClusteringRestriction, Edge, Filter, FilterPart, PartitionRestriction, Tokens,
 };
@@ -41,7 +41,7 @@ use super::schema::{Catalog, Column, Table, TableSource};
 use super::statements::{self, Statement};
 use planner::Planner;
 
-/// What running a statement means.
+/// The executable form of a statement.
 #[derive(Debug)]
 pub enum Plan {
     Use(String),
@@ -49,12 +49,12 @@ pub enum Plan {
     Write(Box<WritePlan>),
     Batch(BatchPlan),
     Truncate(Arc<Table>),
-    /// Definitions, roles and DESCRIBE: they are looked up when they run.
+    /// Definitions, roles and DESCRIBE, whose names are resolved at execution.
     Other(Box<Statement>),
 }
 
 impl Plan {
-    /// Whether it means the same with this schema.
+    /// Whether the plan is still valid for this schema.
     pub(crate) fn is_current(&self, catalog: &Catalog) -> bool {
         let is_current = |table: &Arc<Table>| {
             let now = catalog.table(&table.keyspace, &table.name);
@@ -70,7 +70,7 @@ impl Plan {
         }
     }
 
-    /// The table that clients are told of, if it is one.
+    /// The table described to clients, if it is a single one.
     fn table(&self) -> Option<&Table> {
         match self {
             Plan::Select(plan) => Some(&plan.table),
@@ -81,7 +81,7 @@ impl Plan {
         }
     }
 
-    /// Which markers are for the partition key, if each of its columns has one: of several the last.
+    /// The markers of the partition key's columns, if each column has one; of several the last.
     // Source: Cassandra 5.0, VariableSpecifications.getPartitionKeyBindVariableIndexes,
     // ResultSet.PreparedMetadata and BatchStatement
     fn partition_key(&self, markers: &[Marker]) -> Vec<u16> {
@@ -95,7 +95,7 @@ impl Plan {
         table.partition_key().iter().map(marker).collect::<Option<_>>().unwrap_or_default()
     }
 
-    /// Whether all markers belong to this table. The timestamp of a batch belongs to none.
+    /// Whether all markers belong to this table. The timestamp of a batch belongs to no table.
     fn is_of_one(&self, table: &Table) -> bool {
         let Plan::Batch(batch) = self else { return true };
         let is_same = |write: &WritePlan| {
@@ -120,9 +120,10 @@ impl PreparedStatement {
         let markers = Markers::new(parsed.markers);
         let mut planner = Planner { catalog: &catalog, keyspace, markers };
         let (plan, result) = plan(parsed.statement, &mut planner)?;
-        let markers = planner.markers.finish().ok_or_else(|| {
-            CqlError::invalid("A bind variable stands where its type is not known")
-        })?;
+        let markers = planner
+            .markers
+            .finish()
+            .ok_or_else(|| CqlError::invalid("Cannot infer the type of a bind variable"))?;
         check_lengths(&markers, result.as_deref().unwrap_or_default())?;
         let describe = |columns: Vec<Shown>| {
             let table = plan.table();
@@ -153,7 +154,7 @@ impl PreparedStatement {
     }
 }
 
-/// Whether all tables are named with their keyspaces.
+/// Whether all tables are qualified with their keyspaces.
 // Source: Cassandra 5.0, QualifiedStatement.isFullyQualified
 fn is_qualified(statement: &Statement) -> bool {
     let table = match statement {
@@ -168,7 +169,7 @@ fn is_qualified(statement: &Statement) -> bool {
     table.keyspace.is_some()
 }
 
-/// The protocol counts bind variables, and the bytes of names, with 16 bits.
+/// The protocol stores the number of bind variables, and the lengths of names, in 16 bits.
 fn check_lengths(markers: &[Marker], shown: &[Shown]) -> Result<(), CqlError> {
     const MAX: usize = u16::MAX as usize;
     if markers.len() > MAX {
@@ -221,7 +222,7 @@ fn plan(
     Ok((plan, None))
 }
 
-/// Names and types of a result, as one number: clients keep it beside what they know of the columns.
+/// A hash of a result's names and types, which clients store with the columns' metadata.
 ///
 /// Fails if the columns cannot be described to a client.
 fn result_metadata_id(result: Option<&Description>) -> Result<[u8; 16], TooLong> {

@@ -1,4 +1,4 @@
-//! What computed columns are called when they have no alias.
+//! Names of computed columns without an alias.
 
 use super::selection::ExtraKind;
 use crate::expression::Expression;
@@ -8,11 +8,11 @@ use crate::relation::{Comparison, Left, Relation, Right};
 use crate::statements::Selector;
 use crate::term::{Constant, NEGATION, Operator, Term};
 
-/// The name as clients see it.
+/// The column's name in results.
 // Source: Cassandra 5.0, Selectable and its `toString`, AbstractFunctionSelector.getColumnName
 pub(super) fn selector_name(selector: &Selector, expression: &Expression) -> String {
     match selector {
-        // A cast to the type that a value has is nothing.
+        // A cast of a value to its own type is omitted.
         Selector::Cast(inner, _) if !is_cast(expression) => selector_name(inner, expression),
         Selector::Cast(inner, _) => {
             format!("cast({} as {})", part(inner), expression.cql_type())
@@ -135,7 +135,7 @@ pub(super) fn term(of: &Term) -> String {
 
 fn constant_text(constant: &Constant) -> String {
     match constant {
-        // As Cassandra writes it: a quote within stands once.
+        // In Cassandra's format: a quote inside is not doubled.
         Constant::String(text) => format!("'{text}'"),
         Constant::Blob(digits) => format!("0x{digits}"),
         Constant::Boolean(value) => value.to_string(),

@@ -1,19 +1,19 @@
-//! What planning a statement needs: the schema, and the markers found so far.
+//! The inputs of planning: the schema, and the markers found so far.
 
 use std::sync::Arc;
 
 use crate::error::CqlError;
-use crate::expression::{Expression, Markers, TermCx, bind_term};
+use crate::expression::{Expression, Markers, TermContext, bind_term};
 use crate::parser::{QualifiedName, quoted_if_needed};
 use crate::schema::{Catalog, Column, Table};
 use crate::term::Term;
 use crate::types::CqlType;
 
-/// See the module.
+/// The state of planning a statement.
 #[derive(Debug)]
 pub(super) struct Planner<'a> {
     pub(super) catalog: &'a Catalog,
-    /// Where names without a keyspace are looked up.
+    /// The keyspace of unqualified names.
     pub(super) keyspace: Option<&'a str>,
     pub(super) markers: Markers,
 }
@@ -34,7 +34,7 @@ impl Planner<'_> {
         table.ok_or_else(|| CqlError::invalid(format!("table {} does not exist", name.name)))
     }
 
-    /// Types a term of a statement on this table for what receives it.
+    /// Types a term of a statement on this table for its receiver.
     pub(super) fn term(
         &mut self,
         table: &Table,
@@ -45,7 +45,7 @@ impl Planner<'_> {
         bind_term(term, of, name, &mut self.terms(table))
     }
 
-    /// The same for the value of a column.
+    /// Types the value of a column.
     pub(super) fn value(
         &mut self,
         table: &Table,
@@ -55,8 +55,8 @@ impl Planner<'_> {
         self.term(table, term, &column.column_type, &column.name)
     }
 
-    pub(super) fn terms<'b>(&'b mut self, table: &'b Table) -> TermCx<'b> {
-        TermCx {
+    pub(super) fn terms<'b>(&'b mut self, table: &'b Table) -> TermContext<'b> {
+        TermContext {
             catalog: self.catalog,
             keyspace: &table.keyspace,
             table: Some(table),
@@ -65,7 +65,7 @@ impl Planner<'_> {
     }
 }
 
-/// The place of a column in its table.
+/// The index of a column in its table.
 pub(super) fn column_index(table: &Table, name: &str) -> Result<usize, CqlError> {
     table.columns.iter().position(|column| column.name == name).ok_or_else(|| {
         CqlError::invalid(format!(
@@ -77,7 +77,7 @@ pub(super) fn column_index(table: &Table, name: &str) -> Result<usize, CqlError>
     })
 }
 
-/// Names with commas between, as messages list them.
+/// Names separated by commas, as in messages.
 pub(super) fn names<'a>(columns: impl IntoIterator<Item = &'a Column>) -> String {
     let names: Vec<&str> = columns.into_iter().map(|column| column.name.as_str()).collect();
     names.join(", ")

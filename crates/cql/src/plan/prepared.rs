@@ -1,4 +1,4 @@
-//! Statements that can be run any number of times.
+//! Prepared statements.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::expression::Marker;
 use crate::schema::Catalog;
 use crate::statements::hashes_password;
 
-/// The columns of a result, or the markers of a statement, as clients are told of them.
+/// The columns of a result, or the markers of a statement, as described to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Description {
     pub(crate) keyspace: String,
@@ -24,38 +24,37 @@ impl Description {
     }
 }
 
-/// A statement that can be run any number of times, by any reactor.
+/// A statement that any reactor can execute any number of times.
 #[derive(Debug)]
 pub struct PreparedStatement {
     pub id: [u8; 16],
     pub text: String,
-    /// The keyspace that names without one were looked up in.
+    /// The keyspace in which unqualified names were resolved.
     pub keyspace: Option<String>,
-    /// Whether all names have their own keyspaces: the statement is then the same whichever one is in
-    /// use, `keyspace` is none, and so is the keyspace of its id.
+    /// Whether all names are qualified: the statement then does not depend on the keyspace in use,
+    /// and neither `keyspace` nor the statement's id contains one.
     pub is_qualified: bool,
     pub markers: Description,
-    /// The types of the values that must come with a request.
+    /// The types of the values that a request must contain.
     pub values: Vec<Marker>,
-    /// Which markers make up the partition key, in its order; empty if not all are markers.
+    /// The markers that make up the partition key, in key order; empty if a part is not a marker.
     pub partition_key: Vec<u16>,
-    /// None for statements that give no rows.
+    /// None for statements without rows as a result.
     pub result: Option<Description>,
-    /// Says which columns `result` has.
+    /// Identifies the columns of `result`.
     pub result_metadata_id: [u8; 16],
     pub plan: Plan,
-    /// The schema that it was planned against.
+    /// The schema used for planning.
     pub catalog: Arc<Catalog>,
 }
 
 impl PreparedStatement {
-    /// Whether nothing that it depends on has changed since. One comparison unless the schema has
-    /// changed.
+    /// Whether its dependencies are unchanged. One comparison unless the schema has changed.
     pub fn is_current(&self, catalog: &Arc<Catalog>) -> bool {
         Arc::ptr_eq(&self.catalog, catalog) || self.plan.is_current(catalog)
     }
 
-    /// Whether it takes tens of milliseconds.
+    /// Whether its execution takes tens of milliseconds.
     pub fn takes_long(&self) -> bool {
         match &self.plan {
             Plan::Other(statement) => hashes_password(statement).is_some(),
@@ -75,7 +74,7 @@ impl PreparedStatement {
     }
 }
 
-/// The name of a prepared statement: the same on every server and in every life of it.
+/// The id of a prepared statement: equal on every server and after a restart.
 // Source: Cassandra 5.0, QueryProcessor.computeId
 pub fn statement_id(text: &str, keyspace: Option<&str>) -> [u8; 16] {
     let mut hash = Md5::new();

@@ -1,4 +1,4 @@
-//! The relations of WHERE, gathered by column.
+//! The relations of WHERE, grouped by column.
 
 use super::names;
 use super::planner::{Planner, column_index};
@@ -10,29 +10,29 @@ use crate::schema::{Column, ColumnKind, Table};
 use crate::term::Term;
 use crate::types::CqlType;
 
-/// All that is asked of one column.
+/// All relations of one column.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     choices: Option<Choices>,
     pub(super) lower: Option<Edge>,
     pub(super) upper: Option<Edge>,
-    /// What only filters can find.
+    /// Relations that require a filter.
     others: Vec<(FilterPart, Comparison, Choices)>,
 }
 
 /// A relation on several clustering columns.
 #[derive(Debug)]
 pub(super) struct Tuple {
-    /// The place of the first in the table.
+    /// The index of the first column in the table.
     pub(super) first: usize,
     pub(super) columns: usize,
     pub(super) found: Found,
 }
 
-/// See the module.
+/// All relations of a statement.
 #[derive(Debug)]
 pub(super) struct Relations {
-    /// As the table's columns are.
+    /// In the order of the table's columns.
     pub(super) columns: Vec<Found>,
     pub(super) tuples: Vec<Tuple>,
     pub(super) tokens: Option<Tokens>,
@@ -46,12 +46,12 @@ impl Found {
             && self.others.is_empty()
     }
 
-    /// Whether it is one of some values, and nothing else.
+    /// Whether the only relations are an enumeration of values.
     pub(super) fn is_choice(&self) -> bool {
         self.choices.is_some() && self.others.is_empty()
     }
 
-    /// Whether it is in a range, and nothing else.
+    /// Whether the only relation is a range.
     pub(super) fn is_slice(&self) -> bool {
         (self.lower.is_some() || self.upper.is_some()) && self.others.is_empty()
     }
@@ -61,7 +61,7 @@ impl Found {
     }
 
     pub(super) fn take_choices(&mut self) -> Choices {
-        self.choices.take().expect("`is_choice` said so")
+        self.choices.take().expect("`is_choice` was checked")
     }
 
     /// Adds one comparison.
@@ -108,8 +108,8 @@ impl Found {
         Ok(())
     }
 
-    /// Whether something on a tuple and on one of its columns can stand together: ranges that begin
-    /// with one column can, and were put together before. What is said depends on which came first.
+    /// Whether relations on a tuple and on one of its columns can be combined: ranges that begin
+    /// with one column can, and were combined before. The error depends on their order.
     // Source: Cassandra 5.0, SingleColumnRestriction and MultiColumnRestriction, doMergeWith
     fn check_mixed(&self, name: &str, operator: Comparison) -> Result<(), CqlError> {
         if let Some(own) = &self.choices {
@@ -133,7 +133,7 @@ impl Found {
         Err(CqlError::invalid(format!("Column \"{name}\" cannot be restricted by both {what}")))
     }
 
-    /// Turns all that is asked into comparisons of each row.
+    /// Converts all relations to comparisons of each row.
     pub(super) fn drain_into(&mut self, column: usize, filters: &mut Vec<Filter>) {
         self.drain_parts(column, None, filters);
     }
@@ -226,7 +226,7 @@ impl Relations {
                 Ok(())
             }
             operator => {
-                // A range that begins where one of a tuple does is an edge of that.
+                // A range that begins at the first column of a tuple is combined with it.
                 let same = |tuple: &&mut Tuple| tuple.first == index && tuple.found.is_slice();
                 if is_slice(operator)
                     && let Some(tuple) = self.tuples.iter_mut().find(same)
@@ -382,14 +382,14 @@ impl Relations {
         Ok(())
     }
 
-    /// Whether anything is asked of clustering columns.
+    /// Whether any relation restricts clustering columns.
     pub(super) fn restricts_rows(&self, table: &Table) -> bool {
         let first = table.partition_key().len();
         let rows = first..first + table.clustering().len();
         !self.tuples.is_empty() || self.columns[rows].iter().any(|found| !found.is_empty())
     }
 
-    /// What is asked of columns with cells.
+    /// Removes and returns the relations of columns with cells.
     pub(super) fn take_cells(&mut self, table: &Table) -> Vec<Filter> {
         let mut filters = Vec::new();
         for (index, found) in self.columns.iter_mut().enumerate() {
@@ -443,7 +443,7 @@ fn check_operator(relation: &Relation, column: &Column) -> Result<(), CqlError> 
     Ok(())
 }
 
-/// What values that have no order are, in messages; those of a type that is not made of others `plain`.
+/// The name of a type without an order, in messages; `plain` for types that contain no other types.
 // Source: Cassandra 5.0, SingleColumnRelation.newSliceRestriction
 pub(super) fn unordered(of: &CqlType, plain: &'static str) -> &'static str {
     match of.unfrozen() {
@@ -494,7 +494,7 @@ fn single_value(relation: &Relation) -> Option<Relation> {
     Some(Relation { left: relation.left.clone(), operator: Comparison::Equal, right })
 }
 
-/// What a collection holds, or CONTAINS is no question.
+/// The content type of a collection; an error if CONTAINS does not apply.
 fn contained<'t>(column: &Column, of: &'t CqlType) -> Result<&'t CqlType, CqlError> {
     match of.unfrozen() {
         CqlType::List(item) | CqlType::Set(item) | CqlType::Map(_, item) => Ok(item),
@@ -518,7 +518,7 @@ fn one(
     Ok(Choices::One(planner.term(table, term, of, name)?))
 }
 
-/// The values on the right of a comparison of a whole column.
+/// The values on the right side of a comparison of a whole column.
 pub(super) fn choices(
     right: &Right,
     operator: Comparison,

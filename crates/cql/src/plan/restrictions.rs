@@ -1,4 +1,4 @@
-//! WHERE, understood: which partitions, which rows of them, and what else rows must be like.
+//! The resolved WHERE clause: partitions, rows of them, and filters.
 
 use super::clustering;
 use super::lookups::{self, Lookup};
@@ -11,22 +11,23 @@ use crate::relation::{Comparison, Relation};
 use crate::schema::{Column, ColumnKind, Table};
 use crate::types::CqlType;
 
-/// See the module.
+/// A WHERE clause with all names resolved.
 #[derive(Debug)]
 pub struct Restrictions {
     pub partition: PartitionRestriction,
-    /// Of clustering columns in their order, without a gap; a slice can only be the last.
+    /// Restrictions of consecutive clustering columns, in key order; only the last can be a slice.
     pub clustering: Vec<ClusteringRestriction>,
-    /// What each row is compared with.
+    /// Comparisons with each row.
     pub filters: Vec<Filter>,
-    /// Indexes that find rows; each of them finds all that are wanted, and perhaps others.
+    /// Indexes that find rows; each finds a superset of the result.
     pub lookups: Vec<Lookup>,
 }
 
 #[derive(Debug)]
 pub enum PartitionRestriction {
     Any,
-    /// For each column of the partition key in its order; perhaps only those of some tokens.
+    /// One restriction for each column of the partition key, in key order; optionally limited to
+    /// some tokens.
     Keys {
         keys: Vec<Choices>,
         tokens: Option<Tokens>,
@@ -34,7 +35,7 @@ pub enum PartitionRestriction {
     Tokens(Tokens),
 }
 
-/// Values that something may have.
+/// The values allowed for a column or tuple.
 #[derive(Debug)]
 pub enum Choices {
     One(Expression),
@@ -43,55 +44,55 @@ pub enum Choices {
     List(Expression),
 }
 
-/// Where a slice begins or ends.
+/// The start or the end of a slice.
 #[derive(Debug)]
 pub struct Edge {
     pub value: Expression,
     pub is_inclusive: bool,
-    /// How many columns it is about: if it is a tuple. None: the value of one column.
+    /// The number of columns, for a tuple. None: the value of one column.
     pub tuple: Option<usize>,
 }
 
-/// Where a range of the ring begins and ends.
+/// The start and the end of a range of the ring.
 #[derive(Debug)]
 pub struct Tokens {
     pub lower: Option<Edge>,
     pub upper: Option<Edge>,
 }
 
-/// What one clustering column, or several from this one on as a tuple, must be.
+/// Restriction of one clustering column, or of several from this one on as a tuple.
 #[derive(Debug)]
 pub enum ClusteringRestriction {
     Values { tuple: Option<usize>, choices: Choices },
     Slice { lower: Option<Edge>, upper: Option<Edge> },
 }
 
-/// What is compared with each row.
+/// A comparison with each row.
 #[derive(Debug)]
 pub struct Filter {
-    /// The place of the column in its table; of a tuple the first one.
+    /// The index of the column in its table; for a tuple, of the first one.
     pub column: usize,
     pub part: FilterPart,
     pub operator: Comparison,
     pub choices: Choices,
 }
 
-/// What of a column is compared.
+/// The compared part of a column.
 #[derive(Debug)]
 pub enum FilterPart {
     Whole,
-    /// So many columns from this one on.
+    /// The given number of columns from this one on.
     Tuple(usize),
     /// `m['k']`
     Element(Expression),
 }
 
-/// What a statement may do, beside reading and writing single rows.
+/// The kind of a statement, which determines the restrictions it allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Select {
         allows_filtering: bool,
-        /// Nothing of rows is shown.
+        /// Whether the result contains no columns of rows.
         shows_statics_only: bool,
     },
     Update,
@@ -159,22 +160,22 @@ impl Restrictions {
         if is_select && filters.iter().any(is_vector) {
             return Err(CqlError::invalid("Vector indexes only support ANN queries"));
         }
-        let walks = !matches!(partition, PartitionRestriction::Keys { .. });
+        let scans = !matches!(partition, PartitionRestriction::Keys { .. });
         let lookups =
             if is_select { lookups::find(table, &clustering, &filters) } else { Vec::new() };
-        let finds_all = || lookups::suffice(&lookups, &clustering, &filters, walks);
+        let finds_all = || lookups::suffice(&lookups, &clustering, &filters, scans);
         if is_select && !kind.allows_filtering() && !finds_all() {
             return Err(CqlError::invalid(NEEDS_FILTERING));
         }
         Ok(Restrictions { partition, clustering, filters, lookups })
     }
 
-    /// Whether the whole key of partitions is known.
+    /// Whether the complete keys of all partitions are known.
     pub(crate) fn has_keys(&self) -> bool {
         matches!(self.partition, PartitionRestriction::Keys { .. })
     }
 
-    /// Whether several partitions may be asked for by their keys.
+    /// Whether the keys may select several partitions.
     pub(crate) fn has_several_keys(&self) -> bool {
         match &self.partition {
             PartitionRestriction::Keys { keys, .. } => {
@@ -184,7 +185,7 @@ impl Restrictions {
         }
     }
 
-    /// Whether a clustering column, counted from the first one, has one value only.
+    /// Whether a clustering column, counted from the first one, has a single value.
     pub(crate) fn has_one_value(&self, clustering_column: usize) -> bool {
         let mut columns = 0;
         for restriction in &self.clustering {
@@ -199,7 +200,7 @@ impl Restrictions {
         false
     }
 
-    /// Whether at most one row, whose key is known, is meant in each partition.
+    /// Whether at most one row, with a known key, is selected in each partition.
     pub(crate) fn names_row(&self, table: &Table) -> bool {
         let is_one = |restriction: &ClusteringRestriction| {
             matches!(restriction, ClusteringRestriction::Values { choices: Choices::One(_), .. })
@@ -207,7 +208,7 @@ impl Restrictions {
         self.names_rows(table) && self.clustering.iter().all(is_one)
     }
 
-    /// Whether the whole keys of all rows are known.
+    /// Whether the complete keys of all rows are known.
     pub(crate) fn names_rows(&self, table: &Table) -> bool {
         let mut columns = 0;
         for restriction in &self.clustering {

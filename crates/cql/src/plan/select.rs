@@ -1,4 +1,4 @@
-//! SELECT with all names looked up.
+//! SELECT with all names resolved.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::schema::{ColumnKind, Table};
 use crate::statements::{Select, Selector};
 use crate::types::CqlType;
 
-/// See the module.
+/// A SELECT with all names resolved.
 #[derive(Debug)]
 pub struct SelectPlan {
     pub table: Arc<Table>,
     pub restrictions: Restrictions,
     pub selection: Selection,
     pub is_distinct: bool,
-    /// How many columns of the primary key rows of a group have in common; None: no GROUP BY.
+    /// The number of primary key columns that rows of a group have in common; None: no GROUP BY.
     pub group_by: Option<usize>,
-    /// Rows of each partition from the last to the first.
+    /// Whether the rows of each partition are read in reverse order.
     pub is_reversed: bool,
-    /// Rows of several partitions are sorted together, by this many leading clustering columns.
+    /// The number of leading clustering columns by which rows of several partitions are merged.
     pub sorted_columns: Option<usize>,
     pub limit: Option<Expression>,
     pub per_partition_limit: Option<Expression>,
@@ -79,7 +79,7 @@ impl SelectPlan {
         self.selection.is_aggregate() || self.group_by.is_some()
     }
 
-    /// What clients are warned of: folding many partitions is costly.
+    /// The warning for clients: aggregating many partitions is costly.
     // Source: Cassandra 5.0, SelectStatement.execute
     pub fn warning(&self) -> Option<&'static str> {
         if !self.is_grouped() {
@@ -102,7 +102,7 @@ impl SelectPlan {
         }
     }
 
-    /// Whether a column of the partition key is compared by IN, be it as a filter.
+    /// Whether a column of the partition key is restricted by IN, including by a filter.
     fn names_several_partitions(&self) -> bool {
         let keys = self.table.partition_key().len();
         self.restrictions.has_several_keys()
@@ -113,13 +113,13 @@ impl SelectPlan {
             })
     }
 
-    /// Whether partitions without rows are shown for their static columns.
+    /// Whether partitions without rows appear in the result for their static columns.
     pub fn shows_lone_statics(&self) -> bool {
         self.table.has_statics() && self.restrictions.clustering.is_empty()
     }
 }
 
-/// Columns that are not there are complained of before conditions.
+/// Reports nonexistent columns before errors in conditions.
 fn check_known(selector: &Selector, table: &Table) -> Result<(), CqlError> {
     let mut result = Ok(());
     each_column(selector, &mut |name| {
@@ -147,7 +147,7 @@ fn each_column(selector: &Selector, found: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Whether static columns are shown, and of the others those of the partition key at most.
+/// Whether the result contains only static columns and columns of the partition key.
 // Source: Cassandra 5.0, SelectStatement.RawStatement.selectOnlyStaticColumns
 fn shows_statics_only(select: &Select, table: &Table) -> bool {
     let (mut has_statics, mut has_others) = (false, false);
@@ -188,7 +188,7 @@ fn check_distinct(
             table.columns[*other].name
         )));
     }
-    // Without keys in the restrictions, rows that show the same values would have to be grouped.
+    // Without keys in the restrictions, equal rows of the result would have to be grouped.
     if restrictions.has_keys() {
         return Ok(());
     }
@@ -201,7 +201,7 @@ fn check_distinct(
     }
 }
 
-/// Columns that a selection reads, by their places in the table.
+/// Columns that a selection reads, by their indexes in the table.
 fn selected_columns(select: &Select, table: &Table) -> Result<Vec<usize>, CqlError> {
     if select.columns.is_empty() {
         return Ok((0..table.columns.len()).collect());
@@ -236,7 +236,7 @@ fn plan_groups(
                 "Group by is currently only supported on the columns of the PRIMARY KEY, got {name}"
             )));
         }
-        // Columns with one value may be left out.
+        // Columns with a single value may be omitted.
         while next < index && is_fixed(restrictions, next, table) {
             next += 1;
         }
@@ -262,7 +262,7 @@ fn plan_groups(
     Ok(Some(next.max(table.partition_key().len())))
 }
 
-/// Whether a column of the key has one value only.
+/// Whether a column of the key has a single value.
 fn is_fixed(restrictions: &Restrictions, index: usize, table: &Table) -> bool {
     let keys = table.partition_key().len();
     if let Some(index) = index.checked_sub(keys) {
@@ -291,8 +291,8 @@ fn check_per_partition_limit(select: &Select, selection: &Selection) -> Result<(
     Ok(())
 }
 
-/// Whether rows are read from their end, and by how many leading clustering columns rows of several
-/// partitions are sorted.
+/// Whether rows are read in reverse order, and the number of leading clustering columns by which
+/// rows of several partitions are sorted.
 // Source: Cassandra 5.0, SelectStatement.isReversed, verifyOrderingIsAllowed and
 // getOrderingComparator
 fn plan_order(
@@ -342,7 +342,7 @@ fn plan_order(
     Ok((is_reversed.unwrap_or(false), sorted_columns))
 }
 
-/// The columns of ORDER BY. Of a column that is named twice the last order counts, at its first place.
+/// The columns of ORDER BY. A repeated column keeps its first position and its last order.
 fn orderings(select: &Select) -> Vec<(&str, bool)> {
     let mut found: Vec<(&str, bool)> = Vec::new();
     for (name, is_descending) in &select.order_by {

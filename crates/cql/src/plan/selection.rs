@@ -1,37 +1,37 @@
-//! What SELECT shows of rows.
+//! The columns of a SELECT's result.
 
 use wire::cql::Column as Shown;
 
 use super::names::selector_name;
 use super::planner::{Planner, column_index};
 use crate::error::CqlError;
-use crate::expression::{AggregateCall, Expression, SelectorCx, bind_selector};
+use crate::expression::{AggregateCall, Expression, SelectorContext, bind_selector};
 use crate::parser::QualifiedName;
 use crate::schema::{Column, ColumnKind, Table};
 use crate::statements::{Select, SelectedColumn, Selector};
 use crate::types::CqlType;
 use crate::value::text::json_name;
 
-/// See the module.
+/// The computation of a result's columns.
 #[derive(Debug)]
 pub struct Selection {
     pub shown: Shows,
-    /// What rows have beside their columns, numbered behind those of the table.
+    /// Values of rows in addition to their columns, numbered after those of the table.
     pub extras: Vec<Extra>,
-    /// When it is not empty, rows are folded into groups.
+    /// If not empty, rows are folded into groups.
     pub aggregates: Vec<AggregateCall>,
-    /// SELECT JSON: names in quotes and types of what one text shows.
+    /// For SELECT JSON: the quoted names and the types of the values in the one text.
     pub json: Option<Vec<(String, CqlType)>>,
 }
 
 #[derive(Debug)]
 pub enum Shows {
-    /// Columns by their places in the table, as they are.
+    /// Unchanged columns, by their indexes in the table.
     Columns(Vec<usize>),
     Expressions(Vec<Expression>),
 }
 
-/// Something about the cells of a column.
+/// Metadata of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extra {
     pub column: usize,
@@ -46,7 +46,7 @@ pub enum ExtraKind {
 }
 
 impl ExtraKind {
-    /// None if the function is computed of values.
+    /// None if the function computes its result from values.
     pub(super) fn of_call(function: &QualifiedName) -> Option<ExtraKind> {
         match (function.name.as_str(), &function.keyspace) {
             ("writetime", None) => Some(ExtraKind::WriteTime),
@@ -58,7 +58,7 @@ impl ExtraKind {
 }
 
 impl Selection {
-    /// What is shown, and how clients are told of it.
+    /// The result, and its description for clients.
     pub(super) fn plan(
         select: &Select,
         table: &Table,
@@ -108,7 +108,8 @@ impl Selection {
             selectors.push(take_extras(&selected.selector, &mut extended, &mut extras)?);
         }
         let mut terms = planner.terms(table);
-        let mut cx = SelectorCx { table: &extended, terms: &mut terms, aggregates: Vec::new() };
+        let mut cx =
+            SelectorContext { table: &extended, terms: &mut terms, aggregates: Vec::new() };
         let mut expressions = Vec::with_capacity(selectors.len());
         let mut shown = Vec::with_capacity(selectors.len());
         for (selector, selected) in selectors.iter().zip(&select.columns) {
@@ -123,7 +124,7 @@ impl Selection {
         Ok((Selection { shown: shown_by, extras, aggregates, json: None }, shown))
     }
 
-    /// One text instead of the columns, if JSON is asked for.
+    /// Replaces the columns by one text for SELECT JSON.
     fn finish(
         mut self,
         select: &Select,
@@ -164,7 +165,7 @@ fn plain_column(selected: &SelectedColumn) -> Option<&str> {
     }
 }
 
-/// Replaces `writetime(c)` and the like by a column behind those of the table.
+/// Replaces `writetime(c)` and similar calls by a column after those of the table.
 fn take_extras(
     selector: &Selector,
     table: &mut Table,

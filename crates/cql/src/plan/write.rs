@@ -1,4 +1,4 @@
-//! INSERT, UPDATE and DELETE with all names looked up.
+//! INSERT, UPDATE and DELETE with all names resolved.
 
 use std::sync::Arc;
 
@@ -16,46 +16,46 @@ use crate::statements::{Delete, Insert, InsertedRow, Update, Using};
 use crate::term::Term;
 use crate::types::CqlType;
 
-/// See the module.
+/// A write with all names resolved.
 #[derive(Debug)]
 pub struct WritePlan {
     pub table: Arc<Table>,
     pub restrictions: Restrictions,
     pub target: Target,
     pub operations: Vec<Operation>,
-    /// INSERT: the row is there even if all its cells are null.
+    /// INSERT: the row exists even if all its cells are null.
     pub inserts_row: bool,
     pub timestamp: Option<Expression>,
     pub ttl: Option<Expression>,
     pub conditions: ConditionsPlan,
-    /// INSERT JSON: the columns' values are in this text.
+    /// INSERT JSON: the columns' values are in this document.
     pub json: Option<JsonRow>,
     pub is_counter: bool,
 }
 
-/// What of a partition is written.
+/// The part of a partition that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Cells of the rows that the restrictions name, and of the static row.
+    /// Cells of the rows selected by the restrictions, and of the static row.
     Cells,
-    /// As [`Target::Cells`] when no row is named: only static cells.
+    /// Like [`Target::Cells`] without a selected row: only static cells.
     Statics,
-    /// Rows as a whole are deleted, or ranges of them.
+    /// Whole rows, or ranges of them, are deleted.
     Rows,
-    /// All of the partition is deleted.
+    /// The whole partition is deleted.
     Partition,
-    /// Cells of a range of rows, which is refused when it is carried out.
+    /// Cells of a range of rows, which is rejected at execution.
     CellsOfRange,
 }
 
 #[derive(Debug)]
 pub struct JsonRow {
     pub document: Expression,
-    /// Columns that the text does not name stay as they are.
+    /// Whether columns not named in the document keep their values.
     pub default_unset: bool,
 }
 
-/// What statements of all three kinds have.
+/// Parts that all three kinds of statements have.
 struct Parts {
     restrictions: Restrictions,
     target: Target,
@@ -64,14 +64,14 @@ struct Parts {
     conditions: ConditionsPlan,
 }
 
-/// USING.
+/// The USING clause.
 struct Times {
     timestamp: Option<Expression>,
     ttl: Option<Expression>,
 }
 
 impl WritePlan {
-    /// A write that inserts no row beside its cells.
+    /// A write that does not insert a row marker.
     fn new(table: Arc<Table>, parts: Parts) -> WritePlan {
         let Parts { restrictions, target, operations, using, conditions } = parts;
         let Times { timestamp, ttl } = using;
@@ -94,7 +94,7 @@ impl WritePlan {
         !matches!(self.conditions, ConditionsPlan::None)
     }
 
-    /// Whether it is about rows, and not about static cells alone.
+    /// Whether it concerns rows, and not only static cells.
     // Source: Cassandra 5.0, ModificationStatement.updatesRegularRows
     pub fn updates_rows(&self) -> bool {
         self.table.clustering().is_empty() || !self.restrictions.clustering.is_empty()
@@ -120,7 +120,7 @@ impl WritePlan {
         }
     }
 
-    /// Whether it names rows by IN.
+    /// Whether it selects rows by IN.
     pub fn names_rows_by_in(&self) -> bool {
         self.restrictions.clustering.iter().any(|restriction| {
             matches!(
@@ -216,7 +216,7 @@ impl WritePlan {
         WritePlan::new(table, parts).check("DELETE")
     }
 
-    /// What holds of all writes.
+    /// Checks that apply to all writes.
     // Source: Cassandra 5.0, ModificationStatement and its `validate`
     fn check(self, kind: &str) -> Result<WritePlan, CqlError> {
         if self.is_conditional() {
@@ -260,7 +260,7 @@ impl WritePlan {
     }
 }
 
-/// Values of the Redis protocol have no timestamps: the last write to come wins.
+/// Values of the Redis protocol have no timestamps: the last write wins.
 pub(super) const NO_TIMESTAMPS: &str =
     "Cannot provide custom timestamp for tables of keyspace redis";
 
@@ -270,7 +270,7 @@ pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
         let keyspace = &table.keyspace;
         return Err(CqlError::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
     }
-    // Statements on roles keep them whole.
+    // Only statements on roles keep these tables consistent.
     if table.keyspace == "system_auth" {
         let name = &table.name;
         let text = format!("Cannot MODIFY <table system_auth.{name}>");
@@ -285,7 +285,7 @@ pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
     }
 }
 
-/// USING, in the order in which markers are counted.
+/// The USING clause, in the order in which markers are counted.
 fn plan_using(using: &Using, table: &Table, planner: &mut Planner<'_>) -> Result<Times, CqlError> {
     let mut bind = |term: &Option<Term>, of: &CqlType, name: &str| match term {
         None => Ok(None),
@@ -362,7 +362,7 @@ fn insert_values(
     Ok((restrictions, operations))
 }
 
-/// Every column is that of the document.
+/// The assignments that take every column from the document.
 fn json_values(table: &Table) -> (Restrictions, Vec<Operation>) {
     let column = |index: usize| {
         let of = table.columns[index].column_type.clone();
@@ -387,7 +387,7 @@ fn json_values(table: &Table) -> (Restrictions, Vec<Operation>) {
     (restrictions, operations)
 }
 
-/// What writes of single cells are about: a row, or the static row alone.
+/// The target of writes to single cells: rows, or only the static row.
 fn cells_target(
     table: &Table,
     restrictions: &Restrictions,
@@ -419,7 +419,7 @@ fn statics_only(statement: &str) -> CqlError {
     ))
 }
 
-/// Clustering columns that have values.
+/// The number of clustering columns with values.
 fn given_columns(restrictions: &Restrictions) -> usize {
     let count = restrictions.clustering.iter().map(|restriction| match restriction {
         ClusteringRestriction::Values { tuple, .. } => tuple.unwrap_or(1),
@@ -428,7 +428,7 @@ fn given_columns(restrictions: &Restrictions) -> usize {
     count.sum()
 }
 
-/// What a deletion of single cells is about.
+/// The target of a deletion of single cells.
 // Source: Cassandra 5.0, DeleteStatement.Parsed and addUpdateForKey
 fn cell_deletion_target(
     table: &Table,
@@ -468,7 +468,7 @@ fn deletion_target(
         }
         return Ok(Target::Partition);
     }
-    // IN is refused in its own words.
+    // IN has its own error.
     if !conditions.is_none() && !restrictions.names_rows(table) {
         return Err(CqlError::invalid(ALL_KEYS_TO_DELETE));
     }
@@ -476,7 +476,7 @@ fn deletion_target(
 }
 
 impl Operation {
-    /// Whether it is about a cell that all rows of a partition share.
+    /// Whether it concerns a cell that all rows of a partition share.
     pub fn is_static(&self, table: &Table) -> bool {
         table.columns[self.column()].kind == ColumnKind::Static
     }

@@ -1,4 +1,4 @@
-//! What a connection may do.
+//! Permissions of a connection.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::plan::Plan;
 use crate::schema::{Catalog, Table, is_local_system, is_replicated_system, is_virtual_system};
 use crate::statements::{Dropped, Permission, Statement};
 
-/// Who asks for something that has to do with roles.
+/// The role that performs a statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Performer<'a> {
     pub roles: &'a Roles,
-    /// None: nobody had to log in.
+    /// None: no login was required.
     pub name: Option<&'a str>,
-    /// Whether permissions count.
+    /// Whether permissions are enforced.
     pub is_enforced: bool,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Performer<'a> {
         self.name.is_some_and(|name| self.roles.roles_of(name).contains(role))
     }
 
-    /// Whether a permission was granted on the resource or on what contains it.
+    /// Whether a permission was granted on the resource or on one that contains it.
     pub(super) fn may(&self, permission: Permission, resource: &Resource) -> bool {
         if !self.is_enforced || self.is_superuser() {
             return true;
@@ -66,7 +66,7 @@ impl<'a> Performer<'a> {
         )))
     }
 
-    /// The same in the words of statements on roles.
+    /// Like [`Performer::check`], with the error texts of statements on roles.
     // Source: Cassandra 5.0, AuthenticationStatement.checkPermission
     pub(super) fn check_role_permission(
         &self,
@@ -83,15 +83,16 @@ impl<'a> Performer<'a> {
     }
 }
 
-/// What has been found that a connection may do; one more and all is looked up anew.
+/// Maximum number of cached permissions; one more clears the cache.
 const ALLOWED_MAX: usize = 64;
 
-/// Who a connection is, and what it may do: looked up once, and again after each change of roles.
+/// The role of a connection, and its permissions: looked up once, and again after each change of
+/// roles.
 #[derive(Debug, Clone)]
 pub struct Access {
     name: Arc<str>,
     is_enforced: bool,
-    /// With which the rest was found.
+    /// The roles from which the rest was computed.
     roles: Arc<Roles>,
     may_all: bool,
     /// Permissions on tables, by their ids.
@@ -112,7 +113,7 @@ impl Access {
         self.is_enforced
     }
 
-    /// Takes notice of changes. One comparison when there were none.
+    /// Clears the cache after a change of roles. One comparison if there was none.
     pub fn refresh(&mut self, roles: &ArcSwap<Roles>) {
         let now = roles.load();
         if !Arc::ptr_eq(&now, &self.roles) {
@@ -125,7 +126,7 @@ impl Access {
         Performer { roles, name: Some(name), is_enforced: *is_enforced }
     }
 
-    /// Whether it may run this plan. `keyspace`: of names that say none.
+    /// Whether the connection may execute this plan. `keyspace`: for unqualified names.
     pub fn check(
         &mut self,
         plan: &Plan,
@@ -148,7 +149,7 @@ impl Access {
         }
     }
 
-    /// Conditions tell what is there.
+    /// Conditions reveal existing data, so they require SELECT as well.
     fn check_write(&mut self, table: &Table, is_conditional: bool) -> Result<(), CqlError> {
         self.check_table(table, Permission::Modify)?;
         if is_conditional {
@@ -179,7 +180,7 @@ impl Access {
         self.performer().check(permission, &Resource::Table { keyspace, name })
     }
 
-    /// Definitions; statements on roles are checked where they are carried out.
+    /// Checks definitions; statements on roles are checked at execution.
     fn check_statement(
         &self,
         statement: &Statement,
@@ -193,12 +194,12 @@ impl Access {
         let is_guarded = is_local_system(system)
             || is_virtual_system(system)
             || (is_replicated_system(system) && !matches!(resource, Resource::Keyspace(_)));
-        // Nobody may change those, and is told so in other words.
+        // These keyspaces cannot be changed at all, which has its own error.
         if is_guarded { Ok(()) } else { self.performer().check(permission, &resource) }
     }
 }
 
-/// What drivers and tools read when they connect.
+/// Tables that drivers and tools read when they connect.
 // Source: Cassandra 5.0, ClientState.READABLE_SYSTEM_RESOURCES
 fn is_read_by_all(table: &Table) -> bool {
     match table.keyspace.as_str() {
@@ -208,7 +209,7 @@ fn is_read_by_all(table: &Table) -> bool {
     }
 }
 
-/// What a definition needs. None: nothing, or the names in it are not known.
+/// The permission that a definition requires. None: none, or the names in it do not exist.
 // Source: Cassandra 5.0, authorize() of each AlterSchemaStatement
 fn needed(
     statement: &Statement,
@@ -229,7 +230,8 @@ fn needed(
         Statement::CreateTable(create) => (Permission::Create, tables(&create.name)?),
         Statement::AlterTable(alter) => (Permission::Alter, table(&alter.name)?),
         Statement::CreateIndex(create) => {
-            // The index may name the keyspace of a table that does not: `schema::indexes::create`.
+            // As in `schema::indexes::create`, the index may name the keyspace of an unqualified
+            // table.
             let of_index = create.name.as_ref().and_then(|name| name.keyspace.clone());
             let keyspace = create.table.keyspace.clone().or(of_index);
             let keyspace = keyspace.or_else(|| keyspace_of(&create.table))?;
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_is_forgotten() {
+    fn revoked_permissions_leave_the_cache() {
         let granted = roles(&["CREATE ROLE r", "GRANT SELECT ON KEYSPACE k TO r"]);
         let shared = ArcSwap::from_pointee(granted);
         let mut access = Access::new("r", shared.load_full(), true);
@@ -354,7 +356,7 @@ mod tests {
         shared.store(Arc::new(roles(&["CREATE ROLE r"])));
         access.refresh(&shared);
         check(&mut access, "SELECT * FROM t", Some("SELECT permission on <table k.t>"));
-        // The role is gone.
+        // The role is dropped.
         shared.store(Arc::new(roles(&[])));
         access.refresh(&shared);
         check(&mut access, "SELECT * FROM u", Some("SELECT permission on <table k.u>"));

@@ -1,7 +1,7 @@
-//! What a statement does to roles.
+//! The effect of a statement on roles.
 //!
-//! [`change`] is pure: it takes all roles and gives new ones. Checks come in the order of Cassandra:
-//! whether one may, then whether it can be. Texts are Cassandra's.
+//! [`change`] is pure: it takes all roles and returns new ones. Checks are made in Cassandra's
+//! order: first permissions, then validity. Texts are Cassandra's.
 
 use std::sync::Arc;
 
@@ -19,23 +19,24 @@ use crate::statements::{
     RoleOptions, Statement,
 };
 
-/// Longest name of a role, password and hash: they stand in a record of the log and in messages.
+/// Maximum length of the name of a role, password and hash: they are stored in a record of the log
+/// and sent in messages.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
-/// Most roles of one server: all of them are copied by a change.
+/// Maximum number of roles of one server: a change copies all of them.
 const ROLES_MAX: usize = 100_000;
 
-/// What is known where a statement is carried out.
+/// Inputs of a change other than the roles and the statement.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeContext<'a> {
     pub catalog: &'a Catalog,
-    /// The keyspace in use: of names that say none.
+    /// The keyspace in use, for unqualified names.
     pub keyspace: Option<&'a str>,
-    /// Who asks; none: nobody had to log in.
+    /// The role that performs the statement; none: no login was required.
     pub performer: Option<&'a str>,
-    /// Whether permissions count.
+    /// Whether permissions are enforced.
     pub is_enforced: bool,
-    /// Of the statement's password, if it says one.
+    /// The hash of the statement's password, if it specifies one.
     pub salted_hash: Option<&'a str>,
 }
 
@@ -54,7 +55,7 @@ impl RolesChange {
 
 type Outcome = Result<Option<RolesChange>, CqlError>;
 
-/// Whether [`change`] carries the statement out.
+/// Whether [`change`] executes the statement.
 pub fn changes_roles(statement: &Statement) -> bool {
     match statement {
         Statement::CreateRole(_)
@@ -66,7 +67,7 @@ pub fn changes_roles(statement: &Statement) -> bool {
     }
 }
 
-/// Carries out a statement on roles. None: IF (NOT) EXISTS, and nothing is to be done.
+/// Applies a statement to roles. None: IF (NOT) EXISTS makes it a no-op.
 pub fn change(roles: &Roles, statement: &Statement, cx: &ChangeContext<'_>) -> Outcome {
     let performer = Performer { roles, name: cx.performer, is_enforced: cx.is_enforced };
     match statement {
@@ -98,7 +99,7 @@ fn missing(name: &str) -> CqlError {
     CqlError::Invalid(format!("{name} doesn't exist"))
 }
 
-/// Whether roles can have these options.
+/// Whether roles support these options.
 // Source: Cassandra 5.0, RoleOptions.validate
 fn check_options(options: &RoleOptions, cx: &ChangeContext<'_>) -> Result<(), CqlError> {
     let manager = "org.apache.cassandra.auth.CassandraRoleManager";
@@ -124,7 +125,7 @@ fn check_options(options: &RoleOptions, cx: &ChangeContext<'_>) -> Result<(), Cq
     options.access.iter().try_for_each(check_access_limit)
 }
 
-/// There is one data center, and there are no groups of addresses.
+/// There is one data center, and CIDR groups do not exist.
 // Source: Cassandra 5.0, DCPermissions, CIDRPermissions, AllowAllNetworkAuthorizer
 fn check_access_limit(limit: &AccessLimit) -> Result<(), CqlError> {
     match limit {
@@ -226,7 +227,7 @@ fn may_alter(performer: &Performer<'_>, name: &str, options: &RoleOptions) -> Re
         return performer
             .check_role_permission(Permission::Alter, &Resource::Role(name.to_owned()));
     }
-    // Of itself a role may change the password.
+    // A role may change its own password.
     if options.can_login.is_some() {
         return unauthorized("You aren't allowed to alter LOGIN");
     }
@@ -237,7 +238,7 @@ fn may_alter(performer: &Performer<'_>, name: &str, options: &RoleOptions) -> Re
 fn drop_role(performer: &Performer<'_>, name: &str, if_exists: bool) -> Outcome {
     let roles = performer.roles;
     performer.check_role_permission(Permission::Drop, &Resource::Role(name.to_owned()))?;
-    // Who had to log in.
+    // Only if login is required.
     if performer.name.is_some() && roles.is_superuser(name) && !performer.is_superuser() {
         return unauthorized("Only superusers can drop a role with superuser status");
     }
@@ -281,7 +282,7 @@ fn change_members(performer: &Performer<'_>, statement: &GrantRole) -> Outcome {
     Ok(Some(RolesChange::to(changed)))
 }
 
-/// What of the system's own keyspaces may be granted.
+/// Permissions that may be granted on the system's own keyspaces.
 // Source: Cassandra 5.0, Permission.INVALID_FOR_SYSTEM_KEYSPACES
 const OF_SYSTEM: Permissions =
     Permissions::of(&[Permission::Select, Permission::Describe, Permission::Alter]);
@@ -344,8 +345,9 @@ fn change_permission(
     Ok(Some(RolesChange { roles: changed, warning }))
 }
 
-/// Roles after a change of the schema: who makes something may do everything with it, and what is
-/// gone nobody may touch. None: as before. `before`: the schema before the change.
+/// Roles after a change of the schema: the creator of an object gets all permissions on it, and
+/// permissions on dropped objects are revoked. None: no change. `before`: the schema before the
+/// change.
 // Source: Cassandra 5.0, AlterSchemaStatement.createdResources, AuthSchemaChangeListener
 pub fn follow_schema(
     roles: &Arc<Roles>,
@@ -402,7 +404,8 @@ mod tests {
         "GRANT SELECT ON k.t TO b",
     ];
 
-    /// The statement, and how it ends: "done", "nothing", "done: warning", or an error.
+    /// Executes the statement and checks its outcome: "done", "nothing", "done: warning", or an
+    /// error.
     fn check(performer: Option<&str>, statement: &str, expected: &str) {
         let found = match as_role(&roles(&START), performer, statement) {
             Ok(None) => "nothing".to_owned(),
@@ -508,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_what_was_granted_to_them() {
+    fn other_roles_may_use_granted_permissions() {
         for (statement, expected) in [
             ("CREATE ROLE n", PRIVILEGES),
             ("ALTER ROLE b WITH LOGIN = true", PRIVILEGES),

@@ -10,7 +10,7 @@ use crate::statements::{self, List, Permission};
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// Rows of a table that is none: named as Cassandra names it, in `system_auth`.
+/// The rows of a LIST statement, described as a table of `system_auth` with Cassandra's name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     pub table: &'static str,
@@ -18,10 +18,10 @@ pub struct Listed {
     pub rows: Vec<Vec<Vec<u8>>>,
 }
 
-/// Where all roles may log in: there is one data center.
+/// The data centers where all roles may log in: there is only one.
 const EVERYWHERE: &[u8] = b"ALL";
 
-/// What a LIST shows. None: there is nothing to show. Texts are Cassandra's.
+/// The result of a LIST. None: it is empty. Texts are Cassandra's.
 pub fn list(
     performer: &Performer<'_>,
     statement: &List,
@@ -49,7 +49,7 @@ pub fn list(
     }
 }
 
-/// The roles to show, by name.
+/// The roles to list, by name.
 // Source: Cassandra 5.0, ListRolesStatement
 fn role_names(
     performer: &Performer<'_>,
@@ -196,7 +196,7 @@ mod tests {
     use crate::schema::testing::catalog;
     use crate::statements::{Statement, parse};
 
-    /// Rows with blanks between their texts, or the error.
+    /// Rows with their texts separated by blanks, or the error.
     fn listed(performer: &str, statement: &str) -> Vec<String> {
         let roles = roles(&[
             "CREATE ROLE ann WITH LOGIN = true",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_shown_to_those_who_have_them() {
+    fn roles_are_listed_to_their_members() {
         let all =
             ["ann no yes  ALL", "cassandra yes no  ALL", "root yes no  ALL", "staff no no  ALL"];
         assert_eq!(listed("cassandra", "LIST ROLES"), all);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_are_shown_with_those_of_granted_roles() {
+    fn permissions_of_granted_roles_are_listed() {
         let staff = "staff staff <keyspace k> SELECT";
         let ann = ["ann ann <table k.t> SELECT", "ann ann <table k.t> MODIFY"];
         assert_eq!(listed("cassandra", "LIST ALL PERMISSIONS OF ann"), [ann[0], ann[1], staff]);

@@ -1,11 +1,12 @@
-//! Who may do what: roles, and permissions granted to them.
+//! Roles, and the permissions granted to them.
 //!
-//! A [`Roles`] never changes: a change makes a new one, so that a check takes no lock. The truth is in
-//! the tables of keyspace `system_auth`, which are stored, logged and recovered like all others.
+//! A [`Roles`] is immutable: a change creates a new one, so that a check takes no lock. The source
+//! of truth is the tables of keyspace `system_auth`, which are stored, logged and recovered like
+//! all others.
 //!
-//! Reading order: `permissions` and `resource` (what may be granted, on what), `role` (who), `change`
-//! (statements), `list` (LIST), `rows` (roles as rows), `access` (what a connection may do),
-//! `password` (hashes of passwords).
+//! Reading order: `permissions` and `resource` (permissions, and the objects they apply to),
+//! `role`, `change` (statements), `list` (LIST), `rows` (roles as rows), `access` (permissions of a
+//! connection), `password` (hashes of passwords).
 
 mod access;
 mod change;

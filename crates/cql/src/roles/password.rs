@@ -1,34 +1,34 @@
-//! Passwords as salted hashes, in the form that Cassandra keeps them in. One takes tens of
-//! milliseconds: never on a reactor.
+//! Passwords as salted hashes, in Cassandra's format. Computing one takes tens of milliseconds, so
+//! never do it on a reactor.
 
 use std::sync::LazyLock;
 
 use bcrypt::{HashParts, Version};
 
-/// The logarithm of the rounds.
+/// The logarithm of the number of rounds.
 // Source: Cassandra 5.0, CassandraRoleManager.GENSALT_LOG2_ROUNDS
 const COST: u32 = 10;
 
-/// A highest cost that a hash may ask for: a login takes 64 times as long as with ours.
+/// The maximum cost of a hash: a login with it takes 64 times as long as with ours.
 const COST_MAX: u32 = 16;
 
-/// What is checked for users who do not exist, so that they take as long as others.
-static NOBODY: LazyLock<String> = LazyLock::new(|| hash("nobody"));
+/// The hash that is checked for nonexistent users, so that they take as long as others.
+static DUMMY_HASH: LazyLock<String> = LazyLock::new(|| hash("nobody"));
 
-/// As all of Cassandra's, it looks at the first 72 bytes.
+/// As in Cassandra, only the first 72 bytes count.
 pub fn hash(password: &str) -> String {
     let hashed = bcrypt::hash_with_salt(password, COST, rand::random());
     let hashed = hashed.expect("the cost is in the range of bcrypt");
     hashed.format_for_version(Version::TwoA)
 }
 
-/// Whether the password is that of the hash. None: the user has none, and it is not.
+/// Whether the password matches the hash. None: the user has no password, so the result is false.
 pub fn is_right(password: &[u8], salted_hash: Option<&str>) -> bool {
-    let is_same = bcrypt::verify(password, salted_hash.unwrap_or(&NOBODY)).unwrap_or(false);
+    let is_same = bcrypt::verify(password, salted_hash.unwrap_or(&DUMMY_HASH)).unwrap_or(false);
     is_same && salted_hash.is_some()
 }
 
-/// Whether it is a hash that can be checked.
+/// Whether the text is a hash that can be checked.
 pub(super) fn is_hash(text: &str) -> bool {
     let is_known = ["$2a$", "$2b$", "$2y$"].iter().any(|prefix| text.starts_with(prefix));
     let parts = text.parse::<HashParts>();
@@ -53,9 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_hashes() {
-        assert!(is_hash(&NOBODY));
-        for text in ["", "secret", "$2a$10$short", "$1$x", &NOBODY.replace("$10$", "$31$")] {
+    fn other_texts_are_not_hashes() {
+        assert!(is_hash(&DUMMY_HASH));
+        for text in ["", "secret", "$2a$10$short", "$1$x", &DUMMY_HASH.replace("$10$", "$31$")] {
             assert!(!is_hash(text), "{text}");
         }
         assert!(!is_right(b"secret", Some("damaged")));

@@ -5,7 +5,7 @@ use std::ops::{BitAnd, BitOr, Sub};
 
 use crate::statements::Permission;
 
-/// See the module.
+/// A set of permissions.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Permissions(u16);
 
@@ -30,12 +30,12 @@ impl Permissions {
         self.0 == 0
     }
 
-    /// In their order.
+    /// In declaration order.
     pub(crate) fn iter(self) -> impl Iterator<Item = Permission> {
         Permission::ALL.into_iter().filter(move |permission| self.has(*permission))
     }
 
-    /// By its name in `system_auth`.
+    /// Finds a permission by its name in `system_auth`.
     pub(crate) fn from_name(name: &str) -> Option<Permission> {
         Permission::ALL.into_iter().find(|permission| permission.name() == name)
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_have_what_was_put_in() {
+    fn sets_contain_the_added_permissions() {
         let some = Permissions::of(&[Permission::Select, Permission::Create]);
         assert_eq!(some.to_string(), "CREATE, SELECT");
         assert!(some.has(Permission::Create) && !some.has(Permission::SelectMasked));

@@ -1,4 +1,4 @@
-//! What permissions are about, with all names looked up.
+//! Objects of permissions, with resolved names.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::statements::{self, Permission};
 use crate::type_name::TypeName;
 use crate::types::CqlType;
 
-/// See the module. A permission on one holds for all that it contains.
+/// An object of permissions. A permission on one applies to all that it contains.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// All keyspaces.
     Data,
     Keyspace(String),
-    /// All tables of a keyspace, also those to come.
+    /// All tables of a keyspace, including future ones.
     Tables(String),
     Table {
         keyspace: String,
@@ -29,7 +29,7 @@ pub enum Resource {
     FunctionsOf(String),
     Mbeans,
     Mbean(String),
-    /// There are none here: it stands in messages.
+    /// Functions cannot be created here: it only occurs in messages.
     Function {
         keyspace: String,
         name: String,
@@ -89,7 +89,7 @@ const MBEANS: Permissions = Permissions::of(&[
 ]);
 
 impl Resource {
-    /// Looks up what a statement names. `keyspace`: of tables that name none.
+    /// Resolves the resource of a statement. `keyspace`: for unqualified tables.
     // Source: Cassandra 5.0, AuthorizationStatement.maybeCorrectResource
     pub(crate) fn resolve(
         written: &statements::Resource,
@@ -118,7 +118,7 @@ impl Resource {
         })
     }
 
-    /// What contains it.
+    /// The resource that contains it.
     pub(crate) fn parent(&self) -> Option<Resource> {
         Some(match self {
             Resource::Data | Resource::Roles | Resource::Functions | Resource::Mbeans => {
@@ -134,12 +134,12 @@ impl Resource {
         })
     }
 
-    /// Itself, and all that contain it.
+    /// The resource itself, and all that contain it.
     pub(crate) fn chain(&self) -> impl Iterator<Item = Resource> {
         std::iter::successors(Some(self.clone()), Resource::parent)
     }
 
-    /// What may be granted on it.
+    /// The permissions that may be granted on it.
     pub(crate) fn applicable(&self) -> Permissions {
         match self {
             Resource::Data | Resource::Keyspace(_) | Resource::Tables(_) => DATA,
@@ -152,7 +152,7 @@ impl Resource {
         }
     }
 
-    /// Cassandra's name of what it is.
+    /// Cassandra's name of its kind.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Resource::Data
@@ -169,7 +169,7 @@ impl Resource {
 
     pub(crate) fn exists(&self, catalog: &Catalog, roles: &Roles) -> bool {
         match self {
-            // There are no mbeans; that one may grant them is for scripts that do so.
+            // There are no mbeans; granting permissions on them is accepted for scripts.
             Resource::Data
             | Resource::Roles
             | Resource::Functions
@@ -184,7 +184,7 @@ impl Resource {
         }
     }
 
-    /// The keyspace of data.
+    /// The keyspace of a data resource.
     pub(crate) fn data_keyspace(&self) -> Option<&str> {
         match self {
             Resource::Keyspace(keyspace)
@@ -194,7 +194,7 @@ impl Resource {
         }
     }
 
-    /// How `system_auth` names it.
+    /// Its name in `system_auth`.
     pub(crate) fn name(&self) -> String {
         match self {
             Resource::Data => "data".to_owned(),
@@ -213,7 +213,8 @@ impl Resource {
         }
     }
 
-    /// The resource of this name; functions are not read back, since nothing is granted on them.
+    /// The resource of this name; functions are not supported, since no permission can be granted
+    /// on them.
     pub(crate) fn from_name(name: &str) -> Option<Resource> {
         let (root, rest) = match name.split_once('/') {
             None => (name, None),
@@ -254,7 +255,7 @@ fn function(name: &QualifiedName, arguments: &[TypeName]) -> Result<Resource, Cq
     Ok(Resource::Function { keyspace, name: name.name.clone(), arguments })
 }
 
-/// As messages show it.
+/// The form in messages.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_a_whole_holds_for_its_parts() {
+    fn permissions_on_a_whole_apply_to_its_parts() {
         let chain = |name: &str| {
             let resource = Resource::from_name(name).unwrap();
             resource.chain().map(|one| one.name()).collect::<Vec<_>>()

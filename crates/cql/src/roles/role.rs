@@ -1,4 +1,4 @@
-//! All roles, what they are members of, and what was granted to them.
+//! All roles, their memberships, and the permissions granted to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::permissions::Permissions;
 use super::resource::Resource;
 
-/// The role that is there when no other is.
+/// The role that exists initially.
 // Source: Cassandra 5.0, CassandraRoleManager.DEFAULT_SUPERUSER_NAME
 pub const SUPERUSER: &str = "cassandra";
 
@@ -14,15 +14,15 @@ pub const SUPERUSER: &str = "cassandra";
 pub struct Role {
     pub(crate) is_superuser: bool,
     pub can_login: bool,
-    /// Of its password, by bcrypt. None: nobody can log in with it.
+    /// The bcrypt hash of its password. None: the role cannot log in.
     pub salted_hash: Option<String>,
-    /// The roles that were granted to it, not those granted to them.
+    /// The roles granted directly to it.
     pub(crate) member_of: BTreeSet<String>,
-    /// What was granted to it, not to the roles it is a member of.
+    /// Permissions granted directly to it.
     pub grants: BTreeMap<Resource, Permissions>,
 }
 
-/// See the module.
+/// All roles of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roles {
     by_name: BTreeMap<String, Arc<Role>>,
@@ -33,13 +33,13 @@ impl Roles {
         self.by_name.get(name)
     }
 
-    /// By their names.
+    /// All roles with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Role>)> {
         self.by_name.iter().map(|(name, role)| (name.as_str(), role))
     }
 
-    /// The role itself and all that it is a member of, directly or through others. None of them if it
-    /// does not exist.
+    /// The role itself and all that it is a member of, directly or indirectly. Empty if it does not
+    /// exist.
     pub(crate) fn roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         let mut waiting = vec![name];
@@ -52,12 +52,12 @@ impl Roles {
         found
     }
 
-    /// Whether it, or a role it is a member of, may do everything.
+    /// Whether it, or a role it is a member of, is a superuser.
     pub(crate) fn is_superuser(&self, name: &str) -> bool {
         self.roles_of(name).into_iter().any(|name| self.by_name[name].is_superuser)
     }
 
-    /// What it may do with this resource, not counting what holds for a whole that contains it.
+    /// Permissions on exactly this resource, excluding those on resources that contain it.
     pub(crate) fn granted(&self, name: &str, resource: &Resource) -> Permissions {
         let granted = self.roles_of(name).into_iter().filter_map(|name| {
             let grants = &self.by_name[name].grants;
@@ -66,7 +66,7 @@ impl Roles {
         granted.fold(Permissions::NONE, |sum, one| sum | one)
     }
 
-    /// The same with a superuser who logs in with the password of this hash.
+    /// A copy with a superuser who logs in with the password of this hash.
     #[must_use]
     pub fn with_superuser(&self, salted_hash: String) -> Roles {
         let mut roles = self.clone();
@@ -77,13 +77,13 @@ impl Roles {
         roles
     }
 
-    /// Changes a role, which is made if there is none of this name.
+    /// The role of this name for changing, created if it does not exist.
     pub(super) fn edit(&mut self, name: &str) -> &mut Role {
         let role = self.by_name.entry(name.to_owned()).or_default();
         Arc::make_mut(role)
     }
 
-    /// Removes a role: from those that are members of it, too.
+    /// Removes a role, also from the roles that are members of it.
     pub(super) fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
         for role in self.by_name.values_mut().filter(|role| role.member_of.contains(name)) {
@@ -92,7 +92,7 @@ impl Roles {
         self.revoke_all_on(&Resource::Role(name.to_owned()));
     }
 
-    /// A resource is gone, and what was granted on it.
+    /// Removes all permissions on a dropped resource.
     pub(super) fn revoke_all_on(&mut self, resource: &Resource) {
         for role in self.by_name.values_mut().filter(|role| role.grants.contains_key(resource)) {
             Arc::make_mut(role).grants.remove(resource);
@@ -104,7 +104,7 @@ impl Roles {
         *granted = *granted | permissions;
     }
 
-    /// A resource on which nothing is left is not remembered.
+    /// A resource without remaining permissions is removed.
     pub(super) fn revoke(&mut self, name: &str, resource: &Resource, permissions: Permissions) {
         let grants = &mut self.edit(name).grants;
         if let Some(granted) = grants.get_mut(resource) {
@@ -123,7 +123,7 @@ mod tests {
     use crate::statements::Permission;
 
     #[test]
-    fn what_a_role_is_granted_its_members_have() {
+    fn members_of_a_role_have_its_permissions() {
         let roles = roles(&[
             "CREATE ROLE low",
             "CREATE ROLE middle",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_granted_to_nobody() {
+    fn permissions_on_dropped_objects_are_revoked() {
         let mut roles = roles(&["CREATE ROLE a", "CREATE ROLE b", "GRANT a TO b"]);
         let of_a = Resource::Role("a".into());
         roles.grant("b", of_a.clone(), Permissions::of(&[Permission::Drop, Permission::Alter]));

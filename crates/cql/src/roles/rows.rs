@@ -13,10 +13,11 @@ use crate::value::comparable;
 
 const KEYSPACE: &str = "system_auth";
 
-/// What is read back. `role_members` and the index by resource say the same once more.
+/// Tables with rows of roles. `role_members` and the index by resource are redundant and not read
+/// back.
 pub const TABLES: [&str; 4] = ["roles", "role_members", "role_permissions", INDEX];
 
-/// Whether a table has roles, and so the hashes of passwords, by its id.
+/// Whether the table with this id contains roles, and therefore hashes of passwords.
 pub fn is_table_of_roles(id: u128) -> bool {
     TABLES.iter().any(|name| builtin_table(KEYSPACE, name).id.as_u128() == id)
 }
@@ -24,7 +25,7 @@ pub fn is_table_of_roles(id: u128) -> bool {
 /// The name is Cassandra's.
 const INDEX: &str = "resource_role_permissons_index";
 
-/// All rows that say what one role is.
+/// All rows of one role.
 pub fn role_rows(name: &str, role: &Role) -> ItemRows {
     let mut rows = ItemRows::new();
     let table = builtin_table(KEYSPACE, "roles");
@@ -91,7 +92,7 @@ fn column_number(table: &Table, name: &str) -> u32 {
     column.unwrap_or_else(|| panic!("{} has a column {name}", table.name)).number
 }
 
-/// The roles that rows say.
+/// The roles described by rows.
 pub fn from_rows(rows: &ItemRows) -> Result<Roles, Damaged> {
     let mut roles = Roles::default();
     let table = builtin_table(KEYSPACE, "roles");
@@ -112,7 +113,7 @@ pub fn from_rows(rows: &ItemRows) -> Result<Roles, Damaged> {
         let row = reader(&table, id, cells)?;
         let (name, resource) = (row.text("role")?, row.text("resource")?);
         let resource = Resource::from_name(&resource)
-            .ok_or_else(|| row.damaged("resource", "is no resource"))?;
+            .ok_or_else(|| row.damaged("resource", "is not a resource"))?;
         let names = items(&row, &table, "permissions", cells)?;
         let permissions = names.iter().map(|name| Permissions::from_name(name));
         let permissions = permissions.collect::<Option<Vec<_>>>();
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_say_what_roles_are() {
+    fn rows_describe_roles() {
         let roles = roles(&[
             "CREATE ROLE a WITH LOGIN = true AND PASSWORD = 'p'",
             "CREATE ROLE b WITH SUPERUSER = true",
@@ -167,7 +168,7 @@ mod tests {
             let table = builtin_table(KEYSPACE, name);
             rows.keys().filter(|id| id.table == table.id).count()
         };
-        // The superuser has permissions on both roles that it made.
+        // The superuser has permissions on both roles that it created.
         assert_eq!(TABLES.map(count), [3, 1, 4, 4]);
     }
 }

@@ -1,4 +1,4 @@
-//! Roles for tests, made by statements of the superuser.
+//! Roles for tests, created by statements of the superuser.
 
 use super::change::RolesChange;
 use super::{ChangeContext, Roles, SUPERUSER, change};
@@ -6,7 +6,8 @@ use crate::error::CqlError;
 use crate::schema::testing::catalog;
 use crate::statements::parse;
 
-/// What a statement does with keyspace `k` in use, which has a table `t`. None: nobody logged in.
+/// The effect of a statement with keyspace `k` in use, which has a table `t`. None: without a
+/// login.
 pub(super) fn as_role(
     roles: &Roles,
     performer: Option<&str>,
@@ -28,7 +29,7 @@ pub(super) fn try_change(roles: &Roles, text: &str) -> Result<Option<RolesChange
     as_role(roles, Some(SUPERUSER), text)
 }
 
-/// The roles after these statements, which must all be carried out.
+/// The roles after these statements, all of which must succeed.
 pub(super) fn roles(statements: &[&str]) -> Roles {
     let mut start = Roles::default();
     start.edit(SUPERUSER).is_superuser = true;

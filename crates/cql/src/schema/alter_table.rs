@@ -1,7 +1,7 @@
 //! ALTER TABLE.
 
-use super::change::{ChangeContext, Outcome, Verb};
-use super::names::{Deed, guard, keyspace_of};
+use super::change::{ChangeContext, ChangeResult, Verb};
+use super::names::{Action, guard, keyspace_of};
 use super::table::{Column, ColumnKind, DroppedColumn, Table};
 use super::tables::{
     COLUMNS_MAX, STATICS_NEED_CLUSTERING, check_description, event, has_nested_cells, refuse_mask,
@@ -12,9 +12,9 @@ use crate::error::CqlError;
 use crate::statements::{AlterTable, ColumnDefinition, Options, TableChange};
 use crate::types::CqlType;
 
-pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_>) -> Outcome {
+pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_>) -> ChangeResult {
     let keyspace_name = keyspace_of(&alter.name, cx)?;
-    guard(keyspace_name, Deed::AlterTable)?;
+    guard(keyspace_name, Action::AlterTable)?;
     let name = &alter.name.name;
     let found = catalog.keyspace(keyspace_name);
     let Some((keyspace, table)) = found.and_then(|k| Some((k, k.tables.get(name)?))) else {
@@ -111,7 +111,8 @@ fn add(
     Ok(())
 }
 
-/// A column comes back as it was, or not at all: others may still have its values.
+/// A dropped column can only be added again with its definition, because rows may still contain its
+/// values.
 fn check_return(
     table: &Table,
     column: &ColumnDefinition,
@@ -156,7 +157,7 @@ fn check_counter(table: &Table, name: &str, of: &CqlType) -> Result<(), CqlError
     Ok(())
 }
 
-/// `timestamp`: of USING.
+/// `timestamp`: from USING.
 fn drop(
     table: &mut Table,
     name: &str,
@@ -185,7 +186,7 @@ fn drop(
         column_type: expanded(&column.column_type),
         is_static: column.kind == ColumnKind::Static,
         number: column.number,
-        // Rows have milliseconds.
+        // Rows store milliseconds.
         dropped_at: dropped_at.saturating_sub(dropped_at.rem_euclid(1000)),
         keeps_newer: timestamp.is_some(),
     };
@@ -199,7 +200,7 @@ fn refuse_indexed(table: &Table, column: &str, verb: &str) -> Result<(), CqlErro
     if dependent.is_empty() {
         return Ok(());
     }
-    // Cassandra says it in two ways.
+    // Cassandra has two spellings.
     let cannot = if verb == "rename" { "Can't" } else { "Cannot" };
     refuse(format!(
         "{cannot} {verb} column {column} because it has dependent secondary indexes ({})",
@@ -240,7 +241,7 @@ fn set_options(table: &mut Table, options: &Options) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// The same with tuples in the place of user-defined types.
+/// The same type with tuples instead of user-defined types.
 fn expanded(of: &CqlType) -> CqlType {
     let boxed = |of: &CqlType| Box::new(expanded(of));
     match of {
@@ -254,7 +255,7 @@ fn expanded(of: &CqlType) -> CqlType {
             let fields = user.fields.iter().map(|(_, field)| expanded(field).frozen());
             CqlType::Tuple(fields.collect())
         }
-        // Tuples are frozen anyway.
+        // Tuples are always frozen.
         CqlType::Frozen(inner) => expanded(inner).frozen(),
     }
 }

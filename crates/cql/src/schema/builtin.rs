@@ -1,8 +1,8 @@
-//! The keyspaces that are always there: what drivers and tools read when they connect, the schema's
-//! own tables, roles, traces, what the server knows about itself, and values of the Redis protocol.
+//! The built-in keyspaces: the tables that drivers and tools read when they connect, the schema's
+//! own tables, roles, traces, information about the server, and values of the Redis protocol.
 //!
-//! Names, types and keys are Cassandra's. Tables that only Cassandra's inner works fill are not there, or empty where tools
-//! ask for them.
+//! Names, types and keys are Cassandra's. Tables that only Cassandra's internals fill are missing,
+//! or empty where tools query them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ use crate::statements::{CreateTable, Statement, parse};
 /// The keyspace of the values of the Redis protocol.
 const REDIS: &str = "redis";
 
-/// Where this one server is: what quick starts of drivers expect.
+/// The data center of this server, with the name that quick starts of drivers expect.
 pub const DATA_CENTER: &str = "datacenter1";
 
 struct Definition {
@@ -375,7 +375,7 @@ const SYSTEM_VIEWS: [(&str, &str); 8] = [
     ("current settings", "CREATE TABLE settings (name text, value text, PRIMARY KEY (name))"),
 ];
 
-/// A table for each type of values: all of them share one set of keys, each is in one table.
+/// A table for each type of value: all share one set of keys, and each key is in one table.
 const REDIS_TABLES: [(&str, &str); 5] = [
     ("strings of database 0", "CREATE TABLE strings (key blob, value blob, PRIMARY KEY (key))"),
     (
@@ -393,17 +393,18 @@ const REDIS_TABLES: [(&str, &str); 5] = [
     ),
 ];
 
-/// Columns of `system_schema` that Cassandra does not have: they are stored, and no client reads them.
+/// Columns of `system_schema` that Cassandra does not have: they are stored, but hidden from
+/// clients.
 const HIDDEN: [&str; 2] = ["column_number", "with_newer"];
 
-/// The built-in tables with all columns that are stored.
+/// The built-in tables with all stored columns.
 static STORED: LazyLock<Catalog> = LazyLock::new(|| {
     let keyspaces = DEFINITIONS.iter().map(keyspace);
     let keyspaces = keyspaces.map(|keyspace| (keyspace.name.clone(), Arc::new(keyspace)));
     Catalog { keyspaces: keyspaces.collect(), ..Catalog::default() }
 });
 
-/// The schema of a server without tables of users, as clients see it.
+/// The schema of a server without user tables, as clients see it.
 pub fn builtin() -> Arc<Catalog> {
     static SHOWN: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
         let mut catalog = STORED.clone();
@@ -417,7 +418,7 @@ pub fn builtin() -> Arc<Catalog> {
     Arc::clone(&SHOWN)
 }
 
-/// A built-in table with all columns that are stored: the names are this program's.
+/// A built-in table with all stored columns; `keyspace` and `name` must exist.
 pub fn builtin_table(keyspace: &str, name: &str) -> Arc<Table> {
     let table = STORED.table(keyspace, name).map(Arc::clone);
     table.unwrap_or_else(|| panic!("there is a table {keyspace}.{name}"))
@@ -472,7 +473,7 @@ fn builtin_id(keyspace: &str, table: &str) -> Uuid {
     uuid::Builder::from_md5_bytes(hash.into()).into_uuid()
 }
 
-/// Keyspaces whose definition is part of this program, and that nobody changes.
+/// Keyspaces whose definition is part of this program and cannot be changed.
 pub(crate) fn is_local_system(keyspace: &str) -> bool {
     matches!(keyspace, "system" | "system_schema")
 }
@@ -487,7 +488,8 @@ pub fn is_virtual_system(keyspace: &str) -> bool {
     matches!(keyspace, "system_virtual_schema" | "system_views")
 }
 
-/// The keyspace whose rows are values of the Redis protocol: they can be written, it cannot be changed.
+/// The keyspace whose rows are values of the Redis protocol: they can be written, but the keyspace
+/// cannot be changed.
 pub(crate) fn is_redis(keyspace: &str) -> bool {
     keyspace == REDIS
 }

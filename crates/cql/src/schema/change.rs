@@ -1,8 +1,8 @@
-//! What a statement does to the schema.
+//! The effect of a statement on the schema.
 //!
-//! [`change`] is pure: it takes a catalog and gives a new one, with the difference between the two as
-//! rows of `system_schema`. Whoever calls it holds the lock of the schema, puts rows and truncations
-//! on the log as one record, and publishes the catalog.
+//! [`change`] is pure: it takes a catalog and returns a new one, with the difference between the
+//! two as rows of `system_schema`. Its caller holds the lock of the schema, appends rows and
+//! truncations to the log as one record, and publishes the catalog.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::{Catalog, alter_table, indexes, keyspaces, tables, user_types};
 use crate::error::CqlError;
 use crate::statements::{Dropped, Statement};
 
-/// What is known where a statement is carried out.
+/// Inputs of a change other than the catalog and the statement.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeContext<'a> {
-    /// The keyspace in use: of names that say none.
+    /// The keyspace in use, for unqualified names.
     pub keyspace: Option<&'a str>,
-    /// Of a table that is made, unless the statement says one.
+    /// The id of a table to be created, unless the statement specifies one.
     pub table_id: Uuid,
-    /// Microseconds since the epoch, later than every change before: when columns were dropped.
+    /// Microseconds since the epoch, later than every earlier change: the time of dropping columns.
     pub timestamp: i64,
 }
 
@@ -30,15 +30,15 @@ pub struct ChangeContext<'a> {
 #[derive(Debug, Clone)]
 pub struct Change {
     pub catalog: Arc<Catalog>,
-    /// Rows as they are from now on: cells that they had and have no longer must be deleted.
+    /// The new content of rows: earlier cells that are missing must be deleted.
     pub written: Rows,
     pub deleted: Vec<RowId>,
-    /// Tables whose partitions go.
+    /// Tables whose partitions are deleted.
     pub truncated: Vec<Uuid>,
     pub event: Event,
 }
 
-/// What clients are told of a change.
+/// The description of a change for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub verb: Verb,
@@ -77,11 +77,11 @@ impl Event {
     }
 }
 
-/// The catalog after a statement, and what clients are told. None: IF (NOT) EXISTS, and nothing is
-/// to be done.
-pub(super) type Outcome = Result<Option<(Catalog, Event)>, CqlError>;
+/// The catalog after a statement, and the event for clients. None: IF (NOT) EXISTS makes it a
+/// no-op.
+pub(super) type ChangeResult = Result<Option<(Catalog, Event)>, CqlError>;
 
-/// Carries out a statement on the schema. None: there was nothing to do, and the reply says nothing.
+/// Applies a statement to the schema. None: the statement was a no-op, and the reply is empty.
 pub fn change(
     catalog: &Catalog,
     statement: &Statement,
@@ -117,7 +117,7 @@ pub fn change(
     }))
 }
 
-/// Whether [`change`] carries the statement out.
+/// Whether [`change`] executes the statement.
 pub fn changes_schema(statement: &Statement) -> bool {
     match statement {
         Statement::CreateKeyspace(_)
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_columns_come_back_as_they_were() {
+    fn dropped_columns_are_added_again_unchanged() {
         let dropped = [&START[..], &["ALTER TABLE t DROP m", "ALTER TABLE t DROP s"]].concat();
         let dropped = catalog(&dropped);
         for (statement, expected) in [
@@ -558,7 +558,7 @@ mod tests {
         catalog.keyspaces.values().flat_map(|keyspace| keyspace_rows(keyspace)).collect()
     }
 
-    /// What the rows of a change make of rows.
+    /// Applies a change to rows.
     fn apply(rows: &mut Rows, change: &Change) {
         for gone in &change.deleted {
             rows.retain(|id, _| match &gone.clustering {
@@ -599,8 +599,8 @@ mod tests {
     ];
 
     proptest! {
-        /// Rows and catalog say the same after any changes, the version follows from the content,
-        /// and a change names exactly the rows that differ.
+        /// Rows and catalog agree after any changes, the version is determined by the content, and
+        /// a change names exactly the rows that differ.
         #[test]
         fn rows_are_the_schema(picks in proptest::collection::vec(0..CHANGES.len(), 0..12)) {
             let mut catalog = catalog(&START);
@@ -613,7 +613,7 @@ mod tests {
                 let loaded = from_rows(&rows).unwrap();
                 prop_assert_eq!(&loaded.keyspaces, &catalog.keyspaces);
                 let start = from_rows(&all_rows(&builtin())).unwrap();
-                // Test catalogs count from the built-in one, whose sum is left out.
+                // Test catalogs start from the built-in one, whose hash is excluded.
                 let sum = loaded.fingerprint.wrapping_sub(start.fingerprint);
                 prop_assert_eq!(sum, catalog.fingerprint);
             }

@@ -1,4 +1,4 @@
-//! DESCRIBE: a schema as statements, worded as Cassandra words them.
+//! DESCRIBE: a schema as statements, in Cassandra's format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,26 +17,26 @@ use crate::types::{CqlType, UserType};
 use crate::value::collection::{put_count, put_part};
 use base::hex::hex;
 
-/// What DESCRIBE is answered from.
+/// Inputs of DESCRIBE.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribeContext<'a> {
     pub catalog: &'a Catalog,
     /// The keyspace in use.
     pub keyspace: Option<&'a str>,
     pub cluster: &'a str,
-    /// The one token of the one server, and where that is.
+    /// The only token of the only server, and the server's location.
     pub token: &'a str,
     pub endpoint: &'a str,
 }
 
-/// Rows and their columns, of a table `describe` of keyspace `system`.
+/// Rows and their columns, as of a table `describe` of keyspace `system`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
     pub columns: Vec<(&'static str, CqlType)>,
     pub rows: Vec<Values>,
 }
 
-/// Something that has a name and a statement that makes it.
+/// An object with a name and its CREATE statement.
 struct Element {
     keyspace: String,
     kind: &'static str,
@@ -83,7 +83,7 @@ pub fn describe(describe: &Describe, cx: &DescribeContext<'_>) -> Result<Descrip
         }
         Described::Tables => listed(cx, "table", |keyspace| keyspace.tables.keys().collect())?,
         Described::Types => listed(cx, "type", |keyspace| keyspace.types.keys().collect())?,
-        // Nobody can make any.
+        // Functions cannot be created.
         Described::Functions => listed(cx, "function", |_| Vec::new())?,
         Described::Aggregates => listed(cx, "aggregate", |_| Vec::new())?,
         Described::Schema => whole(cx, internals, |name| !is_system(name)),
@@ -195,7 +195,7 @@ fn index_of(keyspace: &Keyspace, name: &str) -> Result<Element, CqlError> {
     })
 }
 
-/// A keyspace, a table or an index of this name, the first that there is.
+/// The first match: a keyspace, a table or an index of this name.
 fn anything(
     cx: &DescribeContext<'_>,
     keyspace: Option<&str>,
@@ -254,7 +254,7 @@ fn keyspace_statement(keyspace: &Keyspace) -> String {
     )
 }
 
-/// Types with those that they need before them, otherwise by name.
+/// Types after their dependencies, otherwise by name.
 fn ordered_types(keyspace: &Keyspace) -> Vec<&UserType> {
     let mut ordered: Vec<&UserType> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -284,7 +284,7 @@ fn put_type<'a>(
     ordered.push(user);
 }
 
-/// Names of the user-defined types directly within.
+/// Names of the user-defined types directly inside.
 fn put_names(of: &CqlType, names: &mut BTreeSet<String>) {
     match of {
         CqlType::Native(_) => {}
@@ -320,7 +320,7 @@ fn place(keyspace: &str, name: &str) -> String {
     format!("{}.{}", quoted_if_needed(keyspace), quoted_if_needed(name))
 }
 
-/// A text in quotes.
+/// A quoted text.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -385,7 +385,7 @@ fn table_statement(table: &Table, internals: bool) -> String {
     text
 }
 
-/// The order of CREATE: within static and other columns, those of one cell first.
+/// The order of CREATE: static columns and other columns, single-cell ones first in each group.
 fn in_order_of_creation(table: &Table) -> Vec<&Column> {
     let mut columns: Vec<&Column> = table.columns.iter().collect();
     columns.sort_by_key(|column| match column.kind {
@@ -408,7 +408,7 @@ fn definitions(table: &Table, internals: bool) -> String {
     let is_short = table.partition_key().len() == 1 && table.clustering().is_empty();
     let mut lines = Vec::new();
     for column in in_order_of_creation(table) {
-        // Those that came back are added by the statements behind.
+        // Columns that were added again are added by the statements after CREATE.
         if internals && table.dropped.contains_key(&column.name) {
             continue;
         }
@@ -473,7 +473,8 @@ fn properties(table: &Table, is_virtual: bool, internals: bool) -> String {
     found.join("\n    AND ")
 }
 
-/// What brings a table that was made anew to where it is: columns that went, and came back.
+/// Statements that bring a newly created table to its current state: columns dropped and added
+/// again.
 fn put_drops(table: &Table, place: &str, text: &mut String) {
     for (name, dropped) in &table.dropped {
         let column = quoted_if_needed(name);
@@ -521,7 +522,7 @@ mod tests {
         describe(&statement, &cx)
     }
 
-    /// The last texts of all rows.
+    /// Checks the last texts of all rows.
     fn check(text: &str, expected: &[&str]) {
         let found = answer(text, Some("k")).unwrap();
         let last = |row: &Values| String::from_utf8(row.last().unwrap().clone().unwrap()).unwrap();
@@ -670,7 +671,7 @@ VIRTUAL TABLE system_virtual_schema.tables (
     }
 
     #[test]
-    fn the_cluster_tells_who_has_what() {
+    fn the_cluster_describes_its_ranges() {
         let found = answer("DESCRIBE CLUSTER", None).unwrap();
         assert_eq!(found.rows[0][0].as_deref(), Some(&b"Myriad"[..]));
         assert_eq!(found.columns.len(), 3);
@@ -679,7 +680,7 @@ VIRTUAL TABLE system_virtual_schema.tables (
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_objects_are_named() {
         for (text, expected) in [
             ("DESCRIBE KEYSPACE x", "'x' not found in keyspaces"),
             ("DESCRIBE TABLE x", "Table 'x' not found in keyspace 'k'"),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::change::{ChangeContext, Outcome, Verb};
-use super::names::{Deed, existing, guard, keyspace_of};
+use super::change::{ChangeContext, ChangeResult, Verb};
+use super::names::{Action, existing, guard, keyspace_of};
 use super::options::{map_of, refuse_unknown};
 use super::table::{ColumnKind, Index, IndexTarget, Table};
 use super::tables::event;
@@ -14,11 +14,11 @@ use crate::statements::{CreateIndex, IndexTarget as Written};
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// Most indexes of a table: each write pays for all.
+/// Maximum number of indexes of a table: each write updates all.
 const INDEXES_MAX: usize = 100;
 
-/// Classes of Cassandra whose indexes there are: all mean the one index of this server. With their short
-/// names, in any case.
+/// Supported index classes of Cassandra: all are implemented by the one index of this server. With
+/// their short names, in any case.
 // Source: Cassandra 5.0, schema.IndexMetadata.indexNameAliases
 const ATTACHED: IndexClass =
     ("org.apache.cassandra.index.sai.StorageAttachedIndex", &["sai", "storageattachedindex"]);
@@ -40,7 +40,7 @@ const ATTACHED_OPTIONS: [&str; 7] = [
     "optimize_for",
 ];
 
-/// Those of them that change texts.
+/// The ones of [`ATTACHED_OPTIONS`] that transform texts.
 const ANALYZING: [&str; 3] = ["case_sensitive", "normalize", "ascii"];
 
 fn is_class(name: &str, (class, aliases): IndexClass) -> bool {
@@ -51,7 +51,11 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, CqlError> {
     Err(CqlError::Invalid(reason.into()))
 }
 
-pub(super) fn create(catalog: &Catalog, create: &CreateIndex, cx: &ChangeContext<'_>) -> Outcome {
+pub(super) fn create(
+    catalog: &Catalog,
+    create: &CreateIndex,
+    cx: &ChangeContext<'_>,
+) -> ChangeResult {
     let of_index = create.name.as_ref().and_then(|name| name.keyspace.as_deref());
     let keyspace_name = match (create.table.keyspace.as_deref(), of_index) {
         (Some(table), Some(index)) if table != index => {
@@ -63,7 +67,7 @@ pub(super) fn create(catalog: &Catalog, create: &CreateIndex, cx: &ChangeContext
         (None, Some(index)) => index,
         _ => keyspace_of(&create.table, cx)?,
     };
-    guard(keyspace_name, Deed::AlterTable)?;
+    guard(keyspace_name, Action::AlterTable)?;
     let options = given_options(create)?;
     let keyspace = existing(catalog, keyspace_name)?;
     let table_name = &create.table.name;
@@ -127,7 +131,7 @@ pub(super) fn create(catalog: &Catalog, create: &CreateIndex, cx: &ChangeContext
 }
 
 fn given_options(create: &CreateIndex) -> Result<BTreeMap<String, String>, CqlError> {
-    // Without USING, Cassandra looks for the class of its default.
+    // Without USING, Cassandra uses its default class.
     let default = create.is_custom.then_some("legacy_local_table");
     let unknown = match (create.class.as_deref(), default) {
         (Some(class), _) if is_class(class, SASI) => {
@@ -175,7 +179,7 @@ fn check_attached(options: &BTreeMap<String, String>) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// What storage-attached indexes refuse of columns.
+/// Restrictions of storage-attached indexes on columns.
 // Source: Cassandra 5.0, index.sai.StorageAttachedIndex.validateOptions
 fn check_attached_column(
     of: &CqlType,
@@ -200,7 +204,7 @@ fn check_attached_column(
     Ok(())
 }
 
-/// The first of `t_c_idx`, `t_c_idx_1`, ... that is free.
+/// The first unused name of `t_c_idx`, `t_c_idx_1`, ...
 fn free_name(keyspace: &Keyspace, table: &str, column: &str) -> String {
     let is_word = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
     let base: String = format!("{table}_{column}_idx").chars().filter(is_word).collect();
@@ -210,7 +214,7 @@ fn free_name(keyspace: &Keyspace, table: &str, column: &str) -> String {
     free.expect("there are more numbers than indexes")
 }
 
-/// What a statement says of the target, with the word for it.
+/// The target in a statement: the column, and the function around it.
 fn written_parts(written: &Written) -> (&str, Option<(&'static str, IndexTarget)>) {
     match written {
         Written::Column(column) => (column, None),
@@ -293,9 +297,9 @@ pub(super) fn drop(
     name: &QualifiedName,
     if_exists: bool,
     cx: &ChangeContext<'_>,
-) -> Outcome {
+) -> ChangeResult {
     let keyspace_name = keyspace_of(name, cx)?;
-    guard(keyspace_name, Deed::AlterTable)?;
+    guard(keyspace_name, Action::AlterTable)?;
     let found = catalog.keyspace(keyspace_name);
     let found = found.and_then(|keyspace| Some((keyspace, keyspace.indexed_table(&name.name)?)));
     let Some((keyspace, table)) = found else {

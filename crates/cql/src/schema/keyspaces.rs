@@ -2,29 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use super::change::{Event, Outcome, Target, Verb};
-use super::names::{Deed, guard};
+use super::change::{ChangeResult, Event, Target, Verb};
+use super::names::{Action, guard};
 use super::options::{boolean_of, map_of, refuse_unknown, text_of};
 use super::{Catalog, DATA_CENTER, Keyspace};
 use crate::error::CqlError;
 use crate::statements::{AlterKeyspace, CreateKeyspace, Options};
 
-/// Most keyspaces: each costs memory for ever, and clients read all of them.
+/// Maximum number of keyspaces: each costs memory permanently, and clients read all of them.
 const KEYSPACES_MAX: usize = 1_000;
 
 pub(super) const STRATEGIES: &str = "org.apache.cassandra.locator.";
 const FACTOR: &str = "replication_factor";
 
-/// What WITH says of a keyspace.
-struct Given {
+/// The options of a WITH clause.
+struct KeyspaceOptions {
     replication: Option<BTreeMap<String, String>>,
     durable_writes: Option<bool>,
 }
 
-impl Given {
-    fn read(options: &Options) -> Result<Given, CqlError> {
+impl KeyspaceOptions {
+    fn read(options: &Options) -> Result<KeyspaceOptions, CqlError> {
         refuse_unknown(options, &["replication", "durable_writes"])?;
-        let mut given = Given { replication: None, durable_writes: None };
+        let mut given = KeyspaceOptions { replication: None, durable_writes: None };
         for (name, value) in options {
             if name == "replication" {
                 given.replication = Some(map_of(name, value)?);
@@ -40,10 +40,10 @@ impl Given {
     }
 }
 
-pub(super) fn create(catalog: &Catalog, create: &CreateKeyspace) -> Outcome {
+pub(super) fn create(catalog: &Catalog, create: &CreateKeyspace) -> ChangeResult {
     let name = &create.name;
-    guard(name, Deed::Create)?;
-    let given = Given::read(&create.options)?;
+    guard(name, Action::Create)?;
+    let given = KeyspaceOptions::read(&create.options)?;
     let Some(replication) = given.replication else {
         return Err(CqlError::invalid("Missing mandatory option 'replication'"));
     };
@@ -71,10 +71,10 @@ pub(super) fn create(catalog: &Catalog, create: &CreateKeyspace) -> Outcome {
     Ok(Some((catalog.with_keyspace(keyspace), event(Verb::Created, name))))
 }
 
-pub(super) fn alter(catalog: &Catalog, alter: &AlterKeyspace) -> Outcome {
+pub(super) fn alter(catalog: &Catalog, alter: &AlterKeyspace) -> ChangeResult {
     let name = &alter.name;
-    guard(name, Deed::AlterKeyspace)?;
-    let given = Given::read(&alter.options)?;
+    guard(name, Action::AlterKeyspace)?;
+    let given = KeyspaceOptions::read(&alter.options)?;
     let Some(keyspace) = catalog.keyspace(name) else {
         if alter.if_exists {
             return Ok(None);
@@ -89,8 +89,8 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterKeyspace) -> Outcome {
     Ok(Some((catalog.with_keyspace(keyspace), event(Verb::Updated, name))))
 }
 
-pub(super) fn drop(catalog: &Catalog, name: &str, if_exists: bool) -> Outcome {
-    guard(name, Deed::DropKeyspace)?;
+pub(super) fn drop(catalog: &Catalog, name: &str, if_exists: bool) -> ChangeResult {
+    guard(name, Action::DropKeyspace)?;
     let mut without = catalog.clone();
     if without.keyspaces.remove(name).is_none() {
         if if_exists {
@@ -105,7 +105,7 @@ fn event(verb: Verb, keyspace: &str) -> Event {
     Event { verb, keyspace: keyspace.to_owned(), target: Target::Keyspace }
 }
 
-/// Class and options as they are kept: all data is on this one server, whatever they ask for.
+/// Class and options to store: all data is on this one server, whatever they specify.
 // Source: Cassandra 5.0, locator.SimpleStrategy and locator.NetworkTopologyStrategy
 fn checked_replication(
     keyspace: &str,
@@ -147,7 +147,7 @@ fn checked_replication(
     Ok(given)
 }
 
-/// What a client is warned of that has defined a keyspace.
+/// The warning for a client that defined a keyspace.
 // Source: Cassandra 5.0, SimpleStrategy.maybeWarnOnOptions and that of NetworkTopologyStrategy
 pub fn replication_warning(keyspace: &Keyspace) -> Option<String> {
     let (name, place) = match keyspace.replication.get(FACTOR) {

@@ -1,4 +1,4 @@
-//! Rows of `system_schema` as a schema.
+//! Loads a schema from rows of `system_schema`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::type_name::{Native, TypeName};
 use crate::types::size::{TypeSize, reduced, reduced_user};
 use crate::types::{CqlType, UserType};
 
-/// Why stored rows are no schema.
+/// Why stored rows are not a valid schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
     Row(#[from] Damaged),
-    #[error("{keyspace}.{object} has a type that cannot be: {text}")]
+    #[error("{keyspace}.{object} has an invalid type: {text}")]
     Type { keyspace: String, object: String, text: String },
-    #[error("user-defined types of {keyspace} need each other: {types}")]
+    #[error("cyclic user-defined types in {keyspace}: {types}")]
     TypesInCircle { keyspace: String, types: String },
-    #[error("{0} is part of no table")]
+    #[error("{0} does not belong to a table")]
     Orphan(String),
-    #[error("the columns of {0} are no table")]
+    #[error("the columns of {0} do not form a table")]
     Columns(String),
 }
 
-/// The schema that rows describe, with the keyspaces that are always there.
+/// The schema described by rows, plus the built-in keyspaces.
 pub fn from_rows(rows: &Rows) -> Result<Catalog, LoadError> {
     let mut catalog = Catalog::clone(&builtin());
     each(rows, "keyspaces", |row| {
@@ -75,7 +75,7 @@ pub fn from_rows(rows: &Rows) -> Result<Catalog, LoadError> {
     Ok(catalog)
 }
 
-/// Reads all rows of one table of `system_schema` that are not of keyspaces of the server.
+/// Reads all rows of one table of `system_schema` except those of built-in keyspaces.
 fn each(
     rows: &Rows,
     name: &str,
@@ -99,7 +99,7 @@ fn each_of_users(
     })
 }
 
-/// Types by name, with those that they need first.
+/// Types by name, loaded after their dependencies.
 fn load_types(rows: &Rows, keyspaces: &mut BTreeMap<String, Keyspace>) -> Result<(), LoadError> {
     let mut waiting: Vec<(String, String, Vec<String>, Vec<String>)> = Vec::new();
     each_of_users(rows, "types", |row, keyspace| {
@@ -146,7 +146,8 @@ fn type_of(text: &str, keyspace: &Keyspace, object: &str) -> Result<CqlType, Loa
         object: object.to_owned(),
         text: text.to_owned(),
     };
-    // Of a column that was dropped: user-defined types are written out, which took no end once.
+    // The type of a dropped column: user-defined types are expanded, without a limit in an earlier
+    // version.
     if brackets(text) >= DEPTH_MAX {
         tracing::warn!(keyspace = keyspace.name, object, "type read as a blob");
         return Ok(CqlType::Native(Native::Blob));
@@ -162,7 +163,7 @@ fn type_of(text: &str, keyspace: &Keyspace, object: &str) -> Result<CqlType, Loa
     Ok(reduced(found))
 }
 
-/// How many brackets are open at once.
+/// The maximum number of simultaneously open brackets.
 fn brackets(text: &str) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     for byte in text.bytes() {
@@ -245,7 +246,7 @@ fn load_columns(
         let is_static = row.text("kind")? == "static";
         let number = number(row)?;
         let keeps_newer = row.boolean("with_newer")?.unwrap_or(false);
-        // One that was added again with its number has no older cells.
+        // A column added again with the same number hides the older cells.
         let again = table.columns.iter_mut().find(|column| column.number == number);
         if let Some(again) = again {
             again.shown_from = dropped_at.saturating_add(1);
@@ -256,7 +257,7 @@ fn load_columns(
     })
 }
 
-/// The table that a column is of, and the column's type.
+/// The table of a column, and the column's type.
 fn owner<'t>(
     row: &RowReader<'_>,
     keyspace: &str,
@@ -275,13 +276,13 @@ fn owner<'t>(
 
 fn number(row: &RowReader<'_>) -> Result<u32, LoadError> {
     let number = row.int("column_number")?.and_then(|number| u32::try_from(number).ok());
-    number.ok_or_else(|| row.damaged("column_number", "is no number").into())
+    number.ok_or_else(|| row.damaged("column_number", "is not a number").into())
 }
 
 fn column_kind(row: &RowReader<'_>) -> Result<ColumnKind, LoadError> {
     let position = || {
         let position = row.int("position")?.and_then(|at| usize::try_from(at).ok());
-        position.ok_or_else(|| row.damaged("position", "is no position"))
+        position.ok_or_else(|| row.damaged("position", "is not a position"))
     };
     Ok(match row.text("kind")?.as_str() {
         "partition_key" => ColumnKind::PartitionKey { position: position()? },
@@ -295,7 +296,7 @@ fn column_kind(row: &RowReader<'_>) -> Result<ColumnKind, LoadError> {
     })
 }
 
-/// There is a partition key, and positions of keys count from 0.
+/// Whether there is a partition key, and positions of keys count from 0.
 fn is_table(table: &Table) -> bool {
     let partition = table.partition_key().iter().zip(0..).all(
         |(column, at)| matches!(column.kind, ColumnKind::PartitionKey { position } if position == at),
@@ -321,7 +322,7 @@ fn load_indexes(rows: &Rows, tables: &mut Tables) -> Result<(), LoadError> {
     })
 }
 
-/// `v`, `keys(m)`; a name may have quotes.
+/// Reads `v` or `keys(m)`; a name may be quoted.
 fn target_of(text: &str) -> Option<(String, IndexTarget)> {
     let mut parser = Parser::new(text).ok()?;
     let targets = [

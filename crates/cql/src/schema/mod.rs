@@ -1,12 +1,13 @@
-//! Keyspaces, tables and types, with all names looked up.
+//! Keyspaces, tables and types, with resolved names.
 //!
-//! A [`Catalog`] never changes: a change of the schema makes a new one, so that a statement sees one
-//! schema from its beginning to its end and no reader takes a lock. The truth is in the tables of
-//! keyspace `system_schema`, which are stored, logged and recovered like all others.
+//! A [`Catalog`] is immutable: a change of the schema creates a new one, so that a statement sees a
+//! single schema and no reader takes a lock. The source of truth is the tables of keyspace
+//! `system_schema`, which are stored, logged and recovered like all others.
 //!
-//! Reading order: `table` and `options` (what a table is), `builtin` (those that are always there),
-//! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`), `row`
-//! and `rows` (a schema as rows), `load` (rows as a schema), `describe` (a schema as statements).
+//! Reading order: `table` and `options` (the parts of a table), `builtin` (built-in tables),
+//! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`),
+//! `row` and `rows` (a schema as rows), `load` (rows as a schema), `describe` (a schema as
+//! statements).
 
 mod alter_table;
 mod builtin;
@@ -43,12 +44,12 @@ pub use table::{Column, ColumnKind, Index, IndexTarget, Table, TableSource};
 
 use super::types::UserType;
 
-/// See the module.
+/// An immutable schema.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// The same for the same schema, on every server: clients compare it.
+    /// Equal for equal schemas on every server: clients compare it.
     pub version: Uuid,
-    /// The sum of what all rows of the schema hash to: a change computes it from what changed.
+    /// The sum of the hashes of all rows of the schema: a change updates it incrementally.
     pub fingerprint: u128,
     pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
 }
@@ -56,7 +57,7 @@ pub struct Catalog {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Keyspace {
     pub name: String,
-    /// `class` and what it is told.
+    /// `class` and its options.
     pub(crate) replication: BTreeMap<String, String>,
     pub(crate) durable_writes: bool,
     pub tables: BTreeMap<String, Arc<Table>>,
@@ -72,7 +73,7 @@ impl Catalog {
         self.keyspace(keyspace)?.tables.get(name)
     }
 
-    /// The same with this keyspace in the place of the one of its name.
+    /// A copy in which this keyspace replaces the one of its name.
     fn with_keyspace(&self, keyspace: Keyspace) -> Catalog {
         let mut catalog = self.clone();
         catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
@@ -81,7 +82,7 @@ impl Catalog {
 }
 
 impl Keyspace {
-    /// The table that an index is on.
+    /// The table of an index.
     pub(crate) fn indexed_table(&self, index: &str) -> Option<&Arc<Table>> {
         self.tables.values().find(|table| table.indexes.iter().any(|known| known.name == index))
     }

@@ -1,4 +1,4 @@
-//! Names in statements: which keyspace they are in, and whether they may be.
+//! Names in statements: their keyspaces, and their validity.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use super::{Catalog, Keyspace};
 use crate::error::CqlError;
 use crate::parser::QualifiedName;
 
-/// Longest name of a keyspace, table or index: others make files of it.
+/// Maximum length of the name of a keyspace, table or index: Cassandra uses them as file names.
 // Source: Cassandra 5.0, schema.SchemaConstants.NAME_LENGTH
 pub(super) const NAME_BYTES_MAX: usize = 48;
 
-/// What a statement is about to do.
+/// The action of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     AlterKeyspace,
     DropKeyspace,
     Create,
@@ -22,7 +22,7 @@ pub(super) enum Deed {
     Drop,
 }
 
-/// Letters, digits and underscores, not too many.
+/// Whether a name consists of letters, digits and underscores, and is not too long.
 pub(super) fn is_valid_name(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_word)
@@ -42,9 +42,9 @@ pub(super) fn keyspace_of<'a>(
     })
 }
 
-/// Refuses what must not be done to keyspaces of the server itself.
+/// Rejects forbidden actions on the server's own keyspaces.
 // Source: Cassandra 5.0, service.ClientState.preventSystemKSSchemaModification
-pub(super) fn guard(keyspace: &str, deed: Deed) -> Result<(), CqlError> {
+pub(super) fn guard(keyspace: &str, action: Action) -> Result<(), CqlError> {
     if is_local_system(keyspace) {
         return Err(CqlError::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
     }
@@ -58,11 +58,11 @@ pub(super) fn guard(keyspace: &str, deed: Deed) -> Result<(), CqlError> {
             "Keyspace '{keyspace}' holds the values of the Redis protocol and is not user-modifiable"
         )));
     }
-    let verb = match deed {
-        Deed::AlterKeyspace => return Ok(()),
-        Deed::Create => "CREATE",
-        Deed::AlterTable => "ALTER",
-        Deed::Drop | Deed::DropKeyspace => "DROP",
+    let verb = match action {
+        Action::AlterKeyspace => return Ok(()),
+        Action::Create => "CREATE",
+        Action::AlterTable => "ALTER",
+        Action::Drop | Action::DropKeyspace => "DROP",
     };
     if is_replicated_system(keyspace) {
         return Err(CqlError::Unauthorized(format!("Cannot {verb} <keyspace {keyspace}>")));
@@ -76,7 +76,7 @@ pub(super) fn guard(keyspace: &str, deed: Deed) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// The keyspace that something is made in.
+/// The existing keyspace for a new object.
 pub(super) fn existing<'a>(
     catalog: &'a Catalog,
     keyspace: &str,

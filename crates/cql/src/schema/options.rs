@@ -1,4 +1,4 @@
-//! WITH of tables: which options there are, what they may be, and what they are if nobody says.
+//! WITH clauses of tables: the options, their valid values and their defaults.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,11 +9,11 @@ use super::table::TableOptions;
 use crate::error::CqlError;
 use crate::statements::{OptionValue, Options};
 
-/// Longest time to live in seconds: 20 years.
+/// Maximum time to live in seconds: 20 years.
 // Source: Cassandra 5.0, cql3.Attributes.MAX_TTL
 pub(crate) const TIME_TO_LIVE_MAX: u32 = 20 * 365 * 24 * 3600;
 
-/// How an option is read, stored and shown.
+/// How an option is parsed, stored and printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OptionKind {
     Text,
@@ -30,7 +30,7 @@ pub(crate) enum OptionKind {
 pub(crate) struct TableOption {
     pub(crate) name: &'static str,
     pub(crate) kind: OptionKind,
-    /// Of a map: `key value key value`.
+    /// For a map: `key value key value`.
     default: &'static str,
     check: Check,
 }
@@ -66,7 +66,7 @@ const COMPACTION: &str = "class org.apache.cassandra.db.compaction.SizeTieredCom
 const COMPRESSION: &str =
     "chunk_length_in_kb 16 class org.apache.cassandra.io.compress.LZ4Compressor";
 
-/// In the order in which Cassandra shows them.
+/// In the order in which Cassandra prints them.
 // Source: Cassandra 5.0, schema.TableParams
 pub(crate) const TABLE_OPTIONS: [TableOption; 19] = [
     option("additional_write_policy", OptionKind::Text, "99p", Check::SpeculativeRetry),
@@ -101,7 +101,7 @@ const COMPRESSION_PACKAGE: &str = "org.apache.cassandra.io.compress.";
 const COMPRESSIONS: [&str; 5] =
     ["LZ4Compressor", "SnappyCompressor", "DeflateCompressor", "ZstdCompressor", "NoopCompressor"];
 
-/// What `compression` may name. The options of one compressor are accepted for all.
+/// Keys allowed in `compression`. The options of one compressor are accepted for all.
 const COMPRESSION_OPTIONS: [&str; 6] = [
     "class",
     "chunk_length_in_kb",
@@ -154,7 +154,7 @@ impl TableOptions {
         }
     }
 
-    /// Takes a checked text.
+    /// Stores a checked text.
     pub(super) fn put(&mut self, name: &str, text: String) {
         let number = || text.parse().unwrap_or(0);
         match name {
@@ -167,7 +167,7 @@ impl TableOptions {
         }
     }
 
-    /// Takes what WITH says over.
+    /// Sets the options of a WITH clause.
     pub(super) fn take(&mut self, given: &Options) -> Result<(), CqlError> {
         let known: Vec<&str> = TABLE_OPTIONS.iter().map(|option| option.name).collect();
         refuse_unknown(given, &known)?;
@@ -203,7 +203,7 @@ fn syntax<T>(message: String) -> Result<T, CqlError> {
     Err(CqlError::Syntax(message))
 }
 
-/// Names may stand once, and must be known.
+/// Each name must be known and occur once.
 pub(super) fn refuse_unknown(given: &Options, known: &[&str]) -> Result<(), CqlError> {
     for (nth, (name, _)) in given.iter().enumerate() {
         if given[..nth].iter().any(|(other, _)| other == name) {
@@ -252,7 +252,7 @@ pub(super) fn boolean_of(name: &str, text: &str) -> Result<bool, CqlError> {
     }
 }
 
-/// A property `id`, beside the options.
+/// Removes and returns a property `id`, which is not an option.
 pub(super) fn take_id(options: &mut Options) -> Result<Option<Uuid>, CqlError> {
     let Some(at) = options.iter().position(|(name, _)| name == "id") else { return Ok(None) };
     let (name, value) = options.remove(at);
@@ -308,7 +308,7 @@ fn checked_text(option: &TableOption, text: &str) -> Result<String, CqlError> {
     }
 }
 
-/// A double as Java writes it where it is neither very large nor very small.
+/// A double in Java's format for numbers that are neither very large nor very small.
 pub(super) fn java_double(number: f64) -> String {
     let mut text = String::new();
     let magnitude = number.abs();
@@ -416,7 +416,7 @@ fn caching(
     Ok(found)
 }
 
-/// The full name of a class of a package, if it is one of those known.
+/// The full name of a class in a package, if it is one of the known ones.
 fn full_class(name: &str, package: &str, known: &[&str]) -> Option<String> {
     let short = name.strip_prefix(package).unwrap_or(name);
     known.contains(&short).then(|| format!("{package}{short}"))
@@ -505,7 +505,7 @@ mod tests {
     use super::*;
     use crate::statements::{Statement, parse};
 
-    /// The option after WITH says so, or the error.
+    /// The option's value after WITH, or the error.
     fn check(with: &str, name: &str, expected: &str) {
         let text = format!("CREATE TABLE t (a int PRIMARY KEY) WITH {with}");
         let Ok(Statement::CreateTable(table)) = parse(&text).map(|parsed| parsed.statement) else {

@@ -1,4 +1,4 @@
-//! Rows of system tables: values by the names of their columns, and what the store keeps of them.
+//! Rows of system tables: values by column name, and their form in the store.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use crate::value::constant::encode_address;
 /// One row in the order of its table's columns; None is null.
 pub type Values = Vec<Option<Vec<u8>>>;
 
-/// Which row: table, partition key, clustering key as the store has it. Without the last the whole
-/// partition.
+/// Identity of a row: table, partition key, and clustering key in the store's encoding. Without the
+/// last, the whole partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId {
     pub table: Uuid,
@@ -22,18 +22,18 @@ pub struct RowId {
     pub clustering: Option<Vec<u8>>,
 }
 
-/// Cells by the numbers of their columns; what is not there is null.
+/// Cells by the numbers of their columns; missing cells are null.
 pub type Cells = BTreeMap<u32, Vec<u8>>;
 
-/// Rows by where they are.
+/// Rows by identity.
 pub type Rows = BTreeMap<RowId, Cells>;
 
-/// Cells of a table that has sets which are changed item by item: column, and key of the item.
+/// Cells of a table with sets that are changed item by item: column, and key of the item.
 pub type ItemCells = BTreeMap<(u32, Option<Vec<u8>>), Vec<u8>>;
 
 pub type ItemRows = BTreeMap<RowId, ItemCells>;
 
-/// Makes a row of a table. Columns that nobody names are null.
+/// Builds a row of a table. Columns that are not set are null.
 #[derive(Debug)]
 pub struct RowBuilder<'a> {
     table: &'a Table,
@@ -63,7 +63,7 @@ impl<'a> RowBuilder<'a> {
         self.bytes(column, number.to_be_bytes().to_vec())
     }
 
-    /// Also of timestamps, in milliseconds.
+    /// Also for timestamps, in milliseconds.
     #[must_use]
     pub fn bigint(self, column: &str, number: i64) -> Self {
         self.bytes(column, number.to_be_bytes().to_vec())
@@ -89,7 +89,7 @@ impl<'a> RowBuilder<'a> {
         self.bytes(column, encode_address(address))
     }
 
-    /// A list, or a set whose items are in order.
+    /// A list, or a set whose items are sorted.
     #[must_use]
     pub fn texts<'t>(self, column: &str, texts: impl ExactSizeIterator<Item = &'t str>) -> Self {
         self.bytes(column, encode_items(texts.map(str::as_bytes)))
@@ -119,7 +119,7 @@ impl<'a> RowBuilder<'a> {
         self.values
     }
 
-    /// The row as the store keeps it.
+    /// The row in the store's form.
     pub fn stored(self) -> (RowId, Cells) {
         let mut clustering = Vec::new();
         let mut partition = Vec::new();
@@ -151,7 +151,7 @@ fn encode_items<'a>(items: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
     bytes
 }
 
-/// A row that nobody can have written: its data directory is damaged.
+/// A row that this program cannot have written: its data directory is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a row of {table} is damaged: {column} {what}")]
 pub struct Damaged {
@@ -160,7 +160,7 @@ pub struct Damaged {
     pub(crate) what: &'static str,
 }
 
-/// Reads a row by the names of its columns.
+/// Reads a row by column name.
 #[derive(Debug, Clone)]
 pub struct RowReader<'a> {
     table: &'a Table,
@@ -173,7 +173,7 @@ impl<'a> RowReader<'a> {
         RowReader { table, values }
     }
 
-    /// From what the store keeps.
+    /// Converts a row from the store's form.
     pub fn stored(table: &'a Table, id: &RowId, cells: &Cells) -> Result<RowReader<'a>, Damaged> {
         let mut rest = id.clustering.as_deref().unwrap_or_default();
         let values = table.columns.iter().map(|column| match column.kind {
@@ -203,7 +203,7 @@ impl<'a> RowReader<'a> {
         Ok(Some(array))
     }
 
-    /// A null is the empty text.
+    /// A null is read as the empty text.
     pub(crate) fn text(&self, column: &str) -> Result<String, Damaged> {
         let bytes = self.bytes(column).unwrap_or_default();
         self.utf8(column, bytes)
@@ -211,7 +211,7 @@ impl<'a> RowReader<'a> {
 
     fn utf8(&self, column: &str, bytes: &[u8]) -> Result<String, Damaged> {
         let text = String::from_utf8(bytes.to_vec());
-        text.map_err(|_| self.damaged(column, "is no text"))
+        text.map_err(|_| self.damaged(column, "is not text"))
     }
 
     pub fn int(&self, column: &str) -> Result<Option<i32>, Damaged> {
@@ -234,14 +234,14 @@ impl<'a> RowReader<'a> {
         Ok(self.array(column)?.map(Uuid::from_bytes))
     }
 
-    /// A null is an empty list.
+    /// A null is read as an empty list.
     pub(crate) fn texts(&self, column: &str) -> Result<Vec<String>, Damaged> {
         let Some(bytes) = self.bytes(column) else { return Ok(Vec::new()) };
-        let items = items(bytes, 1).map_err(|_| self.damaged(column, "is no list"))?;
+        let items = items(bytes, 1).map_err(|_| self.damaged(column, "is not a list"))?;
         items.into_iter().map(|item| self.utf8(column, item)).collect()
     }
 
-    /// A null is an empty map.
+    /// A null is read as an empty map.
     pub(crate) fn map(&self, column: &str) -> Result<BTreeMap<String, String>, Damaged> {
         let pairs = self.blobs(column)?.into_iter();
         pairs.map(|(key, value)| Ok((key, self.utf8(column, &value)?))).collect()
@@ -249,7 +249,7 @@ impl<'a> RowReader<'a> {
 
     pub(crate) fn blobs(&self, column: &str) -> Result<BTreeMap<String, Vec<u8>>, Damaged> {
         let Some(bytes) = self.bytes(column) else { return Ok(BTreeMap::new()) };
-        let items = items(bytes, 2).map_err(|_| self.damaged(column, "is no map"))?;
+        let items = items(bytes, 2).map_err(|_| self.damaged(column, "is not a map"))?;
         let (pairs, _) = items.as_chunks::<2>();
         let pairs = pairs.iter();
         pairs.map(|[key, value]| Ok((self.utf8(column, key)?, value.to_vec()))).collect()

@@ -1,4 +1,4 @@
-//! A schema as rows of `system_schema`.
+//! Converts a schema to rows of `system_schema`.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::types::UserType;
 
 pub const SCHEMA: &str = "system_schema";
 
-/// Options that stand in no row while they are what nobody has changed.
+/// Options that are not stored while they have their default values.
 // Source: Cassandra 5.0, schema.SchemaKeyspace.addTableParamsToRowBuilder
-const LEFT_OUT: [&str; 4] = ["allow_auto_snapshot", "cdc", "incremental_backups", "memtable"];
+const OMITTED: [&str; 4] = ["allow_auto_snapshot", "cdc", "incremental_backups", "memtable"];
 
-/// All rows of a keyspace. Virtual keyspaces have none: `system_virtual_schema` shows them.
+/// All rows of a keyspace. Virtual keyspaces have none: `system_virtual_schema` describes them.
 pub fn keyspace_rows(keyspace: &Keyspace) -> Rows {
     let mut rows = Rows::new();
     if is_virtual_system(&keyspace.name) {
@@ -66,7 +66,7 @@ fn table_row(table: &Table) -> (RowId, Cells) {
         .text("table_name", &table.name)
         .uuid("id", table.id)
         .texts("flags", flags.iter().copied())
-        // No longer used, left for drivers.
+        // Obsolete, kept for drivers.
         .double("dclocal_read_repair_chance", 0.0)
         .double("read_repair_chance", 0.0);
     options(row, &table.options).stored()
@@ -78,7 +78,7 @@ fn options<'a>(mut row: RowBuilder<'a>, options: &TableOptions) -> RowBuilder<'a
         let name = option.name;
         let map = || options.maps.get(name).cloned().unwrap_or_default();
         let text = options.text(name);
-        if LEFT_OUT.contains(&name) && text == defaults.text(name) {
+        if OMITTED.contains(&name) && text == defaults.text(name) {
             continue;
         }
         row = match option.kind {
@@ -105,7 +105,7 @@ fn column_row(table: &Table, column: &Column) -> (RowId, Cells) {
         .stored()
 }
 
-/// The columns of `columns` that `system_virtual_schema` has too.
+/// The columns of `columns` that `system_virtual_schema` also has.
 pub fn described_column<'a>(row: RowBuilder<'a>, table: &Table, column: &Column) -> RowBuilder<'a> {
     let (kind, position, order) = match column.kind {
         ColumnKind::PartitionKey { position } => ("partition_key", Some(position), "none"),
@@ -170,7 +170,7 @@ impl Index {
     }
 }
 
-/// What the rows of a schema sum up to: each row has a hash, whatever the order.
+/// The sum of the hashes of a schema's rows, independent of their order.
 pub(super) fn fingerprint<'a>(rows: impl Iterator<Item = (&'a RowId, &'a Cells)>) -> u128 {
     rows.map(|(id, cells)| row_hash(id, cells)).fold(0, u128::wrapping_add)
 }
@@ -196,17 +196,17 @@ pub(crate) fn version(fingerprint: u128) -> Uuid {
     uuid::Builder::from_md5_bytes(fingerprint.to_le_bytes()).into_uuid()
 }
 
-/// What makes one catalog another.
+/// The difference between two catalogs.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
     pub(super) written: Rows,
     pub(super) deleted: Vec<RowId>,
     pub(super) truncated: Vec<Uuid>,
-    /// What is added to the fingerprint.
+    /// The amount to add to the fingerprint.
     pub(super) fingerprint: u128,
 }
 
-/// Costs as much as the tables and types that are not the same: those that are, are shared.
+/// Costs time proportional to the tables and types that differ; equal ones are shared.
 pub(super) fn difference(before: &Catalog, after: &Catalog) -> Difference {
     let mut found = Difference::default();
     for (name, old) in &before.keyspaces {
@@ -224,7 +224,7 @@ pub(super) fn difference(before: &Catalog, after: &Catalog) -> Difference {
     found
 }
 
-/// All tables that hold rows of a keyspace, under its name.
+/// All tables with rows of a keyspace, which are found by its name.
 pub const DESCRIBING: [&str; 6] =
     ["keyspaces", "tables", "columns", "dropped_columns", "types", "indexes"];
 

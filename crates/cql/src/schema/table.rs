@@ -8,28 +8,28 @@ use uuid::Uuid;
 
 use crate::types::CqlType;
 
-/// See the module.
+/// A table's definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub id: Uuid,
     pub keyspace: String,
     pub name: String,
-    /// As `SELECT *` shows them: partition key, clustering, then static and then other columns by
-    /// name.
+    /// In the order of `SELECT *`: partition key, clustering columns, then static and then other
+    /// columns by name.
     pub columns: Vec<Column>,
     pub indexes: Vec<Index>,
-    /// Columns that are gone, by name: one may come back only with its type.
+    /// Dropped columns, by name: one may be added again only with its type.
     pub dropped: BTreeMap<String, DroppedColumn>,
     pub options: TableOptions,
     pub source: TableSource,
 }
 
-/// Where rows come from.
+/// Source of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableSource {
     /// Partitions of the store.
     Stored,
-    /// Computed when asked for: what the server knows about itself. Found by keyspace and name.
+    /// Computed on request: information about the server. Found by keyspace and name.
     Virtual,
     /// Values of the Redis protocol.
     Redis,
@@ -40,27 +40,28 @@ pub struct Column {
     pub name: String,
     pub column_type: CqlType,
     pub kind: ColumnKind,
-    /// What the store calls it. Keys have one but no cells.
+    /// The store's number of the column. Key columns have one but no cells.
     pub number: u32,
-    /// Older cells are not the column's: it was dropped with a timestamp and added again.
+    /// Older cells do not belong to the column: it was dropped with a timestamp and added again.
     pub(crate) shown_from: Timestamp,
 }
 
-/// A column that was dropped, and perhaps added again.
+/// A column that was dropped, and possibly added again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DroppedColumn {
-    /// User-defined types are tuples here: they may be gone too.
+    /// User-defined types are replaced by tuples, because they may be dropped too.
     pub(crate) column_type: CqlType,
     pub(crate) is_static: bool,
     pub(crate) number: u32,
     /// Microseconds since the epoch.
     pub(crate) dropped_at: i64,
-    /// DROP USING TIMESTAMP: a column that is added again has the cells that are newer. Otherwise it
-    /// gets a number that its table has never used, so that no cell from before the DROP returns.
+    /// DROP USING TIMESTAMP: a column that is added again contains the cells that are newer.
+    /// Otherwise it gets a number that its table has never used, so that no cell from before the
+    /// DROP reappears.
     pub(crate) keeps_newer: bool,
 }
 
-/// What a column is for. Positions count within the kind.
+/// The kind of a column. Positions count within the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     PartitionKey { position: usize },
@@ -75,12 +76,13 @@ pub struct Index {
     pub name: String,
     pub column: String,
     pub target: IndexTarget,
-    /// Of CUSTOM indexes: the name of a class, and what it is told. All are kept in the same way.
+    /// For CUSTOM indexes: the name of a class, and its options. All indexes have the same
+    /// implementation.
     pub(crate) class: Option<String>,
     pub(crate) options: BTreeMap<String, String>,
 }
 
-/// What of a column an index finds.
+/// The indexed part of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexTarget {
     /// The value of a plain or frozen column, items of a list or set, values of a map.
@@ -90,7 +92,7 @@ pub enum IndexTarget {
     Full,
 }
 
-/// What WITH sets. Those without a meaning here are kept for clients that read them.
+/// Options set by WITH. Options without an effect here are stored for clients that read them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableOptions {
     pub comment: String,
@@ -106,20 +108,20 @@ impl Table {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// In the order of the key.
+    /// Columns of the partition key, in key order.
     pub fn partition_key(&self) -> &[Column] {
         let is_key = |column: &Column| matches!(column.kind, ColumnKind::PartitionKey { .. });
         &self.columns[..self.columns.iter().take_while(|column| is_key(column)).count()]
     }
 
-    /// In the order of the key.
+    /// Clustering columns, in key order.
     pub fn clustering(&self) -> &[Column] {
         let rest = &self.columns[self.partition_key().len()..];
         let is_key = |column: &Column| matches!(column.kind, ColumnKind::Clustering { .. });
         &rest[..rest.iter().take_while(|column| is_key(column)).count()]
     }
 
-    /// Columns that have cells: static ones first.
+    /// Columns with cells, static ones first.
     pub fn cells(&self) -> &[Column] {
         &self.columns[self.partition_key().len() + self.clustering().len()..]
     }
@@ -128,18 +130,19 @@ impl Table {
         self.cells().iter().any(|column| column.column_type.is_counter())
     }
 
-    /// What a new column is called by the store.
+    /// The store's number for a new column.
     pub(crate) fn next_number(&self) -> u32 {
         let columns = self.columns.iter().map(|column| column.number);
         let dropped = self.dropped.values().map(|column| column.number);
         columns.chain(dropped).max().map_or(0, |number| number + 1)
     }
 
-    /// What the store calls an index. Another one whenever its terms are others. None: it is on no column.
+    /// The store's id of an index, which changes with its definition. None: its column does not
+    /// exist.
     pub fn index_id(&self, index: &Index) -> Option<IndexId> {
         let column = self.column(&index.column)?;
         let mut hash = DefaultHasher::new();
-        // Of a user-defined type the fields count too.
+        // For a user-defined type, the fields are part of the definition.
         let terms = format!("{:?} {:?}", index.target, column.column_type);
         (column.number, column.shown_from, terms).hash(&mut hash);
         Some(IndexId(hash.finish()))
@@ -155,14 +158,14 @@ impl Table {
 }
 
 impl Table {
-    /// Puts the columns in the order that `columns` has.
+    /// Sorts the columns in the order of `columns`.
     pub(super) fn sort_columns(&mut self) {
         self.columns.sort_by(|one, other| one.rank().cmp(&other.rank()));
     }
 }
 
 impl Column {
-    /// Of a column that was not dropped before.
+    /// For a column that was not dropped before.
     pub(crate) const ALL_SHOWN: Timestamp = Timestamp::MIN;
 
     /// The live cells of the column in a row.
@@ -171,12 +174,12 @@ impl Column {
         row.column(self.number).filter(move |cell| cell.timestamp >= shown_from)
     }
 
-    /// Whether a cell of a row is one of the column's.
+    /// Whether a cell of a row belongs to the column.
     pub fn has(&self, cell: &CellView<'_>) -> bool {
         cell.column == self.number && cell.timestamp >= self.shown_from
     }
 
-    /// Keys by position, others by name.
+    /// Sort key: key columns by position, others by name.
     fn rank(&self) -> (u8, usize, &str) {
         match self.kind {
             ColumnKind::PartitionKey { position } => (0, position, ""),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::change::{ChangeContext, Event, Outcome, Target, Verb};
-use super::names::{Deed, NAME_BYTES_MAX, existing, guard, is_valid_name, keyspace_of};
+use super::change::{ChangeContext, ChangeResult, Event, Target, Verb};
+use super::names::{Action, NAME_BYTES_MAX, existing, guard, is_valid_name, keyspace_of};
 use super::options::take_id;
 use super::table::{Column, ColumnKind, Table, TableOptions, TableSource};
 use super::{Catalog, Keyspace};
@@ -17,15 +17,19 @@ use crate::type_name::{Native, TypeName};
 use crate::types::CqlType;
 use crate::types::size::{DESCRIPTION_BYTES_MAX, TypeSize};
 
-/// Most tables of all keyspaces: clients read all of them whenever one changes.
+/// Maximum number of tables of all keyspaces: clients read all of them whenever one changes.
 const TABLES_MAX: usize = 10_000;
 
-/// Most columns of a table: its definition is one record of the log with room to spare.
+/// Maximum number of columns of a table: its definition easily fits into one record of the log.
 pub(super) const COLUMNS_MAX: usize = 2_000;
 
-pub(super) fn create(catalog: &Catalog, create: &CreateTable, cx: &ChangeContext<'_>) -> Outcome {
+pub(super) fn create(
+    catalog: &Catalog,
+    create: &CreateTable,
+    cx: &ChangeContext<'_>,
+) -> ChangeResult {
     let keyspace_name = keyspace_of(&create.name, cx)?;
-    guard(keyspace_name, Deed::Create)?;
+    guard(keyspace_name, Action::Create)?;
     refuse_repeated(create)?;
     for column in &create.columns {
         refuse_mask(column.is_masked)?;
@@ -67,9 +71,9 @@ pub(super) fn drop(
     name: &QualifiedName,
     if_exists: bool,
     cx: &ChangeContext<'_>,
-) -> Outcome {
+) -> ChangeResult {
     let keyspace_name = keyspace_of(name, cx)?;
-    guard(keyspace_name, Deed::Drop)?;
+    guard(keyspace_name, Action::Drop)?;
     let found = catalog.keyspace(keyspace_name);
     let Some(keyspace) = found.filter(|keyspace| keyspace.tables.contains_key(&name.name)) else {
         if if_exists {
@@ -102,7 +106,7 @@ fn refuse_repeated(create: &CreateTable) -> Result<(), CqlError> {
             )));
         }
     }
-    // Spelled so.
+    // Cassandra's spelling.
     let wrong = match create.primary_keys {
         0 => Some("No PRIMARY KEY specifed"),
         1 => None,
@@ -124,7 +128,7 @@ fn refuse_repeated(create: &CreateTable) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// Refuses the mask of a column, as a Cassandra with the default configuration does.
+/// Rejects the mask of a column, as Cassandra does in its default configuration.
 // Source: Cassandra 5.0, cql3.functions.masking.ColumnMask.ensureEnabled
 pub(super) fn refuse_mask(is_masked: bool) -> Result<(), CqlError> {
     if !is_masked {
@@ -136,15 +140,15 @@ pub(super) fn refuse_mask(is_masked: bool) -> Result<(), CqlError> {
     ))
 }
 
-/// The type of a column of a keyspace.
+/// Resolves a type name within a keyspace.
 pub(super) fn resolve(keyspace: &Keyspace, name: &TypeName) -> Result<CqlType, CqlError> {
     let find = |name: &str| keyspace.types.get(name).map(Arc::clone);
     CqlType::resolve(name, &keyspace.name, &find)
         .map_err(|error| CqlError::Invalid(error.to_string()))
 }
 
-/// Refuses a table whose columns cannot be described in one response, or one of whose columns has got
-/// too large by a type within it.
+/// Rejects a table whose columns cannot be described in one response, or one of whose columns has
+/// become too large by a type within it.
 pub(super) fn check_description(table: &Table) -> Result<(), CqlError> {
     let mut bytes = 0;
     for column in &table.columns {
@@ -167,13 +171,13 @@ pub(super) fn check_description(table: &Table) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// A user-defined type whose fields are cells has no fields that have cells of their own.
+/// Whether a user-defined type with a cell per field contains fields that are not single cells.
 pub(super) fn has_nested_cells(of: &CqlType) -> bool {
     let CqlType::UserDefined(user) = of else { return false };
     user.fields.iter().any(|(_, field)| field.is_multi_cell())
 }
 
-/// The table that a statement describes; where it is and what it is called is not checked.
+/// The table described by a statement, without checks of its keyspace and name.
 pub(super) fn table_of(
     keyspace: &Keyspace,
     create: &CreateTable,

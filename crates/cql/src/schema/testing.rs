@@ -1,4 +1,4 @@
-//! Schemas for tests, made by statements.
+//! Schemas for tests, created by statements.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Catalog, ChangeContext, builtin, change};
 use crate::error::CqlError;
 use crate::statements::parse;
 
-/// What a statement does with keyspace `k` in use. Ids of tables come from the version.
+/// The effect of a statement with keyspace `k` in use. Ids of tables are derived from the version.
 pub(crate) fn try_change(catalog: &Catalog, text: &str) -> Result<Option<Change>, CqlError> {
     let statement = parse(text).map_err(|error| CqlError::Syntax(error.to_string()))?.statement;
     let table_id = Uuid::from_u128(catalog.fingerprint ^ 1);
@@ -17,7 +17,7 @@ pub(crate) fn try_change(catalog: &Catalog, text: &str) -> Result<Option<Change>
     change(catalog, &statement, &cx)
 }
 
-/// The schema after these statements, which must all be carried out, in keyspace `k`.
+/// The schema after these statements in keyspace `k`, all of which must succeed.
 pub(crate) fn catalog(statements: &[&str]) -> Arc<Catalog> {
     let keyspace = "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}";
     let statements = std::iter::once(&keyspace).chain(statements);

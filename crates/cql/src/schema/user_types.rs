@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::change::{ChangeContext, Event, Outcome, Target, Verb};
-use super::names::{Deed, existing, guard, keyspace_of};
+use super::change::{ChangeContext, ChangeResult, Event, Target, Verb};
+use super::names::{Action, existing, guard, keyspace_of};
 use super::table::Table;
 use super::tables::{check_description, resolve};
 use super::{Catalog, Keyspace};
@@ -13,10 +13,10 @@ use crate::parser::{QualifiedName, quoted_if_needed};
 use crate::statements::{AlterType, CreateType, TypeChange};
 use crate::types::{CqlType, UserType};
 
-/// Most fields of a type: a value is one cell with all of them.
+/// Maximum number of fields of a type: a value is one cell with all of them.
 const FIELDS_MAX: usize = 1_000;
 
-/// Most types of a keyspace: a change of one looks at all.
+/// Maximum number of types of a keyspace: a change of one reads all.
 const TYPES_MAX: usize = 10_000;
 
 fn refuse<T>(reason: String) -> Result<T, CqlError> {
@@ -27,9 +27,13 @@ fn event(verb: Verb, keyspace: &str, name: &str) -> Event {
     Event { verb, keyspace: keyspace.to_owned(), target: Target::Type(name.to_owned()) }
 }
 
-pub(super) fn create(catalog: &Catalog, create: &CreateType, cx: &ChangeContext<'_>) -> Outcome {
+pub(super) fn create(
+    catalog: &Catalog,
+    create: &CreateType,
+    cx: &ChangeContext<'_>,
+) -> ChangeResult {
     let keyspace_name = keyspace_of(&create.name, cx)?;
-    guard(keyspace_name, Deed::Create)?;
+    guard(keyspace_name, Action::Create)?;
     let name = &create.name.name;
     let keyspace = existing(catalog, keyspace_name)?;
     if keyspace.types.contains_key(name) {
@@ -61,7 +65,7 @@ pub(super) fn create(catalog: &Catalog, create: &CreateType, cx: &ChangeContext<
     Ok(Some((catalog.with_keyspace(keyspace), event(Verb::Created, keyspace_name, name))))
 }
 
-/// Refuses a type that has got too large, by its fields or by those of a type within it.
+/// Rejects a type that has become too large, by its fields or by those of a type within it.
 fn check_size(user: &UserType) -> Result<(), CqlError> {
     user.size().excess().map_or(Ok(()), |excess| {
         refuse(format!("Type {}.{} is too large: {excess}", user.keyspace, shown(user)))
@@ -78,9 +82,9 @@ fn checked_field(of: CqlType) -> Result<CqlType, CqlError> {
     Ok(of)
 }
 
-pub(super) fn alter(catalog: &Catalog, alter: &AlterType, cx: &ChangeContext<'_>) -> Outcome {
+pub(super) fn alter(catalog: &Catalog, alter: &AlterType, cx: &ChangeContext<'_>) -> ChangeResult {
     let keyspace_name = keyspace_of(&alter.name, cx)?;
-    guard(keyspace_name, Deed::AlterTable)?;
+    guard(keyspace_name, Action::AlterTable)?;
     let name = &alter.name.name;
     let found = catalog.keyspace(keyspace_name);
     let Some((keyspace, user)) = found.and_then(|k| Some((k, k.types.get(name)?))) else {
@@ -121,7 +125,7 @@ fn shown(user: &UserType) -> String {
     quoted_if_needed(&user.name)
 }
 
-/// A field behind the others changes no value but those in keys: their bytes are whose they are.
+/// Appending a field changes no value except in keys, which are compared by their bytes.
 fn check_addition(
     keyspace: &Keyspace,
     user: &UserType,
@@ -171,7 +175,7 @@ fn rename(
         match user.fields.iter().position(|(known, _)| known == old) {
             Some(at) => fields[at].0.clone_from(new),
             None if if_exists => {}
-            // Spelled so.
+            // Cassandra's spelling.
             None => return refuse(format!("Unkown field {old} in user type {}", shown(user))),
         }
     }
@@ -188,9 +192,9 @@ pub(super) fn drop(
     name: &QualifiedName,
     if_exists: bool,
     cx: &ChangeContext<'_>,
-) -> Outcome {
+) -> ChangeResult {
     let keyspace_name = keyspace_of(name, cx)?;
-    guard(keyspace_name, Deed::Drop)?;
+    guard(keyspace_name, Action::Drop)?;
     let name = &name.name;
     let found = catalog.keyspace(keyspace_name);
     let Some(keyspace) = found.filter(|keyspace| keyspace.types.contains_key(name)) else {
@@ -226,7 +230,8 @@ fn refuse_used<'a>(
     ))
 }
 
-/// Whether one of these user-defined types is part of the type, other than within another one.
+/// Whether one of these user-defined types is part of the type, but not only inside another of
+/// them.
 fn uses(of: &CqlType, names: &BTreeSet<&str>) -> bool {
     match of {
         CqlType::Native(_) => false,
@@ -242,7 +247,7 @@ fn uses_any(user: &UserType, names: &BTreeSet<&str>) -> bool {
     user.fields.iter().any(|(_, field)| uses(field, names))
 }
 
-/// The user-defined type, and all that have values of it within. Each round reaches one level further.
+/// The user-defined type, and all types that contain it. Each iteration adds one level.
 fn dependents<'k>(keyspace: &'k Keyspace, name: &'k str) -> BTreeSet<&'k str> {
     let mut found = BTreeSet::from([name]);
     loop {
@@ -258,7 +263,7 @@ fn dependents<'k>(keyspace: &'k Keyspace, name: &'k str) -> BTreeSet<&'k str> {
     }
 }
 
-/// The keyspace with this type, and whatever refers to it with its new form.
+/// The keyspace with this type, and all references to it updated.
 fn with_type(keyspace: &Keyspace, user: UserType) -> Result<Keyspace, CqlError> {
     check_size(&user)?;
     let name = user.name.clone();
@@ -266,7 +271,7 @@ fn with_type(keyspace: &Keyspace, user: UserType) -> Result<Keyspace, CqlError> 
     let mut waiting: BTreeSet<&str> = dependents.clone();
     waiting.remove(name.as_str());
     let mut types = BTreeMap::from([(name.clone(), Arc::new(user))]);
-    // Those within others first: a type is in no circle.
+    // Inner types first: types are never cyclic.
     while !waiting.is_empty() {
         let is_ready =
             |name: &&str| keyspace.types.get(*name).is_some_and(|known| !uses_any(known, &waiting));
@@ -281,7 +286,7 @@ fn with_type(keyspace: &Keyspace, user: UserType) -> Result<Keyspace, CqlError> 
             types.insert(rebuilt.name.clone(), Arc::new(rebuilt));
         }
         if ready.is_empty() {
-            return refuse(format!("Types of keyspace {} need each other", keyspace.name));
+            return refuse(format!("User types of keyspace {} are cyclic", keyspace.name));
         }
         for name in ready {
             waiting.remove(name);
@@ -303,7 +308,7 @@ fn with_type(keyspace: &Keyspace, user: UserType) -> Result<Keyspace, CqlError> 
     Ok(changed)
 }
 
-/// The type with user-defined ones in their new form.
+/// The type with user-defined types replaced by their new form.
 fn replaced(of: &CqlType, types: &BTreeMap<String, Arc<UserType>>) -> CqlType {
     let boxed = |of: &CqlType| Box::new(replaced(of, types));
     match of {

@@ -18,7 +18,7 @@ pub(crate) enum TableChange {
         if_not_exists: bool,
         columns: Vec<ColumnDefinition>,
     },
-    /// With the time before which cells of these columns are gone.
+    /// With the time before which cells of these columns are deleted.
     Drop {
         if_exists: bool,
         columns: Vec<String>,

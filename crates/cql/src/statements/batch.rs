@@ -32,7 +32,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     let token = parser.peek();
     let using = Using::parse(parser)?;
     if using.ttl.is_some() {
-        return token.fault("a batch has no TTL: its statements have");
+        return token.fault("a batch cannot have a TTL: set it in its statements");
     }
     let mut statements = Vec::new();
     while !parser.take_words(&["apply", "batch"]) {
@@ -51,7 +51,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::Batch(Batch { kind, using, statements }))
 }
 
-/// APPLY BATCH ends what BEGIN BATCH began.
+/// APPLY BATCH without BEGIN BATCH.
 pub(super) fn parse_stray_apply(parser: &mut Parser<'_>) -> Result<Statement> {
     parser.unexpected("BEGIN BATCH before APPLY BATCH")
 }

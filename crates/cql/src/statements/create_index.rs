@@ -15,7 +15,7 @@ pub struct CreateIndex {
     pub(crate) options: Options,
 }
 
-/// What of a column is indexed.
+/// The indexed part of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IndexTarget {
     Column(String),
@@ -48,7 +48,7 @@ fn parse_rest(parser: &mut Parser<'_>, is_custom: bool) -> Result<Statement> {
 
 type MakeTarget = fn(String) -> IndexTarget;
 
-/// What stands around a column that is not indexed as a whole.
+/// Functions around a column that is not indexed as a whole.
 const TARGETS: [(&str, MakeTarget); 4] = [
     ("keys", IndexTarget::Keys),
     ("values", IndexTarget::Values),

@@ -15,7 +15,7 @@ pub struct CreateTable {
     pub(crate) primary_keys: usize,
     pub(crate) partition_key: Vec<String>,
     pub(crate) clustering: Vec<String>,
-    /// Column and whether it is descending, as far as WITH CLUSTERING ORDER says it.
+    /// Columns in WITH CLUSTERING ORDER, and whether they are descending.
     pub(crate) clustering_order: Vec<(String, bool)>,
     pub(crate) options: Options,
 }
@@ -87,7 +87,8 @@ pub(super) fn parse_column(parser: &mut Parser<'_>) -> Result<ColumnDefinition> 
     Ok(ColumnDefinition { name, column_type, is_static, is_masked })
 }
 
-/// Whether the mask of a column follows. Columns cannot have one, so it is not kept.
+/// Consumes the mask of a column, if present. Masks are not supported, so only its presence is
+/// returned.
 // Source: Cassandra 5.0, Parser.g: columnMask
 pub(super) fn parse_mask(parser: &mut Parser<'_>) -> Result<bool> {
     if !parser.take_words(&["masked", "with"]) {

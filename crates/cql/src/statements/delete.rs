@@ -33,7 +33,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     let token = parser.peek();
     let using = Using::parse(parser)?;
     if using.ttl.is_some() {
-        return token.fault("a deletion has no TTL");
+        return token.fault("a deletion cannot have a TTL");
     }
     if !parser.is_at_word("where") {
         return parser.unexpected("WHERE");

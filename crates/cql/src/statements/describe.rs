@@ -1,4 +1,4 @@
-//! `DESCRIBE ...`, answered by the server as cqlsh has asked since Cassandra 4
+//! `DESCRIBE ...`, executed by the server, as in Cassandra since version 4
 
 use super::Statement;
 use crate::parser::{Parser, QualifiedName, Result};
@@ -6,14 +6,14 @@ use crate::parser::{Parser, QualifiedName, Result};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Describe {
     pub(crate) what: Described,
-    /// Also what nobody has said: ids, and columns that are gone.
+    /// Whether to include generated properties: ids, and dropped columns.
     pub(crate) with_internals: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Described {
     Cluster,
-    /// With what the system itself needs.
+    /// Including the system's keyspaces.
     FullSchema,
     Schema,
     Keyspaces,
@@ -21,12 +21,12 @@ pub(crate) enum Described {
     Types,
     Functions,
     Aggregates,
-    /// None: the one in use.
+    /// None: the keyspace in use.
     Keyspace(Option<String>),
     Table(QualifiedName),
     Type(QualifiedName),
     Index(QualifiedName),
-    /// Whatever has this name.
+    /// The first object with this name.
     Name(QualifiedName),
 }
 

@@ -28,7 +28,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
         "type" => Dropped::Type(parser.qualified_name()?),
         "role" => Dropped::Role(super::roles::role_name(parser)?),
         "user" => Dropped::Role(super::roles::user_name(parser)?),
-        other => return kind.fault(format!("DROP knows no '{other}'")),
+        other => return kind.fault(format!("cannot DROP '{other}'")),
     };
     Ok(Statement::Drop(Drop { if_exists, what }))
 }
@@ -50,6 +50,6 @@ mod tests {
             let Statement::Drop(drop) = parse(text).unwrap().statement else { panic!("{text}") };
             assert_eq!(drop.if_exists, if_exists);
         }
-        assert_eq!(parse("DROP VIEW v").unwrap_err().reason, "DROP knows no 'view'");
+        assert_eq!(parse("DROP VIEW v").unwrap_err().reason, "cannot DROP 'view'");
     }
 }

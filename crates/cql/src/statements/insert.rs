@@ -15,9 +15,9 @@ pub struct Insert {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum InsertedRow {
-    /// There must be as many columns as values.
+    /// The numbers of columns and values must be equal.
     Values { columns: Vec<String>, values: Vec<Term> },
-    /// An object; columns that are missing become null, or stay as they are.
+    /// An object; missing columns become null, or keep their values.
     Json { document: Term, default_unset: bool },
 }
 
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_what_becomes_of_missing_columns() {
+    fn json_determines_the_value_of_missing_columns() {
         for (text, expected) in [
             ("INSERT INTO t JSON '{}'", false),
             ("INSERT INTO t JSON ? DEFAULT NULL", false),

@@ -48,7 +48,7 @@ pub(crate) use using::Using;
 
 use super::parser::{Parser, Result};
 
-/// A statement as it was written: names are not looked up, types are not known.
+/// A parsed statement: names are not resolved, types are not known.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
     Select(Box<Select>),
@@ -76,11 +76,11 @@ pub enum Statement {
     Describe(Describe),
 }
 
-/// The words that a statement begins with, and what reads all of it.
+/// The words at the start of a statement, and its parser.
 struct Row {
     words: &'static [&'static str],
     parse: Parse,
-    /// It reads or writes rows, so it has no password.
+    /// Whether it reads or writes rows, and therefore contains no password.
     is_of_data: bool,
 }
 
@@ -96,7 +96,7 @@ impl Row {
     }
 }
 
-/// The first row whose words are there is the statement's.
+/// The first row whose words match determines the statement.
 const STATEMENTS: [Row; 30] = [
     Row::of_data(&["select"], select::parse),
     Row::of_data(&["insert"], insert::parse),
@@ -130,13 +130,14 @@ const STATEMENTS: [Row; 30] = [
     Row::other(&["apply"], batch::parse_stray_apply),
 ];
 
-/// Whether a text surely begins as a statement that reads or writes rows; not if a comment is before it.
+/// Whether a text certainly begins a statement that reads or writes rows; false after a leading
+/// comment.
 pub fn begins_as_data(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default();
     STATEMENTS.iter().any(|row| row.is_of_data && row.words[0].eq_ignore_ascii_case(first))
 }
 
-/// The password that must be hashed before the statement is carried out.
+/// The password that must be hashed before the statement is executed.
 pub fn hashes_password(statement: &Statement) -> Option<&str> {
     match statement {
         Statement::CreateRole(create) => create.options.password.as_deref(),
@@ -145,7 +146,7 @@ pub fn hashes_password(statement: &Statement) -> Option<&str> {
     }
 }
 
-/// What statements begin with.
+/// The words at the start of all statements.
 #[cfg(test)]
 pub(crate) fn words() -> impl Iterator<Item = &'static [&'static str]> {
     STATEMENTS.iter().map(|row| row.words)
@@ -155,11 +156,11 @@ pub(crate) fn words() -> impl Iterator<Item = &'static [&'static str]> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
     pub statement: Statement,
-    /// The names of the markers, in their order; `?` has none.
+    /// The names of the markers, in order; `?` has none.
     pub(crate) markers: Vec<Option<String>>,
 }
 
-/// Reads one statement; nothing may follow it but a semicolon.
+/// Parses one statement; only a semicolon may follow it.
 pub fn parse(text: &str) -> Result<Parsed> {
     let mut parser = Parser::new(text)?;
     let row = STATEMENTS.iter().find(|row| {

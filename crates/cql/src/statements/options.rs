@@ -1,4 +1,4 @@
-//! WITH: options of keyspaces and tables.
+//! WITH clauses: options of keyspaces and tables.
 
 use crate::lexer::Kind;
 use crate::parser::{Parser, Result};
@@ -6,7 +6,7 @@ use crate::parser::{Parser, Result};
 /// Options by name, in the order in which they were written.
 pub(crate) type Options = Vec<(String, OptionValue)>;
 
-/// What an option is set to. Numbers are text: what they may be depends on the option.
+/// The value of an option. Numbers are text: their valid values depend on the option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OptionValue {
     Text(String),
@@ -37,7 +37,7 @@ pub(super) fn parse_option(parser: &mut Parser<'_>) -> Result<(String, OptionVal
     Ok((name, OptionValue::Map(pairs)))
 }
 
-/// Options after WITH, joined by AND; none if there is no WITH.
+/// Options after WITH, joined by AND; empty if there is no WITH.
 pub(super) fn parse_with(parser: &mut Parser<'_>) -> Result<Options> {
     let mut options = Options::new();
     if parser.take_word("with") {

@@ -7,7 +7,7 @@ use crate::type_name::TypeName;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangePermission {
-    /// None: all that the resource has.
+    /// None: all that apply to the resource.
     pub(crate) permissions: Option<Vec<Permission>>,
     pub(crate) resource: Resource,
     pub(crate) role: String,
@@ -77,7 +77,7 @@ impl Permission {
     }
 }
 
-/// What a permission is about, as it was written.
+/// The object of a permission, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resource {
     AllKeyspaces,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_and_roles_are_told_apart() {
+    fn permissions_and_roles_are_distinguished() {
         let Statement::GrantRole(grant) = parse("GRANT a TO b").unwrap().statement else {
             panic!()
         };

@@ -27,7 +27,7 @@ pub struct GrantRole {
     pub(crate) is_revoked: bool,
 }
 
-/// What is said of a role; what is not said stays as it is.
+/// Options of a role; missing options keep their values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RoleOptions {
     pub(crate) password: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct RoleOptions {
     pub(crate) access: Vec<AccessLimit>,
 }
 
-/// From where a role may log in.
+/// Where a role may log in from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessLimit {
     Everywhere,
@@ -48,7 +48,7 @@ pub(crate) enum AccessLimit {
     Cidrs(Vec<String>),
 }
 
-/// A name, or a string: names of roles in quotes keep their case.
+/// A name, or a string: quoted names of roles keep their case.
 pub(super) fn role_name(parser: &mut Parser<'_>) -> Result<String> {
     match parser.peek().kind {
         Kind::String => parser.string(),
@@ -59,7 +59,7 @@ pub(super) fn role_name(parser: &mut Parser<'_>) -> Result<String> {
     }
 }
 
-/// As it is written: names of users keep their case also without quotes.
+/// The name as written: user names keep their case even without quotes.
 // Source: Cassandra 5.0, Parser.g, username
 pub(super) fn user_name(parser: &mut Parser<'_>) -> Result<String> {
     let token = parser.peek();
@@ -105,7 +105,7 @@ pub(super) fn parse_alter_user(parser: &mut Parser<'_>) -> Result<Statement> {
 }
 
 impl RoleOptions {
-    /// Whether nothing is said.
+    /// Whether no option is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == RoleOptions::default()
     }
@@ -168,7 +168,7 @@ impl RoleOptions {
             self.custom.replace(map).is_none()
         } else {
             let (name, _) = parse_option(parser)?;
-            return token.fault(format!("roles have no option {name}"));
+            return token.fault(format!("unknown option {name} of a role"));
         };
         if is_new {
             return Ok(());
@@ -222,7 +222,7 @@ mod tests {
         assert!(options("CREATE ROLE r").is_empty());
         assert!(!options("CREATE ROLE r WITH OPTIONS = {'a': 'b'}").is_empty());
         for (text, reason) in [
-            ("CREATE ROLE r WITH x = 1", "roles have no option x"),
+            ("CREATE ROLE r WITH x = 1", "unknown option x of a role"),
             (
                 "CREATE ROLE r WITH LOGIN = true AND LOGIN = true",
                 "Multiple definition for property 'LOGIN'",

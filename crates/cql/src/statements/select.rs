@@ -29,7 +29,7 @@ pub(crate) struct SelectedColumn {
     pub(crate) alias: Option<String>,
 }
 
-/// What is computed of each row.
+/// The computation of one result column.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Selector {
     Column(String),
@@ -47,14 +47,14 @@ pub(crate) enum Selector {
     Slice(Box<Selector>, Option<Term>, Option<Term>),
     /// `c.field`
     Field(Box<Selector>, String),
-    /// `(a + b)`: names of columns of results show the brackets.
+    /// `(a + b)`: names of result columns include the brackets.
     Brackets(Box<Selector>),
     /// A constant or a marker.
     Value(Term),
 }
 
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
-    // JSON and DISTINCT are names too: `SELECT json FROM t`.
+    // JSON and DISTINCT are also valid names: `SELECT json FROM t`.
     let is_json = parser.is_at_word("json") && begins_column(parser, 1);
     if is_json {
         parser.take();
@@ -97,8 +97,8 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::Select(Box::new(select)))
 }
 
-/// `USING TIMEOUT 2s`, which drivers say at the end when the server has told them of shards. Nothing
-/// here takes so long that it would have to be given up.
+/// `USING TIMEOUT 2s`, which drivers append if the server announces shards. It is ignored: no
+/// statement runs long enough to be aborted.
 // Source: ScyllaDB, docs/cql/cql-extensions.md, "USING TIMEOUT"
 fn skip_timeout(parser: &mut Parser<'_>) -> Result<()> {
     if !parser.take_words(&["using", "timeout"]) {
@@ -113,7 +113,7 @@ fn skip_timeout(parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
-/// Whether what stands so far ahead begins a column, and not the rest of one.
+/// Whether the token `ahead` begins a column, and does not continue one.
 fn begins_column(parser: &Parser<'_>, ahead: usize) -> bool {
     let token = parser.peek_at(ahead);
     match token.kind {
@@ -143,7 +143,7 @@ impl SelectedColumn {
 }
 
 impl Selector {
-    /// What the brackets around it hold.
+    /// The selector inside the brackets.
     pub(crate) fn without_brackets(&self) -> &Selector {
         match self {
             Selector::Brackets(inner) => inner.without_brackets(),
@@ -171,7 +171,7 @@ impl Selector {
         Ok(left)
     }
 
-    /// `-a`, or a selector with what is taken of it: `a.b['c']`.
+    /// `-a`, or a selector of a part of a selector: `a.b['c']`.
     fn parse_operand(parser: &mut Parser<'_>) -> Result<Selector> {
         let is_number =
             matches!(parser.peek_at(1).kind, Kind::Integer | Kind::Float | Kind::Duration);
@@ -187,7 +187,7 @@ impl Selector {
                 parser.count_operator()?;
                 selector = Selector::Field(Box::new(selector), parser.name()?);
             } else if parser.take_symbol("[") {
-                // Each is one level of the tree that is walked down later.
+                // Each is one level of the tree, which is later traversed recursively.
                 parser.count_operator()?;
                 selector = parse_element(parser, selector)?;
             } else {

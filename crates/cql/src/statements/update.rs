@@ -15,7 +15,7 @@ pub struct Update {
     pub(crate) conditions: Conditions,
 }
 
-/// `column = term`; the term may name the column itself: `c = c + 1`.
+/// `column = term`; the term may contain the column itself: `c = c + 1`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Assignment {
     pub(crate) column: String,

@@ -3,7 +3,7 @@
 use crate::parser::{Parser, Result};
 use crate::term::{Constant, Term};
 
-/// When a write was made and how long it lasts.
+/// Timestamp and TTL of a write.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Using {
     /// Microseconds since the Unix epoch.
@@ -28,7 +28,7 @@ impl Using {
                 return parser.unexpected("TIMESTAMP or TTL");
             };
             if slot.is_some() {
-                return token.fault(format!("{} is said twice", token.text));
+                return token.fault(format!("{} is specified twice", token.text));
             }
             let value = parser.peek();
             *slot = match Term::parse(parser)? {

@@ -1,4 +1,4 @@
-//! Types with all names looked up.
+//! Types with resolved names.
 
 pub mod size;
 
@@ -12,7 +12,7 @@ use self::size::TypeSize;
 use crate::parser::quoted_if_needed;
 use crate::type_name::{CLASS_PACKAGE, Native, TypeName};
 
-/// See the module.
+/// A type with all names resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CqlType {
     Native(Native),
@@ -26,7 +26,7 @@ pub enum CqlType {
     Frozen(Box<CqlType>),
 }
 
-/// A type that a user has made.
+/// A user-defined type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UserType {
     pub(crate) keyspace: String,
@@ -41,13 +41,14 @@ impl UserType {
         UserType { keyspace, name, fields, size }
     }
 
-    /// Known from the beginning: to compute it again would cost as much as the type is large.
+    /// Computed at creation: computing it again would cost time proportional to the size of the
+    /// type.
     pub(crate) fn size(&self) -> TypeSize {
         self.size
     }
 }
 
-/// Why a type cannot be. The texts are Cassandra's.
+/// Why a type is invalid. The texts are Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TypeError {
     #[error("Unknown type {0}")]
@@ -81,7 +82,7 @@ impl CqlType {
     pub const BOOLEAN: CqlType = CqlType::Native(Native::Boolean);
     pub const UUID: CqlType = CqlType::Native(Native::Uuid);
 
-    /// Looks the names up. `find` knows the user-defined types of `keyspace`.
+    /// Resolves the names. `find` looks up the user-defined types of `keyspace`.
     pub(crate) fn resolve(
         name: &TypeName,
         keyspace: &str,
@@ -91,7 +92,7 @@ impl CqlType {
         TypeSize::of(&found).excess().map_or(Ok(found), |excess| Err(TypeError::TooLarge(excess)))
     }
 
-    /// The same for types of any size.
+    /// Like [`resolve`](Self::resolve), for types of any size.
     pub(super) fn resolve_any(
         name: &TypeName,
         keyspace: &str,
@@ -127,7 +128,7 @@ impl CqlType {
             }
             TypeName::Tuple(parts) => {
                 let parts: Result<Vec<_>, _> = parts.iter().map(part).collect();
-                // Tuples are one cell, and so is all inside of them.
+                // A tuple is one cell, including everything inside it.
                 Ok(CqlType::Tuple(parts?.into_iter().map(CqlType::frozen).collect()))
             }
             TypeName::Vector(element, dimensions) => {
@@ -151,7 +152,7 @@ impl CqlType {
         }
     }
 
-    /// What is inside `frozen<>` is frozen all through.
+    /// Everything inside `frozen<>` is frozen.
     fn resolve_frozen(
         name: &TypeName,
         keyspace: &str,
@@ -172,13 +173,13 @@ impl CqlType {
         Ok(inner.frozen())
     }
 
-    /// The same, as one cell.
+    /// The same type as one cell.
     #[must_use]
     pub fn frozen(self) -> CqlType {
         if self.is_multi_cell() { CqlType::Frozen(Box::new(self)) } else { self }
     }
 
-    /// Without what says that it is one cell.
+    /// The type inside `frozen<>`.
     pub fn unfrozen(&self) -> &CqlType {
         match self {
             CqlType::Frozen(inner) => inner,
@@ -186,7 +187,7 @@ impl CqlType {
         }
     }
 
-    /// Whether its parts are cells of their own.
+    /// Whether its parts are separate cells.
     pub fn is_multi_cell(&self) -> bool {
         matches!(
             self,
@@ -213,7 +214,7 @@ impl CqlType {
         }
     }
 
-    /// Whether values can stand in a primary key: they must have an order.
+    /// Whether its values may be part of a primary key: they must have an order.
     pub(crate) fn is_ordered(&self) -> bool {
         !self.holds_duration() && !self.is_counter()
     }
@@ -227,7 +228,7 @@ impl CqlType {
         }
     }
 
-    /// How the protocol describes it.
+    /// The protocol's description of the type.
     pub fn wire(&self) -> ColumnType {
         match self {
             CqlType::Native(native) => native_wire(*native),
@@ -280,8 +281,8 @@ fn native_wire(native: Native) -> ColumnType {
     }
 }
 
-/// The name of Cassandra's class, as vectors carry it. `is_frozen`: the type around it is frozen
-/// already, and so is all inside of it.
+/// The name of Cassandra's class, as used in vectors. `is_frozen`: an enclosing type is frozen, and
+/// therefore everything inside it.
 // Source: Cassandra 5.0, AbstractType.toString(boolean) of each type
 fn class_name(of: &CqlType, is_frozen: bool) -> String {
     let part = |of: &CqlType| class_name(of, is_frozen);
@@ -312,7 +313,7 @@ fn class_name(of: &CqlType, is_frozen: bool) -> String {
 }
 
 impl fmt::Display for CqlType {
-    /// As CQL text: what `system_schema` holds.
+    /// As CQL text: the form in `system_schema`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CqlType::Native(native) => formatter.write_str(native.name()),

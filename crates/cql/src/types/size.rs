@@ -1,36 +1,37 @@
-//! How large types are: types refer to others by name, so a few short statements can describe a type
-//! that no client can be sent and no stack can hold.
+//! Sizes of types: types refer to others by name, so a few short statements can describe a type
+//! that is too large to send to a client or to process on a stack.
 
 use super::{CqlType, UserType};
 use crate::parser::DEPTH_MAX;
 use crate::type_name::{CLASS_PACKAGE, Native};
 
-/// Most levels of types within types, all names looked up.
+/// Maximum nesting of types, with all names resolved.
 ///
-/// As many as a description has that this program decodes; and twice as many levels of text
+/// Equal to the nesting that this program decodes in a description; twice as many levels of text
 /// (`frozen<list<..>>`) can be parsed when the schema is read again.
 pub(crate) const TYPE_LEVELS_MAX: usize = wire::cql::TYPE_DEPTH_MAX;
 const _: () = assert!(2 * TYPE_LEVELS_MAX <= DEPTH_MAX);
 
-/// Most types that a type consists of, all names looked up: 16 types of the most fields.
+/// Maximum number of types that a type consists of, with all names resolved: 16 types with the
+/// maximum number of fields.
 pub(crate) const TYPE_PARTS_MAX: usize = 16 << 10;
 
-/// Longest description of a type or of all columns of a table, in bytes of the protocol: a response
-/// carries it before its rows.
+/// Maximum length of the description of a type or of all columns of a table, in bytes of the
+/// protocol: a response contains it before its rows.
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 1 << 20;
 
-/// Longest class name: the protocol describes a vector by a string of 16-bit length.
+/// Maximum length of a class name: the protocol describes a vector by a string of 16-bit length.
 pub(crate) const CLASS_NAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// See the module. All numbers are upper bounds.
+/// Size of a type. All numbers are upper bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TypeSize {
     levels: usize,
     parts: usize,
     description_bytes: usize,
-    /// Of the class, with the names of all classes within.
+    /// Length of the class name, including the names of all classes inside.
     class_name_bytes: usize,
-    /// Of the vector within that has the longest one; 0: there is none.
+    /// Length of the longest class name of a vector inside; 0 without a vector.
     vector_class_bytes: usize,
 }
 
@@ -46,14 +47,14 @@ impl TypeSize {
         TypeSize {
             levels: 1,
             parts: 1,
-            // Versions that have no code for a type get its class.
+            // Versions without a code for a type describe it by its class.
             description_bytes: OPTION_BYTES + class_name_bytes,
             class_name_bytes,
             vector_class_bytes: 0,
         }
     }
 
-    /// A type of these parts; `name_bytes`: of all names in it.
+    /// The size of a type with these parts; `name_bytes`: length of all names in it.
     fn around(parts: impl Iterator<Item = TypeSize>, name_bytes: usize) -> TypeSize {
         let own = TypeSize {
             levels: 0,
@@ -89,7 +90,7 @@ impl TypeSize {
                 let vector_class_bytes = size.class_name_bytes;
                 TypeSize { description_bytes, vector_class_bytes, ..size }
             }
-            // It is no level of its own, but its class has a name.
+            // It is not a separate level, but its class has a name.
             CqlType::Frozen(inner) => {
                 let size = TypeSize::of(inner);
                 let class_name_bytes = size.class_name_bytes.saturating_add(CLASS_BYTES);
@@ -98,9 +99,9 @@ impl TypeSize {
         }
     }
 
-    /// Of a user-defined type with these fields.
+    /// The size of a user-defined type with these fields.
     pub(super) fn of_fields(keyspace: &str, name: &str, fields: &[(String, CqlType)]) -> TypeSize {
-        // Each name stands behind its length.
+        // Each name follows its length.
         let names = fields.iter().map(|(field, _)| 2 + field.len());
         let name_bytes = keyspace.len() + name.len() + names.sum::<usize>();
         TypeSize::around(fields.iter().map(|(_, field)| TypeSize::of(field)), name_bytes)
@@ -110,7 +111,7 @@ impl TypeSize {
         self.description_bytes
     }
 
-    /// What is too much, if anything.
+    /// The exceeded limit, if any.
     pub(crate) fn excess(self) -> Option<String> {
         [
             (self.levels, TYPE_LEVELS_MAX, "levels"),
@@ -124,8 +125,8 @@ impl TypeSize {
     }
 }
 
-/// The type as it is used where it is too large: values, or parts of a collection, as their bytes. Only
-/// for schemas that were stored before there were limits.
+/// The type to use instead of one that is too large: values, or parts of a collection, as their
+/// bytes. Only for schemas stored by a version without limits.
 pub(crate) fn reduced(of: CqlType) -> CqlType {
     const BLOB: CqlType = CqlType::Native(Native::Blob);
     if TypeSize::of(&of).excess().is_none() {
@@ -139,7 +140,7 @@ pub(crate) fn reduced(of: CqlType) -> CqlType {
     }
 }
 
-/// The user-defined type with fields that are no part of what makes it too large.
+/// The user-defined type with the fields that exceed the limits replaced.
 pub(crate) fn reduced_user(user: UserType) -> UserType {
     if user.size().excess().is_none() {
         return user;
@@ -169,7 +170,7 @@ mod tests {
         CqlType::UserDefined(Arc::new(UserType::new("k".into(), name.into(), fields)))
     }
 
-    /// The numbers are not below what is encoded.
+    /// Checks that the numbers are not below the encoded sizes.
     fn check(of: &CqlType) {
         let size = TypeSize::of(of);
         assert_eq!(size.excess(), None);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_is_an_upper_bound() {
+    fn computed_sizes_are_upper_bounds() {
         for of in [CqlType::INT, CqlType::Native(Native::Duration), CqlType::TEXT] {
             check(&of);
             check(&list(of.clone().frozen()));

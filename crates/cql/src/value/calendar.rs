@@ -1,12 +1,13 @@
-//! Days of the calendar, of all the years that dates and timestamps reach: millions before and after ours.
+//! Days of the calendar, in the whole range of dates and timestamps: millions of years before and
+//! after the present.
 
-/// Of 400 years: after them the calendar repeats.
+/// Days of 400 years, after which the calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 const YEARS_PER_ERA: i64 = 400;
 /// From 1 March of year 0 to 1970-01-01.
 const DAYS_BEFORE_EPOCH: i64 = 719_468;
 
-/// A day of the Gregorian calendar, which is taken to have been there always. There is a year 0.
+/// A day of the proleptic Gregorian calendar. There is a year 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CivilDay {
     pub(crate) year: i64,
@@ -14,21 +15,21 @@ pub(crate) struct CivilDay {
     pub(crate) day: i64,
 }
 
-/// From the first day of an era to that of one of its years.
+/// Days from the start of an era to the start of one of its years.
 fn days_of_years(years: i64) -> i64 {
     365 * years + years / 4 - years / 100
 }
 
 impl CivilDay {
-    /// The day so many days after 1970-01-01.
+    /// The day that is `days` days after 1970-01-01.
     pub(crate) fn after_epoch(days: i64) -> CivilDay {
-        // Of years that begin in March the leap day is the last one.
+        // In years that begin in March, the leap day is the last day.
         let days = days.saturating_add(DAYS_BEFORE_EPOCH);
         let (era, of_era) = (days.div_euclid(DAYS_PER_ERA), days.rem_euclid(DAYS_PER_ERA));
         let leap_days = of_era / 1_460 - of_era / 36_524 + of_era / (DAYS_PER_ERA - 1);
         let years = (of_era - leap_days) / 365;
         let of_year = of_era - days_of_years(years);
-        // Five months in turn have 153 days.
+        // Any five consecutive months of such a year, from March or August, have 153 days.
         let month = (5 * of_year + 2) / 153;
         let year = era * YEARS_PER_ERA + years;
         CivilDay {
@@ -38,7 +39,7 @@ impl CivilDay {
         }
     }
 
-    /// Days since 1970-01-01; None if there is no such day. The year has no more than ten digits.
+    /// Days since 1970-01-01; None for a nonexistent day. The year has at most ten digits.
     pub(crate) fn since_epoch(self) -> Option<i64> {
         if !(1..=12).contains(&self.month) || !(1..=31).contains(&self.day) {
             return None;
@@ -48,12 +49,12 @@ impl CivilDay {
         let of_year = (153 * month + 2) / 5 + self.day - 1;
         let of_era = days_of_years(year.rem_euclid(YEARS_PER_ERA)) + of_year;
         let days = year.div_euclid(YEARS_PER_ERA) * DAYS_PER_ERA + of_era - DAYS_BEFORE_EPOCH;
-        // A day that its month does not have is one of the next month.
+        // A day beyond the end of its month is normalized to a day of the next month.
         (CivilDay::after_epoch(days) == self).then_some(days)
     }
 
-    /// Of `2011-02-03`, `-0001-12-31` and `+10000-01-01`: a year has four digits, or a sign and up
-    /// to ten.
+    /// Reads `2011-02-03`, `-0001-12-31` and `+10000-01-01`: a year has four digits, or a sign and
+    /// up to ten.
     // Source: java.time.format.DateTimeFormatter, ISO_LOCAL_DATE
     pub(crate) fn parse(text: &str) -> Option<CivilDay> {
         let sign = text.chars().next().filter(|first| ['-', '+'].contains(first));
@@ -73,12 +74,12 @@ impl CivilDay {
         day.since_epoch().map(|_| day)
     }
 
-    /// As [`CivilDay::parse`] reads it.
+    /// The format that [`CivilDay::parse`] reads.
     pub(crate) fn text(self) -> String {
         self.text_with_year(self.year)
     }
 
-    /// With years that are counted from 1 on, in both directions, without saying in which.
+    /// With years counted from 1 in both directions, without the era's name.
     // Source: java.time.format.DateTimeFormatter, pattern yyyy: the year of the era
     pub(crate) fn text_of_era(self) -> String {
         self.text_with_year(if self.year > 0 { self.year } else { 1 - self.year })
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_days() {
+    fn other_texts_are_not_days() {
         for text in [
             "",
             "2011",
@@ -148,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn days_come_back(days in -200_000_000_000_i64..200_000_000_000) {
+        fn days_are_read_back(days in -200_000_000_000_i64..200_000_000_000) {
             let day = CivilDay::after_epoch(days);
             prop_assert_eq!(day.since_epoch(), Some(days));
             let next = CivilDay::after_epoch(days + 1);

@@ -1,4 +1,4 @@
-//! Whether bytes of a client are a value of a type.
+//! Whether bytes of a client are a valid value of a type.
 
 use uuid::Uuid;
 
@@ -10,7 +10,7 @@ use crate::duration::{Duration, NS_PER_DAY};
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// The error says what was expected, in Cassandra's words.
+/// Checks a value. The error names the expected format, in Cassandra's words.
 pub fn check(bytes: &[u8], of: &CqlType) -> Result<(), String> {
     match of.unfrozen() {
         CqlType::Native(native) => check_native(bytes, *native),
@@ -67,7 +67,7 @@ fn check_fields<'a>(
     pairs.filter_map(|(field, of)| Some((field?, of))).try_for_each(|(field, of)| check(field, of))
 }
 
-/// An empty value is allowed where Cassandra allows it: it is not null, and means nothing.
+/// An empty value is allowed where Cassandra allows it: it is not null, but has no meaning.
 fn check_native(bytes: &[u8], native: Native) -> Result<(), String> {
     let length = bytes.len();
     let expected = |what: &str| Err(format!("Expected {what} ({length})"));
@@ -87,7 +87,7 @@ fn check_native(bytes: &[u8], native: Native) -> Result<(), String> {
         Native::Date => expected("4 byte long for date"),
         Native::Time => match <[u8; 8]>::try_from(bytes).map(i64::from_be_bytes) {
             Ok(ns) if (0..NS_PER_DAY).contains(&ns) => Ok(()),
-            Ok(ns) => Err(format!("{ns} is no time of a day in nanoseconds")),
+            Ok(ns) => Err(format!("{ns} is not a time of day in nanoseconds")),
             Err(_) => expected("8 byte long for time"),
         },
         _ if length == 0 => match native {

@@ -1,20 +1,20 @@
-//! Values with parts: each part stands behind its length in 4 bytes.
+//! Values with parts: each part follows its length in 4 bytes.
 
 use thiserror::Error;
 
-/// Bytes that are no collection.
+/// Bytes that are not a valid collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("Not enough bytes to read a part of a collection")]
 pub struct Malformed;
 
-/// Takes a number of 4 bytes off the front.
+/// Removes a 4-byte number from the front.
 pub(crate) fn take_count(input: &mut &[u8]) -> Result<i32, Malformed> {
     let (count, rest) = input.split_first_chunk().ok_or(Malformed)?;
     *input = rest;
     Ok(i32::from_be_bytes(*count))
 }
 
-/// Takes one part off the front; None is null.
+/// Removes one part from the front; None is null.
 pub fn take_part<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
     let Ok(bytes) = usize::try_from(take_count(input)?) else { return Ok(None) };
     let (part, rest) = input.split_at_checked(bytes).ok_or(Malformed)?;
@@ -22,11 +22,11 @@ pub fn take_part<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed
     Ok(Some(part))
 }
 
-/// The parts of a list or set; of a map, keys and values in turn (`per_item` is 2).
+/// The parts of a list or set; of a map, alternating keys and values (`per_item` is 2).
 // Source: native_protocol_v5.spec 6 "Data Type Serialization Formats", list, map and set
 pub fn items(mut input: &[u8], per_item: usize) -> Result<Vec<&[u8]>, Malformed> {
     let count = usize::try_from(take_count(&mut input)?).map_err(|_| Malformed)?;
-    // Every part takes 4 bytes at least: a count that lies costs nothing.
+    // Every part takes at least 4 bytes, so a false count cannot cause a large allocation.
     let parts = count.checked_mul(per_item).filter(|parts| *parts <= input.len() / 4);
     let parts = parts.or((count == 0).then_some(0)).ok_or(Malformed)?;
     let found: Result<Vec<&[u8]>, Malformed> =
@@ -34,8 +34,8 @@ pub fn items(mut input: &[u8], per_item: usize) -> Result<Vec<&[u8]>, Malformed>
     if input.is_empty() { found } else { Err(Malformed) }
 }
 
-/// The parts of a tuple or of a user-defined type. Fewer than the type has are followed by nulls:
-/// fields may have been added since.
+/// The parts of a tuple or of a user-defined type. Missing ones at the end are null, because fields
+/// may have been added since.
 pub fn fields(mut input: &[u8], count: usize) -> Result<Vec<Option<&[u8]>>, Malformed> {
     let mut found = Vec::with_capacity(count);
     for _ in 0..count {
@@ -44,7 +44,7 @@ pub fn fields(mut input: &[u8], count: usize) -> Result<Vec<Option<&[u8]>>, Malf
     if input.is_empty() { Ok(found) } else { Err(Malformed) }
 }
 
-/// Appends a part behind its length.
+/// Appends a part after its length.
 pub fn put_part(part: Option<&[u8]>, out: &mut Vec<u8>) {
     match part {
         None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
@@ -55,7 +55,7 @@ pub fn put_part(part: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a number of parts.
+/// Appends the number of parts.
 pub fn put_count(count: usize, out: &mut Vec<u8>) {
     let count = i32::try_from(count).expect("values are below 2 GiB");
     out.extend_from_slice(&count.to_be_bytes());
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_come_back_and_lies_are_found() {
+    fn parts_are_read_back_and_false_lengths_are_found() {
         let mut list = Vec::new();
         put_count(2, &mut list);
         put_part(Some(b"a"), &mut list);

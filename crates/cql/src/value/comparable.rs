@@ -1,8 +1,8 @@
-//! Clustering keys as bytes whose order is that of the values.
+//! Clustering keys as bytes that sort like their values.
 //!
-//! Each part is followed by nothing or ends itself, so that a prefix of a key sorts before all keys
-//! that begin with it, and the values can be read back. A part of a descending column has all its
-//! bits turned over.
+//! Each part is followed by nothing or is self-delimiting, so that a prefix of a key sorts before
+//! all keys that begin with it, and the values can be decoded. All bits of a descending column's
+//! part are inverted.
 
 use num_bigint::{BigInt, Sign};
 
@@ -12,7 +12,7 @@ use super::vector::{fixed_width, put_element, split_vector};
 use crate::type_name::Native;
 use crate::types::{CqlType, UserType};
 
-/// Ends texts; a zero byte within is followed by `0xFF`.
+/// Ends texts; a zero byte inside is followed by `0xFF`.
 const END: u8 = 0x00;
 const ESCAPE: u8 = 0xFF;
 /// Precedes each part of a tuple and each item of a collection. `ABSENT` also ends the items.
@@ -22,7 +22,7 @@ const PRESENT: u8 = 0x02;
 const FIELDS_END: u8 = 0x00;
 const _: () = assert!(FIELDS_END < ABSENT && ABSENT < PRESENT);
 
-/// Appends one part of a key. The bytes must have been checked to be a value of the type.
+/// Appends one part of a key. The bytes must be a checked value of the type.
 pub fn encode(bytes: &[u8], of: &CqlType, is_descending: bool, out: &mut Vec<u8>) {
     let start = out.len();
     put(bytes, of, out);
@@ -33,8 +33,8 @@ pub fn encode(bytes: &[u8], of: &CqlType, is_descending: bool, out: &mut Vec<u8>
     }
 }
 
-/// Takes one part off the front of a key: the bytes that [`encode`] was given; of a decimal those of
-/// an equal number. None if the key is damaged.
+/// Removes one part from the front of a key: the bytes passed to [`encode`]; for a decimal, those
+/// of an equal number. None if the key is damaged.
 pub fn decode(key: &mut &[u8], of: &CqlType, is_descending: bool) -> Option<Vec<u8>> {
     if !is_descending {
         return take(key, of);
@@ -82,25 +82,25 @@ fn take(key: &mut &[u8], of: &CqlType) -> Option<Vec<u8>> {
 /// How values of a type are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// As they are, with an end.
+    /// As bytes, with an end mark.
     Text,
-    /// As they are, all of one length.
+    /// As bytes, all of one length.
     Fixed(usize),
-    /// The same with the first bit turned over.
+    /// As bytes with the first bit inverted.
     Signed(usize),
-    /// IEEE 754: negative numbers have all bits turned over.
+    /// IEEE 754: all bits of negative numbers are inverted.
     Float(usize),
     Varint,
     Decimal,
     /// By time, then as signed bytes.
     TimeUuid,
-    /// By version, then by time if it has one, then as they are.
+    /// By version, then by time if it has one, then as bytes.
     Uuid,
 }
 
 fn order(native: Native) -> Order {
     match native {
-        // Durations have no order and stand in no key.
+        // Durations have no order and cannot be part of a key.
         Native::Text | Native::Ascii | Native::Blob | Native::Inet | Native::Duration => {
             Order::Text
         }
@@ -210,7 +210,7 @@ fn put_text(bytes: &[u8], out: &mut Vec<u8>) {
             out.push(ESCAPE);
         }
     }
-    // What follows the end is below the escape: the shorter text comes first.
+    // Bytes after the end mark are below the escape: the shorter text sorts first.
     out.extend_from_slice(&[END, 0x00]);
 }
 
@@ -225,7 +225,7 @@ fn take_text(key: &mut &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Sign and length first, then the digits; of a negative number all turned over.
+/// Sign and length first, then the digits; inverted for a negative number.
 fn put_varint(value: &BigInt, out: &mut Vec<u8>) {
     let (sign, digits) = value.to_bytes_be();
     let digits = if sign == Sign::NoSign { Vec::new() } else { digits };
@@ -247,7 +247,7 @@ fn take_varint(key: &mut &[u8]) -> Option<BigInt> {
     Some(BigInt::from_bytes_be(sign, &digits))
 }
 
-/// Sign, exponent, then the decimal digits as text without zeros at the end.
+/// Sign, exponent, then the decimal digits as text without trailing zeros.
 fn put_decimal(decimal: &Decimal, out: &mut Vec<u8>) {
     let text = decimal.unscaled.magnitude().to_string();
     let digits = text.trim_end_matches('0');
@@ -269,7 +269,7 @@ fn put_decimal(decimal: &Decimal, out: &mut Vec<u8>) {
     }
 }
 
-/// Zeros at the end of a whole number that are written out: people write 100, not 1E+2.
+/// Trailing zeros of a whole number that are written out: 100 instead of 1E+2.
 const ZEROS_MAX: u32 = 38;
 
 fn take_decimal(key: &mut &[u8]) -> Option<Decimal> {
@@ -298,8 +298,8 @@ fn take_decimal(key: &mut &[u8]) -> Option<Decimal> {
     Some(Decimal { unscaled, scale })
 }
 
-/// The time stands in three pieces, the lowest first: put in order, highest first, without the
-/// version. The rest is compared as signed bytes.
+/// A UUID contains the time in three pieces, the lowest first: the key contains them in descending
+/// significance, without the version. The remaining bytes are compared as signed.
 // Source: RFC 4122 4.1.2; Cassandra's TimeUUIDType
 fn put_time_uuid(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[bytes[6] & 0x0F, bytes[7], bytes[4], bytes[5]]);
@@ -337,7 +337,7 @@ fn take_items(key: &mut &[u8], types: &[&CqlType]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// The parts of a tuple: as many as its type has, which never changes.
+/// The parts of a tuple: their number is fixed by the type and never changes.
 fn put_parts(bytes: &[u8], types: &[CqlType], out: &mut Vec<u8>) {
     let parts = fields(bytes, types.len()).expect("was checked");
     for (part, of) in parts.into_iter().zip(types) {
@@ -379,7 +379,7 @@ fn put_fields(bytes: &[u8], user: &UserType, out: &mut Vec<u8>) {
     out.push(FIELDS_END);
 }
 
-/// All fields that the type has now.
+/// All current fields of the type.
 fn take_fields(key: &mut &[u8], user: &UserType) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     let mut types = user.fields.iter().map(|(_, of)| of);
@@ -428,7 +428,7 @@ mod tests {
         }
     }
 
-    /// Values in their order, as constants.
+    /// Checks that values, written as constants in ascending order, have ascending keys.
     fn check_constants(native: Native, texts: &[&str]) {
         let is_string = matches!(
             native,
@@ -558,7 +558,7 @@ mod tests {
         out
     }
 
-    /// The types that hold a user-defined type, each with a value of the type that it holds.
+    /// Types that contain a user-defined type, each with a value that contains the given one.
     fn holders(of: &CqlType, value: &[u8]) -> Vec<(CqlType, Vec<u8>)> {
         let boxed = || Box::new(of.clone());
         let mut tuple = Vec::new();
@@ -584,7 +584,7 @@ mod tests {
     }
 
     proptest! {
-        // Fields that ALTER TYPE adds change no key, wherever the type is nested.
+        // Fields added by ALTER TYPE change no key, however the type is nested.
         #[test]
         fn a_type_that_grows_changes_no_key(
             fields in proptest::collection::vec(proptest::option::of(-2..3_i32), 1..4),
@@ -618,7 +618,7 @@ mod tests {
         fn damaged_keys_are_refused(key in proptest::collection::vec(any::<u8>(), 0..40)) {
             for native in [Native::Text, Native::Int, Native::Varint, Native::Decimal, Native::Uuid] {
                 let of = CqlType::List(Box::new(CqlType::Native(native)));
-                // Any answer will do, but there must be one.
+                // Any result is acceptable, but it must not panic.
                 let _ = decode(&mut &key[..], &of, true);
                 let _ = decode(&mut &key[..], &CqlType::Native(native), false);
             }

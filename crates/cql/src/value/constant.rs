@@ -1,4 +1,4 @@
-//! Constants of statements to bytes.
+//! Constants in statements to bytes.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,7 +14,7 @@ use crate::term::Constant;
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// The bytes of a constant for a type that takes its kind; the error is Cassandra's.
+/// The bytes of a constant for a type that accepts its kind; the error is Cassandra's.
 // Source: native_protocol_v5.spec 6 "Data Type Serialization Formats"; Cassandra 5.0,
 // AbstractType.fromString of each type
 pub(crate) fn encode(constant: &Constant, native: Native) -> Result<Vec<u8>, String> {
@@ -70,7 +70,7 @@ fn native_from_text(text: &str, native: Native) -> Result<Vec<u8>, String> {
     }
 }
 
-/// `1:foo:@`: parts between colons, `@` for null. A backslash escapes both.
+/// `1:foo:@`: parts separated by colons, `@` for null. A backslash escapes both.
 // Source: Cassandra 5.0, TupleType.fromString
 fn tuple_from_text(text: &str, parts: &[CqlType], of: &CqlType) -> Result<Vec<u8>, String> {
     if text.is_empty() {
@@ -115,7 +115,7 @@ fn duration(text: &str) -> Result<Vec<u8>, String> {
     Duration::parse(text).map(Duration::encode)
 }
 
-/// What Cassandra calls this kind of constant.
+/// Cassandra's name for this kind of constant.
 pub(crate) fn kind(constant: &Constant) -> &'static str {
     match constant {
         Constant::String(_) => "STRING",
@@ -201,7 +201,7 @@ fn encode_float(digits: &str, native: Native) -> Result<Vec<u8>, String> {
 
 /// A UUID's bytes; a time-based one must be of version 1.
 pub(crate) fn encode_uuid(text: &str, native: Native) -> Result<Vec<u8>, String> {
-    // Other forms than the one with hyphens are none of Cassandra's.
+    // Cassandra accepts only the form with hyphens.
     let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() == 36);
     match (native, uuid) {
         (Native::Uuid, Some(uuid)) => Ok(uuid.as_bytes().to_vec()),
@@ -224,7 +224,7 @@ fn encode_string(text: &str, native: Native) -> Result<Vec<u8>, String> {
         Native::Ascii if text.is_ascii() => Ok(text.as_bytes().to_vec()),
         Native::Ascii => Err(format!(
             "Invalid ASCII character in string literal: java.nio.charset.UnmappableCharacterException: Input length = {}",
-            // Java counts in UTF-16.
+            // Java counts UTF-16 units.
             text.chars().find(|character| !character.is_ascii()).map_or(0, char::len_utf16)
         )),
         Native::Inet | Native::Timestamp if text.is_empty() => Ok(Vec::new()),
@@ -267,7 +267,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     })
 }
 
-/// `127.1`: the last part fills all bytes that are left.
+/// `127.1`: the last part fills the remaining bytes.
 fn short_address(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<&str> = text.split('.').collect();
     if parts.len() > 4 || parts.iter().any(|part| !time::is_digits(part)) {
@@ -289,7 +289,7 @@ fn short_address(text: &str) -> Option<Ipv4Addr> {
 // Source: Cassandra 5.0, SimpleDateSerializer.dateStringToDays
 fn encode_date(text: &str) -> Result<Vec<u8>, String> {
     let days = CivilDay::parse(text).and_then(CivilDay::since_epoch);
-    // Days whose milliseconds have no number are none at all.
+    // Days whose milliseconds overflow are invalid.
     let days = days
         .filter(|days| days.checked_mul(time::MS_PER_DAY).is_some())
         .ok_or_else(|| format!("Unable to coerce '{text}' to a formatted date (long)"))?;
@@ -310,7 +310,7 @@ pub(crate) fn encode_address(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A day is a number without sign; 1970-01-01 is its middle.
+/// A day is an unsigned number; 1970-01-01 is the middle of its range.
 // Source: native_protocol_v5.spec 6.4 "date"
 pub(crate) fn encode_days(days: i64) -> Option<Vec<u8>> {
     let shifted = u32::try_from(days + (1 << 31)).ok()?;

@@ -1,7 +1,7 @@
-//! JSON to values: what INSERT JSON and `from_json` read.
+//! JSON to values: for INSERT JSON and `from_json`.
 //!
-//! Types lead through the document. A number with a point or an exponent is a double before it is
-//! anything else, as in Cassandra: decimals with more digits are sent as texts.
+//! The types drive the decoding. As in Cassandra, a number with a point or an exponent is first
+//! parsed as a double: clients send decimals with more digits as texts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ pub(crate) fn decode(text: &str, of: &CqlType) -> Result<Option<Vec<u8>>, String
     decode_raw(raw, of)
 }
 
-/// The members of the document of an INSERT JSON, with the names that columns have. Of a name that is
-/// there twice, the last one counts.
+/// The members of an INSERT JSON document, under the names of columns. Of duplicate names the last
+/// one counts.
 // Source: Cassandra 5.0, Json.parseJson
 pub(crate) fn decode_row(text: &str) -> Result<BTreeMap<String, &RawValue>, String> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(|error| {
@@ -36,7 +36,7 @@ pub(crate) fn decode_row(text: &str) -> Result<BTreeMap<String, &RawValue>, Stri
     Ok(members.into_iter().map(|(name, value)| (column_name(&name), value)).collect())
 }
 
-/// Names are lower case unless they stand in quotes of their own.
+/// Names are lower case unless they contain quotes of their own.
 // Source: Cassandra 5.0, JsonUtils.handleCaseSensitivity
 fn column_name(name: &str) -> String {
     let quoted = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -57,7 +57,7 @@ pub fn decode_raw(raw: &RawValue, of: &CqlType) -> Result<Option<Vec<u8>>, Strin
 enum Json<'a> {
     Null,
     Boolean(bool),
-    /// Whole numbers keep all their digits, others are doubles.
+    /// Integers keep all their digits, other numbers are doubles.
     Number(Cow<'a, str>),
     String(String),
     List(&'a str, Vec<&'a RawValue>),
@@ -82,7 +82,7 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// What Cassandra calls it, and its text.
+    /// Cassandra's name for it, and its text.
     fn described(&self) -> String {
         let (kind, text) = match self {
             Json::Null => ("null", "null"),
@@ -97,7 +97,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// The class that a number has in Java.
+/// The class of a number in Java.
 fn number_kind(digits: &str) -> &'static str {
     if digits.contains(['.', 'e', 'E']) {
         return "Double";
@@ -112,9 +112,9 @@ fn decode_json(json: &Json<'_>, of: &CqlType) -> Result<Vec<u8>, String> {
     match of.unfrozen() {
         CqlType::Native(native) => decode_native(json, *native),
         structure => match json {
-            // A key of an object can be a text only: what is inside is read once more.
+            // A key of an object is always a text: its content is parsed as JSON again.
             Json::String(text) => {
-                // The limits of the document did not count what is inside its texts.
+                // The limits of the document did not count the content of its texts.
                 json_limits::check(text.as_bytes()).map_err(|error| error.to_string())?;
                 let raw: &RawValue = serde_json::from_str(text)
                     .map_err(|error| format!("Could not decode JSON string '{text}': {error}"))?;
@@ -206,12 +206,12 @@ fn decode_items(items: &[&RawValue], element: &CqlType, kind: &str) -> Result<Ve
     Ok(out)
 }
 
-/// Short texts become long values where fields are missing.
+/// Missing fields let a short text become a long value.
 fn check_length(value: &[u8]) -> Result<(), String> {
     check_size(value.len()).map_err(|error| error.to_string())
 }
 
-/// Fields that are missing are null.
+/// Missing fields are null.
 fn decode_fields(
     members: &BTreeMap<String, &RawValue>,
     user: &UserType,
@@ -241,7 +241,7 @@ fn decode_native(json: &Json<'_>, native: Native) -> Result<Vec<u8>, String> {
             encode(&Constant::String(text.clone()), native)
         }
         (Native::Boolean, Json::Boolean(value)) => Ok(vec![u8::from(*value)]),
-        // Java takes every text but one for false.
+        // Java parses every text except "true" as false.
         (Native::Boolean, Json::String(text)) => {
             Ok(vec![u8::from(text.eq_ignore_ascii_case("true"))])
         }
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_type_come_back() {
+    fn values_of_every_type_are_read_back() {
         for (json, of) in [
             ("\"ä\"", "text"),
             ("\"a\"", "ascii"),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_refused_in_cassandras_words() {
+    fn malformed_values_are_rejected_with_the_text_of_cassandra() {
         for (json, of, expected) in [
             ("1", "text", "Expected a UTF-8 string, but got a Integer: 1"),
             ("true", "ascii", "Expected an ascii string, but got a Boolean: true"),

@@ -1,8 +1,9 @@
-//! Values: bytes as the protocol carries them, text as people write them, and an order of bytes.
+//! Values: their bytes in the protocol, their text for people, and bytes that sort like them.
 //!
-//! `constant` makes bytes from constants of statements, `json` from JSON; `text` makes text and JSON from
-//! bytes, `comparable` makes bytes whose order is that of the values, for clustering keys; `order` compares two
-//! values. `check` refuses bytes of a client that are no value of their type.
+//! `constant` makes bytes from constants in statements, `json` from JSON; `text` makes text and
+//! JSON from bytes; `comparable` makes bytes that sort like the values, for clustering keys;
+//! `order` compares two values. `check` rejects a client's bytes that are not a valid value of
+//! their type.
 
 pub(crate) mod calendar;
 pub mod check;
@@ -19,10 +20,10 @@ pub(crate) mod vector;
 
 use super::error::CqlError;
 
-/// Most bytes of one value: no message can carry a longer one.
+/// Maximum bytes of one value: no message can contain a longer one.
 pub const VALUE_BYTES_MAX: usize = 256 << 20;
 
-/// Refuses a value that gets too long while it is put together from parts, cells or by a function.
+/// Rejects a value that grows too long while it is assembled from parts or cells, or by a function.
 pub fn check_size(bytes: usize) -> Result<(), CqlError> {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());

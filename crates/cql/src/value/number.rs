@@ -1,4 +1,4 @@
-//! Numbers of any length, and numbers of variable length.
+//! Numbers of arbitrary length.
 
 use num_bigint::BigInt;
 
@@ -11,23 +11,25 @@ pub(crate) struct Decimal {
     pub(crate) scale: i32,
 }
 
-/// Largest scale or exponent of a decimal in text: more would make a short text a long number.
+/// Maximum scale or exponent of a decimal in text: a larger one would turn a short text into a long
+/// number.
 const SCALE_MAX: i64 = 10_000;
 
-/// Most digits of a number in text: the time to read or write them grows with their square.
+/// Maximum digits of a number in text: the time to read or write a number is quadratic in its
+/// digits.
 pub(crate) const DIGITS_MAX: usize = 10_000;
 
-/// Most bytes of a varint, or of a decimal behind its scale: those of so many digits.
+/// Maximum bytes of a varint, or of a decimal after its scale: those of [`DIGITS_MAX`] digits.
 pub(crate) const NUMBER_BYTES_MAX: usize = 4_160;
 const _: () = assert!(NUMBER_BYTES_MAX * 8 > DIGITS_MAX * 33_220 / 10_000);
 
-/// A number of any sign, if it has not too many digits.
+/// A number with any sign, if it does not have too many digits.
 pub(crate) fn parse_integer(text: &str) -> Option<BigInt> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.len() > DIGITS_MAX { None } else { text.parse().ok() }
 }
 
-/// Refuses a varint or decimal that is too long to be shown as text.
+/// Rejects a varint or decimal that is too long to be printed as text.
 pub(crate) fn check_number(bytes: &[u8], native: Native) -> Result<(), String> {
     let bytes_max = match native {
         Native::Varint => NUMBER_BYTES_MAX,
@@ -65,7 +67,7 @@ impl Decimal {
         Decimal { unscaled: -&self.unscaled, scale: self.scale }
     }
 
-    /// The same number without zeros at its end. Zero has scale 0.
+    /// The same number without trailing zeros. Zero has scale 0.
     // Source: java.math.BigDecimal, stripTrailingZeros
     #[must_use]
     pub(crate) fn stripped(mut self) -> Decimal {
@@ -80,17 +82,17 @@ impl Decimal {
         Decimal { scale, ..self }
     }
 
-    /// The lowest 64 bits of what stands before the point.
+    /// The lowest 64 bits of the integer part.
     // Source: java.math.BigDecimal, longValue
     pub(crate) fn whole_low_bits(&self) -> i64 {
         let scale = self.scale.unsigned_abs();
         if self.scale <= 0 {
-            // 10^64 and more are multiples of 2^64.
+            // 10^64 and larger powers are multiples of 2^64.
             let is_zero = scale >= 64;
             let factor = if is_zero { BigInt::ZERO } else { BigInt::from(10).pow(scale) };
             return low_bits(&(&self.unscaled * factor));
         }
-        // Ten to the number of bits is more than the number itself.
+        // Ten to the power of the number's bits is larger than the number itself.
         if u64::from(scale) > self.unscaled.bits() {
             return 0;
         }
@@ -113,7 +115,7 @@ impl Decimal {
 }
 
 impl std::fmt::Display for Decimal {
-    /// Without an exponent where Java's `BigDecimal` has none.
+    /// Without an exponent where Java's `BigDecimal` prints none.
     // Source: java.math.BigDecimal, toString
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = self.unscaled.magnitude().to_string();
@@ -142,8 +144,8 @@ impl std::fmt::Display for Decimal {
     }
 }
 
-/// As Java writes a float or a double, with the fewest digits that give the number back: `1.0`,
-/// `1.5E10`, `NaN`, `-Infinity`.
+/// Java's text of a float or a double, with the fewest digits that read back as the same number:
+/// `1.0`, `1.5E10`, `NaN`, `-Infinity`.
 // Source: java.lang.Double, toString
 pub(crate) fn float_text(number: impl std::fmt::LowerExp) -> String {
     let text = format!("{number:e}");

@@ -1,6 +1,6 @@
-//! The order of values of a type, and what stands in which collection.
+//! The order of values of a type, and searches in collections.
 //!
-//! All bytes here must have been checked to be values of their types.
+//! All bytes passed here must be checked values of their types.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use super::comparable::encode;
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// How two values of a type stand to one another: as clustering keys sort them.
+/// Compares two values of a type, in the order of clustering keys.
 pub(crate) fn compare(left: &[u8], right: &[u8], of: &CqlType) -> Ordering {
     if let CqlType::Native(native) = of.unfrozen() {
         match native {
@@ -25,7 +25,7 @@ pub(crate) fn compare(left: &[u8], right: &[u8], of: &CqlType) -> Ordering {
             | Native::Timestamp
                 if left.len() == right.len() && !left.is_empty() =>
             {
-                // The sign makes the first byte of negative numbers the larger one.
+                // The sign bit makes the first byte of negative numbers the larger one.
                 let key = |bytes: &[u8]| bytes[0] ^ 0x80;
                 return key(left).cmp(&key(right)).then_with(|| left[1..].cmp(&right[1..]));
             }
@@ -40,7 +40,8 @@ pub(crate) fn compare(left: &[u8], right: &[u8], of: &CqlType) -> Ordering {
     key(left).cmp(&key(right))
 }
 
-/// Whether a list or set holds the value, or a map holds it as a value. False for other types.
+/// Whether a list or set contains the value, or a map contains it as a value. False for other
+/// types.
 pub fn contains(collection: &[u8], value: &[u8], of: &CqlType) -> bool {
     match of.unfrozen() {
         CqlType::List(element) | CqlType::Set(element) => items(collection, 1)
@@ -52,12 +53,12 @@ pub fn contains(collection: &[u8], value: &[u8], of: &CqlType) -> bool {
     }
 }
 
-/// Whether a map holds the key. False for other types.
+/// Whether a map contains the key. False for other types.
 pub fn contains_key(map: &[u8], key: &[u8], of: &CqlType) -> bool {
     element(map, key, of).is_some_and(|_| matches!(of.unfrozen(), CqlType::Map(..)))
 }
 
-/// What stands behind a key of a map, or the item of a set itself.
+/// The value of a key in a map, or the item of a set itself.
 pub(crate) fn element<'a>(collection: &'a [u8], key: &[u8], of: &CqlType) -> Option<&'a [u8]> {
     match of.unfrozen() {
         CqlType::Map(key_type, _) => {
@@ -74,8 +75,8 @@ pub(crate) fn element<'a>(collection: &'a [u8], key: &[u8], of: &CqlType) -> Opt
     }
 }
 
-/// The pairs of a map, or the items of a set, from one key to another, both included; an end may be
-/// open.
+/// The pairs of a map, or the items of a set, from one key to another, both inclusive; an end may
+/// be open.
 pub(crate) fn slice(
     collection: &[u8],
     from: Option<&[u8]>,
@@ -95,8 +96,8 @@ pub(crate) fn slice(
     joined(items.chunks(per_item).filter(|item| is_within(item[0])))
 }
 
-/// The same set or map with its items in order and each only once, of equal keys the last one: a
-/// client may send them in any order. All other values as they are.
+/// The same set or map with its items sorted and deduplicated, keeping the last of equal keys: a
+/// client may send them in any order. Other values are returned unchanged.
 pub(crate) fn sorted<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
     let (key_type, per_item) = match of.unfrozen() {
         CqlType::Map(key, _) => (key, 2),
@@ -108,15 +109,16 @@ pub(crate) fn sorted<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
     if pairs.is_sorted_by(|a, b| compare(a[0], b[0], key_type).is_lt()) {
         return Cow::Borrowed(bytes);
     }
-    // Stable: the last of equal keys comes first in the reversed order, and stays.
+    // A stable sort: the last of equal keys is first in the reversed order, and is kept.
     pairs.reverse();
     pairs.sort_by(|a, b| compare(a[0], b[0], key_type));
     pairs.dedup_by(|a, b| compare(a[0], b[0], key_type).is_eq());
     Cow::Owned(joined(pairs.into_iter()))
 }
 
-/// What Cassandra makes of a bound value: a set or map in order, and so is each that stands in a
-/// collection. Those within tuples, user-defined types and vectors stay as the client sent them.
+/// The canonical form in which Cassandra stores a bound value: sets and maps are sorted, including
+/// those inside collections. Those inside tuples, user-defined types and vectors stay as the client
+/// sent them.
 // Source: Cassandra 5.0, Sets.Value.fromSerialized (and of lists and maps), SetSerializer, MapSerializer
 pub(crate) fn canonical<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
     let is_collection = |of: &CqlType| {
@@ -133,8 +135,8 @@ pub(crate) fn canonical<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
     Cow::Owned(sorted(&joined, of).into_owned())
 }
 
-/// The items of a collection (of a map keys and values in turn), each rewritten, and how many belong
-/// together.
+/// The items of a collection (of a map, alternating keys and values), each rewritten, and the
+/// number of values per item.
 fn rewritten_items<'a>(bytes: &'a [u8], of: &CqlType) -> Option<(Vec<Cow<'a, [u8]>>, usize)> {
     let types: &[&CqlType] = match of.unfrozen() {
         CqlType::List(item) | CqlType::Set(item) => &[item],
@@ -146,8 +148,8 @@ fn rewritten_items<'a>(bytes: &'a [u8], of: &CqlType) -> Option<(Vec<Cow<'a, [u8
     Some((items.into_iter().enumerate().map(rewrite).collect(), types.len()))
 }
 
-/// An item that is a collection, as it is written again after it was read: in order, and of the same
-/// keys the last. Keys that only compare as equal stay both.
+/// An item in the form that Cassandra writes after reading it: a collection is sorted, keeping the
+/// last of identical keys. Keys that differ but compare as equal are both kept.
 fn rewritten<'a>(item: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
     let Some((items, per_item)) = rewritten_items(item, of) else { return Cow::Borrowed(item) };
     let mut entries: Vec<&[Cow<'_, [u8]>]> = items.chunks(per_item).collect();
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn collections_say_what_they_hold() {
+    fn searches_in_collections() {
         let one = 1_i32.to_be_bytes();
         let two = 2_i32.to_be_bytes();
         let set = CqlType::Set(Box::new(CqlType::INT));
@@ -299,7 +301,7 @@ mod tests {
         let bytes = nested(&[two.clone(), list(&[3, 1, 1, 5, 3, 9], 2)], 2);
         let expected = nested(&[two.clone(), list(&[1, 5, 3, 9], 2)], 2);
         assert_eq!(*canonical(&bytes, &maps), expected);
-        // What stands in a tuple stays.
+        // Collections inside a tuple stay unchanged.
         let tuples = type_of("list<frozen<tuple<frozen<set<int>>>>>");
         let mut tuple = Vec::new();
         put_part(Some(&two), &mut tuple);
@@ -310,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_gives_the_same_order(left: i64, right: i64) {
+        fn the_fast_path_gives_the_same_order(left: i64, right: i64) {
             let (left, right) = (left.to_be_bytes(), right.to_be_bytes());
             let mut keys = [Vec::new(), Vec::new()];
             encode(&left, &CqlType::BIGINT, false, &mut keys[0]);

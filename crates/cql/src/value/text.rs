@@ -1,4 +1,4 @@
-//! Values as text: JSON of SELECT JSON, and constants as CQL writes them.
+//! Values as text: JSON for SELECT JSON, and constants in CQL syntax.
 
 use std::net::IpAddr;
 
@@ -17,8 +17,8 @@ use crate::duration::Duration;
 use crate::type_name::Native;
 use crate::types::CqlType;
 
-/// Appends the value as JSON. The bytes must have been checked; what has no JSON is null. Numbers of
-/// any length keep their digits.
+/// Appends the value as JSON. The bytes must have been checked; a value without a JSON form is
+/// null. Numbers of any length keep their digits.
 // Source: Cassandra's CQL documentation, "JSON Encoding of Cassandra Data Types"
 pub fn put_json(bytes: &[u8], of: &CqlType, out: &mut String) {
     match of.unfrozen() {
@@ -85,16 +85,16 @@ fn put_string(text: &str, out: &mut String) {
     out.push_str(&serde_json::Value::from(text).to_string());
 }
 
-/// A name as JSON: in quotes of its own unless it is all lower case.
+/// A name as JSON: with quotes of its own unless it is all lower case.
 pub(crate) fn json_name(name: &str) -> String {
     if name.chars().any(char::is_uppercase) { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Keys of JSON are texts: what is no text stands in one.
+/// Keys of JSON are texts: other values are printed into one.
 fn map_key(bytes: &[u8], of: &CqlType) -> String {
     if let CqlType::Native(native) = of {
         let text = native_to_text(bytes, *native).unwrap_or_default();
-        return if is_no_number(&text, *native) { "null".to_owned() } else { text };
+        return if is_not_a_number(&text, *native) { "null".to_owned() } else { text };
     }
     let mut text = String::new();
     put_json(bytes, of, &mut text);
@@ -103,11 +103,11 @@ fn map_key(bytes: &[u8], of: &CqlType) -> String {
 
 fn put_native(bytes: &[u8], native: Native, out: &mut String) {
     let Some(text) = native_to_text(bytes, native) else {
-        // An empty value, which means nothing, is no null.
+        // An empty value without a meaning is not null.
         return out.push_str(if bytes.is_empty() { "\"\"" } else { "null" });
     };
     match native {
-        _ if is_no_number(&text, native) => out.push_str("null"),
+        _ if is_not_a_number(&text, native) => out.push_str("null"),
         Native::Tinyint
         | Native::Smallint
         | Native::Int
@@ -122,8 +122,8 @@ fn put_native(bytes: &[u8], native: Native, out: &mut String) {
     }
 }
 
-/// Whether it is what JSON has no word for, not even where it is a key.
-fn is_no_number(text: &str, native: Native) -> bool {
+/// Whether JSON has no syntax for the number, not even in a key.
+fn is_not_a_number(text: &str, native: Native) -> bool {
     matches!(native, Native::Float | Native::Double)
         && ["NaN", "Infinity", "-Infinity"].contains(&text)
 }
@@ -133,7 +133,7 @@ fn integer(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() { None } else { i64::try_from(number).ok() }
 }
 
-/// A native value as the text that CQL reads back, without quotes. None for an empty value of a type
+/// A native value as text that CQL reads back, without quotes. None for an empty value of a type
 /// whose values are never empty.
 pub(crate) fn native_to_text(bytes: &[u8], native: Native) -> Option<String> {
     let as_text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
@@ -178,7 +178,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// All eight groups, and IPv4 within IPv6 as IPv4.
+/// All eight groups, and IPv4-mapped addresses as IPv4.
 // Source: java.net.InetAddress, getByAddress and getHostAddress
 fn address_text(address: IpAddr) -> String {
     match address.to_canonical() {

@@ -1,4 +1,4 @@
-//! Dates and times, and durations added to them.
+//! Dates and times, and their sums with durations.
 
 use jiff::civil::Date;
 
@@ -7,13 +7,13 @@ use crate::duration::{Duration, NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_PER_M
 
 pub(crate) const MS_PER_DAY: i64 = NS_PER_DAY / NS_PER_MS;
 
-/// Whether there are decimal digits and nothing else.
+/// Whether the text consists of decimal digits only.
 pub(crate) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Nanoseconds since midnight of `08:12:54.123456789`; seconds may be left out where
-/// `needs_seconds` is false.
+/// Nanoseconds since midnight of `08:12:54.123456789`; seconds may be omitted if `needs_seconds` is
+/// false.
 pub(crate) fn parse_time(text: &str, needs_seconds: bool) -> Option<i64> {
     let mut parts = text.splitn(3, ':');
     let whole = |part: &str, max: i64| {
@@ -45,12 +45,12 @@ pub(crate) fn format_time(ns: i64) -> String {
 pub(crate) fn format_timestamp(ms: i64, between: char) -> String {
     let date = CivilDay::after_epoch(ms.div_euclid(MS_PER_DAY)).text_of_era();
     let time = format_time(ms.rem_euclid(MS_PER_DAY) * NS_PER_MS);
-    // Milliseconds are all that a timestamp has.
+    // A timestamp has a resolution of milliseconds.
     format!("{date}{between}{}Z", &time[..time.len() - 6])
 }
 
-/// Days since 1970-01-01, months and days of the duration later: months end where they end. None
-/// beyond the years of the calendar.
+/// Days since 1970-01-01 after adding the months and days of the duration; the day is clamped to
+/// the end of its month. None beyond the years of the calendar.
 pub(crate) fn add_to_days(days: i64, duration: Duration) -> Option<i64> {
     let mut days = days;
     if duration.months != 0 {
@@ -62,14 +62,14 @@ pub(crate) fn add_to_days(days: i64, duration: Duration) -> Option<i64> {
     days.checked_add(duration.days.into())
 }
 
-/// Months since the beginning of the calendar's first year, of days since 1970-01-01.
+/// Months since the beginning of the calendar's first year, from days since 1970-01-01.
 pub(crate) fn months_of_days(days: i64) -> Option<i64> {
     let span = jiff::Span::new().try_days(days).ok()?;
     let date = Date::constant(1970, 1, 1).checked_add(span).ok()?;
     Some(i64::from(date.year()) * 12 + i64::from(date.month()))
 }
 
-/// Milliseconds since 1970, a duration later; what is below a millisecond is left out.
+/// Milliseconds since 1970 after adding a duration; fractions of a millisecond are dropped.
 // Source: Cassandra 5.0, Duration.addTo
 pub(crate) fn add_to_timestamp(ms: i64, duration: Duration) -> Option<i64> {
     let days = add_to_days(ms.div_euclid(MS_PER_DAY), duration)?;

@@ -7,8 +7,8 @@ use super::calendar::CivilDay;
 use super::time::{MS_PER_DAY, is_digits, parse_time};
 use crate::duration::NS_PER_MS;
 
-/// Short names of time zones, as Java reads them in an English locale. Most are also names of the
-/// tz database, where they mean a fixed offset or another place.
+/// Abbreviations of time zones, as Java reads them in an English locale. Most are also names in the
+/// tz database, where they denote a fixed offset or another place.
 // Source: java.time.format.DateTimeFormatter, pattern letter z
 const SHORT_NAMES: [(&str, &str); 30] = [
     ("AEDT", "Australia/Sydney"),
@@ -43,7 +43,7 @@ const SHORT_NAMES: [(&str, &str); 30] = [
     ("WET", "Europe/Lisbon"),
 ];
 
-/// Milliseconds since 1970 of `2011-02-03`, `2011-02-03 04:05:06.789 Europe/Berlin` and what is
+/// Milliseconds since 1970 of `2011-02-03`, `2011-02-03 04:05:06.789 Europe/Berlin` and forms in
 /// between, or of the number itself. Without a zone, UTC. The error is Cassandra's.
 // Source: Cassandra 5.0, TimestampSerializer.dateStringToTimestamp
 pub(crate) fn parse_timestamp(text: &str) -> Result<i64, String> {
@@ -61,7 +61,7 @@ fn parse_moment(text: &str) -> Option<i64> {
             let (time, rest) = rest.split_at(end.unwrap_or(rest.len()));
             (parse_time_of_day(time)?, rest)
         }
-        // Only a day may be followed by a small letter.
+        // Only a day may be followed by a lower-case letter.
         _ if rest == "z" => (0, ""),
         _ => (0, rest),
     };
@@ -69,7 +69,7 @@ fn parse_moment(text: &str) -> Option<i64> {
     local_ms.checked_sub(ahead_ms(local_ms, rest)?)
 }
 
-/// `2011-02-03` at the front. A day that its month does not have is the last one of the month.
+/// Reads `2011-02-03` from the front. A day beyond the end of its month is clamped to the last one.
 // Source: java.time.format.ResolverStyle, SMART
 fn take_day(text: &str) -> Option<(CivilDay, &str)> {
     let sign = usize::from(text.starts_with(['-', '+']));
@@ -94,7 +94,7 @@ fn parse_time_of_day(text: &str) -> Option<i64> {
     parse_time(text, false)
 }
 
-/// How far the local time of a zone, with a blank before it or not, is ahead of UTC.
+/// How far the local time of a zone, with or without a blank before it, is ahead of UTC.
 fn ahead_ms(local_ms: i64, zone: &str) -> Option<i64> {
     let (name, has_blank) = match zone.strip_prefix(' ') {
         Some(rest) => (rest, true),
@@ -109,7 +109,7 @@ fn ahead_ms(local_ms: i64, zone: &str) -> Option<i64> {
     if name.starts_with(['+', '-']) {
         return offset_ms(name);
     }
-    // Names need the blank.
+    // Names require the blank.
     if !has_blank {
         return None;
     }
@@ -117,7 +117,7 @@ fn ahead_ms(local_ms: i64, zone: &str) -> Option<i64> {
         return offset_ms(offset);
     }
     let known = SHORT_NAMES.iter().find(|(short, _)| *short == name).map(|(_, known)| *known);
-    // Names of the tz database are exact, and those without a slash few.
+    // Names in the tz database are matched exactly, and few of them have no slash.
     let is_exact = |zone: &TimeZone| zone.iana_name() == Some(known.unwrap_or(name));
     let zone = TimeZone::get(known.unwrap_or(name)).ok().filter(is_exact)?;
     let seconds = jiff::SignedDuration::from_millis(local_ms);

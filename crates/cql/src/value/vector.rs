@@ -1,10 +1,10 @@
-//! Values of vectors: elements of fixed width stand side by side, others behind their lengths.
+//! Values of vectors: elements of fixed width are adjacent, others follow their lengths.
 
 use crate::type_name::Native;
 use crate::types::CqlType;
 use crate::vint::{put_unsigned_vint, take_unsigned_vint};
 
-/// Bytes of every value of the type, where all have the same.
+/// Bytes of a value of the type, if all values have the same length.
 pub(crate) fn fixed_width(of: &CqlType) -> Option<usize> {
     let native = match of.unfrozen() {
         CqlType::Native(native) => native,
@@ -22,7 +22,7 @@ pub(crate) fn fixed_width(of: &CqlType) -> Option<usize> {
     }
 }
 
-/// The elements; None if there are not as many.
+/// The elements; None if their number differs from `dimensions`.
 // Source: native_protocol_v5.spec 6 "vector"
 pub(crate) fn split_vector(
     mut bytes: &[u8],
@@ -33,7 +33,7 @@ pub(crate) fn split_vector(
         let whole = bytes.len() == width.checked_mul(dimensions)?;
         return whole.then(|| bytes.chunks(width).collect());
     }
-    // Every element takes a byte at least.
+    // Every element takes at least a byte.
     let mut found = Vec::with_capacity(dimensions.min(bytes.len()));
     for _ in 0..dimensions {
         let length = usize::try_from(take_unsigned_vint(&mut bytes)?).ok()?;
@@ -59,7 +59,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn elements_come_back(
+        fn elements_are_read_back(
             elements in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..5)
         ) {
             let mut bytes = Vec::new();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_elements_stand_side_by_side() {
+    fn fixed_elements_are_adjacent() {
         assert_eq!(split_vector(&[1, 2, 3, 4], 2, Some(2)), Some(vec![&[1, 2][..], &[3, 4]]));
         assert_eq!(split_vector(&[1, 2, 3], 2, Some(2)), None);
         assert_eq!(fixed_width(&CqlType::TEXT), None);

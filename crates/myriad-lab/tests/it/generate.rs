@@ -1,4 +1,4 @@
-//! `myriad-lab generate` that is told to end.
+//! `myriad-lab generate`, stopped by a signal.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use lab::load::{
 
 use crate::run::signal;
 
-/// An hour: nobody waits for its end.
+/// An hour: every test stops it earlier.
 const LONG_MS: u64 = 3_600_000;
 
 fn spec(work: Work) -> LoadSpec {
@@ -35,7 +35,7 @@ fn lab(words: &[&str]) -> Command {
     command
 }
 
-/// A running generator and what it says.
+/// A running generator and its events.
 struct Generator {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -56,12 +56,12 @@ impl Generator {
         (read > 0).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    /// Sends the signal when something has been counted in so many windows, and returns what was
+    /// Sends the signal when something has been counted in `windows` windows, and returns what was
     /// reported then.
     fn interrupted_report(mut self, name: &str, windows: usize) -> LoadReport {
         let mut left = windows;
         while left > 0 {
-            let event = self.next().expect("it ends when it is told to");
+            let event = self.next().expect("it ends after the signal");
             left -= usize::from(matches!(event, LoadEvent::Window { operations: 1.. }));
         }
         signal(&self.child, name);

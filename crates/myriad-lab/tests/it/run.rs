@@ -105,8 +105,8 @@ pub(crate) fn processes_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
 
 #[track_caller]
 fn check_success(output: &Output) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} and said: {said}", output.status);
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} and printed: {printed}", output.status);
 }
 
 fn is_disturbed(row: &Row) -> bool {
@@ -144,7 +144,8 @@ fn servers_are_measured() {
     folder.remove();
 }
 
-/// Starts a run that does not end soon, and waits for its first row: who waits may be halted.
+/// Starts a run that does not end soon, and waits for its first row: a caller that waits may be
+/// halted.
 fn started(folder: &Folder) -> (Child, BufReader<std::process::ChildStderr>) {
     let words = ["tiny.toml", "--out", "results", "--repeats", "1000"];
     let mut command = folder.lab_run(&words);

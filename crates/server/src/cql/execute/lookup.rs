@@ -1,7 +1,7 @@
 //! SELECT by indexes: only the rows that one of them has found are looked at, again with all filters.
 
 use cql::error::CqlError;
-use cql::plan::{Choices, ClusteringRestriction, SelectPlan, Wanted};
+use cql::plan::{Choices, ClusteringRestriction, SelectPlan, IndexedRestriction};
 use cql::token::token;
 use store::{IndexId, Locked, Partition, PartitionKey, Posting, Start, TableId};
 
@@ -36,9 +36,9 @@ pub(super) fn terms<'v>(
         return Ok(terms);
     }
     for lookup in &plan.restrictions.lookups {
-        let bytes = match lookup.wanted {
-            Wanted::Filter(nth) => filters.term(nth),
-            Wanted::Clustering(nth) => {
+        let bytes = match lookup.restriction {
+            IndexedRestriction::Filter(nth) => filters.term(nth),
+            IndexedRestriction::Clustering(nth) => {
                 let column = &plan.table.clustering()[nth];
                 match &plan.restrictions.clustering[nth] {
                     ClusteringRestriction::Values { choices: Choices::One(value), .. } => {
