@@ -9,6 +9,7 @@ pub(crate) mod cycles;
 mod docs;
 mod floors;
 pub(crate) mod idioms;
+mod linked;
 mod links;
 mod log_messages;
 pub(crate) mod names;
@@ -93,8 +94,11 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     let files = read_tree(root)?;
     let mut tally = Tally::default();
     let results = RULES.iter().map(|(name, rule)| (*name, rule(&files)));
-    let subject = ("commit subject", commits::check_subject(root));
-    for (name, violations) in results.chain([subject]) {
+    let of_the_whole = [
+        ("commit subject", commits::check_subject(root)),
+        ("crates of the server", linked::check_count(&linked::list(root)?)),
+    ];
+    for (name, violations) in results.chain(of_the_whole) {
         for violation in &violations {
             println!("{violation}");
         }

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use crate::config::{LogFormat, Settings};
@@ -14,8 +14,8 @@ use crate::config::{LogFormat, Settings};
 /// Installs the logger of the process. Fails when there is one already, or when the file cannot be
 /// opened.
 pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::new(settings.log_level.word());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let level: LevelFilter = settings.log_level.word().parse()?;
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
     let json = settings.log_format == LogFormat::Json;
     let installed = if settings.log_file.as_os_str().is_empty() {
         let builder = builder.with_writer(std::io::stderr.and(Keeper::new)).with_ansi(false);

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, anyhow, bail};
 use base::usage::UsageError;
 use lexopt::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The action that a command line requests. The command line has been fully parsed.
 type Job = Box<dyn FnOnce() -> Result<()>>;
@@ -110,11 +110,14 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Logs warnings to standard error; `MYRIAD_LOG` selects a lower level.
+/// Logs warnings to standard error; `MYRIAD_LOG` names another level.
 fn log_to_stderr() -> Result<()> {
-    let filter = EnvFilter::try_from_env("MYRIAD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let level = match std::env::var("MYRIAD_LOG") {
+        Ok(word) => word.parse().with_context(|| format!("MYRIAD_LOG is {word:?}"))?,
+        Err(_) => LevelFilter::WARN,
+    };
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(level)
         .with_target(false)
         .with_writer(std::io::stderr)
         .with_ansi(false)
