@@ -41,8 +41,8 @@ impl Listener {
     }
 
     /// Makes a socket from [`bind`] listen, unless it already does.
-    pub fn from_bound(socket: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
-        begin_listening(&socket)?;
+    pub fn from_bound(socket: OwnedFd, backlog: usize, refusal: &[u8]) -> io::Result<Listener> {
+        begin_listening(&socket, backlog)?;
         Listener::from_fd(socket, refusal)
     }
 
@@ -103,9 +103,10 @@ pub fn listen(address: SocketAddr, backlog: i32, shares_port: bool) -> io::Resul
     Ok(fd)
 }
 
-/// Makes a socket from [`bind`] listen: the kernel completes connections from now on.
-pub fn begin_listening(socket: &OwnedFd) -> io::Result<()> {
-    rustix::net::listen(socket, BACKLOG)?;
+/// Makes a socket from [`bind`] listen: the kernel completes up to `backlog` connections before
+/// they are accepted. For a listening socket it changes the backlog.
+pub fn begin_listening(socket: &OwnedFd, backlog: usize) -> io::Result<()> {
+    rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(())
 }
 

@@ -30,11 +30,14 @@ pub(crate) struct Recovered {
     pub(crate) newest_timestamp: i64,
 }
 
+/// A group fits a segment, and a lane a group, however small a segment is.
 fn log_options(settings: &Settings, salt: u64) -> Options {
+    let group_bytes_max = settings.internals.log_group_bytes_max().min(settings.log_segment_bytes);
+    let lane_bytes_max = settings.internals.log_lane_bytes_max().min(group_bytes_max);
     Options {
         segment_bytes: settings.log_segment_bytes,
-        lane_bytes_max: usize::try_from(settings.log_lane_bytes_max).unwrap_or(usize::MAX),
-        group_bytes_max: usize::try_from(settings.log_group_bytes_max).unwrap_or(usize::MAX),
+        lane_bytes_max: usize::try_from(lane_bytes_max).unwrap_or(usize::MAX),
+        group_bytes_max: usize::try_from(group_bytes_max).unwrap_or(usize::MAX),
         sync: settings.sync_policy(),
         salt,
         ..Options::default()

@@ -217,7 +217,7 @@ fn bind_all(settings: &Settings) -> anyhow::Result<Vec<OwnedFd>> {
         let address = endpoint.address;
         let taken = reactor::bind(address, false).and_then(|socket| {
             if answers_early(&endpoint) {
-                reactor::begin_listening(&socket)?;
+                reactor::begin_listening(&socket, settings.tcp_backlog)?;
             }
             Ok(socket)
         });
@@ -256,7 +256,7 @@ fn start_group(
             ClientProtocol::Cql => &[],
             ClientProtocol::Http => REFUSAL_HTTP,
         };
-        let listener = Listener::from_bound(socket, refusal)
+        let listener = Listener::from_bound(socket, settings.tcp_backlog, refusal)
             .with_context(|| format!("listening on {address}"))?;
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
@@ -264,7 +264,8 @@ fn start_group(
         });
     }
     for listener in &listeners {
-        let bytes = usize::try_from(settings.socket_receive_buffer_bytes).unwrap_or(usize::MAX);
+        let bytes = settings.internals.socket_receive_buffer_bytes();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes != 0 {
             let sized = listener.set_receive_buffer_bytes(bytes);
             sized.context("setting the receive buffer of a listening socket")?;

@@ -19,10 +19,6 @@ const HANG_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a process is looked at that announces nothing.
 const POLL: Duration = Duration::from_millis(2);
 
-/// The default of `log-group-bytes-max`; a group must fit a segment.
-const GROUP_BYTES_MAX: u64 = 1 << 20;
-/// The default of `log-lane-bytes-max`; a lane must fit a group.
-const LANE_BYTES_MAX: u64 = 128 << 10;
 /// Lines of the server's log that explain why it does not start.
 const LOG_LINES: usize = 5;
 
@@ -252,12 +248,9 @@ fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Pro
     let mut command = Command::new(&binary);
     command.args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0"]);
     command.args(["--durability", durability, "--dir"]).arg(&home.data).stdout(Stdio::piped());
-    let group_bytes_max = (settings.segment_bytes / 2).min(GROUP_BYTES_MAX);
     for (option, value) in [
         ("--reactors", u64::from(settings.reactors)),
         ("--log-segment-bytes", settings.segment_bytes),
-        ("--log-group-bytes-max", group_bytes_max),
-        ("--log-lane-bytes-max", group_bytes_max.min(LANE_BYTES_MAX)),
         ("--snapshot-log-bytes", settings.snapshot_log_bytes),
     ] {
         command.args([option, &value.to_string()]);

@@ -112,8 +112,7 @@ fn clients_max(scene: &Scene<'_>) -> Result<Outcome> {
 fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     let directory = TempDir::new("hostile")?;
     let limit = format!("--nofile={DESCRIPTORS_FEW}");
-    let options = ["--log-segment-bytes", "64kb", "--log-group-bytes-max", "32kb"];
-    let options = [&options[..], &["--log-lane-bytes-max", "16kb"]].concat();
+    let options = ["--log-segment-bytes", "64kb"];
     let subject = Subject::start_on(scene.root, directory.path(), &options, &[&limit])?;
     let mut control = subject.connect()?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;

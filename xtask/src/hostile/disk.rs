@@ -21,7 +21,7 @@ use crate::resp::{Connection, Value};
 const ROUNDS: u64 = 100;
 const MISCONF: &str = "MISCONF Errors writing to the log: writes are refused. Check the server's \
                        log; repair the disk or make room.";
-const SMALL_SEGMENTS: [&str; 4] = ["--log-segment-bytes", "1mb", "--log-group-bytes-max", "512kb"];
+const SMALL_SEGMENTS: [&str; 2] = ["--log-segment-bytes", "1mb"];
 const VALUE_BYTES: usize = 16 << 10;
 /// After this wait for an answer to a write, INFO is asked whether the log refuses writes.
 const WAIT_MAX: Duration = Duration::from_secs(2);

@@ -8,11 +8,13 @@ mod cli;
 mod experiments;
 mod file;
 mod help;
+mod internals;
 mod key_events;
 mod option;
 mod options;
 mod settings;
 mod trackers;
+mod views;
 
 use std::fmt;
 use std::io::Read;
@@ -24,6 +26,7 @@ pub use experiments::Experiments;
 #[cfg(feature = "experiments")]
 pub use experiments::{ProcessorSource, ReplyPath};
 pub use help::{help, markdown};
+pub use internals::Internals;
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
 pub use option::{Change, Kind, OptionSpec, Section, ValueError};

@@ -10,7 +10,7 @@ use super::key_events::KeyEvents;
 use super::settings::{OutputLimit, OutputLimits, Password, Settings};
 
 /// Everything there is to know about an option. The rows are in [`super::OPTIONS`].
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
     /// The name in the file, on the command line and in CONFIG: Redis's where it has one.
     pub name: &'static str,
@@ -76,7 +76,7 @@ impl Section {
             Self::Encodings => "Compact encodings",
             Self::Expiry => "Expiry",
             Self::Insight => "Logging and insight",
-            Self::Compatibility => "For Redis tools",
+            Self::Compatibility => "Names that Redis tools read",
             Self::Experiments => "Experiments",
         }
     }
@@ -89,8 +89,16 @@ pub struct Field<T: 'static> {
     pub get_mut: fn(&mut Settings) -> &mut T,
 }
 
+impl<T> Clone for Field<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Field<T> {}
+
 /// What an option's value is, the range it must be in, and the field that it fills.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Bytes {
         min: u64,

@@ -1,5 +1,6 @@
 //! The one table of options. Everything that knows an option by name reads it here: the file, the
-//! command line, CONFIG GET, SET and REWRITE, the help and `docs/reference/config.md`.
+//! command line, CONFIG GET, SET and REWRITE, the help and `docs/reference/config.md`. Names that
+//! only tools of Redis read are in [`super::views`].
 //!
 //! To add an option: a field in [`Settings`](super::Settings) and a row here.
 
@@ -10,9 +11,10 @@ use base::units::{GIB, KIB, MIB};
 use super::experiments::{ProcessorSource, ReplyPath};
 use super::option::{Change, Field, Kind, OptionSpec, Section};
 use super::settings::{
-    CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat, LogLevel,
-    MaxmemoryPolicy, Placement, Settings, TlsAuthClients, TlsProtocols,
+    CqlAuthenticator, CqlAuthorizer, DebugCommand, Durability, LogFormat, LogLevel,
+    MaxmemoryPolicy, Placement, TlsAuthClients, TlsProtocols,
 };
+use super::views::VIEWS;
 
 /// Redis counts many things in an `int`.
 const INT_MAX: usize = i32::MAX as usize;
@@ -38,8 +40,8 @@ macro_rules! choice {
 }
 
 macro_rules! bytes {
-    ($name:ident, $min:expr, $max:expr) => {
-        Kind::Bytes { min: $min, max: $max, field: field!($name) }
+    ($($name:ident).+, $min:expr, $max:expr) => {
+        Kind::Bytes { min: $min, max: $max, field: field!($($name).+) }
     };
 }
 
@@ -50,7 +52,7 @@ macro_rules! count {
 }
 
 /// A row of the usual form: own value, no aliases.
-const fn option(
+pub(super) const fn option(
     section: Section,
     name: &'static str,
     kind: Kind,
@@ -61,23 +63,29 @@ const fn option(
     OptionSpec { name, aliases: &[], section, kind, default, change, doc }
 }
 
-/// A row that only shows something.
-const fn view(
-    name: &'static str,
-    show: fn(&Settings) -> String,
-    default: &'static str,
-    doc: &'static str,
+pub(super) const fn with_aliases(
+    mut option: OptionSpec,
+    aliases: &'static [&'static str],
 ) -> OptionSpec {
-    option(Section::Compatibility, name, Kind::View { show }, default, Change::Never, doc)
-}
-
-const fn with_aliases(mut option: OptionSpec, aliases: &'static [&'static str]) -> OptionSpec {
     option.aliases = aliases;
     option
 }
 
-/// All options, in the order of the documentation.
-pub static OPTIONS: &[OptionSpec] = &[
+/// All options and views, in the order of the documentation. Values and their sources are kept by
+/// place in this table.
+pub static OPTIONS: &[OptionSpec] = &{
+    const COUNT: usize = OWN.len() + VIEWS.len();
+    let mut rows = [OWN[0]; COUNT];
+    let mut place = 1;
+    while place < COUNT {
+        rows[place] = if place < OWN.len() { OWN[place] } else { VIEWS[place - OWN.len()] };
+        place += 1;
+    }
+    rows
+};
+
+/// What an operator can set, in the order of the documentation; in builds for it, experiments.
+pub(super) const OWN: &[OptionSpec] = &[
     // --- Server and connections
     option(
         Section::Server,
@@ -177,27 +185,6 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     option(
         Section::Server,
-        "tls-handshake-timeout-ms",
-        Kind::Duration {
-            unit: "milliseconds",
-            min: 0,
-            max: DAY_MS,
-            field: field!(tls_handshake_timeout_ms),
-        },
-        "10000",
-        Change::Running,
-        "Milliseconds in which a TLS handshake has to be over; the connection is closed after that. 0 is never.",
-    ),
-    option(
-        Section::Server,
-        "tls-handshakes-max",
-        count!(tls_handshakes_max, 1, u32::MAX as usize),
-        "1000",
-        Change::Running,
-        "TLS handshakes that are not over, of all reactors, which share it evenly. For one more the oldest is closed, so that a crowd of half handshakes does not keep others out.",
-    ),
-    option(
-        Section::Server,
         "reactors",
         count!(reactors, 0, 1_000),
         "0",
@@ -219,14 +206,6 @@ pub static OPTIONS: &[OptionSpec] = &[
         "511",
         Change::Start,
         "Connections that the kernel keeps waiting to be accepted; it caps this at net.core.somaxconn.",
-    ),
-    option(
-        Section::Server,
-        "socket-receive-buffer-size",
-        bytes!(socket_receive_buffer_bytes, 0, INT_MAX as u64),
-        "0",
-        Change::Start,
-        "Bytes that the kernel keeps of what a peer has sent and the server has not read; the kernel doubles it, and caps it at net.core.rmem_max. 0 leaves it to the kernel, which adapts it.",
     ),
     option(
         Section::Server,
@@ -350,22 +329,6 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     option(
         Section::Durability,
-        "log-lane-bytes-max",
-        bytes!(log_lane_bytes_max, 4 * KIB, 64 * MIB),
-        "256kb",
-        Change::Start,
-        "Log records that one reactor gathers for the next group, or its share of `log-group-bytes-max` if that is less; at the cap it stops reading requests until the group is written.",
-    ),
-    option(
-        Section::Durability,
-        "log-group-bytes-max",
-        bytes!(log_group_bytes_max, 4 * KIB, GIB),
-        "1mb",
-        Change::Start,
-        "Log records of all reactors that are written and synced at once. Groups larger than the processor's cache are slower.",
-    ),
-    option(
-        Section::Durability,
         "snapshot-log-bytes",
         bytes!(snapshot_log_bytes, 0, BYTES_MAX),
         "1gb",
@@ -469,14 +432,6 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     option(
         Section::Limits,
-        "output-pause-bytes",
-        bytes!(output_pause_bytes, 4 * KIB, GIB),
-        "1mb",
-        Change::Running,
-        "Bytes of replies waiting on one connection above which no more requests are read from it until they have left.",
-    ),
-    option(
-        Section::Limits,
         "proto-max-bulk-len",
         bytes!(proto_max_bulk_len_bytes, MIB, BYTES_MAX),
         "512mb",
@@ -512,27 +467,6 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     option(
         Section::Limits,
-        "http-head-timeout-ms",
-        Kind::Duration {
-            unit: "milliseconds",
-            min: 1,
-            max: DAY_MS,
-            field: field!(http_head_timeout_ms),
-        },
-        "15000",
-        Change::Running,
-        "Milliseconds in which the head of an HTTP request has to come, from its first byte or the connection's begin on; answered with 408 after that. Looked at once a second.",
-    ),
-    option(
-        Section::Limits,
-        "http-body-rate-min",
-        bytes!(http_body_rate_min, 1, GIB),
-        "1kb",
-        Change::Running,
-        "Bytes per second that the body of an HTTP request has to come with, beyond `http-head-timeout-ms`; answered with 408 if it is slower.",
-    ),
-    option(
-        Section::Limits,
         "http-idle-timeout-ms",
         Kind::Duration {
             unit: "milliseconds",
@@ -543,35 +477,6 @@ pub static OPTIONS: &[OptionSpec] = &[
         "60000",
         Change::Running,
         "Milliseconds that an HTTP connection may wait between two requests before it is closed, or be silent in the middle of a body before it is answered with 408.",
-    ),
-    option(
-        Section::Limits,
-        "http-write-timeout-ms",
-        Kind::Duration {
-            unit: "milliseconds",
-            min: 1,
-            max: DAY_MS,
-            field: field!(http_write_timeout_ms),
-        },
-        "30000",
-        Change::Running,
-        "Milliseconds in which an HTTP client has to take some of its answers; one that takes nothing is cut off.",
-    ),
-    option(
-        Section::Limits,
-        "cql-requests-in-flight-max",
-        count!(cql_requests_in_flight_max, 1, 32_768),
-        "4096",
-        Change::Running,
-        "CQL requests of one connection whose replies wait for the log; at the bound no more are read until half of the replies have left.",
-    ),
-    option(
-        Section::Limits,
-        "prepared-statements-max",
-        count!(prepared_statements_max, 1, INT_MAX),
-        "100000",
-        Change::Running,
-        "CQL statements that are kept prepared; one more and those that were not used for the longest time go, and clients prepare them anew.",
     ),
     with_aliases(
         option(
@@ -774,157 +679,134 @@ pub static OPTIONS: &[OptionSpec] = &[
         Change::Running,
         "Log a line for each CQL request, up to a tick (`hz`) late: time of day (UTC), reactor, connection/stream, kind. Lines that the log does not take fast enough are dropped, and their number is logged.",
     ),
-    // --- For Redis tools
     option(
-        Section::Compatibility,
-        "appendfsync",
-        Kind::Choice {
-            words: &["everysec", "always", "no"],
-            get: |settings| match settings.durability {
-                Durability::Interval => 0,
-                Durability::Always => 1,
-                Durability::Never => 2,
-            },
-            set: |settings, place| {
-                settings.durability =
-                    [Durability::Interval, Durability::Always, Durability::Never][place];
-            },
-        },
-        "always",
-        Change::Through("durability"),
-        "`durability` in Redis's words: always, everysec (interval), no (never).",
-    ),
-    option(
-        Section::Compatibility,
-        "loglevel",
-        Kind::Choice {
-            words: &["debug", "verbose", "notice", "warning"],
-            get: |settings| match settings.log_level {
-                LogLevel::Trace => 0,
-                LogLevel::Debug => 1,
-                LogLevel::Info => 2,
-                LogLevel::Warn | LogLevel::Error => 3,
-            },
-            set: |settings, place| {
-                settings.log_level =
-                    [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn][place];
-            },
-        },
-        "notice",
-        Change::Through("log-level"),
-        "`log-level` in Redis's words: debug (trace), verbose (debug), notice (info), warning (warn).",
-    ),
-    view(
-        "port",
-        |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "6379",
-        "The port of the first address in `resp`.",
-    ),
-    view(
-        "tls-port",
-        |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "0",
-        "The port of the first address in `resp-tls`; 0 is none.",
-    ),
-    view(
-        "bind",
-        |settings| {
-            let hosts: Vec<_> = settings.resp.iter().map(|a| a.ip().to_string()).collect();
-            hosts.join(" ")
-        },
-        "127.0.0.1",
-        "The hosts in `resp`.",
-    ),
-    view("databases", |_| DATABASES.to_string(), "16", "Numbered keyspaces for SELECT."),
-    view("appendonly", |_| "yes".to_owned(), "yes", "Every write goes to the log."),
-    view(
-        "save",
-        |_| String::new(),
-        "",
-        "Snapshots do not follow a schedule of changes: see `snapshot-log-bytes`.",
-    ),
-    // What scripts and tests of Redis set to its defaults, which is so here anyway.
-    view(
-        "stop-writes-on-bgsave-error",
-        |_| "yes".to_owned(),
-        "yes",
-        "A snapshot that fails stops no writes where `save` is empty, as here.",
-    ),
-    view("rdbcompression", |_| "no".to_owned(), "no", "Snapshots are not compressed."),
-    view("rdbchecksum", |_| "yes".to_owned(), "yes", "Every block of a snapshot has a checksum."),
-    view(
-        "activerehashing",
-        |_| "yes".to_owned(),
-        "yes",
-        "Hash tables grow and shrink by themselves.",
-    ),
-    view("activedefrag", |_| "no".to_owned(), "no", "Memory is not defragmented."),
-    view(
-        "maxmemory-clients",
-        |_| "0".to_owned(),
-        "0",
-        "All clients together have no limit of their own: see `memory-limit`.",
-    ),
-    with_aliases(
-        view("lua-time-limit", |_| "5000".to_owned(), "5000", "There are no scripts."),
-        &["busy-reply-threshold"],
-    ),
-    view(
-        "tracking-table-max-keys",
-        |_| "1000000".to_owned(),
-        "1000000",
-        "There is no CLIENT TRACKING.",
-    ),
-    with_aliases(
-        view(
-            "min-replicas-to-write",
-            |_| "0".to_owned(),
-            "0",
-            "Writes wait for no replicas, as there are none.",
-        ),
-        &["min-slaves-to-write"],
-    ),
-    with_aliases(
-        view(
-            "min-replicas-max-lag",
-            |_| "10".to_owned(),
-            "10",
-            "Writes wait for no replicas, as there are none.",
-        ),
-        &["min-slaves-max-lag"],
-    ),
-    view("repl-backlog-size", |_| "1048576".to_owned(), "1048576", "There are no replicas."),
-    view("repl-backlog-ttl", |_| "3600".to_owned(), "3600", "There are no replicas."),
-    view("repl-diskless-sync", |_| "yes".to_owned(), "yes", "There are no replicas."),
-    view("repl-diskless-sync-delay", |_| "5".to_owned(), "5", "There are no replicas."),
-    with_aliases(
-        view("repl-ping-replica-period", |_| "10".to_owned(), "10", "There are no replicas."),
-        &["repl-ping-slave-period"],
-    ),
-    view("repl-timeout", |_| "60".to_owned(), "60", "There are no replicas."),
-    view("unixsocket", |_| String::new(), "", "There are no sockets but those of `resp`."),
-    option(
-        Section::Compatibility,
-        "list-compress-depth",
-        count!(list_compress_depth, 0, INT_MAX),
-        "0",
-        Change::Running,
-        "Blocks at each end of a list that Redis does not compress. Nothing depends on it: no block is compressed.",
-    ),
-    option(
-        Section::Compatibility,
+        Section::Insight,
         "notify-keyspace-events",
         Kind::KeyEvents { field: field!(notify_keyspace_events) },
         "",
         Change::Running,
         "Events about keys that are published: K to channels named after keys, E to channels named after events, and which: g generic, $ strings, l lists, s sets, h hashes, z sorted sets, x expired, e evicted, n new keys, m reads of missing keys, A all of these but n and m. Nothing without K or E.",
     ),
-    view("lazyfree-lazy-eviction", always_lazy, "yes", LAZY_DOC),
-    view("lazyfree-lazy-expire", always_lazy, "yes", LAZY_DOC),
-    view("lazyfree-lazy-server-del", always_lazy, "yes", LAZY_DOC),
-    view("lazyfree-lazy-user-del", always_lazy, "yes", LAZY_DOC),
-    view("lazyfree-lazy-user-flush", always_lazy, "yes", LAZY_DOC),
     // --- Experiments
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "tls-handshakes-max",
+        Kind::Duration {
+            unit: "number",
+            min: 1,
+            max: u32::MAX as u64,
+            field: field!(internals.tls_handshakes_max),
+        },
+        "1000",
+        Change::Running,
+        "TLS handshakes that are not over, of all reactors, which share it evenly. For one more the oldest is closed, so that a crowd of half handshakes does not keep others out.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "tls-handshake-timeout-ms",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 0,
+            max: DAY_MS,
+            field: field!(internals.tls_handshake_timeout_ms),
+        },
+        "10000",
+        Change::Running,
+        "Milliseconds in which a TLS handshake has to be over; the connection is closed after that. 0 is never.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "socket-receive-buffer-size",
+        bytes!(internals.socket_receive_buffer_bytes, 0, INT_MAX as u64),
+        "0",
+        Change::Start,
+        "Bytes that the kernel keeps of what a peer has sent and the server has not read; the kernel doubles it, and caps it at net.core.rmem_max. 0 leaves it to the kernel, which adapts it.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "log-lane-bytes-max",
+        bytes!(internals.log_lane_bytes_max, 4 * KIB, 64 * MIB),
+        "256kb",
+        Change::Start,
+        "Log records that one reactor gathers for the next group, or its share of `log-group-bytes-max` if that is less; at the cap it stops reading requests until the group is written.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "log-group-bytes-max",
+        bytes!(internals.log_group_bytes_max, 4 * KIB, GIB),
+        "1mb",
+        Change::Start,
+        "Log records of all reactors that are written and synced at once. Groups larger than the processor's cache are slower.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "output-pause-bytes",
+        bytes!(internals.output_pause_bytes, 4 * KIB, GIB),
+        "1mb",
+        Change::Running,
+        "Bytes of replies waiting on one connection above which no more requests are read from it until they have left.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "http-head-timeout-ms",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 1,
+            max: DAY_MS,
+            field: field!(internals.http_head_timeout_ms),
+        },
+        "15000",
+        Change::Running,
+        "Milliseconds in which the head of an HTTP request has to come, from its first byte or the connection's begin on; answered with 408 after that. Looked at once a second.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "http-body-rate-min",
+        bytes!(internals.http_body_rate_min, 1, GIB),
+        "1kb",
+        Change::Running,
+        "Bytes per second that the body of an HTTP request has to come with, beyond `http-head-timeout-ms`; answered with 408 if it is slower.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "http-write-timeout-ms",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 1,
+            max: DAY_MS,
+            field: field!(internals.http_write_timeout_ms),
+        },
+        "30000",
+        Change::Running,
+        "Milliseconds in which an HTTP client has to take some of its answers; one that takes nothing is cut off.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "cql-requests-in-flight-max",
+        count!(internals.cql_requests_in_flight_max, 1, 32_768),
+        "4096",
+        Change::Running,
+        "CQL requests of one connection whose replies wait for the log; at the bound no more are read until half of the replies have left.",
+    ),
+    #[cfg(any(test, feature = "experiments"))]
+    option(
+        Section::Experiments,
+        "prepared-statements-max",
+        count!(internals.prepared_statements_max, 1, INT_MAX),
+        "100000",
+        Change::Running,
+        "CQL statements that are kept prepared; one more and those that were not used for the longest time go, and clients prepare them anew.",
+    ),
     #[cfg(feature = "experiments")]
     option(
         Section::Experiments,
@@ -990,12 +872,6 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
 ];
 
-const LAZY_DOC: &str = "Memory of removed values is always freed outside the locks.";
-
-fn always_lazy(_: &Settings) -> String {
-    "yes".to_owned()
-}
-
 /// The option of a name or alias, in any case.
 pub fn find(name: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|option| option.names().any(|known| known.eq_ignore_ascii_case(name)))
@@ -1021,6 +897,7 @@ pub fn nearest_name(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
     use std::collections::HashSet;
 
     #[test]
@@ -1053,6 +930,15 @@ mod tests {
                 owner.text(&blank)
             });
         }
+    }
+
+    /// What an operator has to know: neither names for tools nor experiments.
+    #[test]
+    fn there_are_few_options() {
+        let is_plain = |row: &&OptionSpec| row.section != Section::Experiments;
+        assert_eq!(OWN.iter().filter(is_plain).count(), 67);
+        assert!(VIEWS.iter().all(|row| row.section == Section::Compatibility));
+        assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use binlog::SyncPolicy;
 use reactor::Limits;
 
 use super::experiments::Experiments;
+use super::internals::Internals;
 use super::key_events::KeyEvents;
 use crate::protocol::ClientProtocol;
 
@@ -220,15 +221,15 @@ macro_rules! settings {
     pub(crate) fn apply_to(&self, limits: &Limits) {
         limits.connections_max.set(self.maxclients as u64);
         limits.input_bytes_max.set(self.client_query_buffer_limit_bytes);
-        limits.output_pause_bytes.set(self.output_pause_bytes);
+        limits.output_pause_bytes.set(self.internals.output_pause_bytes());
         limits.output_bytes_max.set(match self.client_output_buffer_limit.normal.hard_bytes {
             0 => u64::MAX,
             bytes => bytes,
         });
         limits.idle_timeout_ms.set(self.timeout_s.saturating_mul(1000));
         limits.tcp_keepalive_s.set(self.tcp_keepalive_s);
-        limits.handshake_timeout_ms.set(self.tls_handshake_timeout_ms);
-        limits.handshakes_max.set(self.tls_handshakes_max as u64);
+        limits.handshake_timeout_ms.set(self.internals.tls_handshake_timeout_ms());
+        limits.handshakes_max.set(self.internals.tls_handshakes_max());
     }
 
     /// When the log is synced.
@@ -264,9 +265,6 @@ settings! {
     tls_ca_cert_file: PathBuf,
     tls_auth_clients: TlsAuthClients,
     tls_protocols: TlsProtocols,
-    /// Zero: for ever.
-    tls_handshake_timeout_ms: u64,
-    tls_handshakes_max: usize,
     /// Zero: one per core.
     reactors: usize,
     placement: Placement,
@@ -286,8 +284,6 @@ settings! {
     /// Zero: never.
     log_spin_us: u64,
     log_segment_bytes: u64,
-    log_lane_bytes_max: u64,
-    log_group_bytes_max: u64,
     /// Zero: only when asked.
     snapshot_log_bytes: u64,
     /// Zero: no limit.
@@ -300,7 +296,6 @@ settings! {
     read_buffer_memory_limit: Limit,
     client_query_buffer_limit_bytes: u64,
     client_output_buffer_limit: OutputLimits,
-    output_pause_bytes: u64,
     proto_max_bulk_len_bytes: u64,
     /// Zero: no limit.
     elements_per_command_max: usize,
@@ -308,22 +303,13 @@ settings! {
     throttle_cql_calls: bool,
     log_cql_requests: bool,
     http_body_bytes_max: u64,
-    http_head_timeout_ms: u64,
     http_idle_timeout_ms: u64,
-    http_write_timeout_ms: u64,
-    /// Bytes per second.
-    http_body_rate_min: u64,
-    /// Zero: as the kernel likes.
-    socket_receive_buffer_bytes: u64,
     cql_rpc_memory_limit: Limit,
-    cql_requests_in_flight_max: usize,
-    prepared_statements_max: usize,
     prepared_statements_bytes_max: u64,
     hash_max_listpack_entries: usize,
     hash_max_listpack_value_bytes: usize,
     /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
     list_max_listpack_size: i64,
-    list_compress_depth: usize,
     set_max_intset_entries: usize,
     set_max_listpack_entries: usize,
     set_max_listpack_value_bytes: usize,
@@ -347,6 +333,7 @@ settings! {
     log_format: LogFormat,
     /// Empty: standard error.
     log_file: PathBuf,
+    internals: Internals,
     experiments: Experiments,
 }
 
@@ -489,20 +476,6 @@ impl Settings {
             let reason = format!("{} is not a multiple of 4096", self.log_segment_bytes);
             return Err(conflict("log-segment-bytes", reason));
         }
-        if self.log_lane_bytes_max > self.log_group_bytes_max {
-            let reason = format!(
-                "a lane of {} bytes does not fit a group of {} bytes (log-group-bytes-max)",
-                self.log_lane_bytes_max, self.log_group_bytes_max
-            );
-            return Err(conflict("log-lane-bytes-max", reason));
-        }
-        if self.log_group_bytes_max > self.log_segment_bytes {
-            let reason = format!(
-                "a group of {} bytes does not fit a segment of {} bytes (log-segment-bytes)",
-                self.log_group_bytes_max, self.log_segment_bytes
-            );
-            return Err(conflict("log-group-bytes-max", reason));
-        }
         Ok(())
     }
 }
@@ -620,15 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn log_sizes_nest() {
-        check(
-            |s| s.log_lane_bytes_max = s.log_group_bytes_max + 1,
-            Some(("log-lane-bytes-max", "lane")),
-        );
-        check(
-            |s| s.log_group_bytes_max = s.log_segment_bytes + 1,
-            Some(("log-group-bytes-max", "segment")),
-        );
+    fn sizes_and_directories_are_checked() {
         check(|s| s.log_segment_bytes += 1, Some(("log-segment-bytes", "multiple of 4096")));
         check(|s| s.dir = PathBuf::new(), Some(("dir", "directory")));
         #[cfg(feature = "experiments")]

@@ -770,7 +770,7 @@ impl Requests<'_> {
             let statement = self.engine(processor).prepare(text, keyspace)?;
             let settings = &self.worker.settings;
             let limits = PreparedLimits {
-                statements_max: settings.prepared_statements_max,
+                statements_max: settings.internals.prepared_statements_max(),
                 bytes_max: settings.prepared_statements_bytes_max,
             };
             let catalog = Arc::clone(&statement.catalog);

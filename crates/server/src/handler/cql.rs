@@ -209,7 +209,7 @@ impl Server {
         let limits = self.cql_limits(session);
         let pause_bytes = self.output_pause_bytes();
         let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
-        let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
+        let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
         let overload_odds = self.overload_odds();
         let (mut requests, desk) = self.requests(session.id, limits);
         requests.overload_odds = overload_odds;
@@ -379,7 +379,7 @@ impl Server {
         let held_bytes_max = cx.links().limits().held_bytes_max.bytes();
         let is_reactor_full = self.cql.parked_bytes > held_bytes_max;
         let pause_bytes = self.output_pause_bytes();
-        let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
+        let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
         self.cql.full.retain(|id| {
             let Some((AnySession::Cql(session), _)) = connections.get_mut(*id) else {
                 return false;

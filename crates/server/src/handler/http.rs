@@ -617,14 +617,14 @@ fn judge(
         return Verdict::Stay;
     }
     if info.output_bytes > 0 {
-        let is_stuck = untaken_ns > settings.http_write_timeout_ms.saturating_mul(MS);
+        let is_stuck = untaken_ns > settings.internals.http_write_timeout_ms().saturating_mul(MS);
         return if is_stuck { Verdict::Abort } else { Verdict::Stay };
     }
     if session.closing || session.is_stream() || session.pipeline.is_some() {
         return Verdict::Stay;
     }
     let waited_ns = now.since(session.since);
-    let head_ns = settings.http_head_timeout_ms.saturating_mul(MS);
+    let head_ns = settings.internals.http_head_timeout_ms().saturating_mul(MS);
     let (allowed_ns, verdict) = match session.phase {
         Phase::Idle => (settings.http_idle_timeout_ms.saturating_mul(MS), Verdict::Close),
         // Nothing has come since the connection was made.
@@ -638,7 +638,10 @@ fn judge(
         }
         Phase::Body => {
             let earned_ns = (info.input_bytes as u64).saturating_mul(1000 * MS);
-            (head_ns.saturating_add(earned_ns / settings.http_body_rate_min), Verdict::Slow)
+            (
+                head_ns.saturating_add(earned_ns / settings.internals.http_body_rate_min()),
+                Verdict::Slow,
+            )
         }
     };
     if waited_ns > allowed_ns { verdict } else { Verdict::Stay }

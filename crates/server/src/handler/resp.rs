@@ -136,7 +136,7 @@ impl Server {
     /// Pending output above which the next request waits: a batch of short requests can ask for
     /// gigabytes.
     pub(super) fn output_pause_bytes(&self) -> usize {
-        usize::try_from(self.worker.settings.output_pause_bytes).unwrap_or(usize::MAX)
+        usize::try_from(self.worker.settings.internals.output_pause_bytes()).unwrap_or(usize::MAX)
     }
 
     /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait or must

@@ -57,7 +57,7 @@ impl Pipeline {
     /// Runs commands to the end, or until the pipeline has to stop; then the outcome has it.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
         let started = exchange.worker.stamp;
-        let pause_bytes = exchange.worker.settings.output_pause_bytes;
+        let pause_bytes = exchange.worker.settings.internals.output_pause_bytes();
         let pause_bytes = usize::try_from(pause_bytes).unwrap_or(usize::MAX);
         let mut outcome = Outcome::new(200, JSON);
         outcome.is_continuation = self.has_begun;

@@ -19,7 +19,7 @@ use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
 use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
-use crate::config::{Config, Durability, Settings};
+use crate::config::{Config, Durability, Internals, Settings};
 use crate::cql::stored_schema::install;
 use crate::engine::mail::Mail;
 use crate::engine::shared::Shared;
@@ -671,8 +671,11 @@ fn begin_life(
     let settings = Settings {
         // Smaller than the options allow, so that few commands fill them.
         log_segment_bytes: plan.segment_bytes,
-        log_lane_bytes_max: plan.lane_bytes,
-        log_group_bytes_max: plan.lane_bytes * plan.reactors as u64,
+        internals: Internals {
+            log_lane_bytes_max: plan.lane_bytes,
+            log_group_bytes_max: plan.lane_bytes * plan.reactors as u64,
+            ..config.settings().internals.clone()
+        },
         ..config.settings().clone()
     };
     let disk: Arc<dyn Disk> = match plan.canary {

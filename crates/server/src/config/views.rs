@@ -1,0 +1,136 @@
+//! Names that tools of Redis read by CONFIG GET: what they show is computed from options, or is
+//! always so. They are no options: setting one is refused unless it already has the value.
+//! `appendfsync` and `loglevel` set the option that they translate.
+
+use super::option::{Change, Kind, OptionSpec, Section};
+use super::options::{option, with_aliases};
+use super::settings::{DATABASES, Durability, LogLevel, Settings};
+
+/// A row that shows what `show` computes.
+const fn view(
+    name: &'static str,
+    show: fn(&Settings) -> String,
+    default: &'static str,
+    doc: &'static str,
+) -> OptionSpec {
+    option(Section::Compatibility, name, Kind::View { show }, default, Change::Never, doc)
+}
+
+/// A row that always shows the same.
+macro_rules! fixed {
+    ($name:literal, $shown:literal, $doc:expr) => {
+        view($name, |_| $shown.to_owned(), $shown, $doc)
+    };
+}
+
+const LAZY: &str = "Memory of removed values is always freed outside the locks.";
+
+pub(super) const VIEWS: &[OptionSpec] = &[
+    option(
+        Section::Compatibility,
+        "appendfsync",
+        Kind::Choice {
+            words: &["everysec", "always", "no"],
+            get: |settings| match settings.durability {
+                Durability::Interval => 0,
+                Durability::Always => 1,
+                Durability::Never => 2,
+            },
+            set: |settings, place| {
+                settings.durability =
+                    [Durability::Interval, Durability::Always, Durability::Never][place];
+            },
+        },
+        "always",
+        Change::Through("durability"),
+        "`durability` in Redis's words: always, everysec (interval), no (never).",
+    ),
+    option(
+        Section::Compatibility,
+        "loglevel",
+        Kind::Choice {
+            words: &["debug", "verbose", "notice", "warning"],
+            get: |settings| match settings.log_level {
+                LogLevel::Trace => 0,
+                LogLevel::Debug => 1,
+                LogLevel::Info => 2,
+                LogLevel::Warn | LogLevel::Error => 3,
+            },
+            set: |settings, place| {
+                settings.log_level =
+                    [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn][place];
+            },
+        },
+        "notice",
+        Change::Through("log-level"),
+        "`log-level` in Redis's words: debug (trace), verbose (debug), notice (info), warning (warn).",
+    ),
+    view(
+        "port",
+        |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
+        "6379",
+        "The port of the first address in `resp`.",
+    ),
+    view(
+        "tls-port",
+        |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
+        "0",
+        "The port of the first address in `resp-tls`; 0 is none.",
+    ),
+    view(
+        "bind",
+        |settings| {
+            let hosts: Vec<_> = settings.resp.iter().map(|a| a.ip().to_string()).collect();
+            hosts.join(" ")
+        },
+        "127.0.0.1",
+        "The hosts in `resp`.",
+    ),
+    view("databases", |_| DATABASES.to_string(), "16", "Numbered keyspaces for SELECT."),
+    fixed!("appendonly", "yes", "Every write goes to the log."),
+    fixed!("save", "", "Snapshots do not follow a schedule of changes: see `snapshot-log-bytes`."),
+    // Constants: what is so in any case, and what does not exist here.
+    fixed!(
+        "stop-writes-on-bgsave-error",
+        "yes",
+        "A snapshot that fails stops no writes where `save` is empty, as here."
+    ),
+    fixed!("rdbcompression", "no", "Snapshots are not compressed."),
+    fixed!("rdbchecksum", "yes", "Every block of a snapshot has a checksum."),
+    fixed!("activerehashing", "yes", "Hash tables grow and shrink by themselves."),
+    fixed!("activedefrag", "no", "Memory is not defragmented."),
+    fixed!(
+        "maxmemory-clients",
+        "0",
+        "All clients together have no limit of their own: see `memory-limit`."
+    ),
+    with_aliases(
+        fixed!("lua-time-limit", "5000", "There are no scripts."),
+        &["busy-reply-threshold"],
+    ),
+    fixed!("tracking-table-max-keys", "1000000", "There is no CLIENT TRACKING."),
+    with_aliases(
+        fixed!("min-replicas-to-write", "0", "Writes wait for no replicas, as there are none."),
+        &["min-slaves-to-write"],
+    ),
+    with_aliases(
+        fixed!("min-replicas-max-lag", "10", "Writes wait for no replicas, as there are none."),
+        &["min-slaves-max-lag"],
+    ),
+    fixed!("repl-backlog-size", "1048576", "There are no replicas."),
+    fixed!("repl-backlog-ttl", "3600", "There are no replicas."),
+    fixed!("repl-diskless-sync", "yes", "There are no replicas."),
+    fixed!("repl-diskless-sync-delay", "5", "There are no replicas."),
+    with_aliases(
+        fixed!("repl-ping-replica-period", "10", "There are no replicas."),
+        &["repl-ping-slave-period"],
+    ),
+    fixed!("repl-timeout", "60", "There are no replicas."),
+    fixed!("unixsocket", "", "There are no sockets but those of `resp`."),
+    fixed!("lazyfree-lazy-eviction", "yes", LAZY),
+    fixed!("lazyfree-lazy-expire", "yes", LAZY),
+    fixed!("lazyfree-lazy-server-del", "yes", LAZY),
+    fixed!("lazyfree-lazy-user-del", "yes", LAZY),
+    fixed!("lazyfree-lazy-user-flush", "yes", LAZY),
+    fixed!("list-compress-depth", "0", "Blocks of lists are not compressed."),
+];
