@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Starts the built server on its defaults, and says how to talk to it once it accepts.
+# Starts the built server on its defaults, and prints how to connect once it accepts connections.
 #
 # Arguments go to the server: scripts/run.sh --resp 127.0.0.1:7000 --dir data/other
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Shows the server's lines, and a greeting behind the one that says it is ready.
+# Shows the server's lines, and a greeting after the line that reports readiness.
 show() {
-    # Ctrl-C is for the server: its last words are still shown.
+    # Ctrl-C is for the server: its last lines are still shown.
     trap '' INT
     local line address port
     while IFS= read -r line; do

@@ -3,11 +3,11 @@
 #
 #   scripts/peers/cassandra.sh install | start | stop | run [--port PORT] [--dir DIR] [--commitlog-sync HOW] [--heap SIZE]
 #
-# Everything is kept in target/peers/cassandra. `start` prints `ready cql=127.0.0.1:PORT` and goes on in
-# the background until `stop`. `run` stays in the foreground, with data and settings in DIR, until it is
-# ended: so `myriad-lab` starts it. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
+# Everything is kept in target/peers/cassandra. `start` prints `ready cql=127.0.0.1:PORT` and continues
+# in the background until `stop`. `run` stays in the foreground, with data and settings in DIR, until it is
+# ended; `myriad-lab` uses this form. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
 # before it acknowledges, `periodic` (its default) does not. HEAP: the heap of Java (1G).
-# AUTHENTICATOR and AUTHORIZER: `PasswordAuthenticator` and `CassandraAuthorizer` make it ask who one is.
+# AUTHENTICATOR and AUTHORIZER: `PasswordAuthenticator` and `CassandraAuthorizer` require clients to authenticate.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 home=${CARGO_TARGET_DIR:-$root/target}/peers/cassandra
@@ -27,7 +27,7 @@ while [[ $# -gt 1 ]]; do
 done
 [[ $# -eq 0 ]] || command=
 cql_port=${CQL_PORT:-19042}
-# Beside CQL's, so that several can run.
+# Next to CQL's port, so that several servers can run.
 storage_port=$((cql_port + 1))
 jmx_port=$((cql_port + 2))
 version=5.0.9

@@ -261,7 +261,7 @@ def a_changed_table_is_prepared_anew(session, version):
     equal(rows(session.execute(select, (1,))), [(1, 2)])
     session.execute("ALTER TABLE again ADD b int")
     session.execute("INSERT INTO again (k, a, b) VALUES (1, 2, 3)")
-    # Before version 5 a client keeps the columns that it was told first.
+    # Before version 5 a client keeps the columns from its first PREPARE.
     if version >= 5:
         equal(rows(session.execute(select, (1,))), [(1, 2, 3)])
 

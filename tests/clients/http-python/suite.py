@@ -144,7 +144,7 @@ def curl_reads_and_writes():
     base = f"http://{ADDRESS}"
     equal(curl("-d", "a value", f"{base}/set/curl?EX=100"), '{"result":"OK"}')
     equal(curl(f"{base}/get/curl"), '{"result":"a value"}')
-    # A body of more than a kilobyte: curl waits for 100 Continue if it is told to.
+    # A body of more than a kilobyte: curl waits for 100 Continue if the header requests it.
     body = "x" * 100_000
     put = ["-X", "PUT", "-H", "Expect: 100-continue", "--data-binary", body, f"{base}/kv/curl"]
     equal(curl("-o", "/dev/null", "-w", "%{http_code}", *put), "204")

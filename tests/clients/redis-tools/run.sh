@@ -9,7 +9,7 @@ failed=0
 
 cli() { redis-cli -h "$host" -p "$port" "$@"; }
 
-# check NAME WANTED GOT: WANTED is a pattern of the shell.
+# check NAME EXPECTED GOT: EXPECTED is a shell pattern.
 check() {
     # shellcheck disable=SC2053
     if [[ $3 == $2 ]]; then

@@ -272,7 +272,7 @@ def reloads_under_load(server):
                     equal(stays.set("load", "v"), True)
                     with server.redis() as fresh:
                         equal(fresh.get("load"), b"v")
-        except Exception as fault:  # told by the main thread
+        except Exception as fault:  # reported by the main thread
             faults.append(fault)
 
     workers = [threading.Thread(target=work) for _ in range(3)]

@@ -20,15 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Outcome = Result<(), Box<dyn Error>>;
 type Test = for<'a> fn(&'a Session) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>;
 
-fn equal<T: PartialEq + std::fmt::Debug>(got: T, wanted: T) -> Outcome {
-    if got == wanted { Ok(()) } else { Err(format!("got {got:?}, wanted {wanted:?}").into()) }
+fn equal<T: PartialEq + std::fmt::Debug>(got: T, expected: T) -> Outcome {
+    if got == expected { Ok(()) } else { Err(format!("got {got:?}, expected {expected:?}").into()) }
 }
 
 fn refused<T>(got: Result<T, impl Error>, text: &str) -> Outcome {
     match got {
         Err(error) if error.to_string().contains(text) => Ok(()),
-        Err(error) => Err(format!("refused with {error}, wanted {text:?}").into()),
-        Ok(_) => Err(format!("no error, wanted {text:?}").into()),
+        Err(error) => Err(format!("refused with {error}, expected {text:?}").into()),
+        Ok(_) => Err(format!("no error, expected {text:?}").into()),
     }
 }
 

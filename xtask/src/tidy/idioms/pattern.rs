@@ -39,6 +39,16 @@ impl Pattern {
         Pattern { items: items.collect() }
     }
 
+    /// The words of which the first word of a match is one; empty: any word.
+    pub(super) fn first_words(&self) -> &[&'static str] {
+        let mut words = self.items.iter().filter_map(|item| match item {
+            Item::OneOf(texts) => Some(texts.as_slice()),
+            Item::Any => Some(&[][..]),
+            Item::ClauseStart | Item::ClauseEnd => None,
+        });
+        words.next().unwrap_or_default()
+    }
+
     /// Range of the words that match from `start`.
     fn matches(&self, words: &[Word], start: usize) -> Option<Range<usize>> {
         let starts_clause = |at: usize| words.get(at).is_none_or(|word| word.starts_clause);
@@ -61,26 +71,18 @@ impl Pattern {
     }
 }
 
-/// Phrases that match `banned` and are not part of one that matches `except`.
-pub(super) fn find_all(
-    banned: &[Pattern],
+/// The phrase at `start` that matches `banned`, unless it is part of one that matches `except`.
+pub(super) fn find(
+    banned: &Pattern,
     except: &[Pattern],
     words: &[Word],
-) -> Vec<Range<usize>> {
-    let mut found: Vec<Range<usize>> = Vec::new();
-    for start in 0..words.len() {
-        let Some(range) = banned.iter().find_map(|pattern| pattern.matches(words, start)) else {
-            continue;
-        };
-        let is_excepted = except.iter().any(|pattern| {
-            let earliest = range.start.saturating_sub(pattern.items.len());
-            let mut matches =
-                (earliest..=range.start).filter_map(|start| pattern.matches(words, start));
-            matches.any(|longer| longer.end >= range.end)
-        });
-        if !is_excepted {
-            found.push(range);
-        }
-    }
-    found
+    start: usize,
+) -> Option<Range<usize>> {
+    let range = banned.matches(words, start)?;
+    let is_excepted = except.iter().any(|pattern| {
+        let earliest = range.start.saturating_sub(pattern.items.len());
+        let mut matches = (earliest..=range.start).filter_map(|at| pattern.matches(words, at));
+        matches.any(|longer| longer.end >= range.end)
+    });
+    (!is_excepted).then_some(range)
 }

@@ -125,7 +125,7 @@ fn rust_blocks(text: &str, mut in_tests: bool) -> Vec<Block> {
         } else if first == '"' {
             let length = string(rest);
             if !in_tests && is_prose(&rest[1..length]) {
-                blocks.push(Block { line, text: rest[1..length].replace("\\n", " . ") });
+                blocks.push(Block { line, text: without_placeholders(&rest[1..length]) });
             }
             length
         } else if rest.starts_with("b\"") {
@@ -147,6 +147,11 @@ fn rust_blocks(text: &str, mut in_tests: bool) -> Vec<Block> {
         at += length;
     }
     blocks
+}
+
+/// A literal in which `{name}` is inline code and an escaped line end is punctuation.
+fn without_placeholders(literal: &str) -> String {
+    literal.replace("\\n", " . ").replace(['{', '}'], "`")
 }
 
 /// Bytes of a string literal with its quotes.
