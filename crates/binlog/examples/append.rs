@@ -2,9 +2,9 @@
 //! `cargo run --release -p binlog --example append [directory [direct|buffered [bytes [threads]]]]`.
 //! With bytes (of a payload), or these and threads, only those cases are run.
 //!
-//! Nobody waits for the disk inside `append`; an appender whose lane is full yields until there is
-//! room, so each line is a sustained rate at which the writer keeps up. `log` is the CPU time of
-//! the threads `log` and `log-prep` per record, `process` that of all threads.
+//! `append` never waits for the disk; an appender whose lane is full yields until there is room, so
+//! each line is a sustained rate at which the writer keeps up. `log` is the CPU time of the threads
+//! `log` and `log-prep` per record, `process` that of all threads.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use std::fs;
@@ -168,7 +168,7 @@ fn append_only(path: &Path) {
     fs::remove_dir_all(path).unwrap();
 }
 
-/// One appender that waits for its records to be durable, so many at a time.
+/// One appender that waits for its records to be durable, `in_flight` of them at a time.
 fn synced(path: &Path, in_flight: u32) {
     let log = open(path, SyncPolicy::Always, 1);
     let writer = log.spawn_writer(clock()).unwrap();

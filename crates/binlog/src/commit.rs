@@ -1,26 +1,27 @@
 //! Threads that wait until their records are written or durable.
 //!
-//! A reactor never waits: it is told ([`Log::wake_when_durable`]). Programs with a thread per caller
-//! do, and what costs them most is not the write but being put to sleep and woken, or letting
-//! another thread run: 1.3 us of processor time where a small write costs 0.5 us. So a thread that
-//! waits goes on looking for a while. The first that comes waits until all are there who are
-//! expected, and writes for all; expected are those of the group before, and those who came while
-//! it was written. Who does not come within a microsecond or two has been put off its core, and is
-//! written for later. As the first that comes is mostly the one that has just written, all that
-//! writing touches stays in the cache of one core.
+//! A reactor never waits; the log notifies it ([`Log::wake_when_durable`]). Programs with one
+//! thread per caller do wait, and their largest cost is not the write but putting a thread to sleep
+//! and waking it, or yielding to another thread: 1.3 us of processor time, where a small write
+//! takes 0.5 us. So a waiting thread first polls for a while. The first thread to arrive waits for
+//! all expected threads and then writes for all of them. Expected are the threads of the previous
+//! group and the threads that arrived while it was written. A thread that does not arrive within a
+//! microsecond or two has lost its core, and a later group writes its record. The first thread to
+//! arrive is usually the one that has just written, so all memory that writing touches stays in the
+//! cache of one core.
 //!
-//! If a thread is put off its core while it writes, the others let it run at once: the first that
-//! has waited in vain marks the group as stalled.
+//! If the writing thread loses its core, the others yield to it at once: the first thread whose
+//! polling times out marks the group as stalled.
 //!
-//! Who does have to sleep (the disk is syncing, or there is more to do than cores to do it) sleeps
-//! with all who wait for the same group, on one futex: one system call wakes them all. A record
-//! that was appended while group `g` ran is in group `g + 1` at the latest, so two futexes, by the
-//! parity of the group's number, are enough.
+//! A thread that has to sleep (the disk is syncing, or there are more threads than cores) shares
+//! one futex with all threads that wait for the same group: one system call wakes them all. A
+//! record appended while group `g` runs is in group `g + 1` at the latest, so two futexes suffice,
+//! selected by the parity of the group's number.
 //!
-//! No thread sleeps for ever: it notes what it wants, counts itself, and then sees that somebody
-//! leads a group. Whoever leads first stops leading and then looks at the count; if anybody waits for
-//! the next group, the writer's own thread is woken to lead it. A futex's word changes before each
-//! wake-up, so a thread that is about to sleep does not.
+//! No thread sleeps forever. It stores its goal, counts itself, and then observes that another
+//! thread leads a group. The leader stops leading and then reads the count; if a thread waits for
+//! the next group, the leader wakes the writer's own thread to lead it. The word of a futex changes
+//! before each wake-up, so a thread that is about to sleep does not.
 
 use std::{hint, thread};
 
@@ -29,20 +30,20 @@ use base::time::MonoNs;
 use crate::log::{Log, Poisoned};
 use crate::record::Lsn;
 
-/// How long a thread is patient, in looks of some 20 ns.
+/// How long a thread waits before it sleeps, in polls of some 20 ns.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// For others to come before the group.
+struct AdaptiveSpin {
+    /// Polls for the other expected threads, before the group.
     gather: usize,
-    /// For the group that is being written.
+    /// Polls for the group that another thread is writing.
     write: usize,
-    /// Then it lets other threads run so often, before it sleeps.
+    /// Times that the thread then yields to others.
     yields: usize,
 }
 
-const FOR_WRITE: Patience = Patience { gather: 64, write: 128, yields: 64 };
-/// A sync takes much longer than to sleep and be woken, and than to wait for all who were woken.
-const FOR_SYNC: Patience = Patience { gather: 1000, write: 1, yields: 0 };
+const FOR_WRITE: AdaptiveSpin = AdaptiveSpin { gather: 64, write: 128, yields: 64 };
+/// A sync takes much longer than a sleep and a wake-up, or the arrival of all woken threads.
+const FOR_SYNC: AdaptiveSpin = AdaptiveSpin { gather: 1000, write: 1, yields: 0 };
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl Log {
     /// returned. The thread may do a round of the writer itself, at `clock()`. The writer's thread
     /// must be running.
     ///
-    /// Errors: the log is or gets poisoned first.
+    /// Errors: the log is poisoned, or becomes so first.
     pub fn wait_written(&self, lsn: Lsn, clock: &dyn Fn() -> MonoNs) -> Result<(), Poisoned> {
         self.wait(Goal::Written(lsn), FOR_WRITE, clock)
     }
@@ -69,31 +70,31 @@ impl Log {
     fn wait(
         &self,
         goal: Goal,
-        patience: Patience,
+        spin: AdaptiveSpin,
         clock: &dyn Fn() -> MonoNs,
     ) -> Result<(), Poisoned> {
         if self.reached(goal) {
             return Ok(());
         }
         let arrivals = &self.committers.arrivals;
-        // Before all that only reads the same cache line.
+        // First, because what follows only reads the same cache line.
         let first = arrivals.arrive();
         let group = arrivals.group();
         if first {
-            self.gather(patience.gather);
-        } else if !arrivals.is_stalled() && self.look(goal, patience.gather) {
+            self.gather(spin.gather);
+        } else if !arrivals.is_stalled() && self.look(goal, spin.gather) {
             return Ok(());
         }
         if self.settled(goal)? || (self.lead(goal, clock) && self.settled(goal)?) {
             return Ok(());
         }
         if !arrivals.is_stalled() {
-            if self.look(goal, patience.write) {
+            if self.look(goal, spin.write) {
                 return Ok(());
             }
             arrivals.note_stalled(group);
         }
-        for _ in 0..patience.yields {
+        for _ in 0..spin.yields {
             thread::yield_now();
             if self.settled(goal)? || (self.lead(goal, clock) && self.settled(goal)?) {
                 return Ok(());
@@ -107,7 +108,7 @@ impl Log {
         Ok(())
     }
 
-    /// Waits until all are there who are expected.
+    /// Polls until all expected threads have arrived.
     fn gather(&self, looks_max: usize) {
         for _ in 0..looks_max {
             if self.committers.arrivals.are_complete() {
@@ -117,7 +118,7 @@ impl Log {
         }
     }
 
-    /// Whether it is reached before so many looks are over.
+    /// Polls up to `looks_max` times. Returns whether the goal was reached.
     fn look(&self, goal: Goal, looks_max: usize) -> bool {
         for _ in 0..looks_max {
             if self.reached(goal) {
@@ -146,7 +147,7 @@ impl Log {
         }
     }
 
-    /// Runs a group for all who wait; false if somebody else is at it.
+    /// Runs a group for all waiting threads; false if another thread is already running one.
     fn lead(&self, goal: Goal, clock: &dyn Fn() -> MonoNs) -> bool {
         self.note_request(match goal {
             Goal::Written(_) => None,

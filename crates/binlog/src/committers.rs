@@ -1,27 +1,28 @@
-//! Sleeping places of threads that wait for a group, and the threads expected in it.
+//! Futexes of threads that wait for a group, and the number of threads expected in it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// Sleeping places of the threads that wait.
+/// Futexes of the waiting threads.
 #[derive(Debug, Default)]
 pub(crate) struct Committers {
     pub(crate) arrivals: Arrivals,
     /// By the parity of the group that is waited for.
-    places: [Place; 2],
+    places: [SleepQueue; 2],
 }
 
-/// Who is there for the next group. On cache lines of its own: it is written to by everybody.
+/// Threads that have arrived for the next group. On cache lines of its own, because every thread
+/// writes to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Arrivals {
-    /// Threads that have come since the last group began.
+    /// Threads that have arrived since the last group began.
     present: AtomicU32,
-    /// Those that the last group was written for.
+    /// Threads whose records the last group wrote.
     written_for: AtomicU32,
-    /// Worth waiting for.
+    /// Threads for which the next group waits.
     expected: AtomicU32,
     /// Groups begun so far.
     groups: AtomicU64,
@@ -30,7 +31,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// True for the first that comes.
+    /// True for the first thread to arrive.
     pub(crate) fn arrive(&self) -> bool {
         self.present.fetch_add(1, Ordering::SeqCst) == 0
     }
@@ -46,8 +47,8 @@ impl Arrivals {
     }
 
     fn end_group(&self) {
-        let came_meanwhile = self.present.load(Ordering::Relaxed);
-        let expected = self.written_for.load(Ordering::Relaxed).saturating_add(came_meanwhile);
+        let arrived = self.present.load(Ordering::Relaxed);
+        let expected = self.written_for.load(Ordering::Relaxed).saturating_add(arrived);
         self.expected.store(expected, Ordering::Relaxed);
     }
 
@@ -64,16 +65,16 @@ impl Arrivals {
     }
 }
 
-/// On cache lines of its own: it is written to by everybody who sleeps.
+/// On cache lines of its own, because every sleeping thread writes to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Place {
+struct SleepQueue {
     /// Changes with each wake-up.
     wakes: AtomicU32,
     sleepers: AtomicU32,
 }
 
-impl Place {
+impl SleepQueue {
     fn is_empty(&self) -> bool {
         self.sleepers.load(Ordering::SeqCst) == 0
     }
@@ -99,18 +100,19 @@ impl Place {
 const ALL: u32 = i32::MAX.unsigned_abs();
 
 impl Committers {
-    /// Says that a group begins; to be called with the writer's lock held. Returns its number.
+    /// Begins a group and returns its number. The caller holds the writer's lock.
     pub(crate) fn begin_group(&self) -> u64 {
         self.arrivals.begin_group()
     }
 
-    /// Says that the group is published; to be called with the writer's lock held.
+    /// Ends the publication of a group. The caller holds the writer's lock.
     pub(crate) fn publish_group(&self) {
         self.arrivals.end_group();
     }
 
-    /// To be called after the group is published and the writer's lock is released. True if a thread
-    /// sleeps until the next group: the caller must begin it, or wake the writer for it.
+    /// Wakes the threads of a group. To be called after the group is published and the writer's lock
+    /// is released. True if a thread sleeps until the next group: the caller must begin that group,
+    /// or wake the writer for it.
     #[must_use]
     pub(crate) fn end_group(&self, group: u64) -> bool {
         self.place(group).wake_all();
@@ -123,12 +125,12 @@ impl Committers {
         }
     }
 
-    fn place(&self, group: u64) -> &Place {
+    fn place(&self, group: u64) -> &SleepQueue {
         &self.places[usize::from(!group.is_multiple_of(2))]
     }
 
-    /// Has the calling thread sleep until the group that follows the present one has ended, unless
-    /// `awake` says that there is no need.
+    /// Puts the calling thread to sleep until the group after the current one has ended, unless
+    /// `awake` returns true.
     pub(crate) fn sleep_unless(&self, awake: impl FnOnce() -> bool) {
         let place = self.place(self.arrivals.group() + 1);
         place.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! The seam to the disk: a directory of files, blocking and narrow.
 //!
-//! Two implementations: [`FileDisk`] is a real directory, [`FaultDisk`](crate::FaultDisk) lives in
+//! Two implementations: [`FileDisk`] is a real directory, [`FaultDisk`](crate::FaultDisk) is in
 //! memory and loses what a power cut would lose.
 
 use std::fmt::Debug;
@@ -94,7 +94,7 @@ pub struct FileDisk {
 const LOCK_NAME: &str = "LOCK";
 /// The files hold everybody's data, and hashes of passwords.
 const FILE_MODE: u32 = 0o600;
-/// Everybody else's part of a mode.
+/// Mode bits of users other than the owner.
 const OTHERS_MODE: u32 = 0o077;
 /// Of a directory that is made here. One that exists stays as its owner wants it.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -136,7 +136,7 @@ impl FileDisk {
         }
     }
 
-    /// Opens an existing directory for reading only; works beside the process that writes it.
+    /// Opens an existing directory for reading only, also while another process writes to it.
     pub fn read_only(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::read_dir(&path)?;
@@ -178,7 +178,7 @@ fn hide(file: &File) -> io::Result<()> {
         return Ok(());
     }
     match file.set_permissions(Permissions::from_mode(FILE_MODE)) {
-        // It belongs to another user, who decides about it.
+        // The directory belongs to another user, and its mode is up to that user.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
         changed => changed,
     }
@@ -332,7 +332,7 @@ mod tests {
         for name in ["a", "b", LOCK_NAME] {
             assert_eq!(mode(&path.join(name)), FILE_MODE, "{name}");
         }
-        // What others could read is taken away from them by who writes, not by who reads.
+        // A writer removes the permissions of other users; a reader does not.
         fs::set_permissions(path.join("a"), Permissions::from_mode(0o644)).unwrap();
         FileDisk::read_only(&path).unwrap().open("a").unwrap();
         assert_eq!(mode(&path.join("a")), 0o644);

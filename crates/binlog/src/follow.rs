@@ -1,7 +1,7 @@
-//! Readers that go along with the log: replicas, change feeds.
+//! Readers that follow the log: replicas and change feeds.
 //!
-//! A follower reads what the writer has published and nothing else: the end of a file tells it
-//! nothing, and it goes to the next segment only at the position where that one starts.
+//! A follower reads only what the writer has published. The end of a file means nothing to it; it
+//! continues with the next segment at the position where that segment starts.
 
 use std::io;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use crate::slot::{Scope, Signal, Slot};
 use crate::to_usize;
 use crate::waiter::Waiter;
 
-/// Why a follower cannot go on.
+/// Why a follower cannot continue.
 #[derive(Debug, Error)]
 pub enum FollowError {
-    #[error("the log starts at {first}: what stood at {wanted} has been truncated")]
-    Truncated { wanted: Lsn, first: Lsn },
-    #[error("{wanted} lies beyond the end of the log, {end}")]
-    Beyond { wanted: Lsn, end: Lsn },
+    #[error("position {from} has been truncated: the log starts at {first}")]
+    Truncated { from: Lsn, first: Lsn },
+    #[error("position {from} is beyond the end of the log, {end}")]
+    Beyond { from: Lsn, end: Lsn },
     #[error("no valid record at {at} in {file}: damaged, or not a position where a record starts")]
     Damaged { at: Lsn, file: String },
     #[error(
-        "the follower at {at} was more than {lag_bytes_max} bytes behind and is given up: \
+        "the follower at position {at} lagged by more than {lag_bytes_max} bytes and was disconnected: \
          start again from a snapshot"
     )]
     GivenUp { at: Lsn, lag_bytes_max: u64 },
-    #[error("reading {file}: {source}")]
+    #[error("could not read {file}: {source}")]
     Read { file: String, source: io::Error },
 }
 
-/// A batch has about so many bytes; a larger record comes alone.
+/// Approximate size of a batch; a larger record forms a batch of its own.
 const BATCH_BYTES: u64 = 256 << 10;
 const _: () = assert!(BATCH_BYTES >= RECORD_HEADER_BYTES as u64, "a batch shows a record's length");
 
-/// Reads the log from a position on. Holds the segments that it has not read yet, as long as it is
-/// not further behind than [`Options::follower_lag_bytes_max`](crate::Options); how far that is
-/// stands in `LogStats::follower_lag_bytes`.
+/// Reads the log from a position on. Keeps the segments that it has not read, unless it lags by
+/// more than [`Options::follower_lag_bytes_max`](crate::Options). `LogStats::follower_lag_bytes`
+/// reports the lag.
 #[derive(Debug)]
 pub struct Follower {
     log: Arc<Log>,
@@ -79,7 +79,7 @@ impl Batch {
         self.start
     }
 
-    /// Where the last record ends: the position to go on from.
+    /// Where the last record ends: the position at which to continue.
     pub fn end(&self) -> Lsn {
         self.end
     }
@@ -101,8 +101,8 @@ impl Batch {
 }
 
 impl Log {
-    /// A reader that starts at `from`, which must be where a record starts or the log ends. The
-    /// records from there on are kept as long as the follower lives and keeps up.
+    /// Returns a reader that starts at `from`, which must be the start of a record or the end of
+    /// the log. The records from there on are kept until the follower is dropped or lags too far.
     pub fn follow(self: &Arc<Self>, from: Lsn, scope: Scope) -> Result<Follower, FollowError> {
         let signal = Arc::new(Signal::default());
         let slot = Arc::new(Slot {
@@ -113,15 +113,15 @@ impl Log {
             signal: Arc::clone(&signal),
         });
         slot.waiter.set_waker(Box::new(move || signal.raise()));
-        // Under the followers' lock, so that no truncation comes between looking and holding.
+        // Under the followers' lock, so that no truncation runs between the check and the hold.
         let mut followers = self.followers.lock();
         let first = self.segments.lock().first().map_or(Lsn(0), |segment| segment.base);
         let end = self.next();
         if from < first {
-            return Err(FollowError::Truncated { wanted: from, first });
+            return Err(FollowError::Truncated { from, first });
         }
         if from > end {
-            return Err(FollowError::Beyond { wanted: from, end });
+            return Err(FollowError::Beyond { from, end });
         }
         followers.push(Arc::clone(&slot));
         self.followers_count.store(followers.len(), Ordering::SeqCst);
@@ -148,13 +148,13 @@ impl Follower {
     /// Asks for one wake-up when there is something to read, the log is poisoned, or the follower
     /// is given up.
     pub fn wake_when_readable(&self) {
-        let wanted = Lsn(self.position().0 + 1);
-        let over = || self.log.is_poisoned() || !self.slot.holds();
-        self.slot.waiter.arm(wanted, || self.limit() >= wanted || over());
+        let target = Lsn(self.position().0 + 1);
+        let has_ended = || self.log.is_poisoned() || !self.slot.holds();
+        self.slot.waiter.arm(target, || self.limit() >= target || has_ended());
     }
 
-    /// Blocks until there is something to read, the log is poisoned, the follower is given up, or
-    /// the time is over. Returns whether there is something to read, if only that error.
+    /// Blocks until there is something to read, the log is poisoned, the follower is disconnected,
+    /// or the timeout has elapsed. Returns whether there is something to read, including an error.
     pub fn wait(&self, timeout: Duration) -> bool {
         *self.slot.signal.raised.lock() = false;
         self.wake_when_readable();
@@ -246,8 +246,9 @@ impl Follower {
         }
     }
 
-    /// Whether a long record stands here. Its length may be any bytes of another record, where a
-    /// position was guessed: no memory is taken for it before the checksum of all of it is right.
+    /// Whether a long record starts here. Where the caller guessed the position, the length may be
+    /// any bytes of another record, so no memory is allocated before the checksum of the whole
+    /// record matches.
     fn is_record(
         &self,
         header: Option<Header>,

@@ -1,58 +1,59 @@
-//! Whether the next group waits for those whom the last one has let go.
+//! Whether the next group waits for the clients that the last group released.
 //!
 //! A client that waits for its reply sends its next request just after a group has ended: too late
-//! for the group that begins at once. Where syncs are slow, two halves of the clients then take
-//! turns, and each request waits for two syncs. So after a slow sync the next group waits until as
-//! many records have come as the last one held, for at most a part of the time of a sync. See
-//! `docs/decisions/0003-gather-after-a-slow-sync.md`.
+//! for a group that begins at once. Where syncs are slow, two halves of the clients then take
+//! turns, and each request waits for two syncs. So after a slow sync, the next group waits until as
+//! many records have arrived as the last group held, but at most for a fraction of the time of a
+//! sync. See `docs/decisions/0003-gather-after-a-slow-sync.md`.
 
 use base::time::MonoNs;
 
-/// Syncs that take less are not waited after: two of them in a row are soon over.
+/// No wait follows a shorter sync: two of them in a row take little time.
 const SYNC_NS_MIN: u64 = 1_000_000;
-/// The wait lasts at most one part in so many of a sync.
+/// The wait lasts at most this fraction of a sync: a quarter.
 const SYNC_PARTS: u64 = 4;
-/// How long a sync takes is the median of so many: single ones that take long, as when the disk has
-/// other work, change nothing.
+/// The usual time of a sync is the median of this many, so a single slow one, as when the disk has
+/// other work, changes nothing.
 const SYNCS_KNOWN: usize = 7;
 const _: () = assert!(SYNCS_KNOWN % 2 == 1, "the median is one of them");
 const _: () = assert!(SYNC_NS_MIN >= SYNC_PARTS, "a wait takes time");
-/// Wait in vain, and so many groups pass before it is tried again; each time twice as many, up to
-/// here. So those who do not wait for their replies pay for a wait once in a while only.
+/// After a wait without enough records, a number of groups pass before the next wait; the number
+/// doubles each time, up to this one. So clients that do not wait for their replies rarely pay for
+/// a wait.
 const PASSES_MAX: u32 = 16;
 
 /// A wait that has begun.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     until: MonoNs,
-    /// Records that were there when it began: they came while the last group was synced.
+    /// Records that were present when the wait began: they arrived during the last sync.
     early: u64,
     /// Records of the last group.
     released: u64,
 }
 
-/// What the writer knows of how its groups come together.
+/// How the writer decides when a group begins.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
-    /// The newest syncs, in a ring; zeros at first, so that the first few are not waited after.
+    /// The newest syncs, in a ring; zeros at first, so that no wait follows the first few.
     sync_ns: [u64; SYNCS_KNOWN],
     syncs: usize,
     wait: Option<Wait>,
     /// Groups that pass without a wait.
     passes: u32,
-    /// How many they were after the last wait in vain.
+    /// Groups that passed after the last wait without enough records.
     passes_last: u32,
 }
 
 impl Gathering {
-    /// A sync took so long.
+    /// Records the time of a sync.
     pub(crate) fn note_sync(&mut self, took_ns: u64) {
         self.sync_ns[self.syncs % SYNCS_KNOWN] = took_ns;
         self.syncs += 1;
     }
 
-    /// A group of `released` records is durable. Returns with how many records the next group is
-    /// whole, if it is worth to wait for that; `early` counts those that are there already.
+    /// Begins a wait after a group of `released` records, if one is worthwhile, and returns the
+    /// number of records that ends it. `early` counts the records that are already present.
     pub(crate) fn begin(
         &mut self,
         now: MonoNs,
@@ -73,12 +74,12 @@ impl Gathering {
         Some(early + released)
     }
 
-    /// When the wait is over at the latest; `None` if there is none.
+    /// When the wait ends at the latest; `None` without a wait.
     pub(crate) fn until(&self) -> Option<MonoNs> {
         self.wait.map(|wait| wait.until)
     }
 
-    /// The wait is over, with so many records there.
+    /// Ends the wait with `present` records.
     pub(crate) fn end(&mut self, present: u64) {
         let Some(wait) = self.wait.take() else { return };
         let returned = present.saturating_sub(wait.early);
@@ -134,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_after_an_empty_group() {
+    fn no_wait_follows_an_empty_group() {
         assert_eq!(after_syncs(&[20; 7]).begin(NOW, 0, || 5), None);
     }
 
-    /// Lets groups of ten records go, after each of which `returned` of them come back in time, and
-    /// says which of the groups are waited after.
+    /// Releases groups of ten records, after each of which `returned` arrive in time. Returns the
+    /// groups after which it waited.
     fn waits(gathering: &mut Gathering, groups: usize, returned: u64) -> Vec<usize> {
         let mut waits = Vec::new();
         for group in 0..groups {
@@ -153,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn waits_in_vain_become_rare_and_end_when_they_pay_again() {
+    fn useless_waits_become_rare_until_they_pay_again() {
         let mut gathering = after_syncs(&[20; 7]);
         assert_eq!(waits(&mut gathering, 3, 10), [0, 1, 2]);
         assert_eq!(waits(&mut gathering, 3, 5), [0, 1, 2], "half of them is enough");
         assert_eq!(waits(&mut gathering, 66, 4), [0, 2, 5, 10, 19, 36, 53]);
         assert_eq!(waits(&mut gathering, 8, 10), [4, 5, 6, 7]);
-        assert_eq!(waits(&mut gathering, 4, 0), [0, 2], "it begins anew");
+        assert_eq!(waits(&mut gathering, 4, 0), [0, 2], "the passes start again at one");
     }
 }

@@ -1,4 +1,4 @@
-//! Looking at a log without opening it for writing: `dump` and `verify`.
+//! Reads a log without opening it for writing: `dump` and `verify`.
 
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ pub struct SegmentReport {
     pub records: u64,
 }
 
-/// What stands in a log.
+/// The contents of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// In order. Empty if there is no log yet.
@@ -39,7 +39,7 @@ pub enum DumpError {
 }
 
 /// Shows every valid record that starts at or after `from`, marks included, and returns what
-/// stands behind the last one. Starts at the first record there is if `from` lies before it.
+/// follows the last one. Starts at the first record of the log if `from` is smaller.
 pub fn dump(
     disk: &dyn Disk,
     from: Lsn,

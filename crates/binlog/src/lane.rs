@@ -1,4 +1,4 @@
-//! A lane: where one appender's records wait for the writer, in the order of their positions.
+//! A lane: the records of one appender that wait for the writer, in the order of their positions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -28,7 +28,7 @@ impl LaneBuffer {
         Self { bytes: Vec::with_capacity(bytes), runs: Vec::new(), records: 0 }
     }
 
-    /// Empties the buffer, and gives memory back that one huge record has left behind.
+    /// Empties the buffer, and frees the memory that a huge record has left in it.
     pub(crate) fn reset(&mut self, bytes_kept: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(bytes_kept);
@@ -48,15 +48,15 @@ impl LaneBuffer {
     }
 }
 
-/// One appender's place. Aligned so that two lanes never share a cache line or a prefetched pair.
+/// The queue of one appender. Aligned so that two lanes never share a cache line or a prefetched pair.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Lane {
     buffer: Mutex<LaneBuffer>,
-    /// Bytes in `buffer`; written under its lock, read without. Whoever sees a record's position
-    /// taken sees its bytes here, until they are taken.
+    /// Bytes in `buffer`; written under its lock, read without it. A thread that sees a record's
+    /// position taken also sees its bytes counted here, until the writer takes them.
     held_bytes: AtomicUsize,
-    /// The owner was told that there is no room and wants to know when there is.
+    /// The owner found the lane full and must be woken when there is room.
     wants_room: AtomicBool,
     pub(crate) waiter: Waiter,
 }
@@ -71,11 +71,11 @@ impl Lane {
         }
     }
 
-    /// Gives the record its place in the log and copies it. Returns where it ends and how many
+    /// Assigns the record its position in the log and copies it. Returns where it ends and how many
     /// bytes the lane holds now.
     ///
-    /// The position is taken under the lane's lock. So whoever reads `next` and then takes the
-    /// lane has all of its records below what was read: see `writer`.
+    /// The position is taken under the lane's lock. So a thread that reads `next` and then takes
+    /// the lane finds all of its records below the position that it read: see `writer`.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -106,8 +106,8 @@ impl Lane {
         self.buffer.lock().records
     }
 
-    /// Asks for a wake-up when the writer has taken the lane. The caller looks once more at
-    /// [`Lane::held_bytes`] afterwards.
+    /// Requests a wake-up when the writer has taken the lane. The caller must read
+    /// [`Lane::held_bytes`] once more afterwards.
     pub(crate) fn ask_for_room(&self) {
         self.wants_room.store(true, Ordering::SeqCst);
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_huge_record_is_given_back() {
+    fn memory_of_a_huge_record_is_freed() {
         let mut buffer = LaneBuffer::with_capacity(100);
         buffer.bytes.resize(1 << 20, 0);
         buffer.reset(100);

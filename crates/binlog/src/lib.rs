@@ -1,16 +1,17 @@
 //! An ordered, durable log of opaque records. It never knows what a record means.
 //!
-//! Appenders copy a record into a lane of their own and get its place in the one global order by a
-//! `fetch_add` on a byte position, the [`Lsn`]. One writer takes all lanes, puts their bytes into
-//! a gap-free run, writes it once, past the page cache, syncs once (group commit) and publishes how far the log is
-//! durable. Nobody waits for the disk inside [`Log::append`]; whoever must not answer before a
-//! record is durable waits by [`Log::wake_when_durable`].
+//! Appenders copy a record into their own lane and get its position in the one global order by a
+//! `fetch_add` on a byte count, the [`Lsn`]. One writer takes all lanes, copies their bytes into a
+//! gap-free run, writes it once, past the page cache, syncs once (group commit) and publishes how
+//! far the log is durable. [`Log::append`] never waits for the disk; a caller whose reply depends
+//! on durability waits by [`Log::wake_when_durable`].
 //!
-//! The format on disk, the recovery algorithm and what is assumed of the disk stand in
-//! `docs/internals/binlog-format.md`.
+//! `docs/internals/binlog-format.md` specifies the format on disk, the recovery algorithm and the
+//! assumptions about the disk.
 //!
-//! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `gathering`,
-//! `scan`, `open`, [`salvage`](salvage()), [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.
+//! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`,
+//! `gathering`, `scan`, `open`, [`salvage`](salvage()), [`Follower`]. [`baseline`] holds other ways
+//! to build a log, for comparison.
 #![forbid(unsafe_code)]
 
 mod aligned;

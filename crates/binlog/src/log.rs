@@ -1,4 +1,4 @@
-//! The log as its callers see it: append, ask for durability, be told about it.
+//! The log as its callers see it: append, request durability, be notified.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::stats::{Counters, GroupSizes, GroupSizesCounter, LogStats};
 use crate::window::Window;
 use crate::writer_state::WriterState;
 
-/// Why the log takes no more records. Nothing that was not durable before will ever be.
+/// Why the log accepts no more records. No further record becomes durable.
 #[derive(Debug, Clone, Error)]
 pub enum Poisoned {
     /// A failed write or sync is never repeated: after a failed sync the kernel may call pages
@@ -55,30 +55,30 @@ pub enum AppendError {
     TooLarge { bytes: usize },
 }
 
-/// Kept away from its neighbours' cache lines.
+/// On cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// How far the log has come. Invariant: `durable <= written <= next`. All are byte positions.
+/// Progress of the log. Invariant: `durable <= written <= next`. All are byte positions.
 ///
 /// Written is not durable: after power loss the log may end anywhere in between, so replies wait
-/// for `durable`, and recovery accepts a torn tail behind it.
+/// for `durable`, and recovery accepts a torn tail after it.
 #[derive(Debug)]
 struct Positions {
     written: AtomicU64,
     durable: AtomicU64,
 }
 
-/// What appenders ask of the writer.
+/// Requests of appenders to the writer.
 #[derive(Debug)]
 struct Requests {
     sync_to: AtomicU64,
     write: AtomicBool,
-    /// With so many records the next group is whole, and begins; until then it waits for them. 0 if
-    /// it does not wait.
+    /// Number of records at which the next group is whole and begins; the writer waits for them. 0
+    /// if it does not wait.
     whole_at: AtomicU64,
-    /// The writer sleeps, or is about to: whoever asks must wake it.
+    /// The writer sleeps, or is about to: a thread with a request must wake it.
     asleep: AtomicBool,
 }
 
@@ -119,7 +119,7 @@ pub struct Log {
 const POLICY_NEVER: u64 = 0;
 const POLICY_ALWAYS: u64 = u64::MAX;
 
-/// Where a log goes on after recovery.
+/// Where a log continues after recovery.
 pub(crate) struct Start {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: Options,
@@ -129,7 +129,7 @@ pub(crate) struct Start {
     pub(crate) segments: Vec<Segment>,
     pub(crate) next_number: u64,
     pub(crate) at: Lsn,
-    /// What stands before `at` in its block of the file.
+    /// Bytes before `at` in `at`'s block of the file.
     pub(crate) carried: Vec<u8>,
     pub(crate) manifest: ManifestFile,
 }
@@ -215,7 +215,7 @@ impl Log {
         let lane = &self.lanes[..self.lanes.len() - 1][lane];
         let payload_crc = self.checksum.of_payload(payload);
         let (end, held_bytes) = lane.append(&self.next.0, kind, payload, payload_crc);
-        // Only the append that passes the half asks: the writer shall start before the lane is full.
+        // Only the append that crosses the half asks, so that the writer starts before the lane is full.
         let half = self.lane_cap_bytes / 2;
         if held_bytes >= half && held_bytes - (RECORD_HEADER_BYTES + payload.len()) < half {
             self.request_write();
@@ -241,8 +241,8 @@ impl Log {
         }
         lane.ask_for_room();
         self.request_write();
-        // Looked at again, as the writer may have taken the lane before it could see the question;
-        // and in a poisoned log nothing waits, as every append is refused at once.
+        // Read again, because the writer may have taken the lane before the request was visible;
+        // and in a poisoned log no appender waits, as every append is refused at once.
         lane.held_bytes() < self.lane_cap_bytes || self.is_poisoned()
     }
 
@@ -262,10 +262,11 @@ impl Log {
         Lsn(self.positions.0.durable.load(Ordering::SeqCst))
     }
 
-    /// Somebody waits until the log is durable up to `lsn`: starts a group, whatever the policy. At
-    /// once, but after a slow sync when those have come back whom it has let go, or a part of such a
-    /// sync has passed. At most one atomic operation while the writer is awake; after a slow sync the
-    /// lanes' locks. `lsn` must have been returned by [`Log::append`].
+    /// Requests that the log becomes durable up to `lsn`, whatever the policy. The group starts at
+    /// once, but after a slow sync only when the clients that it released have sent their next
+    /// requests, or a fraction of its time has passed. At most one atomic operation while the
+    /// writer is awake; after a slow sync also the lanes' locks. `lsn` must have been returned by
+    /// [`Log::append`].
     #[inline]
     pub fn request_sync(&self, lsn: Lsn) {
         debug_assert!(lsn <= self.next(), "`append` has returned the position");
@@ -275,8 +276,9 @@ impl Log {
         let Requests { sync_to, whole_at, .. } = &self.requests.0;
         let asks_for_more = sync_to.load(Ordering::SeqCst) < lsn.0
             && sync_to.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0;
-        // Who has asked for as much has woken the writer, or is about to. While a group gathers it is
-        // woken by whoever makes it whole, and by the time.
+        // The thread that requested the same or a later position has woken the writer, or is about
+        // to. A writer that waits for a whole group is woken by the thread that completes it, or by
+        // the clock.
         let wakes = match whole_at.load(Ordering::SeqCst) {
             0 => asks_for_more,
             whole_at => self.held_records() >= whole_at,
@@ -306,7 +308,7 @@ impl Log {
             }
     }
 
-    /// Asks for everything appended so far to be written; synced only if the policy says so.
+    /// Requests that everything appended so far is written; synced only if the policy requires it.
     #[inline]
     pub fn request_write(&self) {
         let write = &self.requests.0.write;
@@ -316,8 +318,8 @@ impl Log {
     }
 
     /// Has the lane's waker called once: when the log is durable up to `lsn`, or is poisoned. At
-    /// once if that is so already. The smallest of several positions counts; look at
-    /// [`Log::durable`] when woken and ask again for the rest.
+    /// once if that is already so. Of several positions the smallest counts; read [`Log::durable`]
+    /// when woken and ask again for the rest.
     #[inline]
     pub fn wake_when_durable(&self, lane: usize, lsn: Lsn) {
         self.lanes[lane].waiter.arm(lsn, || self.durable() >= lsn || self.is_poisoned());
@@ -378,9 +380,12 @@ impl Log {
             let followers = self.followers.lock();
             let mut segments = self.segments.lock();
             let durable = self.durable();
-            let wanted = lsn.min(durable);
-            self.give_up_laggards(&followers, segments[needless(&segments, wanted, durable)].base);
-            let floor = oldest_held(&followers).map_or(wanted, |held| wanted.min(held));
+            let limit = lsn.min(durable);
+            self.disconnect_laggards(
+                &followers,
+                segments[needless(&segments, limit, durable)].base,
+            );
+            let floor = oldest_held(&followers).map_or(limit, |held| limit.min(held));
             assert!(floor <= durable, "what a power cut needs stays");
             let count = needless(&segments, floor, durable);
             assert!(count < segments.len(), "the segment in use stays");
@@ -389,14 +394,18 @@ impl Log {
         if old.is_empty() { Ok(()) } else { self.shelf.recycle(old) }
     }
 
-    /// Takes the hold from followers that are too far behind and keep a segment before `first_kept`.
-    fn give_up_laggards(&self, followers: &[Arc<Slot>], first_kept: Lsn) {
+    /// Removes the hold of followers that lag too far and keep a segment before `first_kept`.
+    fn disconnect_laggards(&self, followers: &[Arc<Slot>], first_kept: Lsn) {
         let written = self.written();
         for slot in followers.iter().filter(|slot| slot.holds() && slot.position() < first_kept) {
             let position = slot.position();
             let lag_bytes = written.0.saturating_sub(position.0);
             if lag_bytes > self.follower_lag_bytes_max {
-                tracing::warn!(position = position.0, lag_bytes, "gave up a follower of the log");
+                tracing::warn!(
+                    position = position.0,
+                    lag_bytes,
+                    "disconnected a lagging follower of the log"
+                );
                 slot.lose_hold();
             }
         }
@@ -460,7 +469,7 @@ impl Log {
         self.stalled.load(Ordering::SeqCst)
     }
 
-    /// Notes that no next segment could be made, or that there is one again.
+    /// Records that no next segment could be made, or that one exists again.
     pub(crate) fn set_stall(&self, cause: Option<io::Error>) {
         let was_stalled = self.is_stalled();
         match &cause {
@@ -536,12 +545,13 @@ impl Log {
         }
     }
 
-    /// Takes no more records and wakes everybody who waits, for ever in vain.
+    /// Refuses all further records and wakes every waiting thread, because its position will never
+    /// be reached.
     pub(crate) fn set_poison(&self, cause: Poisoned) {
         if !matches!(cause, Poisoned::Closed) {
             tracing::error!(%cause, durable = self.durable().0, "log poisoned");
         }
-        // The first cause stands: a log that failed is not closed in order later.
+        // The first cause is kept: a log that failed cannot be closed in order later.
         self.poison.get_or_init(|| cause);
         self.poisoned.store(true, Ordering::SeqCst);
         for lane in &self.lanes {
@@ -580,18 +590,18 @@ impl Log {
         }
     }
 
-    /// Whether the writer has something to do, whatever time it is. For programs that drive the writer
-    /// themselves: until then it may sleep as long as [`crate::Next`] says.
+    /// Whether the writer has work to do, whatever the time. For programs that drive the writer
+    /// themselves: otherwise it may sleep as long as [`crate::Next`] specifies.
     pub fn wants_writer(&self) -> bool {
         // A log that cannot grow is written again after some time, not because of a request.
         !self.is_stalled()
             && (self.requests.0.write.load(Ordering::SeqCst) || self.wants_sync(self.durable()))
     }
 
-    /// Sleeps for at most `ns`, unless something was asked for in the meantime.
+    /// Sleeps for at most `ns`, unless a request arrives in the meantime.
     ///
-    /// No request is lost: the writer says that it sleeps and then looks at the requests; an
-    /// appender stores its request and then looks whether the writer sleeps.
+    /// No request is lost: the writer first stores that it sleeps and then reads the requests; an
+    /// appender first stores its request and then reads whether the writer sleeps.
     pub(crate) fn sleep(&self, ns: u64) {
         let requests = &self.requests.0;
         requests.asleep.store(true, Ordering::SeqCst);
@@ -625,7 +635,7 @@ mod tests {
         let append = |lane| log.append(lane, 1, b"x").unwrap();
         let first = append(0);
         assert!(wakes(&log, || log.request_sync(first)));
-        assert!(!wakes(&log, || log.request_sync(first)), "asked for before");
+        assert!(!wakes(&log, || log.request_sync(first)), "requested before");
 
         log.set_whole_at(3);
         assert!(!log.wants_writer());
@@ -639,6 +649,6 @@ mod tests {
 
         log.set_whole_at(100);
         assert!(!wakes(&log, || log.request_sync(append(0))));
-        assert!(wakes(&log, || log.request_write()), "a full lane waits for nobody");
+        assert!(wakes(&log, || log.request_write()), "a full lane does not wait for a whole group");
     }
 }

@@ -1,10 +1,10 @@
-//! What a directory holds, recorded outside of the segments: that there is a log, and how far it is durable at least.
+//! The manifest: that a directory holds a log, and a position up to which this log is durable.
 //!
-//! Segments prove each other: a full one names its successor, and marks in later ones speak of
-//! earlier ones. Nothing in them speaks of the newest one, or is left when all are gone. The
-//! manifest does. What it states is a lower bound, so it stays true however old it is: it is
-//! written when a log is created, opened and closed, and by the helper thread when a new segment
-//! has come into use, never by the writer between two groups.
+//! Segments prove each other: a full one names its successor, and marks in later ones refer to
+//! earlier ones. But no segment proves the newest one, and none remains when all files are missing.
+//! The manifest closes this gap. It states a lower bound, which stays true however old it is. It is
+//! written when a log is created, opened and closed, and by the helper thread when a new segment is
+//! in use, never by the writer between two groups.
 //!
 //! ```text
 //! offset size  field

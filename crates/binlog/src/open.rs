@@ -1,4 +1,4 @@
-//! Opening a log: recovery, then a place to go on writing.
+//! Opening a log: recovery, then the position where writing continues.
 
 use std::error::Error;
 use std::io;
@@ -54,7 +54,7 @@ pub enum OpenError {
         "could not replay the record at offset {offset} of {file} (position {at}): {source}: {ADVICE}"
     )]
     Replay { file: String, offset: u64, at: Lsn, source: ReplayError },
-    #[error("{operation}: {source}")]
+    #[error("could not {operation}: {source}")]
     Io { operation: String, source: io::Error },
 }
 
@@ -96,7 +96,7 @@ impl Log {
         let manifest = confirm(&*disk, &files, &scan)?;
         let recovered = Recovered { records, end: scan.end, tail: scan.tail };
         if let Tail::Torn { file, offset, lsn } = &recovered.tail {
-            tracing::warn!(file, offset, lsn = lsn.0, "cut a torn tail off the log");
+            tracing::warn!(file, offset, lsn = lsn.0, "discarded a torn tail of the log");
         }
         let next_number = files.numbers().last().map_or(1, |last| last + 1);
         let (salt, at) = (scan.salt, scan.end);
@@ -104,7 +104,7 @@ impl Log {
         let segments: Vec<Segment> = scan.earlier.into_iter().chain(chain).collect();
         let last = segments.last().expect("a chain is never empty");
         let carried = read_carried(last, at)
-            .map_err(io_error(format!("reading the end of {}", file_name(last.number))))?;
+            .map_err(io_error(format!("read the end of {}", file_name(last.number))))?;
         let start =
             Start { disk, options, lanes, salt, segments, next_number, at, carried, manifest };
         Ok((Arc::new(Log::new(start)), recovered))
@@ -149,21 +149,21 @@ fn confirm(disk: &dyn Disk, files: &Files, scan: &Scan) -> Result<ManifestFile, 
     } else {
         // A log of version 1 has none.
         if last.is_sealed_when_full() {
-            tracing::warn!(file = MANIFEST_NAME, "missing, made again from the log");
+            tracing::warn!(file = MANIFEST_NAME, "recreated a missing manifest from the log");
         }
         ManifestFile::create(disk, Manifest::new(scan.salt, None, scan.end, last.number))
     };
-    confirmed.map_err(io_error(format!("writing {MANIFEST_NAME}")))
+    confirmed.map_err(io_error(format!("write {MANIFEST_NAME}")))
 }
 
-/// Makes sure that what was read is what any later recovery reads, even after a power cut now.
+/// Makes sure that any later recovery reads what this one read, even after a power cut now.
 ///
-/// Remains behind the end must go: their positions will be given out again, and once the log has
-/// grown up to one of them it would pass for a record of the new history.
+/// Bytes after the end must be cleared: their positions will be assigned again, and once the log
+/// has grown up to one of these records, it would pass for a record of the new history.
 fn cut_tail(disk: &dyn Disk, scan: &Scan) -> Result<(), OpenError> {
     let last = &scan.chain.last().expect("a chain is never empty").segment;
     clear_tail(&*last.file, last.offset(scan.end))
-        .map_err(io_error(format!("clearing the tail of {}", file_name(last.number))))?;
+        .map_err(io_error(format!("clear the tail of {}", file_name(last.number))))?;
     for scanned in &scan.chain {
         let segment = &scanned.segment;
         let name = file_name(segment.number);
@@ -171,7 +171,7 @@ fn cut_tail(disk: &dyn Disk, scan: &Scan) -> Result<(), OpenError> {
         let from = if scan.proved > segment.base { segment.offset(scan.proved) } else { 0 };
         rewrite(&*segment.file, from, segment.offset(scanned.end))
             .and_then(|()| segment.file.sync())
-            .map_err(io_error(format!("syncing {name}")))?;
+            .map_err(io_error(format!("sync {name}")))?;
     }
     remove_all(disk, &scan.obsolete)
 }
@@ -179,9 +179,9 @@ fn cut_tail(disk: &dyn Disk, scan: &Scan) -> Result<(), OpenError> {
 fn remove_all(disk: &dyn Disk, numbers: &[u64]) -> Result<(), OpenError> {
     for number in numbers {
         let name = file_name(*number);
-        disk.remove(&name).map_err(io_error(format!("removing {name}")))?;
+        disk.remove(&name).map_err(io_error(format!("remove {name}")))?;
     }
-    disk.sync_dir().map_err(io_error("syncing the directory"))
+    disk.sync_dir().map_err(io_error("sync the directory"))
 }
 
 fn start_new(
@@ -201,11 +201,11 @@ fn start_new(
             segment.file.sync()?;
             Ok(segment)
         })
-        .map_err(io_error(format!("making the first segment {name}")))?;
+        .map_err(io_error(format!("create the first segment {name}")))?;
     let salt = options.salt;
     // After the segment, so that a manifest means that there is a log.
     let manifest = ManifestFile::create(&*disk, Manifest::new(salt, Some(at), at, number))
-        .map_err(io_error(format!("making {MANIFEST_NAME}")))?;
+        .map_err(io_error(format!("create {MANIFEST_NAME}")))?;
     let (segments, next_number) = (vec![first], number + 1);
     // A segment's first record starts a block.
     let carried = Vec::new();

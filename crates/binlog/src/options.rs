@@ -1,4 +1,4 @@
-//! What the operator chooses about the log.
+//! Options that the operator sets for the log.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::record::RECORD_HEADER_BYTES;
 use crate::segment::SEGMENT_HEADER_BYTES;
 
-/// When written groups are synced without anybody asking for it.
+/// When written groups are synced without a request.
 ///
 /// Whatever the policy, a [`Log::request_sync`](crate::Log::request_sync) starts a synced group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum SyncPolicy {
     Never,
 }
 
-/// Bytes that nobody asked to have written wait at most this long in a lane.
+/// Longest time that bytes wait in a lane without a request to write them.
 pub(crate) const WRITE_TICK_NS: u64 = 100_000_000;
 
 /// Limits of one log. All are checked by [`Log::open`](crate::Log::open).
@@ -28,34 +28,35 @@ pub(crate) const WRITE_TICK_NS: u64 = 100_000_000;
 pub struct Options {
     /// Size of a segment file. A record that is larger gets a larger segment of its own.
     pub segment_bytes: u64,
-    /// A lane that holds so many bytes has no room: its owner must stop reading from its sockets.
-    /// The writer is asked to come when a lane is half full, and each write costs some 20 us of CPU
-    /// time: with one lane, half of this is what that is shared by.
+    /// A lane that holds this many bytes is full: its owner must stop reading from its sockets. The
+    /// writer is woken when a lane is half full, and each write costs some 20 us of CPU time: with
+    /// one lane, half of this limit shares that cost.
     pub lane_bytes_max: usize,
-    /// All lanes together hold about this much, so that a group stays inside the caches: a lane
+    /// Approximate size of all lanes together, so that a group stays inside the caches: a lane
     /// gets at most `group_bytes_max / lanes`, though never less than [`LANE_BYTES_MIN`].
     pub group_bytes_max: usize,
     /// May be changed later by [`Log::set_sync_policy`](crate::Log::set_sync_policy).
     pub sync: SyncPolicy,
-    /// So many truncated segments are kept to be written again; the rest is removed. A fast log
-    /// without syncs fills five between two, which are then given back at once: with fewer, each
-    /// byte of the others costs the disk two, one of zeros.
+    /// Truncated segments that are kept to be written again; others are removed. Between two
+    /// truncations a fast log without syncs fills five, which are then free at once: with a smaller
+    /// limit, the disk writes two bytes, one of them zero, for each byte of the others.
     pub recycled_segments_max: usize,
-    /// A follower that is further behind than this when it keeps a segment from being truncated is
-    /// given up: it gets an error and has to start again from a snapshot. So it cannot fill the disk.
+    /// A follower that lags by more than this when it keeps a segment from being truncated is
+    /// disconnected: it gets an error and has to start again from a snapshot. So it cannot fill the
+    /// disk.
     pub follower_lag_bytes_max: u64,
     /// Random number of a new log; an existing log keeps its own. It enters every checksum, so
     /// that no client can craft a value that looks like a record. 0 makes checksums predictable.
     pub salt: u64,
 }
 
-/// A smaller lane would send its owner to sleep after a few records.
+/// The owner of a smaller lane would have to stop after a few records.
 pub(crate) const LANE_BYTES_MIN: usize = 4096;
 /// Unused files together take no more than this of the disk: the default number of default segments.
 const BLANK_BYTES_MAX: u64 = 512 << 20;
 const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 pub(crate) const RECYCLED_SEGMENTS_DEFAULT: usize = 8;
-/// So many lanes are the most that one writer serves: it locks each once per group.
+/// Most lanes that one writer serves: it locks each once per group.
 pub(crate) const LANES_MAX: usize = 1024;
 
 const _: () = assert!(BLANK_BYTES_MAX == SEGMENT_BYTES_DEFAULT * RECYCLED_SEGMENTS_DEFAULT as u64);
@@ -85,7 +86,7 @@ pub enum OptionsError {
     Lanes(usize),
     #[error("lane_bytes_max and group_bytes_max must be at least {LANE_BYTES_MIN}")]
     LaneBytes,
-    #[error("a sync interval of zero is spelled `always`")]
+    #[error("a sync interval of zero is written as `always`")]
     Interval,
 }
 

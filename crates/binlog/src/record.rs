@@ -25,7 +25,7 @@ pub const RECORD_HEADER_BYTES: usize = 9;
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 /// Kind of the log's own marks; see [`mark_payload`]. Users' kinds are 1 to 254.
 pub const KIND_MARK: u8 = 255;
-/// Kind 0 is no record: zeros never look like one, whatever their checksum.
+/// Kind 0 is invalid: zeros never look like a record, whatever their checksum.
 const KIND_NONE: u8 = 0;
 /// A mark with its header: what the search for proof of durability looks for.
 pub(crate) const MARK_BYTES: usize = RECORD_HEADER_BYTES + MARK_PAYLOAD_BYTES;
@@ -37,7 +37,7 @@ const SEAL_PAYLOAD_BYTES: usize = 16;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(MARK_PAYLOAD_BYTES == 8, "`may_be_mark` compares the encoded length");
-const _: () = assert!(MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES, "the length tells them apart");
+const _: () = assert!(MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES, "their lengths differ");
 
 /// A place in the endless stream of record bytes: where a record starts, or where it ends, which
 /// is where the next one starts. Segment headers and unused ends of segments do not count.
@@ -50,7 +50,7 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// One record as it stands in the log, borrowed from the reader's buffer.
+/// One record of the log, borrowed from the reader's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     pub start: Lsn,
@@ -106,7 +106,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, start: Lsn, kind: u8, payload: &[u8], pa
     out.extend_from_slice(payload);
 }
 
-/// What stands in a record's nine header bytes.
+/// The fields of a record's nine header bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) payload_bytes: usize,
@@ -141,7 +141,7 @@ impl Header {
     }
 }
 
-/// The record at the start of `bytes`, if one stands there complete and belongs to `start`.
+/// Decodes the record at the start of `bytes`; `None` unless it is complete and belongs to `start`.
 pub(crate) fn decode(checksum: Checksum, start: Lsn, bytes: &[u8]) -> Option<Record<'_>> {
     let header = Header::decode(bytes)?;
     let payload = bytes.get(RECORD_HEADER_BYTES..header.record_bytes())?;
@@ -151,7 +151,8 @@ pub(crate) fn decode(checksum: Checksum, start: Lsn, bytes: &[u8]) -> Option<Rec
     (crc == header.crc).then_some(Record { start, end, kind: header.kind, payload })
 }
 
-/// A mark says: when this was written, everything before `durable` was on stable storage.
+/// The payload of a mark, which states that everything before `durable` was on stable storage when
+/// it was written.
 pub(crate) fn mark_payload(durable: Lsn) -> [u8; MARK_PAYLOAD_BYTES] {
     durable.0.to_le_bytes()
 }

@@ -1,6 +1,6 @@
 //! Reads a log from disk: follows the chain of valid records to its end, then judges that end.
 //!
-//! The end is a torn tail unless something behind it proves that the missing part was durable once.
+//! The end is a torn tail unless something after it proves that the missing part was durable once.
 //! Proof is a valid mark or a valid segment header at a later position that states a durable
 //! position beyond the end. A later valid record alone proves nothing: a power cut may keep a late
 //! sector of a group and lose an early one.
@@ -92,7 +92,7 @@ pub enum Tail {
 /// Why a log cannot even be read.
 #[derive(Debug, Error)]
 pub enum ScanError {
-    #[error("{operation} {file}: {source}")]
+    #[error("could not {operation} {file}: {source}")]
     Io { operation: &'static str, file: String, source: io::Error },
     #[error(
         "{file} has format version {version}; this program reads versions {FORMAT_VERSION_MIN} to {FORMAT_VERSION}"
@@ -112,11 +112,11 @@ pub enum ScanError {
     )]
     Foreign { file: String, first: String },
     #[error(
-        "{file} starts at position {first}, after {wanted}, from where the log is needed: the \
+        "{file} starts at position {first}, after {needed}, from where the log is needed: the \
          snapshot is missing or older than the log, or a segment is missing: restore the directory \
          from a backup or a replica; to use only the log, run \"myriad log repair\" on it"
     )]
-    StartsAfter { file: String, first: Lsn, wanted: Lsn },
+    StartsAfter { file: String, first: Lsn, needed: Lsn },
 }
 
 impl ScanError {
@@ -211,7 +211,7 @@ impl Files {
 
     fn load_manifest(disk: &dyn Disk) -> Result<Option<Manifest>, ScanError> {
         let found = manifest::read(disk).map_err(|source| ScanError::Io {
-            operation: "reading",
+            operation: "read",
             file: MANIFEST_NAME.into(),
             source,
         })?;
@@ -230,7 +230,7 @@ impl Files {
         manifest: Option<Manifest>,
     ) -> Result<Self, ScanError> {
         let names = disk.list().map_err(|source| ScanError::Io {
-            operation: "listing",
+            operation: "list",
             file: "the directory".into(),
             source,
         })?;
@@ -311,7 +311,7 @@ impl Files {
     fn check_empty(&self) -> Result<(), ScanError> {
         for found in &self.found {
             let facts = search(&*found.file, SEGMENT_HEADER_BYTES as u64, None)
-                .map_err(ScanError::io("reading", found.number))?;
+                .map_err(ScanError::io("read", found.number))?;
             if facts.holds_bytes {
                 return Err(ScanError::NoHeader { file: file_name(found.number) });
             }
@@ -360,8 +360,8 @@ impl Files {
         let tail = self.judge_tail(last, first.salt)?;
         let earlier: Vec<Segment> =
             active[..start].iter().map(|(found, header)| found.segment(*header)).collect();
-        let keeps = |wanted: u64| {
-            earlier.iter().chain(chain.iter().map(|one| &one.segment)).any(|s| s.number == wanted)
+        let keeps = |number: u64| {
+            earlier.iter().chain(chain.iter().map(|one| &one.segment)).any(|s| s.number == number)
         };
         let obsolete = self.numbers().into_iter().filter(|n| *n > number || !keeps(*n)).collect();
         Ok(Some(Scan { salt: first.salt, earlier, chain, end, proved, tail, obsolete }))
@@ -383,7 +383,7 @@ impl Files {
             return Ok(0);
         }
         let file = file_name(found.number);
-        Err(ScanError::StartsAfter { file, first: first.base, wanted: span.from })
+        Err(ScanError::StartsAfter { file, first: first.base, needed: span.from })
     }
 
     /// Searches everything after the end for proof of damage, and for remains of a group.
@@ -391,7 +391,7 @@ impl Files {
         let Scanned { segment, end, seal, is_short, .. } = last;
         let (end, checksum) = (*end, Checksum::new(salt));
         let offset = segment.offset(end);
-        let reading = |number| ScanError::io("reading", number);
+        let reading = |number| ScanError::io("read", number);
         let own = search(&*segment.file, offset, Some((checksum, segment.base)))
             .map_err(reading(segment.number))?;
         let is_recycled = self
@@ -493,9 +493,9 @@ fn check_version(file: &str, version: u32) -> Result<(), ScanError> {
 }
 
 fn load_file(disk: &dyn Disk, number: u64) -> Result<Found, ScanError> {
-    let file = disk.open_direct(&file_name(number)).map_err(ScanError::io("opening", number))?;
-    let size_bytes = file.size().map_err(ScanError::io("opening", number))?;
-    let state = read_header(&*file, number).map_err(ScanError::io("reading", number))?;
+    let file = disk.open_direct(&file_name(number)).map_err(ScanError::io("open", number))?;
+    let size_bytes = file.size().map_err(ScanError::io("open", number))?;
+    let state = read_header(&*file, number).map_err(ScanError::io("read", number))?;
     let (header, other_header) = match state {
         HeaderState::Active(header) => (Some(header), None),
         HeaderState::Other(header) => (None, Some(header)),
@@ -523,7 +523,7 @@ fn read_segment<E: From<ScanError>>(
     let mut records = 0;
     loop {
         let offset = segment.offset(end);
-        let count = reader.have_record(offset).map_err(ScanError::io("reading", segment.number))?;
+        let count = reader.have_record(offset).map_err(ScanError::io("read", segment.number))?;
         let bytes = &reader.bytes[reader.at..reader.at + count];
         let record = record::decode(checksum, end, bytes);
         let seal = record.as_ref().and_then(Seal::read);
@@ -547,14 +547,14 @@ struct SegmentReader<'a> {
 }
 
 impl SegmentReader<'_> {
-    /// Has the bytes of the record at `offset` ready and returns how many these are; fewer than a
-    /// record has if the file ends before or no record stands there.
+    /// Loads the bytes of the record at `offset` and returns their number; smaller than the record
+    /// if the file ends first or no record starts there.
     fn have_record(&mut self, offset: u64) -> io::Result<usize> {
         let header = self.have(offset, record::RECORD_HEADER_BYTES)?;
         let Some(header) = Header::decode(&self.bytes[self.at..self.at + header]) else {
             return Ok(0);
         };
-        // A length that the file cannot hold is no reason to make room for it.
+        // No memory is allocated for a length that the file cannot hold.
         if offset.saturating_add(header.record_bytes() as u64) > self.size_bytes {
             return Ok(0);
         }
@@ -584,7 +584,7 @@ struct Facts {
     holds_bytes: bool,
 }
 
-/// Looks at every byte from `from` on for marks of the segment that starts at the given base.
+/// Searches from `from` on for marks of the segment that starts at the given base, at every byte.
 fn search(file: &dyn DiskFile, from: u64, marks: Option<(Checksum, Lsn)>) -> io::Result<Facts> {
     let mut facts = Facts::default();
     let mut bytes = vec![0; READ_BYTES];

@@ -1,4 +1,4 @@
-//! One segment file: its name, its header, and where a position of the log lies in it.
+//! One segment file: its name, its header, and the offset of a log position in it.
 //!
 //! ```text
 //! offset size  field
@@ -49,7 +49,7 @@ const _: () = assert!(FORMAT_VERSION_MIN < SEAL_VERSION, "the oldest version has
 const _: () = assert!(SEAL_VERSION <= FORMAT_VERSION, "new segments are sealed");
 const _: () = assert!(SEAL_BYTES < SEGMENT_HEADER_BYTES, "the smallest segment has room for it");
 
-/// What a valid segment header says.
+/// The fields of a valid segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) version: u32,
@@ -62,7 +62,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) file_bytes: u64,
 }
 
-/// What stands at the start of a segment file.
+/// What the first bytes of a segment file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderState {
     /// In use: the header belongs to this file.
@@ -135,14 +135,14 @@ pub(crate) struct Segment {
     pub(crate) version: u32,
     pub(crate) base: Lsn,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Bytes of the file that may be used, whole blocks; what lies beyond is not allocated.
+    /// Usable bytes of the file, whole blocks; the rest is not allocated.
     pub(crate) capacity_bytes: u64,
 }
 
 impl Segment {
-    /// Where a position at or after the base lies in the file.
+    /// The offset in the file of a position at or after the base.
     pub(crate) fn offset(&self, at: Lsn) -> u64 {
-        assert!(self.base <= at, "earlier segments hold what comes before the base");
+        assert!(self.base <= at, "earlier segments hold the positions before the base");
         SEGMENT_HEADER_BYTES as u64 + (at.0 - self.base.0)
     }
 
@@ -200,8 +200,8 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io:
 }
 
 fn write_zeros(file: &dyn DiskFile, size_bytes: u64) -> io::Result<()> {
-    // Large writes leave large pieces in the page cache, and each small write into one of those
-    // costs the kernel a look at all of its blocks: 2.0 us instead of 0.5 us.
+    // Large writes leave large folios in the page cache, and for each small write into one of them
+    // the kernel checks all of its blocks: 2.0 us instead of 0.5 us.
     let piece_bytes = if file.block_bytes() == 1 { BLOCK_BYTES } else { CHUNK_BYTES };
     let zeros = AlignedBuffer::new(to_usize(size_bytes.min(piece_bytes as u64)));
     let mut at = 0;
@@ -233,8 +233,8 @@ pub(crate) fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()>
     rewrite_blocks(file, from, to, &mut |_, _| true)
 }
 
-/// Reads all blocks that hold something between `from` and `to`, in pieces, shows each with its
-/// offset, and writes it if told so. Behind the end of the file there are zeros.
+/// Reads all blocks between `from` and `to` in pieces, passes each to `change` with its offset, and
+/// writes it if that returns true. After the end of the file there are zeros.
 fn rewrite_blocks(
     file: &dyn DiskFile,
     from: u64,
@@ -261,7 +261,7 @@ fn rewrite_blocks(
     Ok(())
 }
 
-/// What stands before `at` in its block: the next write has to repeat it.
+/// The bytes before `at` in its block: the next write has to repeat them.
 pub(crate) fn read_carried(segment: &Segment, at: Lsn) -> io::Result<Vec<u8>> {
     let offset = segment.offset(at);
     let count = offset % segment.file.block_bytes() as u64;

@@ -93,11 +93,11 @@ impl Shelf {
         Ok(())
     }
 
-    /// Turns segments that nobody needs any more into blank files, or removes them.
+    /// Turns segments that are not needed any more into blank files, or removes them.
     ///
-    /// A renamed file still holds its old header: the number in it is not the one in its name, so
-    /// it is unused; and its old records never pass for new ones, as their checksums are bound to
-    /// their positions. It goes on the shelf only after the directory is synced.
+    /// A renamed file still holds its old header: the number in it differs from the one in its
+    /// name, so the file counts as unused. Its old records never pass for new ones, because their
+    /// checksums depend on their positions. It is available only after the directory is synced.
     pub(crate) fn recycle(&self, old: Vec<Segment>) -> io::Result<()> {
         let mut next_number = self.next_number.lock();
         let mut renamed = Vec::new();

@@ -13,7 +13,7 @@ use crate::waiter::Waiter;
 pub enum Scope {
     /// Only what no power cut can undo.
     Durable,
-    /// Also what is only with the kernel: sooner, but after a power cut the log may go on
+    /// Also what only the kernel has: earlier, but after a power cut the log may continue
     /// differently from there.
     Written,
 }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 pub const SYNC_LATENCY_BUCKETS: usize = 36;
 const _: () = assert!(SYNC_LATENCY_BUCKETS <= u64::BITS as usize, "the last one is reached");
 
-/// A copy of the log's counters; all since the start of the process unless said otherwise.
+/// A copy of the counters of the log; all since the start of the process unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogStats {
     /// Writes of at least one record.
@@ -33,7 +33,7 @@ pub struct LogStats {
     pub blank_segments: usize,
     /// Now: bytes of each lane of the callers.
     pub lane_bytes: Vec<usize>,
-    /// Now: how far the slowest follower is behind `written`; 0 without followers.
+    /// Now: distance of the slowest follower from `written`; 0 without followers.
     pub follower_lag_bytes: u64,
 }
 

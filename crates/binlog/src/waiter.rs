@@ -1,4 +1,4 @@
-//! Somebody who is told once when a position has been reached, without a lock on the way.
+//! Notifies one owner once when a position is reached, without a lock on the way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ pub(crate) type Waker = dyn Fn() + Send + Sync;
 /// No position is waited for.
 const NOTHING: u64 = u64::MAX;
 
-/// At most one position is waited for: the smallest of those armed.
+/// Waits for at most one position: the smallest of those armed.
 ///
-/// No wake-up is lost: [`Waiter::arm`] stores the position and then looks at what is reached; the
-/// writer stores what is reached and then looks at the position. All four are sequentially
-/// consistent, so at least one of the two sees the other; the swap lets only one of them call.
+/// No wake-up is lost: [`Waiter::arm`] stores the position and then reads what is reached; the
+/// writer stores what is reached and then reads the position. All four are sequentially consistent,
+/// so at least one of the two sees the other; the swap lets only one of them call.
 pub(crate) struct Waiter {
     armed: AtomicU64,
     waker: RwLock<Option<Arc<Waker>>>,
@@ -55,7 +55,7 @@ impl Waiter {
         }
     }
 
-    /// Wakes whoever waits, for whatever position: the log will reach no further.
+    /// Wakes the owner, whatever position it waits for: the log will not reach any further.
     pub(crate) fn disarm_and_wake(&self) {
         if self.armed.swap(NOTHING, Ordering::SeqCst) != NOTHING {
             self.wake();

@@ -1,8 +1,8 @@
-//! Where records of several lanes become one gap-free run of bytes, in whole blocks of the disk.
+//! Joins the records of several lanes into one gap-free run of bytes, in whole blocks of the disk.
 //!
-//! A position is a byte offset, so no merge is needed: every piece is copied to where it belongs.
-//! What lies beyond the complete part (an append took its position on a lane that was taken
-//! earlier) stays, with its holes, until the next group fills them.
+//! A position is a byte offset, so no merge is needed: every piece is copied to its offset. Bytes
+//! after the complete part (an append took its position on a lane that had just been taken) stay,
+//! with holes between them, until the next group fills these.
 //!
 //! ```text
 //! base            written             complete       end
@@ -10,8 +10,8 @@
 //!  block     block     block     block     block
 //! ```
 //!
-//! The disk takes whole blocks, so the block in which a group ends is written with zeros behind the
-//! group, and once more with the next group, which begins with what is carried over from it.
+//! The disk takes whole blocks, so the block in which a group ends is written with zeros after the
+//! group, and written again with the next group, which begins with the bytes carried over from it.
 
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::lane::LaneBuffer;
@@ -27,18 +27,19 @@ pub(crate) struct Window {
     block_bytes: usize,
     /// Leading bytes that are in the file already; less than a block.
     carried: usize,
-    /// Bytes placed behind those, holes not counted.
+    /// Bytes placed after those, without holes.
     placed: usize,
     /// Offset after the last byte placed.
     end: usize,
     /// Memory kept from group to group.
     bytes_kept: usize,
-    /// What stood where zeros are written behind a group.
+    /// Bytes that the zeros after a group replace during a write.
     aside: Vec<u8>,
 }
 
 impl Window {
-    /// Goes on at `at`. `carried`: what stands in the file between there and the start of its block.
+    /// Continues at `at`. `carried`: the bytes of the file between the start of `at`'s block and
+    /// `at`.
     pub(crate) fn new(at: u64, carried: &[u8], block_bytes: usize, group_bytes_max: usize) -> Self {
         assert!(block_bytes.is_power_of_two());
         assert!(block_bytes <= BLOCK_BYTES, "memory is aligned to BLOCK_BYTES");
@@ -78,7 +79,7 @@ impl Window {
         assert!(self.carried + self.placed <= self.end, "no two records share a position");
     }
 
-    /// A size of whole blocks, so that there is always room for the zeros behind a group.
+    /// Grows to whole blocks, so that there is always room for the zeros after a group.
     #[cold]
     fn grow(&mut self, end: usize) {
         let half_more = self.bytes.len() / 2 * 3;
@@ -98,8 +99,8 @@ impl Window {
         &self.bytes[self.carried..to_usize(to - self.base)]
     }
 
-    /// Has `write` store the next `count` bytes, complete ones: hands it the position of a block's
-    /// start and whole blocks from there on, and on success goes on behind those bytes.
+    /// Has `write` store the next `count` bytes, which are complete: passes it the position of a
+    /// block's start and whole blocks from there on. On success continues after those bytes.
     pub(crate) fn write<E>(
         &mut self,
         count: usize,
@@ -125,7 +126,7 @@ impl Window {
         (self.base, &self.bytes[..self.carried])
     }
 
-    /// Goes on in a new segment: what follows what is written starts a block there.
+    /// Continues in a new segment: the bytes after the written ones start a block there.
     pub(crate) fn start_block(&mut self) {
         self.drop_front(self.carried);
         self.carried = 0;

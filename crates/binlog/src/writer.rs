@@ -28,8 +28,8 @@ use crate::to_usize;
 use crate::window::Window;
 use crate::writer_state::{WriteTail, WriterState};
 
-/// Without syncs, so many filled segments may wait for the kernel to write them back. One more is
-/// synced with them: all of them should find room among the recycled ones.
+/// Without syncs, at most this many filled segments wait for the kernel to write them back; one
+/// more is synced with them. All of them should fit among the recycled segments.
 const UNSYNCED_SEGMENTS_MAX: usize = 4;
 const _: () = assert!(UNSYNCED_SEGMENTS_MAX < RECYCLED_SEGMENTS_DEFAULT);
 
@@ -51,7 +51,7 @@ pub struct StepOutcome {
 pub enum Next {
     /// There is more to do already.
     AtOnce,
-    /// After so many nanoseconds, or as soon as something is asked for.
+    /// After this many nanoseconds, or on a request.
     AfterNs(u64),
     /// Never: the log is poisoned or closed.
     Poisoned,
@@ -61,7 +61,7 @@ pub enum Next {
 struct Plan {
     write: bool,
     sync: bool,
-    /// Somebody waits for the sync.
+    /// A caller waits for the sync.
     is_asked: bool,
 }
 
@@ -92,8 +92,8 @@ impl Log {
         self.step(self.writer.lock(), clock, |writer| self.next_step(writer, clock()))
     }
 
-    /// As [`Log::writer_step`], by a thread that asks for no more than this one; false if somebody
-    /// else is at it.
+    /// As [`Log::writer_step`], for a thread that needs no more than this one round; false if
+    /// another thread is running one.
     pub(crate) fn try_writer_step(&self, clock: &dyn Fn() -> MonoNs) -> bool {
         let Some(writer) = self.writer.try_lock() else { return false };
         self.step(writer, clock, |_| Next::AtOnce);
@@ -241,7 +241,8 @@ impl Log {
             writer.synced_at = now;
             let released = std::mem::take(&mut writer.unsynced_records);
             if plan.is_asked {
-                // Before anybody is let go, as who comes from now on comes back.
+                // Counted before any client is released: later records may come from released
+                // clients.
                 let early = || self.held_records();
                 let whole_at = writer.gathering.begin(clock(), released, early);
                 self.set_whole_at(whole_at.unwrap_or(0));
@@ -386,7 +387,7 @@ impl Log {
         Ok(())
     }
 
-    /// Syncs what is not synced yet, without telling anybody. Returns how long that took.
+    /// Syncs all unsynced files without publishing the result. Returns how long that took.
     fn sync_files(&self, tail: &mut WriteTail, clock: Clock<'_>) -> Result<u64, Poisoned> {
         assert!(tail.unsynced.len() <= UNSYNCED_SEGMENTS_MAX);
         let started = clock();
@@ -497,7 +498,8 @@ impl Log {
     }
 }
 
-/// The running writer. Dropped, it stops like [`WriterHandle::stop`], but says nothing of errors.
+/// The running writer. Dropping it stops the writer like [`WriterHandle::stop`], but reports no
+/// errors.
 #[derive(Debug)]
 pub struct WriterHandle {
     log: Arc<Log>,
@@ -530,7 +532,7 @@ impl WriterHandle {
 impl Drop for WriterHandle {
     fn drop(&mut self) {
         if self.writer.is_some() || self.helper.is_some() {
-            // A failure has been logged where it happened and stands in `Log::poisoned`.
+            // A failure was logged where it happened and is kept in `Log::poisoned`.
             self.join().ok();
         }
     }

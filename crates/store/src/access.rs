@@ -26,7 +26,7 @@ const _: () = assert!(LFU_COUNTER_MAX == (1 << LFU_COUNTER_BITS) - 1);
 const _: () = assert!(LFU_START < LFU_COUNTER_MAX, "a new key's counter can rise");
 const _: () = assert!(LFU_MINUTES_BITS + LFU_COUNTER_BITS == LRU_BITS, "both clocks fill the word");
 
-/// Which of the two an access leaves behind.
+/// What an access records in the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessRule {
     Lru,

@@ -1,4 +1,4 @@
-//! A heap block behind one thin pointer: the only unsafe code of the store.
+//! A heap block owned through one thin pointer: the only unsafe code of the store.
 //!
 //! A slot of the key table is eight bytes wide, so that seven of them and their tags fill one cache
 //! line; `Box<[u8]>` would take sixteen. The block carries its own length, its capacity and one
@@ -11,10 +11,10 @@
 //! offset 12 bytes[capacity]
 //! ```
 //!
-//! What it is worth: eight bytes per slot, at 10 million keys 11.8 bytes per key (the table is 68 %
-//! full), a seventeenth of what redis-server takes for such a key; and one cache line per lookup of a
-//! bucket instead of two. `benchmarks/record/diary.md` has the whole account.
-//! Oracle: the tests run every operation beside a `Vec<u8>`, with fewer cases under miri.
+//! This saves eight bytes per slot, 11.8 bytes per key at 10 million keys (the table is 68 % full),
+//! a seventeenth of what redis-server takes for such a key; and the lookup of a bucket reads one
+//! cache line instead of two. `benchmarks/record/diary.md` has all figures.
+//! Oracle: the tests run every operation on a `Vec<u8>` as well, with fewer cases under miri.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks are allocated with ALIGN, that of u32")]
 
@@ -105,7 +105,7 @@ impl Blob {
 
     /// The word that may change under a shared reference.
     pub(crate) fn word(&self) -> &AtomicU32 {
-        // SAFETY: the word lies inside the block, is aligned, lives as long as `self`, and is
+        // SAFETY: the word is inside the block, is aligned, is valid as long as `self`, and is
         // reached through this atomic only.
         unsafe { AtomicU32::from_ptr(self.block.as_ptr().cast::<u32>().add(2)) }
     }
@@ -156,7 +156,7 @@ impl Blob {
         let Some(block) = NonNull::new(block) else { handle_alloc_error(new) };
         self.block = block;
         let capacity = u32::try_from(capacity).expect("checked by layout()");
-        // SAFETY: the header lies inside the new block.
+        // SAFETY: the header is inside the new block.
         unsafe { self.block.as_ptr().cast::<u32>().add(1).write(capacity) }
     }
 
@@ -175,7 +175,7 @@ impl Blob {
 
 impl Drop for Blob {
     fn drop(&mut self) {
-        // SAFETY: the block was allocated with this layout, and nobody uses it afterwards.
+        // SAFETY: the block was allocated with this layout, and is not used afterwards.
         unsafe { dealloc(self.block.as_ptr(), layout(self.capacity())) }
     }
 }

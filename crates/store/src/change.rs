@@ -1,4 +1,4 @@
-//! What becomes of one key, and its bytes in the log.
+//! A change to one key, and its log encoding.
 
 use base::time::UnixMs;
 
@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// What becomes of a key. A collection that ends up empty is deleted with its key.
+/// A change to a key. A collection that becomes empty is deleted with its key.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
     /// The key becomes this string with this expiry, whatever it was.
@@ -47,7 +47,7 @@ pub enum Change<'a> {
         bytes: &'a [u8],
     },
     Delete,
-    /// `None` makes the key stay for ever.
+    /// `None`: the key never expires.
     Expire {
         at: Option<UnixMs>,
     },

@@ -1,7 +1,7 @@
 //! The sixteen databases of one stripe.
 //!
-//! Nearly everybody uses the first: it lies in the stripe's first cache line, beside the lock; the
-//! others are one more step away and take memory only once one of them is used.
+//! Nearly all clients use only the first. It is in the stripe's first cache line, next to the lock;
+//! the others are one more step away and take memory only once one of them is used.
 
 use std::ops::{Index, IndexMut};
 use std::sync::LazyLock;

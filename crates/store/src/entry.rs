@@ -30,7 +30,8 @@ pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 const HEADER_BYTES_MAX: usize = 8;
 
 const _: () = assert!((FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT).count_ones() == 4);
-const _: () = assert!(KEY_LEN_SHORT_MAX < KEY_LEN_LONG, "the mark of a long key is no length");
+const _: () =
+    assert!(KEY_LEN_SHORT_MAX < KEY_LEN_LONG, "the mark of a long key differs from all lengths");
 const _: () = assert!(KEY_LEN_LONG == (1 << 24) - 1, "a short length has three bytes");
 const _: () = assert!(EXPIRY_BYTES == size_of::<UnixMs>());
 const _: () = assert!(
@@ -38,7 +39,7 @@ const _: () = assert!(
     "the longest key and value fit a block"
 );
 
-/// What an entry's block says about itself, read from its first bytes.
+/// The layout of an entry's block, read from its first bytes.
 struct Shape {
     flags: u8,
     expiry_at: usize,
@@ -149,12 +150,12 @@ impl Entry {
         Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
     }
 
-    /// True when APPEND or SETRANGE made the value: OBJECT ENCODING then says `raw`.
+    /// True when APPEND or SETRANGE made the value: OBJECT ENCODING then reports `raw`.
     pub(crate) fn is_edited(&self) -> bool {
         self.has(FLAG_EDITED)
     }
 
-    /// True when INCRBYFLOAT made the value: OBJECT ENCODING then says `embstr` of an integer.
+    /// True when INCRBYFLOAT made the value: OBJECT ENCODING then reports `embstr` for an integer.
     pub(crate) fn is_text(&self) -> bool {
         self.has(FLAG_TEXT)
     }

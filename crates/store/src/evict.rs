@@ -28,7 +28,7 @@ impl EvictionPolicy {
         matches!(self, VolatileLru | VolatileLfu | VolatileRandom | VolatileTtl)
     }
 
-    /// What an access must leave behind for this policy.
+    /// Whether an access must update the LFU counter for this policy.
     pub fn uses_frequency(self) -> bool {
         matches!(self, EvictionPolicy::AllKeysLfu | EvictionPolicy::VolatileLfu)
     }
@@ -42,12 +42,12 @@ pub struct Candidate {
     score: u64,
 }
 
-/// Stripes looked at before "there is nothing to evict" is believed from samples; then all are.
+/// Stripes to sample before the store concludes that there is nothing to evict; then it checks all.
 const EMPTY_TRIES_MAX: usize = 32;
 
 impl Keyspace {
     /// The best of about `samples` keys to evict; `None` when no key qualifies. Takes one stripe
-    /// lock at a time, so the key may be gone when the caller comes for it.
+    /// lock at a time, so the key may have been removed when the caller locks its stripe.
     pub fn eviction_candidate(
         &self,
         policy: EvictionPolicy,
@@ -76,7 +76,7 @@ impl Keyspace {
         best
     }
 
-    /// Looks at up to two keys of a stripe; keeps the better one. Returns how many there were.
+    /// Samples up to two keys of a stripe; keeps the better one. Returns how many there were.
     fn sample_stripe(
         &self,
         index: usize,

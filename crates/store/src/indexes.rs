@@ -1,12 +1,13 @@
-//! Secondary indexes: which rows of a table hold a term.
+//! Secondary indexes: the rows of a table that hold a term.
 //!
-//! An index follows from its table: it is kept under the same lock, stripe by stripe, and neither logged
-//! nor in a snapshot. A stripe gets it when it is walked once ([`crate::Keyspace::settle_indexes`]); until
-//! then it has none, and who asks walks the stripe.
+//! An index is derived from its table. It is kept under the same lock, stripe by stripe, and is
+//! neither logged nor in a snapshot. A scan of a stripe builds its part
+//! ([`crate::Keyspace::settle_indexes`]); until then the stripe has no index, and queries scan the
+//! stripe.
 //!
-//! An entry is one string of bytes: the term, the place of the partition, the row. So the entries of a term
-//! are in the order in which a walk meets their rows. What has expired has its entries until it is purged:
-//! what an index finds is looked at again.
+//! An entry is one string of bytes: the term, the place of the partition, the row. So the entries
+//! of a term are in the order in which a scan visits their rows. Expired rows keep their entries
+//! until they are purged, so a query checks each row that an index finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -24,7 +25,8 @@ use crate::types::{Partition, RowKey, RowView, Write, allocation_bytes};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexId(pub u64);
 
-/// What an index finds rows by. The store does not know what cells and keys mean: who does gives it this.
+/// Defines the terms of an index. The store does not know what cells and keys mean, so the layer
+/// above implements this.
 pub trait Indexing: Debug + Send + Sync {
     fn id(&self) -> IndexId;
 
@@ -69,15 +71,15 @@ impl Registry {
     }
 }
 
-/// Where a look at the entries of a term begins.
+/// Where a search for a term begins.
 #[derive(Debug, Clone, Copy)]
 pub enum Start<'a> {
     Token(i64),
     Partition(i64, &'a [u8]),
-    /// Behind a row; an index of partitions begins with the partition.
+    /// After a row; an index of partitions begins with the partition.
     Row(i64, &'a [u8], &'a [u8]),
-    /// Behind a partition.
-    Behind(i64, &'a [u8]),
+    /// After a partition.
+    After(i64, &'a [u8]),
 }
 
 /// What an index has found.
@@ -98,7 +100,7 @@ pub(crate) enum Touch<'a> {
 
 const OF_PARTITION: u8 = 0;
 const OF_ROW: u8 = 1;
-const BEHIND: u8 = 2;
+const AFTER: u8 = 2;
 /// In keys: a zero is followed by this, the end by another zero.
 const ZERO: u8 = 0xFF;
 
@@ -113,7 +115,7 @@ fn put_place(token: i64, key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// What an entry says behind its term.
+/// Decodes the part of an entry that follows its term.
 fn posting(mut rest: &[u8]) -> Option<Posting> {
     let (token, behind) = rest.split_first_chunk()?;
     rest = behind;
@@ -145,7 +147,7 @@ pub(crate) struct Index {
     entries: BTreeSet<Box<[u8]>>,
 }
 
-/// What an entry costs beside its bytes: its place in a node, two thirds of which are in use.
+/// Cost of an entry in addition to its bytes: its place in a node, two thirds of which are in use.
 const SLOT_BYTES: usize = size_of::<Box<[u8]>>() * 3 / 2;
 
 fn entry_bytes(entry: &[u8]) -> usize {
@@ -188,7 +190,7 @@ impl Index {
         start: Start<'_>,
     ) -> impl Iterator<Item = Posting> + use<'s> {
         let mut first = term.to_vec();
-        let mut is_behind = false;
+        let mut is_after = false;
         match start {
             Start::Token(token) => first.extend_from_slice(&ordinal(token).to_be_bytes()),
             Start::Partition(token, key) => put_place(token, key, &mut first),
@@ -197,16 +199,16 @@ impl Index {
                 if !self.definition.is_of_partitions() {
                     first.push(OF_ROW);
                     first.extend_from_slice(row);
-                    is_behind = true;
+                    is_after = true;
                 }
             }
-            Start::Behind(token, key) => {
+            Start::After(token, key) => {
                 put_place(token, key, &mut first);
-                first.push(BEHIND);
+                first.push(AFTER);
             }
         }
         let start =
-            if is_behind { Bound::Excluded(&first[..]) } else { Bound::Included(&first[..]) };
+            if is_after { Bound::Excluded(&first[..]) } else { Bound::Included(&first[..]) };
         let from = self.entries.range::<[u8], _>((start, Bound::Unbounded));
         let term = term.to_vec();
         from.map_while(move |entry| entry.strip_prefix(&term[..]).and_then(posting))
@@ -438,8 +440,8 @@ mod tests {
     }
 
     proptest! {
-        /// After any changes an index says what a walk finds, also one that came later, and the accounts
-        /// say what is held; what is taken gives its memory back.
+        /// After any changes an index finds what a scan finds, also an index that was added later;
+        /// the accounts equal the bytes held; and a removed index frees its memory.
         #[test]
         fn an_index_is_what_a_walk_finds(before in steps(), after in steps()) {
             let params = params();
@@ -500,10 +502,10 @@ mod tests {
         assert_eq!(find(0, Start::Partition(0, &zero)), all);
         assert_eq!(find(0, Start::Row(0, &zero, &row_key(1))), all[1..]);
         assert_eq!(find(0, Start::Row(0, &zero, &row_key(2))), all[2..]);
-        assert_eq!(find(0, Start::Behind(0, &zero)), all[2..]);
-        assert_eq!(find(0, Start::Behind(1, &one)), all[3..]);
+        assert_eq!(find(0, Start::After(0, &zero)), all[2..]);
+        assert_eq!(find(0, Start::After(1, &one)), all[3..]);
         assert_eq!(find(1, Start::Row(1, &one, &row_key(0))), [(1, None)]);
-        assert_eq!(find(1, Start::Behind(1, &one)), []);
+        assert_eq!(find(1, Start::After(1, &one)), []);
         assert_eq!(find(1, Start::Token(i64::MIN)), [(1, None)]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::types::{Malformed, Write};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
-/// A list of byte strings: as the caller has it, or as it lies in a log record.
+/// A list of byte strings, either from the caller or as encoded in a log record.
 #[derive(Debug, Clone, Copy)]
 pub enum Items<'a> {
     Slice(&'a [&'a [u8]]),

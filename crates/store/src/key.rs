@@ -23,7 +23,7 @@ pub(crate) fn stripe_of(hash: u64) -> usize {
     (hash >> STRIPE_SHIFT) as usize
 }
 
-/// Names a table for ever; 0 is no table.
+/// Identifies a table; never reused. 0 is not a valid identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u128);
 
@@ -37,7 +37,7 @@ pub struct PartitionKey<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Stands for partitions where Redis keys have the number of their database.
+/// Stands for partitions where keys have the number of their database.
 pub const PARTITIONS_DB: u8 = u8::MAX;
 
 /// Tokens as numbers that begin at 0.
@@ -55,8 +55,8 @@ pub fn stripe_of_token(token: i64) -> usize {
 }
 
 impl PartitionKey<'_> {
-    /// As [`crate::Key::hash`]: the upper half is the token's, and names the stripe; the lower tells
-    /// tables apart.
+    /// As [`crate::Key::hash`]: the upper half comes from the token and names the stripe; the lower
+    /// half differs between tables.
     #[expect(clippy::cast_possible_truncation, reason = "all bits of the table count")]
     pub fn hash(&self) -> u64 {
         let TableId(id) = self.table;

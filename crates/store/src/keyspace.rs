@@ -25,15 +25,15 @@ use crate::{DATABASES, STRIPES, Trash};
 #[derive(Debug, Default)]
 struct Slot(Mutex<Stripe>);
 
-/// How often a stripe was found locked, and how long was waited in all; a wait that goes on is
-/// counted, its time not yet.
+/// How often a thread found a stripe locked, and the total time of these waits. A wait in progress
+/// is counted, but its time is not yet included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LockWaits {
     pub count: u64,
     pub ns: u64,
 }
 
-/// Written only by who has waited; away from what every request reads.
+/// Written only by threads that have waited; separate from what every request reads.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct LockWaitCounters {
@@ -47,15 +47,16 @@ pub struct Keyspace {
     slots: Box<[Slot]>,
     hasher: FixedState,
     seed: u64,
-    /// Read only by who has to wait for a stripe, to count how long; nothing else depends on it.
+    /// Read only by a thread that has to wait for a stripe, to measure the wait; nothing else
+    /// depends on it.
     cycles: CycleClock,
     waits: LockWaitCounters,
     pub(crate) indexes: Registry,
 }
 
 impl Keyspace {
-    /// `seed` makes the hashes of this process unpredictable to its clients. A snapshot carries it,
-    /// since what it says of a stripe holds for these hashes only.
+    /// `seed` makes the hashes of this process unpredictable to its clients. A snapshot contains
+    /// it, because its assignment of keys to stripes holds for these hashes only.
     pub fn new(seed: u64) -> Keyspace {
         let slots = (0..STRIPES).map(|_| Slot::default()).collect();
         Keyspace {
@@ -94,7 +95,7 @@ impl Keyspace {
         (0..STRIPE_LINES).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
     }
 
-    /// Second pass: ask for the bucket. Skipped when somebody holds the stripe.
+    /// Second pass: prefetches the bucket. Skipped when another thread holds the stripe.
     #[inline]
     pub fn prefetch_bucket(&self, db: u8, hash: u64) {
         if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
@@ -110,8 +111,9 @@ impl Keyspace {
         }
     }
 
-    /// The passes over requests for partitions: asks for the memory on the way to one, as far as it can be
-    /// known when the step before has brought its part. Skipped when somebody holds the stripe.
+    /// The passes over requests for partitions: each prefetches the memory on the way to one, as
+    /// far as the previous step has made its address known. Skipped when another thread holds the
+    /// stripe.
     #[inline]
     pub fn prefetch_partition(&self, table: TableId, token: i64, reach: Reach) {
         let slot = &self.slots[stripe_of_token(token)];
@@ -163,8 +165,8 @@ impl Keyspace {
         }
     }
 
-    /// Says which indexes tables are to have from now on. Each stripe gets and loses them when
-    /// [`Keyspace::settle_indexes`] comes by.
+    /// Sets the indexes that tables must have from now on. [`Keyspace::settle_indexes`] adds and
+    /// removes them in each stripe.
     pub fn set_indexes(&self, tables: BTreeMap<TableId, Definitions>) {
         self.indexes.set(tables);
     }

@@ -1,10 +1,10 @@
 //! The data: a striped keyspace shared by all reactors, values by type, and the one writer.
 //!
-//! *Must never know*: protocols, files, sockets, clocks. Time and the hash seed are arguments. The cycle
-//! counter is read by who waits for a lock, and only to count it.
+//! *Must never know*: protocols, files, sockets, clocks. Time and the hash seed are arguments. Only
+//! a thread that waits for a lock reads the cycle counter, and only to measure the wait.
 //!
-//! Data changes only through [`Locked::apply`] of a [`Mutation`], live and in recovery, so whatever
-//! the log holds is all that it takes to get the data back.
+//! Data changes only through [`Locked::apply_mutation`], at run time and in recovery, so the log is
+//! sufficient to restore the data.
 #![deny(unsafe_code)]
 
 mod access;

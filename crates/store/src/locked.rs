@@ -76,7 +76,7 @@ pub enum Value<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen<'a> {
     Live(&'a [u8]),
-    /// Still there although its time has come.
+    /// Present, but expired.
     Overdue(&'a [u8]),
 }
 
@@ -291,7 +291,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// `None`: no such key. `Some(None)`: it stays for ever.
+    /// `None`: no such key. `Some(None)`: it never expires.
     pub fn expiry(&self, db: u8, key: Key<'_>) -> Option<Option<UnixMs>> {
         self.live(db, key).map(|(_, entry)| entry.expiry())
     }
@@ -302,7 +302,7 @@ impl<'a> Locked<'a> {
         self.stripe(hash).dbs[db].expires > 0
     }
 
-    /// Is the key still there although its time has come? A write deletes it first.
+    /// Whether the key is present although it has expired. A write deletes it first.
     pub fn is_overdue(&self, db: u8, key: Key<'_>) -> bool {
         let stripe = self.stripe(key.hash);
         stripe.place(db, key).is_some_and(|at| stripe.entry(db, at).is_expired(self.params.now()))
@@ -506,8 +506,8 @@ impl<'a> Locked<'a> {
         })
     }
 
-    /// Says that a number was written as a text (INCRBYFLOAT): no change of the data, so it is not
-    /// logged, and a restart forgets it, as in Redis.
+    /// Records that a number was written as text (INCRBYFLOAT). This does not change the data, so
+    /// it is not logged and is lost in a restart, as in Redis.
     pub fn mark_text(&mut self, db: u8, key: Key<'_>) {
         let stripe = self.stripe_mut(key.hash);
         if let Some(place) = stripe.place(db, key) {
@@ -531,7 +531,7 @@ impl<'a> Locked<'a> {
         Some(object.kind())
     }
 
-    /// [`Keyspace::stats`] for who holds every stripe already: EXEC.
+    /// Like [`Keyspace::stats`], for a caller that already holds every stripe (EXEC).
     pub fn stats(&self) -> ([DbStats; DATABASES], usize) {
         assert!(self.is_all(), "stats of all keys need every stripe");
         let mut sums = StatsSums::default();
@@ -584,7 +584,7 @@ impl<'a> Locked<'a> {
         })
     }
 
-    /// [`Keyspace::scan`] for who holds every stripe already: EXEC.
+    /// Like [`Keyspace::scan`], for a caller that already holds every stripe (EXEC).
     pub fn scan(
         &self,
         db: u8,
@@ -631,8 +631,8 @@ impl<'a> Locked<'a> {
         )
     }
 
-    /// The database and key of something whose time has come in the first locked stripe. The
-    /// caller deletes it before the next call.
+    /// The database and name of an expired key in the first locked stripe. The caller deletes it
+    /// before the next call.
     pub fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
         let now = self.params.now();
         self.guards[0].stripe.next_expired(now)

@@ -46,8 +46,8 @@ impl Keyspace {
         Locked::new(self, params, Guards::One(self.guard(stripe)))
     }
 
-    /// Replays one logged mutation. `skip(stripe)` says that a snapshot of that stripe already
-    /// holds it. Returns whether it fitted the data.
+    /// Replays one logged mutation. `skip(stripe)` is true if a snapshot of that stripe already
+    /// holds it. Fails if the mutation does not fit the data.
     pub fn replay(
         &self,
         mutation: &Mutation<'_>,
@@ -78,10 +78,12 @@ impl Keyspace {
         }
     }
 
-    /// Visits keys of a database until about `count` were seen, one stripe lock at a time; expired ones
-    /// count. Every key that is present from the first to the last call of a scan is visited.
+    /// Visits keys of a database until about `count` were visited, one stripe lock at a time;
+    /// expired ones count. Every key that is present from the first to the last call of a scan is
+    /// visited.
     ///
-    /// Returns where to go on, and the log position of what was seen (0: durable or empty).
+    /// Returns the cursor for the next call, and the log position of the visited data (0: durable
+    /// or empty).
     pub fn scan(
         &self,
         db: u8,

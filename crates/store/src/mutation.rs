@@ -1,13 +1,14 @@
-//! The only ways in which data changes, and their bytes in the log.
+//! The only ways in which data changes, and their log encoding.
 //!
-//! A [`Mutation`] says what became of one key, never how it was computed: INCR is logged as the new
-//! value, a relative expiry as an absolute one, SPOP as the members that left. Applying the same
-//! mutations in the same order gives the same data, whatever the time is.
+//! A [`Mutation`] states the new state of a key, never how it was computed: INCR is logged as the
+//! new value, a relative expiry as an absolute one, SPOP as the members that it removed. The same
+//! mutations in the same order produce the same data, whatever the time is.
 //!
 //! Bytes of one mutation (integers little-endian, `v` = LEB128 varint): kind u8, database u8, key
 //! length v, key, then by kind as in [`Change::encode`]. Of a partition: kind u8, table u128, token
-//! i64, key length v, key, then the number of writes v and the writes as in [`crate::Write::encode`], or both
-//! times of a purge u32. Of a table: kind u8, table u128. A log record is one or more mutations.
+//! i64, key length v, key, then the number of writes v and the writes as in
+//! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A log
+//! record is one or more mutations.
 
 use crate::change::{Change, PUT_EXPIRING};
 use crate::items::Writes;

@@ -51,7 +51,7 @@ pub struct DbStats {
     pub expires: u64,
     /// Mean time to live of the keys that expire, in milliseconds.
     pub ttl_ms_mean: u64,
-    /// Bytes of its hash tables, beside entries and collections.
+    /// Bytes of its hash tables, without entries and collections.
     pub table_bytes: u64,
     /// Bytes of its places in the queues of expiries.
     pub expiry_bytes: u64,

@@ -48,8 +48,8 @@ impl Held {
 /// The partitions of one token, by key: nearly always one.
 type Bucket = SmallVec<[Box<Held>; 1]>;
 
-/// What a partition costs beside its key and its rows: itself, and its place in a node of the map,
-/// two thirds of which are in use.
+/// Cost of a partition in addition to its key and rows: the struct, and its place in a node of the
+/// map, two thirds of which are in use.
 const HELD_BYTES: usize = size_of::<Held>() + 16 + (size_of::<u64>() + size_of::<Bucket>()) * 3 / 2;
 
 /// The partitions of one table in one stripe.
@@ -89,7 +89,7 @@ impl Table {
         Table { indexes, ..Table::default() }
     }
 
-    /// Changes a partition and what its indexes say of it: `touch` is at least what is changed.
+    /// Changes a partition and its index entries: `touch` covers at least what is changed.
     fn change(
         &mut self,
         token: i64,
@@ -115,7 +115,7 @@ impl Table {
         }
     }
 
-    /// What the indexes say of a partition, as far as it is touched.
+    /// The index entries of the part of a partition that `touch` covers.
     fn entries(&self, token: i64, key: &[u8], touch: Touch<'_>) -> Entries {
         let mut entries = Entries::new();
         let Some(partition) = self.get(token, key) else { return entries };
@@ -239,7 +239,7 @@ impl Tables {
         self.tables.iter().map(|(_, table)| table.bytes).sum()
     }
 
-    /// One step towards a partition, behind that to the stripe.
+    /// One prefetch step towards a partition, after that of the stripe.
     pub(crate) fn prefetch(&self, table: TableId, token: i64, reach: Reach) {
         if reach == Reach::Tables {
             return prefetch_block(self.tables.as_ptr(), size_of_val(&self.tables[..]));

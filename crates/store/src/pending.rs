@@ -1,8 +1,8 @@
 //! The writes of one stripe that may not be durable yet: what a read must wait for.
 //!
-//! A read waits for exactly the newest such write of the keys it looked at. The list is bounded:
-//! when it is full of writes that are still not durable, the oldest is folded into `floor`, which
-//! every read of the stripe then waits for (it waits too long, never too short).
+//! A read waits for exactly the newest such write of the keys that it reads. The list is bounded:
+//! when it is full of writes that are not durable yet, the oldest is folded into `floor`, and every
+//! read of the stripe waits for `floor` (possibly longer than necessary, never too short).
 
 #![expect(clippy::cast_possible_truncation, reason = "a tag is some bits of a hash")]
 
@@ -87,7 +87,7 @@ impl Pending {
         own.max(self.floor)
     }
 
-    /// The same for a command that looks at the whole stripe.
+    /// The same for a command that reads the whole stripe.
     pub(crate) fn gate_all(&self) -> u64 {
         self.newest
     }

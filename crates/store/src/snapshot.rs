@@ -79,8 +79,8 @@ impl Stripe {
         }
     }
 
-    /// Replaces what the stripe holds by what its bytes say, as a restart would. Uses of keys,
-    /// watches, and positions in the log stay. On an error nothing has changed.
+    /// Rebuilds the stripe from its encoded form, as a restart would. Access times, watches, and
+    /// positions in the log stay. On an error nothing has changed.
     pub(crate) fn reload(
         &mut self,
         params: &Params,

@@ -59,8 +59,8 @@ impl StatsSums {
     }
 }
 
-/// Laid out by hand: with the lock before it, the first cache line holds all that a plain read
-/// needs, the next two what a write needs beside it. [`STRIPE_LINES`] are asked for ahead of use.
+/// Laid out by hand: together with the lock before it, the first cache line holds all that a plain
+/// read needs, the next two what a write needs in addition. [`STRIPE_LINES`] are prefetched.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Stripe {
@@ -77,7 +77,7 @@ pub(crate) struct Stripe {
 /// Cache lines of a stripe that a command on one key touches.
 pub(crate) const STRIPE_LINES: usize = 3;
 
-/// The same of what reads or changes one partition: `tables` lies behind them.
+/// The same for a read or change of one partition: `tables` follows those lines.
 pub(crate) const PARTITION_LINES: usize = STRIPE_LINES + 1;
 
 /// The lock and its padding, which precede the stripe in its slot.
@@ -94,7 +94,7 @@ pub(crate) enum Found<'a> {
     Object(&'a Object),
 }
 
-/// What applying needs beside the change itself.
+/// Inputs of a change other than the change itself.
 pub(crate) struct Applying<'a> {
     pub(crate) params: &'a Params,
     pub(crate) hash_of: &'a dyn Fn(&[u8]) -> u64,
@@ -425,7 +425,7 @@ impl Stripe {
         Some((db, table.entry(place)))
     }
 
-    /// A key whose time has come, if there is one. Items that are out of date are dropped on the way.
+    /// An expired key, if there is one. Drops outdated items on the way.
     pub(crate) fn next_expired(&mut self, now: UnixMs) -> Option<(u8, Vec<u8>)> {
         loop {
             let Reverse(next) = *self.expiries.peek()?;
@@ -488,7 +488,7 @@ impl Stripe {
         }
     }
 
-    /// No key stays, so none needs to be looked at: O(tables) beside freeing.
+    /// No key remains, so no entry is visited: O(tables), and the time to free them.
     pub(crate) fn flush_all(&mut self, trash: &mut Trash) {
         trash.push_databases(std::mem::take(&mut self.dbs));
         let objects = std::mem::take(&mut self.objects);

@@ -1,7 +1,7 @@
 //! The hash table of one stripe and database: buckets of one cache line, seven entries each.
 //!
-//! A bucket holds seven one-byte tags, seven entry pointers, and a count of the entries that wanted
-//! to be here and went on to a later bucket. A lookup reads the home bucket; it goes on only while
+//! A bucket holds seven one-byte tags, seven entry pointers, and a count of the entries that
+//! overflowed from here to a later bucket. A lookup reads the home bucket and continues only while
 //! that count is not zero, so an absent key costs one cache line and a present key two (bucket and
 //! entry). Growth doubles the buckets of this one small table at once.
 //!

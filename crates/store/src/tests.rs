@@ -581,7 +581,7 @@ fn partitions_are_asked_for_ahead_without_a_wait() {
         let write = [Write::InsertRow { row: &[row], timestamp: 1, expiry: None }];
         let mut locked = store.lock_one(key.hash(), &params);
         locked.apply_mutation(&Mutation::Partition { key, writes: Writes::Slice(&write) }).unwrap();
-        // Somebody else holds the stripe.
+        // Another thread holds the stripe.
         ask();
         drop(locked);
         ask();

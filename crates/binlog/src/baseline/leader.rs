@@ -1,4 +1,5 @@
-//! Whoever finds nobody writing writes for all who have come meanwhile.
+//! Leader-based group commit: a thread that finds no leader writes the records of all threads that
+//! arrived in the meantime.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -24,10 +25,10 @@ pub(super) struct Leader<S> {
 struct Pending<S> {
     bytes: Vec<u8>,
     records: u64,
-    /// Who has come, the leader excepted, oldest first.
+    /// Threads that wait for the leader, oldest first.
     sleepers: VecDeque<Arc<S>>,
     next: Lsn,
-    /// Somebody leads, or has been signalled to.
+    /// A thread leads, or has been signalled to lead.
     led: bool,
     /// Memory of the group before.
     spare: Vec<u8>,
@@ -72,7 +73,7 @@ impl<S: Sleeper> Leader<S> {
         (pending.next, leads)
     }
 
-    /// Writes for all who have come, the caller included.
+    /// Writes the records of all waiting threads and of the caller.
     fn lead(&self) -> Result<(), Poisoned> {
         let (mut bytes, records, sleepers) = {
             let mut pending = self.pending.lock();

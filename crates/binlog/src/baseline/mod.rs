@@ -1,14 +1,15 @@
 //! Logs as others build them, for comparison only: no server runs on them.
 //!
 //! [`Kind::Mutex`] is Pika's: one lock, held while each record is written. [`Kind::LeaderCondvar`]
-//! and [`Kind::LeaderFutex`] are `pika_hub`'s, which has it from `RocksDB`: whoever finds nobody
-//! writing writes for all who have come meanwhile, and the rest sleep, each in its own place.
-//! Neither spins or yields before it sleeps, as `pika_hub` does not.
+//! and [`Kind::LeaderFutex`] are `pika_hub`'s, which took it from `RocksDB`: a thread that finds no
+//! leader writes for all threads that arrived in the meantime, and the others sleep, each on its
+//! own variable. As in `pika_hub`, neither spins or yields before it sleeps.
 //!
-//! Records stand in the files as in those of [`Log`](crate::Log), headers and checksums included,
-//! one after the other from the start of a file; a file's name says at which position it starts.
-//! Files grow by being written and are left when they have [`Options::segment_bytes`]. There are no
-//! marks and no recycling, and nothing is recovered: opened again, a baseline starts anew.
+//! The files contain the same records as those of [`Log`](crate::Log), headers and checksums
+//! included, one after the other from the start of a file; the name of a file is the position at
+//! which it starts. Files grow as they are written and are closed at [`Options::segment_bytes`].
+//! There are no marks and no recycling, and there is no recovery: a baseline that is opened again
+//! starts empty.
 
 mod leader;
 mod mutex;
@@ -49,7 +50,7 @@ pub enum Syncs {
 pub struct Options {
     pub kind: Kind,
     pub syncs: Syncs,
-    /// A file that has so many bytes is followed by another one.
+    /// A file of at least this many bytes is followed by a new one.
     pub segment_bytes: u64,
 }
 
@@ -126,7 +127,7 @@ impl Baseline {
         Ok(end?)
     }
 
-    /// Syncs everything written so far. Appends go on meanwhile.
+    /// Syncs everything written so far. Appends continue in the meantime.
     pub fn sync(&self) -> Result<(), Poisoned> {
         let unsynced = self.with_tail(Tail::take_unsynced)?;
         let synced = unsynced.sync();
@@ -152,7 +153,7 @@ impl Baseline {
     }
 }
 
-/// Shows the records that stand in a baseline's files, from the oldest file on, up to the first one
+/// Passes the records of a baseline's files to `see`, from the oldest file on, up to the first one
 /// that is not whole. Returns where they end. Each file is held in memory at once.
 pub fn read(disk: &dyn Disk, see: &mut dyn FnMut(Record<'_>)) -> io::Result<Lsn> {
     let mut bases: Vec<Lsn> =

@@ -10,7 +10,7 @@ use rustix::thread::futex;
 /// What a sleeper is woken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// To write for all who have come.
+    /// Write the records of all waiting threads.
     Lead,
     /// Its record is written.
     Written,
@@ -75,7 +75,7 @@ impl Sleeper for FutexSleeper {
     }
 
     fn sleep(&self) -> Signal {
-        // Fails if the signal has come already.
+        // Fails if the signal has already arrived.
         self.word.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).ok();
         loop {
             let signal = match self.word.load(Ordering::Acquire) {

@@ -141,7 +141,7 @@ impl Tail {
         self.note(synced)
     }
 
-    /// The files to be removed. They need no sync either: nobody will read them.
+    /// The files to be removed. They need no sync, because they are never read again.
     pub(super) fn take_filled(&mut self) -> (Arc<dyn Disk>, Vec<String>) {
         self.filled_unsynced.clear();
         (Arc::clone(&self.disk), std::mem::take(&mut self.filled))

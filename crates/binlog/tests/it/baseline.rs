@@ -31,7 +31,7 @@ fn append_all(log: &Baseline, per_thread: u64) -> BTreeMap<u64, u64> {
     })
 }
 
-/// How many records of each thread stand in the files: its first ones, in order.
+/// Number of records of each thread in the files: its first ones, in order.
 fn kept(disk: &FaultDisk) -> (BTreeMap<u64, u64>, Lsn) {
     let mut counts: BTreeMap<u64, u64> = (0..THREADS).map(|thread| (thread, 0)).collect();
     let mut expected = Lsn(0);
@@ -81,8 +81,8 @@ fn positions_follow_each_other() {
     }
 }
 
-/// The power goes at any time: what was acknowledged is there, and whatever else is there comes
-/// right behind it.
+/// The power fails at any time: every acknowledged record is in the files, and any other record
+/// follows directly.
 #[test]
 fn what_was_acknowledged_after_a_sync_survives_a_power_cut() {
     for kind in KINDS {

@@ -27,8 +27,8 @@ fn durable(log: &Log, lsn: Lsn) {
     assert!(log.durable() >= lsn);
 }
 
-/// Each thread waits for each of its records. Time stands still, so nothing but the waiting threads
-/// themselves has anything written: a wake-up that is lost is waited for in vain.
+/// Each thread waits for each of its records. The clock does not advance, so only the waiting
+/// threads cause writes: a lost wake-up makes the test hang.
 fn check(sync: SyncPolicy, wait: Wait) {
     let disk = Arc::new(FaultDisk::new(5));
     let (log, _, _) = open_from(&disk, options(sync), LANES, Lsn(0)).unwrap();

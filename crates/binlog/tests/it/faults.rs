@@ -1,4 +1,4 @@
-//! Thousands of lives and deaths of a log on a disk that fails, each from a seed.
+//! Thousands of runs and crashes of a log on a failing disk, each from a seed.
 //!
 //! The promise: what `durable` covered is there after any power cut, in order and intact; and what
 //! is there is a prefix of what was appended.
@@ -28,7 +28,7 @@ struct World {
     from: Lsn,
     /// The largest position that was ever called durable.
     promised: Lsn,
-    /// What was written when only the process died: no power cut has come since.
+    /// What was written when only the process died: there was no power cut since.
     written: Option<Lsn>,
     now_ns: u64,
 }
@@ -95,7 +95,7 @@ impl World {
         assert!(Some(recovered.end) >= self.written.take(), "seed {seed}: written ones are lost");
         let history: Vec<Kept> =
             self.history.drain(..).filter(|record| record.start >= self.from).collect();
-        assert!(kept.len() <= history.len(), "seed {seed}: records that nobody appended");
+        assert!(kept.len() <= history.len(), "seed {seed}: records that were never appended");
         for (got, want) in kept.iter().zip(&history) {
             assert_eq!(got, want, "seed {seed}");
         }
@@ -128,7 +128,7 @@ impl World {
         let length = match self.rng.random_range(0..40) {
             0 => self.rng.random_range(5000..20_000),
             1..=8 => self.rng.random_range(100..1000),
-            // Few lengths, so that records of one history fit where those of another stood.
+            // Few lengths, so that records of one history fit in the place of those of another.
             _ => 8 * self.rng.random_range(0..3),
         };
         let fill: u8 = self.rng.random();

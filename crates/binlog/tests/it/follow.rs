@@ -121,7 +121,7 @@ fn who_is_too_far_behind_is_given_up() {
         assert_eq!(format!("{given_up:?}"), format!("{limit:?}", limit = limit.map(|()| true)));
     }
     append_some(&mut kept, 1);
-    assert_eq!(read_all(&mut near), payloads(&kept[40..]), "the others go on");
+    assert_eq!(read_all(&mut near), payloads(&kept[40..]), "the other followers continue");
 }
 
 #[test]

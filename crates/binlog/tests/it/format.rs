@@ -27,7 +27,7 @@ fn a_segment_is_pinned_byte_for_byte() {
     assert_eq!(bytes.len(), 8192);
     assert_eq!(hex(&bytes[..64]), HEADER);
     assert!(bytes[64..4096].iter().all(|&byte| byte == 0));
-    // The mark stands behind the second record: it got its place when the second group began.
+    // The mark follows the second record: it got its position when the second group began.
     assert_eq!(hex(&bytes[4096..4136]), RECORDS);
     assert!(bytes[4136..].iter().all(|&byte| byte == 0));
 }

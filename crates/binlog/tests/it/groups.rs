@@ -1,4 +1,4 @@
-//! Groups: what is written and synced when, who is woken, what stops the log.
+//! Groups: what is written and synced when, which threads are woken, what stops the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ fn one_group_syncs_all_lanes_at_once() {
     assert!((stats.records_per_sync() - 10.0).abs() < f64::EPSILON);
 }
 
-/// The files after several lives of a log with many small groups, all of them synced.
+/// The files after several runs of a log with many small groups, all of them synced.
 fn files_after_many_groups(disk: FaultDisk) -> Vec<(String, Vec<u8>)> {
     let disk = Arc::new(disk);
     let mut kept = Vec::new();
@@ -82,7 +82,7 @@ fn files_after_many_groups(disk: FaultDisk) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn whole_blocks_leave_the_same_files_as_single_bytes() {
     let direct = files_after_many_groups(FaultDisk::new(1));
-    assert!(direct.len() > 10, "groups and lives end inside of blocks, and cross segments");
+    assert!(direct.len() > 10, "groups and runs end inside of blocks, and cross segments");
     assert!(direct == files_after_many_groups(FaultDisk::buffered(1)));
 }
 
@@ -210,7 +210,7 @@ fn a_failed_write_or_sync_stops_the_log_for_good() {
         log.wake_when_durable(1, end);
         log.request_sync(end);
         assert_eq!(log.writer_step(&no_time).next, Next::Poisoned);
-        assert_eq!(woken.load(Ordering::SeqCst), 1, "who waits must learn of it");
+        assert_eq!(woken.load(Ordering::SeqCst), 1, "a waiting thread must be woken");
         disk.set_faults(Faults::default());
         assert_eq!(log.writer_step(&no_time).next, Next::Poisoned, "no second try");
         assert_eq!(log.durable(), safe);
@@ -218,7 +218,7 @@ fn a_failed_write_or_sync_stops_the_log_for_good() {
             panic!("a poisoned log takes nothing");
         };
         assert!(cause.to_string().contains("log-00000000000000000001.seg failed: device error"));
-        assert!(log.has_room(0), "nobody waits for room in a poisoned log");
+        assert!(log.has_room(0), "no appender waits for room in a poisoned log");
         log.wake_when_durable(1, end);
         assert_eq!(woken.load(Ordering::SeqCst), 2);
         assert!(matches!(log.close(&no_time), Err(Poisoned::Failed { .. })));
@@ -232,7 +232,7 @@ fn a_record_larger_than_a_segment_gets_a_larger_one() {
         log.append(0, 1, &vec![5; bytes]).unwrap();
         sync(&log);
     }
-    assert_eq!(log.stats().segments, 3, "the third record fits behind the large one");
+    assert_eq!(log.stats().segments, 3, "the third record fits after the large one");
     drop(log);
     let (_, _, got) = open(&disk);
     let lengths: Vec<usize> = got.iter().map(|record| record.payload.len()).collect();
@@ -311,7 +311,7 @@ fn closing_leaves_a_mark_and_refuses_more() {
     assert_eq!(log.durable(), log.next());
     let refused = log.append(0, 1, b"x");
     assert!(matches!(refused, Err(AppendError::Poisoned(Poisoned::Closed))));
-    // The mark proves the last record: damage to it is no torn tail.
+    // The mark proves the last record: damage to it does not count as a torn tail.
     assert!(disk.damage("log-00000000000000000001.seg", 4096 + 10, 1));
     let opened = open_from(&disk, small(), 1, Lsn(0));
     assert!(matches!(opened, Err(binlog::OpenError::Damaged(_))));

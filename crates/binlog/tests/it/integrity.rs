@@ -269,7 +269,7 @@ fn a_log_begun_for_a_snapshot_starts_at_its_last_position() {
     log.close(&no_time).unwrap();
     let (_, _, got) = open_from(&disk, small(), 2, span).unwrap();
     assert_eq!(got, kept);
-    // The manifest says where the log begins: another snapshot does not fit.
+    // The manifest records where the log begins: another snapshot does not fit.
     for span in [Span { from: Lsn(500), reach: Lsn(901) }, Span { from: Lsn(500), reach: Lsn(899) }]
     {
         let refused = open_from(&disk, small(), 2, span);

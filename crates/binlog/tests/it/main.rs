@@ -32,7 +32,7 @@ pub(crate) fn small() -> Options {
     Options { segment_bytes: 8192, salt: 0x5a17, ..Options::default() }
 }
 
-/// Time stands still: groups run only when asked for.
+/// A clock that does not advance: groups run only on request.
 pub(crate) fn no_time() -> MonoNs {
     MonoNs(1)
 }

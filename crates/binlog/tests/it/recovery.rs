@@ -1,4 +1,4 @@
-//! What stands on the disk decides what recovery does.
+//! The bytes on the disk decide what recovery does.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{Kept, append, no_time, open, open_from, small, sync};
 const FIRST: &str = "log-00000000000000000001.seg";
 const SECOND: &str = "log-00000000000000000002.seg";
 
-/// A log of one segment with a sync after each record, closed by nobody.
+/// A log of one segment with a sync after each record, which is not closed.
 fn one_segment(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<Kept>) {
     let disk = Arc::new(FaultDisk::new(0));
     let (log, _, mut kept) = open(&disk);
@@ -241,7 +241,7 @@ fn remains_of_a_torn_group_never_come_back() {
     assert!(matches!(recovered.tail, Tail::Torn { .. }));
     assert_eq!(got, kept[..1]);
     // As long as the torn record, and its group's mark as long as the next one: the third record of
-    // the torn group stands exactly where the log ends now.
+    // the torn group starts exactly where the log ends now.
     log.append(0, 1, b"another").unwrap();
     sync(&log);
     assert_eq!(log.next(), kept[2].end);

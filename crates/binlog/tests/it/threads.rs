@@ -13,7 +13,7 @@ use crate::open_from;
 
 const LANES: usize = 4;
 
-/// A clock that goes on by itself, a microsecond each time somebody looks.
+/// A clock that advances by a microsecond at each call.
 fn counting_clock() -> impl Fn() -> MonoNs + Send + 'static {
     let now = AtomicU64::new(1);
     move || MonoNs(now.fetch_add(1000, Ordering::Relaxed))
@@ -67,7 +67,7 @@ fn run_lane(log: &Log, lane: usize, per_lane: u32, wait_every: u32) {
     }
 }
 
-/// Says when it has looked for the first time.
+/// Checks the positions until `done`, and sends a message after the first check.
 fn observe(log: &Log, done: &AtomicBool, looked: &mpsc::Sender<()>) {
     let mut last = (Lsn(0), Lsn(0), Lsn(0));
     let mut looks = 0_u64;
@@ -111,7 +111,7 @@ fn run(policy: SyncPolicy, per_lane: u32, wait_every: u32) {
         let (looked, looks) = mpsc::channel();
         let (observed, is_done) = (&log, &done);
         let observer = scope.spawn(move || observe(observed, is_done, &looked));
-        // Not only when all is over.
+        // Not only after the end of all threads.
         looks.recv().ok();
         let lanes: Vec<_> = (0..LANES)
             .map(|lane| {
@@ -176,7 +176,7 @@ fn lanes_merge_without_gaps() {
 
 #[test]
 fn no_wake_up_is_lost() {
-    // Nothing is synced unless asked for, so a lost wake-up would wait for ever.
+    // Nothing is synced without a request, so the test would hang after a lost wake-up.
     run(SyncPolicy::Never, 1500, 1);
 }
 

@@ -193,7 +193,7 @@ impl Hash {
         }
     }
 
-    /// Takes what `encode` wrote off the front of `input`. A field that comes twice is malformed.
+    /// Takes what `encode` wrote off the front of `input`. A duplicate field is malformed.
     pub fn decode(input: &mut &[u8], compact: &Compact) -> Result<Hash, Malformed> {
         let mut hash = Hash::new();
         for _ in 0..take_varint(input)? {

@@ -22,7 +22,7 @@ pub struct List {
     chunk_heap_bytes: usize,
 }
 
-/// Where an element lies.
+/// The place of an element.
 struct Place {
     chunk: usize,
     /// Index within the chunk.
@@ -115,7 +115,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Puts an element behind all others. Amortised O(1).
+    /// Appends an element. Amortised O(1).
     pub fn push_back(&mut self, value: &[u8], compact: &Compact) {
         if !self.chunks.back().is_some_and(|chunk| fits(chunk, value, compact)) {
             if let Some(last) = self.chunks.len().checked_sub(1) {
@@ -370,7 +370,7 @@ impl List {
     }
 }
 
-/// A copy may have less spare room than the original, so its memory is counted anew.
+/// A copy may have less spare room than the original, so its memory is recounted.
 impl Clone for List {
     fn clone(&self) -> List {
         let chunks = self.chunks.clone();

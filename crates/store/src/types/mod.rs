@@ -3,7 +3,7 @@
 //! Each type has a compact form for small values (one block of packed bytes, or a sorted array of
 //! integers) and a table form for large ones. A value starts compact and becomes a table for good
 //! when it crosses a threshold in [`Compact`]; the names and defaults are those of Redis, so that
-//! `OBJECT ENCODING` says what its clients expect.
+//! `OBJECT ENCODING` reports what its clients expect.
 //!
 //! Nothing here knows keys, time, or the log. `heap_bytes` is O(1) everywhere: the memory account
 //! is kept while values change, not counted afterwards.
@@ -51,7 +51,7 @@ pub struct Compact {
     /// `list-max-listpack-size` where positive: elements of one chunk of a list; bounds the walk
     /// inside a chunk.
     pub list_chunk_entries_max: usize,
-    /// Seed of the hashes of new tables: one per process, unknown to clients, so that nobody can
+    /// Seed of the hashes of new tables: one per process, unknown to clients, so that they cannot
     /// choose colliding members. The default, 0, is for tests.
     pub seed: u64,
 }
@@ -122,8 +122,9 @@ impl Encoding {
         }
     }
 
-    /// What Redis says of a string that was written whole. Strings have one form here; the names
-    /// are what its clients expect.
+    /// The encoding that Redis reports for a string that was written whole. Strings have one form
+    /// here; the names are what clients of Redis expect.
+    ///
     /// Source: Redis 7.2 `object.c`, `tryObjectEncoding`.
     pub fn of_string(value: &[u8]) -> Encoding {
         const EMBSTR_BYTES_MAX: usize = 44;
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes that are wrong say so, and bytes that are right come back the same.
+    /// Malformed bytes are rejected, and valid bytes decode to the same value again.
     macro_rules! check_decode {
         ($kind:ty, $bytes:expr, $compact:expr) => {
             if let Ok(value) = <$kind>::decode(&mut &$bytes[..], $compact) {

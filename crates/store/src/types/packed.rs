@@ -34,7 +34,7 @@ pub(crate) struct Packed {
     count: usize,
 }
 
-/// One element and where it lies.
+/// One element and its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Element<'a> {
     pub(crate) bytes: &'a [u8],
@@ -256,7 +256,7 @@ impl Packed {
         self.settle();
     }
 
-    /// Cuts the block before the element `index`, and returns what was behind the cut.
+    /// Cuts the block before the element `index`, and returns the elements from there on.
     pub(crate) fn split_off(&mut self, index: usize) -> Packed {
         debug_assert!(index <= self.count);
         let at = self.start + self.position(index);
@@ -301,8 +301,8 @@ impl Packed {
         self.start = gap - grow;
     }
 
-    /// Room for `grow` bytes behind the last element: from the gap if that is large (a queue), else
-    /// from the allocator in steps of half a block.
+    /// Makes room for `grow` bytes after the last element: from the gap if that is large (a queue),
+    /// else from the allocator in steps of half a block.
     fn reserve_back(&mut self, grow: usize) {
         if self.bytes.capacity() - self.bytes.len() >= grow {
             return;

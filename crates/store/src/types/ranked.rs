@@ -3,7 +3,7 @@
 //! A chunk is a sorted array of at most [`CHUNK_ENTRIES_MAX`] entries and keeps a copy of its last
 //! one, so that a search touches the chunks' own array and then one chunk. A Fenwick tree of the
 //! chunks' lengths turns a place into a rank and back in O(log chunks). Entries hold no member
-//! bytes: whoever searches compares, with the table at hand.
+//! bytes: the caller, which has the table, compares them.
 //!
 //! Cost with n members: search O(log n), change O(log n + entries of a chunk), and O(n / entries of
 //! a chunk) when a chunk is cut or merged, which one in about 64 changes does at most. Memory: 16
@@ -16,7 +16,7 @@ const CHUNK_ENTRIES_MAX: usize = 256;
 const CHUNK_ENTRIES_MIN: usize = 64;
 /// ... unless they have more than this together.
 const MERGED_ENTRIES_MAX: usize = 192;
-/// Chunks grow by so many entries at a time.
+/// Entries by which a chunk grows at a time.
 const GROWTH_ENTRIES: usize = 32;
 
 const _: () = assert!(CHUNK_ENTRIES_MIN < CHUNK_ENTRIES_MAX / 2);
@@ -241,7 +241,7 @@ impl Ranked {
         self.edit(place.chunk, |entries| entries[place.offset] = entry);
     }
 
-    /// Entries just before and just behind a place, where they are in the same chunk.
+    /// Entries just before and just after a place, where they are in the same chunk.
     pub(crate) fn neighbours(&self, place: Place) -> Option<(Entry, Entry)> {
         let entries = &self.chunks.get(place.chunk)?.entries;
         Some((*entries.get(place.offset.checked_sub(1)?)?, *entries.get(place.offset + 1)?))
@@ -254,7 +254,7 @@ impl Ranked {
     }
 }
 
-/// A copy may have less spare room than the original, so its memory is counted anew.
+/// A copy may have less spare room than the original, so its memory is recounted.
 impl Clone for Ranked {
     fn clone(&self) -> Ranked {
         let chunks = self.chunks.clone();
@@ -268,7 +268,7 @@ impl Clone for Ranked {
 pub(crate) struct Iter<'a> {
     chunks: &'a [Chunk],
     front: Place,
-    /// Just behind the last entry.
+    /// Just after the last entry.
     back: Place,
     remaining: usize,
 }

@@ -155,7 +155,7 @@ impl Set {
 
     fn add_integer(&mut self, number: i64, compact: &Compact) -> bool {
         let Form::Integers(integers) = &mut self.form else {
-            unreachable!("the caller looked at the form")
+            unreachable!("the caller has checked the form")
         };
         let Err(index) = integers.binary_search(&number) else { return false };
         integers.insert(index, number);
@@ -287,7 +287,7 @@ impl Set {
         self.iter().for_each(|member| member.with_bytes(|bytes| put_bytes(out, bytes)));
     }
 
-    /// Takes what `encode` wrote off the front of `input`. A member that comes twice is malformed.
+    /// Takes what `encode` wrote off the front of `input`. A duplicate member is malformed.
     pub fn decode(input: &mut &[u8], compact: &Compact) -> Result<Set, Malformed> {
         let (form, rest) = input.split_first().ok_or(Malformed)?;
         *input = rest;

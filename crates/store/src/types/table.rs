@@ -2,13 +2,13 @@
 //!
 //! # What a scan guarantees
 //!
-//! Entries lie densely at indexes `0..len`. A scan goes from the highest index down; its cursor is
+//! Entries are dense, at indexes `0..len`. A scan goes from the highest index down; its cursor is
 //! the number of entries still to visit. Between two calls entries may come and go:
 //!
 //! - A new entry gets the highest index, which the scan has passed or will never reach.
 //! - Removing an entry moves the last one into its place, so an entry only ever moves to a **lower**
-//!   index. One that the scan has not visited lies below the cursor and stays below it.
-//! - If fewer entries are left than the cursor says, the cursor is clamped to their number.
+//!   index. One that the scan has not visited is below the cursor and stays below it.
+//! - If fewer entries are left than the cursor states, the cursor is clamped to their number.
 //!
 //! So every entry that is there from the first call to the last is visited at least once. One that
 //! moves from the visited part into the other is visited twice, as Redis allows.
@@ -121,7 +121,7 @@ impl<V: OwnedBytes> Table<V> {
         Some((key, value))
     }
 
-    /// Visits at most `count` entries (at least one), and returns the cursor to go on with: 0 at
+    /// Visits at most `count` entries (at least one), and returns the cursor of the next call: 0 at
     /// the end, as a cursor of 0 is the start. See the module's documentation.
     pub(crate) fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &V)) -> u64 {
         let end = match usize::try_from(cursor) {
@@ -167,7 +167,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes between the calls, what stays is visited.
+        /// Whichever entries are added and removed between the calls, entries that stay are
+        /// visited.
         #[test]
         fn a_scan_visits_all_that_is_there_throughout(
             len in 0u16..200,

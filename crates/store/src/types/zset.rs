@@ -1,7 +1,7 @@
 //! Members with scores, ordered by score and then by the members' bytes.
 //!
 //! Compact: one packed block in that order; an element is the score's eight bytes (little-endian)
-//! and the member. Large: a table from member to score, and the order beside it ([`Ranked`]).
+//! and the member. Large: a table from member to score, and the order in a [`Ranked`].
 
 use std::cmp::Ordering;
 use std::iter::{Skip, Take};
@@ -326,7 +326,7 @@ impl ZSet {
         }
     }
 
-    /// The rank just behind the last within an upper bound of scores, so that
+    /// The rank just after the last one within an upper bound of scores, so that
     /// `lower_bound_score(min)..upper_bound_score(max)` are the ranks between two bounds (none if
     /// its start is greater than its end). O(log n).
     pub fn upper_bound_score(&self, bound: Bound<f64>) -> usize {
@@ -401,8 +401,8 @@ impl ZSet {
         }
     }
 
-    /// Takes what `encode` wrote off the front of `input`. A member that comes twice and a score
-    /// that is NaN are malformed.
+    /// Takes what `encode` wrote off the front of `input`. A duplicate member and a score that is
+    /// NaN are malformed.
     pub fn decode(input: &mut &[u8], compact: &Compact) -> Result<ZSet, Malformed> {
         let mut zset = ZSet::new();
         for _ in 0..take_varint(input)? {

@@ -66,7 +66,7 @@ pub(super) struct Look<'l> {
 /// Where a walk goes on in an index.
 pub(super) fn start(state: &PagingState) -> Start<'_> {
     match &state.row {
-        None => Start::Behind(token(&state.key), &state.key),
+        None => Start::After(token(&state.key), &state.key),
         Some(row) => Start::Row(token(&state.key), &state.key, row),
     }
 }
@@ -131,7 +131,7 @@ impl Walk<'_> {
             }
             if next == Next::PartitionDone || found.next_if(is_same).is_some() {
                 // The partition has shown all that it may: the index continues after it.
-                let behind = Start::Behind(token, &key);
+                let behind = Start::After(token, &key);
                 let Some(rest) = locked.find(table, term.index, &term.bytes, behind) else {
                     return Ok(Next::GoOn);
                 };

@@ -13,7 +13,7 @@ pub type Seconds = u32;
 pub struct Stamp {
     /// What was written at this time or before is gone.
     pub timestamp: Timestamp,
-    /// When the server was told: deletions are remembered for a while after it.
+    /// When the server received the deletion, which it remembers for some time after that.
     pub at: Seconds,
 }
 
@@ -30,7 +30,7 @@ impl Stamp {
         timestamp <= self.timestamp && self != Stamp::NONE
     }
 
-    /// A deletion that nobody has to be told of any more.
+    /// Whether the grace period of the deletion has ended.
     pub(super) fn is_old(self, gc_before: Seconds) -> bool {
         self != Stamp::NONE && self.at < gc_before
     }
@@ -55,7 +55,7 @@ pub enum CellValue<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) timestamp: Timestamp,
-    /// Of a deleted cell: when the server was told.
+    /// Of a deleted cell: when the server received the deletion.
     pub(super) at: Seconds,
     pub(super) ttl: Seconds,
     pub(super) state: State,
@@ -103,8 +103,9 @@ impl Cell {
         }
     }
 
-    /// Which of two cells stays: the later; of the same time a deletion before what expires before
-    /// what lasts, then what was told or expires later, then the larger value.
+    /// Whether this cell wins over another: the later one wins; of the same timestamp, a deletion
+    /// before a cell that expires before one that does not, then the one with the later deletion or
+    /// expiry, then the larger value.
     // Source: Cassandra 5.0, org.apache.cassandra.db.rows.Cells, resolveRegular
     pub(super) fn wins_over(&self, other: &Cell) -> bool {
         let rank = |cell: &Cell| (cell.timestamp, cell.mark(), cell.at);

@@ -1,7 +1,7 @@
 //! Rows of a CQL table that share a partition key.
 //!
-//! A partition is what remains of all writes to it, in whatever order they came: each cell is the
-//! one with the highest timestamp, and what a deletion covers is gone. Applying the same writes in
+//! A partition is the result of all writes to it, in whatever order they arrived: each cell is the
+//! one with the highest timestamp, and what a deletion covers is removed. Applying the same writes in
 //! any order, or twice, gives the same partition.
 //!
 //! Clustering keys are bytes in the order of the rows, and no key is a prefix of another; what their
@@ -65,7 +65,7 @@ pub struct Partition {
     ranges: Vec<Range>,
     statics: Row,
     rows: Rows,
-    /// Bytes on the heap beside the places of rows.
+    /// Bytes on the heap, without the places of rows.
     content_bytes: usize,
 }
 
@@ -141,8 +141,8 @@ impl Partition {
         }
     }
 
-    /// Changes a row, which is made if it is not there and forgotten if nothing of it is left.
-    /// `change` gets what deletes of the whole partition and of ranges say of it.
+    /// Changes a row, which is created if necessary and dropped if nothing of it is left. `change`
+    /// gets the newest deletion of the whole partition or of a range that covers the row.
     fn change(&mut self, key: RowKey<'_>, change: impl FnOnce(&mut Row, Stamp)) {
         let RowKey::Clustering(key) = key else {
             let before = self.statics.heap_bytes();
@@ -232,9 +232,9 @@ impl Partition {
         });
     }
 
-    /// Forgets what has expired and deletions that were told before `gc_before`: nobody may write
-    /// anything older than them from now on. What has expired becomes a deletion of its cell until
-    /// then, as a write of the same time would otherwise come back.
+    /// Forgets expired data, and deletions received before `gc_before`: no later write may be older
+    /// than these. Until then an expired cell becomes a deletion of its cell, because a write with
+    /// the same timestamp would otherwise reappear.
     pub fn purge(&mut self, now: Seconds, gc_before: Seconds) {
         if self.deletion.at < gc_before {
             self.deletion = Stamp::NONE;
@@ -334,7 +334,7 @@ impl Partition {
         writes
     }
 
-    /// Appends the partition: the writes that make it, behind their number.
+    /// Appends the partition: the number of writes that produce it, then these writes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let writes = self.writes();
         put_varint(out, writes.len() as u64);

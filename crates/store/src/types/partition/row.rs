@@ -31,7 +31,7 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    /// An insertion that has expired and that nobody has to be told of any more.
+    /// Whether an insertion has expired and its grace period has ended.
     pub(super) fn is_old(&self, now: Seconds, gc_before: Seconds) -> bool {
         self.expiry.is_some_and(|expiry| expiry.at <= now && expiry.at < gc_before)
     }
@@ -144,7 +144,8 @@ impl Row {
         &mut self.columns[at].1
     }
 
-    /// The items of a column. One that was a plain cell, before its type was another, is none.
+    /// The items of a column. A plain cell, from before the column changed its type, does not
+    /// count.
     pub(super) fn items(&mut self, column: u32) -> &mut Items {
         let make = || Column::Items(Box::new(Items::new()));
         let slot = self.column(column, make);
@@ -300,7 +301,7 @@ impl Items {
         self.bytes = self.counted_bytes();
     }
 
-    /// Of an item beside its cell's own.
+    /// Cost of an item in addition to that of its cell.
     fn place_bytes(item: &[u8]) -> usize {
         allocation_bytes(item.len()) + size_of::<(Box<[u8]>, Cell)>() + NODE_BYTES
     }
@@ -313,7 +314,7 @@ impl Items {
         self.bytes
     }
 
-    /// The same, counted anew.
+    /// The same, recounted.
     pub(super) fn counted_bytes(&self) -> usize {
         self.cells.iter().map(|(item, cell)| Self::place_bytes(item) + cell.heap_bytes()).sum()
     }

@@ -9,7 +9,7 @@ use crate::blob::prefetch_block;
 /// Rows up to which an array holds them: a node of a map takes the room of eleven, also for one.
 const FEW_MAX: usize = 16;
 
-/// What an entry of a map costs beside key and value: nodes are two thirds full.
+/// Cost of an entry of a map in addition to key and value: nodes are two thirds full.
 pub(super) const NODE_BYTES: usize = 16;
 
 type Slot = (Box<[u8]>, Row);
@@ -110,8 +110,8 @@ impl Rows {
         self.settle();
     }
 
-    /// Shows `stays` each row within the bounds, which must not be the wrong way round, to be changed,
-    /// and drops those of which it says no. O(log n) beside the rows within.
+    /// Passes each row within the bounds to `stays`, which may change it, and drops the rows for
+    /// which it returns false. The bounds must not be reversed. O(log n), and the rows within.
     pub(super) fn retain(
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
@@ -137,8 +137,8 @@ impl Rows {
         self.settle();
     }
 
-    /// A map that has lost most of its rows becomes an array again: at half of what made it a map, so
-    /// that one row that comes and goes does not change the form each time.
+    /// Turns a map that has lost most of its rows into an array: at half of the length that made it
+    /// a map, so that adding and removing one row does not change the form each time.
     fn settle(&mut self) {
         if let Rows::Many(many) = self
             && many.len() <= FEW_MAX / 2

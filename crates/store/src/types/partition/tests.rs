@@ -22,7 +22,7 @@ fn check_items(row: &super::row::Row) {
     }
 }
 
-/// What the accounts must say: everything counted anew.
+/// The correct value of the accounts: everything recounted.
 fn counted_heap_bytes(partition: &Partition) -> usize {
     for (_, row) in partition.rows.iter() {
         check_items(row);
@@ -151,7 +151,8 @@ fn a_purge_forgets_what_nobody_can_see() {
     ]);
     found.purge(NOW, 55);
     assert_eq!((found.len(), found.ranges.len()), (2, 0));
-    // What has expired goes on to beat what was written with it, until it is old too.
+    // An expired cell still wins over what was written with it, until its grace period has ended
+    // too.
     found.write(cell(b"a", 1, 5, live(b"y")));
     assert!(found.row(b"a", NOW).is_none());
     found.purge(NOW, 61);

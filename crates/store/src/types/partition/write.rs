@@ -1,4 +1,4 @@
-//! What becomes of a partition, and its bytes in the log.
+//! A change to a partition, and its log encoding.
 
 use super::cell::{CellValue, Expiry, Stamp, Timestamp};
 use crate::types::Malformed;
@@ -54,7 +54,7 @@ const DELETE_ROW: u8 = 2;
 const INSERT_ROW: u8 = 3;
 const DELETE_ITEMS: u8 = 4;
 const CELL: u8 = 5;
-/// Flags beside the kind, in the upper half of its byte.
+/// Flags in the upper half of the byte that holds the kind.
 const HAS_END: u8 = 0x10;
 const IS_STATIC: u8 = 0x20;
 const HAS_ITEM: u8 = 0x40;
