@@ -1,13 +1,13 @@
-//! Memory that a disk takes as it is: it starts at a multiple of [`BLOCK_BYTES`].
+//! Memory for direct writes: it starts at a multiple of [`BLOCK_BYTES`].
 
 use std::ops::{Deref, DerefMut};
 
-/// Writes past the page cache start and end at multiples of this, in the file and in memory: no
-/// less than what disks ask for, and the page size, so that no page is written twice.
+/// Direct writes start and end at multiples of this, in the file and in memory: at least what disks
+/// require, and the page size, so that no page is written twice.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// Initialised memory of a size that only grows by copying. One block larger than asked for, so
-/// that it has an aligned start.
+/// Initialised memory that grows only by copying. The allocation is one block larger than
+/// requested, so that it contains an aligned start.
 #[derive(Debug)]
 pub(crate) struct AlignedBuffer {
     memory: Vec<u8>,
@@ -16,7 +16,7 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Zeros.
+    /// A buffer of zeros.
     pub(crate) fn new(size: usize) -> Self {
         let memory = vec![0; size + BLOCK_BYTES];
         let start = memory.as_ptr().align_offset(BLOCK_BYTES);
@@ -24,7 +24,7 @@ impl AlignedBuffer {
         Self { memory, start, size }
     }
 
-    /// Moves what is there to a buffer of another size; what is new is zero.
+    /// Moves the contents to a buffer of another size; new bytes are zero.
     pub(crate) fn resize(&mut self, size: usize) {
         let mut other = Self::new(size);
         let kept = size.min(self.size);

@@ -45,7 +45,7 @@ const FOR_WRITE: AdaptiveSpin = AdaptiveSpin { gather: 64, write: 128, yields: 6
 /// A sync takes much longer than a sleep and a wake-up, or the arrival of all woken threads.
 const FOR_SYNC: AdaptiveSpin = AdaptiveSpin { gather: 1000, write: 1, yields: 0 };
 
-/// What a thread waits for.
+/// The goal of a waiting thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     Written(Lsn),

@@ -1,9 +1,9 @@
-//! CRC-32C of the many short records.
+//! CRC-32C, optimized for many short records.
 
-/// Beyond this length the library's three streams of instructions at a time are faster than one.
+/// Above this length, the three interleaved streams of the library are faster than one.
 const SHORT_BYTES_MAX: usize = 256;
 
-/// The checksum of bytes of which `crc` covers the first part and `bytes` is the rest.
+/// Extends the checksum `crc` of the preceding bytes by `bytes`.
 #[inline]
 pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() > SHORT_BYTES_MAX {
@@ -12,7 +12,8 @@ pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
     append_short(crc, bytes)
 }
 
-/// The library looks for alignment and for long blocks first: 135 instructions for 28 bytes instead of 20.
+/// The library first checks alignment and block lengths: 135 instructions for 28 bytes instead of
+/// 20.
 #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2"))]
 #[inline]
 fn append_short(crc: u32, bytes: &[u8]) -> u32 {

@@ -18,7 +18,7 @@ use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 pub trait Disk: Send + Sync + Debug {
     /// All names in the directory, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// A new empty file; `AlreadyExists` if the name is taken.
+    /// Creates an empty file; `AlreadyExists` if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// An existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
@@ -27,24 +27,24 @@ pub trait Disk: Send + Sync + Debug {
     fn create_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// As [`Disk::open`], with writes as in [`Disk::create_direct`].
     fn open_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Gives a file another name, replacing what had that name.
+    /// Renames a file, replacing any file with the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals so far survive a power cut.
     fn sync_dir(&self) -> io::Result<()>;
-    /// Bytes that new files may take up; None if that is not known. Others may use them first.
+    /// Bytes that new files may take up; `None` if unknown. Other programs may use them first.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
 }
 
 /// One open file. It stays readable after a rename or removal.
 pub trait DiskFile: Send + Sync + Debug {
     fn size(&self) -> io::Result<u64>;
-    /// Writes must start and end at multiples of this, a power of two, and come from memory that
-    /// starts at one. 1: any write will do. Reads are free in any case, and see what was written.
+    /// Writes must start and end at multiples of this, a power of two, and use memory that starts at
+    /// one. 1: any write is accepted. Reads may start anywhere, and return what was written.
     fn block_bytes(&self) -> usize;
     /// Reads at `offset`; may be short, 0 at or after the end of the file.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Writes at `offset`, growing the file if need be; may be short.
+    /// Writes at `offset` and grows the file if necessary; may be short.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
     /// Makes all bytes written so far, and the size needed to read them, survive a power cut.
     fn sync(&self) -> io::Result<()>;
@@ -87,16 +87,16 @@ pub struct FileDisk {
     path: PathBuf,
     /// Holds the lock on the directory's `LOCK` file; None when opened for reading only.
     lock: Option<File>,
-    /// Whether the directory takes writes past the page cache; found out once.
+    /// Whether the directory accepts writes past the page cache; determined once.
     direct: bool,
 }
 
 const LOCK_NAME: &str = "LOCK";
-/// The files hold everybody's data, and hashes of passwords.
+/// The files hold the data of all users, and hashes of passwords.
 const FILE_MODE: u32 = 0o600;
 /// Mode bits of users other than the owner.
 const OTHERS_MODE: u32 = 0o077;
-/// Of a directory that is made here. One that exists stays as its owner wants it.
+/// Mode of a directory that is created here. An existing one keeps its mode.
 const DIRECTORY_MODE: u32 = 0o700;
 
 impl FileDisk {
@@ -172,7 +172,8 @@ impl FileDisk {
     }
 }
 
-/// Takes a file away from other users: an earlier version, or a copy, may have left it to them.
+/// Removes the permissions of other users from a file: an earlier version, or a copy, may have
+/// granted them.
 fn hide(file: &File) -> io::Result<()> {
     if file.metadata()?.permissions().mode() & OTHERS_MODE == 0 {
         return Ok(());
@@ -189,7 +190,7 @@ fn open_direct(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// Writes one block past the page cache. What the `LOCK` file contains is nobody's concern.
+/// Writes one block past the page cache. The contents of the `LOCK` file have no meaning.
 fn write_direct(path: &Path) -> io::Result<()> {
     let count = open_direct(path)?.write_at(&AlignedBuffer::new(BLOCK_BYTES), 0)?;
     if count == BLOCK_BYTES { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
@@ -205,7 +206,7 @@ impl Disk for FileDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A name that is not UTF-8 is none of ours.
+            // The log never creates a name that is not valid UTF-8.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -303,11 +304,11 @@ mod tests {
     #[test]
     fn a_directory_that_refuses_direct_writes_is_written_through_the_cache() {
         let path = directory("refuses");
-        // A device that takes writes, but no direct ones.
+        // A device that accepts writes, but no direct ones.
         symlink("/dev/null", path.join(LOCK_NAME)).unwrap();
         let disk = loop {
             match FileDisk::open(&path) {
-                // The device is everybody's: another run of this test may have it just now.
+                // The device is shared: another run of this test may be using it.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
                 opened => break opened.unwrap(),
             }

@@ -1,13 +1,13 @@
 //! A disk in memory that loses what a real one may lose.
 //!
-//! Two worlds: what reads see (the page cache) and what survives (stable storage). A write reaches
-//! the first; a sync moves a file's sectors, a directory sync moves names, to the second. A power
-//! cut keeps, loses or tears each sector that was not synced, and keeps or loses each change of a
-//! name, as the seed decides. After a failed sync the dirty sectors count as clean, stored or not,
-//! as on Linux: repeating the sync succeeds and proves nothing.
+//! It has two states: what reads return (the page cache) and what survives (stable storage). A
+//! write changes the first; a sync moves a file's sectors, a directory sync moves names, to the
+//! second. A power cut keeps, loses or tears each sector that was not synced, and keeps or loses
+//! each change of a name, as the seed determines. After a failed sync the dirty sectors count as
+//! clean, stored or not, as on Linux: repeating the sync succeeds and proves nothing.
 //!
-//! Files for direct writes take nothing but whole, aligned blocks, as a real disk. They lose as much
-//! as others: such a write is with the disk, but in its cache.
+//! Files for direct writes accept only whole, aligned blocks, as a real disk does. They lose as
+//! much as other files: a direct write reaches the disk, but only its cache.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -21,7 +21,7 @@ use crate::aligned::{BLOCK_BYTES, is_aligned};
 use crate::disk::{Disk, DiskFile};
 use crate::to_usize;
 
-/// What a disk writes whole or, at worst, torn once.
+/// Bytes that a disk writes atomically or, at worst, tears once.
 const SECTOR_BYTES: usize = 512;
 type Sector = [u8; SECTOR_BYTES];
 
@@ -31,9 +31,9 @@ pub struct Faults {
     pub write_error: f64,
     pub sync_error: f64,
     pub short_write: f64,
-    /// All files together may be so large.
+    /// Most bytes of all files together.
     pub capacity_bytes: Option<u64>,
-    /// The power goes during the change with this number, counted from now; then nothing works
+    /// The power fails during the change with this number, counted from now; then every call fails
     /// until [`FaultDisk::power_cut`].
     pub power_off_after: Option<u64>,
 }
@@ -46,10 +46,10 @@ pub struct FaultDisk(Arc<Mutex<State>>);
 struct State {
     rng: SmallRng,
     faults: Faults,
-    /// What files for direct writes ask for.
+    /// Block size of files for direct writes.
     direct_block_bytes: usize,
     power_is_off: bool,
-    /// Files opened before the last power cut are dead.
+    /// Files opened before the last power cut are invalid.
     life: u64,
     files: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -62,7 +62,7 @@ struct State {
 struct Inode {
     seen: Vec<u8>,
     stable: Vec<u8>,
-    /// All contents each sector has had since the last sync: any may be what the disk kept.
+    /// All contents of each sector since the last sync: the disk may have kept any of them.
     dirty: BTreeMap<usize, Vec<Sector>>,
 }
 
@@ -97,7 +97,7 @@ impl FaultDisk {
         Self::with_blocks(seed, BLOCK_BYTES)
     }
 
-    /// One that takes no direct writes: all files are as from [`Disk::create`].
+    /// A directory that accepts no direct writes: all files are as from [`Disk::create`].
     pub fn buffered(seed: u64) -> Self {
         Self::with_blocks(seed, 1)
     }
@@ -121,15 +121,15 @@ impl FaultDisk {
         self.0.lock().faults = faults;
     }
 
-    /// Cuts the power and switches it on again: only what was stable is sure to be there. Open
-    /// files are dead, faults are gone.
+    /// Cuts the power and restores it: only what was stable is certain to remain. Open files become
+    /// invalid, and faults are removed.
     pub fn power_cut(&self) {
         let mut state = self.0.lock();
         let State { rng, files, names, stable_names, unsynced_names, .. } = &mut *state;
         for inode in files.values_mut() {
             inode.power_cut(rng);
         }
-        // A journal loses the end of what happened; a disk without one may lose anything.
+        // A journal loses only the newest changes; a disk without one may lose any of them.
         let journaled = rng.random_bool(0.5);
         let kept = rng.random_range(0..=unsynced_names.len());
         for (index, change) in unsynced_names.drain(..).enumerate() {
@@ -160,13 +160,13 @@ impl FaultDisk {
         true
     }
 
-    /// A copy of what reads see of a file; None if there is none of that name.
+    /// A copy of what reads of a file return; `None` if no file has that name.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.0.lock();
         state.names.get(name).and_then(|inode| state.files.get(inode)).map(|i| i.seen.clone())
     }
 
-    /// Puts a file there with this content, all of it stable.
+    /// Creates a file with this content, all of it stable.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.0.lock();
         let number = state.next_inode;
@@ -203,7 +203,7 @@ impl Inode {
         }
     }
 
-    /// The dirty sectors are called clean, whether they were stored or not.
+    /// The dirty sectors are marked clean, whether they were stored or not.
     fn fail_sync(&mut self, rng: &mut SmallRng) {
         self.store_some(rng);
         self.dirty.clear();
@@ -219,7 +219,7 @@ impl Inode {
         if rng.random_bool(0.5) {
             self.stable.resize(self.seen.len(), 0);
         }
-        // Sometimes nearly all is kept, sometimes nearly nothing.
+        // Sometimes nearly all changes survive, sometimes nearly none.
         let kept = [0.02, 0.5, 0.98][rng.random_range(0..3)];
         for (&sector, versions) in &self.dirty {
             if !rng.random_bool(kept) {
@@ -245,7 +245,7 @@ fn sector_of(bytes: &[u8], sector: usize) -> Sector {
     content
 }
 
-/// Stores as much of a sector as the file's size has room for.
+/// Stores a sector, cut off at the file's size.
 fn put_sector(bytes: &mut [u8], sector: usize, content: &Sector) {
     let start = (sector * SECTOR_BYTES).min(bytes.len());
     let end = (start + SECTOR_BYTES).min(bytes.len());
@@ -269,7 +269,7 @@ impl State {
         if self.power_is_off { Err(power_is_off()) } else { Ok(()) }
     }
 
-    /// To be asked before each change. False: the power goes in the middle of it.
+    /// Called before each change. False: the power fails during it.
     fn has_power_for_change(&mut self) -> io::Result<bool> {
         self.check_power()?;
         match &mut self.faults.power_off_after {
@@ -296,7 +296,7 @@ impl State {
         self.names.get(name).copied().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// None if the disk is of any size.
+    /// `None` if the size of the disk is not limited.
     fn free(&self) -> Option<usize> {
         let capacity = self.faults.capacity_bytes?;
         let named = self.names.values().filter_map(|named| self.files.get(named));

@@ -49,7 +49,7 @@ pub struct Follower {
     slot: Arc<Slot>,
 }
 
-/// Whole, checked records that follow each other, in a buffer that is used again.
+/// Whole, verified records that follow each other, in a buffer that is reused.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -62,12 +62,12 @@ impl Batch {
         Self::default()
     }
 
-    /// Memory that it holds for the next records.
+    /// Capacity of the buffer for the next records.
     pub fn bytes_held(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Gives the memory of a large record back. What the batch holds is gone.
+    /// Frees the memory of a large record, and drops the contents of the batch.
     pub fn shrink(&mut self) {
         if self.bytes.capacity() > to_usize(BATCH_BYTES) {
             self.bytes = Vec::new();
@@ -145,8 +145,8 @@ impl Follower {
         }));
     }
 
-    /// Asks for one wake-up when there is something to read, the log is poisoned, or the follower
-    /// is given up.
+    /// Requests one wake-up when there is something to read, the log is poisoned, or the follower
+    /// is disconnected.
     pub fn wake_when_readable(&self) {
         let target = Lsn(self.position().0 + 1);
         let has_ended = || self.log.is_poisoned() || !self.slot.holds();
@@ -165,10 +165,10 @@ impl Follower {
         self.limit() > self.position() || !self.slot.holds()
     }
 
-    /// Reads on. False, and an empty batch, when there is nothing new.
+    /// Reads the next records. False, and an empty batch, when there is nothing new.
     ///
     /// In a poisoned log everything durable can still be read. After [`FollowError::GivenUp`] the
-    /// follower is of no more use.
+    /// follower cannot be used any more.
     pub fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, FollowError> {
         let read = self.read_on(batch);
         // Last, as segments may have been truncated, and used again, while they were read.
@@ -199,15 +199,16 @@ impl Follower {
     }
 
     fn limit(&self) -> Lsn {
-        // What was written but not synced in a poisoned log may not be what the file holds.
+        // In a poisoned log, bytes that were written but not synced may differ from those in the
+        // file.
         match self.slot.scope {
             Scope::Written if !self.log.is_poisoned() => self.log.written(),
             Scope::Written | Scope::Durable => self.log.durable(),
         }
     }
 
-    /// The segment that holds `position`, and how far it may be read. None if it is truncated, which
-    /// happens only to a follower that has been given up.
+    /// The segment that holds `position`, and the end of its readable part. `None` if it is
+    /// truncated, which happens only to a disconnected follower.
     fn segment_at(&self, position: Lsn, limit: Lsn) -> Option<(Segment, Lsn)> {
         let segments = self.log.segments.lock();
         let after = segments.partition_point(|segment| segment.base <= position);
@@ -234,7 +235,7 @@ impl Follower {
                 assert!(batch.end <= end, "a follower reads only what is published");
                 return Ok(());
             }
-            // Nothing whole: either one record larger than a batch, or no record at all.
+            // No whole record: either one record larger than a batch, or an invalid one.
             let header = Header::decode(&batch.bytes);
             let bytes = header.map_or(0, Header::record_bytes);
             let is_longer = bytes > want && bytes as u64 <= available;

@@ -113,7 +113,7 @@ mod tests {
         gathering
     }
 
-    /// For how long a group waits after such syncs; 0 if it does not.
+    /// Checks how long a group waits after these syncs; 0 if it does not.
     #[track_caller]
     fn check_wait(sync_ms: &[u64], expected_ns: u64) {
         let mut gathering = after_syncs(sync_ms);

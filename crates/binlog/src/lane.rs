@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use crate::record::{self, Lsn, RECORD_HEADER_BYTES};
 use crate::waiter::Waiter;
 
-/// Bytes of a lane that follow each other in the log without a gap.
+/// Bytes of a lane that are contiguous in the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) start: u64,
     pub(crate) bytes: usize,
 }
 
-/// Encoded records and where they belong. The writer swaps a lane's buffer with an empty one.
+/// Encoded records and their positions. The writer swaps a lane's buffer with an empty one.
 #[derive(Debug, Default)]
 pub(crate) struct LaneBuffer {
     pub(crate) bytes: Vec<u8>,
@@ -101,7 +101,7 @@ impl Lane {
         self.held_bytes.load(Ordering::SeqCst)
     }
 
-    /// Records that wait for the writer. Takes the lane's lock: not for every request.
+    /// Records in the lane. Takes the lane's lock, so it is too slow for every request.
     pub(crate) fn held_records(&self) -> u64 {
         self.buffer.lock().records
     }
@@ -123,7 +123,7 @@ impl Lane {
         self.held_bytes.store(0, Ordering::SeqCst);
     }
 
-    /// Wakes the owner if it waits for room.
+    /// Wakes the owner if it waits for room in the lane.
     pub(crate) fn wake_for_room(&self) {
         if self.wants_room.load(Ordering::SeqCst) && self.wants_room.swap(false, Ordering::SeqCst) {
             self.waiter.wake();

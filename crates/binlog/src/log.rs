@@ -25,7 +25,7 @@ use crate::writer_state::WriterState;
 /// Why the log accepts no more records. No further record becomes durable.
 #[derive(Debug, Clone, Error)]
 pub enum Poisoned {
-    /// A failed write or sync is never repeated: after a failed sync the kernel may call pages
+    /// A failed write or sync is never repeated: after a failed sync the kernel may mark pages as
     /// clean that never reached the disk.
     #[error(
         "the log takes no more writes: {operation} {file} failed: {source}; \
@@ -105,7 +105,7 @@ pub struct Log {
     pub(crate) shelf: Shelf,
     /// Locked while it is written: by the helper thread, and when the log is closed.
     manifest: Mutex<ManifestFile>,
-    /// Why no next segment could be made; None while all is well.
+    /// Why no next segment could be created; `None` unless the log is stalled.
     stall: Mutex<Option<Arc<io::Error>>>,
     stalled: AtomicBool,
     pub(crate) counters: Mutex<Counters>,
@@ -125,7 +125,7 @@ pub(crate) struct Start {
     pub(crate) options: Options,
     pub(crate) lanes: usize,
     pub(crate) salt: u64,
-    /// All segments, the one to write to last.
+    /// All segments; the last one is written to.
     pub(crate) segments: Vec<Segment>,
     pub(crate) next_number: u64,
     pub(crate) at: Lsn,
@@ -134,14 +134,14 @@ pub(crate) struct Start {
     pub(crate) manifest: ManifestFile,
 }
 
-/// The smallest position that a follower still has to read; None if none holds anything.
+/// The smallest position that a follower still has to read; `None` if no follower holds anything.
 fn oldest_held(followers: &[Arc<Slot>]) -> Option<Lsn> {
     followers.iter().filter(|slot| slot.holds()).map(|slot| slot.position()).min()
 }
 
-/// How many leading segments hold nothing from `floor` on. The last segment always stays.
+/// Number of leading segments that hold nothing from `floor` on. The last segment always stays.
 fn needless(segments: &[Segment], floor: Lsn, durable: Lsn) -> usize {
-    // A segment is durable itself, header and all, only once a record in it is.
+    // A segment itself, with its header, is durable only once a record in it is.
     let needless = |next: &&Segment| next.base <= floor && next.base < durable;
     segments.iter().skip(1).take_while(needless).count()
 }
@@ -195,10 +195,10 @@ impl Log {
         log
     }
 
-    /// Adds a record and returns where it ends: it is durable once [`Log::durable`] reaches that.
+    /// Appends a record. Returns where it ends: it is durable once [`Log::durable`] reaches that.
     ///
-    /// To be called under the locks that order the writes: positions are given in call order. Never
-    /// waits for I/O; costs one `fetch_add`, the lane's own lock, a checksum and one copy. A full
+    /// To be called under the locks that order the writes: positions are assigned in call order.
+    /// Never waits for I/O; costs one `fetch_add`, the lane's own lock, a checksum and one copy. A full
     /// lane still takes the record; see [`Log::has_room`].
     ///
     /// # Panics
@@ -223,7 +223,7 @@ impl Log {
         Ok(end)
     }
 
-    /// Adds a mark on the writer's own lane.
+    /// Appends a mark on the writer's own lane.
     pub(crate) fn append_mark(&self, durable: Lsn) {
         assert!(durable <= self.durable(), "recovery takes a mark for proof");
         let payload = crate::record::mark_payload(durable);
@@ -251,12 +251,13 @@ impl Log {
         Lsn(self.next.0.load(Ordering::SeqCst))
     }
 
-    /// Everything before is with the kernel: it survives the death of the process.
+    /// Everything before this position is in the page cache or on the disk: it survives the death
+    /// of the process.
     pub fn written(&self) -> Lsn {
         Lsn(self.positions.0.written.load(Ordering::SeqCst))
     }
 
-    /// Everything before is on stable storage: it survives a power cut.
+    /// Everything before this position is on stable storage: it survives a power cut.
     #[inline]
     pub fn durable(&self) -> Lsn {
         Lsn(self.positions.0.durable.load(Ordering::SeqCst))
@@ -288,17 +289,17 @@ impl Log {
         }
     }
 
-    /// Users' records that wait for the writer. Takes the lanes' locks.
+    /// Users' records that are in the lanes. Takes the lanes' locks.
     pub(crate) fn held_records(&self) -> u64 {
         self.lanes[..self.lanes.len() - 1].iter().map(Lane::held_records).sum()
     }
 
-    /// With how many records the next group is whole; 0: at once.
+    /// Sets the number of records at which the next group is whole; 0: it begins at once.
     pub(crate) fn set_whole_at(&self, records: u64) {
         self.requests.0.whole_at.store(records, Ordering::SeqCst);
     }
 
-    /// Whether a sync was asked for that need not wait for others.
+    /// Whether a sync was requested whose group is whole.
     pub(crate) fn wants_sync(&self, synced: Lsn) -> bool {
         let is_asked = self.sync_requested() > synced && self.next() > synced;
         is_asked
@@ -331,15 +332,16 @@ impl Log {
         self.lanes[lane].waiter.set_waker(waker);
     }
 
-    /// Stops the log because a record that was already applied could not be appended: whatever follows
-    /// would build on changes that recovery will not find. Without effect on a log that has stopped.
+    /// Stops the log because a record that was already applied could not be appended: later records
+    /// would depend on changes that recovery does not find. No effect on a log that has already
+    /// stopped.
     pub fn poison(&self, error: &AppendError) {
         if !self.is_poisoned() {
             self.set_poison(Poisoned::Ahead { cause: error.to_string() });
         }
     }
 
-    /// Why the log takes no more records; None while all is well.
+    /// Why the log accepts no more records; `None` unless it is poisoned.
     pub fn poisoned(&self) -> Option<Poisoned> {
         self.poison.get().cloned()
     }
@@ -411,8 +413,8 @@ impl Log {
         }
     }
 
-    /// Has a file ready for the next segment, and records in the manifest which one is in use. The
-    /// writer's helper thread does this by itself; a program that drives the log by
+    /// Prepares a file for the next segment, and records in the manifest which one is in use. The
+    /// helper thread of the writer does this by itself; a program that drives the log by
     /// [`Log::writer_step`] may call it between steps.
     pub fn prepare_segment(&self) -> io::Result<()> {
         self.shelf.fill()?;
@@ -443,7 +445,7 @@ impl Log {
         }
     }
 
-    /// Records a second time where the log ends, after all of it is durable.
+    /// Records the end of the log in the manifest, after all of it is durable.
     pub(crate) fn record_end(&self) -> Result<(), Poisoned> {
         self.record_durable().map_err(|(_, error)| Poisoned::Failed {
             operation: "writing",
@@ -452,8 +454,8 @@ impl Log {
         })
     }
 
-    /// Why the log cannot grow at the moment: a file for the next segment could not be made. Nothing
-    /// is lost, and the writer tries again; until then records wait and are not durable.
+    /// Why the log cannot grow at the moment: the file for the next segment could not be created.
+    /// Nothing is lost, and the writer retries; until then records wait and are not durable.
     pub fn stall(&self) -> Option<Arc<io::Error>> {
         if self.is_stalled() { self.stall.lock().clone() } else { None }
     }
@@ -485,7 +487,7 @@ impl Log {
         *self.stall.lock() = cause.map(Arc::new);
     }
 
-    /// A copy of the counters. Takes short locks: not for every request.
+    /// A copy of the counters. Takes short locks, so it is too slow for every request.
     pub fn stats(&self) -> LogStats {
         let counters = *self.counters.lock();
         // In this order: each may grow while the next one is read.
@@ -513,7 +515,7 @@ impl Log {
         }
     }
 
-    /// How many records and bytes each write took. Copies two histograms: for reports.
+    /// Records and bytes of each write. Copies two histograms: for reports.
     pub fn group_sizes(&self) -> GroupSizes {
         self.group_sizes.lock().sizes()
     }
@@ -568,7 +570,7 @@ impl Log {
         Lsn(self.requests.0.sync_to.load(Ordering::SeqCst))
     }
 
-    /// Asks for a group without waking the writer: the caller is about to do its work.
+    /// Requests a group without waking the writer: the caller is about to run it.
     pub(crate) fn note_request(&self, sync_to: Option<Lsn>) {
         let requests = &self.requests.0;
         requests.write.store(true, Ordering::SeqCst);
@@ -577,7 +579,7 @@ impl Log {
         }
     }
 
-    /// Whether a write was asked for since the last call.
+    /// Whether a write was requested since the last call.
     pub(crate) fn take_write_request(&self) -> bool {
         self.requests.0.write.swap(false, Ordering::SeqCst)
     }
@@ -593,7 +595,7 @@ impl Log {
     /// Whether the writer has work to do, whatever the time. For programs that drive the writer
     /// themselves: otherwise it may sleep as long as [`crate::Next`] specifies.
     pub fn wants_writer(&self) -> bool {
-        // A log that cannot grow is written again after some time, not because of a request.
+        // A stalled log is written after some time, not because of a request.
         !self.is_stalled()
             && (self.requests.0.write.load(Ordering::SeqCst) || self.wants_sync(self.durable()))
     }
@@ -644,7 +646,8 @@ mod tests {
         let (third, last) = (append(0), append(1));
         assert!(wakes(&log, || log.request_sync(last)));
         assert!(log.wants_writer());
-        // The reactor whose record made it whole may ask after others have asked for more.
+        // The reactor whose record completed the group may request after others have requested
+        // more.
         assert!(wakes(&log, || log.request_sync(third)));
 
         log.set_whole_at(100);

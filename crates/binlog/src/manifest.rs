@@ -48,11 +48,11 @@ pub(crate) struct Manifest {
     pub(crate) version: u32,
     sequence: u64,
     pub(crate) salt: u64,
-    /// None for a log that was begun by a version without manifests.
+    /// `None` for a log that was created by a version without manifests.
     pub(crate) origin: Option<Lsn>,
     /// The log is durable at least up to here.
     pub(crate) durable: Lsn,
-    /// The segment that was written to then.
+    /// The segment that was in use at that time.
     pub(crate) number: u64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Manifest {
 pub(crate) enum Found {
     Nothing,
     Valid(Manifest),
-    /// Neither copy is valid. The file gets its name when it is durable, so this is damage.
+    /// Neither copy is valid. The file gets its name only when it is durable, so this is damage.
     Damaged,
 }
 
@@ -85,7 +85,7 @@ impl Manifest {
         bytes
     }
 
-    /// None unless magic and checksum are right. The version is for the caller to judge.
+    /// `None` unless magic and checksum are valid. The caller checks the version.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.first_chunk::<USED_BYTES>()?;
         let u32_at = |at: usize| {
@@ -125,12 +125,12 @@ pub(crate) fn read(disk: &dyn Disk) -> io::Result<Found> {
 pub(crate) struct ManifestFile {
     file: Arc<dyn DiskFile>,
     newest: Manifest,
-    /// A write or sync has failed. Another one would replace the copy that is known to be good.
+    /// A write or sync has failed. A further one would replace the copy that is known to be valid.
     is_broken: bool,
 }
 
 impl ManifestFile {
-    /// Makes the file, under its name only when it is durable.
+    /// Creates the file, under its name only once it is durable.
     pub(crate) fn create(disk: &dyn Disk, manifest: Manifest) -> io::Result<Self> {
         if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
             disk.remove(TEMPORARY_NAME)?;
@@ -151,8 +151,8 @@ impl ManifestFile {
         Ok(Self { file, newest, is_broken: false })
     }
 
-    /// Records that the log is durable up to `durable`, in segment `number`. Blocking: one write and
-    /// one sync, if that is news.
+    /// Records that the log is durable up to `durable`, in segment `number`. Blocking: one write
+    /// and one sync, if the position has grown.
     pub(crate) fn advance(&mut self, number: u64, durable: Lsn) -> io::Result<()> {
         if durable <= self.newest.durable {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One record: its place, its bytes, and when it is valid.
+//! One record: its position, its bytes, and when it is valid.
 //!
 //! ```text
 //! offset size  field
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The checksum is the CRC-32C of: salt (u64), payload, start LSN (u64), length (u32), kind (u32),
-//! all little-endian. The salt is the log's own, the LSN the record's place: bytes of another log,
-//! of an older life of a recycled segment, or of a client's making never pass.
+//! all little-endian. The salt belongs to the log, the LSN to the record: bytes of another log, of
+//! an earlier use of a recycled segment, or made by a client never pass.
 
 use std::fmt;
 
@@ -27,11 +27,11 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 pub const KIND_MARK: u8 = 255;
 /// Kind 0 is invalid: zeros never look like a record, whatever their checksum.
 const KIND_NONE: u8 = 0;
-/// A mark with its header: what the search for proof of durability looks for.
+/// Size of a mark with its header: the search for proof of durability looks for these bytes.
 pub(crate) const MARK_BYTES: usize = RECORD_HEADER_BYTES + MARK_PAYLOAD_BYTES;
 const MARK_PAYLOAD_BYTES: usize = 8;
 
-/// A seal with its header: a full segment keeps this much room after its last record.
+/// Size of a seal with its header: a full segment keeps this much room after its last record.
 pub(crate) const SEAL_BYTES: usize = RECORD_HEADER_BYTES + SEAL_PAYLOAD_BYTES;
 const SEAL_PAYLOAD_BYTES: usize = 16;
 
@@ -39,8 +39,8 @@ const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(MARK_PAYLOAD_BYTES == 8, "`may_be_mark` compares the encoded length");
 const _: () = assert!(MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES, "their lengths differ");
 
-/// A place in the endless stream of record bytes: where a record starts, or where it ends, which
-/// is where the next one starts. Segment headers and unused ends of segments do not count.
+/// A position in the endless stream of record bytes: where a record starts or ends; the next one
+/// starts where the previous one ends. Segment headers and unused ends of segments do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
@@ -69,19 +69,19 @@ impl Checksum {
         Self(crc32c::crc32c(&salt.to_le_bytes()))
     }
 
-    /// The part that does not depend on the record's place: computed before any lock is taken.
+    /// The part that does not depend on the record's position: computed before any lock is taken.
     #[inline]
     pub(crate) fn of_payload(self, payload: &[u8]) -> u32 {
         crc::append(self.0, payload)
     }
 }
 
-/// The checksum of a payload of which this is the next part.
+/// Extends the checksum of a payload by its next part.
 pub(crate) fn append_payload(payload_crc: u32, part: &[u8]) -> u32 {
     crc::append(payload_crc, part)
 }
 
-/// Completes the checksum of a payload with the record's place, length and kind.
+/// Completes the checksum of a payload with the record's position, length and kind.
 #[inline]
 fn finish(payload_crc: u32, start: Lsn, length: u32, kind: u8) -> u32 {
     let mut trailer = [0; 16];
@@ -135,7 +135,7 @@ impl Header {
         RECORD_HEADER_BYTES + self.payload_bytes
     }
 
-    /// The record of this header, whose checksum has been found right before.
+    /// The record of this header, whose checksum has been verified.
     pub(crate) fn record(self, start: Lsn, end: Lsn, payload: &[u8]) -> Record<'_> {
         Record { start, end, kind: self.kind, payload }
     }

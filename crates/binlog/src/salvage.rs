@@ -5,20 +5,20 @@ use crate::open::{OpenError, ReplayError, ends_before, replay_from};
 use crate::record::{Lsn, PAYLOAD_BYTES_MAX, Record};
 use crate::scan::{Files, ScanError, Span, Tail};
 
-/// A file that is missing may have held positions that no other file knows of. None is larger.
+/// Upper bound of the positions in a missing file: no file is larger.
 const MISSING_BYTES_MAX: u64 = 4 << 30;
 const _: () = assert!(MISSING_BYTES_MAX > PAYLOAD_BYTES_MAX as u64, "it may have held one record");
 
-/// What can be read of a log, whatever its state.
+/// The readable part of a log in any state.
 #[derive(Debug)]
 pub struct Salvage {
     /// Users' records that were shown.
     pub records: u64,
     /// Where reading ended.
     pub end: Lsn,
-    /// Above every position that the log has ever given out.
+    /// Larger than any position that the log has ever assigned.
     pub above: Lsn,
-    /// Why the log would not be opened. None: it would be.
+    /// Why [`Log::open`](crate::Log::open) would refuse the log; `None` if it would open it.
     pub fault: Option<OpenError>,
 }
 

@@ -24,16 +24,16 @@ use crate::segment::{
 const READ_BYTES: usize = 1 << 20;
 const _: () = assert!(READ_BYTES >= MARK_BYTES, "the search for marks gets on");
 
-/// What an operator can do about damage; the last part of every message about it.
+/// Advice to the operator after damage; the last part of every message about it.
 pub(crate) const ADVICE: &str = "copy the directory, then restore it from a backup or a replica; \
     to give up what cannot be read, run \"myriad log repair\" on it";
 
-/// What is wrong with a file.
+/// The kind of damage to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Bytes that were durable are not a valid record.
     Record,
-    /// The file is gone.
+    /// The file is missing.
     Missing,
     /// The file ends too early.
     Short { size_bytes: u64, expected_bytes: u64 },
@@ -48,7 +48,7 @@ pub struct Damage {
     pub file: String,
     /// Offset in the file where valid bytes should start.
     pub offset: u64,
-    /// Where the part of the log that can be read ends.
+    /// Where the readable part of the log ends.
     pub lsn: Lsn,
     /// The log was durable at least up to here.
     pub durable: Lsn,
@@ -89,7 +89,7 @@ pub enum Tail {
     Damaged(Damage),
 }
 
-/// Why a log cannot even be read.
+/// Why a log cannot be read at all.
 #[derive(Debug, Error)]
 pub enum ScanError {
     #[error("could not {operation} {file}: {source}")]
@@ -157,7 +157,7 @@ pub(crate) struct Files {
     pub(crate) manifest: Option<Manifest>,
 }
 
-/// What a caller needs of a log.
+/// The part of the log that a caller needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Records from here on are replayed.
@@ -180,24 +180,24 @@ pub(crate) struct Scanned {
     pub(crate) records: u64,
     /// What the segment states about its successor, if it is full.
     seal: Option<Seal>,
-    /// Damage of the file that its records do not show.
+    /// Damage to the file that its records do not show.
     is_short: Option<Fault>,
 }
 
-/// A log as found.
+/// The result of a scan.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) salt: u64,
     /// Segments before the first one read, as far as they can be followed.
     pub(crate) earlier: Vec<Segment>,
-    /// From the first one read to the one that holds the end.
+    /// From the first segment read to the one that holds the end.
     pub(crate) chain: Vec<Scanned>,
     pub(crate) end: Lsn,
-    /// What the marks and headers up to the end state to be durable. What follows was read, but
-    /// perhaps only from the page cache.
+    /// The newest durable position that the marks and headers up to the end state. Bytes after it
+    /// were read, but perhaps only from the page cache.
     pub(crate) proved: Lsn,
     pub(crate) tail: Tail,
-    /// Files that hold nothing that counts.
+    /// Files that hold nothing valid.
     pub(crate) obsolete: Vec<u64>,
 }
 
@@ -243,8 +243,8 @@ impl Files {
         Ok(Self { found, manifest })
     }
 
-    /// The same for a log that may be damaged, with what [`Files::load`] would refuse. Files of
-    /// another log count as unused.
+    /// The same for a log that may be damaged; also returns the error with which [`Files::load`]
+    /// would refuse it. Files of another log count as unused.
     pub(crate) fn load_leniently(disk: &dyn Disk) -> Result<(Self, Option<ScanError>), ScanError> {
         let (manifest, fault) = match Self::load_manifest(disk) {
             Err(error @ ScanError::Manifest) => (None, Some(error)),
@@ -260,7 +260,7 @@ impl Files {
         Ok((files, fault))
     }
 
-    /// Not below any position that the files have room for or speak of.
+    /// At or after every position that the files have room for or refer to.
     pub(crate) fn newest_position(&self) -> Lsn {
         let stated = self.manifest.map_or(0, |manifest| manifest.durable.0);
         let ends = self.found.iter().filter_map(|found| Some((found.header?, found.size_bytes)));
@@ -369,8 +369,8 @@ impl Files {
 
     /// Index of the segment that holds `span.from`.
     ///
-    /// A log that was begun for a snapshot without a log starts where the snapshot ends: no record
-    /// between the snapshot's first and last position has ever been in it.
+    /// A log that was created for a snapshot without a log starts where the snapshot ends: it has
+    /// never held a record from between the first and the last position of the snapshot.
     fn start_of(&self, span: Span, active: &[(&Found, SegmentHeader)]) -> Result<usize, ScanError> {
         let holds = |(_, header): &(&Found, SegmentHeader)| header.base <= span.from;
         if let Some(start) = active.iter().rposition(holds) {
@@ -378,7 +378,7 @@ impl Files {
         }
         let (found, first) = active.first().expect("the caller has looked");
         let origin = self.manifest.and_then(|manifest| manifest.origin);
-        // Without an origin the power went before a new log had its manifest.
+        // Without an origin, the power failed before a new log had its manifest.
         if first.base == span.reach && origin.is_none_or(|origin| origin == span.reach) {
             return Ok(0);
         }
@@ -386,7 +386,7 @@ impl Files {
         Err(ScanError::StartsAfter { file, first: first.base, needed: span.from })
     }
 
-    /// Searches everything after the end for proof of damage, and for remains of a group.
+    /// Searches everything after the end for proof of damage, and for the remains of a group.
     fn judge_tail(&self, last: &Scanned, salt: u64) -> Result<Tail, ScanError> {
         let Scanned { segment, end, seal, is_short, .. } = last;
         let (end, checksum) = (*end, Checksum::new(salt));
@@ -463,7 +463,7 @@ impl Files {
         found.map(|found| found.number)
     }
 
-    /// The file that should hold what is missing, if it is not the last one that was read.
+    /// The file that should hold the missing part, unless it is the last one that was read.
     fn blame(&self, last: u64, seal: Option<&Seal>) -> Option<(Fault, String, u64)> {
         let stated = self.manifest.map(|manifest| manifest.number).filter(|number| *number > last);
         let number = seal.map(|seal| seal.successor).or(stated)?;
@@ -476,7 +476,7 @@ impl Files {
 }
 
 impl Fault {
-    /// Where in the file the fault begins, as far as the fault itself shows it.
+    /// Offset of the fault in the file, as far as the fault itself shows it.
     fn offset(self) -> u64 {
         match self {
             Self::Short { size_bytes, .. } => size_bytes,
@@ -575,10 +575,10 @@ impl SegmentReader<'_> {
     }
 }
 
-/// What is found in the rest of a file.
+/// The result of a search of the rest of a file.
 #[derive(Debug, Default)]
 struct Facts {
-    /// The newest durable position stated by a mark at its right place.
+    /// The newest durable position stated by a mark at its correct position.
     durable: Option<Lsn>,
     /// Not everything is zero.
     holds_bytes: bool,

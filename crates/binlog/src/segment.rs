@@ -23,7 +23,7 @@ use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::record::{Lsn, SEAL_BYTES};
 use crate::to_usize;
 
-/// Records start here: a block of its own, so that writing records never rewrites the header.
+/// Records start here. The header has a block of its own, so writing records never rewrites it.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 /// Version of the format that this code writes.
 pub(crate) const FORMAT_VERSION: u32 = 2;
@@ -93,7 +93,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// None unless magic and checksum are right. The version is for the caller to judge.
+    /// `None` unless magic and checksum are valid. The caller checks the version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.first_chunk::<HEADER_USED_BYTES>()?;
         let u32_at = |at: usize| {
@@ -152,7 +152,7 @@ impl Segment {
         self.capacity_bytes.saturating_sub(self.offset(at) + seal_bytes)
     }
 
-    /// A segment that an older version began is also filled as that version would have.
+    /// A segment that an older version began is filled as that version would have done.
     pub(crate) fn is_sealed_when_full(&self) -> bool {
         self.version >= SEAL_VERSION
     }
@@ -167,7 +167,7 @@ pub(crate) struct Blank {
     pub(crate) recycled: bool,
 }
 
-/// Reads and judges the header of the file with this number.
+/// Reads and classifies the header of the file with this number.
 pub(crate) fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<HeaderState> {
     let mut bytes = [0; HEADER_USED_BYTES];
     let count = read_full_at(file, 0, &mut bytes)?;
@@ -178,13 +178,13 @@ pub(crate) fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<Header
     })
 }
 
-/// Makes a file full of written zeros. Zeros are written and not only allocated: the first write
-/// into an allocated but unwritten block makes each sync pay for a change of metadata.
+/// Creates a file full of written zeros. The zeros are written and not only allocated, because the
+/// first write into an allocated but unwritten block adds a change of metadata to each sync.
 ///
-/// Durable on return. On error the half-made file is removed as far as the disk allows.
+/// Durable on return. On error the incomplete file is removed as far as the disk allows.
 pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io::Result<Blank> {
     let name = file_name(number);
-    // Filling a disk to its last block only to remove the file again would harm others.
+    // Filling a disk to its last block only to remove the file again would harm other programs.
     if disk.free_bytes()?.is_some_and(|free_bytes| free_bytes < size_bytes) {
         return Err(io::ErrorKind::StorageFull.into());
     }
@@ -192,7 +192,7 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io:
     let filled =
         write_zeros(&*file, size_bytes).and_then(|()| file.sync()).and_then(|()| disk.sync_dir());
     if let Err(error) = filled {
-        // The first error is the one to report; a leftover file is removed at the next start.
+        // The first error is reported; the next start removes a leftover file.
         disk.remove(&name).ok();
         return Err(error);
     }
@@ -224,11 +224,11 @@ pub(crate) fn clear_tail(file: &dyn DiskFile, from: u64) -> io::Result<()> {
     })
 }
 
-/// Writes what is there once more, so that the next sync vouches for it.
+/// Writes the existing bytes again, so that the next sync makes them durable.
 ///
-/// A sync that failed in an earlier life of the process may have left pages in the kernel's cache
-/// that are called clean but never reached the disk: they can be read, and syncing them again does
-/// nothing.
+/// A sync that failed in an earlier run of the process may have left pages in the kernel's cache
+/// that are marked clean but never reached the disk: they can be read, and syncing them again has
+/// no effect.
 pub(crate) fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     rewrite_blocks(file, from, to, &mut |_, _| true)
 }

@@ -1,7 +1,7 @@
 //! Files ready to become segments, so that a group never waits for 64 MiB of zeros.
 //!
-//! Filled by the helper thread and by truncation, which renames old segments to new numbers; when
-//! the shelf is empty the writer makes a file itself.
+//! The helper thread creates them, and truncation renames old segments to new numbers; without a
+//! ready file the writer creates one itself.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,8 +17,8 @@ pub(crate) struct Shelf {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     blanks_max: usize,
-    /// The number of the next file. Held while files are made or renamed, so that files reach the
-    /// shelf in the order of their numbers.
+    /// The number of the next file. Locked while files are created or renamed, so that they are
+    /// queued in the order of their numbers.
     next_number: Mutex<u64>,
     blanks: Mutex<VecDeque<Blank>>,
     helper: Mutex<HelperState>,
@@ -53,7 +53,7 @@ impl Shelf {
         self.blanks.lock().len()
     }
 
-    /// The next file. Fast if one is ready; otherwise waits for the one being made, or makes it.
+    /// The next file. Fast if one is ready; otherwise waits for the one in progress, or creates it.
     pub(crate) fn take(&self) -> io::Result<Blank> {
         let blank = match self.pop() {
             Some(blank) => blank,
@@ -82,7 +82,7 @@ impl Shelf {
         create_blank(&*self.disk, number, self.segment_bytes)
     }
 
-    /// Makes one file if none is ready.
+    /// Creates one file if none is ready.
     pub(crate) fn fill(&self) -> io::Result<()> {
         let mut next_number = self.next_number.lock();
         if self.len() > 0 {
@@ -129,7 +129,7 @@ impl Shelf {
         assert!(blanks.len() <= self.blanks_max.max(1), "the disk has room for other things");
     }
 
-    /// Waits until a file has been taken. False when the helper thread has to end.
+    /// Waits until a file has been taken. False when the helper thread must end.
     pub(crate) fn wait_until_wanted(&self) -> bool {
         let mut helper = self.helper.lock();
         while !helper.wanted && !helper.stopping {

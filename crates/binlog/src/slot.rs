@@ -1,4 +1,4 @@
-//! What the log knows of a follower.
+//! The log's record of a follower.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use crate::waiter::Waiter;
 /// How far a follower may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Only what no power cut can undo.
+    /// Only records that survive a power cut.
     Durable,
     /// Also what only the kernel has: earlier, but after a power cut the log may continue
     /// differently from there.
     Written,
 }
 
-/// What the log knows of a follower.
+/// The log's record of a follower.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) position: AtomicU64,
-    /// What it has not read may be gone.
+    /// Records that it has not read may have been removed.
     pub(crate) given_up: AtomicBool,
     pub(crate) scope: Scope,
     pub(crate) waiter: Waiter,
@@ -43,12 +43,12 @@ impl Signal {
 }
 
 impl Slot {
-    /// The follower still needs everything from here on.
+    /// The follower still needs all records from this position on.
     pub(crate) fn position(&self) -> Lsn {
         Lsn(self.position.load(Ordering::SeqCst))
     }
 
-    /// Whether what it has not read is kept.
+    /// Whether the records that it has not read are kept.
     pub(crate) fn holds(&self) -> bool {
         !self.given_up.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! What the log has done so far, for pages and metrics.
+//! Counters of the log, for pages and metrics.
 
 use hdrhistogram::Histogram;
 
@@ -45,7 +45,7 @@ impl LogStats {
     }
 }
 
-/// The part that the writer counts.
+/// Counters that the writer updates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counters {
     pub(crate) groups: u64,

@@ -12,7 +12,7 @@ use crate::record::Lsn;
 /// must be short and must not call into the log.
 pub(crate) type Waker = dyn Fn() + Send + Sync;
 
-/// No position is waited for.
+/// The waiter is not armed.
 const NOTHING: u64 = u64::MAX;
 
 /// Waits for at most one position: the smallest of those armed.
@@ -40,7 +40,7 @@ impl Waiter {
         *self.waker.write() = Some(Arc::from(waker));
     }
 
-    /// Asks to be woken at `at`. `reached` must load the published position each time.
+    /// Arms the waiter at the position `at`. `reached` must load the published position each time.
     pub(crate) fn arm(&self, at: Lsn, reached: impl Fn() -> bool) {
         self.armed.fetch_min(at.0, Ordering::SeqCst);
         if reached() {

@@ -21,9 +21,9 @@ use crate::to_usize;
 #[derive(Debug)]
 pub(crate) struct Window {
     base: u64,
-    /// Initialised memory; only what was placed means something.
+    /// Initialised memory; only placed bytes have a meaning.
     bytes: AlignedBuffer,
-    /// What the disk takes: a power of two, at most [`BLOCK_BYTES`].
+    /// The disk's block size: a power of two, at most [`BLOCK_BYTES`].
     block_bytes: usize,
     /// Leading bytes that are in the file already; less than a block.
     carried: usize,
@@ -59,7 +59,7 @@ impl Window {
         }
     }
 
-    /// Copies all of a lane's records to their places.
+    /// Copies all of a lane's records to their offsets.
     pub(crate) fn place(&mut self, lane: &LaneBuffer) {
         let mut from = 0;
         let written = self.base + self.carried as u64;
@@ -86,15 +86,15 @@ impl Window {
         self.bytes.resize(end.max(half_more).next_multiple_of(BLOCK_BYTES));
     }
 
-    /// Where the gap-free part ends. Everything below `limit` is known to have been placed; if there
-    /// are no holes at all, the part beyond is complete too.
+    /// Where the gap-free part ends. All records below `limit` have been placed; without any holes,
+    /// the part after `limit` is complete too.
     pub(crate) fn complete(&self, limit: u64) -> u64 {
         let end = self.base + self.end as u64;
         let no_holes = self.carried + self.placed == self.end;
         if no_holes { end } else { limit.min(end) }
     }
 
-    /// What is to be written before the position `to`.
+    /// The bytes to be written before the position `to`.
     pub(crate) fn unwritten(&self, to: u64) -> &[u8] {
         &self.bytes[self.carried..to_usize(to - self.base)]
     }
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Writes everything complete; returns where, and what.
+    /// Writes the complete part; returns its position and its bytes.
     fn write(window: &mut Window, limit: u64) -> (u64, Vec<u8>) {
         let count = window.unwritten(window.complete(limit)).len();
         let mut got = None;

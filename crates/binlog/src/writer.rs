@@ -1,12 +1,12 @@
 //! The writer: takes all lanes, writes once, syncs once, publishes, wakes.
 //!
 //! [`Log::writer_step`] is one round of it, without a thread or a clock of its own, so that tests
-//! and the simulator drive it; [`Log::spawn_writer`] calls it in a loop.
+//! and the simulator can drive it; [`Log::spawn_writer`] calls it in a loop.
 //!
-//! Why everything below `limit` is there: `limit` is read from `next` before any lane is taken. An
-//! append that got a position below it had its lane's lock at that moment, so the lane is taken
-//! only after the record's bytes are in it. A lane that holds nothing then holds nothing below
-//! `limit`, and is left alone.
+//! Why every record below `limit` is in the window: `limit` is read from `next` before any lane is
+//! taken. An append with a position below it held its lane's lock at that moment, so the lane is
+//! taken only after the record's bytes are in it. A lane that is then empty holds nothing below
+//! `limit`, and is skipped.
 
 use std::io;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ use crate::writer_state::{WriteTail, WriterState};
 const UNSYNCED_SEGMENTS_MAX: usize = 4;
 const _: () = assert!(UNSYNCED_SEGMENTS_MAX < RECYCLED_SEGMENTS_DEFAULT);
 
-/// How long after a failed attempt to make the next segment it is tried again; at least, and as a
-/// multiple of the time that the attempt took.
+/// Delay before another attempt to create the next segment: a minimum, and a multiple of the time
+/// that the failed attempt took.
 const RETRY_NS: u64 = 100_000_000;
 const RETRY_PARTS: u64 = 10;
 
-/// What one round did and when the next is due.
+/// The result of one round, and when the next is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepOutcome {
     pub bytes_written: u64,
@@ -46,10 +46,10 @@ pub struct StepOutcome {
     pub next: Next,
 }
 
-/// When the writer has to be called again.
+/// When the writer must be called again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// There is more to do already.
+    /// There is more work already.
     AtOnce,
     /// After this many nanoseconds, or on a request.
     AfterNs(u64),
@@ -57,7 +57,7 @@ pub enum Next {
     Poisoned,
 }
 
-/// What a round shall do.
+/// What a round does.
 struct Plan {
     write: bool,
     sync: bool,
@@ -67,11 +67,11 @@ struct Plan {
 
 type Clock<'a> = &'a dyn Fn() -> MonoNs;
 
-/// Why a group did not reach the disk as a whole.
+/// Why a group did not reach the disk completely.
 enum Failure {
     Poisoned(Poisoned),
-    /// A file for the next segment could not be made. Nothing was written to it, so what it will
-    /// hold is not in doubt: it stays in memory and is written later.
+    /// The file for the next segment could not be created. Nothing was written to it, so the
+    /// records are not in doubt: they stay in memory and are written later.
     NoSegment(io::Error),
 }
 
@@ -86,8 +86,8 @@ fn failed(operation: &'static str, number: u64) -> impl FnOnce(io::Error) -> Poi
 }
 
 impl Log {
-    /// One round of the writer: writes and syncs what was asked for or what is due at `clock()`.
-    /// A failure poisons the log and is seen in [`Log::poisoned`].
+    /// Runs one round of the writer: writes and syncs what was requested, or what is due at
+    /// `clock()`. A failure poisons the log, and [`Log::poisoned`] returns it.
     pub fn writer_step(&self, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
         self.step(self.writer.lock(), clock, |writer| self.next_step(writer, clock()))
     }
@@ -119,7 +119,7 @@ impl Log {
         outcome
     }
 
-    /// All of a step but when the next one is due.
+    /// Runs all of a step, except that it does not compute when the next one is due.
     fn locked_step(&self, writer: &mut WriterState, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
         let mut outcome = StepOutcome { bytes_written: 0, synced: false, next: Next::Poisoned };
         if self.is_poisoned() {
@@ -140,7 +140,7 @@ impl Log {
             }
             Err(Failure::NoSegment(error)) => {
                 self.begin_stall(writer, error, now, clock);
-                // What is written is no less worth for that.
+                // Bytes that were written before the failure become durable.
                 if let Err(cause) = self.sync_files(&mut writer.tail, clock) {
                     self.set_poison(cause);
                     return outcome;
@@ -154,7 +154,7 @@ impl Log {
         outcome
     }
 
-    /// Makes the segment that could not be made before, if it is time to try again. False while the
+    /// Creates the segment that could not be created before, if the retry is due. False while the
     /// log cannot grow.
     fn end_stall(&self, writer: &mut WriterState, now: MonoNs, clock: Clock<'_>) -> bool {
         match writer.retry_at {
@@ -180,7 +180,8 @@ impl Log {
         clock: Clock<'_>,
     ) {
         let ended = clock();
-        // Filling a disk takes long if it fails only at the end: most of the time is for others.
+        // Filling a disk takes long if it fails only at the end, so most of the time is left to
+        // others.
         let wait_ns = RETRY_NS.max(ended.since(now).saturating_mul(RETRY_PARTS));
         writer.retry_at = Some(MonoNs(ended.0.saturating_add(wait_ns)));
         self.set_stall(Some(error));
@@ -274,7 +275,8 @@ impl Log {
         written
     }
 
-    /// Moves what the lanes hold into the window. Returns the number of records, marks included.
+    /// Moves the contents of the lanes into the window. Returns the number of records, marks
+    /// included.
     fn take_lanes(&self, writer: &mut WriterState) -> u64 {
         let WriterState { window, taken, lane_cap_bytes, unsynced_records, .. } = writer;
         let lanes = planted::shifted("lanes taken", self.lanes.len() as u64);
@@ -337,9 +339,9 @@ impl Log {
 
     /// Continues in a new segment at `tail.at`.
     ///
-    /// The filled segment is sealed and synced first. So its seal proves that the new file has to be
-    /// there before that file holds anything, and the new header proves the end of the segment
-    /// before. Only when no caller asks for syncs a few filled segments may be left to the kernel.
+    /// The filled segment is sealed and synced first. So its seal proves that the new file must exist
+    /// before that file holds anything, and the new header proves the end of the previous segment.
+    /// Only while no caller requests syncs may a few filled segments be left to the kernel.
     fn roll(
         &self,
         tail: &mut WriteTail,
@@ -347,7 +349,7 @@ impl Log {
         first_record_bytes: u64,
         clock: Clock<'_>,
     ) -> Result<(), Failure> {
-        // Before anything is written: without a file nothing has happened.
+        // Before anything is written, so that without a file nothing has changed.
         let blank = self.shelf.take().map_err(Failure::NoSegment)?;
         let number = blank.number;
         if tail.segment.is_sealed_when_full() {
@@ -371,7 +373,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the seal after the last record, together with the beginning of its block.
+    /// Writes the seal after the last record, together with the preceding bytes of its block.
     fn seal(&self, tail: &mut WriteTail, window: &Window, seal: Seal) -> io::Result<()> {
         let (at, carried) = window.carried();
         assert_eq!(Lsn(at + carried.len() as u64), tail.at, "everything before is written");
@@ -429,7 +431,7 @@ impl Log {
     }
 
     /// Writes and syncs everything appended so far, leaves a mark that proves it, and refuses all
-    /// appends from then on. For programs that drive the writer themselves.
+    /// later appends. For programs that drive the writer themselves.
     pub fn close(&self, clock: &dyn Fn() -> MonoNs) -> Result<(), Poisoned> {
         self.sync_all(clock)?;
         {
@@ -448,8 +450,8 @@ impl Log {
     fn sync_all(&self, clock: Clock<'_>) -> Result<(), Poisoned> {
         let target = self.next();
         while self.durable() < target {
-            // Asks for the write as well: no other record is waited for any more. A last attempt
-            // to make a segment is due at once.
+            // Requests the write as well, because no further record can complete the group. A last
+            // attempt to create a segment is due at once.
             self.note_request(Some(target));
             {
                 let mut writer = self.writer.lock();
@@ -510,7 +512,7 @@ pub struct WriterHandle {
 impl WriterHandle {
     /// Writes and syncs everything appended so far, closes the log and joins the threads.
     ///
-    /// Errors: the cause if the log is or gets poisoned.
+    /// Errors: the cause if the log is poisoned, or becomes so.
     pub fn stop(mut self) -> Result<(), Poisoned> {
         self.join()
     }

@@ -1,4 +1,4 @@
-//! What only the writer touches, under its lock.
+//! The state of the writer, under its lock.
 
 use base::time::MonoNs;
 
@@ -8,11 +8,11 @@ use crate::record::Lsn;
 use crate::segment::Segment;
 use crate::window::Window;
 
-/// Everything that only the writer touches.
+/// State that only the writer touches.
 #[derive(Debug)]
 pub(crate) struct WriterState {
     pub(crate) window: Window,
-    /// One empty buffer for each lane, to be swapped with the lane's own.
+    /// One empty buffer for each lane, which the writer swaps with the lane's own.
     pub(crate) taken: Vec<LaneBuffer>,
     pub(crate) lane_cap_bytes: usize,
     pub(crate) tail: WriteTail,
@@ -23,11 +23,11 @@ pub(crate) struct WriterState {
     pub(crate) marked: Lsn,
     pub(crate) written_at: MonoNs,
     pub(crate) synced_at: MonoNs,
-    /// When to try again to make the next segment; None unless the log is stalled.
+    /// When to retry to create the next segment; `None` unless the log is stalled.
     pub(crate) retry_at: Option<MonoNs>,
 }
 
-/// Where the next byte goes, and what is not synced yet.
+/// Where the next byte is written, and what is not synced yet.
 #[derive(Debug)]
 pub(crate) struct WriteTail {
     pub(crate) segment: Segment,

@@ -1,7 +1,7 @@
 //! SELECT by indexes: only the rows that one of them has found are looked at, again with all filters.
 
 use cql::error::CqlError;
-use cql::plan::{Choices, ClusteringRestriction, SelectPlan, IndexedRestriction};
+use cql::plan::{Choices, ClusteringRestriction, IndexedRestriction, SelectPlan};
 use cql::token::token;
 use store::{IndexId, Locked, Partition, PartitionKey, Posting, Start, TableId};
 
