@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: everything that must hold before a change is kept.
+//! `cargo xtask ci`: all checks that must pass before a change is merged.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,19 +12,20 @@ use crate::{
     clients, console, cql, crash, differential, hostile, lab_smoke, report, steps, tidy, transcript,
 };
 
-/// Kill -9 under load, recover, compare: how often.
+/// Rounds of kill -9 under load, recovery and comparison.
 const CRASH_ROUNDS: &str = "20";
-/// Cut the power of the disk under load, recover, compare: how often, and which cuts.
+/// Number of power cuts of the disk under load, each with recovery and comparison.
 const POWER_CUTS: u64 = 8;
 const POWER_CUT_SEED: u64 = 1;
-/// Which garbage hostile clients send.
+/// Seed of the garbage that hostile clients send.
 const HOSTILE_SEED: u64 = 1;
-/// Which statements the server and its twin that is killed all the time are asked, and of how many tables.
+/// Seed of the statements for the server and for its twin that is killed repeatedly, and the number
+/// of tables.
 const DIFFERENTIAL_SEED: u64 = 1;
 const DIFFERENTIAL_SCHEMAS: u64 = 8;
 const DIFFERENTIAL_STATEMENTS: usize = 40;
 
-/// What a step found; `None`: it does not apply here, and why was printed.
+/// Result of a step; `None`: the step does not apply here, and the reason was printed.
 type StepResult = Result<Option<Tally>>;
 
 /// One step and its name for `--only`.
@@ -33,10 +34,10 @@ struct Step {
     run: fn(&Path) -> StepResult,
 }
 
-/// What later steps start.
+/// The build of the programs that later steps start.
 const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "-p", "myriad-lab"];
 
-/// In this order: cheap ones first, so that a mistake shows early.
+/// Cheap steps first, so that mistakes are reported early.
 const STEPS: [Step; 17] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
@@ -57,12 +58,12 @@ const STEPS: [Step; 17] = [
     Step { name: "deny", run: run_deny },
 ];
 
-/// The names of all steps, in their order.
+/// The names of all steps, in order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     STEPS.iter().map(|step| step.name)
 }
 
-/// Runs all steps, or those that `only` names; goes on after a failure, to show all of them.
+/// Runs all steps, or those named by `only`; continues after a failure, to report all of them.
 pub(crate) fn run(root: &Path, only: &[String]) -> Result<Tally> {
     if let Some(unknown) = only.iter().find(|wanted| names().all(|name| name != wanted.as_str())) {
         bail!("no step {unknown:?}: cargo xtask ci --list");
@@ -109,7 +110,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A command without counts of its own counts as one.
+/// A command that prints no counts is counted as a single check.
 fn plain(mut command: Command) -> StepResult {
     steps::run_plain(&mut command)?;
     Ok(Some(Tally { passed: 1, failed: 0 }))
@@ -180,8 +181,8 @@ fn run_hostile(root: &Path) -> StepResult {
     Ok(Some(verdict.tally))
 }
 
-/// Without the advisories: their database is fetched, and a change of the world must not fail an
-/// unchanged tree. `cargo deny check` looks at them too.
+/// Without the advisories: their database is downloaded, and a change of it must not fail an
+/// unchanged tree. `cargo deny check` includes them.
 fn run_deny(root: &Path) -> StepResult {
     let installed =
         cargo(root, &["deny", "--version"]).output().is_ok_and(|output| output.status.success());

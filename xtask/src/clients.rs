@@ -1,7 +1,8 @@
-//! `cargo xtask clients`: suites that drive a server through clients that people use.
+//! `cargo xtask clients`: suites that test a server with widely used client libraries.
 //!
-//! Each is a script `tests/clients/<name>/run.sh`: it fetches what is pinned in its folder, runs
-//! against `ADDR`, `CQL_ADDR` (`CQL_ASKING_ADDR`: one that asks who one is) or `HTTP_ADDR`, and prints `N passed, N failed` at its end.
+//! Each is a script `tests/clients/<name>/run.sh`: it downloads the versions pinned in its folder,
+//! runs against `ADDR`, `CQL_ADDR` (`CQL_ASKING_ADDR`: a server that requires a login) or
+//! `HTTP_ADDR`, and prints `N passed, N failed` at its end.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,23 +16,24 @@ use crate::tally::Tally;
 /// The suites of the Redis protocol, quickest first.
 const SUITES: [&str; 5] = ["redis-tools", "go", "node", "python", "java"];
 
-/// Those of CQL: for servers that speak it.
+/// The suites of CQL, for servers that support it.
 const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 
-/// Those of HTTP.
+/// The suites of HTTP.
 const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 
-/// The suite that also talks to a server that asks who one is, and the password of its superuser.
+/// The suite that also connects to a server that requires a login, and the password of its
+/// superuser.
 const ASKED_SUITE: &str = "cql-python";
 const ASKING_PASSWORD: &str = "first";
 
-/// One that starts a server of its own, with certificates that it makes.
+/// The suite that starts its own server, with certificates that it generates.
 const TLS_SUITE: &str = "tls";
 
-/// A suite that takes longer hangs: most of it is fetching and building on the first run.
+/// A suite that takes longer hangs. The first run spends most of its time on downloads and builds.
 const SUITE_TIMEOUT_S: &str = "1800";
 
-/// Runs the suites that `only` names, or all; each against a server of its own.
+/// Runs the suites named by `only`, or all; each against its own server.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
     let others = CQL_SUITES.iter().chain(&HTTP_SUITES).filter(|_| *target != Target::Redis);
     let own = [TLS_SUITE].into_iter().filter(|_| *target == Target::Myriad);
@@ -51,7 +53,7 @@ pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally
 }
 
 fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
-    // ScyllaDB's driver knows shards.
+    // ScyllaDB's driver uses shards.
     let options: &[&str] = if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);

@@ -1,6 +1,6 @@
-//! `cargo xtask console`: a browser opens a server's console while it puts load on the server.
+//! `cargo xtask console`: a browser opens a server's console and puts load on the server.
 //!
-//! Pictures of the pages are left in `target/console`, for people to look at.
+//! Screenshots of the pages are stored in `target/console`.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
             .arg(root.join("tests/browser/console.mjs"))
             .arg(&folder)
             .arg(format!("http://{address}"))
-            // Stopped for some seconds: the page must say that the server does not answer.
+            // Stopped for some seconds: the page must report that the server does not answer.
             .args(server.process_id().map(|id| id.to_string())),
     )?;
     if counted == Tally::default() {

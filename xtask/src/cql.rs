@@ -1,8 +1,8 @@
 //! `cargo xtask cql`: golden dialogues of the Cassandra query language against a server.
 //!
-//! Each file of `tests/cql` is one dialogue in a keyspace of its own; `tests/README.md` says how to
-//! read it. Against Cassandra it shows that the file says what Cassandra does, against Myriad that
-//! Myriad does the same.
+//! Each file of `tests/cql` is one dialogue in its own keyspace; `tests/README.md` explains the
+//! format. A run against Cassandra proves that the file matches Cassandra, a run against Myriad
+//! that Myriad behaves the same.
 
 pub(crate) mod bound;
 pub(crate) mod client;
@@ -24,18 +24,18 @@ use file::{Script, Step};
 /// Where the files are, below the repository's root.
 const FOLDER: &str = "tests/cql";
 
-/// The dialogue with a server that asks who one is: see `AUTHENTICATOR` in
+/// The dialogue with a server that requires a login: see `AUTHENTICATOR` in
 /// `scripts/peers/cassandra.sh`.
 const ASKING: &str = "roles";
 
-/// What Cassandra says as long as an index is being built.
+/// Cassandra's error while an index is being built.
 const READ_FAILURE: &str = "error 1300";
 
-/// How long to wait for an index: so often, so long.
+/// Number and interval of attempts while an index is being built.
 const INDEX_TRIES_MAX: u32 = 100;
 const INDEX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is asked.
+/// The server to test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// `target/release/myriad`, started by us.
@@ -58,11 +58,11 @@ pub(crate) struct Options {
     pub(crate) peer: Peer,
     /// Only files whose name contains this.
     pub(crate) filter: Option<String>,
-    /// Write the server's answers into the files.
+    /// Whether to write the server's answers into the files.
     pub(crate) update: bool,
 }
 
-/// Runs every file that the filter lets through and prints the differences.
+/// Runs every file selected by the filter and prints the differences.
 pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     let files = list(&root.join(FOLDER), options.filter.as_deref())?;
     if files.is_empty() {
@@ -78,7 +78,7 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Whether the dialogue is with a server that asks who one is.
+/// Whether the dialogue is with a server that requires a login.
 fn is_asking(path: &Path) -> bool {
     path.file_stem().is_some_and(|stem| stem == ASKING)
 }
@@ -159,7 +159,8 @@ fn run_file(path: &Path, name: &str, address: &str, options: &Options) -> Result
     Ok(is_same || options.update)
 }
 
-/// What a statement is answered. A SELECT is prepared and executed too, and must give the same.
+/// The answer to a statement. A SELECT is also prepared and executed, with the same expected
+/// answer.
 fn answer(connection: &mut Connection, step: &Step) -> Result<Vec<String>> {
     let manner = Manner::paged(step.page_rows);
     let mut direct = connection.query(&step.statement, manner)?;
@@ -180,7 +181,7 @@ fn answer(connection: &mut Connection, step: &Step) -> Result<Vec<String>> {
     Ok(direct)
 }
 
-/// The text with the answers in it, where nothing was written by hand.
+/// The text with the answers inserted, except where they were written by hand.
 fn update(script: &Script, text: &str, peer: &str, answers: &[Vec<String>]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for (step, answer) in script.steps.iter().zip(answers).rev() {

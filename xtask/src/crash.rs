@@ -1,6 +1,6 @@
-//! `cargo xtask crash` kills the server under load, `cargo xtask powercut` cuts the power of its disk,
-//! again and again on the same data; then they check that everything is there that must be.
-//! `docs/internals/crash-testing.md` specifies what is checked and why.
+//! `cargo xtask crash` kills the server under load, and `cargo xtask powercut` cuts the power of
+//! its disk, repeatedly on the same data; both then check that no data is missing that must be
+//! there. `docs/internals/crash-testing.md` specifies the checks and the reasons for them.
 
 mod cql;
 mod cql_state;
@@ -42,22 +42,23 @@ use crate::tally::Tally;
 /// Keys, fields and values.
 type Bytes = Vec<u8>;
 
-/// Clients whose acknowledged writes must stay.
+/// Clients whose acknowledged writes must survive.
 const DURABLE_WRITERS: usize = 4;
-/// What the other writers ask for by CLIENT DURABILITY: their last writes may go, but in order.
+/// Durability of the other writers, set by CLIENT DURABILITY: their last writes may be lost, but in
+/// order.
 const RELAXED: [&str; 2] = ["never", "interval"];
 const OBSERVERS: usize = 2;
-/// Clients that write by CQL.
+/// Clients that write through CQL.
 const CQL_WRITERS: usize = 3;
-/// The database of the client that empties it from time to time.
+/// The database of the client that flushes it from time to time.
 const FLUSHED_DATABASE: usize = 1;
 const FLUSH_ODDS: f64 = 0.01;
-/// Numbers the random choices of a power cut among the parts of a round; clients count from 1.
+/// Identifies the random choices of a power cut among the parts of a round; clients count from 1.
 const POWER_PART: u64 = 1 << 32;
 
-/// Values of the clients whose writes must stay, under power cuts: larger than any segment.
+/// Values of the clients whose writes must survive power cuts: larger than any segment.
 const POWER_HUGE_VALUES: HugeValues = HugeValues { odds: 0.004, bytes_max: 1_500_000 };
-/// By then the canary, which acknowledges before it syncs, has lost something.
+/// By then the canary, which acknowledges before it syncs, must have lost a write.
 const CANARY_CUTS: u64 = 10;
 
 /// How rounds end.
@@ -68,7 +69,7 @@ pub(crate) enum Disaster {
 }
 
 impl Disaster {
-    /// The chore, and its option that counts rounds.
+    /// The chore, and the name of its option for the number of rounds.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Kill => ("crash", "--rounds"),
@@ -93,8 +94,9 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
 }
 
-/// Power cuts, after a canary: a server that acknowledges before it syncs must be found out, or the
-/// test itself is wrong. `None`: there are no power cuts on this machine, and the reason was printed.
+/// Runs power cuts, after a canary: a server that acknowledges before it syncs must be detected, or
+/// the test itself is wrong. `None`: power cuts are impossible on this machine, and the reason was
+/// printed.
 pub(crate) fn run_power_cuts(root: &Path, options: &Options) -> Result<Option<Tally>> {
     let probe = TempDir::new("powercut")?;
     if let Err(missing) = PowerDisk::mount(probe.path(), options.seed)? {
@@ -122,7 +124,7 @@ pub(crate) fn run_power_cuts(root: &Path, options: &Options) -> Result<Option<Ta
     Ok(Some(tally))
 }
 
-/// The round that failed. Its directory, the evidence, is removed with the value.
+/// The round that failed. Its directory, with the evidence, is removed when the value is dropped.
 struct Failure {
     round: u64,
     error: anyhow::Error,
@@ -135,7 +137,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
         return Ok(Tally { passed: options.rounds, failed: 0 });
     };
     report(options, failure.round, &failure.error, failure.folder.path());
-    // The directory is the evidence: its value must not remove it.
+    // Dropping the value must not remove the evidence.
     std::mem::forget(failure.folder);
     Ok(Tally { passed: failure.round, failed: 1 })
 }
@@ -193,19 +195,19 @@ fn report(options: &Options, round: u64, error: &anyhow::Error, folder: &Path) {
     );
 }
 
-/// The server between two rounds, and all that is known about its data.
+/// The server between two rounds, and the expected state of its data.
 #[derive(Debug)]
 struct Test {
     options: Options,
     home: Home,
-    /// `None` only while it is being restarted.
+    /// `None` only during a restart.
     server: Option<(Process, Addresses)>,
     writers: Vec<Writer>,
     observers: Vec<Observer>,
-    /// None if the server does not speak CQL.
+    /// None if the server does not support CQL.
     cql_writers: Vec<CqlWriter>,
     cql_observer: CqlObserver,
-    /// As found at the last restart.
+    /// Their values at the last restart.
     counters: [i64; SHARED_COUNTERS],
     cql_counter: i64,
     /// The disk of `home`, if its power is cut. Declared after the server, which ends first.
@@ -240,7 +242,7 @@ impl Test {
         })
     }
 
-    /// Load, end, restart, check. A line about what happened.
+    /// One round: load, end, restart, check. Returns a line that describes it.
     fn round(&mut self, round: u64) -> Result<String> {
         let plan = self.options.disaster.plan(self.options.seed, round);
         self.load(round, &plan)?;
@@ -267,7 +269,7 @@ impl Test {
         Ok(line)
     }
 
-    /// Runs all clients until the server is gone.
+    /// Runs all clients until the server has ended.
     fn load(&mut self, round: u64, plan: &Plan) -> Result<()> {
         let (process, addresses) = self.server.take().context("the server runs between rounds")?;
         let subject = self.options.subject;
@@ -317,7 +319,7 @@ impl Test {
         ended
     }
 
-    /// Starts the server on its data, after killing it in the middle of that as often as planned.
+    /// Starts the server on its data, after killing it during the start as often as planned.
     fn restart(&mut self, plan: &Plan, round: u64) -> Result<Addresses> {
         self.home.keep_crashed()?;
         let mut random = StdRng::seed_from_u64(plan::mix(self.options.seed, round, POWER_PART + 1));
@@ -336,7 +338,7 @@ impl Test {
         Ok(addresses)
     }
 
-    /// Copies the data from a disk that ends with this test to where the report names it.
+    /// Copies the data from a temporary disk to the directory named by the report.
     fn keep_data(&mut self) -> Result<()> {
         self.server = None;
         match self.power {
@@ -345,7 +347,7 @@ impl Test {
         }
     }
 
-    /// Reads everything back. How many undecided steps are there.
+    /// Reads all data back. Returns how many undecided steps it contains.
     fn verify(&mut self, address: &str, lossless: bool) -> Result<usize> {
         let mut connection = Connection::open(address)?;
         let mut databases = BTreeMap::new();
@@ -368,7 +370,7 @@ impl Test {
         Ok(kept)
     }
 
-    /// The same of what was written by CQL.
+    /// Reads back and checks the data written through CQL.
     fn verify_cql(&mut self, address: &str) -> Result<usize> {
         let mut connection = CqlConnection::open(address)?;
         self.cql_observer.check(&mut connection)?;
@@ -381,7 +383,7 @@ impl Test {
         Ok(kept)
     }
 
-    /// What a reader has seen is there, or something newer.
+    /// Checks that every value that a reader has seen, or a newer one, is still there.
     fn check_seen(&self, found: &Model) -> Result<()> {
         for observer in &self.observers {
             for (key, seen) in &observer.seen {
@@ -400,7 +402,7 @@ impl Test {
         Ok(())
     }
 
-    /// Shared counters hold every acknowledged increment and none that was not sent.
+    /// Checks that shared counters contain every acknowledged increment and none that was not sent.
     fn check_counters(&mut self, found: &Model, lossless: bool) -> Result<()> {
         let mut values = [0; SHARED_COUNTERS];
         for (counter, key) in Writer::counter_keys().iter().enumerate() {
@@ -440,7 +442,7 @@ fn writers(options: &Options) -> Vec<Writer> {
             Writer::new(habits, 0, None)
         })
         .collect();
-    // Every loss that is allowed is tried, so the values of the others are smaller.
+    // Every permitted loss is tried, so the values of these clients are smaller.
     let huge = HUGE_VALUES;
     let prefix = "flusher:".to_owned();
     let habits = Habits { prefix, keys: 2 * KINDS, flush_odds: FLUSH_ODDS, shares: false, huge };
@@ -484,7 +486,7 @@ fn end(
     }
 }
 
-/// Asks for a snapshot; one may be running already.
+/// Starts a snapshot; one may be running already.
 fn start_snapshot(address: &str, subject: Subject) -> Result<()> {
     let command = subject.snapshot_command();
     match Connection::open(address)?.call(&[command])? {

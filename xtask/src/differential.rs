@@ -1,10 +1,10 @@
-//! `cargo xtask cql-differential`: random schemas and statements, for Myriad and a real Cassandra, or for
-//! one Myriad that runs and another one that is killed and started again all the time.
+//! `cargo xtask cql-differential`: random schemas and statements, for Myriad and a real Cassandra,
+//! or for an undisturbed Myriad and one that is killed and restarted repeatedly.
 //!
-//! Every statement goes to both, with the same times, by itself or with values for its markers. What
-//! they answer must be the same, byte by byte and word by word. After a difference the statements
-//! before it are cut down to those that are needed, and printed. `docs/migrate/cassandra.md` lists
-//! the known differences.
+//! Every statement is sent to both, with the same timestamps, as a literal or with values for its
+//! markers. The answers must be equal, byte by byte and word by word. After a difference, the
+//! statements before it are reduced to the necessary ones, and printed. `docs/migrate/cassandra.md`
+//! lists the known differences.
 
 mod bind;
 mod change;
@@ -34,16 +34,17 @@ use disturbed::Disturbed;
 use schema::{TABLE, Table, Times};
 use types::USER_TYPE;
 
-/// Where all tables are.
+/// The keyspace of all tables.
 const KEYSPACE: &str = "differential";
-/// When the first statement of a schema is said to run; each later one a second later. Far ahead, so
-/// that nothing is forgotten in the background.
+/// Time of a schema's first statement; each later one runs a second later. Far in the future, so
+/// that no data expires in the background.
 const START_SECONDS: i32 = 1_900_000_000;
-/// Steps after which the server that is disturbed is killed.
+/// Maximum number of steps after which the disturbed server is killed.
 const UNDISTURBED_MAX: usize = 15;
-/// How often a table is altered: a change of a schema takes Cassandra a while.
+/// Probability of ALTER TABLE: a change of a schema takes Cassandra a while.
 const ALTERS: f64 = 0.02;
-/// What Cassandra says as long as an index is being built, how often it is asked again, and the pause.
+/// Cassandra's error while an index is being built, the number of attempts, and the pause between
+/// them.
 const READ_FAILURE: &str = "error 1300";
 const INDEX_TRIES_MAX: u32 = 10;
 const INDEX_PAUSE: Duration = Duration::from_millis(50);
@@ -59,33 +60,33 @@ pub(crate) struct Options {
     pub(crate) against: Against,
 }
 
-/// Whose answers are believed.
+/// The reference server.
 #[derive(Debug)]
 pub(crate) enum Against {
     /// At `host:port`.
     Address(String),
-    /// A Myriad that nobody disturbs.
+    /// A second, undisturbed Myriad.
     Itself,
 }
 
-/// One statement and how it is sent.
+/// One statement and the way it is sent.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     text: String,
     manner: Manner,
     way: Way,
-    /// A later step may need it: cut away only after a try.
+    /// A later step may depend on it, so it is removed only after a trial.
     is_change: bool,
 }
 
-/// How a statement comes to a server.
+/// The way a statement is sent to a server.
 #[derive(Debug, Clone, PartialEq)]
 enum Way {
     /// As QUERY, with values for its markers.
     Direct(Vec<Named>),
     /// As PREPARE and EXECUTE.
     Prepared(Vec<Named>),
-    /// As BATCH. The text of the step says the same, without markers.
+    /// As BATCH. The text of the step is equivalent, without markers.
     Batch(Batch),
 }
 
@@ -93,13 +94,13 @@ enum Way {
 struct Pair {
     myriad: Connection,
     other: Connection,
-    /// What `myriad` is connected to, if it is to be killed now and then.
+    /// The connection of `myriad` to a server that is killed from time to time, if requested.
     disturbed: Option<Disturbed>,
-    /// Names of tables and types are used once.
+    /// Makes names of tables and types unique.
     number: u64,
 }
 
-/// What two servers said about one step.
+/// Different answers of two servers to one step.
 #[derive(Debug)]
 struct Difference {
     at: usize,
@@ -111,8 +112,9 @@ struct Difference {
 }
 
 impl Difference {
-    /// Whether the servers have come apart, so that what follows means nothing. A refused read
-    /// changes nothing, and neither does what is said of a prepared statement.
+    /// Whether the data of the two servers differs, so that later answers are meaningless. A
+    /// rejected read changes no data, and neither does a different description of a prepared
+    /// statement.
     fn is_data(&self) -> bool {
         !self.is_of_preparation() && (self.is_change || !self.is_refused())
     }
@@ -125,8 +127,8 @@ impl Difference {
         self.myriad.iter().chain(&self.other).any(|line| line.starts_with("error"))
     }
 
-    /// What differences have in common that are shown once: the errors, without names and numbers; of
-    /// answers what of them differs, and what was asked for.
+    /// Identifies differences that are shown only once: for errors, their texts without names and
+    /// numbers; for answers, the differing part and the kind of statement.
     fn kind(&self) -> String {
         let part = |lines: &[String]| {
             let error = lines.iter().find(|line| line.starts_with("error"));
@@ -135,7 +137,7 @@ impl Difference {
             words.collect::<Vec<_>>().join(" ")
         };
         if self.is_of_preparation() {
-            return format!("what PREPARE says differs: {}", self.asked);
+            return format!("answers to PREPARE differ: {}", self.asked);
         }
         if !self.is_refused() {
             let columns = self.myriad.first() == self.other.first();
@@ -249,13 +251,13 @@ fn steps(seed: u64, statements: usize) -> Vec<Step> {
 }
 
 impl Pair {
-    /// What must work on both.
+    /// Runs a statement that must succeed on both.
     fn both(&mut self, statement: &str) -> Result<()> {
         self.myriad.must(statement).context("myriad")?;
         self.other.must(statement).context("the other server")
     }
 
-    /// Ends the server that is to be disturbed, and starts it again.
+    /// Ends the disturbed server, and starts it again.
     fn disturb(&mut self) -> Result<()> {
         let Some(disturbed) = &mut self.disturbed else { return Ok(()) };
         disturbed.restart()?;
@@ -263,7 +265,7 @@ impl Pair {
         self.myriad.must(&format!("USE {KEYSPACE}"))
     }
 
-    /// Runs all steps on a new table, until there is a difference that `ends` says.
+    /// Runs all steps on a new table, until a difference matches `ends`.
     fn replay(
         &mut self,
         steps: &[Step],
@@ -312,7 +314,7 @@ impl Pair {
     }
 }
 
-/// What one server says.
+/// The answer of one server.
 fn ask(connection: &mut Connection, step: &Step, has_index: bool) -> Result<Vec<String>> {
     for _ in 0..INDEX_TRIES_MAX {
         let answer = ask_once(connection, step)?;

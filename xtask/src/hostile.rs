@@ -1,10 +1,10 @@
-//! `cargo xtask hostile`: a client that means harm, against a server that must not mind.
+//! `cargo xtask hostile`: a malicious client, against a server that must tolerate it.
 //!
-//! Every check starts a server of its own, plays one kind of mischief, and looks at three things:
-//! the answers are the documented ones (`docs/reference/limits.md`), memory is flat afterwards, and
-//! another, well-behaved client was served all the time. The last is judged by the requests that it
-//! completed, never by the clock: a time only says when something counts as hanging. Then the
-//! server is stopped by SIGTERM: it must end with 0 and must not have panicked.
+//! Every check starts its own server, runs one kind of attack, and verifies three things: the
+//! answers are the documented ones (`docs/reference/limits.md`), memory use returns to its earlier
+//! level, and another, well-behaved client was served all the time. The last is judged by the
+//! number of completed requests, never by the clock: timeouts only detect hangs. Then the server is
+//! stopped by SIGTERM: it must end with 0 and must not have panicked.
 
 mod ask;
 mod bystander;
@@ -34,15 +34,15 @@ use self::subject::Subject;
 use crate::process::Target;
 use crate::tally::Tally;
 
-/// Something that has not happened after this time never will: a busy machine may halt a process for
-/// seconds.
+/// An event that has not occurred after this time counts as missing: a busy machine may halt a
+/// process for seconds.
 const HANG_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often something is looked at that announces nothing.
+/// Polling interval for conditions without a notification.
 const POLL: Duration = Duration::from_millis(1);
-/// Options of every server, unless a check says otherwise. Later ones win.
+/// Options of every server, unless a check overrides them. Later ones win.
 const OPTIONS: &[&str] = &["--resp", "127.0.0.1:0", "--reactors", "2", "--log-level", "warn"];
 
-/// What the command line chooses.
+/// Command line options.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) target: Target,
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     pub(crate) filter: Option<String>,
 }
 
-/// What every check is told.
+/// The parameters of every check.
 #[derive(Debug)]
 struct Scene<'a> {
     root: &'a Path,
@@ -59,15 +59,15 @@ struct Scene<'a> {
     seed: u64,
 }
 
-/// How a check that did not fail went.
+/// The outcome of a check that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
-    /// This machine does not allow it, and why.
+    /// The check is impossible on this machine, with the reason.
     Skipped(String),
 }
 
-/// One kind of mischief.
+/// One kind of attack.
 struct Check {
     name: &'static str,
     /// False: the server must be started with other options, or must end.
@@ -76,7 +76,7 @@ struct Check {
 }
 
 impl Scene<'_> {
-    /// A server with `options` besides the usual ones.
+    /// A server with `options` in addition to the usual ones.
     fn start(&self, options: &[&str]) -> Result<Subject> {
         match self.target {
             Target::Address(address) => Ok(Subject::at(address)),
@@ -85,7 +85,7 @@ impl Scene<'_> {
     }
 }
 
-/// Counts of a run. Skipped checks are no part of a [`Tally`], but are shown with it.
+/// Counts of a run. Skipped checks are not part of a [`Tally`], but are shown with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Verdict {
     pub(crate) tally: Tally,
@@ -116,7 +116,7 @@ fn checks() -> impl Iterator<Item = &'static Check> {
     lists.into_iter().flatten()
 }
 
-/// Runs all checks that the options choose; goes on after a failure.
+/// Runs all selected checks; continues after a failure.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict> {
     raise_descriptors();
     println!("hostile: seed {}", options.seed);
@@ -157,7 +157,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict> {
 /// Ten thousand connections need as many descriptors, here and in the servers that inherit them.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // Refused: the check that needs them says so.
+    // If this fails, the check that needs them reports it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 

@@ -1,6 +1,6 @@
-//! The lab from end to end, as briefly as it goes: that it measures, not what.
+//! A short end-to-end test of the lab: it checks that measurements are made, not their values.
 //!
-//! No time and no rate is judged here; a slow machine passes as a fast one does.
+//! No time and no rate is judged; a slow machine passes like a fast one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::process::{LAB, Server, Target, TempDir};
 use crate::tally::Tally;
 
 /// Cells with a fill and a second load, half of them by schedule.
-const DEFINITION: &str = "\
-name = \"smoke\"
-title = \"Everything once\"
+const DEFINITION: &str = r#"
+name = "smoke"
+title = "Everything once"
 repeats = 2
 cell_ms = 300
 warmup = { fixed = { ms = 20 } }
 
 [subject]
-kind = \"myriad\"
-options = { durability = \"never\", reactors = 1 }
+kind = "myriad"
+options = { durability = "never", reactors = 1 }
 
 [load]
 connections = 4
@@ -30,19 +30,19 @@ keys = { count = 1000 }
 
 [beside.writers]
 connections = 2
-mix = [{ weight = 1, words = [\"SET\", \"{key}\", \"{value}\"] }]
+mix = [{ weight = 1, words = ["SET", "{key}", "{value}"] }]
 
 [[phase]]
 operations = 1000
-load = { keys.distribution = \"sequential\", pipeline = 16 }
+load = { keys.distribution = "sequential", pipeline = 16 }
 
 [grid]
-\"load.mix\" = [[{ weight = 1, words = [\"GET\", \"{key}\"] }], [{ weight = 1, words = [\"SET\", \"{key}\", \"{value}\"] }]]
-\"load.arrival\" = [\"closed\", { open = { per_second = 500, schedule = \"poisson\" } }]
-";
+"load.mix" = [[{ weight = 1, words = ["GET", "{key}"] }], [{ weight = 1, words = ["SET", "{key}", "{value}"] }]]
+"load.arrival" = ["closed", { open = { per_second = 500, schedule = "poisson" } }]
+"#;
 const ROWS: usize = 8;
 
-/// Reads and writes of CQL by the server and by an echo.
+/// Reads and writes of CQL, on the server and on an echo.
 const CQL_DEFINITION: &str = "\
 name = \"cql\"
 title = \"CQL once\"
@@ -76,7 +76,7 @@ load = { mix = [{ weight = 1, words = [\"INSERT INTO lab.rows (key, value) VALUE
 \"subject.options\" = { threads = 1 }
 ";
 
-/// Pages over connections that stay, pages over new ones, and keys by REST.
+/// Pages over persistent connections, pages over new ones, and keys over REST.
 const HTTP_DEFINITION: &str = "\
 name = \"http\"
 title = \"HTTP once\"
@@ -106,10 +106,10 @@ keys = { count = 100 }
 \"load.mix\" = [{ weight = 1, words = [\"PUT\", \"/kv/{key}\", \"{value}\"] }]
 ";
 
-/// One thing that is tried.
+/// One check.
 struct Check {
     name: &'static str,
-    /// The folder that it makes, if it measures into one.
+    /// The folder that it creates, if it makes measurements.
     out: Option<&'static str>,
     run: fn(&Lab) -> Result<()>,
 }
@@ -127,11 +127,12 @@ const CHECKS: [Check; 10] = [
     Check { name: "load servers of HTTP", out: Some("http"), run: run_http },
 ];
 
-/// A machine that halts a process for longer than a cell takes, or for the seconds after which a reply
-/// counts as lost, leaves rows that rightly say so: then all is measured again, so often.
+/// A machine that halts a process for longer than a cell, or for the seconds after which a reply
+/// counts as lost, produces rows that correctly report it: the measurement is then repeated up to
+/// this many times.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// Where the program is and where results go.
+/// Paths of the program and of the results.
 struct Lab {
     root: PathBuf,
     program: PathBuf,
@@ -157,12 +158,12 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
 }
 
 impl Lab {
-    /// Runs a check, and once more as long as it fails and may.
+    /// Runs a check, and repeats it as long as it fails and attempts are left.
     fn attempt(&self, check: &Check) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
             let Err(error) = (check.run)(self) else { return Ok(()) };
             println!("once more: {}: {error:#}", check.name);
-            // The lab adds to no folder that holds a run.
+            // The lab does not write to a folder that contains a run.
             if let Some(path) = check.out.map(|name| self.path(name)).filter(|path| path.exists()) {
                 fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
             }
@@ -170,7 +171,8 @@ impl Lab {
         (check.run)(self)
     }
 
-    /// What `myriad-lab` prints for these words. A command that fails is an error with its output.
+    /// The output of `myriad-lab` with these arguments. A command that fails is an error with its
+    /// output.
     fn ask(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(self.folder.path());
@@ -188,7 +190,7 @@ impl Lab {
     }
 }
 
-/// Release builds have no switch that loses data.
+/// Release builds have no option that loses data.
 fn refuse_experiments(lab: &Lab) -> Result<()> {
     let mut command = Command::new(lab.root.join("target/release/myriad"));
     command.args(["serve", "--stub", "5"]).current_dir(lab.folder.path());
@@ -224,7 +226,7 @@ fn list_tables(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// A table with a server, six measurements of half a second.
+/// Measures a table with a server: six measurements of half a second.
 fn repro(lab: &Lab) -> Result<()> {
     let text = lab.ask(&["repro", "s1.r8", "--quick", "--out", "repro", "--quiet-wait", "0"])?;
     ensure!(text.contains("(per s)"), "no figures in {text}");
@@ -232,11 +234,14 @@ fn repro(lab: &Lab) -> Result<()> {
     ensure!(!rows.is_empty(), "no rows");
     rows.iter().try_for_each(check_row)?;
     let page = fs::read_to_string(lab.path("repro/report.html")).context("read the report")?;
-    ensure!(page.contains("myriad-lab repro s1.r8"), "the report does not say how to repeat it");
+    ensure!(
+        page.contains("myriad-lab repro s1.r8"),
+        "the report does not contain the command that repeats it"
+    );
     Ok(())
 }
 
-/// With fewer than eleven blocks there is no verdict, whatever the figures are.
+/// With fewer than eleven blocks there is no verdict, whatever the figures.
 fn compare(lab: &Lab) -> Result<()> {
     let server = "this:durability=never,reactors=1";
     let text = lab.ask(&[
@@ -282,7 +287,7 @@ fn find_max(lab: &Lab) -> Result<()> {
     ensure!(text.contains("p50<10s: "), "no result in {text}");
     let rows = rows(&lab.path("max/rows.jsonl"))?;
     ensure!(rows.len() >= 3, "{} rows of a search", rows.len());
-    // Rates that are too high lose nothing either: what was not sent is not lost.
+    // Excessive rates lose no request either: a request that was not sent is not lost.
     rows.iter().try_for_each(check_row)
 }
 
@@ -298,7 +303,7 @@ fn run_cql(lab: &Lab) -> Result<()> {
     rows.iter().try_for_each(check_row)
 }
 
-/// What was written is read again: a read without its row would be an error.
+/// Written rows are read again: a read without its row would be an error.
 fn stress(lab: &Lab) -> Result<()> {
     let server = Server::start(&lab.root, &Target::Myriad)?;
     let address = server.cql_address.as_deref().context("the server speaks no CQL")?;

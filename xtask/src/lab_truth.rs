@@ -1,6 +1,7 @@
-//! Whether `myriad-lab compare` tells the truth: a server beside itself, many times, is never called
-//! different; a server that costs a twentieth more, because it was told to, always is. Takes a third
-//! of a minute per try, and judges by figures of this machine: no part of `ci`.
+//! Checks that the verdicts of `myriad-lab compare` are correct: a server compared with itself,
+//! many times, is never reported as different; a server with an injected extra cost of a twentieth
+//! always is. Takes a third of a minute per try, and depends on the machine's noise, so it is not
+//! part of `ci`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,31 +11,32 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::process::LAB;
 use crate::tally::Tally;
 
-/// Chance alone may call 1 of 1,000 pairs of equals different: in 20 tries none is to be expected.
+/// Chance alone reports 1 of 1,000 equal pairs as different: in 20 tries none is expected.
 pub(crate) const TRIES_DEFAULT: usize = 20;
-/// Both of a pair.
+/// The options of both servers.
 const SERVER: &str = "this:durability=never,reactors=1";
-/// Of servers that know what a request costs: an echo spends so much at each read.
+/// Number of tries with servers of a known cost per request: an echo that spends a given time on
+/// each read.
 const PLANTED_TRIES: usize = 5;
 const PLANTED_NS: [f64; 2] = [50_000.0, 53_000.0];
-/// What is measured may differ by so much from what was planted.
+/// Maximum difference between the measured and the injected cost.
 const PLANTED_ERROR_MAX: f64 = 0.02;
 /// Each request is a read of its own.
 const PLANTED_FLAGS: [&str; 6] = ["--pipeline", "1", "--keys", "1000", "--block-ms", "400"];
-/// What is said of the second of such a pair.
+/// The verdict on the second server of such a pair.
 const COSTS_MORE: &str = "B costs more";
-/// The figure that was planted.
+/// The figure with the injected cost.
 const CPU: &str = "server CPU, ns per operation";
 
-/// As a user compares, but for shorter runs of fewer keys, and content with less precision.
+/// Options as in a user's comparison, but with shorter runs, fewer keys and less precision.
 const FLAGS: [&str; 8] =
     ["--pipeline", "16", "--keys", "100000", "--block-ms", "400", "--precision", "0.03"];
-/// What is said of each figure for which no difference is shown.
+/// The verdict on a figure without a significant difference.
 const OPEN: &str = "no difference shown";
 /// Throughput, processor time, two latencies.
 const FIGURES: usize = 4;
 
-/// Compares a server with itself so often; a try passes if no verdict is given about its metric.
+/// Compares a server with itself `tries` times; a try passes if no figure has a verdict.
 pub(crate) fn run(root: &Path, tries: usize) -> Result<Tally> {
     let program = root.join(LAB);
     ensure!(program.is_file(), "{} is not built", program.display());
@@ -56,7 +58,7 @@ pub(crate) fn run(root: &Path, tries: usize) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Passes if the slower one is called so, by as much as it was made slower.
+/// Passes if the slower one is reported as slower, by the injected amount.
 fn find_planted(program: &Path, tally: &mut Tally) -> Result<()> {
     let servers = PLANTED_NS.map(|ns| format!("echo:read-cost-ns={ns}"));
     for number in 1..=PLANTED_TRIES {
@@ -84,18 +86,18 @@ fn compare(program: &Path, servers: [&str; 2], flags: &[&str]) -> Result<String>
     Ok(text)
 }
 
-/// What a comparison says at its end.
+/// The last lines of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    /// The line that gives the verdict.
+    /// The line with the verdict.
     last: String,
-    /// Figures of the table for which no difference is shown.
+    /// Number of figures without a significant difference.
     open: usize,
 }
 
 impl Found {
     fn read(text: &str) -> Result<Found> {
-        let last = text.lines().last().context("the comparison said nothing")?;
+        let last = text.lines().last().context("the comparison printed nothing")?;
         ensure!(last.contains("B/A = "), "no verdict in {text}");
         let rows: Vec<&str> = text.lines().filter(|line| is_figure(line)).collect();
         ensure!(rows.len() == FIGURES, "{} figures in {text}", rows.len());
@@ -111,7 +113,7 @@ impl Found {
 /// The row of processor time.
 #[derive(Debug, PartialEq)]
 struct Costs {
-    /// Nanoseconds of an operation on A.
+    /// Nanoseconds per operation on A.
     a_ns: f64,
     /// B over A.
     ratio: f64,
@@ -126,7 +128,7 @@ impl Costs {
         Ok(Costs { a_ns: a.parse()?, ratio: ratio.parse()? })
     }
 
-    /// What B must cost over A, as nothing but the planted part tells them apart.
+    /// The expected cost of B relative to A: the injected cost is their only difference.
     fn planted_ratio(&self) -> f64 {
         1.0 + (PLANTED_NS[1] - PLANTED_NS[0]) / self.a_ns
     }

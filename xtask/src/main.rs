@@ -1,6 +1,6 @@
-//! `cargo xtask`: the project's chores. Needs nothing but cargo, except where a chore says so.
+//! `cargo xtask`: the project's chores. Requires only cargo, except where a chore documents more.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a chore talks to its terminal
+#![allow(clippy::print_stdout, clippy::print_stderr)] // chores print to the terminal
 
 mod ci;
 mod clients;
@@ -32,28 +32,28 @@ use crate::tally::Tally;
 const HELP: &str = "\
 Chores of the project.
 
-  cargo xtask ci [--only STEP]...            everything that must hold; `ci --list` names the steps
-  cargo xtask tidy                           rules of the house that the compiler does not know
+  cargo xtask ci [--only STEP]...            all checks before a merge; `ci --list` names the steps
+  cargo xtask tidy                           rules of the project that the compiler does not check
   cargo xtask measure [--tree DIR]           figures about the code, of this tree or of another one
   cargo xtask transcripts --server SERVER [--update] [FILTER]
                                              golden dialogues; --update writes the replies
   cargo xtask cql --server myriad|cassandra=HOST:PORT [--update] [FILTER]
-                                             the same of CQL; scripts/peers/cassandra.sh starts a Cassandra
+                                             the same for CQL; scripts/peers/cassandra.sh starts a Cassandra
   cargo xtask cql-differential --against HOST:PORT|itself [--seed S] [--schemas N] [--statements N]
                                              random statements, for Myriad and a Cassandra, or for
-                                             Myriad and one that is killed all the time
+                                             Myriad and one that is killed repeatedly
   cargo xtask clients --server SERVER [--only NAME]...
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
                                              kill -9 under load, restart, compare; 20 rounds
   cargo xtask powercut [--cuts N] [--seed S] [--server myriad|forgetful]
-                                             the same with a disk that loses what was not synced;
+                                             the same with a disk that loses unsynced data;
                                              20 cuts; needs /dev/fuse
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
-                                             clients that mean harm; about a minute
-  cargo xtask lab-truth [--tries N]          a server compared with itself is not called different,
-                                             one made 5 % slower is; on a quiet machine, about
-                                             9 minutes
+                                             malicious clients; about a minute
+  cargo xtask lab-truth [--tries N]          a server compared with itself is not reported as
+                                             different, one made 5 % slower is; about 9 minutes
+                                             on a quiet machine
   cargo xtask report                         the lab's pages in headless Chromium
   cargo xtask console                        the server's console in headless Chromium, under load
 
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True: everything passed.
+/// True if everything passed.
 fn run() -> Result<bool> {
     let mut parser = lexopt::Parser::from_env();
     let Some(argument) = parser.next()? else {
@@ -281,5 +281,5 @@ fn finish(tally: Tally) -> bool {
 fn root() -> Result<PathBuf> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run this by cargo xtask")?;
     let root = PathBuf::from(manifest);
-    Ok(root.parent().context("xtask lies below the repository's root")?.to_owned())
+    Ok(root.parent().context("xtask is not in a folder of the repository")?.to_owned())
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask measure`: figures about the code of a tree, to compare two of them.
 //!
-//! Figures are not rules: `tidy` refuses what is wrong, these show in which direction the code
-//! moves. Both use the same tables.
+//! Figures are not rules: `tidy` rejects violations, the figures show trends. Both use the same
+//! tables.
 
 mod code;
 mod server;

@@ -1,5 +1,5 @@
-//! Servers under test: started on a free loopback port with an empty directory, and stopped with
-//! the value that holds them.
+//! Servers under test: started on a free loopback port with an empty directory, and stopped when
+//! the value is dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,16 +15,16 @@ use crate::resp::{Connection, Value};
 
 /// The program under test.
 pub(crate) const MYRIAD: &str = "target/release/myriad";
-/// The lab, which measures the program of its own folder.
+/// The lab, which measures the program in its own folder.
 pub(crate) const LAB: &str = "target/release/myriad-lab";
 /// A server that does not accept within this time has failed: a busy machine may halt it for seconds.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often a server that announces nothing is asked whether it is up.
+/// Polling interval for the start of a server that does not announce it.
 const START_POLL: Duration = Duration::from_millis(10);
 /// A free port may be taken between finding it and using it.
 const START_ATTEMPTS: usize = 5;
 
-/// Whose behaviour a transcript or suite expects.
+/// The server whose behavior a transcript or suite expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Redis,
@@ -63,31 +63,31 @@ impl Target {
     }
 }
 
-/// A server that can be talked to. Stops when dropped, if it was started here.
+/// A running server. Stops when dropped, if it was started here.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: String,
-    /// Where it speaks CQL, if it does.
+    /// Its CQL address, if it supports CQL.
     pub(crate) cql_address: Option<String>,
-    /// Where it speaks HTTP, if it does.
+    /// Its HTTP address, if it supports HTTP.
     pub(crate) http_address: Option<String>,
     pub(crate) dialect: Dialect,
-    /// Ends it with the value; none: somebody else's server.
+    /// The process, which ends with the value; none: an external server.
     running: Option<Running>,
 }
 
 impl Server {
-    /// Its process; none: somebody else's server.
+    /// Its process; none: an external server.
     pub(crate) fn process_id(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.child.id())
     }
 
-    /// Starts `target`, or asks a running one who it is.
+    /// Starts `target`, or identifies a running one.
     pub(crate) fn start(root: &Path, target: &Target) -> Result<Self> {
         Self::start_with(root, target, &[])
     }
 
-    /// The same; a Myriad with options.
+    /// Like [`Server::start`]; a Myriad gets these options.
     pub(crate) fn start_with(root: &Path, target: &Target, options: &[&str]) -> Result<Self> {
         match target {
             Target::Redis => start_redis(),
@@ -104,12 +104,12 @@ impl Server {
 }
 
 impl Server {
-    /// Whether it was started here, so that nobody else talks to it.
+    /// Whether it was started here, and so has no other clients.
     pub(crate) fn is_ours(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Starts Myriad on what is in a directory, which stays when it ends.
+    /// Starts Myriad on an existing directory, which is kept when the server ends.
     pub(crate) fn start_on(root: &Path, directory: &Path) -> Result<Self> {
         launch_myriad(root, &[], directory, None)
     }
@@ -121,7 +121,7 @@ impl Server {
     }
 }
 
-/// A child process and its directory, if that is its own: both end with the value.
+/// A child process and, if it owns one, its directory: both end with the value.
 #[derive(Debug)]
 struct Running {
     child: Child,
@@ -130,20 +130,20 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only when the process is already gone, which is what is wanted.
+        // Both fail only if the process has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An empty directory that is removed with the value.
+/// An empty directory that is removed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct TempDir {
     path: PathBuf,
 }
 
 impl TempDir {
-    /// Makes `<system temporary directory>/myriad-<label>-<process>-<number>`.
+    /// Creates `<system temporary directory>/myriad-<label>-<process>-<number>`.
     pub(crate) fn new(label: &str) -> Result<Self> {
         for number in 0..1000 {
             let name = format!("myriad-{label}-{}-{number}", std::process::id());
@@ -166,7 +166,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A left-over directory is not worth failing a finished run.
+        // A remaining directory is not worth failing a finished run.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -202,7 +202,7 @@ fn try_start_redis() -> Result<Server> {
             bail!("redis-server ended at its start: {status}");
         }
         if started.elapsed() > START_TIMEOUT {
-            // The process is useless: its end is all that is left to do.
+            // The process is useless: only its end is left to do.
             let _ = child.kill();
             let _ = child.wait();
             bail!("redis-server did not answer within {START_TIMEOUT:?}");
@@ -225,7 +225,7 @@ fn start_myriad(root: &Path, options: &[&str]) -> Result<Server> {
     launch_myriad(root, options, &path, Some(directory))
 }
 
-/// `own`: the directory, if it is to end with the server.
+/// `own`: the directory, if it must be removed with the server.
 fn launch_myriad(
     root: &Path,
     options: &[&str],
@@ -249,11 +249,11 @@ fn launch_myriad(
     let mut running = Running { child, _directory: own };
     let stdout = running.child.stdout.take().context("stdout was asked for as a pipe")?;
     let (sender, receiver) = mpsc::channel();
-    // Reads on after the address, so that the pipe never fills; ends with the server.
+    // Continues to read after the address, so that the pipe never fills; ends with the server.
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if line.starts_with("ready ") {
-                // Nobody listens any more when the start has timed out.
+                // The receiver is gone if the start has timed out.
                 let _ = sender.send(line);
             }
         }

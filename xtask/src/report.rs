@@ -1,7 +1,7 @@
-//! `cargo xtask report`: a browser opens the lab's pages, made of rows that tests invent, and the
-//! monitor of a pipeline that runs meanwhile.
+//! `cargo xtask report`: a browser opens the lab's pages, generated from invented rows, and the
+//! monitor of a running pipeline.
 //!
-//! Pictures of them are left in `target/report`, for people to look at.
+//! Screenshots of them are stored in `target/report`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::process::LAB;
 use crate::steps;
 use crate::tally::Tally;
 
-/// The test that leaves a run folder with its page, and that folder.
+/// The test that generates a run folder with its page, and that folder.
 const FIXTURE_TEST: &str = "report::a_run_of_every_kind_becomes_one_page";
 const FIXTURE_FOLDER: &str = "target/tmp/report";
 
 /// A browser that takes longer hangs.
 const BROWSER_TIMEOUT_S: &str = "900";
 
-/// Makes the pages and looks at them in headless Chromium.
+/// Generates the pages and checks them in headless Chromium.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Of all packages, as they were built for the tests: for one alone, much is built a second time.
+    // With all packages, as built for the tests: building one package alone would recompile many.
     let test = ["test", "--quiet", "--workspace", "--test", "it", "--", "--exact", FIXTURE_TEST];
     steps::run_plain(Command::new(cargo).current_dir(root).args(test))?;
     let page = root.join(FIXTURE_FOLDER).join("report.html");
@@ -77,7 +77,7 @@ impl LiveView {
 
 impl Drop for LiveView {
     fn drop(&mut self) {
-        // Both fail only when the process is already gone, which is what is wanted.
+        // Both fail only if the process has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -100,7 +100,7 @@ impl Monitor {
         let mut reports = String::new();
         lines.read_line(&mut reports)?;
         let reports = reports.trim_end().strip_prefix("reports to ");
-        let address = reports.context("the monitor does not say where it hears reports")?;
+        let address = reports.context("the monitor does not print the address for reports")?;
         let run = ["--rate", "50k", "--monitor", address];
         monitor.spawn(root, "run", &run, Stdio::null())?;
         Ok(monitor)
@@ -129,7 +129,7 @@ impl Monitor {
 impl Drop for Monitor {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Both fail only when the process is already gone, which is what is wanted.
+            // Both fail only if the process has already ended, which is the goal.
             let _ = child.kill();
             let _ = child.wait();
         }

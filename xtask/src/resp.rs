@@ -1,7 +1,7 @@
-//! A small blocking RESP client: enough for transcripts and for asking a server who it is.
+//! A small blocking RESP client: enough for transcripts and for identifying a server.
 //!
-//! It is written apart from crate `wire` on purpose: a mistake in our codec must not be able to
-//! hide from a test that uses the same codec.
+//! It does not use crate `wire` on purpose: a mistake in our codec must not be hidden by a test
+//! that uses the same codec.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -84,7 +84,7 @@ impl Connection {
         self.read_nested(0)
     }
 
-    /// True when the server has closed the connection and has sent nothing more.
+    /// True if the server has closed the connection and sent no more bytes.
     pub(crate) fn is_closed(&mut self) -> Result<bool> {
         match self.reader.fill_buf() {
             Ok(bytes) => Ok(bytes.is_empty()),

@@ -1,13 +1,13 @@
-//! `cargo xtask tidy`: the rules of the house that the compiler does not know.
+//! `cargo xtask tidy`: rules of the project that the compiler does not check.
 //!
-//! Each rule is a function from the tree of files to violations; each violation names the file,
-//! the line, what is wrong and what to do.
+//! Each rule is a function from the tree of files to violations; each violation names the file, the
+//! line, the problem and the remedy.
 
 mod code;
 mod commits;
+mod crate_layers;
 pub(crate) mod cycles;
 mod docs;
-mod floors;
 pub(crate) mod idioms;
 mod linked;
 mod links;
@@ -23,14 +23,14 @@ use anyhow::{Context, Result};
 
 use crate::tally::Tally;
 
-/// Folders that hold nothing of ours.
+/// Folders with files of other origin.
 const SKIPPED_FOLDERS: [&str; 8] =
     ["target", "node_modules", ".git", ".deps", "data", "__pycache__", "shared", ".venv"];
-/// Files that are read: those that people write.
+/// Extensions of files written by hand.
 const EXTENSIONS: [&str; 14] = [
     "rs", "toml", "md", "sh", "py", "js", "mjs", "java", "go", "txt", "xml", "json", "yml", "html",
 ];
-/// A longer file is reported, not refused: look whether it is one noun.
+/// A longer file is reported, not rejected: check whether it has one purpose.
 const LONG_FILE_LINES: usize = 700;
 
 /// One file: path with `/` below the root, and its text.
@@ -52,7 +52,7 @@ impl SourceFile {
     }
 }
 
-/// A rule that does not hold, and where.
+/// A violated rule, and where.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) path: String,
@@ -71,8 +71,8 @@ type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
 const RULES: [(&str, Rule); 16] = [
-    ("floors between crates", floors::check_imports),
-    ("reasons of dependencies", floors::check_reasons),
+    ("layers of crates", crate_layers::check_imports),
+    ("reasons of dependencies", crate_layers::check_reasons),
     ("import cycles", cycles::check_cycles),
     ("names banned in modules", code::check_bans),
     ("unsafe code", code::check_unsafe),
@@ -89,7 +89,7 @@ const RULES: [(&str, Rule); 16] = [
     ("names of commands", names::check_names),
 ];
 
-/// Runs all rules over the repository and prints what they found.
+/// Runs all rules over the repository and prints the violations.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
     let files = read_tree(root)?;
     let mut tally = Tally::default();
@@ -126,7 +126,7 @@ fn long_files(files: &[SourceFile]) -> Vec<String> {
         .collect()
 }
 
-/// Reads all files that people write, in the order of their paths.
+/// Reads all files written by hand, in the order of their paths.
 pub(crate) fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::process::TempDir;
 
-    /// A small tree that keeps every rule.
+    /// A small tree without violations.
     const CLEAN: [(&str, &str); 11] = [
         (
             "Cargo.toml",
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(check_with("README.md", "# Myriad\n"), Vec::<String>::new());
     }
 
-    /// The canary: each rule must catch what was planted for it, at its line.
+    /// The canary: each rule must detect the violation planted for it, at its line.
     #[test]
     fn every_rule_catches_its_planted_violation() {
         let leftover = format!("fn f() {{}}\n// {}{}: later\n", "FIX", "ME");
@@ -226,8 +226,8 @@ mod tests {
         let is_get = "\nfn f() -> bool { matches!(name, \"get\") }\n";
         let wide = format!("# Notes\n{}\n", "a".repeat(101));
         let plants: [(&str, &str, &str, usize); 20] = [
-            ("floors", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
-            ("floors", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
+            ("layers", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
+            ("layers", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
             ("names banned", "crates/server/src/resp/hash.rs", "\nuse reactor::Connections;\n", 2),
             ("names banned", "crates/server/src/resp/hash.rs", "\nuse binlog::{Disk};\n", 2),

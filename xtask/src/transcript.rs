@@ -17,17 +17,17 @@ use crate::tally::Tally;
 /// Where the files are, below the repository's root: `<family>/<command>.txt`.
 pub(crate) const FOLDER: &str = "tests/transcripts";
 
-/// What to run.
+/// Options of a run.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) target: Target,
     /// Only files whose path contains this.
     pub(crate) filter: Option<String>,
-    /// Write the server's replies into the files.
+    /// Whether to write the server's replies into the files.
     pub(crate) update: bool,
 }
 
-/// Runs every file that the filter lets through and prints the differences.
+/// Runs every file selected by the filter and prints the differences.
 pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     let files = list(&root.join(FOLDER), options.filter.as_deref())?;
     if files.is_empty() {
@@ -45,7 +45,8 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
             Some(true) => tally.passed += 1,
             Some(false) => {
                 tally.failed += 1;
-                // What it has left behind (a password, a setting) must not fail the next ones.
+                // State that a failed file left behind, such as a password, must not fail the next
+                // ones.
                 server = Server::start(root, &options.target)?;
             }
             None => println!("{name}: not for {}", server.dialect.name()),
@@ -60,7 +61,7 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
-/// `None`: the file is not for this server.
+/// `None`: the file does not apply to this server.
 fn run_file(path: &Path, name: &str, server: &Server, update: bool) -> Result<Option<bool>> {
     let text = fs::read_to_string(path)?;
     let transcript = file::parse(&text)?;

@@ -1,6 +1,6 @@
-//! Clients that write by CQL: each has tables of its own, sends statements in pipelines until the
-//! server is gone, and says afterwards what a restart may show. All of them race for rows and share
-//! a counter.
+//! Clients that write through CQL: each has its own tables, sends statements in pipelines until the
+//! server has ended, and then determines the valid states after a restart. All of them race for
+//! rows and share a counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,31 +16,32 @@ use super::writer::{Fault, judge_end};
 use crate::cql::client::{Client, Message};
 use crate::cql::connection::{Connection, Manner};
 
-/// Statements that are sent before their answers are read; each has a stream of its own.
+/// Statements sent before their answers are read; each has its own stream.
 const DEPTH_MAX: usize = 32;
-/// Rows that are raced for in one round.
+/// Rows of races in one round.
 const RACES: i64 = 40;
-/// Lines that a complaint lists.
+/// Maximum number of lines in an error.
 const SHOWN_MAX: usize = 6;
-/// Versions of the protocol: each client speaks one of them, and another one in the next round.
+/// Versions of the protocol: each client uses one of them, and another one in the next round.
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
 /// A client with its tables.
 #[derive(Debug)]
 pub(crate) struct CqlWriter {
-    /// The beginning of its tables' names.
+    /// The prefix of its tables' names.
     pub(crate) name: String,
-    /// Before the statements that are in flight.
+    /// The state before the statements in flight.
     state: State,
-    /// Sent, in this order; those that were answered stay until all are.
+    /// Statements in order of sending; answered ones are kept until all are answered.
     in_flight: Vec<Step>,
-    /// So many of the first of them must be found: one of them, or a later one, was acknowledged.
+    /// The number of leading statements that must be found: one of them, or a later one, was
+    /// acknowledged.
     decided: usize,
     pub(crate) acknowledged: u64,
-    /// Of the shared counter, since the last restart.
+    /// Increments of the shared counter since the last restart.
     shares_sent: i64,
     shares_acknowledged: i64,
-    /// Rows raced for that it asked for, and who it was told has won.
+    /// Races in which it took part, and the winner reported to it.
     raced: BTreeMap<i64, Option<String>>,
 }
 
@@ -71,7 +72,7 @@ impl CqlWriter {
         }
     }
 
-    /// Writes until the connection breaks. An error is what the server did wrong.
+    /// Writes until the connection breaks. An error is a violation by the server.
     pub(crate) fn run(
         &mut self,
         address: &str,
@@ -124,7 +125,7 @@ impl CqlWriter {
         }
     }
 
-    /// Takes note of one answer.
+    /// Evaluates one answer.
     fn note(&mut self, message: &Message, expected: &[Expected]) -> Result<(), Fault> {
         let at = usize::try_from(message.header.stream).ok().filter(|at| *at < expected.len());
         let wrong = |what: String| Err(Fault::Wrong(what));
@@ -139,12 +140,12 @@ impl CqlWriter {
             (Response::Rows(rows), Expected::Applied(wanted)) => {
                 is_write = wanted;
                 if rows.cells().next().flatten() != Some(&[u8::from(wanted)][..]) {
-                    return wrong(format!("{step:?} is answered {response:?}, not {wanted}"));
+                    return wrong(format!("{step:?} got {response:?}, not {wanted}"));
                 }
             }
             (Response::Rows(rows), Expected::Open) => {
                 let Step::Race { k } = *step else {
-                    return wrong(format!("{step:?} is no race"));
+                    return wrong(format!("{step:?} is not a race"));
                 };
                 is_write = rows.cells().next().flatten() == Some(&[1]);
                 let winner = if is_write {
@@ -161,26 +162,26 @@ impl CqlWriter {
                     _ => {}
                 }
             }
-            _ => return wrong(format!("{step:?} is answered {response:?}")),
+            _ => return wrong(format!("{step:?} got {response:?}")),
         }
         if *step == Step::Share {
             self.shares_acknowledged += 1;
         }
         self.acknowledged += 1;
-        // A condition that did not hold says nothing of what was sent before it.
+        // A condition that did not hold does not acknowledge earlier statements.
         if is_write {
             self.decided = self.decided.max(at + 1);
         }
         Ok(())
     }
 
-    /// Statements that the next restart may show or not.
+    /// The number of statements that the next restart may include or not.
     pub(crate) fn undecided(&self) -> usize {
         self.in_flight.len() - self.decided
     }
 
-    /// Holds what is found after a restart against what it may be, and goes on from it. Returns how
-    /// many of the undecided statements are there.
+    /// Compares the state found after a restart with the valid ones, and continues from it. Returns
+    /// the number of undecided statements in it.
     pub(crate) fn settle(&mut self, connection: &mut Connection) -> Result<usize> {
         let found = read(connection, &self.name)?;
         let mut nearest: Option<(usize, usize, BTreeSet<String>)> = None;
@@ -225,7 +226,7 @@ impl CqlObserver {
         CqlObserver { targets, seen: BTreeMap::new(), reads: 0 }
     }
 
-    /// Reads until the connection breaks. An error is what the server did wrong.
+    /// Reads until the connection breaks. An error is a violation by the server.
     pub(crate) fn run(
         &mut self,
         address: &str,
@@ -256,7 +257,7 @@ impl CqlObserver {
         }
     }
 
-    /// What it has seen is there, or something newer.
+    /// Checks that everything it has seen, or a newer version, is there.
     pub(crate) fn check(&self, connection: &mut Connection) -> Result<()> {
         for (target, seen) in &self.seen {
             for place in 0..PUBLISHED.len() {
@@ -276,7 +277,7 @@ fn published(connection: &mut Connection, client: &str, place: usize) -> Result<
     rows.first().map_or(Ok(0), |row| row.parse().with_context(|| format!("the version {row}")))
 }
 
-/// The rows that a SELECT gives; the first line names the columns.
+/// The rows of a SELECT; the first line names the columns.
 fn rows(connection: &mut Connection, statement: &str) -> Result<Vec<String>> {
     let lines = connection.query(statement, Manner::default())?;
     if lines.first().is_none_or(|line| line.starts_with("error")) {
@@ -285,7 +286,7 @@ fn rows(connection: &mut Connection, statement: &str) -> Result<Vec<String>> {
     Ok(lines[1..].to_vec())
 }
 
-/// All that a client has, as [`State::lines`].
+/// All rows of a client, as [`State::lines`].
 fn read(connection: &mut Connection, client: &str) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut add = |name: &str, rows: Vec<String>| {
@@ -309,7 +310,7 @@ fn read(connection: &mut Connection, client: &str) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Makes the tables of all clients.
+/// Creates the tables of all clients.
 pub(crate) fn create(address: &str, writers: &[CqlWriter]) -> Result<()> {
     let mut connection = Connection::open(address)?;
     connection.must(
@@ -326,7 +327,7 @@ pub(crate) fn create(address: &str, writers: &[CqlWriter]) -> Result<()> {
     Ok(())
 }
 
-/// What clients share: each race has the winner that they were told, and the counter every
+/// Checks shared data: each race has the winner that was reported, and the counter includes every
 /// acknowledged increment and none that was not sent. Returns the counter.
 pub(crate) fn check_shared(
     connection: &mut Connection,
@@ -337,16 +338,16 @@ pub(crate) fn check_shared(
     let found: BTreeMap<&str, &str> =
         found.iter().filter_map(|row| row.split_once(" | ")).collect();
     for writer in &*writers {
-        for (k, told) in &writer.raced {
+        for (k, reported) in &writer.raced {
             let winner = found.get(k.to_string().as_str()).map(|winner| winner.trim_matches('\''));
-            if told.is_some() && told.as_deref() != winner {
+            if reported.is_some() && reported.as_deref() != winner {
                 let name = &writer.name;
-                bail!("race {k}: {name} was told {told:?} has won, found {winner:?}");
+                bail!("race {k}: {name} got {reported:?} as the winner, found {winner:?}");
             }
             let was_sent =
                 |winner| writers.iter().any(|it| it.name == winner && it.raced.contains_key(k));
             if winner.is_some_and(|winner| !was_sent(winner)) {
-                bail!("race {k} was won by {winner:?}, who was not there");
+                bail!("race {k} was won by {winner:?}, which did not take part");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What one CQL client's tables hold, and the statements that change them.
+//! The state of one CQL client's tables, and the statements that change it.
 //!
-//! The state is compared as the lines that a server shows, so that reading it back needs no second
-//! idea of what a value looks like.
+//! The state is compared as text lines in the server's format, so that the comparison needs no
+//! second definition of values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,28 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-/// Partitions and clustering keys: few, so that statements meet.
+/// Partitions and clustering keys: few, so that statements affect the same rows.
 const PARTITIONS: i32 = 4;
 const CLUSTERINGS: i32 = 12;
 /// Keys of maps, items of sets.
 const ITEMS: i32 = 6;
-/// A list that is longer is emptied.
+/// A longer list is cleared.
 const LIST_ITEMS_MAX: usize = 30;
-/// Seconds that no test run lasts, so that nothing expires; what is shown of what is left of it.
+/// A TTL longer than any test run, so that no cell expires, and the displayed part of the remaining
+/// TTL.
 const LIFE_SECONDS: u32 = 15_000_000;
 const LIFE_SHOWN: &str = "ttl(v) / 10000000";
-/// Tables that come and go.
+/// Tables that are created and dropped.
 const SPARES: u8 = 2;
-/// Partitions that one batch writes, with one number in all.
+/// Partitions written by one batch, all with the same number.
 pub(crate) const PUBLISHED: [i32; 3] = [100, 101, 102];
-/// A value that is longer than the smallest segment of the log leaves room for.
+/// A length that does not fit into the smallest segment of the log.
 const LONG_BYTES: usize = 20_000;
 
-/// One row; a row without anything is not there.
+/// One row; an empty row does not exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Row {
-    /// It was inserted: it stays when all its cells are gone.
+    /// Whether it was inserted: then it exists even without cells.
     is_inserted: bool,
     v: Option<String>,
     has_life: bool,
@@ -51,9 +52,9 @@ pub(crate) struct State {
     rows: BTreeMap<(i32, i32), Row>,
     statics: BTreeMap<i32, i32>,
     counters: BTreeMap<i32, i64>,
-    /// Tables that come and go: whether they have the second column, and their rows.
+    /// Tables that are created and dropped: whether they have the second column, and their rows.
     spares: BTreeMap<u8, (bool, BTreeMap<i32, i32>)>,
-    /// What was published last.
+    /// The last published version.
     pub(crate) version: i32,
 }
 
@@ -89,7 +90,7 @@ pub(crate) enum Step {
         a: i32,
     },
     Truncate,
-    /// For a row that all clients want.
+    /// An INSERT of a row for which all clients race.
     Race {
         k: i64,
     },
@@ -97,7 +98,7 @@ pub(crate) enum Step {
     Share,
 }
 
-/// What can stand in a batch.
+/// A change that may be part of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Insert {
@@ -106,7 +107,7 @@ pub(crate) enum Change {
         v: String,
         n: i32,
     },
-    /// A cell that would expire.
+    /// A cell with a TTL.
     SetMortal {
         p: i32,
         c: i32,
@@ -163,18 +164,18 @@ pub(crate) enum Change {
     },
 }
 
-/// What a statement must be answered.
+/// The required answer to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     Done,
     Applied(bool),
     Schema,
-    /// Whatever the others leave.
+    /// Depends on the other clients.
     Open,
 }
 
 impl State {
-    /// A statement that is legal now, if all before it are carried out.
+    /// A statement that is valid after all earlier ones.
     pub(crate) fn step(&self, random: &mut StdRng, race: i64) -> Step {
         let (p, c) = (random.random_range(0..PARTITIONS), random.random_range(0..CLUSTERINGS));
         match random.random_range(0..100) {
@@ -184,7 +185,8 @@ impl State {
                 let mut changes: Vec<Change> = Vec::new();
                 for _ in 0..count {
                     let change = self.change(random);
-                    // All of a batch has one time: what meets in it has no order.
+                    // All changes of a batch have one timestamp, so changes of the same cell would
+                    // have no order.
                     if changes.iter().all(|other| !other.meets(&change)) {
                         changes.push(change);
                     }
@@ -255,7 +257,7 @@ impl State {
         }
     }
 
-    /// Carries a statement out, and says what it is answered.
+    /// Applies a statement, and returns the expected answer.
     pub(crate) fn take(&mut self, step: &Step) -> Expected {
         match step {
             Step::Change(change) => self.apply(change),
@@ -341,7 +343,7 @@ impl State {
         self.rows.retain(|_, row| row.is_there());
     }
 
-    /// The lines that the tables of `client` are read back as: table and row.
+    /// The lines that reading the tables of `client` returns: table and row.
     pub(crate) fn lines(&self, client: &str) -> BTreeSet<String> {
         let shown = |number: Option<i32>| number.map_or("null".to_owned(), |it| it.to_string());
         let mut lines = BTreeSet::new();
@@ -383,7 +385,7 @@ impl State {
     }
 }
 
-/// What makes the tables of `client`.
+/// Statements that create the tables of `client`.
 pub(crate) fn creation(client: &str) -> [String; 3] {
     [
         format!(
@@ -395,7 +397,7 @@ pub(crate) fn creation(client: &str) -> [String; 3] {
     ]
 }
 
-/// Reads all of `client` back; the answers' rows are [`State::lines`].
+/// Statements that read all rows of `client`; their results are [`State::lines`].
 pub(crate) fn read_rows(client: &str) -> [(String, String); 3] {
     [
         (
@@ -407,7 +409,7 @@ pub(crate) fn read_rows(client: &str) -> [(String, String); 3] {
     ]
 }
 
-/// What tables come and go.
+/// The names of the tables that are created and dropped.
 pub(crate) fn spares(client: &str) -> impl Iterator<Item = String> {
     (0..SPARES).map(move |table| format!("{client}_spare{table}"))
 }
@@ -457,7 +459,7 @@ fn publish(client: &str, version: i32) -> String {
     format!("BEGIN BATCH {}; APPLY BATCH", parts.join("; "))
 }
 
-/// Asks for what was published, in one of [`PUBLISHED`].
+/// Reads the published version from one of [`PUBLISHED`].
 pub(crate) fn read_published(client: &str, place: usize) -> String {
     let p = PUBLISHED[place];
     format!("SELECT n FROM crash.{client}_published WHERE k = {p}")
@@ -483,7 +485,7 @@ impl Change {
         one.0 == two.0 && (one.1.is_none() || two.1.is_none() || one.1 == two.1)
     }
 
-    /// The partition, and the row if it is one.
+    /// The partition, and the row if there is one.
     fn place(&self) -> (i32, Option<i32>) {
         match self {
             Change::Insert { p, c, .. }

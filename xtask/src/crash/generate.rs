@@ -1,8 +1,8 @@
 //! Random steps of one client, from a seed.
 //!
-//! A client has general keys, which any operation may hit (mostly each kind of operation its own
-//! keys, sometimes others, to see that types hold), and published keys: all of them carry the same
-//! ever growing version, written at once, for observers to read.
+//! A client has general keys, which any operation may use (mostly each kind of operation its own
+//! keys, sometimes others, to test that types are checked), and published keys: all of them contain
+//! the same increasing version, written atomically, for observers to read.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -15,21 +15,21 @@ use super::op::{Op, Step};
 pub(crate) const KINDS: usize = 6;
 /// Counters that clients share.
 pub(crate) const SHARED_COUNTERS: usize = 3;
-/// Hash fields, members of sets and of sorted sets are out of so many: about half of them are there
+/// Number of possible hash fields and of members of sets and sorted sets: about half of them exist
 /// at a time, which is above and below the limits of compact encodings.
 const MEMBERS: u32 = 280;
-/// Far enough that nothing expires, in seconds of Unix time.
+/// Far enough in the future that no key expires, in seconds of Unix time.
 const EXPIRY_SECONDS: std::ops::Range<u64> = 4_000_000_000..4_100_000_000;
 /// Values that are larger than the smallest segment of the log.
 pub(crate) const HUGE_VALUES: HugeValues = HugeValues { odds: 0.0005, bytes_max: 150_000 };
 const HUGE_VALUE_BYTES_MIN: usize = 50_000;
 
-/// Keys that carry a version, by the way in which it is stored.
+/// Keys with a version, by the way in which it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Published {
     /// Strings that one MSET writes.
     MSet(u8),
-    /// What one transaction writes: a string, a field of a hash, a member of a sorted set.
+    /// Written by one transaction: a string, a field of a hash, a member of a sorted set.
     String,
     Field,
     Score,
@@ -43,7 +43,7 @@ impl Published {
     /// The field or member that holds the version.
     pub(crate) const NAME: &[u8] = b"version";
 
-    /// The key at the client whose keys begin with `prefix`.
+    /// The key of the client whose keys begin with `prefix`.
     pub(crate) fn key(self, prefix: &str) -> Bytes {
         match self {
             Self::MSet(number) => format!("{prefix}published:m{number}"),
@@ -55,21 +55,21 @@ impl Published {
     }
 }
 
-/// How often a value is huge, and how large it is at most.
+/// The probability and the maximum size of huge values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HugeValues {
     pub(crate) odds: f64,
     pub(crate) bytes_max: usize,
 }
 
-/// What a client's steps are made of.
+/// The composition of a client's steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Habits {
     /// All keys of the client begin with this.
     pub(crate) prefix: String,
     /// General keys.
     pub(crate) keys: usize,
-    /// Chance of FLUSHDB; above 0 only for a client that has a database of its own.
+    /// Probability of FLUSHDB; above 0 only for a client with its own database.
     pub(crate) flush_odds: f64,
     /// Whether the client increments the shared counters.
     pub(crate) shares: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Habits {
 pub(crate) struct Generator {
     habits: Habits,
     random: StdRng,
-    /// The last version published; never used again, also if a crash took it.
+    /// The last published version; never reused, even if a crash lost it.
     version: u64,
 }
 
@@ -90,7 +90,7 @@ impl Generator {
         Self { habits, random: StdRng::seed_from_u64(0), version: 0 }
     }
 
-    /// Starts a round's sequence; versions go on.
+    /// Starts a round's sequence; versions continue.
     pub(crate) fn reseed(&mut self, seed: u64) {
         self.random = StdRng::seed_from_u64(seed);
     }
@@ -175,7 +175,7 @@ impl Generator {
                 Op::MSet { pairs: (0..count).map(|_| (self.key(0), self.value())).collect() }
             }
             92..96 => {
-                // Within one kind, so that types do not all become the same in the long run.
+                // Within one kind, so that the types do not converge over time.
                 let kind = self.random.random_range(0..KINDS);
                 Op::Rename { from: self.key(kind), to: self.key(kind) }
             }
@@ -186,7 +186,7 @@ impl Generator {
         }
     }
 
-    /// A key for operations of one kind: key numbers of that remainder, and one time in 50 any.
+    /// A key for operations of one kind: keys with that remainder, and one time in 50 any key.
     fn key(&mut self, kind: usize) -> Bytes {
         if self.random.random_bool(0.02) {
             return self.any_key();

@@ -1,6 +1,7 @@
-//! What one client's keys must hold: the commands' meaning, written naively and apart from the server.
+//! The expected content of one client's keys: the semantics of the commands, implemented naively
+//! and independently of the server.
 //!
-//! [`Model::apply`] changes the state and says what the server must answer.
+//! [`Model::apply`] changes the state and returns the expected answer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +27,7 @@ pub(crate) enum Data {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) data: Data,
-    /// Unix time; `None`: it stays.
+    /// Unix time; `None`: never.
     pub(crate) expires_at_ms: Option<u64>,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Model {
     pub(crate) entries: BTreeMap<Bytes, Entry>,
 }
 
-/// What the server must answer.
+/// The required answer of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expected {
     Exactly(Value),
@@ -72,19 +73,20 @@ impl Expected {
     }
 }
 
-/// A kind of value that a command works on.
+/// A type of value that a command works on.
 trait Kind: Default {
     fn wrap(self) -> Data;
     fn of(data: &mut Data) -> Option<&mut Self>;
-    /// An empty one of these is no key at all.
+    /// Whether it is empty, so that its key does not exist.
     fn is_nothing(&self) -> bool;
 }
 
-/// What keys of the wrong type answer.
+/// The error is the answer for a key of the wrong type.
 type Checked<T> = Result<T, Expected>;
 
 impl Model {
-    /// Takes one step of the client's history; `None`: the step does not touch the client's keys.
+    /// Applies one step of the client's history; `None`: the step does not affect the client's
+    /// keys.
     pub(crate) fn take(&mut self, step: &Step) -> Option<Expected> {
         match step {
             Step::Single(op) => Some(self.apply(op)),
@@ -95,7 +97,7 @@ impl Model {
         }
     }
 
-    /// Runs one operation and says what the server must answer.
+    /// Applies one operation and returns the expected answer.
     pub(crate) fn apply(&mut self, op: &Op) -> Expected {
         self.run(op).unwrap_or_else(|refusal| refusal)
     }
@@ -189,7 +191,7 @@ impl Model {
         })
     }
 
-    /// Sets a string; its time to live goes.
+    /// Sets a string, without a time to live.
     fn put(&mut self, key: &Bytes, value: &Bytes) {
         let entry = Entry { data: Data::String(value.clone()), expires_at_ms: None };
         self.entries.insert(key.clone(), entry);
@@ -213,14 +215,14 @@ impl Model {
         Ok(Expected::number(next))
     }
 
-    /// Sets or takes away a time to live. 1: it was changed.
+    /// Sets or removes a time to live. 1: it was changed.
     fn expire(&mut self, key: &Bytes, at_ms: Option<u64>) -> Expected {
         let Some(entry) = self.entries.get_mut(key) else { return Expected::number(0) };
         let had = std::mem::replace(&mut entry.expires_at_ms, at_ms);
         Expected::number(i32::from(at_ms.is_some() || had.is_some()))
     }
 
-    /// Changes the value of `key`, which is made if missing and goes when nothing is left of it.
+    /// Changes the value of `key`, which is created if missing and removed when it becomes empty.
     fn edit<K: Kind, R>(&mut self, key: &Bytes, change: impl FnOnce(&mut K) -> R) -> Checked<R> {
         let entry = self.entries.entry(key.clone());
         let made = || Entry { data: K::default().wrap(), expires_at_ms: None };
@@ -234,7 +236,7 @@ impl Model {
     }
 }
 
-/// A number as INCR takes it: in the one form that it would write.
+/// A number in the only form that INCR accepts: the one that it writes.
 fn integer(text: &[u8]) -> Option<i64> {
     let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)
@@ -301,8 +303,7 @@ impl Kind for BTreeMap<Bytes, i64> {
 }
 
 impl Entry {
-    /// The parts of which the entry consists, in words: two entries differ in the parts that only
-    /// one of them has.
+    /// The parts of the entry as text: two entries differ in the parts that only one of them has.
     pub(crate) fn parts(&self) -> BTreeSet<String> {
         let pair = |(name, value): (&Bytes, &Bytes)| format!("{} = {}", shown(name), shown(value));
         let mut parts: BTreeSet<String> = match &self.data {
@@ -327,7 +328,7 @@ impl Entry {
 }
 
 impl Data {
-    /// As TYPE names it.
+    /// The name that TYPE returns.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::String(_) => "string",
@@ -339,7 +340,7 @@ impl Data {
     }
 }
 
-/// Bytes for people: escaped, and cut where they get long.
+/// Bytes as readable text: escaped, and truncated if they are long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 60;
     match bytes.get(..SHOWN_BYTES_MAX) {
@@ -356,7 +357,7 @@ mod tests {
         b"k".to_vec()
     }
 
-    /// Runs `ops` on an empty model; the last answer.
+    /// Applies `ops` to an empty model; returns the last answer.
     fn answer(ops: &[Op]) -> Expected {
         let mut model = Model::default();
         ops.iter().map(|op| model.apply(op)).last().unwrap()

@@ -1,4 +1,4 @@
-//! A client that only reads what others write: what it has seen must survive, whoever wrote it.
+//! A client that only reads what others write: everything it has seen must survive.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use super::verify::number_of;
 use super::writer::{Fault, judge_end};
 use crate::resp::{Connection, Value};
 
-/// Reads that are sent before their replies are read.
+/// Reads sent before their replies are read.
 const DEPTH_MAX: usize = 8;
 
 /// One read.
@@ -29,7 +29,7 @@ enum Read {
     Counter(usize),
 }
 
-/// A reader and the greatest number that it saw in each key.
+/// A reader and the highest version that it saw in each key.
 #[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) name: String,
@@ -45,7 +45,7 @@ impl Observer {
         Self { name, targets, seen: BTreeMap::new(), reads: 0 }
     }
 
-    /// Reads until the connection breaks. An error is what the server did wrong.
+    /// Reads until the connection breaks. An error is a violation by the server.
     pub(crate) fn run(
         &mut self,
         address: &str,
@@ -130,7 +130,7 @@ impl Observer {
         }
     }
 
-    /// What was written at once is read at once: one version in all places.
+    /// Parts written atomically and read atomically must have the same version.
     fn note_all(
         &mut self,
         target: usize,
@@ -138,7 +138,7 @@ impl Observer {
         reply: &Value,
     ) -> Result<(), Fault> {
         let Value::Array(Some(replies)) = reply else {
-            return Err(Fault::Wrong(format!("{places:?} are answered {reply:?}")));
+            return Err(Fault::Wrong(format!("{places:?} got {reply:?}")));
         };
         let mut versions = Vec::new();
         for (place, reply) in places.iter().zip(replies) {
@@ -151,7 +151,7 @@ impl Observer {
         Err(Fault::Wrong(format!("half a write of {client} in {places:?}: versions {versions:?}")))
     }
 
-    /// A number that grows only.
+    /// Checks that a version does not decrease.
     fn note(&mut self, key: Bytes, reply: &Value) -> Result<i64, Fault> {
         let value = number_of(reply).map_err(Fault::Wrong)?;
         let seen = self.seen.entry(key).or_default();

@@ -1,4 +1,4 @@
-//! What clients ask for: one operation, and one step (what must be there whole or not at all).
+//! Requests of clients: one operation, and one step (which is applied completely or not at all).
 
 use super::Bytes;
 
@@ -26,7 +26,7 @@ pub(crate) enum Op {
     FlushDb,
 }
 
-/// One entry of a client's history: after a crash all of it is there, or nothing.
+/// One entry of a client's history: after a crash it is complete or absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Single(Op),

@@ -1,5 +1,5 @@
-//! What happens in a round, from the seed. The clock decides how far the load gets until then, and
-//! nothing about the verdict.
+//! The events of a round, derived from the seed. The clock determines only how far the load gets
+//! before the end, not the verdict.
 
 use std::fmt;
 
@@ -18,22 +18,22 @@ const SNAPSHOT_LOG_BYTES: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 1 << 30];
 /// How a round ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// SIGKILL: acknowledged steps stay.
+    /// SIGKILL: acknowledged steps must survive.
     Kill,
-    /// SIGTERM: everything that was answered stays, whatever durability was asked for.
+    /// SIGTERM: every answered step must survive, whatever the durability.
     Terminate,
 }
 
 /// One round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Of the server that carries the round's load.
+    /// Settings of the server during the round's load.
     pub(crate) settings: Settings,
     pub(crate) load_ms: u64,
     pub(crate) ending: Ending,
-    /// A snapshot starts so long before the end.
+    /// Time between the start of a snapshot and the end.
     pub(crate) snapshot_lead_us: Option<u64>,
-    /// Restarts that are killed after so many milliseconds, before the one that may go on.
+    /// Restarts that are killed after this many milliseconds, before the final one.
     pub(crate) recovery_kills_ms: Vec<u64>,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A seed of its own for each part of each round: splitmix64 over the three.
+/// A separate seed for each part of each round: splitmix64 over the three.
 pub(crate) fn mix(seed: u64, round: u64, part: u64) -> u64 {
     [round, part].iter().fold(seed, |state, word| {
         let mut bits = state.wrapping_add(*word).wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! The server under test as a process that is started again and again on one directory.
+//! The server under test as a process that is restarted repeatedly on one directory.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use crate::resp::{Connection, Value};
 
 /// A server that does not accept, or has not stopped, after this time hangs.
 const HANG_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often a process is looked at that announces nothing.
+/// Polling interval for a process without a notification.
 const POLL: Duration = Duration::from_millis(2);
 
 /// Lines of the server's log that explain why it does not start.
@@ -30,11 +30,11 @@ pub(crate) enum Subject {
     /// The installed `redis-server`, which syncs every write before it answers: a check of this test.
     Redis,
     /// Myriad under durability `never`: it answers before the log is written, which this test must
-    /// find out.
+    /// detect.
     Forgetful,
 }
 
-/// What differs from start to start.
+/// Settings that differ between starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) reactors: u32,
@@ -42,23 +42,23 @@ pub(crate) struct Settings {
     pub(crate) snapshot_log_bytes: u64,
 }
 
-/// Where a subject keeps its data and its log lines.
+/// Directories and files of a server under test.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) root: PathBuf,
     /// Created by the server.
     pub(crate) data: PathBuf,
-    /// A copy of `data` as it was when the server last ended: a restart cuts and removes files.
+    /// A copy of `data` from the server's last end: a restart truncates and removes files.
     pub(crate) crashed: PathBuf,
-    /// What all its starts print to standard error, and redis-server to standard output.
+    /// Standard error of all its starts, and for redis-server also standard output.
     pub(crate) log: PathBuf,
 }
 
-/// Where a server listens.
+/// Listening addresses of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) resp: String,
-    /// None: it does not speak CQL.
+    /// None: it does not support CQL.
     pub(crate) cql: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Process {
 enum Readiness {
     /// Lines of the server's output.
     Announced(Receiver<String>),
-    /// Asked by PING at this address.
+    /// Polled by PING at this address.
     Asked(String),
 }
 
@@ -88,7 +88,7 @@ impl Subject {
         }
     }
 
-    /// As `--server` takes it.
+    /// The value of `--server`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Myriad => "myriad",
@@ -97,7 +97,7 @@ impl Subject {
         }
     }
 
-    /// Starts the server; it may not accept yet.
+    /// Starts the server, which may not accept connections yet.
     pub(crate) fn start(self, home: &Home, settings: Settings) -> Result<Process> {
         match self {
             Self::Myriad => start_myriad(home, settings, "always"),
@@ -114,7 +114,7 @@ impl Subject {
         }
     }
 
-    /// Whether a connection may ask for less durability.
+    /// Whether a connection may request less durability.
     pub(crate) fn has_durability_by_connection(self) -> bool {
         self != Self::Redis
     }
@@ -157,7 +157,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 }
 
 impl Process {
-    /// Waits until the server accepts; its addresses.
+    /// Waits until the server accepts connections; returns its addresses.
     pub(crate) fn wait_ready(&mut self) -> Result<Addresses> {
         let started = Instant::now();
         while started.elapsed() < HANG_TIMEOUT {
@@ -176,7 +176,7 @@ impl Process {
         self.kill_and(|| {})
     }
 
-    /// SIGKILL, then `unblock`: what the process needs to end.
+    /// SIGKILL, then `unblock`, which lets a blocked process end.
     pub(crate) fn kill_and(mut self, unblock: impl FnOnce()) -> Result<()> {
         let killed = self.child.kill().context("kill the server");
         unblock();
@@ -184,7 +184,7 @@ impl Process {
         self.child.wait().context("wait for the killed server").map(drop)
     }
 
-    /// SIGTERM, and how the server ends then.
+    /// SIGTERM; returns the exit status.
     pub(crate) fn terminate(mut self) -> Result<ExitStatus> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).context("signal the server")?;
         let started = Instant::now();
@@ -200,7 +200,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when the process is already gone, which is what is wanted.
+        // Both fail only if the process has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -210,7 +210,7 @@ impl Readiness {
     fn poll(&self) -> Option<Addresses> {
         match self {
             Self::Announced(lines) => {
-                // No line within this time: the caller looks whether the process is still there.
+                // No line within this time: the caller checks whether the process is still running.
                 lines.recv_timeout(POLL).ok().as_deref().and_then(ready_addresses)
             }
             Self::Asked(address) => {
@@ -258,7 +258,7 @@ fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Pro
     let mut child = spawn(&mut command, home)?;
     let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
     let (sender, lines) = mpsc::channel();
-    // Reads to the end, so that the pipe never fills; a send fails when nobody waits any more.
+    // Reads to the end, so that the pipe never fills; a send fails when the receiver is gone.
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let _ = sender.send(line);

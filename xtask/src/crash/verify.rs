@@ -10,12 +10,11 @@ use super::model::{Data, Entry, Model, shown};
 use super::op::{Step, encode};
 use crate::resp::{Connection, Value};
 
-/// Keys and parts of keys that a complaint lists.
+/// Maximum number of keys and parts of keys in an error.
 const SHOWN_MAX: usize = 5;
 
-/// Says how many of `steps`, in their order, lead from `base` to `found`: any number from none to
-/// all of them is right, anything else is not. The error says which keys differ from the nearest
-/// explanation.
+/// Returns how many of `steps`, in order, lead from `base` to `found`: any number from none to all
+/// is valid. The error lists the keys that differ from the nearest explanation.
 pub(crate) fn settle<'a>(
     base: &Model,
     steps: impl Iterator<Item = &'a Step>,
@@ -93,7 +92,7 @@ pub(crate) fn number_in(entry: Option<&Entry>) -> Result<i64, String> {
     }
 }
 
-/// The number that a reply is; a missing key counts as 0.
+/// The number in a reply; a missing key counts as 0.
 pub(crate) fn number_of(reply: &Value) -> Result<i64, String> {
     let number = match reply {
         Value::Bulk(None) => Ok(0),
@@ -109,7 +108,7 @@ fn parse_number(text: &[u8]) -> Result<i64, String> {
     number.ok_or_else(|| format!("{} where a number should be", shown(text)))
 }
 
-/// Reads all keys of database `database`, whose number DBSIZE must agree with.
+/// Reads all keys of a database, and compares their number with DBSIZE.
 pub(crate) fn read_database(connection: &mut Connection, database: usize) -> Result<Model> {
     connection.call(&["SELECT", &database.to_string()])?;
     let keys = bulks(connection.call(&["KEYS", "*"])?).context("KEYS")?;
@@ -148,7 +147,7 @@ pub(crate) fn read_database(connection: &mut Connection, database: usize) -> Res
     Ok(Model { entries })
 }
 
-/// Takes the keys that begin with `prefix` out of `database`.
+/// Removes and returns the keys that begin with `prefix`.
 pub(crate) fn split_off(database: &mut Model, prefix: &str) -> Model {
     let (own, others) = std::mem::take(&mut database.entries)
         .into_iter()

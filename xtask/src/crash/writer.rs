@@ -1,5 +1,5 @@
-//! A client that writes: it sends steps in pipelines until the server is gone, holds every reply
-//! against its model, and afterwards says which data a restart may show.
+//! A client that writes: it sends steps in pipelines until the server has ended, compares every
+//! reply with its model, and then determines the valid states after a restart.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,21 @@ use super::op::{Step, counter_key};
 use super::verify::{self, number_of};
 use crate::resp::{Connection, Value};
 
-/// Steps that are sent before their replies are read.
+/// Steps sent before their replies are read.
 const DEPTH_MAX: usize = 48;
-/// Steps of a round whose loss is allowed: all of them are tried one by one afterwards. A client
-/// that has sent so many waits for the end.
+/// Maximum number of steps of a round that may be lost: all of them are tried one by one
+/// afterwards. A client that has sent that many waits for the end.
 const UNDECIDED_STEPS_MAX: usize = 10_000;
-/// A client whose replies do not wait for the log rests so long between pipelines, so that it
-/// leaves the processors to the others and still writes when the end comes.
+/// Pause between pipelines of a client whose replies do not wait for the log, so that it leaves the
+/// processors to the others and still writes when the server ends.
 const RELAXED_PAUSE: Duration = Duration::from_millis(1);
 
 /// What ends a client's work.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The connection broke: right while the server is being stopped, wrong at other times.
+    /// The connection broke: expected while the server is being stopped, wrong at other times.
     Transport(anyhow::Error),
-    /// The server answered what it must not.
+    /// The server sent a wrong answer.
     Wrong(String),
 }
 
@@ -37,7 +37,7 @@ impl From<anyhow::Error> for Fault {
     }
 }
 
-/// What a client's end means: its complaint, if it was not the server's end that ended it.
+/// Judges the end of a client: an error unless the server's end caused it.
 pub(crate) fn judge_end(name: &str, fault: Fault, stopping: &AtomicBool) -> Result<(), String> {
     match fault {
         Fault::Transport(_) if stopping.load(Ordering::SeqCst) => Ok(()),
@@ -51,7 +51,7 @@ pub(crate) fn judge_end(name: &str, fault: Fault, stopping: &AtomicBool) -> Resu
 pub(crate) struct Increments {
     pub(crate) sent: i64,
     pub(crate) acknowledged: i64,
-    /// The greatest value that an increment returned.
+    /// The highest value that an increment returned.
     pub(crate) highest: i64,
 }
 
@@ -63,15 +63,15 @@ pub(crate) struct Writer {
     pub(crate) prefix: String,
     /// The database of its keys.
     pub(crate) database: usize,
-    /// `CLIENT DURABILITY` of its connection; `None`: the server's, which is `always`.
+    /// `CLIENT DURABILITY` of its connection; `None`: the server's setting, `always`.
     pub(crate) durability: Option<&'static str>,
     generator: Generator,
-    /// After every acknowledged step.
+    /// State after every acknowledged step.
     model: Model,
-    /// At the last restart, and the steps acknowledged since: kept where those may be lost.
+    /// State at the last restart, and the steps acknowledged since: kept if they may be lost.
     base: Model,
     history: Vec<Step>,
-    /// Sent, without a reply yet.
+    /// Sent steps without a reply.
     unacknowledged: VecDeque<Step>,
     pub(crate) increments: [Increments; SHARED_COUNTERS],
     /// Steps acknowledged in this round.
@@ -95,7 +95,7 @@ impl Writer {
         }
     }
 
-    /// Writes until the connection breaks. An error is what the server did wrong.
+    /// Writes until the connection breaks. An error is a violation by the server.
     pub(crate) fn run(
         &mut self,
         address: &str,
@@ -141,7 +141,7 @@ impl Writer {
         }
     }
 
-    /// Reads what the oldest unacknowledged step is answered.
+    /// Reads the answer to the oldest unacknowledged step.
     fn read_reply(&mut self, connection: &mut Connection) -> Result<(), Fault> {
         let Some(step) = self.unacknowledged.front() else { return Ok(()) };
         if let Step::Transaction(ops) = step {
@@ -150,12 +150,12 @@ impl Writer {
             for expected in std::iter::once(&ok).chain(std::iter::repeat_n(&queued, ops.len())) {
                 let reply = connection.read()?;
                 if reply != *expected {
-                    return Err(Fault::Wrong(format!("{step:?} is answered {reply:?}")));
+                    return Err(Fault::Wrong(format!("{step:?} got {reply:?}")));
                 }
             }
         }
         let reply = connection.read()?;
-        // From here on the step is acknowledged, also if the reply turns out wrong.
+        // From here on the step is acknowledged, even if the reply is wrong.
         let Some(step) = self.unacknowledged.pop_front() else { return Ok(()) };
         self.acknowledged += 1;
         match (&step, self.model.take(&step)) {
@@ -181,20 +181,20 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether what was acknowledged may not be lost.
+    /// Whether acknowledged steps must not be lost.
     pub(crate) fn is_durable(&self, lossless: bool) -> bool {
         lossless || self.durability.is_none()
     }
 
-    /// Steps that the next restart may show or not.
+    /// The number of steps that the next restart may include or not.
     pub(crate) fn undecided(&self, lossless: bool) -> usize {
         let lost = if self.is_durable(lossless) { 0 } else { self.history.len() };
         lost + self.unacknowledged.len()
     }
 
-    /// Holds the keys found after a restart against what they may be, and goes on from them.
-    /// `lossless`: the server was asked to stop, so that no acknowledged step may be missing.
-    /// Returns how many of the undecided steps are there.
+    /// Compares the keys found after a restart with the valid states, and continues from them.
+    /// `lossless`: the server was stopped by SIGTERM, so that no acknowledged step may be missing.
+    /// Returns the number of undecided steps in the state.
     pub(crate) fn settle(&mut self, found: &Model, lossless: bool) -> Result<usize, String> {
         let settled = if self.is_durable(lossless) {
             verify::settle(&self.model, self.unacknowledged.iter(), found)
@@ -213,7 +213,7 @@ impl Writer {
         Ok(steps)
     }
 
-    /// Goes on from the values that the shared counters were found at.
+    /// Continues from the values of the shared counters after the restart.
     pub(crate) fn settle_counters(&mut self, found: &[i64; SHARED_COUNTERS]) {
         for (increments, value) in self.increments.iter_mut().zip(found) {
             *increments = Increments { sent: 0, acknowledged: 0, highest: *value };

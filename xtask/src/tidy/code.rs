@@ -2,17 +2,17 @@
 
 use crate::tidy::{SourceFile, Violation};
 
-/// Words that a part of the tree must not name.
+/// Words that must not occur in a part of the tree.
 struct Ban {
-    /// Paths that start with this are checked.
+    /// Paths with this prefix are checked.
     prefix: &'static str,
     words: &'static [&'static str],
-    /// Files below the prefix where the words are allowed.
+    /// Files below the prefix in which the words are allowed.
     except: &'static [&'static str],
     instead: &'static str,
 }
 
-/// What acts on connections and disks.
+/// Types that act on connections and disks.
 const ACTORS: &[&str] = &["reactor::Context", "Context<", "Connections", "Output", "Links", "Disk"];
 
 /// The table to edit when a boundary moves.
@@ -26,7 +26,7 @@ const BANS: [Ban; 5] = [
     Ban {
         prefix: "crates/server/src/cql",
         words: ACTORS,
-        // Its servers have disks of their own.
+        // Its servers have their own disks.
         except: &["crates/server/src/cql/execute/tests/harness.rs"],
         instead: "sessions see bytes and the engine: the handler acts on connections",
     },
@@ -39,7 +39,7 @@ const BANS: [Ban; 5] = [
     Ban {
         prefix: "crates/server/src",
         words: &["apply_mutation", "log.append"],
-        // These tests write records of their own to break the server with.
+        // These tests write their own records, to break the server with them.
         except: &[
             "crates/server/src/engine/commit.rs",
             "crates/server/src/repair/tests.rs",
@@ -58,26 +58,26 @@ const BANS: [Ban; 5] = [
 /// The only files with unsafe code.
 const UNSAFE_FILES: [&str; 1] = ["crates/store/src/blob.rs"];
 
-/// Marks of work that was put off, in any file. Taken apart, so that this file has none.
+/// Marks of unfinished work, in any file. Split, so that this file contains none.
 const MARKS: [&str; 3] = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
-/// The same as macros, in Rust.
+/// The corresponding macros of Rust.
 const MACROS: [&str; 3] =
     [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
 
 /// Folders of codecs.
 const CODEC_FOLDERS: [&str; 3] =
     ["crates/wire/src/resp/", "crates/wire/src/cql/", "crates/wire/src/http/"];
-/// Files of codecs that decide nothing themselves: what tests and fuzzers share.
+/// Files in the folders of codecs without rules of a protocol: shared by tests and fuzzers.
 const NO_CODECS: [&str; 3] = [
     "crates/wire/src/resp/check.rs",
     "crates/wire/src/http/check.rs",
     "crates/wire/src/http/request/tests.rs",
 ];
-/// A function whose name starts like this decides about bytes of the protocol.
+/// Prefixes of functions that implement rules of the protocol.
 const CODEC_FUNCTIONS: [&str; 6] =
     ["fn decode", "fn encode", "fn parse", "fn write_", "fn put_", "fn read_"];
 
-/// Modules name only what is theirs to know.
+/// Modules must not use the words banned for them.
 pub(crate) fn check_bans(files: &[SourceFile]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for ban in &BANS {
@@ -102,12 +102,12 @@ fn check_ban<'a>(ban: &'a Ban, file: &'a SourceFile) -> impl Iterator<Item = Vio
         named.map(move |word| Violation {
             path: file.path.clone(),
             line,
-            what: format!("{word} is not named below {}: {}", ban.prefix, ban.instead),
+            what: format!("{word} must not occur below {}: {}", ban.prefix, ban.instead),
         })
     })
 }
 
-/// Unsafe code stays where it is tested with a naive oracle.
+/// Unsafe code is allowed only where it is tested with a naive oracle.
 pub(crate) fn check_unsafe(files: &[SourceFile]) -> Vec<Violation> {
     let word = concat!("un", "safe");
     let rust = files.iter().filter(|file| file.is_a("rs"));
@@ -127,7 +127,7 @@ pub(crate) fn check_unsafe(files: &[SourceFile]) -> Vec<Violation> {
     found.collect()
 }
 
-/// Nothing is left to be done later.
+/// No unfinished work is left in the tree.
 pub(crate) fn check_leftovers(files: &[SourceFile]) -> Vec<Violation> {
     let found = files.iter().filter(|file| !is_generated(file)).flat_map(|file| {
         let is_rust = file.is_a("rs");
@@ -136,20 +136,20 @@ pub(crate) fn check_leftovers(files: &[SourceFile]) -> Vec<Violation> {
             words.filter(move |word| has_word(text, word)).map(move |word| Violation {
                 path: file.path.clone(),
                 line,
-                what: format!("{word} is left over: finish it or take it out"),
+                what: format!("{word} marks unfinished work: finish or remove it"),
             })
         })
     });
     found.collect()
 }
 
-/// Lock files and transcripts: their words are a tool's or a test's data.
+/// Lock files and transcripts: their words are data.
 fn is_generated(file: &SourceFile) -> bool {
     file.path.ends_with("package-lock.json")
         || (file.is_a("txt") && file.path.contains("/transcripts/"))
 }
 
-/// Each file of a codec says where its rules are written.
+/// Each file of a codec names the specification of its rules.
 pub(crate) fn check_sources(files: &[SourceFile]) -> Vec<Violation> {
     let is_codec = |file: &&SourceFile| {
         CODEC_FOLDERS.iter().any(|folder| file.path.starts_with(folder))
@@ -171,7 +171,7 @@ pub(crate) fn check_sources(files: &[SourceFile]) -> Vec<Violation> {
     found.collect()
 }
 
-/// No file knows the machine of the one who wrote it.
+/// No file contains a path of its author's machine.
 pub(crate) fn check_home_paths(files: &[SourceFile]) -> Vec<Violation> {
     let homes = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
     let found = files.iter().flat_map(|file| {
@@ -179,15 +179,15 @@ pub(crate) fn check_home_paths(files: &[SourceFile]) -> Vec<Violation> {
             homes.into_iter().filter(move |home| text.contains(home)).map(move |home| Violation {
                 path: file.path.clone(),
                 line,
-                what: format!("a path below {home}: use one relative to the repository"),
+                what: format!("path below {home}: use a path relative to the repository"),
             })
         })
     });
     found.collect()
 }
 
-/// True when `word` stands in `text` with no letter, digit or `_` at either side that would make
-/// it part of a longer name.
+/// True if `word` occurs in `text` without an adjacent letter, digit or `_` that would make it part
+/// of a longer name.
 fn has_word(text: &str, word: &str) -> bool {
     let is_name = |found: Option<char>| found.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let ends_in_name = is_name(word.chars().next_back());
@@ -199,7 +199,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// The code of a line: without `// comment` and without what stands between double quotes.
+/// The code of a line: without `// comment` and without the content of strings.
 fn strip_comment_and_strings(line: &str) -> String {
     let mut code = String::with_capacity(line.len());
     let mut rest = line.chars().peekable();

@@ -1,7 +1,7 @@
 //! Modules of a crate must not import each other in a cycle, nor a module of a layer above their own.
 //!
-//! Looks at the modules directly below the root of a crate, those of some folders, and at paths that name
-//! a module.
+//! Checks the modules directly below the root of a crate, those of some folders, and the paths that
+//! name a module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ const LAYERS: [(&str, &str, usize); 14] = [
 /// A module below the root of its crate, and everything in it.
 type Module = String;
 
-/// The imports of one crate: from a module to another, and where the first one is.
+/// The imports of one crate: from one module to another, and the position of the first import.
 type Imports<'f> = BTreeMap<Module, BTreeMap<Module, Place<'f>>>;
 
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ pub(crate) fn check_cycles(files: &[SourceFile]) -> Vec<Violation> {
     names.into_iter().flat_map(|name| check_crate(name, files)).collect()
 }
 
-/// How many modules of a crate are in import cycles; crates without cycles are left out.
+/// The number of modules in import cycles, per crate; crates without cycles are omitted.
 pub(crate) fn cycle_sizes(files: &[SourceFile]) -> BTreeMap<String, usize> {
     let rust = files.iter().filter(|file| file.is_a("rs"));
     let names: BTreeSet<&str> = rust.filter_map(|file| crate_of(&file.path)).collect();
@@ -65,7 +65,7 @@ pub(crate) fn cycle_sizes(files: &[SourceFile]) -> BTreeMap<String, usize> {
     sizes.filter(|(_, size)| *size > 0).collect()
 }
 
-/// The root of a crate, and those of its folders that are checked.
+/// The root of a crate, and its checked folders.
 fn folders(name: &str) -> impl Iterator<Item = Option<&'static str>> {
     let folders = FOLDERS.iter().filter(move |(of, _)| *of == name);
     std::iter::once(None).chain(folders.map(|(_, folder)| Some(*folder)))
@@ -157,7 +157,7 @@ fn imports_of<'f>(name: &str, folder: Option<&str>, files: &'f [SourceFile]) -> 
         of_crate.iter().map(|(modules, _)| modules[depth].as_str()).collect();
     let mut imports = Imports::new();
     for (modules, file) in &of_crate {
-        // The compiler reports what cannot be parsed.
+        // The compiler reports syntax errors.
         let Ok(parsed) = syn::parse_file(&file.text) else { continue };
         let mut visitor = Paths { modules: modules.clone(), found: Vec::new() };
         visitor.visit_file(&parsed);
@@ -173,10 +173,10 @@ fn imports_of<'f>(name: &str, folder: Option<&str>, files: &'f [SourceFile]) -> 
     imports
 }
 
-/// Finds the paths of a file that begin at the root of its crate.
+/// Finds the paths in a file that begin at the root of its crate.
 #[derive(Debug)]
 struct Paths {
-    /// Where the visitor is.
+    /// The module at the visitor's position.
     modules: Vec<String>,
     found: Vec<(Vec<Module>, usize)>,
 }
@@ -271,7 +271,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 }
 
-/// Sets of modules in which each one leads to every other one; those of one module are left out.
+/// The strongly connected sets of modules; sets of one module are omitted.
 fn cycles(imports: &Imports<'_>) -> Vec<BTreeSet<Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> =
         imports.keys().map(|from| (from, reach(from, imports))).collect();

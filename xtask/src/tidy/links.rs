@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::tidy::docs::prose_lines;
 use crate::tidy::{SourceFile, Violation};
 
-/// Each relative link of a Markdown file leads to a file or folder of the repository, and to a
+/// Each relative link of a Markdown file points to a file or folder of the repository, and to a
 /// heading if it has an anchor.
 pub(crate) fn check_links(files: &[SourceFile]) -> Vec<Violation> {
     let documents = files.iter().filter(|file| file.is_a("md"));
@@ -43,7 +43,7 @@ fn resolve(files: &[SourceFile], document: &SourceFile, target: &str) -> Result<
         if is_folder && anchor.is_empty() {
             return Ok(());
         }
-        return Err(format!("link to {target}: there is no {path}"));
+        return Err(format!("link to {target}: {path} does not exist"));
     };
     if anchor.is_empty() || anchors(file).contains(anchor) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Log messages that operators read, and the document that explains each.
+//! Log messages for operators, and the document that explains each.
 
 use crate::tidy::{SourceFile, Violation};
 
-/// It lists each message in backticks, as the code has it.
+/// It lists each message in backticks, exactly as in the code.
 const DOCUMENT: &str = "docs/operate/troubleshooting.md";
 /// Crates that run in the data server or the web server.
 const CRATES: [&str; 6] = [
@@ -16,7 +16,7 @@ const CRATES: [&str; 6] = [
 /// Levels that are on by default.
 const MACROS: [&str; 3] = ["tracing::error!(", "tracing::warn!(", "tracing::info!("];
 
-/// Each message of a server at level info or above is in the document.
+/// Each message of a server at level info or above is listed in the document.
 pub(crate) fn check_log_messages(files: &[SourceFile]) -> Vec<Violation> {
     let document = files.iter().find(|file| file.path == DOCUMENT);
     let documented = document.map_or("", |document| document.text.as_str());
@@ -39,7 +39,7 @@ fn is_server_source(file: &SourceFile) -> bool {
     file.is_a("rs") && folders.any(|folder| file.path.starts_with(&folder))
 }
 
-/// Messages with the lines of their macros; unit tests log nothing.
+/// Messages with the lines of their macros; unit tests do not log.
 fn messages(file: &SourceFile) -> impl Iterator<Item = (usize, String)> {
     let mut starts: Vec<usize> =
         MACROS.iter().flat_map(|name| file.text.match_indices(name)).map(|(at, _)| at).collect();

@@ -1,5 +1,5 @@
-//! Commands are treated by fields and flags of their values: no code compares a command's name, or a text with
-//! the names of commands, except in the file of the command's family.
+//! Commands are distinguished by the fields and flags of their values: no code compares a command's
+//! name, or a text with the names of commands, except in the file of the command's family.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::tidy::{SourceFile, Violation};
 
 const SERVER: &str = "crates/server/src/";
 
-/// Files whose words mean something else, although commands have the same names.
+/// Files with words of another meaning that are also names of commands.
 const OTHER_WORDS: [&str; 2] = [
     // Options of the command line: `--config FILE`, `--set NAME=VALUE`.
     "crates/server/src/config/cli.rs",
@@ -33,7 +33,7 @@ const COMPARISONS: [&str; 5] =
 /// Families by the names of their commands.
 type Families<'f> = BTreeMap<&'f str, BTreeSet<&'f str>>;
 
-/// No list of commands is kept apart from their values.
+/// No list of commands exists outside of their values.
 pub(crate) fn check_names(files: &[SourceFile]) -> Vec<Violation> {
     let mut families = Families::new();
     for (name, family) in named_in_table(files) {
@@ -46,7 +46,7 @@ pub(crate) fn check_names(files: &[SourceFile]) -> Vec<Violation> {
 }
 
 fn check_file(file: &SourceFile, families: &Families<'_>) -> Vec<Violation> {
-    // The compiler reports what cannot be parsed.
+    // The compiler reports syntax errors.
     let Ok(parsed) = syn::parse_file(&file.text) else { return Vec::new() };
     let mut finder = Finder { path: &file.path, families, found: Vec::new() };
     finder.visit_file(&parsed);
@@ -65,7 +65,7 @@ struct Finder<'f> {
 }
 
 impl Finder<'_> {
-    /// The name of a command of another file.
+    /// The name of a command that belongs to another file.
     fn foreign_name(&self, lit: &Lit) -> Option<String> {
         let text = match lit {
             Lit::Str(text) => text.value(),
@@ -84,7 +84,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Notes one side of a comparison.
+    /// Checks one side of a comparison.
     fn note_compared(&mut self, side: &Expr) {
         match side {
             Expr::Lit(literal) => self.note_literal(&literal.lit),
@@ -164,7 +164,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         visit::visit_expr_method_call(self, call);
     }
 
-    /// A list of names; one alone among other words is an option or a key.
+    /// A list of names; a single one among other words is an option or a key.
     fn visit_expr_array(&mut self, array: &'ast ExprArray) {
         let names = array.elems.iter().filter_map(|element| match element {
             Expr::Lit(literal) => self.foreign_name(&literal.lit).map(|_| &literal.lit),
@@ -183,7 +183,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let tokens = of.tokens.clone();
         if of.path.is_ident("matches") {
             if let Ok((expression, pattern, guard)) = parse_matches.parse2(tokens) {
-                // What was parsed here lives only here.
+                // The parsed expression does not outlive this block.
                 let mut inner = Finder { path: self.path, families: self.families, found: vec![] };
                 inner.note_compared(&expression);
                 inner.visit_expr(&expression);
@@ -196,7 +196,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             return;
         }
         let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
-        // Macros of another syntax have no comparisons.
+        // Macros with another syntax contain no comparisons.
         for expression in parser.parse2(tokens).into_iter().flatten() {
             let mut inner = Finder { path: self.path, families: self.families, found: vec![] };
             inner.visit_expr(&expression);

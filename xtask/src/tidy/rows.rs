@@ -1,5 +1,5 @@
-//! Each command of the Redis protocol can be called: its value is in the table, or in the
-//! `subcommands` of one that is.
+//! Each command of the Redis protocol is reachable: its value is in the table, or in the
+//! `subcommands` of a value that is.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::tidy::{SourceFile, Violation};
 
 const FOLDER: &str = "crates/server/src/resp/";
 const TABLE: &str = "crates/server/src/resp/table.rs";
-/// Where the type is, with its defaults.
+/// The file of the type, with its defaults.
 const TYPE: &str = "crates/server/src/resp/command.rs";
 
 /// `const GET: Command = ...;`
@@ -71,7 +71,7 @@ fn all_definitions(files: &[SourceFile]) -> impl Iterator<Item = Definition<'_>>
     files.iter().filter(is_family).flat_map(definitions)
 }
 
-/// Commands of a file, those of its tests left out.
+/// Commands of a file, excluding its tests.
 fn definitions(file: &SourceFile) -> impl Iterator<Item = Definition<'_>> {
     let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
     code.match_indices("const ").filter_map(move |(at, keyword)| {
@@ -84,13 +84,13 @@ fn definitions(file: &SourceFile) -> impl Iterator<Item = Definition<'_>> {
     })
 }
 
-/// What stands in the `subcommands: &[...]` of a command's value.
+/// The content of `subcommands: &[...]` in a command's value.
 fn subcommands(body: &str) -> &str {
     let list = body.split_once("subcommands: &[").map_or("", |(_, rest)| rest);
     list.split(']').next().unwrap_or_default()
 }
 
-/// Adds the definitions that `&NAME` and `&family::NAME` mean when they are written in `file`.
+/// Adds the definitions to which `&NAME` and `&family::NAME` refer in `file`.
 fn reach(text: &str, file: &SourceFile, definitions: &[Definition<'_>], open: &mut Vec<usize>) {
     for reference in text.split('&').skip(1) {
         let is_path = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(check(&[rows, OPTIONS, PART, STRINGS]), ["config.rs:6"]);
     }
 
-    /// A command of the same name in another family does not stand in for a forgotten one.
+    /// A command of the same name in another family does not replace a forgotten one.
     #[test]
     fn a_forgotten_row_is_named() {
         let rows = ("table.rs", "= &[\n    &config::CONFIG,\n];\n");

@@ -1,9 +1,9 @@
-//! Which crate may import which, and why each dependency is there.
+//! The permitted imports between crates, and the reason for each dependency.
 
 use crate::tidy::{SourceFile, Violation};
 
-/// The floors of the house: a crate, and the crates of ours that it may import.
-/// A new crate needs a row; arrows point down only.
+/// The layers: a crate, and the crates of the workspace that it may import. A new crate needs a
+/// row; arrows point down only.
 const IMPORTS: [(&str, &[&str]); 13] = [
     ("base", &[]),
     ("reactor", &["base"]),
@@ -17,11 +17,11 @@ const IMPORTS: [(&str, &[&str]); 13] = [
     ("lab", &["base", "reactor", "wire", "store", "binlog"]),
     ("myriad", &["base", "cql", "server", "web", "pipeline"]),
     ("myriad-lab", &["base", "lab"]),
-    // Speaks a protocol to servers as a client; builds nothing of the server.
+    // A client of servers' protocols; contains no part of the server.
     ("xtask", &["wire"]),
 ];
 
-/// Each crate's `Cargo.toml` names only crates of the floors below it.
+/// Each crate's `Cargo.toml` names only crates of lower layers.
 pub(crate) fn check_imports(files: &[SourceFile]) -> Vec<Violation> {
     let manifests = files.iter().filter_map(|file| Some((crate_name(&file.path)?, file)));
     manifests.flat_map(|(name, file)| check_manifest(name, file)).collect()
@@ -32,9 +32,7 @@ fn check_manifest(name: &str, file: &SourceFile) -> Vec<Violation> {
         return vec![Violation {
             path: file.path.clone(),
             line: 1,
-            what: format!(
-                "crate {name} has no floor: add a row to IMPORTS in xtask/src/tidy/floors.rs"
-            ),
+            what: format!("crate {name} has no layer: add a row to IMPORTS in crate_layers.rs"),
         }];
     };
     let ours = |import: &str| IMPORTS.iter().any(|(known, _)| *known == import);
@@ -45,7 +43,7 @@ fn check_manifest(name: &str, file: &SourceFile) -> Vec<Violation> {
             line,
             what: format!(
                 "{name} imports {import}, which is not below it: return a value or an event \
-                 instead, or move the code to the floor where it belongs"
+                 instead, or move the code to a lower layer"
             ),
         })
         .collect()
@@ -78,7 +76,7 @@ fn dependencies(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Each dependency from outside has a reason behind it in the root's `Cargo.toml`.
+/// Each external dependency has a comment with its reason in the root's `Cargo.toml`.
 pub(crate) fn check_reasons(files: &[SourceFile]) -> Vec<Violation> {
     let Some(manifest) = files.iter().find(|file| file.path == "Cargo.toml") else {
         return Vec::new();
@@ -90,7 +88,7 @@ pub(crate) fn check_reasons(files: &[SourceFile]) -> Vec<Violation> {
         .map(|(line, name)| Violation {
             path: manifest.path.clone(),
             line,
-            what: format!("{name} has no reason: write `# why` behind it"),
+            what: format!("{name} has no reason: append `# reason` to the line"),
         })
         .collect()
 }
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn floors_have_no_circle() {
+    fn layers_have_no_cycle() {
         for (name, allowed) in IMPORTS {
             for import in allowed {
                 let (_, below) = IMPORTS.iter().find(|(known, _)| known == import).unwrap();
