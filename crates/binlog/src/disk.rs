@@ -39,8 +39,8 @@ pub trait Disk: Send + Sync + Debug {
 /// One open file. It stays readable after a rename or removal.
 pub trait DiskFile: Send + Sync + Debug {
     fn size(&self) -> io::Result<u64>;
-    /// Writes must start and end at multiples of this, a power of two, and use memory that starts at
-    /// one. 1: any write is accepted. Reads may start anywhere, and return what was written.
+    /// Writes must start and end at multiples of this, a power of two, and use memory that starts
+    /// at one. 1: any write is accepted. Reads may start anywhere, and return what was written.
     fn block_bytes(&self) -> usize;
     /// Reads at `offset`; may be short, 0 at or after the end of the file.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;

@@ -339,9 +339,9 @@ impl Log {
 
     /// Continues in a new segment at `tail.at`.
     ///
-    /// The filled segment is sealed and synced first. So its seal proves that the new file must exist
-    /// before that file holds anything, and the new header proves the end of the previous segment.
-    /// Only while no caller requests syncs may a few filled segments be left to the kernel.
+    /// The filled segment is sealed and synced first. So its seal proves that the new file must
+    /// exist before that file holds anything, and the new header proves the end of the previous
+    /// segment. A few filled segments may be left to the kernel while no caller requests syncs.
     fn roll(
         &self,
         tail: &mut WriteTail,

@@ -33,7 +33,7 @@ pub enum AccessRule {
     Lfu { log_factor: u32, decay_minutes: u32 },
 }
 
-/// The rule with the time of this turn.
+/// The rule, and the time of this turn.
 #[derive(Debug, Clone)]
 pub struct AccessClock {
     rule: AccessRule,
@@ -60,7 +60,7 @@ impl AccessClock {
         self.rule
     }
 
-    /// While held, uses of keys leave no trace.
+    /// While held, reads do not update the access word of a key.
     #[inline]
     pub fn hold(&self, is_held: bool) {
         self.is_held.set(is_held);
@@ -80,7 +80,7 @@ impl AccessClock {
         }
     }
 
-    /// What a new key starts with.
+    /// The access word of a new key.
     pub(crate) fn fresh(&self) -> u32 {
         match self.rule {
             AccessRule::Lru => self.seconds,
@@ -93,7 +93,7 @@ impl AccessClock {
         u64::from(self.seconds.wrapping_sub(access) & LRU_MASK)
     }
 
-    /// The word of a key that was last used `seconds` ago; for OBJECT and tests of eviction.
+    /// The LFU counter of an access word, after its decay.
     pub(crate) fn frequency(&self, access: u32) -> u32 {
         let AccessRule::Lfu { decay_minutes, .. } = self.rule else { return 0 };
         let minutes = access >> LFU_COUNTER_BITS;

@@ -37,9 +37,9 @@ pub(crate) struct Blob {
     block: NonNull<u8>,
 }
 
-// SAFETY: a `Blob` owns its block alone, like a `Box<[u8]>`; the shared word is atomic.
+// SAFETY: a `Blob` owns its block exclusively, like a `Box<[u8]>`; the shared word is atomic.
 unsafe impl Send for Blob {}
-// SAFETY: through `&Blob` only reads and the atomic word are possible.
+// SAFETY: `&Blob` allows only reads and access to the atomic word.
 unsafe impl Sync for Blob {}
 
 fn layout(capacity: usize) -> Layout {
@@ -77,7 +77,7 @@ impl Blob {
         let Some(block) = NonNull::new(block) else { handle_alloc_error(layout) };
         let blob = Blob { block };
         let capacity = u32::try_from(capacity).expect("checked by layout()");
-        // SAFETY: the three header words lie inside the block, at offsets that are multiples of 4.
+        // SAFETY: the three header words are inside the block, at offsets that are multiples of 4.
         unsafe {
             blob.block.as_ptr().cast::<u32>().write(0);
             blob.block.as_ptr().cast::<u32>().add(1).write(capacity);
@@ -136,7 +136,7 @@ impl Blob {
         }
         debug_assert!(len <= self.capacity());
         if len > old_len {
-            // SAFETY: `len <= capacity`, so the bytes between lie inside the block.
+            // SAFETY: `len <= capacity`, so the bytes between are inside the block.
             unsafe {
                 self.block.as_ptr().add(HEADER_BYTES + old_len).write_bytes(0, len - old_len);
             }
@@ -165,7 +165,7 @@ impl Blob {
         HEADER_BYTES + self.capacity()
     }
 
-    /// Asks the processor to load the first two cache lines of the block. Never waits.
+    /// Prefetches the first two cache lines of the block.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch(self.block.as_ptr());
@@ -195,7 +195,7 @@ impl std::fmt::Debug for Blob {
     }
 }
 
-/// Asks the processor to load the cache line at `pointer`; any address is allowed.
+/// Prefetches the cache line at `pointer`; any address is allowed.
 #[inline]
 pub(crate) fn prefetch<T>(pointer: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -209,11 +209,10 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
 
 const LINE_BYTES: usize = 64;
 
-/// Most cache lines of one block that are asked for.
+/// Most cache lines of one block that are prefetched.
 const LINES_MAX: usize = 6;
 
-/// Asks the processor to load the cache lines of a block, the first [`LINES_MAX`] of them; any address is
-/// allowed.
+/// Prefetches the cache lines of a block, at most the first [`LINES_MAX`]; any address is allowed.
 #[inline]
 pub(crate) fn prefetch_block<T>(block: *const T, bytes: usize) {
     let start = block.cast::<u8>();

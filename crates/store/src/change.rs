@@ -12,7 +12,7 @@ pub enum End {
     Back,
 }
 
-/// What kind of collection a [`Change::Put`] carries; the numbers are part of the log's format.
+/// The type of the collection in a [`Change::Put`]; the numbers are part of the log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Hash = 1,
@@ -36,12 +36,13 @@ impl Kind {
 /// A change to a key. A collection that becomes empty is deleted with its key.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
-    /// The key becomes this string with this expiry, whatever it was.
+    /// Sets the key to this string with this expiry, whatever it was.
     Set {
         value: &'a [u8],
         expiry: Option<UnixMs>,
     },
-    /// A string's bytes from `offset` on; a gap is filled with zeros. APPEND and SETRANGE.
+    /// Overwrites bytes of a string from `offset` on; a gap is filled with zeros. APPEND and
+    /// SETRANGE.
     Edit {
         offset: u64,
         bytes: &'a [u8],
@@ -70,7 +71,7 @@ pub enum Change<'a> {
         index: u64,
         value: &'a [u8],
     },
-    /// The value gets this index.
+    /// Inserts the value so that it gets this index.
     ListInsert {
         index: u64,
         value: &'a [u8],
@@ -97,7 +98,7 @@ pub enum Change<'a> {
     ZSetRemove {
         members: Items<'a>,
     },
-    /// The key becomes this collection, whatever it was: COPY, RENAME, the STORE forms, snapshots.
+    /// Sets the key to this collection, whatever it was: COPY, RENAME, the STORE forms, snapshots.
     Put {
         kind: Kind,
         encoded: &'a [u8],

@@ -1,4 +1,4 @@
-//! A private copy of one key, to try changes out on.
+//! A private copy of one key, on which changes are tried.
 
 use parking_lot::Mutex;
 
@@ -15,8 +15,8 @@ use crate::trash::Trash;
 
 /// A copy of one key in a stripe of its own.
 ///
-/// For a unit of work whose later changes depend on its earlier ones and which may be rejected as a
-/// whole: all of it is tried on drafts, so nothing has to be undone.
+/// For a unit of work whose later changes depend on its earlier ones, and which may be rejected as
+/// a unit: all changes are tried on drafts, so none has to be undone.
 #[derive(Debug)]
 pub struct Draft {
     stripe: Mutex<Stripe>,
@@ -24,7 +24,7 @@ pub struct Draft {
 }
 
 impl Locked<'_> {
-    /// Copies a key, also one that has expired and is still there. O(value).
+    /// Copies a key, even one that has expired but is still stored. O(value).
     pub fn draft(&self, db: u8, key: Key<'_>) -> Result<Draft, StoreError> {
         let index = u16::try_from(stripe_of(key.hash)).expect("STRIPES fits u16");
         let mut copy = Stripe::default();
@@ -59,7 +59,7 @@ impl Draft {
         Locked::new(keyspace, params, Guards::One(guard))
     }
 
-    /// Makes encoded changes in the copy.
+    /// Applies encoded changes to the copy.
     pub fn change(
         &self,
         keyspace: &Keyspace,

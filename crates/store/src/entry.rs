@@ -1,7 +1,7 @@
-//! One key and its value or, for collections, the place of its value: a single heap block.
+//! One key and its value or, for a collection, the index of its value: a single heap block.
 //!
 //! ```text
-//! word      access clock (24 bits) and, in the low 8 bits, nothing yet
+//! word      access clock (24 bits); the other 8 bits are unused
 //! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection, bit 2: was edited in place,
 //!                           bit 3: a number written as text
 //! offset 1  key length u24 or, when 0xff_ffff, u32 after it
@@ -133,14 +133,14 @@ impl Entry {
         self.expiry().is_some_and(|at| at <= now)
     }
 
-    /// The value's bytes of a string, nothing for a collection.
+    /// The value of a string; `None` for a collection.
     #[inline]
     pub(crate) fn string_value(&self) -> Option<&[u8]> {
         let shape = self.shape();
         (shape.flags & FLAG_COLLECTION == 0).then(|| &self.blob.bytes()[shape.value_at..])
     }
 
-    /// The collection's place in its stripe, nothing for a string.
+    /// The index of a collection in its stripe; `None` for a string.
     #[inline]
     pub(crate) fn collection_index(&self) -> Option<u32> {
         if !self.has(FLAG_COLLECTION) {
@@ -218,7 +218,7 @@ impl Entry {
         }
     }
 
-    /// The access clock: what it means is decided by the eviction policy (see `evict`).
+    /// The access word; its meaning depends on the eviction policy (see `evict`).
     #[inline]
     pub(crate) fn access(&self) -> u32 {
         self.blob.word().load(Ordering::Relaxed)

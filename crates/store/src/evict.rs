@@ -1,8 +1,8 @@
-//! Which key leaves when memory is full.
+//! The choice of the key to evict when memory is full.
 //!
-//! Source: the eight policies of Redis's `maxmemory-policy`. Like Redis this samples a few keys and
-//! takes the best of them; unlike Redis the samples come from stripes chosen at random, one lock at
-//! a time, and `volatile-ttl` takes the key that expires first in the sampled stripes.
+//! Source: the eight policies of Redis's `maxmemory-policy`. Like Redis, this samples a few keys
+//! and evicts the best of them; unlike Redis, the samples come from stripes chosen at random, one
+//! lock at a time, and `volatile-ttl` evicts the key that expires first in the sampled stripes.
 
 use crate::STRIPES;
 use crate::access::AccessRule;
@@ -34,7 +34,7 @@ impl EvictionPolicy {
     }
 }
 
-/// A key that should go.
+/// A key to evict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub db: u8,
@@ -107,7 +107,7 @@ impl Keyspace {
     }
 }
 
-/// Higher goes first.
+/// The candidate with the highest score is evicted.
 fn score(policy: EvictionPolicy, params: &Params, entry: &Entry, random: u64) -> u64 {
     match policy {
         EvictionPolicy::VolatileTtl => entry.expiry().map_or(0, |at| u64::MAX - at.0),

@@ -1,4 +1,4 @@
-//! Lists in a log record: as the caller has them, or as they lie in its bytes.
+//! Lists in a log record, either from the caller or as encoded in its bytes.
 
 use crate::types::{Malformed, Write};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
@@ -165,7 +165,7 @@ impl<'a> Writes<'a> {
         Ok(Writes::Packed { count, bytes: &start[..start.len() - input.len()] })
     }
 
-    /// What [`crate::Partition::encode`] has made.
+    /// Decodes the output of [`crate::Partition::encode`].
     pub(crate) fn of_partition(mut encoded: &'a [u8]) -> Writes<'a> {
         Writes::decode(&mut encoded).expect("encoded by the partition itself")
     }

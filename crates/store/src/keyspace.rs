@@ -1,4 +1,4 @@
-//! All stripes, and how a set of them is locked without ever waiting in a circle.
+//! All stripes, and the order of locking that excludes deadlocks.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -78,7 +78,7 @@ impl Keyspace {
         self.hasher.hash_one(key)
     }
 
-    /// The stripe of a key: a scan is there when it meets it.
+    /// The stripe of a key: a scan that reaches this stripe visits the key.
     pub fn stripe_of_key(&self, key: &[u8]) -> usize {
         stripe_of(self.hash(key))
     }
@@ -88,7 +88,7 @@ impl Keyspace {
         Key { bytes, hash: self.hash(bytes) }
     }
 
-    /// First pass over a batch: ask for the stripe's own cache lines.
+    /// First pass over a batch: prefetches the stripe's own cache lines.
     #[inline]
     pub fn prefetch_stripe(&self, hash: u64) {
         let slot = (&raw const self.slots[stripe_of(hash)]).cast::<u8>();
@@ -103,7 +103,7 @@ impl Keyspace {
         }
     }
 
-    /// Third pass: ask for the entry.
+    /// Third pass: prefetches the entry.
     #[inline]
     pub fn prefetch_entry(&self, db: u8, hash: u64) {
         if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
@@ -126,7 +126,7 @@ impl Keyspace {
         }
     }
 
-    /// Is some key of this stripe due to expire? False when the stripe is locked right now.
+    /// Whether a key of this stripe has expired. False if the stripe is currently locked.
     pub fn has_due(&self, stripe: usize, now: UnixMs) -> bool {
         self.slots[stripe].0.try_lock().is_some_and(|stripe| stripe.has_due(now))
     }
@@ -157,7 +157,7 @@ impl Keyspace {
         self.stripe(stripe_of(key.hash)).watches.remove(db, key, flag);
     }
 
-    /// Waits for stripes since the start. An uncontended lock costs nothing to count.
+    /// Waits for stripes since the start. An uncontended lock adds no cost.
     pub fn lock_waits(&self) -> LockWaits {
         LockWaits {
             count: self.waits.count.load(Ordering::Relaxed),
@@ -171,14 +171,15 @@ impl Keyspace {
         self.indexes.set(tables);
     }
 
-    /// Another number each time that tables are to have other indexes: all stripes are to be settled.
+    /// A number that changes whenever the definitions of indexes change: then all stripes must be
+    /// settled.
     pub fn index_generation(&self) -> u64 {
         self.indexes.generation()
     }
 
-    /// Gives the tables of a stripe the indexes that they are to have, and takes the others. Holds its
-    /// lock for as long as a walk over its partitions. Returns what is to be dropped, and by how many
-    /// bytes the data grew.
+    /// Adds and removes indexes of the tables in a stripe, as defined by [`Keyspace::set_indexes`].
+    /// Holds the lock of the stripe during a scan of its partitions. Returns what is to be dropped,
+    /// and the number of bytes by which the data grew.
     pub fn settle_indexes(&self, stripe: usize) -> (Trash, isize) {
         let mut trash = Trash::default();
         let mut locked = self.stripe(stripe);
@@ -189,8 +190,8 @@ impl Keyspace {
         (trash, grown_bytes)
     }
 
-    /// What each database holds, and the bytes of all. Locks one stripe after the other: the caller
-    /// must hold none.
+    /// Statistics of each database, and the bytes of all. Locks one stripe after the other: the
+    /// caller must hold none.
     pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
         let mut sums = StatsSums::default();
         (0..STRIPES).for_each(|index| self.stripe(index).add_stats(&mut sums));

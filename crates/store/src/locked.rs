@@ -1,4 +1,4 @@
-//! Some locked stripes: the only way to see or change data.
+//! Some locked stripes: the only way to read or change data.
 
 use std::cell::Cell;
 use std::ops::{Bound, Deref, DerefMut};
@@ -28,8 +28,8 @@ pub(crate) struct Guard<'a> {
     pub(crate) stripe: MutexGuard<'a, Stripe>,
 }
 
-/// The stripes that are held, in the order of their numbers. A command has one almost always: it is kept in
-/// place, and to drop none costs one comparison.
+/// The locked stripes, in the order of their numbers. A command almost always has one: it is kept
+/// in place, and dropping none costs one comparison.
 #[derive(Debug, Default)]
 pub(crate) enum Guards<'a> {
     #[default]
@@ -80,7 +80,7 @@ pub enum Seen<'a> {
     Overdue(&'a [u8]),
 }
 
-/// The types as Redis names them.
+/// The types, with the names that Redis gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     String,
@@ -113,7 +113,7 @@ impl Value<'_> {
         }
     }
 
-    /// Elements of a collection, bytes of a string.
+    /// Elements of a collection, or bytes of a string.
     pub fn len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
@@ -140,7 +140,7 @@ pub struct Locked<'a> {
     lookups: Cell<Lookups>,
 }
 
-/// How often keys were looked up, and found or not.
+/// Counts of key lookups that found a key, or none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lookups {
     pub hits: u32,
@@ -157,21 +157,21 @@ impl<'a> Locked<'a> {
         Locked { keyspace, params, guards, grown_bytes: 0, trash: Trash::default(), lookups }
     }
 
-    /// Releases the locks: nothing is locked afterwards. Returns what the changes removed, to be dropped
-    /// now that no lock is held, and by how many bytes the data grew.
+    /// Releases the locks. Returns what the changes removed, to be dropped now that no lock is
+    /// held, and the number of bytes by which the data grew.
     #[inline]
     pub fn unlock(&mut self) -> (Trash, isize) {
         self.guards = Guards::None;
         (std::mem::take(&mut self.trash), std::mem::take(&mut self.grown_bytes))
     }
 
-    /// Whether no stripe is locked: of a command without keys, and after [`Locked::unlock`].
+    /// Whether no stripe is locked: for a command without keys, and after [`Locked::unlock`].
     #[inline]
     pub fn is_unlocked(&self) -> bool {
         self.guards.is_empty()
     }
 
-    /// By how many bytes the data has grown since the stripes were locked.
+    /// Bytes by which the data has grown since the stripes were locked.
     pub fn grown_bytes(&self) -> isize {
         self.grown_bytes
     }
@@ -233,7 +233,7 @@ impl<'a> Locked<'a> {
         self.lookups.take()
     }
 
-    /// The value of a key, counted as a use of it.
+    /// The value of a key; the read counts as a use of the key.
     #[inline]
     pub fn get(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
@@ -241,7 +241,7 @@ impl<'a> Locked<'a> {
         Some(value_of(stripe, entry))
     }
 
-    /// The value of a key, not counted as a use: OBJECT, TYPE, SCAN.
+    /// The value of a key; the read does not count as a use of the key: OBJECT, TYPE, SCAN.
     pub fn peek(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
         Some(value_of(stripe, entry))
@@ -359,9 +359,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Makes the change of a [`Mutation::Key`] whose `Put` carries the collection of another key, which is
-    /// to be deleted next: the collection itself is moved instead of built again. False: there is none,
-    /// and nothing has changed.
+    /// Makes the change of a [`Mutation::Key`] whose `Put` carries the collection of another key,
+    /// which the next mutation deletes: moves the collection instead of building it again. False:
+    /// that key has no collection, and nothing has changed.
     pub fn move_collection(
         &mut self,
         (from_db, from): (u8, Key<'_>),
@@ -402,7 +402,7 @@ impl<'a> Locked<'a> {
         self.grown_bytes += grown_bytes;
     }
 
-    /// A partition, if anything of it is kept.
+    /// A partition, if anything of it is stored.
     #[inline]
     pub fn partition(&self, key: PartitionKey<'_>) -> Option<&Partition> {
         self.stripe(key.hash()).tables.get(key)
@@ -419,8 +419,9 @@ impl<'a> Locked<'a> {
         found.into_iter().flatten()
     }
 
-    /// What an index of a table finds for a term in the first locked stripe, from a place on, in the
-    /// order of a walk. None: the stripe does not have this index yet, and is to be walked.
+    /// The entries of an index of a table for a term in the first locked stripe, from `start` on,
+    /// in the order of a scan. `None`: the stripe does not have this index yet, and must be
+    /// scanned.
     pub fn find<'s>(
         &'s self,
         table: TableId,
@@ -450,7 +451,8 @@ impl<'a> Locked<'a> {
         stats.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
     }
 
-    /// Notes that a write of this key is in the log up to `lsn`; `durable` is known to be synced.
+    /// Records that the log holds a write of this key up to `lsn`; the log is known to be durable
+    /// up to `durable`.
     #[inline]
     pub fn note_write(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) {
         self.stripe_mut(hash).pending.note(db, hash, lsn, durable);
@@ -471,8 +473,8 @@ impl<'a> Locked<'a> {
         self.guards.iter().map(|guard| guard.stripe.pending.gate_all()).max().unwrap_or(0)
     }
 
-    /// Has `flag` raised when a key changes that it does not watch yet. [`Locked::unwatch`] ends that.
-    /// Returns whether the key is overdue already.
+    /// Raises `flag` when a key changes that it does not watch yet, until [`Locked::unwatch`].
+    /// Returns whether the key has already expired.
     pub fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
         let is_overdue = self.is_overdue(db, key);
         self.stripe_mut(key.hash).watches.add(db, key, flag, is_overdue);
@@ -490,7 +492,7 @@ impl<'a> Locked<'a> {
         Some((clock.idle_seconds(entry.access()), clock.frequency(entry.access())))
     }
 
-    /// The name that OBJECT ENCODING gives the value's form.
+    /// The encoding of the value, as OBJECT ENCODING reports it.
     pub fn encoding(&self, db: u8, key: Key<'_>) -> Option<Encoding> {
         let (stripe, entry) = self.live(db, key)?;
         Some(match value_of(stripe, entry) {
@@ -522,8 +524,8 @@ impl<'a> Locked<'a> {
         Some(entry.allocation_bytes() + object)
     }
 
-    /// Appends the bytes of a collection as [`crate::Change::Put`] takes them; `None` for a string
-    /// and for no key.
+    /// Appends the bytes of a collection as in [`crate::Change::Put`]; `None` for a string or a
+    /// missing key.
     pub fn encode_collection(&self, db: u8, key: Key<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let (stripe, entry) = self.live(db, key)?;
         let object = stripe.object_of(entry)?;
@@ -539,9 +541,9 @@ impl<'a> Locked<'a> {
         sums.finish(self.params.now())
     }
 
-    /// Builds all data again from its snapshot form, as a restart would: the data is the same after,
-    /// so that nothing is to be logged, but its forms are those of fresh data. Needs every stripe
-    /// and, for a moment, the memory of one stripe twice. O(N).
+    /// Rebuilds all data from its snapshot form, as a restart would. The data stays the same, so
+    /// nothing is logged, but its forms are those of fresh data. Needs every stripe and, for a
+    /// moment, the memory of one stripe twice. O(N).
     pub fn reload(&mut self) -> Result<(), StoreError> {
         assert!(self.is_all(), "a reload needs every stripe");
         let Locked { keyspace, params, guards, grown_bytes, trash, .. } = self;
@@ -553,7 +555,7 @@ impl<'a> Locked<'a> {
         Ok(())
     }
 
-    /// Keys of a database in the locked stripes, expired ones that are not yet removed included.
+    /// Keys of a database in the locked stripes, including expired ones that are not yet removed.
     pub fn len(&self, db: u8) -> usize {
         self.guards.iter().map(|guard| guard.stripe.dbs[db].table.len()).sum()
     }

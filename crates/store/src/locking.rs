@@ -1,4 +1,4 @@
-//! The keyspace by its locks: stripes to see and change, replay, and scans.
+//! Locking stripes of the keyspace, replay, and scans.
 
 use smallvec::SmallVec;
 
@@ -36,7 +36,7 @@ impl Keyspace {
         Locked::new(self, params, guards)
     }
 
-    /// Locks everything. Costs 4,096 locks of 10 ns: for commands that are about all keys.
+    /// Locks every stripe. Costs 4,096 locks of 10 ns: for commands that affect all keys.
     pub fn lock_all<'a>(&'a self, params: &'a Params) -> Locked<'a> {
         let guards = (0..STRIPES).map(|stripe| self.guard(stripe)).collect();
         Locked::new(self, params, Guards::Several(guards))

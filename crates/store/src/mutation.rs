@@ -16,7 +16,7 @@ use crate::key::{Key, PartitionKey, TableId};
 use crate::types::{Malformed, Seconds};
 use crate::varint::{put_bytes, take_bytes, take_u8, take_u32, take_u64};
 
-/// One change of one key, one partition, or of all in a database or table.
+/// One change to a key, a partition, or a whole database or table.
 #[derive(Debug, Clone, Copy)]
 pub enum Mutation<'a> {
     Key {
@@ -32,8 +32,8 @@ pub enum Mutation<'a> {
         key: PartitionKey<'a>,
         writes: Writes<'a>,
     },
-    /// As [`crate::Partition::purge`]. In the log, as a write that is older than a forgotten deletion
-    /// must fare the same when it is replayed.
+    /// As [`crate::Partition::purge`]. Logged, because replay must treat a write that is older than
+    /// a forgotten deletion in the same way.
     Purge {
         key: PartitionKey<'a>,
         now: Seconds,

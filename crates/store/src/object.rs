@@ -63,7 +63,7 @@ impl Object {
     }
 }
 
-/// The collections of a stripe, found by the index that their entry holds.
+/// The collections of a stripe, by the index in their entry.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     pub(crate) slots: Vec<Option<Box<Object>>>,
@@ -71,7 +71,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// `bytes`: the stripe's, which grow by what the object takes.
+    /// `bytes`: the account of the stripe, which grows by the size of the object.
     pub(crate) fn insert(&mut self, object: Object, bytes: &mut usize) -> u32 {
         *bytes = *bytes + object_bytes(&object) - self.slots_bytes();
         let object = Some(Box::new(object));
@@ -100,7 +100,7 @@ impl Objects {
         self.slots[index as usize].as_mut().expect("an entry points at its collection")
     }
 
-    /// `bytes`: the stripe's, which shrink by what the object took.
+    /// `bytes`: the account of the stripe, which shrinks by the size of the object.
     pub(crate) fn remove(&mut self, index: u32, bytes: &mut usize) -> Object {
         let object = self.slots[index as usize].take().expect("an entry points at its collection");
         *bytes = *bytes - object_bytes(&object) - self.slots_bytes();

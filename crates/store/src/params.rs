@@ -1,4 +1,4 @@
-//! What every access of the data is given, and what it answers.
+//! Parameters and results of every access to the data.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use crate::STRIPES;
 use crate::access::AccessClock;
 use crate::types::Compact;
 
-/// Why a change was not made. Nothing has changed then.
+/// Why a change was rejected. The data is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum StoreError {
     #[error("Operation against a key holding the wrong kind of value")]
@@ -20,7 +20,7 @@ pub enum StoreError {
     Malformed,
 }
 
-/// What a reactor gives to every access of the data: the time and the thresholds.
+/// Parameters that a reactor passes to every access: the time and the thresholds.
 #[derive(Debug, Clone)]
 pub struct Params {
     now: Cell<UnixMs>,
@@ -38,13 +38,13 @@ impl Params {
         self.now.get()
     }
 
-    /// Moves the time on between two commands of a long turn. What is locked sees the new time.
+    /// Advances the time between two commands of a long turn. Locked stripes see the new time.
     pub fn set_now(&self, now: UnixMs) {
         self.now.set(now);
     }
 }
 
-/// What one database holds.
+/// Statistics of one database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DbStats {
     pub keys: u64,
@@ -53,7 +53,7 @@ pub struct DbStats {
     pub ttl_ms_mean: u64,
     /// Bytes of its hash tables, without entries and collections.
     pub table_bytes: u64,
-    /// Bytes of its places in the queues of expiries.
+    /// Bytes of its items in the expiry heaps.
     pub expiry_bytes: u64,
 }
 

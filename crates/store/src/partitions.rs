@@ -1,7 +1,7 @@
 //! The partitions of one stripe: tables by id, partitions in the order of their tokens.
 //!
-//! The stripes of a keyspace are in token order too, so that a walk over all stripes meets the
-//! partitions of a table as a walk around the ring does.
+//! The stripes of a keyspace are in token order too, so a scan over all stripes visits the
+//! partitions of a table in the order of the ring.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -19,16 +19,16 @@ use crate::types::{Partition, Seconds, allocation_bytes};
 pub enum Reach {
     /// The stripe itself.
     Stripe,
-    /// Which tables it has.
+    /// The list of its tables.
     Tables,
-    /// The partition. The nodes of the tree before it are waited for.
+    /// The partition. Reading the nodes of the tree before it may stall.
     Partition,
     /// Its key, and its rows where they are few.
     Rows,
 }
 
 impl Reach {
-    /// In their order.
+    /// In the order in which they are prefetched.
     pub const ALL: [Reach; 4] = [Reach::Stripe, Reach::Tables, Reach::Partition, Reach::Rows];
 }
 
@@ -128,16 +128,16 @@ impl Table {
         entries
     }
 
-    /// Gives the table the indexes that it is to have, and takes the others. O(partitions) for each new
-    /// one.
-    fn settle(&mut self, wanted: Option<&Definitions>, mut dropped: impl FnMut(Index)) {
-        let wanted = || wanted.iter().flat_map(|all| all.iter());
-        let is_wanted = |index: &mut Index| wanted().any(|one| one.id() == index.id());
-        for index in self.indexes.extract_if(.., |index| !is_wanted(index)) {
+    /// Adds and removes indexes of the table, so that it has the defined ones. O(partitions) for
+    /// each new one.
+    fn settle(&mut self, defined: Option<&Definitions>, mut dropped: impl FnMut(Index)) {
+        let definitions = || defined.iter().flat_map(|all| all.iter());
+        let is_defined = |index: &mut Index| definitions().any(|one| one.id() == index.id());
+        for index in self.indexes.extract_if(.., |index| !is_defined(index)) {
             self.bytes -= index.heap_bytes();
             dropped(index);
         }
-        for definition in wanted() {
+        for definition in definitions() {
             if self.index(definition.id()).is_some() {
                 continue;
             }
@@ -156,7 +156,7 @@ impl Table {
         self.indexes.iter().find(|index| index.id() == id)
     }
 
-    /// Changes a partition, which is made if it is not there and forgotten if nothing of it is left.
+    /// Changes a partition, which is created if necessary and dropped if nothing of it is left.
     fn change_partition(&mut self, token: i64, key: &[u8], change: impl FnOnce(&mut Partition)) {
         let entry = self.buckets.entry(ordinal(token));
         let bucket = match &entry {
@@ -194,7 +194,7 @@ impl Table {
         }
     }
 
-    /// From a place on, in order.
+    /// The partitions from a place on, in order.
     fn range<'s>(
         &'s self,
         from: Bound<(i64, &[u8])>,
@@ -234,7 +234,7 @@ impl Tables {
         self.find(id).ok().map(|at| &self.tables[at].1)
     }
 
-    /// Heap bytes of all.
+    /// Heap bytes of all tables.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.tables.iter().map(|(_, table)| table.bytes).sum()
     }
@@ -256,8 +256,8 @@ impl Tables {
         self.table(key.table)?.get(key.token, key.bytes)
     }
 
-    /// Changes a partition, of which `touch` is at least what is changed. Returns by how many bytes it
-    /// grew.
+    /// Changes a partition; `touch` covers at least what is changed. Returns the number of bytes by
+    /// which it grew.
     pub(crate) fn change(
         &mut self,
         key: PartitionKey<'_>,
@@ -281,14 +281,14 @@ impl Tables {
         grown_bytes
     }
 
-    /// Empties a table. Returns what it had.
+    /// Empties a table. Returns its contents.
     pub(crate) fn truncate(&mut self, id: TableId) -> Option<Table> {
         let at = self.find(id).ok()?;
         Some(self.tables.remove(at).1)
     }
 
-    /// Gives tables the indexes that they are to have, and others to `dropped`. Returns by how many
-    /// bytes the tables grew.
+    /// Adds and removes indexes of the tables, as the registry defines them; passes removed ones to
+    /// `dropped`. Returns the number of bytes by which the tables grew.
     pub(crate) fn settle(&mut self, registry: &Registry, mut dropped: impl FnMut(Index)) -> isize {
         let mut grown_bytes = 0;
         for (id, table) in &mut self.tables {
@@ -299,8 +299,8 @@ impl Tables {
         grown_bytes
     }
 
-    /// What an index of a table finds for a term. None: there is no such index here yet; a table without
-    /// partitions has nothing to find.
+    /// The entries of an index of a table for a term. `None`: the stripe does not have this index
+    /// yet. A table without partitions has no entries.
     pub(crate) fn look_up<'s>(
         &'s self,
         table: TableId,
@@ -338,7 +338,7 @@ impl Tables {
         self.table(id).map_or((0, 0), |table| (table.len, table.bytes))
     }
 
-    /// Keys of a table's partitions in which a purge would find something.
+    /// Keys of the partitions of a table in which a purge would remove something.
     pub(crate) fn with_garbage(
         &self,
         id: TableId,

@@ -6,8 +6,8 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "a tag is some bits of a hash")]
 
-/// Writes remembered one by one. A write leaves the list when it is durable; 4,096 stripes full of
-/// writes that are not are 32,768 of them between two syncs.
+/// Writes tracked individually. A write leaves the list when it is durable; 4,096 stripes full of
+/// writes that are not durable track 32,768 of them between two syncs.
 const WRITES_MAX: usize = 8;
 const _: () = assert!(WRITES_MAX <= u8::MAX as usize, "`len` counts them");
 const _: () = assert!(WRITES_MAX.is_power_of_two(), "`next` wraps at a multiple");
@@ -20,18 +20,19 @@ pub(crate) struct Pending {
     floor: u64,
     tags: [u32; WRITES_MAX],
     len: u8,
-    /// The place that is written next when all are taken: the one written longest ago.
+    /// The slot to overwrite when all are in use: the one written longest ago.
     next: u8,
     lsns: [u64; WRITES_MAX],
 }
 
-/// Two keys of one stripe with the same tag wait for each other, once in 2^32 pairs.
+/// Hash of a key in its stripe. Two keys with the same tag wait for each other, once in 2^32 pairs.
 fn tag(db: u8, hash: u64) -> u32 {
     (hash as u32).rotate_left(7) ^ u32::from(db)
 }
 
 impl Pending {
-    /// A write of this key went to the log and ends at `lsn`; `durable` is the position known now.
+    /// Records a write of this key that ends at `lsn` in the log; `durable` is the log's durable
+    /// position as known to the caller.
     #[inline]
     pub(crate) fn note(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) {
         debug_assert!(lsn > durable, "a new record is not durable yet");
@@ -69,7 +70,7 @@ impl Pending {
         place
     }
 
-    /// All keys of the stripe changed at once (FLUSHALL).
+    /// Records a change of all keys of the stripe (FLUSHALL).
     pub(crate) fn note_all(&mut self, lsn: u64) {
         self.len = 0;
         self.floor = self.floor.max(lsn);
@@ -77,7 +78,7 @@ impl Pending {
         debug_assert!(self.gate_all() >= self.floor, "a read of the stripe waits for all");
     }
 
-    /// Position that must be durable before a value of this key may be shown; 0: now.
+    /// The position that must be durable before a value of this key may be shown; 0: none.
     #[inline]
     pub(crate) fn gate(&self, db: u8, hash: u64) -> u64 {
         if self.newest == 0 {

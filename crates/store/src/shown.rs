@@ -1,4 +1,4 @@
-//! Mutations for people who look into the log.
+//! Mutations as text, for readers of a log.
 
 use crate::change::Change;
 use crate::items::Items;

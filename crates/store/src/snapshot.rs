@@ -1,10 +1,11 @@
-//! A stripe as bytes: the mutations that build it again.
+//! The encoded form of a stripe: the mutations that rebuild it.
 //!
-//! A block is a sequence of `Set` and `Put` mutations in the bytes of [`crate::Mutation`], so that
-//! there is one codec, one golden test and one way in.
+//! A block is a sequence of `Set` and `Put` mutations in the encoding of [`crate::Mutation`], so
+//! that there is one codec, one golden test and one path for changes.
 //!
 //! Known weakness: a stripe stays locked while it is encoded. At 10 M keys that is 2,441 keys; a
-//! single collection of a million members holds its stripe for as long as it takes to encode. Other stripes are not affected.
+//! single collection of a million members keeps its stripe locked for as long as encoding takes.
+//! Other stripes are not affected.
 
 use crate::change::Change;
 use crate::entry::Entry;
@@ -18,8 +19,7 @@ use crate::stripe::{Applying, Stripe};
 use crate::types::Malformed;
 use crate::{STRIPES, Trash};
 
-/// What one stripe held when everything logged before `lsn` had been applied to it, and nothing
-/// logged after.
+/// The contents of one stripe after everything logged before `lsn`, and nothing logged after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotBlock {
     pub stripe: usize,
@@ -48,8 +48,8 @@ impl Keyspace {
 }
 
 impl Stripe {
-    /// Appends everything that the stripe holds, and shows each entry in the order of the bytes, then
-    /// `None` for each partition.
+    /// Appends the contents of the stripe, and passes each entry to `visit` in the order of the
+    /// bytes, then `None` for each partition.
     fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(Option<&Entry>)) {
         let mut encoded = Vec::new();
         for (db, contents) in self.dbs.iter() {

@@ -1,4 +1,4 @@
-//! One stripe of the keyspace: its tables, collections, expiries, and what a change does to them.
+//! One stripe of the keyspace: its tables, collections and expiries, and how a change affects them.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -25,13 +25,14 @@ use crate::trash::{Garbage, Trash};
 use crate::types::{Compact, Hash, List, Malformed, Partition, Set, ZSet};
 use crate::watch::Watches;
 
-/// A removed string of this size is freed off the lock; smaller ones at once.
+/// A removed string of at least this size is freed after the lock is released; smaller ones at
+/// once.
 const TRASH_BYTES_MIN: usize = 16 * 1024;
 
-/// Rebuild the expiry heap when more than half of it is out of date and it is not tiny.
+/// Minimum length at which the expiry heap is rebuilt when more than half of it is outdated.
 const STALE_EXPIRIES_MIN: usize = 64;
 
-/// When a key expires, in heap order. Out of date when the key has another expiry by now.
+/// When a key expires, in heap order. Outdated if the key has another expiry now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiry {
     pub(crate) at: UnixMs,
@@ -39,7 +40,7 @@ pub(crate) struct Expiry {
     tagged_hash: u64,
 }
 
-/// Sums over stripes, on the way to [`DbStats`].
+/// Sums over stripes, from which [`DbStats`] is computed.
 #[derive(Debug, Default)]
 pub(crate) struct StatsSums {
     dbs: [DbStats; DATABASES],
@@ -88,7 +89,7 @@ const _: () = assert!(
     LOCK_BYTES + std::mem::offset_of!(Stripe, tables) + size_of::<Tables>() <= PARTITION_LINES * 64
 );
 
-/// Found: an entry that is not expired, with its collection if it has one.
+/// A value: the bytes of a string, or a collection.
 pub(crate) enum Found<'a> {
     String(&'a [u8]),
     Object(&'a Object),
@@ -110,7 +111,7 @@ impl Stripe {
         self.dbs[db].table.entry(place)
     }
 
-    /// The live entry of a key; what is expired is absent.
+    /// The entry of a key that has not expired.
     #[inline]
     pub(crate) fn live(&self, db: u8, key: Key<'_>, now: UnixMs) -> Option<&Entry> {
         let table = &self.dbs[db].table;
@@ -186,7 +187,7 @@ impl Stripe {
         self.bytes = self.bytes.strict_add_signed(grown_bytes);
     }
 
-    /// Gives tables the indexes that they are to have.
+    /// Adds and removes indexes of the tables, as the registry defines them.
     pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut Trash) {
         let grown_bytes = self.tables.settle(registry, |index| trash.push(Garbage::Index(index)));
         self.bytes = self.bytes.strict_add_signed(grown_bytes);
@@ -259,7 +260,7 @@ impl Stripe {
         self.bytes = self.bytes + table.table_bytes() - before;
     }
 
-    /// Takes the collection of a key away and leaves an empty one, with which the key is to be deleted.
+    /// Takes the collection of a key and leaves an empty one, with which the key is then deleted.
     pub(crate) fn take_object(&mut self, db: u8, key: Key<'_>) -> Option<Object> {
         let place = self.place(db, key)?;
         let index = self.dbs[db].table.entry(place).collection_index()?;
@@ -274,7 +275,7 @@ impl Stripe {
         Some(std::mem::replace(object, empty))
     }
 
-    /// Gives a key a collection, whatever it held.
+    /// Sets a key to a collection, whatever it held.
     pub(crate) fn put_object(
         &mut self,
         db: u8,
@@ -319,7 +320,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Removes a key and whatever it holds.
+    /// Removes a key and its value.
     pub(crate) fn remove(&mut self, db: u8, key: Key<'_>, cx: &mut Applying<'_>) -> bool {
         let Some(place) = self.place(db, key) else { return false };
         let table = &mut self.dbs[db].table;
@@ -417,7 +418,7 @@ impl Stripe {
         self.expiring_key(expiry).is_some()
     }
 
-    /// The database and entry that this heap item is about, unless it is out of date.
+    /// The database and entry to which a heap item refers, unless it is outdated.
     fn expiring_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
         let db = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
         let table = &self.dbs[db].table;
@@ -455,7 +456,7 @@ impl Stripe {
         }
     }
 
-    /// Is some key of this stripe due? One comparison.
+    /// Whether a key of this stripe has expired. One comparison.
     pub(crate) fn has_due(&self, now: UnixMs) -> bool {
         self.expiries.peek().is_some_and(|Reverse(next)| next.at <= now)
     }
@@ -515,8 +516,8 @@ impl Stripe {
     }
 }
 
-/// The empty collection that a change begins with on a key that is absent; `None` where absent
-/// stays absent.
+/// The empty collection with which a change of an absent key begins; `None` if the key stays
+/// absent.
 fn created_by(change: &Change<'_>) -> Option<Object> {
     Some(match change {
         Change::HashSet { .. } => Object::Hash(Hash::new()),

@@ -22,7 +22,7 @@ pub(crate) const SLOTS: usize = 7;
 const LOAD_NUMERATOR: usize = 4;
 const LOAD_DENOMINATOR: usize = 5;
 const SHRINK_DENOMINATOR: usize = 10;
-/// How far ahead entries are loaded that are visited one after the other.
+/// Number of buckets by which a walk over entries prefetches ahead.
 const BUCKETS_AHEAD: usize = 2;
 const OVERFLOW_SATURATED: u8 = u8::MAX;
 /// The tag is the eight bits of the hash from here on.
@@ -44,7 +44,7 @@ const _: () = assert!(
 );
 const _: () = assert!(TAG_SHIFT + u8::BITS == STRIPE_SHIFT, "tags use bits below the stripe's");
 
-/// Where an entry sits; valid until the table is changed.
+/// The place of an entry; valid until the table changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     bucket: u32,
@@ -90,7 +90,7 @@ impl Table {
         usize::try_from(hash).expect("64-bit platform") & (self.buckets.len() - 1)
     }
 
-    /// Loads the home bucket of `hash` into the cache, without waiting.
+    /// Prefetches the home bucket of `hash`.
     #[inline]
     pub(crate) fn prefetch_bucket(&self, hash: u64) {
         if !self.buckets.is_empty() {
@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Loads the entries that may be the one with `hash` into the cache, without waiting.
+    /// Prefetches the entries that may be the one with `hash`.
     #[inline]
     pub(crate) fn prefetch_entry(&self, hash: u64) {
         if self.buckets.is_empty() {
@@ -161,7 +161,7 @@ impl Table {
             .expect("a place points at an entry")
     }
 
-    /// Adds an entry whose key is not in the table yet.
+    /// Inserts an entry whose key is not in the table yet.
     pub(crate) fn insert(&mut self, hash: u64, entry: Entry, hash_of: impl Fn(&[u8]) -> u64) {
         debug_assert!(self.find_key(hash, entry.key()).is_none(), "a key has one entry");
         let slots = self.buckets.len() * SLOTS;
@@ -263,7 +263,7 @@ impl Table {
         (cursor | !mask).reverse_bits().wrapping_add(1).reverse_bits()
     }
 
-    /// All entries, with the next ones on their way into the cache: KEYS would wait for each otherwise.
+    /// All entries. Prefetches the next ones, as KEYS would otherwise wait for each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.buckets.iter().enumerate().flat_map(|(index, bucket)| {
             if let Some(next) = self.buckets.get(index + BUCKETS_AHEAD) {
@@ -291,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// A poor hash on purpose: many keys share buckets and tags.
+    /// A deliberately poor hash: many keys share buckets and tags.
     fn poor_hash(key: &[u8]) -> u64 {
         let n = u64::from(key[0]) * 31 + key.get(1).map_or(0, |byte| u64::from(*byte));
         (n % 97) | ((n % 5) << 44)

@@ -1,5 +1,5 @@
-//! What a mutation removed, kept until the stripe's lock is released: freeing a set of a million
-//! members takes tens of milliseconds that no other reactor should wait for.
+//! Removed data, kept until the lock of the stripe is released: freeing a set of a million members
+//! takes tens of milliseconds, for which no other reactor should wait.
 
 use crate::databases::Databases;
 use crate::entry::Entry;
@@ -38,11 +38,11 @@ impl Garbage {
     }
 }
 
-/// Removed parts of the store. Dropping it frees them: do that off the lock, and for heavy trash off
-/// the reactor.
+/// Removed parts of the store. Dropping it frees them: do that without locks, and for heavy trash
+/// on another thread than the reactor.
 #[derive(Debug, Default)]
 pub struct Trash {
-    /// None while nothing was removed: the drop of an empty list is a call.
+    /// `None` while nothing was removed, because dropping an empty list is a call.
     parts: Option<Vec<Garbage>>,
 }
 
@@ -51,7 +51,7 @@ impl Trash {
         self.parts.is_none()
     }
 
-    /// True when freeing would be felt on a reactor.
+    /// Whether freeing takes long enough to delay a reactor.
     pub fn is_heavy(&self) -> bool {
         let mut elements = 0;
         self.parts.iter().flatten().any(|part| {

@@ -1,4 +1,4 @@
-//! Keys that transactions watch: a flag per transaction, raised when a key of it changes.
+//! Keys that transactions watch: one flag per transaction, raised when one of its keys changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl WatchedKey {
         self.db == db && *self.bytes == *bytes
     }
 
-    /// Raises the flags of the watchers for which a change counts, and forgets these watchers.
+    /// Raises the flags of the watchers for which a change counts, and removes these watchers.
     fn touch(&mut self, exists_now: bool) {
         self.watchers.retain(|watcher| {
             if watcher.was_overdue && !exists_now {
@@ -59,8 +59,7 @@ impl WatchedKey {
     }
 }
 
-/// By the hash of the key. More than one where hashes are equal, or one key is watched in several
-/// databases.
+/// Watched keys by hash. Several if hashes collide, or one key is watched in several databases.
 type ByHash = HashMap<u64, SmallVec<[WatchedKey; 1]>, foldhash::fast::FixedState>;
 
 /// The watches of one stripe. While there are none this is one null pointer, which every write checks.
@@ -82,7 +81,7 @@ impl Watches {
         self.keys.iter().flat_map(|keys| keys.values()).map(SmallVec::len).sum()
     }
 
-    /// Adds a watch that `flag` does not have yet.
+    /// Adds a watch. `flag` must not watch the key yet.
     pub(crate) fn add(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag, was_overdue: bool) {
         let found = self.keys.get_or_insert_default().entry(key.hash).or_default();
         let watcher = Watcher { flag: flag.clone(), was_overdue };
@@ -150,7 +149,7 @@ mod tests {
     const LIVE: bool = false;
     const OVERDUE: bool = true;
 
-    /// Hashes that collide on purpose: of the first byte alone.
+    /// Hashes that collide on purpose: they depend on the first byte only.
     fn key(bytes: &[u8]) -> Key<'_> {
         Key { bytes, hash: bytes[0].into() }
     }

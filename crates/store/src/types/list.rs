@@ -1,8 +1,8 @@
 //! Byte strings in the order of the user: packed blocks of a few kilobytes in a ring.
 //!
 //! Known weakness: chunks are not merged after removals from the middle (Redis does not either), so
-//! a list of which LREM left one element per chunk takes about 60 bytes per element more than need
-//! be, until it is next loaded from a snapshot.
+//! a list in which LREM left one element per chunk takes about 60 bytes more than necessary per
+//! element, until it is next loaded from a snapshot.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Values of the collection types: [`Hash`], [`Set`], [`ZSet`] and [`List`].
 //!
 //! Each type has a compact form for small values (one block of packed bytes, or a sorted array of
-//! integers) and a table form for large ones. A value starts compact and becomes a table for good
+//! integers) and a table form for large ones. A value starts compact and turns into a table for good
 //! when it crosses a threshold in [`Compact`]; the names and defaults are those of Redis, so that
 //! `OBJECT ENCODING` reports what its clients expect.
 //!
@@ -86,7 +86,7 @@ impl Compact {
     }
 }
 
-/// The form that a value has now, as `OBJECT ENCODING` names it.
+/// The current form of a value, as `OBJECT ENCODING` names it.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub enum Encoding {
     /// One block of packed bytes.
@@ -146,8 +146,9 @@ const PAGE_BYTES: usize = 4096;
 const _: () = assert!(SMALL_ALLOCATION_BYTES < LARGE_ALLOCATION_BYTES);
 const _: () = assert!(LARGE_ALLOCATION_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// What an allocation of `len` bytes takes from the heap, by the size classes of mimalloc 3: 8 bytes, multiples of 16
-/// up to 64, then four classes per doubling up to 512 KiB, then whole pages. Nothing for an empty one.
+/// Bytes that an allocation of `len` bytes takes from the heap, by the size classes of mimalloc 3:
+/// 8 bytes, multiples of 16 up to 64, then four classes per doubling up to 512 KiB, then whole
+/// pages. 0 for an empty one.
 ///
 /// Source: mimalloc 3.3, `src/page-queue.c`, `mi_bin` and `mi_good_size`
 pub fn allocation_bytes(len: usize) -> usize {

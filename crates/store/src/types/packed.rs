@@ -6,12 +6,12 @@
 //! back    varint, its bytes in reverse order: length of header and content
 //! ```
 //!
-//! Read from the left the header leads over an element, read from the right the back length does;
-//! an element of less than 126 bytes costs two bytes beyond its content. The block may start with a
-//! gap, so that elements come and go at both ends without moving the others.
+//! The header allows iteration from the left, the back length from the right; an element of less
+//! than 126 bytes costs two bytes in addition to its content. The block may start with a gap, so
+//! that adding and removing elements at either end does not move the others.
 //!
-//! Positions (`at`) are byte offsets from the first element. They are only good until the next
-//! change. The bytes are always our own: foreign bytes enter element by element.
+//! Positions (`at`) are byte offsets from the first element. They are valid only until the
+//! next change. The bytes are always made here: input is added element by element.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use super::allocation_bytes;
 const CONTINUES: u8 = 0x80;
 const VARINT_BYTES_MAX: usize = 10;
 const _: () = assert!(VARINT_BYTES_MAX == usize::BITS.div_ceil(7) as usize, "seven bits a byte");
-/// A block may waste as many bytes as it holds and these, before it is copied into a smaller one.
+/// Unused bytes above which a block is copied into a smaller one: as many as it holds, and these.
 const WASTE_BYTES: usize = 64;
 
 /// See the module's documentation. All searches are linear; all changes move at most the block.
@@ -200,7 +200,7 @@ impl Packed {
         self.count += 1;
     }
 
-    /// Gives the element at `at` another content.
+    /// Replaces the content of the element at `at`.
     pub(crate) fn replace(&mut self, at: usize, value: &[u8]) {
         let old = element_at(self.live(), at).next - at;
         let new = element_bytes(value.len());
@@ -237,7 +237,7 @@ impl Packed {
         Some(popped)
     }
 
-    /// Keeps the elements that `keep` wants, in one pass.
+    /// Keeps the elements for which `keep` returns true, in one pass.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         let (mut read, mut write, mut kept) = (0, 0, 0);
         while let Some(element) = self.element(read) {
@@ -268,7 +268,7 @@ impl Packed {
         right
     }
 
-    /// Makes the `old` bytes at `at` `new` bytes long; what they hold then is undefined.
+    /// Resizes the `old` bytes at `at` to `new` bytes, whose contents are undefined.
     fn resize_hole(&mut self, at: usize, old: usize, new: usize) {
         let expected_bytes = self.live_bytes() - old + new;
         if at == 0 && self.start + old >= new {
@@ -289,8 +289,8 @@ impl Packed {
         debug_assert_eq!(self.live_bytes(), expected_bytes, "other elements keep their sizes");
     }
 
-    /// Room for `grow` bytes before the first element, and as much again as half of the block: the
-    /// copy is paid by the pushes that follow.
+    /// Makes room for `grow` bytes before the first element, and for half of the block in addition:
+    /// the following pushes pay for the copy.
     fn open_gap(&mut self, grow: usize) {
         let live = self.live();
         let gap = grow + live.len() / 2;
@@ -316,8 +316,8 @@ impl Packed {
         }
     }
 
-    /// Gives memory back after a removal. Amortised O(1): a copy of the live bytes follows upon the
-    /// removal of about as many.
+    /// Frees memory after a removal. Amortised O(1): a copy of the live bytes follows the removal
+    /// of about as many.
     fn settle(&mut self) {
         let live = self.live_bytes();
         if self.bytes.capacity() - live > live + WASTE_BYTES {
@@ -325,7 +325,8 @@ impl Packed {
         }
     }
 
-    /// Gives spare room back, if it is worth a copy: for a block that is full by its owner's limit.
+    /// Frees spare room, if that is worth a copy: for a block that has reached the limit of its
+    /// owner.
     pub(crate) fn shrink(&mut self) {
         let live = self.live_bytes();
         if self.bytes.capacity() - live > live / 8 {

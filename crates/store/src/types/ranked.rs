@@ -12,7 +12,7 @@
 use super::allocation_bytes;
 
 const CHUNK_ENTRIES_MAX: usize = 256;
-/// A chunk that has become smaller than this is joined to a neighbour ...
+/// A chunk that has become smaller than this is merged with a neighbour ...
 const CHUNK_ENTRIES_MIN: usize = 64;
 /// ... unless they have more than this together.
 const MERGED_ENTRIES_MAX: usize = 192;
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
 }
 
-/// Where an entry is, or where it would go.
+/// The place of an entry, or where it would be inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     chunk: usize,
@@ -55,7 +55,7 @@ impl Chunk {
         allocation_bytes(self.entries.capacity() * size_of::<Entry>())
     }
 
-    /// After a change: refreshes the copy of the last entry and gives spare room back.
+    /// After a change: refreshes the copy of the last entry and frees spare room.
     fn settle(&mut self) {
         if let Some(last) = self.entries.last() {
             self.last = *last;
@@ -125,7 +125,7 @@ impl Ranked {
         }
     }
 
-    /// Changes one chunk, keeps the account of its memory.
+    /// Changes one chunk and updates the account of its memory.
     fn edit<R>(&mut self, chunk: usize, change: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
         let edited = &mut self.chunks[chunk];
         self.chunk_heap_bytes -= edited.heap_bytes();
@@ -221,7 +221,7 @@ impl Ranked {
         }
     }
 
-    /// Joins a small chunk with the smaller of its neighbours, if both fit in one.
+    /// Merges a small chunk with the smaller of its neighbours, if both fit into one.
     fn merge(&mut self, chunk: usize) {
         let len = |chunk: usize| self.chunks.get(chunk).map(|chunk| chunk.entries.len());
         let before = chunk.checked_sub(1).and_then(|left| Some((len(left)?, left)));
@@ -236,7 +236,7 @@ impl Ranked {
         self.recount();
     }
 
-    /// Gives the entry at a place another content that belongs at the same place.
+    /// Replaces the entry at a place by one that belongs at the same place.
     pub(crate) fn replace(&mut self, place: Place, entry: Entry) {
         self.edit(place.chunk, |entries| entries[place.offset] = entry);
     }

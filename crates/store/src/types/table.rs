@@ -18,7 +18,7 @@ use indexmap::IndexMap;
 
 use super::allocation_bytes;
 
-/// Give memory back when fewer than this part of the capacity is in use ...
+/// Memory is freed when less than this fraction of the capacity is in use ...
 const SHRINK_DENOMINATOR: usize = 8;
 /// ... and the table has more than this capacity.
 const SHRINK_CAPACITY_MIN: usize = 64;

@@ -38,7 +38,7 @@ struct Large {
     order: Ranked,
 }
 
-/// What [`ZSet::add`] did.
+/// Result of [`ZSet::add`].
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub enum AddResult {
     /// The member is new.
@@ -156,7 +156,7 @@ impl Large {
         removed
     }
 
-    /// The table is about to move its last entry to `index`: the order must know.
+    /// Updates the order before the table moves its last entry to `index`.
     fn move_last_to(&mut self, index: usize) {
         let last = self.scores.len() - 1;
         if index == last {

@@ -1,4 +1,4 @@
-//! A cell, and which of two stays.
+//! A cell, and the rule which of two cells is kept.
 
 use crate::types::allocation_bytes;
 
@@ -11,7 +11,7 @@ pub type Seconds = u32;
 /// When something was deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
-    /// What was written at this time or before is gone.
+    /// The deletion covers what was written at this time or before.
     pub timestamp: Timestamp,
     /// When the server received the deletion, which it remembers for some time after that.
     pub at: Seconds,
@@ -21,7 +21,7 @@ impl Stamp {
     /// Nothing was deleted.
     pub const NONE: Stamp = Stamp { timestamp: Timestamp::MIN, at: 0 };
 
-    /// The later of two; of the same time the one that was heard of later.
+    /// The later of two; of the same timestamp, the one received later.
     pub(super) fn merge(&mut self, other: Stamp) {
         *self = (*self).max(other);
     }
@@ -36,22 +36,22 @@ impl Stamp {
     }
 }
 
-/// How long something lasts.
+/// The expiry of a cell or row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry {
     pub at: Seconds,
-    /// What was asked for: shown by `ttl()`.
+    /// The requested TTL, as `ttl()` returns it.
     pub ttl: Seconds,
 }
 
-/// What a cell holds.
+/// The value of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellValue<'a> {
     Live { bytes: &'a [u8], expiry: Option<Expiry> },
     Deleted { at: Seconds },
 }
 
-/// A cell as it is kept.
+/// A stored cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) timestamp: Timestamp,

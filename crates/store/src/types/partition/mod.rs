@@ -38,7 +38,7 @@ impl Range {
         *self.start <= *row && self.end.as_deref().is_none_or(|end| row < end)
     }
 
-    /// Whether all that the other deletes is deleted by this one too.
+    /// Whether this range deletes everything that the other deletes.
     fn covers(&self, other: &Range) -> bool {
         let ends_later = match (&self.end, &other.end) {
             (None, _) => true,
@@ -57,8 +57,8 @@ impl Range {
 
 /// See the module.
 ///
-/// Writes and looks cost O(log rows), and O(ranges) where ranges were deleted: those are few, since
-/// ranges that others cover are dropped.
+/// Writes and reads cost O(log rows), and O(ranges) where ranges were deleted: those are few, since
+/// a range that another one covers is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     deletion: Stamp,
@@ -86,7 +86,7 @@ impl Partition {
         Partition::default()
     }
 
-    /// Nothing is left, no deletion either: the partition can be forgotten.
+    /// Whether nothing is left, not even a deletion: then the partition can be dropped.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
             && self.ranges.is_empty()
@@ -104,7 +104,7 @@ impl Partition {
         self.content_bytes + self.rows.len() * self.rows.slot_bytes()
     }
 
-    /// Applies one write. Whatever an earlier deletion covers is not taken.
+    /// Applies one write. An earlier deletion that covers it suppresses it.
     pub fn write(&mut self, write: Write<'_>) {
         match write {
             Write::DeletePartition(stamp) => self.delete_partition(stamp),
@@ -214,7 +214,7 @@ impl Partition {
         self.change_rows((Bound::Unbounded, Bound::Unbounded), change);
     }
 
-    /// Changes the rows within the bounds; those of which nothing is left are forgotten.
+    /// Changes the rows within the bounds, and drops those of which nothing is left.
     fn change_rows(
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
@@ -298,7 +298,8 @@ impl Partition {
         self.kept_rows(start, end, now).filter(RowView::exists)
     }
 
-    /// The same, and rows that have expired or are deleted: many of them may lie between two that exist.
+    /// The same, including rows that have expired or are deleted: there may be many of them between
+    /// two rows that exist.
     pub fn kept_rows(
         &self,
         start: Bound<&[u8]>,
@@ -318,7 +319,7 @@ impl Partition {
         found.into_iter().flatten().map(move |(key, row)| RowView { key, row, now })
     }
 
-    /// All that is kept, as writes that make the same partition again.
+    /// All stored data, as writes that produce the same partition.
     fn writes(&self) -> Vec<Write<'_>> {
         let mut writes = Vec::new();
         if self.deletion != Stamp::NONE {

@@ -1,4 +1,4 @@
-//! A row: its cells by column, and what was deleted of it.
+//! A row: its cells by column, and its deletions.
 
 use std::collections::BTreeMap;
 
