@@ -5,10 +5,10 @@ use wire::cql::{BatchKind, BatchStatement, PreparedReply, Response, StatementToS
 
 use super::connection::{Connection, Manner, append_message, columns, error_line};
 
-/// In front of what was said of a prepared statement, behind its answer.
+/// Prefix of the description of a prepared statement, which follows its answer.
 pub(crate) const PREPARED: &str = "prepared ";
 
-/// What is sent for one marker.
+/// The value sent for one marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Bound {
     Null,
@@ -16,10 +16,11 @@ pub(crate) enum Bound {
     Bytes(Vec<u8>),
 }
 
-/// A value, and the name of its marker: of the values of a statement all have one, or none.
+/// A value, and the name of its marker: either all values of a statement have names, or none has
+/// one.
 pub(crate) type Named = (Option<String>, Bound);
 
-/// One statement of a batch. Its values have no names: the protocol has no room for them.
+/// One statement of a batch. The protocol does not support names for its values.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Part {
     pub(crate) text: String,
@@ -27,18 +28,18 @@ pub(crate) struct Part {
     pub(crate) is_prepared: bool,
 }
 
-/// Statements that go as one request.
+/// Statements sent as one request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Batch {
     pub(crate) kind: BatchKind,
     pub(crate) parts: Vec<Part>,
 }
 
-/// A statement that a server has prepared.
+/// A prepared statement.
 struct Prepared {
     id: Vec<u8>,
     metadata_id: Vec<u8>,
-    /// What was said of its markers and of its result.
+    /// The description of its markers and of its result.
     lines: Vec<String>,
 }
 
@@ -53,7 +54,7 @@ impl Bound {
 }
 
 impl Connection {
-    /// The answer as [`Connection::query`] has it.
+    /// The answer in the form of [`Connection::query`].
     pub(crate) fn query_bound(
         &mut self,
         statement: &str,
@@ -76,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// The answer, and behind it what was said when the statement was prepared.
+    /// The answer, followed by the statement's description.
     pub(crate) fn execute_bound(
         &mut self,
         statement: &str,
@@ -103,7 +104,7 @@ impl Connection {
         self.pages(manner, &values, &|to, with, out| to.execute(0, id, metadata_id, with, out))
     }
 
-    /// The answer, and behind it what was said of the statements that were prepared.
+    /// The answer, followed by the descriptions of the prepared statements.
     pub(crate) fn batch(&mut self, batch: &Batch, manner: Manner) -> Result<Vec<String>> {
         let mut prepared = Vec::new();
         for part in &batch.parts {
@@ -137,7 +138,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// The statement, or the line of a refusal.
+    /// The statement, or the line of an error.
     fn prepare(&mut self, statement: &str) -> Result<std::result::Result<Prepared, String>> {
         let message = self.client.ask(|to, out| to.prepare(0, statement, None, out))?;
         Ok(match message.decode()?.0 {
@@ -160,7 +161,7 @@ fn without_names(values: &[Named]) -> Vec<Value<'_>> {
     values.iter().map(|(_, bound)| bound.to_send()).collect()
 }
 
-/// Markers, which of them are the partition key, and the columns of the result.
+/// Markers, the partition key's markers, and the columns of the result.
 fn described(reply: &PreparedReply<'_>) -> Vec<String> {
     let key: Vec<String> = reply.markers.partition_key.iter().map(u16::to_string).collect();
     vec![

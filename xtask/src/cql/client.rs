@@ -10,28 +10,29 @@ use wire::cql::{
     SegmentFormat, Version, decode_response, decode_segment, decompress_body, encode_segments,
 };
 
-/// A server that says nothing for so long has failed; changes of the schema take Cassandra a while.
+/// A server that does not answer for this long has failed; changes of the schema take Cassandra a
+/// while.
 const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
-/// Bytes that are asked for at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Name, and password too, of the superuser of a Cassandra that nobody has changed.
+/// Name and password of the default superuser of Cassandra.
 const SUPERUSER: &[u8] = b"\0cassandra";
 
-/// A connection past STARTUP.
+/// A connection after STARTUP.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: TcpStream,
     pub(crate) encoder: RequestEncoder,
-    /// Of all that is sent and received after STARTUP, in version 5.
+    /// The format after STARTUP, in version 5.
     segments: Option<SegmentFormat>,
-    /// Received; segments in version 5.
+    /// Received bytes; segments in version 5.
     raw: Vec<u8>,
-    /// Received and out of their segments.
+    /// Received bytes, extracted from their segments.
     envelopes: Vec<u8>,
 }
 
-/// What was received, out of its compression.
+/// A received message, decompressed.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) header: Header,
@@ -94,7 +95,7 @@ impl Client {
         self.stream.write_all(&bytes).context("send a request")
     }
 
-    /// Messages as they are sent.
+    /// Messages in the framing of the connection.
     pub(crate) fn framed(&self, envelopes: &[u8]) -> Vec<u8> {
         let Some(format) = self.segments else { return envelopes.to_vec() };
         let mut out = Vec::new();

@@ -14,14 +14,14 @@ pub(crate) struct Connection {
     pub(super) client: Client,
 }
 
-/// How a statement is sent.
+/// The way a statement is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Manner {
-    /// Asks for pages of so many rows, and shows where one ends.
+    /// Rows per page; the end of each page is shown.
     pub(crate) page_rows: Option<i32>,
-    /// The time of its writes, in microseconds.
+    /// The timestamp of its writes, in microseconds.
     pub(crate) timestamp: Option<i64>,
-    /// The time that expiry is reckoned from; version 5 on.
+    /// The time that expiry is computed from; version 5 on.
     pub(crate) now_in_seconds: Option<i32>,
 }
 
@@ -53,7 +53,7 @@ impl Connection {
         Ok(Connection { client: Client::open(address, version, compression)? })
     }
 
-    /// Carries out a statement that is not part of the dialogue.
+    /// Executes a statement that is not part of the dialogue.
     pub(crate) fn must(&mut self, statement: &str) -> Result<()> {
         let answer = self.query(statement, Manner::default())?;
         match answer.first() {
@@ -62,12 +62,13 @@ impl Connection {
         }
     }
 
-    /// The answer as lines; of rows all pages, with a line between them if pages are asked for.
+    /// The answer as lines, with all pages of rows, and a line between pages if they were
+    /// requested.
     pub(crate) fn query(&mut self, statement: &str, manner: Manner) -> Result<Vec<String>> {
         self.pages(manner, &[], &|to, with, out| to.query(0, statement, with, out))
     }
 
-    /// Asks for one page after the other, each time with all the values.
+    /// Requests one page after the other, each time with all the values.
     pub(super) fn pages(
         &mut self,
         manner: Manner,
@@ -94,8 +95,8 @@ pub(super) fn error_line(code: i32, message: &str) -> String {
     format!("error {code:04x} {}", message.replace('\n', "\\n"))
 }
 
-/// Adds the lines of one message, its warnings first. Returns where the next page begins, if there is
-/// one.
+/// Adds the lines of one message, its warnings first. Returns the start of the next page, if there
+/// is one.
 pub(super) fn append_message(
     message: &Message,
     lines: &mut Vec<String>,
@@ -105,7 +106,7 @@ pub(super) fn append_message(
     append(response, lines.is_empty(), lines)
 }
 
-/// Adds the lines of one answer. Returns where the next page begins, if there is one.
+/// Adds the lines of one answer. Returns the start of the next page, if there is one.
 fn append(
     response: Response<'_>,
     is_first: bool,

@@ -1,11 +1,11 @@
-//! A dialogue as text: statements and what is answered.
+//! A dialogue as text: statements and their answers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use anyhow::{Result, bail};
 
-/// All of one file.
+/// The content of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
@@ -19,29 +19,30 @@ pub(crate) struct Step {
     pub(crate) statement: String,
     /// Rows have no order.
     pub(crate) is_unordered: bool,
-    /// Not to be prepared and run again.
+    /// Whether it must not be prepared and executed again.
     pub(crate) is_once: bool,
     pub(crate) page_rows: Option<i32>,
     answer: Vec<String>,
     /// Answers of one server only.
     only: BTreeMap<String, Vec<String>>,
-    /// Where the common answer stands, counted from 0.
+    /// The lines of the common answer, counted from 0.
     pub(crate) answer_lines: Range<usize>,
 }
 
 impl Step {
-    /// What this server is expected to answer.
+    /// The expected answer of this server.
     pub(crate) fn expected(&self, peer: &str) -> &[String] {
         self.only.get(peer).unwrap_or(&self.answer)
     }
 
-    /// Whether a person wrote what is expected: it has a pattern, or is for one server.
+    /// Whether the expectation was written by hand: it has a pattern, or is for one server.
     pub(crate) fn is_by_hand(&self, peer: &str) -> bool {
         self.only.contains_key(peer) || self.answer.iter().any(|line| line.contains('*'))
     }
 }
 
-/// Reads a file. `--` comments, `>` a statement, `+` more of it, `<` the answer, `@` how to take it.
+/// Parses a file. `--` comments, `>` a statement, `+` its continuation, `<` the answer, `@`
+/// directives.
 pub(crate) fn parse(text: &str) -> Result<Script> {
     let mut script = Script::default();
     let (mut is_unordered, mut is_once, mut page_rows) = (false, false, None);
@@ -108,7 +109,7 @@ pub(crate) fn parse(text: &str) -> Result<Script> {
     Ok(script)
 }
 
-/// Whether an answer is as expected; `*` stands for anything. Rows come behind the line of columns.
+/// Whether an answer matches; `*` matches anything. Rows follow the line of columns.
 pub(crate) fn is_match(expected: &[String], actual: &[String], is_unordered: bool) -> bool {
     if expected.len() != actual.len() {
         return false;
@@ -124,8 +125,8 @@ pub(crate) fn is_match(expected: &[String], actual: &[String], is_unordered: boo
     expected[0] == actual[0] && sorted(expected) == sorted(actual)
 }
 
-/// Whether a line has the parts of a pattern between its `*`, in order. A pattern without one is the
-/// line itself, and so is a line of columns with a `*` in it.
+/// Whether a line contains the parts of a pattern between its `*`, in order. A pattern without `*`
+/// must equal the line, and so must a line of columns with a `*` in it.
 fn is_like(pattern: &str, line: &str) -> bool {
     if pattern == line {
         return true;

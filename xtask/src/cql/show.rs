@@ -1,4 +1,4 @@
-//! Values as text, plain enough to be compared: dates and times are the numbers that were sent.
+//! Values as text for comparison: dates and times are shown as the numbers that were sent.
 
 use std::net::IpAddr;
 
@@ -107,7 +107,7 @@ fn pairs(bytes: &[u8], key: &ColumnType, of: &ColumnType) -> Result<Vec<String>>
     Ok(shown)
 }
 
-/// Those at the end that were not sent are null.
+/// Fields omitted at the end are null.
 fn fields<'a>(
     bytes: &[u8],
     of: impl Iterator<Item = (Option<&'a str>, &'a ColumnType)>,

@@ -1,4 +1,4 @@
-//! How statements are sent: terms stand in their texts, or markers do, and values go beside them.
+//! Ways of sending statements: terms are literals, or markers with separate values.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -10,19 +10,20 @@ use super::encode;
 use super::term::MARKS;
 use crate::cql::bound::{Batch, Bound, Named, Part};
 
-/// How many statements have markers.
+/// The share of statements with markers.
 const BOUND: f64 = 0.4;
-/// How many are prepared, with markers or without.
+/// The share of prepared statements, with markers or without.
 const PREPARED: f64 = 0.4;
-/// How many of the batches that can go as BATCH do.
+/// The share of BATCH messages among the batches that allow it.
 const BATCHED: f64 = 0.5;
-/// How many statements have markers for all terms; in others, how many terms become one.
+/// The share of statements in which every term is a marker; in others, the probability for each
+/// term.
 const WHOLE: f64 = 0.5;
 const TERMS: f64 = 0.6;
-/// How often one value of a statement is null, unset or empty instead of what the term says. It is
-/// one, as of two mistakes any may be told.
+/// The probability that one value of a statement is null, unset or empty instead of the term's
+/// value. At most one, because servers may report either of two errors.
 const ODD: f64 = 0.15;
-/// What a batch begins with, behind BEGIN.
+/// The words of a batch after BEGIN.
 const KINDS: [(&str, BatchKind); 3] = [
     ("BATCH ", BatchKind::Logged),
     ("UNLOGGED BATCH ", BatchKind::Unlogged),
@@ -35,11 +36,11 @@ enum Markers {
     Nameless,
     /// `:name`, with values in the order of the markers.
     Named,
-    /// `:name`, with values that say whose they are, in any order.
+    /// `:name`, with named values, in any order.
     Told,
 }
 
-/// A text whose terms are marked, as it is sent.
+/// A text with marked terms, in the form in which it is sent.
 pub(super) fn sent(random: &mut StdRng, marked: &str) -> (String, Way) {
     if let Some(batch) = batch(random, marked) {
         return (plain(marked), Way::Batch(batch));
@@ -64,7 +65,7 @@ fn plain(marked: &str) -> String {
     parts.filter(|(at, _)| at % 3 != 2).map(|(_, part)| part).collect()
 }
 
-/// Markers instead of some terms, and their values.
+/// Replaces some terms by markers, and returns their values.
 fn bind(random: &mut StdRng, marked: &str, markers: Markers) -> (String, Vec<Named>) {
     let parts: Vec<&str> = marked.split(MARKS).collect();
     let (terms, rest) = parts.as_chunks::<3>();
@@ -100,8 +101,8 @@ fn bind(random: &mut StdRng, marked: &str, markers: Markers) -> (String, Vec<Nam
     (text, values)
 }
 
-/// Whether what follows belongs to a condition: comparisons with null are refused there, but only if
-/// a hash map brings them first.
+/// Whether the rest belongs to a condition: comparisons with null are rejected there, but in
+/// Cassandra only if a hash map iterates over them first.
 fn is_judged(text: &str) -> bool {
     let statement = text.rsplit("; ").next();
     statement.is_some_and(|statement| statement.contains(" IF "))
@@ -115,8 +116,8 @@ fn odd_value(random: &mut StdRng) -> Bound {
     }
 }
 
-/// The statements of a batch, if it is one and is to be sent as one. One that has a time of its own is
-/// not: where that stands a request has another one.
+/// The statements of a batch that is to be sent as a BATCH message. A batch with a timestamp is
+/// excluded, because the message has a timestamp of its own.
 fn batch(random: &mut StdRng, marked: &str) -> Option<Batch> {
     let inner = marked.strip_prefix("BEGIN ")?.strip_suffix("; APPLY BATCH")?;
     let found = KINDS.iter().find_map(|(word, kind)| Some((*kind, inner.strip_prefix(word)?)));
@@ -137,7 +138,7 @@ fn part(random: &mut StdRng, marked: &str) -> Part {
     Part { text, values, is_prepared: random.random_bool(0.5) }
 }
 
-/// How a statement was sent, to be shown.
+/// A description of how a statement was sent.
 pub(super) fn way_of(way: &Way) -> String {
     match way {
         Way::Direct(values) => shown(values),
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(plain("TRUNCATE t"), "TRUNCATE t");
     }
 
-    /// Whatever is chosen, text and values together say what the terms said, but for one odd value.
+    /// Checks that text and values together are equal to the terms, except for one odd value.
     fn check(markers: Markers, marker: impl Fn(usize) -> String) {
         let terms = [("1", "00000001"), ("'a'", "61")];
         let mut all = 0;

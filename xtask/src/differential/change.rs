@@ -9,9 +9,9 @@ use super::schema::{Column, Role, TABLE, Table, Times};
 use super::term::Term;
 use super::types::Type;
 
-/// Times of writes: few, so that they are often equal.
+/// Timestamps of writes: few, so that they are often equal.
 const TIMESTAMPS: std::ops::Range<i64> = 1..60;
-/// Lives of cells, in statements: each is a second after the one before.
+/// TTLs of cells, in statements: each statement runs a second after the one before.
 const LIVES: std::ops::Range<i32> = 1..60;
 
 /// Any statement that changes data.
@@ -127,7 +127,7 @@ fn update(random: &mut StdRng, table: &Table, is_conditional: bool, has_time: bo
     let mut columns = table.values();
     columns.shuffle(random);
     columns.truncate(random.random_range(1..4));
-    // An update of statics alone names no row.
+    // An update of static columns alone selects no row.
     let is_static = !columns.is_empty() && columns.iter().all(|it| it.role == Role::Static);
     let assignments: Vec<String> =
         columns.iter().map(|column| assignment(random, column)).collect();
@@ -246,7 +246,8 @@ fn condition(random: &mut StdRng, table: &Table) -> String {
 fn comparison(random: &mut StdRng, column: &Column) -> String {
     let name = &column.name;
     if random.random_bool(0.1) {
-        // Other comparisons with null are refused, but only if a hash map brings them first.
+        // Other comparisons with null are rejected, but in Cassandra only if a hash map iterates
+        // over them first.
         return format!("{name} {} null", if random.random_bool(0.5) { "=" } else { "!=" });
     }
     let operator = *["=", "=", "!=", "<", "<=", ">", ">="].choose(random).expect("seven");

@@ -1,4 +1,4 @@
-//! A Myriad that is killed and started again on its directory, from its log or from a snapshot.
+//! A Myriad that is killed and restarted on its directory, from its log or from a snapshot.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use crate::cql::connection::Connection;
 use crate::process::{Server, TempDir};
 use crate::resp::{self, Value};
 
-/// See the module.
+/// The server and its directory.
 #[derive(Debug)]
 pub(super) struct Disturbed {
     root: PathBuf,
-    /// Before the directory, so that it ends first.
+    /// Declared before the directory, so that it ends first.
     server: Option<Server>,
     directory: TempDir,
     restarts: usize,
@@ -35,7 +35,7 @@ impl Disturbed {
         Connection::open_as(address, Version::V5, None)
     }
 
-    /// Kills it, every second time behind a snapshot, and starts it again.
+    /// Kills it, every second time after a snapshot, and restarts it.
     pub(super) fn restart(&mut self) -> Result<()> {
         self.restarts += 1;
         if self.restarts.is_multiple_of(2) {
@@ -44,7 +44,7 @@ impl Disturbed {
                 other => bail!("SAVE was answered {other:?}"),
             }
         }
-        // By SIGKILL, when the value goes.
+        // Killed by SIGKILL when the value is dropped.
         self.server = None;
         self.server = Some(Server::start_on(&self.root, self.directory.path())?);
         Ok(())

@@ -1,6 +1,6 @@
-//! Values as they stand on the wire.
+//! Values as encoded by the protocol.
 //!
-//! Written apart from the server, so that no mistake is made on both sides.
+//! Independent of the server's code, so that no mistake is made on both sides.
 // Source: native_protocol_v5.spec 6 "Data Type Serialization Formats"
 
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use wire::cql::Notation;
 
 const SHORT: &str = "values of this program are short";
 
-/// A constant of CQL, of those that `types` has, as a value of a type that is not made of others.
+/// A constant of `types` as a value of a native type.
 pub(super) fn native(name: &str, constant: &str) -> Vec<u8> {
     match name {
         "tinyint" => parsed::<i8>(constant).to_be_bytes().to_vec(),
@@ -32,7 +32,7 @@ pub(super) fn native(name: &str, constant: &str) -> Vec<u8> {
             IpAddr::V6(address) => address.octets().to_vec(),
         },
         "duration" => duration(constant),
-        other => unreachable!("{other} is no type that tables have"),
+        other => unreachable!("{other} is not a type that tables have"),
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn pairs<'a>(parts: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8]
     out
 }
 
-/// A tuple, or a value of a type of one's own.
+/// A tuple, or a value of a user-defined type.
 pub(super) fn fields<'a>(parts: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in parts {
@@ -69,7 +69,7 @@ pub(super) fn fields<'a>(parts: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u
     out
 }
 
-/// Bytes of pairs of digits.
+/// Decodes pairs of hexadecimal digits.
 pub(super) fn unhex(digits: &str) -> Vec<u8> {
     let digit = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits");
     (0..digits.len()).step_by(2).map(digit).collect()
@@ -84,7 +84,7 @@ fn parsed<T: FromStr>(constant: &str) -> T {
     value
 }
 
-/// Two's complement, without bytes that say nothing.
+/// Two's complement, without redundant bytes.
 fn shortest(number: i128) -> Vec<u8> {
     let bytes = number.to_be_bytes();
     let is_needless = |at: &usize| bytes[*at] == if bytes[at + 1] < 0x80 { 0 } else { 0xFF };
@@ -92,7 +92,7 @@ fn shortest(number: i128) -> Vec<u8> {
     bytes[needless..].to_vec()
 }
 
-/// The scale, and the digits as a whole number.
+/// The scale, and the digits as an integer.
 fn decimal(constant: &str) -> Vec<u8> {
     let (digits, exponent) = constant.split_once('E').unwrap_or((constant, "0"));
     let fraction = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
@@ -102,7 +102,7 @@ fn decimal(constant: &str) -> Vec<u8> {
     out
 }
 
-/// What stands between quotes.
+/// The text between quotes.
 pub(super) fn text(constant: &str) -> String {
     match constant.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         Some(quoted) => quoted.replace("''", "'"),
@@ -123,7 +123,7 @@ fn moment(constant: &str) -> i64 {
     }
 }
 
-/// Days, with the epoch in the middle of what can be said. A number is what is sent.
+/// Days, with the epoch in the middle of the range. A number is sent as it is.
 fn day(constant: &str) -> u32 {
     const EPOCH: u32 = 1 << 31;
     match constant {
@@ -143,7 +143,7 @@ fn duration(constant: &str) -> Vec<u8> {
         "P1Y2M3DT4H" => [14, 3, 14_400_000_000_000],
         "0s" => [0, 0, 0],
         "5ms6us7ns" => [0, 0, 5_006_007],
-        other => unreachable!("{other} is no duration of this program"),
+        other => unreachable!("{other} is not a duration of this program"),
     };
     let mut out = Vec::new();
     for part in parts {
@@ -152,8 +152,8 @@ fn duration(constant: &str) -> Vec<u8> {
     out
 }
 
-/// A number of as many bytes as it needs: ones in front of the first zero say how many follow, and
-/// the sign is the last bit.
+/// A variable-length number: the ones before the first zero bit count the following bytes, and the
+/// sign is the last bit.
 // Source: native_protocol_v5.spec 3 "Notations", [vint] and [unsigned vint]
 fn vint(number: i64, out: &mut Vec<u8>) {
     let bits = ((number << 1) ^ (number >> 63)).cast_unsigned();

@@ -1,37 +1,37 @@
-//! Differences that are known, and why: `docs/migrate/cassandra.md`, "Differences from Cassandra".
+//! Known differences, explained in `docs/migrate/cassandra.md`, "Differences from Cassandra".
 
 use crate::cql::bound::PREPARED;
 
-/// What only fails within Cassandra: states of pages that it has made itself, of groups without rows, a
-/// value that it takes for one of another type, a number that it cannot convert.
+/// Failures inside Cassandra: paging states that it created itself, groups without rows, a value
+/// that it decodes as another type, a number that it cannot convert.
 const FAILURES: [&str; 2] =
     ["error 000a Invalid value for the paging state", "error 0000 java.lang."];
-/// Before a refusal that it does not mean to be one.
+/// The prefix of an unintended error.
 const JAVA: &str = "error 0000 java.lang.IllegalArgumentException: ";
-/// So does a walk in groups, sometimes.
+/// A scan with groups sometimes fails like this.
 const READ_FAILURE: &str = "error 1300 ";
-/// Lists of functions come as a hash map gives them.
+/// Lists of functions have the order of a hash map.
 const SIGNATURES: &str = "(known type signatures:";
-/// Which of two columns with a mistake is named is chosen by a hash map.
+/// A hash map determines which of two invalid columns is named.
 const JSON_MISTAKE: &str = "error 2200 Error decoding JSON value for ";
-/// What is no JSON is refused in the words of the parser; no document at all is none of length 0 to it.
+/// The parser's error for malformed JSON; for an empty document it reports length 0.
 const NO_JSON: [&str; 2] = [
     "error 2200 Could not decode JSON string as a map: ",
     "error 2200 Got null for INSERT JSON values",
 ];
-/// Of an empty value for a number it makes null, of which it then takes the number.
+/// It converts an empty value to null, and then fails to read its number.
 const EMPTY_NUMBERS: [&str; 2] =
     ["error 0000 java.lang.NullPointerException", "error 0000 java.lang.IndexOutOfBoundsException"];
 const REFUSED_NUMBER: &str = "error 2200 Invalid ";
-/// Which of two conditions is judged first, too.
+/// A hash map determines which of two conditions is evaluated first.
 const BAD_COMPARISON: &str = "error 2200 Invalid comparison with ";
-/// What only Myriad finds by an index. Where there is none it has to refuse it, too.
+/// Queries that only Myriad answers by an index. Without an index it must reject them, too.
 const INDEX_REFUSALS: [&str; 3] = [
     "ORDER BY with 2ndary indexes is not supported",
     "Select on indexed columns and with IN clause for the PRIMARY KEY",
     "cannot be restricted (preceding column",
 ];
-/// Of two mistakes in restrictions any may be told.
+/// Of two errors in restrictions either may be reported.
 const RESTRICTED_TWICE: [&str; 5] = [
     "cannot be restricted as preceding column",
     "cannot be restricted by more than one relation",
@@ -40,7 +40,7 @@ const RESTRICTED_TWICE: [&str; 5] = [
     "SELECT DISTINCT with WHERE clause only supports restriction by partition key",
 ];
 
-/// Whether two answers to a statement count as the same.
+/// Whether two answers to a statement count as equal.
 pub(super) fn is_same(
     statement: &str,
     has_index: bool,
@@ -52,14 +52,15 @@ pub(super) fn is_same(
         && is_same_answer(statement, has_index, myriad, other)
 }
 
-/// What a statement was answered, and what was said of it when it was prepared.
+/// The answer to a statement, and its description when it was prepared.
 pub(super) fn parted(lines: &[String]) -> [&[String]; 2] {
     let end = lines.iter().position(|line| line.starts_with(PREPARED)).unwrap_or(lines.len());
     let (answer, prepared) = lines.split_at(end);
     [answer, prepared]
 }
 
-/// Of a statement that is refused it is not compared when: as it is prepared, or later.
+/// For a rejected statement, the time of the rejection is not compared: when it is prepared, or
+/// later.
 fn is_same_preparation(statement: &str, ours: &[String], theirs: &[String]) -> bool {
     if ours == theirs || ours.is_empty() || theirs.is_empty() {
         return true;
@@ -96,14 +97,15 @@ fn is_same_read(statement: &str, has_index: bool, myriad: &[String], other: &[St
     if statement.contains(" GROUP BY ") && says(READ_FAILURE) {
         return true;
     }
-    // It takes an entry that was deleted for one.
+    // Cassandra returns deleted entries.
     if statement.contains(" CONTAINS KEY ") && !statement.contains('(') {
         let mut theirs = other.iter();
         if myriad.iter().all(|line| theirs.any(|other| other == line)) {
             return true;
         }
     }
-    // Of a column in descending order it does not see that its type is the one that is asked for.
+    // For a column in descending order Cassandra does not recognize that it already has the
+    // requested type.
     if !statement.contains("cast(") {
         return false;
     }
@@ -118,7 +120,7 @@ fn is_same_read(statement: &str, has_index: bool, myriad: &[String], other: &[St
     }
 }
 
-/// Columns of a result, and those that are cast to what they are as what they are.
+/// The columns of a result, with casts of columns to their own types removed.
 fn without_casts(columns: &str) -> String {
     let shown = columns.split(" | ").map(|column| {
         let parts = column.strip_prefix("cast(").and_then(|rest| rest.split_once(" as "));
@@ -148,7 +150,7 @@ fn is_same_refusal(statement: &str, ours: &str, theirs: &str) -> bool {
     {
         return true;
     }
-    // It reads documents when it plans: one mistake in a document, one in another statement.
+    // Cassandra parses documents when it plans: one error in a document, one in another statement.
     if statement.starts_with("BEGIN ") && statement.contains(" JSON ") && both(&is_error) {
         return true;
     }
@@ -159,11 +161,11 @@ fn is_same_refusal(statement: &str, ours: &str, theirs: &str) -> bool {
     if ours.contains(SIGNATURES) && head(ours) == head(theirs) {
         return true;
     }
-    // Columns of tuples come as a hash set gives them.
+    // Columns of tuples have the order of a hash set.
     theirs.contains(" ,c") && ours.starts_with("error 2200")
 }
 
-/// A condition that does not hold, and one that cannot be judged.
+/// One condition does not hold, and another cannot be evaluated.
 fn is_judged_in_another_order(statement: &str, myriad: &[String], other: &[String]) -> bool {
     let is_refused = |lines: &[String]| {
         lines.first().is_some_and(|line| line.starts_with("[applied]"))

@@ -1,4 +1,4 @@
-//! Random places and random SELECTs.
+//! Random restrictions and random SELECTs.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -16,7 +16,7 @@ fn partition(random: &mut StdRng, table: &Table) -> Vec<String> {
     table.partition().map(|column| equals(random, column)).collect()
 }
 
-/// The place of one row, or of its partition.
+/// The key of one row, or of its partition.
 pub(super) fn row(random: &mut StdRng, table: &Table, is_partition: bool) -> String {
     let mut relations = partition(random, table);
     if !is_partition {
@@ -25,7 +25,7 @@ pub(super) fn row(random: &mut StdRng, table: &Table, is_partition: bool) -> Str
     relations.join(" AND ")
 }
 
-/// Places of some rows, by IN.
+/// Keys of some rows, by IN.
 pub(super) fn rows(random: &mut StdRng, table: &Table) -> String {
     let columns: Vec<&Column> = table.columns.iter().filter(|column| column.is_key()).collect();
     let chosen = random.random_range(0..columns.len());
@@ -41,7 +41,7 @@ pub(super) fn rows(random: &mut StdRng, table: &Table) -> String {
     relations.join(" AND ")
 }
 
-/// What stands behind IN, with its brackets: it may be sent as one value or as some.
+/// The values of IN, including brackets: they may be sent as one value or separately.
 fn values(random: &mut StdRng, column: &Column) -> String {
     let count = random.random_range(1..4);
     let terms: Vec<Term> = (0..count).map(|_| column.term(random)).collect();
@@ -109,7 +109,7 @@ fn tuple_slice(random: &mut StdRng, columns: &[&Column]) -> Vec<String> {
     }
 }
 
-/// Values of several columns, that may be sent as one value or as some.
+/// Values of several columns, which may be sent as one value or separately.
 fn tuple(random: &mut StdRng, columns: &[&Column]) -> String {
     let terms: Vec<Term> = columns.iter().map(|column| column.term(random)).collect();
     if random.random_bool(0.4) {
@@ -120,7 +120,7 @@ fn tuple(random: &mut StdRng, columns: &[&Column]) -> String {
     format!("({})", marked.join(", "))
 }
 
-/// All that is in the table.
+/// Selects the whole table.
 pub(super) fn everything(table: &Table) -> String {
     let mut columns: Vec<String> = table.columns.iter().map(|it| it.name.clone()).collect();
     if table.times == Times::Client && !table.is_counter {
@@ -136,7 +136,7 @@ pub(super) fn everything(table: &Table) -> String {
 pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
     let (mut relations, is_one_partition) = relations(random, table);
     let filters = filters(random, table);
-    // With an index it may be needless.
+    // With an index it may be unnecessary.
     let is_filtering = !filters.is_empty() && (table.indexes.is_empty() || random.random_bool(0.5));
     relations.extend(filters);
     relations.shuffle(random);
@@ -209,9 +209,9 @@ fn order_of(random: &mut StdRng, table: &Table) -> String {
     format!(" ORDER BY {}", parts.join(", "))
 }
 
-/// What a range of the ring is compared by.
+/// Comparison operators of a range of the ring.
 const BOUNDS: [&[&str]; 5] = [&[">", "<="], &[">=", "<"], &[">"], &["<="], &["="]];
-/// Places on the ring, its ends among them.
+/// Positions on the ring, including its ends.
 const TOKENS: [&str; 5] = [
     "-9223372036854775808",
     "-4611686018427387904",
@@ -220,7 +220,7 @@ const TOKENS: [&str; 5] = [
     "9223372036854775807",
 ];
 
-/// Relations on the key, and whether they name one partition.
+/// Relations on the key, and whether they select a single partition.
 fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
     let keys: Vec<&Column> = table.partition().collect();
     match random.random_range(0..10) {
@@ -266,7 +266,7 @@ fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
     }
 }
 
-/// Relations that only a look at every row can answer.
+/// Relations that require reading every row.
 fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
     if let Some(target) = table.indexes.choose(random).filter(|_| random.random_bool(0.4)) {
         let column = table.columns.iter().find(|column| target.contains(&column.name));
@@ -282,7 +282,7 @@ fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
         let operator = *["=", "=", ">", ">=", "<", "<="].choose(random).expect("six");
         let name = &column.name;
         filters.push(match &column.of {
-            // Of a set, and of keys of a map, Cassandra finds what was deleted, too.
+            // In sets and in keys of maps, Cassandra also finds deleted entries.
             Type::Set(_) => continue,
             Type::List(of) => format!("{name} CONTAINS {}", of.marked(random)),
             Type::Map(key, of) => match random.random_range(0..2) {
@@ -296,7 +296,7 @@ fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
     filters
 }
 
-/// What an index may answer.
+/// A relation that an index may answer.
 fn look_up(random: &mut StdRng, column: &Column) -> String {
     let name = &column.name;
     match &column.of {
@@ -339,7 +339,7 @@ fn selector(random: &mut StdRng, table: &Table) -> String {
         2 if has_time => return format!("maxwritetime({name})"),
         3 => return format!("to_json({name})"),
         4 => return format!("count({name})"),
-        // Of these Cassandra shows a type of its own.
+        // For these Cassandra returns a special type.
         5 | 6 if column.of.is_native("timeuuid") => {}
         5 => return format!("min({name})"),
         6 => return format!("max({name})"),
@@ -350,7 +350,7 @@ fn selector(random: &mut StdRng, table: &Table) -> String {
         }
         _ => {}
     }
-    // In the name of the result a hash map says how fields are ordered.
+    // In the name of the result a hash map determines the order of fields.
     let is_plain = |of: &Type| !of.has(&|of| matches!(of, Type::User(_)));
     match &column.of {
         Type::Map(key, _) if is_plain(key) && random.random_bool(0.5) => {
@@ -389,7 +389,7 @@ fn selector(random: &mut StdRng, table: &Table) -> String {
             let functions: &[&str] = match native.name {
                 "text" => &["mask_inner($, 1, 1)", "text_as_blob($)", "mask_replace($, 'x')"],
                 "blob" => &["mask_null($)", "$"],
-                // `to_date` of what was before 1970 is another day in Cassandra.
+                // `to_date` of a time before 1970 is another day in Cassandra.
                 "timestamp" => &["to_unix_timestamp($)", "$ + 1d", "min_timeuuid($)"],
                 "date" => &["to_timestamp($)", "to_unix_timestamp($)"],
                 "timeuuid" => &["to_date($)", "to_timestamp($)", "cast($ as timestamp)"],

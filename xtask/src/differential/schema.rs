@@ -7,10 +7,10 @@ use rand::seq::IndexedRandom;
 use super::term::Term;
 use super::types::{Type, USER_TYPE};
 
-/// How the table is called until a name for it is chosen.
+/// Placeholder of the table's name.
 pub(super) const TABLE: &str = "$T";
 
-/// Different values of one key column: few, so that rows meet.
+/// Different values of one key column: few, so that statements affect the same rows.
 const KEY_VALUES_MAX: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Column {
     pub(super) name: String,
     pub(super) of: Type,
     pub(super) role: Role,
-    /// Of a key: the values it takes.
+    /// For a key column: its possible values.
     values: Vec<Term>,
 }
 
@@ -48,12 +48,12 @@ impl Column {
     }
 }
 
-/// Who says when a write was done.
+/// The source of write timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Times {
-    /// The client, from a short range, so that writes come late and at the same time.
+    /// The client, from a short range, so that writes arrive late and with equal timestamps.
     Client,
-    /// The server: then conditions may be used, and times cannot be compared.
+    /// The server: then conditions are possible, but timestamps cannot be compared.
     Server,
 }
 
@@ -63,13 +63,13 @@ pub(super) struct Table {
     pub(super) user: Vec<(String, Type)>,
     pub(super) is_counter: bool,
     pub(super) times: Times,
-    /// Whether rows are inserted for a while: what is left of them is shown by Cassandra only if all
-    /// columns are asked for.
+    /// Whether rows are inserted with a TTL: Cassandra returns their remains only if all columns
+    /// are selected.
     pub(super) rows_expire: bool,
-    /// What indexes are on: names of columns, perhaps within a word that says what of them.
+    /// Targets of indexes: names of columns, possibly inside a function.
     pub(super) indexes: Vec<String>,
     options: Vec<String>,
-    /// Columns that were added: names are used once.
+    /// Number of columns added so far: names are used only once.
     added: usize,
 }
 
@@ -96,7 +96,7 @@ impl Table {
                 value(format!("s{at}"), Role::Static, random);
             }
         }
-        // A table may be all key, unless it counts.
+        // A table may consist of key columns only, unless it has counters.
         for at in 0..random.random_range(i32::from(is_counter)..6) {
             let name = if at == 4 { "\"V 4\"".to_owned() } else { format!("v{at}") };
             value(name, Role::Regular, random);
@@ -115,7 +115,7 @@ impl Table {
         table
     }
 
-    /// ALTER TABLE, or what empties it, and the table as it is then.
+    /// ALTER TABLE or TRUNCATE, and the resulting table.
     pub(super) fn alter(&mut self, random: &mut StdRng) -> String {
         let droppable = |column: &Column| {
             !column.is_key() && !self.indexes.iter().any(|index| index.contains(&column.name))
@@ -135,7 +135,7 @@ impl Table {
                 let name = self.new_name('k');
                 let old = std::mem::replace(&mut self.columns[at].name, name.clone());
                 if self.indexes.iter().any(|index| index.contains(&old)) {
-                    // Refused, as an index is on it.
+                    // Rejected, because an index uses it.
                     self.columns[at].name.clone_from(&old);
                 }
                 format!("ALTER TABLE {TABLE} RENAME {old} TO {name}")
@@ -162,14 +162,14 @@ impl Table {
         format!("{letter}new{}", self.added)
     }
 
-    /// Whether cells may live for a while. Cassandra reckons how long entries of an index on a key live by
-    /// its own clock, whatever a request says.
+    /// Whether cells may have a TTL. For the entries of an index on a key, Cassandra computes the
+    /// TTL from its own clock, whatever the request specifies.
     pub(super) fn cells_expire(&self) -> bool {
         let mut keys = self.columns.iter().filter(|column| column.is_key());
         !keys.any(|key| self.indexes.iter().any(|index| index.contains(&key.name)))
     }
 
-    /// The statements that make it.
+    /// The statements that create it.
     pub(super) fn creation(&self) -> Vec<String> {
         let fields: Vec<String> =
             self.user.iter().map(|(name, of)| format!("{name} {}", of.name())).collect();
@@ -220,7 +220,7 @@ impl Table {
     }
 }
 
-/// On a third of the tables, some columns each once.
+/// On a third of the tables, each of some columns once.
 fn indexes(random: &mut StdRng, columns: &[Column]) -> Vec<String> {
     if random.random_bool(0.67) {
         return Vec::new();

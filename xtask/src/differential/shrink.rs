@@ -1,20 +1,20 @@
-//! Fewer statements with the same difference.
+//! Reduces the statements while the difference remains.
 
 use anyhow::Result;
 
 use super::{Difference, Pair, Step};
 
-/// Tries after which what is left is shown as it is: each one makes a table.
+/// Maximum number of tries, each of which creates a table; then the remaining statements are shown.
 const TRIES_MAX: u32 = 60;
 
-/// Leaves out what is not needed, in ever smaller pieces. The last step is the one that differs.
+/// Removes unnecessary steps, in ever smaller groups. The last step is the one that differs.
 pub(super) fn shrink(
     pair: &mut Pair,
     steps: &[Step],
     first: Difference,
 ) -> Result<(Vec<Step>, Difference)> {
     let mut found = first;
-    // Reads change nothing.
+    // Reads change no data.
     let (last, before) = steps.split_last().expect("something differs");
     let mut steps: Vec<Step> = before.iter().filter(|step| step.is_change).cloned().collect();
     steps.push(last.clone());

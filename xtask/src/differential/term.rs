@@ -1,9 +1,9 @@
-//! A value of which both is known: how it is written in a statement, and how it is sent beside one.
+//! A value with its text as a literal and its bytes as a bound value.
 
 use super::encode;
 
-/// What stands around a term that may be sent as a value, in a text from which a statement is made: its
-/// text, then its bytes in hexadecimal. No term holds these characters.
+/// Delimiters of a term that may be sent as a value, in a text from which a statement is made: its
+/// text, then its bytes in hexadecimal. No term contains these characters.
 pub(super) const MARKS: [char; 3] = ['\u{1}', '\u{2}', '\u{3}'];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// Of a type that is not made of others.
+    /// A term of a native type.
     pub(super) fn native(name: &str, constant: &str) -> Term {
         Term { text: constant.to_owned(), bytes: encode::native(name, constant) }
     }
@@ -27,7 +27,7 @@ impl Term {
         Term { text: number.to_string(), bytes: number.to_be_bytes().to_vec() }
     }
 
-    /// A list, a set, or what stands behind IN: they differ in their brackets.
+    /// A list, a set, or the values of IN: they differ in their brackets.
     pub(super) fn items(brackets: [char; 2], parts: &[Term]) -> Term {
         let [open, close] = brackets;
         let texts: Vec<&str> = parts.iter().map(|part| part.text.as_str()).collect();
@@ -43,8 +43,8 @@ impl Term {
         Term { text: format!("{{{}}}", texts.join(", ")), bytes: encode::pairs(parts) }
     }
 
-    /// All parts of a tuple, as text, and those of which bytes are sent: nulls at the end may be left
-    /// out.
+    /// All parts of a tuple as text, and the bytes of the first `sent` parts: nulls at the end may
+    /// be omitted.
     pub(super) fn tuple(parts: &[Option<Term>], sent: usize) -> Term {
         let texts: Vec<&str> = parts.iter().map(|part| Term::text_or_null(part.as_ref())).collect();
         let text = format!("({})", texts.join(", "));
@@ -59,7 +59,7 @@ impl Term {
         part.map_or("null", |term| term.text.as_str())
     }
 
-    /// As it stands in the text of a statement that may be bound.
+    /// Its form in the text of a statement that may be bound.
     pub(super) fn marked(&self) -> String {
         let [start, middle, end] = MARKS;
         format!("{start}{}{middle}{}{end}", self.text, encode::hex(&self.bytes))

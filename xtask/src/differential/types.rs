@@ -1,6 +1,6 @@
 //! Random types and values of them.
 //!
-//! Values come from short lists, so that statements meet: keys are found again, values are equal.
+//! Values are drawn from short lists, so that keys are found again and values are equal.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use rand::seq::IndexedRandom;
 
 use super::term::Term;
 
-/// A type that is not made of others.
+/// A native type.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Native {
     pub(super) name: &'static str,
-    /// Constants of CQL, among them the least and the greatest.
+    /// Constants of CQL, including the smallest and the largest.
     values: &'static [&'static str],
     pub(super) is_number: bool,
-    /// Whether values have an order that keys can follow.
+    /// Whether values have an order, so that they can be keys.
     is_key: bool,
 }
 
@@ -57,7 +57,7 @@ static NATIVES: [Native; 21] = [
     number("smallint", &["0", "1", "-1", "32767", "-32768"]),
     number("tinyint", &["0", "1", "-1", "127", "-128"]),
     number("varint", &["0", "1", "-1", "128", "-129", "123456789012345678901234567890"]),
-    // As keys come back: without zeros at the end of a fraction.
+    // The form in which keys are read back: without trailing zeros of a fraction.
     number("decimal", &["0", "1", "100", "-1.5", "0.001", "-70000"]),
     Native {
         name: "decimal",
@@ -101,7 +101,7 @@ pub(super) enum Type {
     Frozen(Box<Type>),
 }
 
-/// How the schema's own type is called until a name for it is chosen.
+/// Placeholder of the user-defined type's name.
 pub(super) const USER_TYPE: &str = "$U";
 
 impl Type {
@@ -127,7 +127,7 @@ impl Type {
         }
     }
 
-    /// For a column that is none.
+    /// For a column outside the key.
     pub(super) fn value(random: &mut StdRng, user: &[(String, Type)]) -> Type {
         match random.random_range(0..12) {
             0..3 => Type::native(["int", "text", "bigint"].choose(random).expect("three")),
@@ -146,7 +146,7 @@ impl Type {
 
     fn frozen(of: Type) -> Type {
         match of {
-            // Nothing to freeze, or frozen anyway.
+            // Not freezable, or always frozen.
             Type::Native(_) | Type::Tuple(_) | Type::Vector(_) | Type::Frozen(_) => of,
             other => Type::Frozen(Box::new(other)),
         }
@@ -189,7 +189,7 @@ impl Type {
         (0..count).map(|_| part()).collect()
     }
 
-    /// The fields of a type of one's own; usable in keys.
+    /// The fields of a user-defined type, usable in keys.
     pub(super) fn fields(random: &mut StdRng) -> Vec<(String, Type)> {
         let count = random.random_range(1..4);
         (0..count).map(|at| (format!("f{at}"), Type::any_native(random, true))).collect()
@@ -216,8 +216,8 @@ impl Type {
         matches!(self, Type::Native(native) if native.is_number)
     }
 
-    /// A term for a key. None holds `{}`, which Cassandra takes for a set in WHERE, and fails where it
-    /// is a map.
+    /// A term for a key. None contains `{}`, which Cassandra parses as a set in WHERE, and then
+    /// fails if it is a map.
     pub(super) fn key_term(&self, random: &mut StdRng) -> Term {
         loop {
             let term = self.term(random);
@@ -227,7 +227,7 @@ impl Type {
         }
     }
 
-    /// Whether it is such a type, or holds one.
+    /// Whether it is such a type, or contains one.
     pub(super) fn has(&self, is_such: &dyn Fn(&Type) -> bool) -> bool {
         is_such(self)
             || match self {
@@ -275,7 +275,7 @@ impl Type {
                     Term::native("float", number)
                 };
                 let parts: Vec<Term> = (0..*length).map(part).collect();
-                // Of parts of one length only their bytes are sent.
+                // For parts of fixed length only their bytes are sent.
                 let bytes = parts.iter().flat_map(|part| part.bytes.clone()).collect();
                 Term { bytes, ..Term::items(['[', ']'], &parts) }
             }
@@ -287,7 +287,7 @@ impl Type {
     fn user_term(random: &mut StdRng, fields: &[(String, Type)]) -> Term {
         let (mut texts, mut parts) = (Vec::new(), Vec::new());
         for (name, of) in fields {
-            // The first one stays: `{}` is a map.
+            // The first one is kept: `{}` would be a map.
             let is_named = texts.is_empty() || random.random_bool(0.8);
             let part = if is_named { of.term_or_null(random) } else { None };
             if is_named {
@@ -308,7 +308,7 @@ impl Type {
         (0..count).map(|_| part(random)).collect()
     }
 
-    /// Of two pairs with one key Cassandra keeps the one that a hash map gives it: there are none.
+    /// Keys are distinct: of two pairs with equal keys Cassandra keeps an arbitrary one.
     fn pairs<K: Ord, V>(random: &mut StdRng, pair: impl Fn(&mut StdRng) -> (K, V)) -> Vec<(K, V)> {
         let count = random.random_range(0..4);
         let pairs: BTreeMap<K, V> = (0..count).map(|_| pair(random)).collect();
@@ -327,7 +327,7 @@ impl Type {
             Type::Map(key, of) => {
                 let pair = |random: &mut StdRng| {
                     let key = key.json(random);
-                    // Keys of objects are texts; those that are not text hold the JSON of the key.
+                    // Keys of objects are texts; a key that is not a text contains JSON.
                     let key = if key.starts_with('"') { key } else { quoted(&key) };
                     (key, of.json(random))
                 };
@@ -352,7 +352,7 @@ impl Type {
     }
 }
 
-/// How many parts of a tuple are sent: nulls at its end may be left out, but not all parts.
+/// How many parts of a tuple are sent: nulls at its end may be omitted, but not all parts.
 fn sent(random: &mut StdRng, parts: &[Option<Term>]) -> usize {
     let least = parts.iter().rposition(Option::is_some).map_or(1, |last| last + 1);
     random.random_range(least..=parts.len())

@@ -1,4 +1,4 @@
-//! Raw connections, and what is expected of answers.
+//! Raw connections, and the expected answers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use rustix::net::sockopt::set_socket_linger;
 use super::HANG_TIMEOUT;
 use crate::resp::Value;
 
-/// Bytes of an unexpected answer that a failure shows.
+/// Maximum number of bytes of an unexpected answer in an error.
 const SHOWN_BYTES_MAX: usize = 200;
 
 /// A connection without a protocol.
@@ -34,7 +34,7 @@ pub(super) fn request<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     bytes
 }
 
-/// Everything up to the end of the connection. A reset ends it too: what came before counts.
+/// Reads up to the end of the connection. A reset ends it too: the bytes before it are returned.
 pub(super) fn read_to_end(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 64 << 10];
@@ -52,7 +52,7 @@ pub(super) fn read_to_end(stream: &mut TcpStream) -> Result<Vec<u8>> {
     }
 }
 
-/// Sends `bytes` and our end of the connection, and reads everything.
+/// Sends `bytes`, shuts down our side, and reads everything.
 pub(super) fn say_and_leave(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut stream = connect(address)?;
     // The server may have closed the connection half-way, which the answer shows.
@@ -78,7 +78,7 @@ pub(super) fn expect_bytes(stream: &mut TcpStream, expected: &[u8]) -> Result<()
     same(&answer, expected)
 }
 
-/// Nothing has come, and the connection is open.
+/// Checks that no byte has arrived and that the connection is open.
 pub(super) fn expect_silence(stream: &mut TcpStream) -> Result<()> {
     stream.set_nonblocking(true)?;
     let mut buffer = [0; 64];
@@ -91,7 +91,7 @@ pub(super) fn expect_silence(stream: &mut TcpStream) -> Result<()> {
     }
 }
 
-/// Ends a connection by a reset instead of a farewell.
+/// Ends a connection by a reset.
 pub(super) fn reset(stream: TcpStream) -> Result<()> {
     set_socket_linger(&stream, Some(Duration::ZERO)).context("set linger")?;
     drop(stream);
@@ -132,7 +132,7 @@ fn same(answer: &[u8], expected: &[u8]) -> Result<()> {
     bail!("expected {}, got {}", shown(expected), shown(answer))
 }
 
-/// Bytes for people, and how many there are.
+/// Bytes as readable text, and their number.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let part = bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii();
     format!("\"{part}\" ({} bytes)", bytes.len())

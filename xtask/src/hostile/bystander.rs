@@ -1,4 +1,4 @@
-//! A well-behaved client that must be served whatever the others do.
+//! A well-behaved client that must be served throughout an attack.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use super::until;
 use crate::cql::connection::{Connection as CqlConnection, Manner};
 use crate::resp::Connection;
 
-/// What it does, again and again.
+/// Its requests, which it repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Habit {
-    /// SET and GET of a key of its own: what it wrote must be there.
+    /// SET and GET of its own key: the written value must be there.
     Writes,
-    /// PING and ECHO: where the data is flushed, evicted or read-only.
+    /// PING and ECHO: for checks in which the data is flushed, evicted or read-only.
     Talks,
-    /// INSERT and SELECT by CQL, in a table of its own.
+    /// INSERT and SELECT by CQL, in its own table.
     Queries,
 }
 
@@ -60,7 +60,7 @@ impl Bystander {
         self.state.completed.load(Ordering::Relaxed)
     }
 
-    /// Waits for `rounds` more.
+    /// Waits for `rounds` further rounds.
     pub(super) fn completes(&self, rounds: u64) -> Result<()> {
         let wanted = self.completed() + rounds;
         let result =
@@ -74,7 +74,7 @@ impl Bystander {
         result
     }
 
-    /// Ends it, and says whether it was always served.
+    /// Ends it; an error if a request was not served.
     pub(super) fn stop(mut self) -> Result<u64> {
         self.state.stopping.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("stopped once")?;

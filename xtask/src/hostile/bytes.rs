@@ -1,4 +1,4 @@
-//! Bytes that are not what they should be: garbage, cut requests, lengths that lie, slow ones.
+//! Malformed bytes: garbage, truncated requests, false lengths, slow input.
 
 use std::io::Write;
 
@@ -14,9 +14,9 @@ const GARBAGE_CONNECTIONS: usize = 400;
 const GARBAGE_BYTES_MAX: usize = 4096;
 const MUTANTS: usize = 1000;
 const LORISES: usize = 64;
-/// Rounds of the bystander that show that it is served.
+/// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 50;
-/// `timeout` of the check: the bystander may not seem idle because the machine halts it.
+/// `timeout` of the check: the bystander must not become idle when the machine halts it.
 const IDLE_S: &str = "15";
 /// The longest inline request and length line.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -39,7 +39,7 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
     for _ in 0..GARBAGE_CONNECTIONS {
         let mut bytes = vec![0; random.random_range(1..=GARBAGE_BYTES_MAX)];
         random.fill_bytes(&mut bytes);
-        // Half of them look like the protocol at first sight.
+        // Half of them begin like the protocol.
         if random.random_bool(0.5) {
             bytes[0] = *b"*$+-:".get(random.random_range(0..5_usize)).context("in range")?;
         }
@@ -52,7 +52,7 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Requests and their answers, harmless however they are cut.
+/// Requests and their answers, harmless however they are truncated.
 fn dialogue() -> Vec<(Vec<u8>, &'static [u8])> {
     vec![
         (request(&["SET", "victim", "value"]), b"+OK\r\n"),
@@ -88,7 +88,7 @@ fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Whatever is cut off, the requests before the cut are answered, and nothing else is.
+/// Wherever the input is cut, exactly the requests before the cut are answered.
 fn cuts(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let dialogue = dialogue();
@@ -149,7 +149,7 @@ fn lies(scene: &Scene<'_>) -> Result<Outcome> {
         let expected = format!("-ERR Protocol error: {reason}\r\n");
         expect_closed(&subject.address, bytes, expected.as_bytes())?;
     }
-    // No arguments are no request: nothing is said, and the next one is served.
+    // An empty request is ignored without an answer, and the next one is served.
     for bytes in ["*0\r\n", "*-1\r\n", "*-2147483648\r\n", "\r\n"] {
         let mut stream = connect(&subject.address)?;
         stream.write_all(bytes.as_bytes())?;
@@ -162,7 +162,7 @@ fn lies(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The greatest allowed lengths cost nothing until the bytes come.
+/// The maximum announced lengths cost no memory until the bytes arrive.
 fn promises(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -190,7 +190,7 @@ fn promises(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Many connections, each of which sends its next byte when all others have sent theirs.
+/// Many connections, each of which sends its next byte after all others have sent theirs.
 fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -215,7 +215,7 @@ fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Option `timeout`: silence ends a connection, whatever it has begun; others stay.
+/// Option `timeout`: an idle connection is closed, even within a request; others stay.
 fn idle(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&["--timeout", IDLE_S])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -228,7 +228,7 @@ fn idle(scene: &Scene<'_>) -> Result<Outcome> {
     }
     for stream in &mut streams {
         let answer = ask::read_to_end(stream)?;
-        anyhow::ensure!(answer.is_empty(), "an idle connection is told {}", ask::shown(&answer));
+        anyhow::ensure!(answer.is_empty(), "an idle connection got {}", ask::shown(&answer));
     }
     bystander.completes(ROUNDS)?;
     bystander.stop()?;

@@ -1,5 +1,5 @@
-//! What all checks of CQL need: servers that speak it, connections that break its rules, and what
-//! must hold afterwards.
+//! Shared parts of the checks of CQL: servers that support it, connections that violate the
+//! protocol, and the final checks.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,7 +17,7 @@ use super::subject::Subject;
 use crate::cql::client::Client;
 use crate::cql::connection::Connection;
 
-/// Rounds of the bystanders that show that they are served.
+/// Rounds of the bystanders that prove that they are served.
 const ROUNDS: u64 = 30;
 /// The error that Cassandra calls a protocol error.
 pub(super) const PROTOCOL_ERROR: i32 = 0x000a;
@@ -55,12 +55,13 @@ impl Stage {
         Client::open(&self.address, version, None)
     }
 
-    /// The others are served.
+    /// Checks that the others are served.
     pub(super) fn others_are_served(&self) -> Result<()> {
         self.bystanders.iter().try_for_each(|it| it.completes(ROUNDS))
     }
 
-    /// The others were served, memory is back, and the server ends well.
+    /// Checks that the others were served, that memory use is back to normal, and that the server
+    /// ends cleanly.
     pub(super) fn clear(self) -> Result<()> {
         self.others_are_served()?;
         self.subject.until_connections(2).context("connections stay")?;
@@ -81,7 +82,7 @@ pub(super) fn encoder(version: Version) -> RequestEncoder {
     RequestEncoder { version, compression: None }
 }
 
-/// STARTUP, as it is sent.
+/// A STARTUP message.
 pub(super) fn startup(version: Version, compression: Option<Compression>) -> Vec<u8> {
     let mut options = vec![("CQL_VERSION", "3.0.0")];
     options.extend(compression.map(|compression| ("COMPRESSION", compression.name())));
@@ -97,7 +98,7 @@ pub(super) fn message(version: u8, flags: u8, stream: i16, opcode: u8, body: &[u
     [&[version, flags, high, low, opcode], &length[..], body].concat()
 }
 
-/// Messages that came, each as its stream and what it says: an error's code and text, or a word.
+/// Received messages, each as its stream and a summary: an error's code and text, or a word.
 pub(super) fn replies(bytes: &[u8]) -> Result<Vec<(i16, String)>> {
     let mut found = Vec::new();
     let mut rest = bytes;
@@ -109,7 +110,7 @@ pub(super) fn replies(bytes: &[u8]) -> Result<Vec<(i16, String)>> {
     Ok(found)
 }
 
-/// An answer in a few words.
+/// A summary of an answer.
 pub(super) fn said(response: &Response<'_>) -> String {
     match response {
         Response::Error { code, message, .. } => format!("{code:04x} {message}"),
@@ -118,8 +119,8 @@ pub(super) fn said(response: &Response<'_>) -> String {
     }
 }
 
-/// Sends bytes after STARTUP (in version 3 or 4, so that answers are plain) and our end of the
-/// connection; all that is answered behind READY.
+/// Sends bytes after STARTUP (in version 3 or 4, so that answers are uncompressed), shuts down our
+/// side, and returns all answers after READY.
 pub(super) fn say(address: &str, version: Version, bytes: &[u8]) -> Result<Vec<(i16, String)>> {
     let mut stream = connect(address)?;
     let all = [&startup(version, None), bytes].concat();
@@ -134,7 +135,8 @@ pub(super) fn say(address: &str, version: Version, bytes: &[u8]) -> Result<Vec<(
     Ok(found)
 }
 
-/// One message must be answered by an error of this code, and the connection must go on.
+/// Checks that one message is answered by an error of this code, and that the connection stays
+/// usable.
 pub(super) fn refused(address: &str, bytes: &[u8], code: i32) -> Result<String> {
     let version = Version::V4;
     let mut after = Vec::new();
@@ -146,7 +148,7 @@ pub(super) fn refused(address: &str, bytes: &[u8], code: i32) -> Result<String> 
     }
 }
 
-/// Reads until so many messages have come, in version 3 or 4.
+/// Reads until `count` messages have arrived, in version 3 or 4.
 pub(super) fn read_replies(stream: &mut TcpStream, count: usize) -> Result<Vec<(i16, String)>> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 64 << 10];

@@ -1,4 +1,4 @@
-//! CQL's bytes as they should not be: garbage, flipped, cut, lengths that lie, wrong checksums.
+//! Malformed bytes of CQL: garbage, flipped bits, truncation, false lengths, wrong checksums.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -45,7 +45,7 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
         random.fill_bytes(&mut bytes);
         match random.random_range(0..3) {
             0 => {}
-            // Half of them look like the protocol at first sight.
+            // Half of them begin like the protocol.
             1 => bytes[0] = random.random_range(3..6),
             _ => {
                 let version = [Version::V3, Version::V4, Version::V5][random.random_range(0..3)];
@@ -91,7 +91,7 @@ fn dialogue(version: Version) -> Vec<Vec<u8>> {
     requests
 }
 
-/// All of it as version 5 sends it, or as the others do.
+/// The requests in the framing of their version.
 fn framed(version: Version, requests: &[u8]) -> Vec<u8> {
     if version != Version::V5 {
         return requests.to_vec();
@@ -126,7 +126,7 @@ fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Whatever is cut off, the requests before the cut are answered, and nothing else is.
+/// Wherever the input is cut, exactly the requests before the cut are answered.
 fn cuts(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     let requests = dialogue(Version::V4);
@@ -144,14 +144,15 @@ fn cuts(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Every number in every request is made too large, negative, or nothing.
+/// Every number in every request is replaced by one that is too large, negative, or zero.
 fn lies(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     let mut after = Vec::new();
     encoder(Version::V4).options(77, &mut after);
     for request in dialogue(Version::V4) {
         for at in 9..request.len() {
-            // One connection for all lies at one place: a body that lies does not end it.
+            // One connection for all false numbers at one position: a malformed body does not end
+            // it.
             let mut bytes = Vec::new();
             let mut count = 1;
             for lie in [
@@ -175,14 +176,14 @@ fn lies(scene: &Scene<'_>) -> Result<Outcome> {
             ensure!(found.len() == count, "a lie at byte {at}: {found:?}");
         }
     }
-    // Bodies that are longer than allowed, announced only.
+    // Bodies above the limit, announced only.
     for length in [0x0100_0001_u32, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
         let bytes = [&[4, 0, 0, 9, QUERY][..], &length.to_be_bytes()].concat();
         let found = say(&stage.address, Version::V4, &bytes)?;
         let is_told = found.iter().any(|(stream, said)| *stream == 9 && said.contains("too big"));
         ensure!(is_told, "a body of {length} bytes: {found:?}");
     }
-    // Bodies that are allowed cost nothing until they come.
+    // Announced bodies within the limit cost no memory until they arrive.
     let mut streams = Vec::new();
     for _ in 0..100 {
         let mut stream = connect(&stage.address)?;
@@ -220,7 +221,7 @@ fn codes(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Nothing of a segment with a wrong checksum is run: one error, and the end.
+/// No part of a segment with a wrong checksum is executed: one error, then the connection ends.
 fn checksums(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     let mut request = Vec::new();
@@ -233,7 +234,7 @@ fn checksums(scene: &Scene<'_>) -> Result<Outcome> {
         let mut stream = connect(&stage.address)?;
         stream.write_all(&startup(Version::V5, None))?;
         stream.write_all(&bytes)?;
-        // A length that grew waits for more.
+        // After an increased length the server waits for more bytes.
         stream.shutdown(Shutdown::Write)?;
         ask::read_to_end(&mut stream)?;
     }
@@ -245,7 +246,7 @@ fn checksums(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Compressed bodies that say they are larger than they may be, or than they are.
+/// Compressed bodies whose announced size is too large or false.
 fn bombs(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     for compression in [Compression::Lz4, Compression::Snappy] {
@@ -282,7 +283,7 @@ fn varint(mut number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Many connections, each of which sends its next byte when all others have sent theirs.
+/// Many connections, each of which sends its next byte after all others have sent theirs.
 fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     let mut sent = startup(Version::V4, None);

@@ -1,4 +1,4 @@
-//! CQL's requests that are whole, and mean harm: what they say, and how much of it.
+//! Well-formed but malicious requests of CQL: by their content, and by their number.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -22,18 +22,19 @@ const QUERY: u8 = 0x07;
 const SYNTAX_ERROR: i32 = 0x2000;
 const INVALID: i32 = 0x2200;
 const UNPREPARED: i32 = 0x2500;
-/// Terms within terms; the limit is in `docs/reference/limits.md`.
+/// Nesting of terms; the limit is in `docs/reference/limits.md`.
 const DEPTH: usize = 20_000;
-/// The promise of the server.
+/// The number of connections that the server supports.
 const CROWD: usize = 10_000;
-/// Descriptors that this process and the server need besides those of the crowd.
+/// Descriptors that this process and the server need in addition to those of the connections.
 const DESCRIPTORS_BESIDES: u64 = 200;
 const STREAMS: i16 = 1000;
 /// Rows of the table that is scanned.
 const ROWS: i32 = 2000;
 const UNREAD: usize = 400;
 const NON_READERS: usize = 10;
-/// What a client that does not read may hold: what its replies wait in, and one reply of a page.
+/// Maximum memory for a client that does not read: the buffer of its replies, and one reply of a
+/// page.
 const UNREAD_BYTES_MAX: u64 = 8 << 20;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -42,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "CQL: values that are none", suits_any_server: false, run: values },
     Check { name: "CQL: unknown ids and forged states", suits_any_server: false, run: forged },
     Check { name: "CQL: huge batches", suits_any_server: false, run: batches },
-    Check { name: "CQL: replies that nobody reads", suits_any_server: false, run: unread },
+    Check { name: "CQL: unread replies", suits_any_server: false, run: unread },
     Check { name: "CQL: 10,000 connections at once", suits_any_server: false, run: crowd },
     Check { name: "CQL: 1,000 streams, half of them slow", suits_any_server: false, run: streams },
 ];
@@ -55,7 +56,7 @@ fn utf8(scene: &Scene<'_>) -> Result<Outcome> {
         let body = [&length[..], text, &[0, 1, 0]].concat();
         refused(&stage.address, &message(4, 0, 5, QUERY, &body), PROTOCOL_ERROR)?;
     }
-    // A value that is no text, where one is stored.
+    // A value that is not text, for a text column.
     let values = [(None, Value::Bytes(b"\xc3\x28"))];
     let with = ParametersToSend { parameters: Parameters::new(Consistency::One), values: &values };
     let mut bytes = Vec::new();
@@ -101,7 +102,7 @@ fn nesting(scene: &Scene<'_>) -> Result<Outcome> {
             .with_context(|| statement.chars().take(60).collect::<String>())?;
         encoder(Version::V4).prepare(5, &statement, None, &mut bytes);
     }
-    // Long, but flat: these end in an error, or in none, and soon.
+    // Long, but flat: these end quickly, with or without an error.
     let mut connection = Connection::open(&stage.address)?;
     for statement in [
         format!("SELECT p FROM hostile.t WHERE {}", vec!["p = 1"; 50_000].join(" AND ")),
@@ -126,7 +127,7 @@ fn insert_json(text: &str) -> String {
     format!("INSERT INTO hostile.t JSON '{text}'")
 }
 
-/// Values whose bytes are none of their type.
+/// Values whose bytes are malformed for their type.
 fn values(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     let long = vec![b'k'; 70_000];
@@ -193,7 +194,7 @@ fn forged(scene: &Scene<'_>) -> Result<Outcome> {
     for c in 0..20 {
         connection.must(&format!("INSERT INTO hostile.t (p, c, v) VALUES (1, {c}, 'v')"))?;
     }
-    // A true state, and what can be made of it.
+    // A valid paging state, and manipulated variants of it.
     let mut client = stage.client(Version::V4)?;
     let parameters = Parameters { page_size: Some(3), ..Parameters::new(Consistency::One) };
     let with = ParametersToSend { parameters, values: &[] };
@@ -228,7 +229,7 @@ fn forged(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Statements of a batch that come as text, at most (docs/reference/limits.md).
+/// Maximum number of unprepared statements in a batch (docs/reference/limits.md).
 const BATCH_TEXTS_MAX: usize = 16_384;
 
 fn batches(scene: &Scene<'_>) -> Result<Outcome> {
@@ -236,7 +237,8 @@ fn batches(scene: &Scene<'_>) -> Result<Outcome> {
     let version = Version::V4;
     let text = "INSERT INTO hostile.t (p, c) VALUES (1, 1)";
     let parameters = Parameters::new(Consistency::One);
-    // As many as may come as text, of one partition; one more; as many as the protocol can say.
+    // The maximum number of unprepared statements, in one partition; one more; and the maximum that
+    // the protocol can express.
     let many = vec![(BatchStatement::Text(text), &[][..]); 65_535];
     let mut client = stage.client(version)?;
     let most = &many[..BATCH_TEXTS_MAX];
@@ -248,7 +250,7 @@ fn batches(scene: &Scene<'_>) -> Result<Outcome> {
         encoder(version).batch(5, BatchKind::Unlogged, more, &parameters, &mut bytes);
         refused(&stage.address, &bytes, INVALID)?;
     }
-    // Of many partitions: too large.
+    // Over many partitions: too large.
     let texts: Vec<String> = (0..BATCH_TEXTS_MAX)
         .map(|p| format!("INSERT INTO hostile.t (p, c, v) VALUES ({p}, 1, 'some text')"))
         .collect();
@@ -256,7 +258,7 @@ fn batches(scene: &Scene<'_>) -> Result<Outcome> {
     let mut bytes = Vec::new();
     encoder(version).batch(5, BatchKind::Logged, &many, &parameters, &mut bytes);
     refused(&stage.address, &bytes, INVALID)?;
-    // One that says it has more than it has, and kinds that there are not.
+    // A false number of statements, and nonexistent kinds.
     for body in [&[0, 0xff, 0xff, 0][..], &[9, 0, 0, 0, 1, 0], &[0, 0, 1, 7, 0, 0], &[0]] {
         refused(&stage.address, &message(4, 0, 5, 0x0d, body), PROTOCOL_ERROR)?;
     }
@@ -275,7 +277,7 @@ fn batches(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Fills the table that scans walk over.
+/// Fills the table for scans.
 fn fill(stage: &Stage) -> Result<()> {
     let mut client = stage.client(Version::V4)?;
     let text = "x".repeat(500);
@@ -318,7 +320,7 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
         "{NON_READERS} clients that do not read cost {} MiB",
         grown_bytes >> 20
     );
-    // Who reads after all gets all of it.
+    // A client that reads late gets everything.
     let mut late = peers.pop().context("there are many")?;
     let found = read_replies(&mut late, 1 + 20)?;
     ensure!(found[1..].iter().all(|(_, said)| *said == format!("{ROWS} rows")), "read late");
@@ -348,14 +350,14 @@ fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
         ensure!(found == [(0, "READY".to_owned())], "STARTUP: {found:?}");
     }
     stage.others_are_served()?;
-    // Resets leave no port behind in the kernel, so that the next run finds them all.
+    // Resets leave no socket in the kernel, so that the next run can use all ports.
     peers.into_iter().try_for_each(ask::reset)?;
     stage.clear()?;
     Ok(Outcome::Passed)
 }
 
-/// Scans and writes, whose replies wait, among reads that do not: each is answered once, on its
-/// stream, and the quick ones are not kept by the slow ones.
+/// Scans and durable writes among fast reads: each is answered once, on its stream, and slow
+/// requests do not delay fast ones.
 fn streams(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     fill(&stage)?;

@@ -1,4 +1,5 @@
-//! Schemas that are accepted, statement by statement, and add up to what no response can carry.
+//! Schemas whose statements are accepted one by one, but whose description would exceed any
+//! response.
 
 use anyhow::{Result, ensure};
 use wire::cql::Version;
@@ -32,7 +33,7 @@ fn types(scene: &Scene<'_>) -> Result<Outcome> {
     connection.must(&format!("CREATE TYPE hostile.named ({})", fields.join(", ")))?;
     let vector = table("vectors", "vector<frozen<named>, 2>");
     ensure!(is_refused(&vector)?, "a vector with a long class name is accepted");
-    // Each type has the one before in many levels, or many times.
+    // Each type contains the one before, deeply nested or many times.
     for (name, around) in [("deep", 28), ("broad", 0)] {
         connection.must(&format!("CREATE TYPE hostile.{name}0 (a int)"))?;
         let mut last = 0;

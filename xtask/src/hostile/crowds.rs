@@ -1,4 +1,4 @@
-//! Too many connections, and connections that end badly.
+//! Too many connections, and connections that end abnormally.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,22 +13,22 @@ use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 use crate::process::TempDir;
 
-/// The promise of the server.
+/// The number of connections that the server supports.
 const CROWD: usize = 10_000;
-/// Descriptors that this process and the server need besides those of the crowd.
+/// Descriptors that this process and the server need in addition to those of the connections.
 const DESCRIPTORS_BESIDES: u64 = 200;
-/// What one connection that has just been served may cost.
+/// Maximum memory of a connection that has just been served.
 const CONNECTION_BYTES_MAX: u64 = 8 << 10;
-/// Rounds of the bystander that show that it is served.
+/// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 50;
 const CLIENTS_MAX: usize = 50;
 const DESCRIPTORS_FEW: usize = 200;
 const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
-/// How long a connection listens that was accepted or refused before.
+/// Time to wait for a refusal of a connection.
 const LISTENED: Duration = Duration::from_millis(20);
-/// How long the processor time of a server is watched that refuses connections.
+/// Time over which the processor time of a refusing server is measured.
 const WATCHED: Duration = Duration::from_millis(500);
-/// Of the watched time: a loop that spins takes all of it.
+/// Maximum share of that time: a loop that spins uses all of it.
 const BUSY_PERCENT_MAX: u128 = 50;
 const RESETS: usize = 2000;
 const HALF_OPEN: usize = 200;
@@ -72,7 +72,7 @@ fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
         grown_bytes >> 10
     );
     ensure!(subject.info_number("connected_clients")? >= CROWD as u64, "INFO counts fewer");
-    // Resets leave no port behind in the kernel, so that the next run finds them all.
+    // Resets leave no socket in the kernel, so that the next run can use all ports.
     streams.into_iter().try_for_each(ask::reset)?;
     subject.until_connections(1)?;
     bystander.stop()?;
@@ -108,7 +108,7 @@ fn clients_max(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Few descriptors at the start: connections leave enough of them for the log.
+/// Few descriptors at the start: connections leave enough for the log.
 fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     let directory = TempDir::new("hostile")?;
     let limit = format!("--nofile={DESCRIPTORS_FEW}");
@@ -131,7 +131,7 @@ fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// No descriptors later: the kernel offers connections that cannot be accepted.
+/// No descriptors later: connections wait in the kernel and cannot be accepted.
 fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     const LEFT: usize = 20;
     let subject = scene.start(&[])?;
@@ -141,14 +141,14 @@ fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     ensure!((1..=LEFT).contains(&served.len()), "{} served", served.len());
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
-    // The bystander's descriptor is free again; one connection later nothing is.
+    // The bystander's descriptor is free again; after one more connection none is.
     let mut waiting = Vec::new();
     until("one of the second crowd is served", || {
         waiting = crowd_of(&subject, 50)?;
         Ok(!waiting.is_empty())
     })?;
-    // What came before may still be at work, and some machines count as a process' time what they took
-    // from it; a loop that spins never rests.
+    // Earlier work may not be finished, and some machines account stolen time to the process; a
+    // loop that spins never becomes idle.
     until("the server rests while connections wait", || {
         let (started, before_ms) = (Instant::now(), subject.cpu_ms()?);
         std::thread::sleep(WATCHED);
@@ -166,8 +166,8 @@ fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Opens `count` connections at once. Returns those that are served; the others must be refused in
-/// the documented words, or by a reset if they spoke first.
+/// Opens `count` connections at once. Returns the served ones; the others must get the documented
+/// refusal, or a reset if they sent bytes first.
 fn crowd_of(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -175,45 +175,46 @@ fn crowd_of(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
     }
     let (mut served, mut listening, mut told) = (Vec::new(), Vec::new(), 0);
     for (number, mut stream) in streams.into_iter().enumerate() {
-        // Every other one only listens, and must be told.
+        // Every other connection only reads, and must get the refusal.
         if number % 2 == 1 {
             listening.push(stream);
             continue;
         }
         let mut first = [0; 1];
-        // Refused already: then the answer says so.
+        // It may be refused already: the answer shows that.
         let _ = stream.write_all(b"PING\r\n");
         if stream.read(&mut first).is_ok_and(|count| count == 1) && first == *b"+" {
             expect_bytes(&mut stream, b"PONG\r\n")?;
             served.push(stream);
         }
     }
-    // Connections are taken in their order: those before one that has been answered were told by now.
+    // Connections are accepted in order: the ones before an answered connection have been refused
+    // by now.
     for mut stream in listening {
         stream.set_read_timeout(Some(LISTENED))?;
         let mut answer = Vec::new();
-        // An accepted connection stays silent until the timeout, and is given up.
+        // An accepted connection is silent until the timeout.
         if stream.read_to_end(&mut answer).is_ok() {
             ensure!(answer == REFUSAL, "refused by {}", ask::shown(&answer));
             told += 1;
         }
     }
-    ensure!(told > 0, "{} served, and nobody is told", served.len());
+    ensure!(told > 0, "{} served, and none got the refusal", served.len());
     Ok(served)
 }
 
-/// Connections are accepted again.
+/// Waits until connections are accepted again.
 fn until_accepted(subject: &Subject) -> Result<()> {
     until("a new connection is served", || {
         let mut stream = connect(&subject.address)?;
-        // Refused once more: that is what is waited for to end.
+        // It may be refused once more, which this function waits out.
         let _ = stream.write_all(b"PING\r\n");
         let _ = stream.shutdown(Shutdown::Write);
         Ok(read_to_end(&mut stream)? == b"+PONG\r\n")
     })
 }
 
-/// Peers that say nothing, and peers that stop talking before they are answered.
+/// Peers that send nothing, and peers that shut down their side before they are answered.
 fn half_open(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -234,7 +235,7 @@ fn half_open(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Resets in the middle of requests, of replies, of transactions and of waits.
+/// Resets during requests, replies, transactions and blocking commands.
 fn resets(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -258,8 +259,9 @@ fn resets(scene: &Scene<'_>) -> Result<Outcome> {
     bystander.completes(ROUNDS)?;
     subject.until_connections(1)?;
     subject.until_flat(before_bytes)?;
-    // A connection counts as gone a moment before what it waited for does.
-    until("nobody stays blocked", || Ok(subject.info_number("blocked_clients")? == 0))?;
+    // The server counts a connection as closed a moment before it removes what the connection
+    // waited for.
+    until("no client is blocked", || Ok(subject.info_number("blocked_clients")? == 0))?;
     bystander.stop()?;
     subject.stop()?;
     Ok(Outcome::Passed)

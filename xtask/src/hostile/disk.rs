@@ -1,4 +1,4 @@
-//! Disks that are full, and files that may not grow.
+//! Full disks, and limits on file sizes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,16 +17,17 @@ use super::{Check, Outcome, Scene, until};
 use crate::process::TempDir;
 use crate::resp::{Connection, Value};
 
-/// Rounds of the bystander that show that it is served.
+/// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 100;
 const MISCONF: &str = "MISCONF Errors writing to the log: writes are refused. Check the server's \
                        log; repair the disk or make room.";
 const SMALL_SEGMENTS: [&str; 2] = ["--log-segment-bytes", "1mb"];
 const VALUE_BYTES: usize = 16 << 10;
-/// After this wait for an answer to a write, INFO is asked whether the log refuses writes.
+/// After waiting this long for an answer to a write, INFO is queried for whether the log refuses
+/// writes.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 const ATTEMPTS_MAX: usize = 30;
-/// Between two attempts of a client whose writes are refused.
+/// Pause between two attempts of a client whose writes are refused.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) const CHECKS: &[Check] = &[
@@ -34,7 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "files that may not grow", suits_any_server: false, run: file_limit },
 ];
 
-/// A file system in memory, unmounted with the value.
+/// A file system in memory, unmounted when the value is dropped.
 #[derive(Debug)]
 pub(super) struct Mounted {
     path: PathBuf,
@@ -42,7 +43,7 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// None where this user may not mount.
+    /// None if this user may not mount.
     pub(super) fn new(options: &str) -> Result<Option<Mounted>> {
         let directory = TempDir::new("mount")?;
         let path = directory.path().to_owned();
@@ -62,7 +63,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a killed server may still hold files. What stays mounted is seen by its path.
+        // A lazy unmount: a killed server may still have open files. A remaining mount is visible
+        // by its path.
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }
@@ -73,8 +75,8 @@ fn mount(arguments: &[&str], path: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Writes until told to stop, until it is refused, or until the connection ends. Returns how many
-/// writes were acknowledged; one more may be there.
+/// Writes until stopped, refused, or disconnected. Returns the number of acknowledged writes; one
+/// more may have been made.
 fn write_on(subject_address: &str, value: &[u8], is_over: &AtomicBool) -> Result<u64> {
     let mut connection = Connection::open(subject_address)?;
     let mut number = 0;
@@ -93,8 +95,8 @@ fn write_on(subject_address: &str, value: &[u8], is_over: &AtomicBool) -> Result
     Ok(number)
 }
 
-/// Whether the server takes a write of another connection. One that came when the log found no room has no
-/// answer until there is some.
+/// Whether the server accepts a write of another connection. A write that was sent when the log ran
+/// out of room is answered only when there is room again.
 fn takes_writes(subject: &Subject) -> Result<bool> {
     let mut stream = connect(&subject.address)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
@@ -103,7 +105,7 @@ fn takes_writes(subject: &Subject) -> Result<bool> {
     let mut attempts = 0;
     let count = loop {
         match stream.read(&mut answer) {
-            // On a slow machine an answer may also take this long although the log takes writes.
+            // On a slow machine an answer may also take this long although the log accepts writes.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let info = subject.info()?;
                 if info.get("aof_last_write_status").is_some_and(|status| status == "err") {
@@ -123,7 +125,7 @@ fn takes_writes(subject: &Subject) -> Result<bool> {
     Ok(false)
 }
 
-/// Writes are refused, reads are answered, whoever asks.
+/// Checks that writes are refused and reads are answered on every connection.
 fn expect_read_only(subject: &Subject, acknowledged: u64, value: &[u8]) -> Result<()> {
     let mut connection = subject.connect()?;
     until("writes are refused", || {
@@ -136,7 +138,7 @@ fn expect_read_only(subject: &Subject, acknowledged: u64, value: &[u8]) -> Resul
         expect_bulk(&connection.call(&["GET", &key])?, value).context(key)?;
     }
     expect_bulk(&connection.call(&["ECHO", "still here"])?, b"still here")?;
-    // What may be lost is not shown, and the one who asks is told why.
+    // Data that may be lost is not returned, and the client gets the reason.
     let undecided = format!("key:{acknowledged}");
     for request in [&["GET", &undecided][..], &["DBSIZE"], &["KEYS", "*"], &["SCAN", "0"]] {
         answered(&mut connection, request)?;
@@ -148,7 +150,7 @@ fn answered(connection: &mut Connection, request: &[&str]) -> Result<()> {
     connection.call(request).map(drop).with_context(|| format!("{request:?} after the failure"))
 }
 
-/// SIGTERM of a server whose log has failed: it says so by its exit code, and why.
+/// SIGTERM of a server whose log has failed: it reports the reason, and a failure by its exit code.
 fn end_with_reason(mut subject: Subject) -> Result<()> {
     subject.terminate()?;
     let ended = subject.wait()?;
@@ -171,7 +173,8 @@ fn full(scene: &Scene<'_>) -> Result<Outcome> {
         let value = value.clone();
         thread::spawn(move || write_on(&address, &value, &is_over))
     };
-    // The write that found no room waits, others are refused. With room both continue by themselves.
+    // The write that ran out of room waits, later ones are refused. With room, both continue by
+    // themselves.
     for size in ["size=24m", "size=32m"] {
         until("writes are refused", || takes_writes(&subject).map(|takes| !takes))?;
         let mut connection = subject.connect()?;
@@ -187,7 +190,7 @@ fn full(scene: &Scene<'_>) -> Result<Outcome> {
     is_over.store(true, Ordering::SeqCst);
     let acknowledged = writer.join().map_err(|_| anyhow!("the writing thread panicked"))??;
     ensure!(acknowledged > 100, "{acknowledged} writes");
-    // With more room the server starts again, and has everything that was acknowledged.
+    // With more room the server starts again, with all acknowledged data.
     mounted.remount("size=64m")?;
     let subject = Subject::start_on(scene.root, &data, &SMALL_SEGMENTS, &[])?;
     let mut connection = subject.connect()?;
@@ -201,7 +204,7 @@ fn full(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// `RLIMIT_FSIZE`: the kernel refuses, and sends a signal that would end the process.
+/// `RLIMIT_FSIZE`: the kernel refuses the write, and sends a signal that would end the process.
 fn file_limit(scene: &Scene<'_>) -> Result<Outcome> {
     let directory = TempDir::new("hostile")?;
     let limits = ["--fsize=2097152"];
@@ -213,7 +216,7 @@ fn file_limit(scene: &Scene<'_>) -> Result<Outcome> {
         let key = format!("key:{number}");
         expect_simple(&connection.call(&[b"SET".as_slice(), key.as_bytes(), &value])?, "OK")?;
     }
-    // A record larger than a segment gets a file of its own, which is too large.
+    // A record larger than a segment gets its own file, which exceeds the limit.
     let large = vec![b'v'; 3 << 20];
     // An undecided write has no answer.
     if let Ok(answer) = connection.call(&[b"SET".as_slice(), b"large", &large]) {

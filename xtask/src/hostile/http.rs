@@ -1,4 +1,4 @@
-//! Requests of HTTP that would keep a reactor, or its memory, to themselves.
+//! Requests of HTTP that would monopolize a reactor or its memory.
 
 use std::io::Write;
 
@@ -10,18 +10,19 @@ use super::bystander::{Bystander, Habit};
 use super::subject::Subject;
 use super::{Check, Outcome, Scene};
 
-/// All of them share one reactor with the bystander.
+/// All connections share one reactor with the bystander.
 const OPTIONS: &[&str] = &["--http", "127.0.0.1:0", "--reactors", "1", "--durability", "never"];
-/// Rounds of the bystander while a long request runs. It would have one if the request kept the reactor.
+/// Rounds of the bystander during a long request. It would complete one if the request blocked the
+/// reactor.
 const ROUNDS: u64 = 50;
 const ELEMENTS: usize = 50_000;
 const KEYS_OF_MSET: usize = 10_000;
 const COMMANDS: usize = 500;
 /// The server's limit, `http-body-bytes-max`.
 const BODY_BYTES: usize = 16 << 20;
-/// A rejected body may cost the server this many times what reading a valid one of the same length does.
+/// Maximum cost of a rejected body, relative to reading a valid body of the same length.
 const COST_RATIO_MAX: u64 = 3;
-/// Times of processes are counted in ticks of this length; two of them are noise.
+/// Processor times are measured in ticks of this length; two of them are noise.
 const NOISE_MS: u64 = 20;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -32,9 +33,9 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// `memory-limit` of the check of unread answers.
 const LIMIT_BYTES: u64 = 512 << 20;
-/// More than what the kernel takes for a client that does not read.
+/// More than the kernel buffers for a client that does not read.
 const VALUE_BYTES: usize = 16 << 20;
-/// Their answers take some three times the limit.
+/// Number of unread answers; together they take some three times the limit.
 const UNREAD: usize = 100;
 
 /// Sends one request and reads its whole answer.
@@ -123,8 +124,8 @@ fn bodies(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Clients that ask for large values and read nothing: their answers stay within the limit, and one that
-/// reads gets its own afterwards.
+/// Clients that request large values and do not read: their answers stay within the limit, and a
+/// client that reads gets its own answer afterwards.
 fn unread(scene: &Scene<'_>) -> Result<Outcome> {
     let limit = LIMIT_BYTES.to_string();
     let subject = scene.start(&[OPTIONS, &["--memory-limit", &limit]].concat())?;

@@ -1,4 +1,4 @@
-//! Data that does not fit, and data that goes away under load.
+//! Data that does not fit, and data that is removed under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use super::bystander::{Bystander, Habit};
 use super::{Check, Outcome, Scene};
 use crate::resp::{Connection, Value};
 
-/// Rounds of the bystander that show that it is served.
+/// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 100;
 const LIMIT_BYTES: u64 = 32 << 20;
-/// What may be above the limit: what reactors have not told yet, and connections.
+/// Permitted excess over the limit: memory that reactors have not published yet, and connections.
 const OVER_BYTES_MAX: u64 = 4 << 20;
 const VALUE_BYTES: usize = 16 << 10;
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -53,7 +53,7 @@ fn no_eviction(scene: &Scene<'_>) -> Result<Outcome> {
     expect_error(&refusal, OOM)?;
     let used_bytes = subject.info_number("used_memory")?;
     ensure!(used_bytes <= LIMIT_BYTES + OVER_BYTES_MAX, "used_memory is {used_bytes}");
-    // Reads and removals go on, and make room again.
+    // Reads and removals continue, and free memory.
     expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
     for number in 0..written.min(200) {
         expect_integer(&connection.call(&["DEL", &format!("key:{number}")])?, 1)?;
@@ -77,7 +77,7 @@ fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
     let bystander = Bystander::start(&subject.address, Habit::Talks)?;
     let value = vec![b'v'; VALUE_BYTES];
     let mut connection = subject.connect()?;
-    // The log's buffers are there from the first writes on.
+    // The log's buffers are allocated by the first writes.
     for _ in 0..BATCH {
         for _ in 0..BATCH {
             connection.send(&[b"SET".as_slice(), b"key:0", &value])?;
@@ -111,12 +111,12 @@ fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Limits hold within a tenth.
+/// Limits are accurate within a tenth.
 fn with_tolerance(bytes: u64) -> u64 {
     bytes + bytes / 10
 }
 
-/// Writes that are each too small to matter reach the limit of the whole server, too.
+/// Many small writes, each of which is insignificant, also reach the limit of the whole server.
 fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
     const LIMIT_BYTES: u64 = 128 << 20;
     const VALUE_BYTES: u64 = 300;
@@ -150,7 +150,7 @@ fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
     }
     let peak_bytes = subject.peak_bytes()?;
     ensure!(peak_bytes <= with_tolerance(LIMIT_BYTES), "{} MiB resident", peak_bytes >> 20);
-    // Reads and removals go on, and make room again.
+    // Reads and removals continue, and free memory.
     expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
     for number in 0..REMOVED {
         expect_integer(&connection.call(&["DEL", &format!("key:{number}")])?, 1)?;
@@ -166,8 +166,8 @@ fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A transaction of a few hundred bytes that asks for copies of a large value: each takes memory in the
-/// data, in the record, and on its way to the disk.
+/// A transaction of a few hundred bytes that requests copies of a large value: each takes memory in
+/// the data, in the record, and on its way to the disk.
 fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
     const LIMIT_BYTES: u64 = 256 << 20;
     const LARGE_BYTES: usize = 48 << 20;
@@ -200,7 +200,7 @@ fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
     }
     ensure!(refused > 0, "16 copies of {} MiB were made", LARGE_BYTES >> 20);
     let grown_bytes = subject.peak_bytes()? - before_bytes;
-    // On a busy machine one more copy that was freed may still be resident.
+    // On a busy machine one more freed copy may still be resident.
     let most_bytes = LIMIT_BYTES + LARGE_BYTES as u64;
     ensure!(grown_bytes <= with_tolerance(most_bytes), "grown by {} MiB", grown_bytes >> 20);
     bystander.completes(ROUNDS)?;
@@ -210,7 +210,7 @@ fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Writers that go on until told to end.
+/// Writers that run until stopped.
 fn writers(address: &str, stopping: &Arc<AtomicBool>) -> Result<Vec<JoinHandle<Result<()>>>> {
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
@@ -262,7 +262,7 @@ fn flush(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Many large requests that are never finished: those that come too many are told so.
+/// Many large requests that are never completed: the excess ones are refused.
 fn read_buffers(scene: &Scene<'_>) -> Result<Outcome> {
     use std::io::{Read, Write};
     const HALVES: usize = 64;
@@ -276,7 +276,7 @@ fn read_buffers(scene: &Scene<'_>) -> Result<Outcome> {
     let mut streams = Vec::new();
     for _ in 0..HALVES {
         let mut stream = connect(&subject.address)?;
-        // Refused half-way: the answer says so.
+        // It may be refused half-way, as the answer shows.
         let _ = stream.write_all(&half);
         streams.push(stream);
     }
@@ -289,7 +289,7 @@ fn read_buffers(scene: &Scene<'_>) -> Result<Outcome> {
         stream.set_nonblocking(true)?;
     }
     // The kernel holds much of what was sent: a reactor may still have all of it to read.
-    super::until("somebody is told", || {
+    super::until("a request is refused", || {
         let mut refused = 0;
         for stream in &mut streams {
             let mut buffer = [0; 128];

@@ -1,4 +1,4 @@
-//! Who may not come in, and servers that must not start.
+//! Rejected clients, and servers that must not start.
 
 use std::fs;
 use std::net::TcpListener;
@@ -51,7 +51,7 @@ fn strangers(scene: &Scene<'_>) -> Result<Outcome> {
         let expected = format!("-ERR Protocol error: {reason}\r\n");
         expect_closed(&subject.address, bytes.as_bytes(), expected.as_bytes())?;
     }
-    // A crowd of strangers cannot fill the memory: ten arguments, 16 KiB each.
+    // Unauthenticated clients cannot fill the memory: ten arguments, 16 KiB each.
     let mut half = b"*10\r\n".to_vec();
     for _ in 0..9 {
         half.extend_from_slice(b"$16384\r\n");
@@ -68,7 +68,7 @@ fn strangers(scene: &Scene<'_>) -> Result<Outcome> {
     expect_simple(&friend.call(&["SET", "x", &"y".repeat(100_000)])?, "OK")?;
     subject.until_flat(before_bytes)?;
     streams.into_iter().try_for_each(reset)?;
-    // From the same packet as AUTH on, the limits are the usual ones.
+    // From the packet with AUTH on, the limits are the usual ones.
     let mut stream = connect(&subject.address)?;
     let many = request(&[&["DEL"][..], &["k"; 100]].concat());
     let bytes = [request(&["AUTH", "secret"]), many].concat();
@@ -79,7 +79,7 @@ fn strangers(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A server that must refuse to start with `code` and say all of `words`.
+/// A server that must refuse to start with `code` and print all of `words`.
 fn expect_refusal(
     scene: &Scene<'_>,
     directory: &Path,
@@ -174,7 +174,7 @@ fn directories(scene: &Scene<'_>) -> Result<Outcome> {
     expect_refusal(scene, &file.join("below"), &[], FAILED, &["data directory", "below"])?;
     let words = ["data directory"];
     if rustix::process::geteuid().is_root() {
-        // Modes do not stop root; a file system does.
+        // File modes do not stop root; a read-only file system does.
         let Some(mounted) = Mounted::new("ro,size=1m")? else {
             return Ok(Outcome::Skipped("root that may not mount has no read-only place".into()));
         };

@@ -1,4 +1,4 @@
-//! Peers that ask for more than they read, and pipelines without an end.
+//! Peers that request more than they read, and endless pipelines.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,22 +11,22 @@ use super::bystander::{Bystander, Habit};
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 
-/// Rounds of the bystander that show that it is served.
+/// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 200;
 const LARGE_BYTES: usize = 1 << 20;
 const NON_READERS: usize = 20;
-/// Requests of a peer that does not read: their replies would be 4 GiB in all.
+/// Requests of a peer that does not read: their replies would be 4 GiB in total.
 const UNREAD_REPLIES: usize = 200;
-/// What a peer that does not read may hold: the bytes at which it is paused, one reply, and as much again
-/// for the growth of its buffer.
+/// Maximum memory for a peer that does not read: the bytes at which it is paused, one reply, and as
+/// much again for the growth of its buffer.
 const UNREAD_BYTES_MAX: u64 = 2 * (LARGE_BYTES as u64 + (1 << 20));
 const PINGS: usize = 1_000_000;
-/// Rounds of a thousand lines each, of which a monitor that does not read is closed after a hundred; many
-/// more go by if the machine halts the thread that would close it.
+/// Maximum number of rounds, of a thousand lines each. A monitor that does not read is closed after
+/// a hundred; many more pass if the machine halts the thread that would close it.
 const MONITORED_ROUNDS_MAX: u64 = 20_000;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "replies that nobody reads", suits_any_server: true, run: unread },
+    Check { name: "unread replies", suits_any_server: true, run: unread },
     Check { name: "client-output-buffer-limit", suits_any_server: false, run: output_limit },
     Check { name: "MONITOR that nobody reads", suits_any_server: false, run: monitors },
     Check { name: "a pipeline of a million", suits_any_server: true, run: pipeline },
@@ -57,7 +57,7 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
         "{NON_READERS} peers that do not read cost {} MiB",
         grown_bytes >> 20
     );
-    // Who reads after all gets all of it.
+    // A client that reads late gets everything.
     let mut late = streams.pop().context("there are many")?;
     late.shutdown(std::net::Shutdown::Write)?;
     let reply_bytes = format!("${LARGE_BYTES}\r\n").len() + LARGE_BYTES + 2;
@@ -71,7 +71,7 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Reads to the end, and counts.
+/// Reads to the end, and counts the bytes.
 fn drain(stream: &mut TcpStream) -> Result<usize> {
     let mut buffer = vec![0; 1 << 20];
     let mut bytes = 0;
@@ -85,7 +85,8 @@ fn drain(stream: &mut TcpStream) -> Result<usize> {
 
 /// Above the limit the connection is closed; below it, it only waits.
 fn output_limit(scene: &Scene<'_>) -> Result<Outcome> {
-    // Below 1 MB, at which a connection is paused. Replies are small, so that the limit is passed first.
+    // Below 1 MB, at which a connection is paused. Replies are small, so that the limit is reached
+    // first.
     for limit in ["normal 512kb 0 0", "normal 0 512kb 1"] {
         let subject = scene.start(&["--client-output-buffer-limit", limit])?;
         let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -102,7 +103,8 @@ fn output_limit(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What others do is sent to a peer that does not read: it is closed before it costs much.
+/// Requests of others are sent to a monitor that does not read: it is closed before it costs much
+/// memory.
 fn monitors(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&["--client-output-buffer-limit", "pubsub 4mb 0 0"])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -143,7 +145,7 @@ fn pipeline(scene: &Scene<'_>) -> Result<Outcome> {
         (0..PINGS / 1000).try_for_each(|_| writing.write_all(&batch))?;
         Ok(writing.shutdown(std::net::Shutdown::Write)?)
     });
-    // The server must stop reading, or hold the replies: both without harm.
+    // The server must stop reading, or hold the replies: both are harmless.
     bystander.completes(ROUNDS)?;
     let answers = read_to_end(&mut stream)?;
     writer.join().ok().context("the writer panicked")??;
@@ -154,7 +156,7 @@ fn pipeline(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What was answered before the end is there after it.
+/// Data acknowledged before the end must be there afterwards.
 fn terminate(scene: &Scene<'_>) -> Result<Outcome> {
     const CLIENTS: usize = 8;
     let directory = crate::process::TempDir::new("hostile")?;
@@ -164,7 +166,7 @@ fn terminate(scene: &Scene<'_>) -> Result<Outcome> {
         let mut stream = connect(&subject.address)?;
         let mut reading = stream.try_clone()?;
         let batch = request(&["INCR", &format!("counter{number}")]).repeat(100);
-        // Writes until the server is gone.
+        // Writes until the server has ended.
         thread::spawn(move || while stream.write_all(&batch).is_ok() {});
         let (sender, started) = std::sync::mpsc::channel();
         let reader = thread::spawn(move || -> Result<u64> {
@@ -183,7 +185,7 @@ fn terminate(scene: &Scene<'_>) -> Result<Outcome> {
                         byte => line.push(*byte),
                     }
                 }
-                // Nobody waits for the later ones.
+                // The receiver only waits for the first one.
                 let _ = sender.send(());
             }
             Ok(last)

@@ -1,4 +1,4 @@
-//! Requests that are valid and huge, or take for ever.
+//! Valid requests that are huge or endless.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 use crate::resp::{Connection, Value};
 
-/// Rounds of the bystander that show that it is served.
+/// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 200;
 const KEYS: usize = 1_000_000;
 /// How often all keys are listed.
@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a reply larger than memory", suits_any_server: false, run: large_reply },
 ];
 
-/// One sleeps, the others do not. Its leaving ends its sleep.
+/// One client sleeps, the others do not. Disconnecting ends its sleep.
 fn sleep(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
@@ -74,7 +74,7 @@ fn keys(scene: &Scene<'_>) -> Result<Outcome> {
     let before_bytes = subject.resident_bytes()?;
     let mut greedy = subject.connect()?;
     // Listed once more if the machine has halted the bystander meanwhile.
-    until("the bystander has a round beside each listing", || {
+    until("the bystander completes a round during each listing", || {
         let served_before = bystander.completed();
         for _ in 0..LISTINGS {
             match greedy.call(&["KEYS", "*"])? {
@@ -97,7 +97,7 @@ fn transaction(scene: &Scene<'_>) -> Result<Outcome> {
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let before_bytes = subject.resident_bytes()?;
     let mut connection = queue(&subject, QUEUED_MAX)?;
-    bystander.completes(1).context("beside the transaction")?;
+    bystander.completes(1).context("during the transaction")?;
     let Value::Array(Some(replies)) = connection.call(&["EXEC"])? else { bail!("EXEC fails") };
     ensure!(replies.len() == QUEUED_MAX, "{} replies", replies.len());
     expect_integer(replies.last().context("many")?, QUEUED_MAX as u64)?;
@@ -181,7 +181,7 @@ fn large_value(scene: &Scene<'_>) -> Result<Outcome> {
     for number in 0..chunks {
         connection.write_all(&chunk)?;
         if number == chunks / 2 {
-            bystander.completes(1).context("beside the large value")?;
+            bystander.completes(1).context("during the large value")?;
         }
     }
     connection.write_all(b"\r\n")?;
@@ -209,8 +209,8 @@ fn errors(subject: &Subject) -> Result<u64> {
     subject.info_number("total_error_replies")
 }
 
-/// One small transaction whose reply would be 64 GiB: what is too much is refused before it is
-/// gathered, and what came before stays.
+/// One small transaction whose reply would be 64 GiB: the excess is refused before it is generated,
+/// and earlier replies are kept.
 fn large_reply(scene: &Scene<'_>) -> Result<Outcome> {
     const VALUE_BYTES: usize = 64 << 20;
     const TIMES: usize = 1024;
@@ -229,7 +229,7 @@ fn large_reply(scene: &Scene<'_>) -> Result<Outcome> {
     queued.write_all(&request(&["EXEC"]))?;
     let begin = format!("+OK\r\n{}*{}\r\n", "+QUEUED\r\n".repeat(GETS + 1), GETS + 1);
     expect_bytes(&mut queued, begin.as_bytes())?;
-    // Nobody has to read all of it to see that it ends with an error.
+    // The end of the reply need not be read to detect that it is an error.
     until("the last reply is refused", || Ok(errors(&subject)? > errors_before))?;
     bystander.completes(ROUNDS)?;
     reset(queued)?;

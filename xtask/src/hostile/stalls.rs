@@ -1,11 +1,11 @@
 //! No request keeps its reactor for long.
 //!
-//! Every command runs at its documented limits (`docs/reference/limits.md`), and statements and
-//! requests of CQL and HTTP as well, on a server with one reactor, while another client of that reactor sends PING. How long a
-//! PING waits is the smaller one of two measures: its time by the clock, and the processor time that the
-//! reactor has used meanwhile. Both grow when others use the machine, and never shrink: they take processors
-//! away, which the second one does not count, and caches. So a request that seems to take too long is tried
-//! again, and its shortest time is the one that is least wrong.
+//! Every command runs at its documented limits (`docs/reference/limits.md`), and so do statements
+//! of CQL and requests of HTTP, on a server with one reactor, while another client of that reactor
+//! sends PING. The delay of a PING is the smaller of two measures: its wall-clock time, and the
+//! processor time that the reactor used meanwhile. Other load on the machine can only increase
+//! both: it takes processors away, which the second measure excludes, and caches. So a request that
+//! seems to take too long is tried again, and its shortest time is the most accurate.
 
 mod cases;
 mod statements;
@@ -28,15 +28,15 @@ use crate::transcript::coverage;
 
 /// A request that stalls others for longer fails.
 const STALL_MAX: Duration = Duration::from_millis(100);
-/// What a request should stall others for at most.
+/// Target for the delay of others by one request.
 const STALL_TARGET: Duration = Duration::from_millis(20);
-/// How often a request may be tried until it is quick enough: others do not use the machine all the time.
+/// Maximum number of tries of a request: other load on the machine is not constant.
 const TRIES: usize = 20;
-/// Between two of them.
+/// Pause between two tries.
 const TRY_PERIOD: Duration = Duration::from_millis(250);
 /// How many of the slowest requests are shown.
 const SHOWN: usize = 10;
-/// Between two PINGs: they must not use the reactor's time themselves.
+/// Pause between two PINGs: they must not use much of the reactor's time themselves.
 const PING_PERIOD: Duration = Duration::from_micros(500);
 const REACTOR_THREAD: &str = "r00";
 
@@ -56,7 +56,7 @@ const OPTIONS: &[&str] = &[
 pub(super) const CHECKS: &[Check] =
     &[Check { name: "stalls", suits_any_server: false, run: stalls }];
 
-/// How long a request kept others waiting.
+/// How long a request delayed others.
 #[derive(Debug)]
 struct Stall {
     name: String,
@@ -81,7 +81,7 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
         let time = probe.shortest(|probe| {
             let mut connection = subject.connect()?;
             let mut set_up = || case.setup.iter().try_for_each(|step| run(&mut connection, step));
-            // What a transaction queues counts towards the limit.
+            // The commands that a transaction queues count towards the limit.
             if case.queues { set_up() } else { limit.lifted(set_up) }?;
             probe.measure(|| case.requests.iter().try_for_each(|it| run(&mut connection, it)))
         });
@@ -95,7 +95,7 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
     report(stalls)
 }
 
-/// Sends a request, or the same one several times, and reads the answers. None may be an error.
+/// Sends a request, once or several times, and reads the answers. None may be an error.
 fn run(connection: &mut Connection, step: &Step) -> Result<()> {
     let bytes = super::ask::request(&step.words);
     connection.send_raw(&bytes.repeat(step.times))?;
@@ -111,10 +111,10 @@ fn run(connection: &mut Connection, step: &Step) -> Result<()> {
 
 const ELEMENTS_MAX: &str = "elements-per-command-max";
 
-/// The option of this name, lifted while requests are prepared.
+/// The option of this name, disabled while requests are prepared.
 struct ElementLimit<'s> {
     subject: &'s Subject,
-    /// As the server sets it by default.
+    /// The server's default.
     elements: String,
 }
 
@@ -169,7 +169,7 @@ fn every_command_has_a_case(subject: &Subject, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// A client that sends PING all the time.
+/// A client that sends PING repeatedly.
 #[derive(Debug)]
 struct Probe {
     state: Arc<State>,
@@ -204,7 +204,7 @@ impl Probe {
         Ok(Probe { state, thread: Some(thread) })
     }
 
-    /// The shortest of several tries, or the first one that is short enough.
+    /// The shortest of several tries, or the first that is short enough.
     fn shortest(
         &mut self,
         mut attempt: impl FnMut(&mut Probe) -> Result<Duration>,
@@ -245,7 +245,7 @@ impl Probe {
     }
 }
 
-/// What a thread has used of its processor. Where it runs now, that is a few milliseconds behind.
+/// The processor time of a thread. While it runs, the value lags by a few milliseconds.
 // Source: the kernel's `Documentation/scheduler/sched-stats.rst`: the first field is the time on the
 // processor in nanoseconds
 fn processor_ns(schedule: &Path) -> Result<u64> {

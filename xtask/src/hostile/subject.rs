@@ -1,4 +1,4 @@
-//! The server that is harmed: its process, what it costs, and how it ends.
+//! The server under attack: its process, its resource use, and its end.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,22 +15,22 @@ use super::{HANG_TIMEOUT, OPTIONS, until};
 use crate::process::TempDir;
 use crate::resp::{Connection, Value};
 
-/// What an allocator may keep after an attack that is over.
+/// Memory that an allocator may keep after an attack.
 const SLACK_BYTES: u64 = 96 << 20;
 /// Ticks per second of the times in `/proc`, the same on every Linux.
 const TICKS_PER_S: u64 = 100;
 
-/// A server to be harmed.
+/// A server under attack.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) address: String,
-    /// Where it speaks CQL, if it was asked to.
+    /// Its CQL address, if requested.
     pub(super) cql_address: Option<String>,
-    /// Where it speaks HTTP, if it was asked to.
+    /// Its HTTP address, if requested.
     pub(super) http_address: Option<String>,
-    /// None: somebody else's server.
+    /// None: an external server.
     running: Option<Running>,
-    /// The directory that goes with the server, unless the check brought one.
+    /// The directory of the server, unless the check supplied one.
     _directory: Option<TempDir>,
 }
 
@@ -40,7 +40,7 @@ struct Running {
     stderr: Option<JoinHandle<String>>,
 }
 
-/// How a program ended, and what it said.
+/// How a program ended, and its output.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
@@ -48,7 +48,7 @@ pub(super) struct Ended {
 }
 
 impl Subject {
-    /// Somebody else's server.
+    /// An external server.
     pub(super) fn at(address: &str) -> Subject {
         Subject {
             address: address.to_owned(),
@@ -80,7 +80,7 @@ impl Subject {
             .context("start the server")?;
         let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
         let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
-        // Read to the end, so that no pipe ever fills; both end with the server.
+        // Reads to the end, so that no pipe ever fills; both threads end with the server.
         let stderr = thread::spawn(move || collect(stderr));
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
@@ -90,7 +90,7 @@ impl Subject {
                     words.find_map(|word| word.strip_prefix(name)).map(str::to_owned)
                 };
                 if let Some(address) = listener("resp=") {
-                    // Nobody listens any more when the start has timed out.
+                    // The receiver is gone if the start has timed out.
                     let _ = sender.send((address, listener("cql="), listener("http=")));
                 }
             }
@@ -116,7 +116,7 @@ impl Subject {
         Connection::open(&self.address)
     }
 
-    /// Memory that the process holds.
+    /// Resident memory of the process.
     pub(super) fn resident_bytes(&self) -> Result<u64> {
         match &self.running {
             Some(running) => running.status_bytes("VmRSS:"),
@@ -124,12 +124,12 @@ impl Subject {
         }
     }
 
-    /// The most memory that the process has held. Only of a server of our own.
+    /// Peak memory of the process. Only for a server started here.
     pub(super) fn peak_bytes(&self) -> Result<u64> {
         self.running.as_ref().context("not our server")?.status_bytes("VmHWM:")
     }
 
-    /// Processor time that the process has used, in milliseconds. Only of a server of our own.
+    /// Processor time of the process, in milliseconds. Only for a server started here.
     pub(super) fn cpu_ms(&self) -> Result<u64> {
         let running = self.running.as_ref().context("not our server")?;
         let text = fs::read_to_string(format!("/proc/{}/stat", running.child.id()))?;
@@ -140,7 +140,7 @@ impl Subject {
         Ok((ticks(11)? + ticks(12)?) * 1000 / TICKS_PER_S)
     }
 
-    /// The directory in `/proc` of one of its threads. Only of a server of our own.
+    /// The directory in `/proc` of one of its threads. Only for a server started here.
     pub(super) fn thread(&self, name: &str) -> Result<PathBuf> {
         let running = self.running.as_ref().context("not our server")?;
         for thread in fs::read_dir(format!("/proc/{}/task", running.child.id()))? {
@@ -152,7 +152,7 @@ impl Subject {
         bail!("the server has no thread {name}")
     }
 
-    /// Takes descriptors away: only `left` more than the process has open now.
+    /// Limits descriptors: only `left` more than the process has open now.
     pub(super) fn limit_descriptors(&self, left: u64) -> Result<()> {
         let running = self.running.as_ref().context("not our server")?;
         let open = fs::read_dir(format!("/proc/{}/fd", running.child.id()))?.count() as u64;
@@ -162,7 +162,7 @@ impl Subject {
             .context("limit the server's descriptors")
     }
 
-    /// All of INFO.
+    /// The complete INFO.
     pub(super) fn info(&self) -> Result<HashMap<String, String>> {
         match self.connect()?.call(&["INFO", "everything"])? {
             Value::Bulk(Some(text)) => Ok(String::from_utf8_lossy(&text)
@@ -180,20 +180,20 @@ impl Subject {
         value.parse().with_context(|| format!("INFO {name}: {value}"))
     }
 
-    /// Waits until only `count` connections are left, the one that asks aside.
+    /// Waits until only `count` connections are left, excluding the one used for this query.
     pub(super) fn until_connections(&self, count: u64) -> Result<()> {
         until(&format!("{count} connections"), || {
             Ok(self.info_number("connected_clients")? <= count + 1)
         })
     }
 
-    /// Memory has come back to about what it was.
+    /// Waits until memory is back to about its earlier value.
     pub(super) fn until_flat(&self, before_bytes: u64) -> Result<()> {
         self.until_held(before_bytes, SLACK_BYTES)
     }
 
-    /// Memory has grown by no more than this. What is freed stays resident for about a second: the
-    /// allocator takes its time.
+    /// Waits until memory has grown by at most this much. Freed memory stays resident for about a
+    /// second, until the allocator returns it.
     pub(super) fn until_held(&self, before_bytes: u64, growth_bytes_max: u64) -> Result<()> {
         let mut held_bytes = 0;
         let settled = until("memory is flat", || {
@@ -216,7 +216,7 @@ impl Subject {
         self.running.as_mut().context("not our server")?.wait()
     }
 
-    /// SIGTERM: must end well. A server of somebody else must still answer.
+    /// SIGTERM: must end cleanly. An external server must still answer.
     pub(super) fn stop(self) -> Result<()> {
         if self.running.is_none() {
             return super::ask::expect_simple(&self.connect()?.call(&["PING"])?, "PONG");
@@ -224,7 +224,7 @@ impl Subject {
         self.end()
     }
 
-    /// SIGTERM: must end well.
+    /// SIGTERM: must end cleanly.
     pub(super) fn end(mut self) -> Result<()> {
         self.terminate()?;
         let ended = self.wait()?;
@@ -257,13 +257,13 @@ impl Running {
         if stderr.contains("panicked at") {
             bail!("the server panicked: {}", stderr.trim());
         }
-        Ok(Ended { status: status.context("until says so")?, stderr })
+        Ok(Ended { status: status.context("the program has ended")?, stderr })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only when the process is already gone, which is what is wanted.
+        // Both fail only if the process has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -295,10 +295,10 @@ fn command(root: &Path, directory: &Path, options: &[&str], limits: &[&str]) -> 
     Ok(command)
 }
 
-/// What a pipe brings, as far as it can be read.
+/// The output of a pipe, as far as it can be read.
 fn collect(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
-    // A pipe fails when the process is gone: what came before is what there is.
+    // A pipe fails when the process has ended: the bytes before that are complete.
     let _ = pipe.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }

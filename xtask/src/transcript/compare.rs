@@ -1,9 +1,9 @@
-//! Does a reply have the form that a transcript expects?
+//! Compares a reply with the form that a transcript expects.
 
 use crate::transcript::file::{Expected, Order};
 use crate::transcript::notation::{Node, glob_matches};
 
-/// True when `actual` is what `expected` says.
+/// True if `actual` matches `expected`.
 ///
 /// Unordered children are matched first come, first served: with patterns among them, put the
 /// narrower pattern first.
@@ -37,7 +37,7 @@ fn matches_in(expected: &Expected, actual: &Node, inherited: Order) -> bool {
     })
 }
 
-/// How many children move together when order does not count; 0: order counts.
+/// How many children form a group when order is ignored; 0: order is significant.
 fn group_size(head: &str, order: Order) -> usize {
     match (head.as_bytes().first(), order) {
         (Some(b'%'), _) => 2,

@@ -1,4 +1,4 @@
-//! Has every command that a server knows a transcript?
+//! Checks that every command of a server has a transcript.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::resp::{Connection, Value};
 
-/// Where the subcommands stand in an entry of COMMAND.
+/// Index of the subcommands in an entry of COMMAND.
 const SUBCOMMANDS_INDEX: usize = 9;
 
 /// Names of commands without a transcript, in order: `getdel`, `config|get`. A command that has
@@ -16,7 +16,7 @@ pub(crate) fn missing(address: &str, files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(uncovered(names(address)?, files))
 }
 
-/// Names of all commands in order, of subcommands instead of the commands that have some.
+/// Names of all commands in order; a command with subcommands is replaced by them.
 pub(crate) fn names(address: &str) -> Result<Vec<String>> {
     let reply = Connection::open(address)?.call(&["COMMAND"])?;
     let Value::Array(Some(entries)) = reply else {
@@ -30,7 +30,7 @@ pub(crate) fn names(address: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The names of one entry: those of its subcommands, if it has any, else its own.
+/// The names of one entry: those of its subcommands, if it has any, otherwise its own.
 fn collect_names(entry: &Value, names: &mut Vec<String>) -> Result<()> {
     let Value::Array(Some(fields)) = entry else {
         bail!("an entry of COMMAND is not an array");

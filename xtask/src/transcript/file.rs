@@ -1,23 +1,23 @@
-//! A transcript file: requests, and what each server must answer.
+//! A transcript file: requests, and the required answers of each server.
 //!
 //! | line | meaning |
 //! |---|---|
 //! | `# text` | comment |
 //! | `> SET k "a b"` | one request, quoted as in redis-cli |
 //! | `>> PING\r\n` | bytes sent as they are |
-//! | `< +OK` | what must come back, see `notation` |
+//! | `< +OK` | the required reply, see `notation` |
 //! | `< @match :{90..100}` | an element whose text may vary: `*`, `?`, `{low..high}` |
 //! | `@match ...` | the same for a whole reply |
-//! | `@none` | no reply comes |
+//! | `@none` | no reply |
 //! | `@closed` | the server closes the connection; the next request opens a new one |
 //! | `@ended` | without a request: waits until the server has closed the connection |
-//! | `@next` | without a request: what the server sends next, and what it must be |
-//! | `@unordered` | the elements of the next aggregate may come in any order |
+//! | `@next` | without a request: the next message that the server sends |
+//! | `@unordered` | the elements of the next aggregate may have any order |
 //! | `@unordered deep` | the same, also for the aggregates in it |
-//! | `@unordered pairs` | as `deep`; the elements of an array belong together two by two |
-//! | `@only redis: reason` | what follows is expected of that server only |
+//! | `@unordered pairs` | as `deep`; the elements of an array form pairs |
+//! | `@only redis: reason` | the next reply is expected of that server only |
 //! | `@resp3`, `@resp2` | switch the connection by HELLO |
-//! | `@conn 2` | go on with another connection, opened when first used |
+//! | `@conn 2` | switch to another connection, opened when first used |
 //! | `@skip-redis reason` | the whole file is for Myriad alone |
 //!
 //! Maps and sets have no order, so theirs is never compared.
@@ -30,15 +30,15 @@ use crate::transcript::notation::{split_arguments, unescape};
 /// A parsed file.
 #[derive(Debug)]
 pub(crate) struct Transcript {
-    /// `Some` when the file is not for Redis.
+    /// `Some` if the file does not apply to Redis.
     pub(crate) skip_redis: bool,
     pub(crate) steps: Vec<Step>,
 }
 
-/// One thing to do.
+/// One action.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Of the request or directive, from 0.
+    /// Line of the request or directive, from 0.
     pub(crate) line: usize,
     pub(crate) action: Action,
     pub(crate) expectations: Vec<Expectation>,
@@ -52,32 +52,32 @@ pub(crate) enum Action {
     Connection(u32),
     /// Waits for the end of the connection.
     AwaitEnd,
-    /// Waits for what nobody asked for.
+    /// Waits for an unsolicited message.
     AwaitNext,
 }
 
-/// What must come back.
+/// The required reply.
 #[derive(Debug)]
 pub(crate) struct Expectation {
     /// The first line of the expectation, from 0.
     pub(crate) line: usize,
-    /// `None`: of every server.
+    /// `None`: required of every server.
     pub(crate) only: Option<Dialect>,
     pub(crate) reply: Reply,
-    /// True when something in it was written by hand that `--update` must keep.
+    /// True if it contains a handwritten part that `--update` must keep.
     pub(crate) has_directive: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Nothing is written yet: `--update` fills it in.
+    /// No reply is written yet: `--update` fills it in.
     Empty(Order),
     None,
     Closed,
     Tree(Expected),
 }
 
-/// One expected line and what is indented below it.
+/// One expected line and the lines indented below it.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) head: String,
@@ -93,14 +93,14 @@ pub(crate) enum Order {
     AsWritten,
     /// The children may be in any order.
     Any,
-    /// The children, and the children of those.
+    /// The children, and all their descendants.
     AnyDeep,
     /// As `AnyDeep`, children of arrays in pairs.
     AnyPairs,
 }
 
 impl Order {
-    /// The order that holds for the children of a node with this order.
+    /// The order that applies to the children of a node with this order.
     pub(crate) fn inherited(self) -> Self {
         match self {
             Self::AsWritten | Self::Any => Self::AsWritten,
@@ -127,10 +127,10 @@ pub(crate) fn parse(text: &str) -> Result<Transcript> {
 struct Parser {
     skip_redis: bool,
     steps: Vec<Step>,
-    /// From `@only`, for the expectation that follows.
+    /// From `@only`, for the next expectation.
     only: Option<Dialect>,
     order: Order,
-    /// The line of an `@only` that no reply has followed yet.
+    /// The line of an `@only` that is not followed by a reply yet.
     dangling_line: Option<usize>,
 }
 
@@ -226,7 +226,7 @@ impl Parser {
         Ok(())
     }
 
-    /// `@unordered` before the first reply line: the place where `--update` may fill in.
+    /// `@unordered` before the first reply line: the position where `--update` inserts the reply.
     fn reserve_place(&mut self, number: usize) -> Result<()> {
         let order = self.order;
         let is_open = self.only.is_some()
@@ -307,7 +307,7 @@ impl Parser {
     }
 }
 
-/// True when no line can be added to the reply: its children are as many as its head says.
+/// True if the reply is complete: it has as many children as its head announces.
 fn is_complete(reply: &Reply) -> bool {
     match reply {
         Reply::Empty(_) => false,

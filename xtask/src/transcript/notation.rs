@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::resp::Value;
 
-/// One line of a reply and what is indented below it.
+/// One line of a reply and the lines indented below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) head: String,
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// The tree as one line: heads with one space between them. `@match` looks at this.
+    /// The tree as one line: heads separated by one space. `@match` compares this form.
     pub(crate) fn flat(&self) -> String {
         let mut text = self.head.clone();
         for child in &self.children {
@@ -159,7 +159,7 @@ fn read_double_quoted<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> Result<
     }
 }
 
-/// Reads what follows a backslash.
+/// Reads the characters after a backslash.
 fn read_escape<'a>(rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8]> {
     let (byte, tail) = match rest {
         [b'x', high, low, tail @ ..] => {
@@ -194,8 +194,8 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// True when `text` has the form `pattern`: `*` any text, `?` any character, `{a..b}` an integer
-/// within these bounds, everything else itself.
+/// True if `text` matches `pattern`: `*` is any text, `?` any character, `{a..b}` an integer within
+/// these bounds, everything else is literal.
 pub(crate) fn glob_matches(pattern: &str, text: &str) -> bool {
     let Some(first) = pattern.chars().next() else {
         return text.is_empty();
@@ -225,7 +225,7 @@ fn parse_bounds(text: &str) -> Option<(std::ops::RangeInclusive<i64>, &str)> {
     Some((low.parse().ok()?..=high.parse().ok()?, after))
 }
 
-/// Every integer that `text` may start with, and what is left after it.
+/// Every integer that `text` may start with, and the remaining text.
 fn integer_prefixes(text: &str) -> impl Iterator<Item = (i64, &str)> {
     (1..=text.len().min(20))
         .filter(|&length| text.is_char_boundary(length))

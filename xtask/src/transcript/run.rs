@@ -1,4 +1,4 @@
-//! Runs one transcript against a server; prints what differs; fills in what is missing.
+//! Runs one transcript against a server; prints differences; fills in missing replies.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::transcript::compare;
 use crate::transcript::file::{Action, Expectation, Expected, Reply, Step, Transcript};
 use crate::transcript::notation::{Node, escape};
 
-/// Clients that have left and are listed for so long are not on their way out: the server keeps them.
+/// Disconnected clients that are still listed after this time count as a leak of the server.
 const DEPARTURE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the server did with one step.
+/// The outcome of one step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Nothing came, as expected.
+    /// No reply arrived, as expected.
     Silent,
     Closed,
     Answered(Node),
@@ -25,21 +25,21 @@ pub(crate) enum Outcome {
     Broken(String),
 }
 
-/// A step that did not go as its transcript says.
+/// A step whose outcome differs from its transcript.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// Of the request, from 1.
+    /// Line of the request, from 1.
     pub(crate) line: usize,
     pub(crate) request: String,
     pub(crate) expected: Vec<String>,
     pub(crate) actual: Vec<String>,
 }
 
-/// What `run` found.
+/// Results of `run`.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) differences: Vec<Difference>,
-    /// For `--update`: which lines to replace (from 0, may be empty) by which reply.
+    /// For `--update`: the lines to replace (from 0, may be empty) and the reply.
     pub(crate) edits: Vec<Edit>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn run(transcript: &Transcript, server: &Server) -> Result<Report> {
     Ok(report)
 }
 
-/// The expectation that counts for this server. `None`: the file has none yet.
+/// The expectation for this server. `None`: the file has none yet.
 fn expectation_for(step: &Step, dialect: Dialect) -> Result<Option<&Expectation>> {
     let found =
         step.expectations.iter().find(|expectation| expectation.only.is_none_or(|d| d == dialect));
@@ -103,8 +103,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The clients of the last transcript have left, which the server may not have seen yet: it would
-    /// count them where this one asks for clients, channels or subscribers.
+    /// Waits until the clients of the last transcript are gone: the server might still count them
+    /// when this transcript queries clients, channels or subscribers.
     fn wait_until_alone(&mut self) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -130,7 +130,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Does one step. `None`: the step asks nothing of the server that is to be compared.
+    /// Runs one step. `None`: the step has no reply to compare.
     fn play(&mut self, step: &Step, expectation: Option<&Expectation>) -> Result<Option<Outcome>> {
         let sent = match &step.action {
             Action::Connection(id) => {
@@ -198,7 +198,7 @@ fn difference(
     })
 }
 
-/// What `--update` would write: only where nothing that was written by hand is lost.
+/// The edit of `--update`: only where no handwritten part is lost.
 fn edit(step: &Step, expectation: Option<&Expectation>, outcome: &Outcome) -> Option<Edit> {
     let Outcome::Answered(node) = outcome else { return None };
     let reply = node.lines();
@@ -209,7 +209,7 @@ fn edit(step: &Step, expectation: Option<&Expectation>, outcome: &Outcome) -> Op
         }
         Some(Expectation { has_directive: false, reply: Reply::Tree(tree), line, .. }) => {
             // The line of a plain expectation is that of its first reply line, or of the
-            // `@unordered` before it, which stays.
+            // `@unordered` before it, which is kept.
             let has_order = tree.order != crate::transcript::file::Order::AsWritten;
             let first_line = line + usize::from(has_order);
             Some(Edit { first_line, line_count: count_lines(tree), reply })
@@ -267,7 +267,7 @@ fn push_expected(tree: &Expected, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// The file's text with the edits done.
+/// The file's text with the edits applied.
 pub(crate) fn apply_edits(text: &str, edits: &[Edit]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for edit in edits.iter().rev() {

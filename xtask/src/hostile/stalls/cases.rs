@@ -1,4 +1,4 @@
-//! What each command does at its limits.
+//! Each command at its limits.
 
 use std::net::TcpStream;
 
@@ -9,37 +9,37 @@ use super::super::ask::connect;
 use super::super::subject::Subject;
 use crate::resp::{Connection, Value};
 
-/// `command | setup; setup | request; request`. Words are separated by blanks; those with an `@` stand
-/// for several: see [`expand`]. `-` instead of the request: there is no point in measuring it, and why.
-/// Several requests are measured together, where the second one undoes the first.
+/// `command | setup; setup | request; request`. Words are separated by blanks; words with an `@`
+/// are expanded: see [`expand`]. `-` instead of the request: a measurement is pointless, with the
+/// reason. Several requests are measured together if the second reverts the first.
 ///
-/// Limits are counted in elements of `elements-per-command-max`, 1,048,576 in all; see
+/// Limits are counted in elements of `elements-per-command-max`, 1,048,576 in total; see
 /// docs/reference/limits.md, "Time of a command".
 const CASES: &str = include_str!("cases.txt");
 
-/// Elements of a large collection: the limit of what is read or copied at once.
+/// Elements of a large collection: the maximum that may be read or copied at once.
 const LARGE: usize = 1 << 20;
-/// Members of the same score: each is compared and returned.
+/// Members with the same score: each is compared and returned.
 const LEX: usize = LARGE / 4 - 1;
-/// Keys of database 1, for commands that look at all keys.
+/// Keys of database 1, for commands that process all keys.
 const KEYS: usize = 1_000_000;
 const PART: usize = 50_000;
 
 /// One command in one situation.
 #[derive(Debug)]
 pub(super) struct Case {
-    /// As COMMAND names it: `get`, `config|get`.
+    /// The name in COMMAND: `get`, `config|get`.
     pub(super) command: String,
-    /// What is shown.
+    /// The displayed name.
     pub(super) name: String,
     pub(super) setup: Vec<Step>,
-    /// It prepares a transaction.
+    /// Whether it prepares a transaction.
     pub(super) queues: bool,
     /// Empty: not measured.
     pub(super) requests: Vec<Step>,
 }
 
-/// A request, several times.
+/// A request, and how often it is sent.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) words: Vec<Vec<u8>>,
@@ -47,7 +47,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// How many replies the request has.
+    /// The number of replies to the request.
     pub(super) fn replies(&self) -> usize {
         let (name, args) = self.words.split_first().expect("a request has words");
         if name.ends_with(b"SUBSCRIBE") { args.len() } else { 1 }
@@ -65,7 +65,7 @@ fn parse_line(line: &str) -> Result<Case> {
     let command = command.context("no command")?.replace(' ', "|");
     let request = request.context("no request")?;
     let setup = setup.unwrap_or_default();
-    // What a transaction does is said before it runs.
+    // The commands of a transaction are queued before it runs.
     let queues = setup.contains("MULTI");
     let of_transaction = if queues { format!("{setup}; ") } else { String::new() };
     let requests = if request.starts_with('-') { "" } else { request };
@@ -82,7 +82,7 @@ fn parse_steps(text: &str) -> Result<Vec<Step>> {
     text.split(';').map(str::trim).filter(|it| !it.is_empty()).map(parse_step).collect()
 }
 
-/// `@times:N` before a request: several times.
+/// `@times:N` before a request: sent N times.
 fn parse_step(text: &str) -> Result<Step> {
     let mut step = Step { words: Vec::new(), times: 1 };
     for word in text.split_whitespace() {
@@ -99,9 +99,9 @@ fn number(text: &str) -> Result<usize> {
     text.parse().with_context(|| format!("the number {text:?}"))
 }
 
-/// `@x:BYTES`: one word of so many bytes. `@w:PREFIX:COUNT`: `PREFIX0`, `PREFIX1` and so on.
+/// `@x:BYTES`: one word of that length. `@w:PREFIX:COUNT`: `PREFIX0`, `PREFIX1` and so on.
 /// `@p:PREFIX:COUNT`: the same, each followed by `v`. `@s:PREFIX:COUNT`: each after a score.
-/// `@r:WORD:COUNT`: one word several times.
+/// `@r:WORD:COUNT`: one word repeated.
 fn expand(word: &str, words: &mut Vec<Vec<u8>>) -> Result<()> {
     let Some(rest) = word.strip_prefix('@') else {
         words.push(word.as_bytes().to_vec());
@@ -127,7 +127,7 @@ fn expand(word: &str, words: &mut Vec<Vec<u8>>) -> Result<()> {
     Ok(())
 }
 
-/// Connections to the server: as many as it takes, the descriptors of this process allowing.
+/// Connections to the server: the maximum, if the descriptors of this process suffice.
 const CONNECTIONS: usize = 9_900;
 /// Channels that one connection may subscribe to.
 const CHANNELS: usize = 1 << 16;
@@ -136,7 +136,7 @@ const PATTERNS: usize = 10_000;
 /// Bytes of a pattern.
 const PATTERN_BYTES: usize = 1024;
 
-/// Clients that are there all the time: idle ones, and one with as many subscriptions as it may have.
+/// Clients that are always connected: idle ones, and one with the maximum number of subscriptions.
 #[derive(Debug)]
 pub(super) struct Crowd {
     _idle: Vec<TcpStream>,
@@ -183,7 +183,7 @@ pub(super) fn fill(subject: &Subject) -> Result<()> {
         _ => Ok(()),
     };
     let command = |name: &str, key: &str| vec![name.as_bytes().to_vec(), key.as_bytes().to_vec()];
-    // The number is what an element costs where as many are processed. `b` has other members.
+    // The number is the cost of an element where as many are processed. `b` has other members.
     for (suffix, element, count) in [
         ("", "e", LARGE),
         ("2", "e", LARGE / 2 - 1),

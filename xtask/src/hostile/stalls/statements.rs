@@ -14,11 +14,11 @@ use crate::cql::connection::{Connection, Manner};
 const DIGITS: usize = 10_000;
 const ROWS: usize = 20_000;
 const ROWS_PER_BATCH: usize = 1_000;
-/// Together as long as a result without pages may be.
+/// Together as long as the maximum result without pages.
 const LARGE_ROWS: usize = 63;
 const LARGE_ROW_BYTES: usize = 1 << 20;
 
-/// Statements that build what the others read.
+/// Statements that create the data for the others.
 const SCHEMA: &[&str] = &[
     "CREATE KEYSPACE stalls WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE stalls.t (p int, c int, v text, n varint, l list<int>, PRIMARY KEY (p, c))",
@@ -94,7 +94,7 @@ pub(super) fn run(subject: &Subject, probe: &mut Probe, stalls: &mut Vec<Stall>)
     Ok(())
 }
 
-/// A result that is as large as one without pages may be, in every way in which it may travel.
+/// A result of the maximum size without pages, in every encoding.
 fn whole_results(address: &str, probe: &mut Probe, stalls: &mut Vec<Stall>) -> Result<()> {
     for (version, compression) in [
         (Version::V4, None),
