@@ -5,15 +5,16 @@ mod gates;
 mod housekeeping;
 mod http;
 mod patience;
+mod protocol;
 mod pubsub;
 mod resp;
+mod serve;
 mod session;
 mod waits;
 
 use crate::config::Endpoint;
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
-use crate::engine::accounts::Buffers;
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
@@ -25,13 +26,11 @@ use crate::http::feeds::Feeds;
 use crate::protocol::ClientProtocol;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
-use crate::resp::transactions::end_watches;
 use base::time::{MonoNs, Now};
 use patience::Patience;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use store::{Params, STRIPES};
 use waits::write_wait_reply;
 use wire::resp::RequestBatch;
@@ -66,7 +65,7 @@ pub(crate) struct Server {
     prepared: Vec<Prepared>,
     now: Now,
     /// Connections that wait for room in the log.
-    roomless: Vec<ConnId>,
+    waiting_for_log_space: Vec<ConnId>,
     /// Connections that wait until what they have published is on its way, or handed out.
     publishers: Vec<(ConnId, Backlog)>,
     /// Connections that wait for the end of CLIENT PAUSE.
@@ -118,7 +117,7 @@ impl Server {
             batch: RequestBatch::new(),
             prepared: Vec::new(),
             now,
-            roomless: Vec::new(),
+            waiting_for_log_space: Vec::new(),
             publishers: Vec::new(),
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
@@ -221,7 +220,8 @@ impl Handler for Server {
                 Session::Http(Box::new(crate::http::Session::new(id, peer, opened)))
             }
         };
-        let mut row = session.row(self.worker.index, opened, &self.shared.request_kinds);
+        let kinds = &self.shared.request_kinds;
+        let mut row = session.protocol().row(self.worker.index, opened, kinds);
         row.remote = peer.remote;
         row.is_tls = is_tls;
         self.register(&session, row);
@@ -236,22 +236,13 @@ impl Handler for Server {
         input: &[u8],
         out: &mut Output,
     ) -> Flow {
+        let session = session.protocol();
         debug_assert_eq!(id, session.id());
-        self.worker.backlog = None;
-        let flow = match session {
-            Session::Resp(session) => self.serve_resp(cx, session, input, out),
-            Session::Cql(session) => self.serve_cql(cx, session, input, out),
-            Session::Http(session) => self.serve_http(cx, session, input, out),
-        };
-        Flow { next: self.hold_publisher(id, flow.next), ..flow }
+        self.serve(cx, session, input, out)
     }
 
-    fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, mut session: Session) {
-        match &mut session {
-            Session::Resp(session) => self.end_waits(id, session),
-            Session::Cql(session) => self.forget_cql(session),
-            Session::Http(session) => self.forget_http(session),
-        }
+    fn closed(&mut self, _: &mut Context<'_, Mail>, _: ConnId, mut session: Session) {
+        session.protocol().closed(self);
         self.unregister(&session);
     }
 
@@ -259,31 +250,15 @@ impl Handler for Server {
         if self.publishers.iter().any(|(waiting, _)| *waiting == id) {
             return true;
         }
-        match session {
-            // A pipeline that waits for room in the log is still to be executed: it was sent.
-            Session::Resp(session) => session.wait == Some(Wait::Room),
-            Session::Cql(session) => session.outlives_peer(),
-            Session::Http(session) => session.outlives_peer(),
-        }
+        session.as_protocol().outlives_peer()
     }
 
     fn input_ended(&mut self, _: ConnId, session: &mut Session) -> bool {
-        match session {
-            Session::Cql(session) => session.end_input(),
-            // They are paused while something is done for them.
-            Session::Resp(_) | Session::Http(_) => false,
-        }
+        session.protocol().end_input()
     }
 
-    fn closing(&mut self, id: ConnId, session: &mut Session, out: &mut Output) {
-        if let Session::Cql(session) = session {
-            return self.hand_over_parked(session, out);
-        }
-        // It gets no more messages, so nobody is to count it.
-        if let Some(subscriptions) = session.subscriptions() {
-            let gone = std::mem::take(subscriptions);
-            self.worker.forget_subscriptions(&self.shared, id, &gone);
-        }
+    fn closing(&mut self, _: ConnId, session: &mut Session, out: &mut Output) {
+        session.protocol().closing(self, out);
     }
 
     fn depart(&mut self, id: ConnId, session: &mut Session) {
@@ -291,13 +266,12 @@ impl Handler for Server {
         let mut moving = shared.moving.lock();
         let row = self.unregister(session);
         let now = self.now.mono;
+        let session = session.protocol();
         moving.insert(
             id.0,
             row.unwrap_or_else(|| session.row(self.worker.index, now, &shared.request_kinds)),
         );
-        if let Session::Cql(session) = session {
-            self.forget_cql(session);
-        }
+        session.depart(self);
     }
 
     fn arrive(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
@@ -311,31 +285,16 @@ impl Handler for Server {
         }
         self.register(session, ClientRow { reactor: self.worker.index, ..row });
         // Held replies came along; this reactor must ask for their gates.
-        let gate = match session {
-            Session::Resp(session) => session.last_gate,
-            Session::Cql(session) => self.welcome_cql(session),
-            Session::Http(session) => session.last_gate,
-        };
+        let gate = session.protocol().arrive(self);
         self.worker.gate_max = self.worker.gate_max.max(gate);
     }
 
     fn may_migrate(&self, session: &Session) -> bool {
-        match session {
-            // Messages come to this reactor.
-            Session::Resp(session) => session.subscriptions.is_none(),
-            Session::Http(session) => !session.is_stream(),
-            // Its responses come to this reactor.
-            Session::Cql(session) => session.in_flight == 0,
-        }
+        session.as_protocol().may_migrate()
     }
 
     fn may_expire(&self, session: &Session) -> bool {
-        match session {
-            Session::Resp(session) => !session.monitor && session.subscriptions.is_none(),
-            Session::Cql(session) => session.parked.is_empty() && session.in_flight == 0,
-            // It has times of its own.
-            Session::Http(_) => false,
-        }
+        session.as_protocol().may_expire()
     }
 
     fn mail(
@@ -365,7 +324,8 @@ impl Handler for Server {
             // Not after its output is sent: who does not read is killed for just that.
             Mail::Kill(id) => cx.abort(id),
             Mail::Unblock { id, error } => {
-                let Some((Session::Resp(session), out)) = connections.get_mut(id) else { return };
+                let Some((session, out)) = connections.get_mut(id) else { return };
+                let Some(session) = session.as_resp() else { return };
                 let Some(Wait::Until { reply, .. }) = session.wait else { return };
                 Self::end_wait(
                     &self.shared,
@@ -384,7 +344,7 @@ impl Handler for Server {
             Mail::SnapshotDone { number, error } => {
                 let waiting = Some(Wait::Snapshot { number });
                 for (_, _, session, out) in connections.iter() {
-                    let Session::Resp(session) = session else { continue };
+                    let Some(session) = session.as_resp() else { continue };
                     if session.wait != waiting {
                         continue;
                     }
@@ -421,27 +381,19 @@ impl Handler for Server {
             return self.tick(cx, connections);
         }
         let Some(id) = self.timed.remove(&token) else { return };
-        match connections.get_mut(id) {
-            Some((Session::Resp(session), out)) => {
-                let Some(Wait::Until { at, reply }) = session.wait else { return };
-                if at <= self.now.mono {
-                    Self::end_wait(&self.shared, cx, session, |w| write_wait_reply(w, reply), out);
-                }
-            }
-            Some((Session::Cql(session), out)) => self.end_login_delay(cx, session, out),
-            Some((Session::Http(session), out)) => self.end_refusal(cx, session, out),
-            None => {}
+        if let Some((session, out)) = connections.get_mut(id) {
+            session.protocol().wake(self, cx, out);
         }
     }
 
     fn no_room(&mut self, _: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
-        if let Session::Cql(session) = session {
+        if let Some(session) = session.as_cql() {
             session.is_full = true;
         }
     }
 
     fn has_room(&mut self, cx: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
-        if let Session::Cql(session) = session {
+        if let Some(session) = session.as_cql() {
             session.is_full = false;
             if session.walking > 0 {
                 cx.poll();
@@ -483,9 +435,7 @@ impl Handler for Server {
         }
         // Who follows the log or listens has no end of his own.
         for (info, session) in connections.list() {
-            if let Session::Http(session) = session
-                && session.is_stream()
-            {
+            if session.as_protocol().is_endless() {
                 cx.close(info.id);
             }
         }
@@ -501,11 +451,13 @@ impl Server {
     fn register(&mut self, session: &Session, row: ClientRow) {
         self.worker.accounts.client_came(client_bytes(&row));
         self.shared.published[self.worker.index].lock().clients.insert(row.id, row);
-        self.buffers_of(session).came(session.charges());
+        let session = session.as_protocol();
+        self.worker.accounts.buffers(session.kind()).came(session.charges());
     }
 
     fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
-        self.buffers_of(session).left(session.charges());
+        let session = session.as_protocol();
+        self.worker.accounts.buffers(session.kind()).left(session.charges());
         let mut published = self.shared.published[self.worker.index].lock();
         let mut row = published.clients.remove(&session.id().0);
         if let Some(row) = &mut row {
@@ -514,33 +466,5 @@ impl Server {
         drop(published);
         self.worker.accounts.client_left(row.as_ref().map_or(CLIENT_BYTES, client_bytes));
         row
-    }
-
-    fn buffers_of(&mut self, session: &Session) -> &mut Buffers {
-        match session {
-            Session::Resp(_) => &mut self.worker.accounts.resp,
-            Session::Cql(_) => &mut self.worker.accounts.cql,
-            Session::Http(_) => &mut self.worker.accounts.http,
-        }
-    }
-
-    /// Ends what a RESP connection that has closed waited for, listened to and watched.
-    fn end_waits(&mut self, id: ConnId, session: &mut crate::resp::Session) {
-        end_watches(&self.shared, &mut self.worker, session);
-        if session.wait.is_some_and(|wait| wait != Wait::Room) {
-            self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-        }
-        if session.wait == Some(Wait::Pause) {
-            self.postponed.remove(&id);
-        }
-        if matches!(session.wait, Some(Wait::Until { .. })) {
-            self.timed.retain(|_, waiting| *waiting != id);
-        }
-        if session.monitor {
-            self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(subscriptions) = &session.subscriptions {
-            self.worker.forget_subscriptions(&self.shared, id, subscriptions);
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::memory::{LimitReached, LocalTracker, Tracker};
 
 use crate::config::MemoryTrackers;
+use crate::protocol::ClientProtocol;
 
 /// Smaller buffers are not charged.
 const CHARGED_BYTES_MIN: usize = 16 * 1024;
@@ -88,6 +89,15 @@ impl Accounts {
             is_on,
             log_bytes: 0,
             message_bytes: 0,
+        }
+    }
+
+    /// What the connections of one protocol hold.
+    pub(crate) fn buffers(&mut self, protocol: ClientProtocol) -> &mut Buffers {
+        match protocol {
+            ClientProtocol::Resp => &mut self.resp,
+            ClientProtocol::Cql => &mut self.cql,
+            ClientProtocol::Http => &mut self.http,
         }
     }
 

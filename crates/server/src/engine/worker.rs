@@ -144,6 +144,22 @@ impl Worker {
         self.clock.has_passed_ms(started, self.stamp)
     }
 
+    /// Pending output of one connection above which its next request waits: a batch of short requests
+    /// can ask for gigabytes.
+    #[inline]
+    pub(crate) fn output_pause_bytes(&self) -> usize {
+        usize::try_from(self.settings.internals.output_pause_bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a connection's next requests are to be served in a later turn: its peer has to read its
+    /// replies first, or other connections are to be served.
+    #[inline]
+    pub(crate) fn must_yield(&self, started: u64, pending_bytes: usize) -> bool {
+        pending_bytes > self.output_pause_bytes()
+            || self.has_served_its_share(started)
+            || self.backlog.is_some()
+    }
+
     pub(crate) fn random(&mut self) -> u64 {
         self.random.next_u64()
     }

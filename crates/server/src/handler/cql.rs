@@ -1,19 +1,27 @@
 //! CQL: bytes to messages, messages to replies, in the order in which the log lets them go.
 
-use crate::cql::frames::{self, End, FrameError, Framing, Step};
+use base::memory::{LimitReached, Tracker};
+use base::time::MonoNs;
+use cql::error::CqlError;
+use cql::schema::Event;
+use reactor::{ConnId, Connections, Context, Next, Output};
+use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
+
+use super::protocol::{Obstacle, Protocol, Step, Then};
+use super::session::{cql_of, http_of};
+use super::{Server, Session as AnySession};
+use crate::config::{OutputLimit, Settings};
+use crate::cql::frames::{self, End, FrameError, Framing};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::requests::{ReactorState, Requests};
 use crate::cql::scan_queue::OF_CONNECTION_MAX;
 use crate::cql::{Phase, Session, Wait};
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::ClientRow;
 use crate::engine::gate::{Gate, Lsn};
 use crate::engine::mail::{CqlReply, Mail};
-use base::memory::Tracker;
-use cql::error::CqlError;
-use cql::schema::Event;
-use reactor::{ConnId, Connections, Context, Flow, Next, Output};
-use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
-
-use super::{Server, Session as AnySession};
+use crate::engine::requests::RequestKinds;
+use crate::protocol::ClientProtocol;
 
 /// Longest body of a message before its sender has shown who it is.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -67,18 +75,18 @@ impl Desk {
     }
 }
 
-/// Why a read ended before its input did.
+/// Why reading stopped before the end of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// The session says it: it waits, or ends.
+enum Stop {
+    /// The session waits or closes.
     Session,
     /// The log has no room.
-    Room,
-    /// Too many replies wait for the log, or too many of its reads have paused.
+    LogSpace,
+    /// Too many replies wait for the log, or too many of its reads are paused.
     Replies,
-    /// Others want to be served too, or the peer has to take its replies first.
+    /// The rest is served in a later turn.
     Turn,
-    /// What the peer may send has changed.
+    /// The limits of messages have changed.
     Limits,
 }
 
@@ -94,7 +102,7 @@ struct Serving<'a> {
     in_flight_max: usize,
     /// Parked replies of other connections that would be too many for one more.
     is_reactor_full: bool,
-    why: Why,
+    stop: Stop,
 }
 
 impl frames::Reader for Serving<'_> {
@@ -109,10 +117,10 @@ impl frames::Reader for Serving<'_> {
         self.requests.look_ahead(&self.own.processor, messages, self.session.framing.agreed)
     }
 
-    fn message(&mut self, header: &Header, body: &[u8]) -> Step {
-        if let Some(why) = self.obstacle() {
-            self.why = why;
-            return Step::NotNow;
+    fn message(&mut self, header: &Header, body: &[u8]) -> frames::Step {
+        if let Some(stop) = self.obstacle() {
+            self.stop = stop;
+            return frames::Step::NotNow;
         }
         let phase = self.session.phase;
         let out = match self.session.framing.segments {
@@ -120,14 +128,14 @@ impl frames::Reader for Serving<'_> {
             Some(_) => &mut *self.replies,
         };
         self.requests.answer(self.session, self.own, header, body, out);
-        self.why = if self.session.closing || self.session.wait.is_some() {
-            Why::Session
+        self.stop = if self.session.closing || self.session.wait.is_some() {
+            Stop::Session
         } else if self.session.phase != phase {
-            Why::Limits
+            Stop::Limits
         } else {
-            return Step::Next;
+            return frames::Step::Next;
         };
-        Step::Stop
+        frames::Step::Stop
     }
 
     fn oversized(&mut self, header: &Header, error: EnvelopeError) {
@@ -137,10 +145,10 @@ impl frames::Reader for Serving<'_> {
 
 impl Serving<'_> {
     /// Why the next message is not to be run now.
-    fn obstacle(&self) -> Option<Why> {
+    fn obstacle(&self) -> Option<Stop> {
         let Requests { shared, worker, .. } = &self.requests;
         if !shared.log.has_room(worker.index) {
-            return Some(Why::Room);
+            return Some(Stop::LogSpace);
         }
         let parked = &self.session.parked;
         let unanswered = self.session.unanswered();
@@ -148,56 +156,148 @@ impl Serving<'_> {
             || parked.bytes() > self.pause_bytes
             || self.session.walking >= OF_CONNECTION_MAX;
         if is_full || (self.is_reactor_full && !parked.is_empty()) {
-            return Some(Why::Replies);
+            return Some(Stop::Replies);
         }
         let pending = self.out.pending_bytes() + self.replies.len();
-        let has_had_its_share = pending > self.pause_bytes
-            || worker.has_served_its_share(self.started)
-            || worker.backlog.is_some();
-        has_had_its_share.then_some(Why::Turn)
+        worker.must_yield(self.started, pending).then_some(Stop::Turn)
+    }
+}
+
+impl Protocol for Session {
+    fn id(&self) -> ConnId {
+        self.id
+    }
+
+    fn kind(&self) -> ClientProtocol {
+        ClientProtocol::Cql
+    }
+
+    fn step(
+        &mut self,
+        server: &mut Server,
+        cx: &mut Context<'_, Mail>,
+        input: &[u8],
+        started: u64,
+        out: &mut Output,
+    ) -> Step {
+        if server.worker.settings.experiments.stub() == STUB_ECHO {
+            out.buffer().extend_from_slice(input);
+            return Step::new(input.len(), Then::Read { needed: 0 });
+        }
+        let parked_before = self.parked.bytes();
+        let (consumed, end, stop) = server.read_cql(self, input, started, out);
+        let then = match end {
+            End::Unfinished { needed } => {
+                let step = input.len() - consumed + CHARGED_STEP_BYTES;
+                Then::Read { needed: needed.min(step) }
+            }
+            End::Broken(error) => {
+                server.refuse_bytes(self, error, out);
+                Then::Close
+            }
+            End::Stopped => server.after_stop(cx, self, stop),
+        };
+        server.note_parked(self, parked_before);
+        Step::new(consumed, then)
+    }
+
+    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next {
+        server.cql_error(self, 0, &CqlError::Overloaded(reached.to_string()), out);
+        self.closing = true;
+        Next::Close
+    }
+
+    fn pause(&mut self, obstacle: Obstacle) {
+        debug_assert_eq!(obstacle, Obstacle::LogSpace, "CLIENT PAUSE does not stop CQL");
+        self.wait = Some(Wait::Room);
+    }
+
+    fn end_pause(&mut self) {
+        self.wait = None;
+    }
+
+    /// The response to a wrong password.
+    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output) {
+        let Some(Wait::Login { at }) = self.wait else { return };
+        if at > server.now.mono {
+            return;
+        }
+        self.refuse_login(&mut server.cql.replies);
+        server.cql.send_replies(self, out);
+        if self.closing {
+            cx.close(self.id);
+        } else {
+            cx.resume(self.id);
+        }
+    }
+
+    fn kept_bytes(&self) -> (usize, usize) {
+        (self.framing.kept_bytes(), self.parked.bytes())
+    }
+
+    fn charges(&self) -> Charges {
+        self.charges
+    }
+
+    fn charges_mut(&mut self) -> &mut Charges {
+        &mut self.charges
+    }
+
+    fn is_subscriber(&self) -> bool {
+        false
+    }
+
+    fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
+        (&mut self.above_soft_since, settings.client_output_buffer_limit.normal)
+    }
+
+    fn row(&mut self, reactor: usize, now: MonoNs, kinds: &RequestKinds) -> ClientRow {
+        Session::row(self, reactor, now, kinds)
+    }
+
+    fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, kinds: &RequestKinds) {
+        Session::update_row(self, row, now, kinds);
+    }
+
+    fn outlives_peer(&self) -> bool {
+        Session::outlives_peer(self)
+    }
+
+    fn end_input(&mut self) -> bool {
+        Session::end_input(self)
+    }
+
+    fn may_migrate(&self) -> bool {
+        // Responses of helper threads are sent to this reactor.
+        self.in_flight == 0
+    }
+
+    fn may_expire(&self) -> bool {
+        self.parked.is_empty() && self.in_flight == 0
+    }
+
+    fn depart(&mut self, server: &mut Server) {
+        server.forget_cql(self);
+    }
+
+    fn arrive(&mut self, server: &mut Server) -> Gate {
+        self.is_listed = false;
+        server.note_parked(self, 0);
+        // Some of its gates may be open here already.
+        server.cql.released = Lsn::default();
+        self.parked.gate_max()
+    }
+
+    fn closing(&mut self, server: &mut Server, out: &mut Output) {
+        server.hand_over_parked(self, out);
+    }
+
+    fn closed(&mut self, server: &mut Server) {
+        server.forget_cql(self);
     }
 }
 
 impl Server {
-    /// Serves what one read of a connection brought.
-    pub(super) fn serve_cql(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        session: &mut Session,
-        input: &[u8],
-        out: &mut Output,
-    ) -> Flow {
-        let started = self.begin_read(cx);
-        if self.worker.settings.experiments.stub() == STUB_ECHO {
-            out.buffer().extend_from_slice(input);
-            return Flow::read(input.len());
-        }
-        self.worker.stamp = started;
-        let parked_before = session.parked.bytes();
-        let mut consumed = 0;
-        let next = loop {
-            let (bytes, end, why) = self.read_cql(session, &input[consumed..], started, out);
-            consumed += bytes;
-            match end {
-                End::Unfinished { needed } => {
-                    let step = input.len() - consumed + CHARGED_STEP_BYTES;
-                    break Next::Read { needed: needed.min(step) };
-                }
-                End::Broken(error) => {
-                    self.refuse_bytes(session, error, out);
-                    break Next::Close;
-                }
-                End::Stopped if why == Why::Limits => {}
-                End::Stopped => break self.stop_cql(cx, session, why),
-            }
-        };
-        self.note_parked(session, parked_before);
-        let kept = input.len() - consumed + session.framing.kept_bytes();
-        let next = self.charge_cql(session, kept, out).unwrap_or(next);
-        self.publish_cql(session);
-        Flow { consumed, next }
-    }
-
     /// Runs what can be run of the input. Returns how much was consumed, and why it ended.
     fn read_cql(
         &mut self,
@@ -205,9 +305,9 @@ impl Server {
         input: &[u8],
         started: u64,
         out: &mut Output,
-    ) -> (usize, End, Why) {
+    ) -> (usize, End, Stop) {
         let limits = self.cql_limits(session);
-        let pause_bytes = self.output_pause_bytes();
+        let pause_bytes = self.worker.output_pause_bytes();
         let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
         let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
         let overload_odds = self.overload_odds();
@@ -223,12 +323,12 @@ impl Server {
             pause_bytes,
             in_flight_max,
             is_reactor_full: desk.parked_bytes > held_bytes_max,
-            why: Why::Session,
+            stop: Stop::Session,
         };
         let (consumed, end) = frames::read(&mut serving, input, limits);
-        let why = serving.why;
+        let stop = serving.stop;
         desk.send_replies(session, out);
-        (consumed, end, why)
+        (consumed, end, stop)
     }
 
     /// What requests of a connection are run with, and the desk beside it.
@@ -275,25 +375,27 @@ impl Server {
         Limits { body_bytes_max: if is_known { body_bytes_max } else { stranger_max } }
     }
 
-    /// What a connection does that was stopped before its input's end.
-    fn stop_cql(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session, why: Why) -> Next {
-        match why {
-            Why::Session | Why::Limits => {}
-            Why::Room => {
-                session.wait = Some(Wait::Room);
-                self.roomless.push(session.id);
-                self.shared.log.request_write();
-            }
-            Why::Replies => {
+    /// What follows when reading stopped before the end of the input.
+    fn after_stop(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        stop: Stop,
+    ) -> Then {
+        match stop {
+            Stop::Limits => return Then::Step,
+            Stop::Turn => return Then::Turn,
+            Stop::LogSpace => return Then::Pause(Obstacle::LogSpace),
+            Stop::Replies => {
                 session.wait = Some(Wait::Replies);
                 self.cql.full.push(session.id);
             }
-            Why::Turn => return Next::Again,
+            Stop::Session => {}
         }
         if let Some(Wait::Login { at }) = session.wait {
             self.wake_at(cx, session.id, at);
         }
-        if session.closing { Next::Close } else { Next::Pause }
+        if session.closing { Then::Close } else { Then::Wait }
     }
 
     /// Says why the bytes are not understood; nothing more is read.
@@ -308,16 +410,6 @@ impl Server {
         self.worker.tally.error(None, error.name());
         session.encoder().error(stream, error.kind(), &error.to_string(), &mut self.cql.replies);
         self.cql.send_replies(session, out);
-    }
-
-    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
-    fn charge_cql(&mut self, session: &mut Session, kept: usize, out: &mut Output) -> Option<Next> {
-        let pending = out.pending_bytes() + session.parked.bytes();
-        let reached = self.worker.accounts.cql.charge(&mut session.charges, kept, pending).err()?;
-        let error = CqlError::Overloaded(reached.to_string());
-        self.cql_error(session, 0, &error, out);
-        session.closing = true;
-        Some(Next::Close)
     }
 
     fn publish_cql(&mut self, session: &mut Session) {
@@ -347,7 +439,7 @@ impl Server {
             let mut listed = std::mem::take(&mut self.cql.parked);
             let mut left_bytes = 0;
             listed.retain(|id| {
-                let Some((AnySession::Cql(session), out)) = connections.get_mut(*id) else {
+                let Some((session, out)) = cql_of(connections, *id) else {
                     return false; // gone, or its replies were handed over
                 };
                 self.cql.release(session, durable, out);
@@ -378,10 +470,10 @@ impl Server {
     ) {
         let held_bytes_max = cx.links().limits().held_bytes_max.bytes();
         let is_reactor_full = self.cql.parked_bytes > held_bytes_max;
-        let pause_bytes = self.output_pause_bytes();
+        let pause_bytes = self.worker.output_pause_bytes();
         let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
         self.cql.full.retain(|id| {
-            let Some((AnySession::Cql(session), _)) = connections.get_mut(*id) else {
+            let Some((session, _)) = cql_of(connections, *id) else {
                 return false;
             };
             let parked = &session.parked;
@@ -399,7 +491,7 @@ impl Server {
 
     /// Nothing more is read from the connection: its replies leave one after the other, in the
     /// order in which the log reaches them.
-    pub(super) fn hand_over_parked(&mut self, session: &mut Session, out: &mut Output) {
+    fn hand_over_parked(&mut self, session: &mut Session, out: &mut Output) {
         self.cql.parked_bytes -= session.parked.bytes();
         let segments = session.framing.segments;
         out.hold(Gate::OPEN.position());
@@ -413,40 +505,10 @@ impl Server {
     }
 
     /// A connection leaves this reactor.
-    pub(super) fn forget_cql(&mut self, session: &Session) {
+    fn forget_cql(&mut self, session: &Session) {
         self.cql.parked_bytes -= session.parked.bytes();
         if matches!(session.wait, Some(Wait::Login { .. })) {
-            let id = session.id;
-            self.timed.retain(|_, waiting| *waiting != id);
-        }
-    }
-
-    /// A connection came from another reactor. Returns the highest gate of its replies.
-    pub(super) fn welcome_cql(&mut self, session: &mut Session) -> Gate {
-        session.is_listed = false;
-        self.note_parked(session, 0);
-        // Some of its gates may be open here already.
-        self.cql.released = Lsn::default();
-        session.parked.gate_max()
-    }
-
-    /// The answer to a wrong password.
-    pub(super) fn end_login_delay(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        session: &mut Session,
-        out: &mut Output,
-    ) {
-        let Some(Wait::Login { at }) = session.wait else { return };
-        if at > self.now.mono {
-            return;
-        }
-        session.refuse_login(&mut self.cql.replies);
-        self.cql.send_replies(session, out);
-        if session.closing {
-            cx.close(session.id);
-        } else {
-            cx.resume(session.id);
+            self.forget_time(session.id);
         }
     }
 
@@ -486,7 +548,7 @@ impl Server {
         connections: &mut Connections<'_, AnySession>,
         reply: CqlReply,
     ) {
-        let Some((AnySession::Cql(session), out)) = connections.get_mut(reply.id) else { return };
+        let Some((session, out)) = cql_of(connections, reply.id) else { return };
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
         let (mut requests, desk) = self.requests(session.id, limits);
@@ -542,9 +604,9 @@ impl Server {
         connections: &mut Connections<'_, AnySession>,
     ) -> bool {
         let Some(scan) = self.cql.reactor.scans.pop() else { return false };
-        let pause_bytes = self.output_pause_bytes();
+        let pause_bytes = self.worker.output_pause_bytes();
         // Nobody waits for it if its connection is gone.
-        let Some((AnySession::Cql(session), out)) = connections.get_mut(scan.id) else {
+        let Some((session, out)) = cql_of(connections, scan.id) else {
             return true;
         };
         if out.pending_bytes() > pause_bytes {
@@ -579,7 +641,7 @@ impl Server {
         connections: &mut Connections<'_, AnySession>,
     ) {
         let Some(paused) = self.http.scans.pop() else { return };
-        if let Some((AnySession::Http(session), out)) = connections.get_mut(paused.id) {
+        if let Some((session, out)) = http_of(connections, paused.id) {
             self.resume_exchange(cx, session, paused, out);
         }
     }

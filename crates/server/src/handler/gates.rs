@@ -53,14 +53,10 @@ impl Server {
                 self.give_up_held_replies(cx, connections);
             }
         }
-        if !self.roomless.is_empty() && self.shared.log.has_room(self.worker.index) {
-            for id in std::mem::take(&mut self.roomless) {
-                match connections.get_mut(id) {
-                    Some((Session::Resp(session), _)) => session.wait = None,
-                    Some((Session::Cql(session), _)) => session.wait = None,
-                    Some((Session::Http(session), _)) => session.wait = None,
-                    None => continue,
-                }
+        if !self.waiting_for_log_space.is_empty() && self.has_log_space() {
+            for id in std::mem::take(&mut self.waiting_for_log_space) {
+                let Some((session, _)) = connections.get_mut(id) else { continue };
+                session.protocol().end_pause();
                 cx.resume(id);
             }
         }
@@ -124,7 +120,9 @@ impl Server {
         }
         let held: Vec<ConnId> = connections
             .list()
-            .filter(|(info, session)| info.held_bytes > 0 || session.parked_bytes() > 0)
+            .filter(|(info, session)| {
+                info.held_bytes > 0 || session.as_protocol().kept_bytes().1 > 0
+            })
             .map(|(info, _)| info.id)
             .collect();
         for id in held {

@@ -1,5 +1,6 @@
 //! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
 
+use super::protocol::Protocol;
 use super::{Server, Session, TICK};
 use crate::config::Settings;
 use crate::engine::latency::LatencyEvent;
@@ -32,16 +33,11 @@ impl Server {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
                 row.measure(&info);
             }
-            // What they get is not what they asked for, so nothing else looks at it when it has left.
-            let accounts = &mut self.worker.accounts;
-            match session {
-                Session::Resp(session) if session.monitor || session.subscriptions.is_some() => {
-                    accounts.resp.charge_output(&mut session.charges, info.output_bytes);
-                }
-                Session::Http(session) if session.is_stream() => {
-                    accounts.http.charge_output(&mut session.charges, info.output_bytes);
-                }
-                Session::Resp(_) | Session::Http(_) | Session::Cql(_) => {}
+            let session = session.protocol();
+            // Nothing else charges their output after it was sent.
+            if session.is_subscriber() {
+                let buffers = self.worker.accounts.buffers(session.kind());
+                buffers.charge_output(session.charges_mut(), info.output_bytes);
             }
             if is_output_over(&self.worker.settings, session, info.output_bytes, self.now.mono) {
                 cx.abort(info.id);
@@ -188,7 +184,7 @@ impl Server {
 /// Whether the peer has left more of its replies unread than `client-output-buffer-limit` allows.
 fn is_output_over(
     settings: &Settings,
-    session: &mut Session,
+    session: &mut dyn Protocol,
     pending_bytes: usize,
     now: MonoNs,
 ) -> bool {

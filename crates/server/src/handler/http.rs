@@ -4,16 +4,23 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use base::memory::LimitReached;
 use base::time::{MonoNs, Now};
 use foldhash::fast::RandomState;
-use reactor::{ConnId, ConnInfo, Connections, Context, Flow, Next, Output};
+use reactor::{ConnId, ConnInfo, Connections, Context, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
+use super::protocol::{Obstacle, Protocol, Step, Then};
+use super::session::http_of;
 use super::{Server, Session as AnySession};
-use crate::config::{Durability, Settings};
+use crate::config::{Durability, OutputLimit, Settings};
 use crate::cql::scan_queue::ScanQueue;
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::ClientRow;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
+use crate::engine::pubsub::Subscriptions;
+use crate::engine::requests::RequestKinds;
 use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
@@ -56,27 +63,6 @@ impl Default for Desk {
     }
 }
 
-/// Why the requests of a batch are not all answered, or nothing may follow them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// The answer was the last of the connection.
-    Close,
-    /// The log has no room.
-    Room,
-    /// CLIENT PAUSE.
-    Pause,
-    /// The answer goes on for ever.
-    Stream,
-    /// The answer comes in a later turn.
-    Scan,
-    /// Commands of a pipeline are left.
-    Pipeline(PipelineStop),
-    /// The answer to a wrong password has to wait for its time.
-    Refusal,
-    /// Others want to be served too, or the peer has to take its answers first.
-    Turn,
-}
-
 /// What a connection that is awaited gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -89,86 +75,204 @@ enum Verdict {
     Abort,
 }
 
-impl Server {
-    /// Serves what one read of a connection brought.
-    pub(super) fn serve_http(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        session: &mut Session,
-        input: &[u8],
-        out: &mut Output,
-    ) -> Flow {
-        let started = self.begin_read(cx);
-        self.worker.stamp = started;
-        self.http.date.update(self.now);
-        let limits = http_limits(&self.worker.settings);
-        let mut batch = std::mem::take(&mut self.http.batch);
-        let (mut consumed, mut has_served) = (0, false);
-        if let Some(pipeline) = session.pipeline.take() {
-            let stopped = self.resume_pipeline(session, *pipeline, out);
-            // The byte that its request has kept back.
-            consumed = usize::from(session.pipeline.is_none());
-            if let Some(why) = stopped {
-                let next = self.stop_http(session, why);
-                let next = self.charge_http(session, input.len() - consumed, out).unwrap_or(next);
-                self.publish_http(session);
-                return Flow { consumed, next };
-            }
-            has_served = true;
-        }
-        let next = loop {
-            let rest = &input[consumed..];
-            let decode_start = self.worker.stamp;
-            let taken = session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut batch);
-            self.worker.stamp = self.worker.clock.now();
-            let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
-            self.worker.tally.parsed(parse_ns / (batch.len().max(1) as u64));
-            let (answered, why) = self.answer_batch(session, rest, &batch, started, out);
-            has_served |= answered > 0;
-            if let Some(why) = why {
-                // The requests behind are shown again when their turn comes.
-                session.decoder.restart();
-                consumed += answered.checked_sub(1).map_or(0, |last| batch.end(last));
-                if session.pipeline.is_some() {
-                    // The reactor calls again only while a byte is left. A request has a byte at least.
-                    consumed -= 1;
-                }
-                break self.stop_http(session, why);
-            }
-            consumed += taken;
-            if let Some(error) = batch.error() {
-                self.refuse_http(session, error.status(), &error.to_string(), out);
-                break Next::Close;
-            }
-            if batch.len() < BATCH_REQUESTS_MAX || consumed == input.len() {
-                // As soon as its head is there, and not again when more of its body comes.
-                let has_new_head =
-                    session.decoder.is_in_body() && (has_served || session.phase != Phase::Body);
-                if has_new_head && self.answer_head(session, &input[consumed..], &mut batch, out) {
-                    let waits = session.wait == Some(Wait::Refusal);
-                    break if waits { Next::Pause } else { Next::Close };
-                }
-                if session.decoder.take_continue() {
-                    out.buffer().extend_from_slice(CONTINUE);
-                }
-                let unread = input.len() - consumed;
-                let missing = session.decoder.needed();
-                break Next::Read { needed: if missing == 0 { 0 } else { unread + missing } };
-            }
-        };
-        self.http.batch = batch;
-        if session.wait == Some(Wait::Refusal) {
-            let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
-            self.wake_at(cx, session.id, at);
-        }
-        session.note_phase(has_served, self.now.mono);
-        let next = self.charge_http(session, input.len() - consumed, out).unwrap_or(next);
-        self.publish_http(session);
-        Flow { consumed, next }
+impl Protocol for Session {
+    fn id(&self) -> ConnId {
+        self.id
     }
 
-    /// Answers the requests of a batch in order. Returns how many were answered, and why not all were
-    /// or nothing may follow.
+    fn kind(&self) -> ClientProtocol {
+        ClientProtocol::Http
+    }
+
+    fn step(
+        &mut self,
+        server: &mut Server,
+        cx: &mut Context<'_, Mail>,
+        input: &[u8],
+        started: u64,
+        out: &mut Output,
+    ) -> Step {
+        server.http.date.update(server.now);
+        if let Some(pipeline) = self.pipeline.take() {
+            let then = server.resume_pipeline(self, *pipeline, out);
+            // The byte of its request that was kept unread.
+            let consumed = usize::from(self.pipeline.is_none());
+            if then == Then::Step {
+                self.note_phase(true, server.now.mono);
+            }
+            return Step::new(consumed, then);
+        }
+        let mut batch = std::mem::take(&mut server.http.batch);
+        let (step, has_served) = server.step_http(self, input, &mut batch, started, out);
+        server.http.batch = batch;
+        if self.wait == Some(Wait::Refusal) {
+            let at = MonoNs(server.now.mono.0.saturating_add(FAILED_LOGIN_NS));
+            server.wake_at(cx, self.id, at);
+        }
+        self.note_phase(has_served, server.now.mono);
+        step
+    }
+
+    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next {
+        if self.pipeline.is_some() {
+            // Its response has begun: only the connection's end can show that it is incomplete.
+            server.worker.tally.error(None, status_kind(503));
+            return Next::Abort;
+        }
+        server.refuse_http(self, 503, &reached.to_string(), out);
+        Next::Close
+    }
+
+    fn pause(&mut self, obstacle: Obstacle) {
+        self.wait = Some(match obstacle {
+            Obstacle::LogSpace => Wait::Room,
+            Obstacle::ClientPause => Wait::Pause,
+        });
+    }
+
+    fn end_pause(&mut self) {
+        self.wait = None;
+    }
+
+    /// Sends the response to a wrong password.
+    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output) {
+        let Some(refusal) = self.refusal.take() else { return };
+        self.wait = None;
+        self.since = server.now.mono;
+        out.buffer().extend_from_slice(&refusal.bytes);
+        out.hold(0);
+        if refusal.closes {
+            self.closing = true;
+            cx.close(self.id);
+        } else {
+            cx.resume(self.id);
+        }
+    }
+
+    fn kept_bytes(&self) -> (usize, usize) {
+        // Commands of a pipeline that are left are input that was not executed.
+        (self.pipeline.as_ref().map_or(0, |pipeline| pipeline.bytes), 0)
+    }
+
+    fn charges(&self) -> Charges {
+        self.charges
+    }
+
+    fn charges_mut(&mut self) -> &mut Charges {
+        &mut self.charges
+    }
+
+    fn is_subscriber(&self) -> bool {
+        self.is_stream()
+    }
+
+    fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
+        let limits = &settings.client_output_buffer_limit;
+        let limit = if self.subscription.is_some() { limits.pubsub } else { limits.normal };
+        (&mut self.above_soft_since, limit)
+    }
+
+    fn row(&mut self, reactor: usize, now: MonoNs, _: &RequestKinds) -> ClientRow {
+        Session::row(self, reactor, now)
+    }
+
+    fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, _: &RequestKinds) {
+        Session::update_row(self, row, now);
+    }
+
+    fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
+        self.subscription.as_mut().map(|one| one.names_mut())
+    }
+
+    fn outlives_peer(&self) -> bool {
+        Session::outlives_peer(self)
+    }
+
+    fn is_endless(&self) -> bool {
+        self.is_stream()
+    }
+
+    fn may_migrate(&self) -> bool {
+        !self.is_stream()
+    }
+
+    fn may_expire(&self) -> bool {
+        false // it has timeouts of its own
+    }
+
+    fn arrive(&mut self, _: &mut Server) -> Gate {
+        self.last_gate
+    }
+
+    fn closed(&mut self, server: &mut Server) {
+        match self.wait {
+            Some(Wait::Pause) => {
+                server.postponed.remove(&self.id);
+                server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+            }
+            Some(Wait::Feed) => server.feeds.close(self.id),
+            Some(Wait::Refusal) => server.forget_time(self.id),
+            Some(Wait::Subscription | Wait::Room | Wait::Scan) | None => {}
+        }
+        if let Some(subscription) = &self.subscription {
+            server.worker.forget_subscriptions(&server.shared, self.id, subscription.names());
+        }
+    }
+}
+
+impl Server {
+    /// One step of [`Protocol::step`] without a pipeline. Also returns whether a request was answered.
+    fn step_http(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        batch: &mut RequestBatch,
+        started: u64,
+        out: &mut Output,
+    ) -> (Step, bool) {
+        let limits = http_limits(&self.worker.settings);
+        let decode_start = self.worker.stamp;
+        let taken = session.decoder.decode(input, &limits, BATCH_REQUESTS_MAX, batch);
+        self.worker.stamp = self.worker.clock.now();
+        let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
+        self.worker.tally.parsed(parse_ns / (batch.len().max(1) as u64));
+        let (answered, then) = self.answer_batch(session, input, batch, started, out);
+        let has_served = answered > 0;
+        if let Some(then) = then {
+            // The requests that were not answered are decoded again in their turn.
+            session.decoder.restart();
+            let mut consumed = answered.checked_sub(1).map_or(0, |last| batch.end(last));
+            if session.pipeline.is_some() {
+                // The reactor calls again only while a byte is left. A request has a byte at least.
+                consumed -= 1;
+            }
+            return (Step::new(consumed, then), has_served);
+        }
+        if let Some(error) = batch.error() {
+            self.refuse_http(session, error.status(), &error.to_string(), out);
+            return (Step::new(taken, Then::Close), has_served);
+        }
+        if batch.len() == BATCH_REQUESTS_MAX && taken < input.len() {
+            return (Step::new(taken, Then::Step), has_served);
+        }
+        // Once, when the head is complete, and not again when more of the body arrives.
+        let has_new_head =
+            session.decoder.is_in_body() && (has_served || session.phase != Phase::Body);
+        let rest = &input[taken..];
+        if has_new_head && self.answer_head(session, rest, batch, out) {
+            let waits = session.wait == Some(Wait::Refusal);
+            return (Step::new(taken, if waits { Then::Wait } else { Then::Close }), has_served);
+        }
+        if session.decoder.take_continue() {
+            out.buffer().extend_from_slice(CONTINUE);
+        }
+        let missing = session.decoder.needed();
+        let needed = if missing == 0 { 0 } else { rest.len() + missing };
+        (Step::new(taken, Then::Read { needed }), has_served)
+    }
+
+    /// Answers the requests of a batch in order. Returns how many were answered, and what follows if not
+    /// all were, or if nothing may follow the last response.
     fn answer_batch(
         &mut self,
         session: &mut Session,
@@ -176,41 +280,26 @@ impl Server {
         batch: &RequestBatch,
         started: u64,
         out: &mut Output,
-    ) -> (usize, Option<Why>) {
-        let pause_bytes = self.output_pause_bytes();
+    ) -> (usize, Option<Then>) {
         for index in 0..batch.len() {
-            if !self.shared.log.has_room(self.worker.index) {
-                return (index, Some(Why::Room));
+            if !self.has_log_space() {
+                return (index, Some(Then::Pause(Obstacle::LogSpace)));
             }
             let request = batch.get(index, input);
             let mut terms = Terms::of(&request);
             let Some(gate) = self.answer(session, &request, &mut terms, out) else {
-                return (index, Some(Why::Pause));
+                return (index, Some(Then::Pause(Obstacle::ClientPause)));
             };
             self.hold_answer(session, gate, out);
-            if session.is_stream() {
-                return (index + 1, Some(Why::Stream));
-            }
-            if session.wait == Some(Wait::Scan) {
-                return (index + 1, Some(Why::Scan));
-            }
-            if session.wait == Some(Wait::Refusal) {
-                return (index + 1, Some(Why::Refusal));
-            }
-            if let Some(pipeline) = &session.pipeline {
-                return (index + 1, Some(Why::Pipeline(pipeline.stop)));
-            }
-            if terms.closes {
-                return (index + 1, Some(Why::Close));
+            let then = after_answer(session, terms);
+            if then != Then::Step {
+                return (index + 1, Some(then));
             }
             if self.worker.has_new_settings {
                 self.derive_params();
             }
-            if out.pending_bytes() > pause_bytes
-                || self.worker.has_served_its_share(started)
-                || self.worker.backlog.is_some()
-            {
-                return (index + 1, Some(Why::Turn));
+            if self.worker.must_yield(started, out.pending_bytes()) {
+                return (index + 1, Some(Then::Turn));
             }
         }
         (batch.len(), None)
@@ -372,26 +461,23 @@ impl Server {
         self.publish_http(session);
     }
 
-    /// Runs more commands of a pipeline. Returns why it has to stop again, or nothing may follow it.
+    /// Runs more commands of a pipeline.
     fn resume_pipeline(
         &mut self,
         session: &mut Session,
         pipeline: Pipeline,
         out: &mut Output,
-    ) -> Option<Why> {
-        if !self.shared.log.has_room(self.worker.index) {
+    ) -> Then {
+        if !self.has_log_space() {
             session.pipeline = Some(Box::new(pipeline));
-            return Some(Why::Pipeline(PipelineStop::Room));
+            return Then::Pause(Obstacle::LogSpace);
         }
         let (terms, started) = (pipeline.terms, (self.worker.stamp, pipeline.ns));
         let mut exchange = self.exchange(session, session.durability, out);
-        let outcome = pipeline.run(&mut exchange).expect("only its first command is put off");
+        let outcome = pipeline.run(&mut exchange).expect("only its first command is postponed");
         let gate = self.end_answer(session, outcome, terms, started, out);
         self.hold_answer(session, gate, out);
-        match &session.pipeline {
-            Some(pipeline) => Some(Why::Pipeline(pipeline.stop)),
-            None => terms.closes.then_some(Why::Close),
-        }
+        after_answer(session, terms)
     }
 
     /// Answers the unfinished request at the front of `rest` by its head alone, if nobody will read its
@@ -415,49 +501,6 @@ impl Server {
         true
     }
 
-    /// Sends the answer to a wrong password.
-    pub(super) fn end_refusal(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        session: &mut Session,
-        out: &mut Output,
-    ) {
-        let Some(refusal) = session.refusal.take() else { return };
-        session.wait = None;
-        session.since = self.now.mono;
-        out.buffer().extend_from_slice(&refusal.bytes);
-        out.hold(0);
-        if refusal.closes {
-            session.closing = true;
-            cx.close(session.id);
-        } else {
-            cx.resume(session.id);
-        }
-    }
-
-    /// What a connection does whose requests are not all answered.
-    fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
-        match why {
-            Why::Turn | Why::Pipeline(PipelineStop::Turn) => return Next::Again,
-            Why::Stream | Why::Scan | Why::Refusal => {}
-            Why::Close => {
-                session.closing = true;
-                return Next::Close;
-            }
-            Why::Room | Why::Pipeline(PipelineStop::Room) => {
-                session.wait = Some(Wait::Room);
-                self.roomless.push(session.id);
-                self.shared.log.request_write();
-            }
-            Why::Pause | Why::Pipeline(PipelineStop::Pause) => {
-                session.wait = Some(Wait::Pause);
-                self.postponed.insert(session.id);
-                self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        Next::Pause
-    }
-
     /// Answers what is no request; the connection ends with it.
     fn refuse_http(&mut self, session: &mut Session, status: u16, text: &str, out: &mut Output) {
         session.closing = true;
@@ -468,49 +511,9 @@ impl Server {
         out.hold(0);
     }
 
-    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
-    fn charge_http(
-        &mut self,
-        session: &mut Session,
-        unread: usize,
-        out: &mut Output,
-    ) -> Option<Next> {
-        let pending = out.pending_bytes();
-        // Commands of a pipeline that are left are input that was not executed.
-        let input = unread + session.pipeline.as_ref().map_or(0, |pipeline| pipeline.bytes);
-        let charged = self.worker.accounts.http.charge(&mut session.charges, input, pending);
-        let reached = charged.err()?;
-        if session.pipeline.is_some() {
-            // Its answer has begun: only the connection's end can say that it is not complete.
-            self.worker.tally.error(None, status_kind(503));
-            return Some(Next::Abort);
-        }
-        self.refuse_http(session, 503, &reached.to_string(), out);
-        Some(Next::Close)
-    }
-
     fn publish_http(&mut self, session: &Session) {
         let now = self.now.mono;
         self.worker.publish(&self.shared, session.id, |row| session.update_row(row, now));
-    }
-
-    /// A connection is gone, whatever it waited or listened for.
-    pub(super) fn forget_http(&mut self, session: &Session) {
-        match session.wait {
-            Some(Wait::Pause) => {
-                self.postponed.remove(&session.id);
-                self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-            }
-            Some(Wait::Feed) => self.feeds.close(session.id),
-            Some(Wait::Refusal) => {
-                let id = session.id;
-                self.timed.retain(|_, waiting| *waiting != id);
-            }
-            Some(Wait::Subscription | Wait::Room | Wait::Scan) | None => {}
-        }
-        if let Some(subscription) = &session.subscription {
-            self.worker.forget_subscriptions(&self.shared, session.id, subscription.names());
-        }
     }
 
     /// The next part of the log for a connection that follows it.
@@ -522,7 +525,7 @@ impl Server {
         part: &[u8],
         is_last: bool,
     ) {
-        let Some((AnySession::Http(session), out)) = connections.get_mut(id) else { return };
+        let Some((session, out)) = http_of(connections, id) else { return };
         out.buffer().extend_from_slice(part);
         self.worker.accounts.http.charge_output(&mut session.charges, out.pending_bytes());
         session.since = self.now.mono;
@@ -539,10 +542,10 @@ impl Server {
         if self.http.untaken.is_empty() {
             return;
         }
-        let pause_bytes = self.output_pause_bytes();
+        let pause_bytes = self.worker.output_pause_bytes();
         let feeds = &self.feeds;
         self.http.untaken.retain(|id| {
-            let Some((AnySession::Http(session), out)) = connections.get_mut(*id) else {
+            let Some((session, out)) = http_of(connections, *id) else {
                 return false;
             };
             let is_untaken = out.pending_bytes() > pause_bytes / 2;
@@ -564,7 +567,7 @@ impl Server {
         let mut slow = Vec::new();
         let before = std::mem::take(&mut self.http.takers);
         for (info, session) in connections.list() {
-            let AnySession::Http(session) = session else { continue };
+            let Some(session) = session.as_http() else { continue };
             if self.publishers.iter().any(|(id, _)| *id == info.id) {
                 continue;
             }
@@ -587,7 +590,7 @@ impl Server {
         self.http.date.update(self.now);
         let now = self.now.mono;
         for (_, _, session, out) in connections.iter() {
-            let AnySession::Http(session) = session else { continue };
+            let Some(session) = session.as_http() else { continue };
             if session.is_stream() && now.since(session.since) >= HEARTBEAT_NS {
                 session.since = now;
                 if out.pending_bytes() == 0 {
@@ -596,12 +599,31 @@ impl Server {
             }
         }
         for id in slow {
-            if let Some((AnySession::Http(session), out)) = connections.get_mut(id) {
+            if let Some((session, out)) = http_of(connections, id) {
                 self.refuse_http(session, 408, "the request did not come in time", out);
             }
             cx.close(id);
         }
     }
+}
+
+/// What follows a response, or the part of one.
+fn after_answer(session: &mut Session, terms: Terms) -> Then {
+    if session.wait.is_some() {
+        return Then::Wait;
+    }
+    if let Some(pipeline) = &session.pipeline {
+        return match pipeline.stop {
+            PipelineStop::Turn => Then::Turn,
+            PipelineStop::Room => Then::Pause(Obstacle::LogSpace),
+            PipelineStop::Pause => Then::Pause(Obstacle::ClientPause),
+        };
+    }
+    if terms.closes {
+        session.closing = true;
+        return Then::Close;
+    }
+    Then::Step
 }
 
 fn judge(

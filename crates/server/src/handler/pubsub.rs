@@ -144,7 +144,7 @@ impl Server {
             }
             last = Some(id);
             let Some((session, out)) = connections.get_mut(id) else { continue };
-            let Some(subscriptions) = session.subscriptions() else { continue };
+            let Some(subscriptions) = session.protocol().subscriptions() else { continue };
             if subscriptions.is_cut || number < subscriptions.seen {
                 continue;
             }
@@ -161,7 +161,7 @@ impl Server {
             let bytes = event.map_or_else(|| message.output_bytes(way), <[u8]>::len);
             let pending_bytes = out.pending_bytes();
             if is_over(pending_bytes, bytes, hard_bytes) {
-                if let Some(subscriptions) = session.subscriptions() {
+                if let Some(subscriptions) = session.protocol().subscriptions() {
                     subscriptions.is_cut = true;
                 }
                 cut(&self.shared, id, pending_bytes);

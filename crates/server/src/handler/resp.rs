@@ -1,103 +1,187 @@
 //! RESP: bytes to requests, batches of them to replies, in order.
 
+use std::sync::atomic::Ordering;
+
+use base::memory::LimitReached;
+use base::time::MonoNs;
+use reactor::{ConnId, Context, Next, Output};
+use wire::resp::{Limits, ReplyWriter};
+
 use super::Server;
+use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::pubsub::catch_up;
+use super::waits::write_wait_reply;
+use crate::config::{OutputLimit, Settings};
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::ClientRow;
+use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
-use crate::engine::requests::RequestId;
+use crate::engine::pubsub::Subscriptions;
+use crate::engine::requests::{RequestId, RequestKinds};
+use crate::protocol::ClientProtocol;
 use crate::resp::execute::{Executor, prepare};
 use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Wait};
-use reactor::{Context, Flow, Next, Output};
-use wire::resp::{Limits, ReplyWriter};
+use crate::resp::transactions::end_watches;
 
 /// Requests decoded at a time. More do not fit the first-level cache together with their keys.
 const BATCH_REQUESTS_MAX: usize = 64;
 
-impl Server {
-    /// Serves what one read of a connection brought.
-    pub(super) fn serve_resp(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        session: &mut Session,
-        input: &[u8],
-        out: &mut Output,
-    ) -> Flow {
-        let started = self.begin_read(cx);
-        if session.subscriptions.is_some()
-            && !catch_up(&self.shared, &mut self.worker, session, out)
-        {
-            return Flow { consumed: 0, next: Next::Abort };
-        }
-        let mut decode_start = started;
-        let mut consumed = 0;
-        let next = loop {
-            if !self.shared.log.has_room(self.worker.index) {
-                session.wait = Some(Wait::Room);
-                self.roomless.push(session.id);
-                self.shared.log.request_write();
-                break Next::Pause;
-            }
-            let rest = &input[consumed..];
-            let limits = self.limits(session);
-            // One by one before AUTH, as the limits change with it.
-            let requests_max = if session.authenticated { BATCH_REQUESTS_MAX } else { 1 };
-            let taken = session.decoder.decode(rest, &limits, requests_max, &mut self.batch);
-            self.prepare(session, rest);
-            self.worker.stamp = self.worker.clock.now();
-            let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
-            self.worker.tally.parsed(parse_ns / (self.batch.len().max(1) as u64));
-            let left_at = self
-                .run_batch(session, rest, started, out)
-                .filter(|count| *count < self.batch.len())
-                .map(|count| count.checked_sub(1).map_or(0, |last| self.batch.end(last)));
-            if left_at.is_some() {
-                session.decoder.restart();
-            }
-            consumed += left_at.unwrap_or(taken);
-            if session.subscriptions.as_ref().is_some_and(|all| all.is_cut) {
-                break Next::Abort;
-            }
-            if session.closing {
-                break Next::Close;
-            }
-            if session.wait.is_some() {
-                self.begin_wait(cx, session);
-                break Next::Pause;
-            }
-            if self.worker.has_new_settings {
-                self.derive_params();
-            }
-            // The peer has to take its replies before it gets more, and other clients want to be served.
-            let has_had_its_share = out.pending_bytes() > self.output_pause_bytes()
-                || self.worker.has_served_its_share(started)
-                || self.worker.backlog.is_some();
-            if left_at.is_some() {
-                if has_had_its_share {
-                    break Next::Again;
-                }
-                continue;
-            }
-            if let Some(error) = self.batch.error() {
-                let text = format!("ERR {error}");
-                ReplyWriter::new(out.buffer(), session.protocol).error(&text);
-                self.worker.tally.error(None, &text);
-                session.closing = true;
-                break Next::Close;
-            }
-            if self.batch.len() < requests_max || consumed == input.len() {
-                break Next::Read { needed: unread_needed(session, input.len() - consumed) };
-            }
-            if has_had_its_share {
-                break Next::Again;
-            }
-            decode_start = self.worker.stamp;
-        };
-        let next = self.charge_resp(session, input.len() - consumed, out).unwrap_or(next);
-        let now = self.now.mono;
-        self.worker.publish(&self.shared, session.id, |row| session.update_row(row, now));
-        Flow { consumed, next }
+impl Protocol for Session {
+    fn id(&self) -> ConnId {
+        self.id
     }
 
+    fn kind(&self) -> ClientProtocol {
+        ClientProtocol::Resp
+    }
+
+    fn step(
+        &mut self,
+        server: &mut Server,
+        cx: &mut Context<'_, Mail>,
+        input: &[u8],
+        started: u64,
+        out: &mut Output,
+    ) -> Step {
+        if self.subscriptions.is_some() && !catch_up(&server.shared, &mut server.worker, self, out)
+        {
+            return Step::new(0, Then::Abort);
+        }
+        if !server.has_log_space() {
+            return Step::new(0, Then::Pause(Obstacle::LogSpace));
+        }
+        let decode_start = server.worker.stamp;
+        let limits = server.limits(self);
+        // One by one before AUTH, as the limits change with it.
+        let requests_max = if self.authenticated { BATCH_REQUESTS_MAX } else { 1 };
+        let taken = self.decoder.decode(input, &limits, requests_max, &mut server.batch);
+        server.prepare(self, input);
+        server.worker.stamp = server.worker.clock.now();
+        let parse_ns = server.worker.clock.delta_ns(decode_start, server.worker.stamp);
+        server.worker.tally.parsed(parse_ns / (server.batch.len().max(1) as u64));
+        let left_at = server
+            .run_batch(self, input, started, out)
+            .filter(|count| *count < server.batch.len())
+            .map(|count| count.checked_sub(1).map_or(0, |last| server.batch.end(last)));
+        if left_at.is_some() {
+            self.decoder.restart();
+        }
+        let consumed = left_at.unwrap_or(taken);
+        let then = if self.subscriptions.as_ref().is_some_and(|all| all.is_cut) {
+            Then::Abort
+        } else if self.closing {
+            Then::Close
+        } else if self.wait == Some(Wait::Pause) {
+            Then::Pause(Obstacle::ClientPause)
+        } else if self.wait.is_some() {
+            server.begin_wait(cx, self);
+            Then::Wait
+        } else if left_at.is_some() {
+            Then::Step
+        } else if let Some(error) = server.batch.error() {
+            server.reject_resp(self, &format!("ERR {error}"), out);
+            Then::Close
+        } else if server.batch.len() < requests_max || consumed == input.len() {
+            Then::Read { needed: unread_needed(self, input.len() - consumed) }
+        } else {
+            Then::Step
+        };
+        Step::new(consumed, then)
+    }
+
+    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next {
+        server.reject_resp(self, &format!("OOM {reached}"), out);
+        Next::Close
+    }
+
+    fn pause(&mut self, obstacle: Obstacle) {
+        self.wait = Some(match obstacle {
+            Obstacle::LogSpace => Wait::Room,
+            Obstacle::ClientPause => Wait::Pause,
+        });
+    }
+
+    fn end_pause(&mut self) {
+        self.wait = None;
+    }
+
+    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output) {
+        let Some(Wait::Until { at, reply }) = self.wait else { return };
+        if at <= server.now.mono {
+            Server::end_wait(&server.shared, cx, self, |w| write_wait_reply(w, reply), out);
+        }
+    }
+
+    fn charges(&self) -> Charges {
+        let watched = self.watched.as_deref().map_or(0, |all| all.charged_bytes);
+        self.charges.with_watched(watched)
+    }
+
+    fn charges_mut(&mut self) -> &mut Charges {
+        &mut self.charges
+    }
+
+    fn is_subscriber(&self) -> bool {
+        self.monitor || self.subscriptions.is_some()
+    }
+
+    fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
+        let limits = &settings.client_output_buffer_limit;
+        let limit = if self.is_subscriber() { limits.pubsub } else { limits.normal };
+        (&mut self.details.above_soft_since, limit)
+    }
+
+    fn row(&mut self, reactor: usize, now: MonoNs, _: &RequestKinds) -> ClientRow {
+        Session::row(self, reactor, now)
+    }
+
+    fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, _: &RequestKinds) {
+        Session::update_row(self, row, now);
+    }
+
+    fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
+        self.subscriptions.as_deref_mut()
+    }
+
+    fn outlives_peer(&self) -> bool {
+        self.wait == Some(Wait::Room)
+    }
+
+    fn may_migrate(&self) -> bool {
+        self.subscriptions.is_none()
+    }
+
+    fn may_expire(&self) -> bool {
+        !self.is_subscriber()
+    }
+
+    fn arrive(&mut self, _: &mut Server) -> Gate {
+        self.last_gate
+    }
+
+    fn closed(&mut self, server: &mut Server) {
+        end_watches(&server.shared, &mut server.worker, self);
+        if self.wait.is_some_and(|wait| wait != Wait::Room) {
+            server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        }
+        match self.wait {
+            Some(Wait::Pause) => {
+                server.postponed.remove(&self.id);
+            }
+            Some(Wait::Until { .. }) => server.forget_time(self.id),
+            Some(Wait::Snapshot { .. } | Wait::Room) | None => {}
+        }
+        if self.monitor {
+            server.shared.monitors.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(subscriptions) = &self.subscriptions {
+            server.worker.forget_subscriptions(&server.shared, self.id, subscriptions);
+        }
+    }
+}
+
+impl Server {
     fn limits(&self, session: &Session) -> Limits {
         if session.authenticated {
             let bulk_bytes_max = self.worker.settings.proto_max_bulk_len_bytes;
@@ -133,12 +217,6 @@ impl Server {
         hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
     }
 
-    /// Pending output above which the next request waits: a batch of short requests can ask for
-    /// gigabytes.
-    pub(super) fn output_pause_bytes(&self) -> usize {
-        usize::try_from(self.worker.settings.internals.output_pause_bytes()).unwrap_or(usize::MAX)
-    }
-
     /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait or must
     /// be prepared anew.
     fn run_batch(
@@ -148,7 +226,6 @@ impl Server {
         started: u64,
         out: &mut Output,
     ) -> Option<usize> {
-        let pause_bytes = self.output_pause_bytes();
         let mut executor = Executor {
             shared: &self.shared,
             params: &self.params,
@@ -182,31 +259,19 @@ impl Server {
             }
             let goes_on = !session.closing && session.wait.is_none();
             let worker = &executor.worker;
-            let has_had_its_share = out.pending_bytes() > pause_bytes
-                || worker.has_served_its_share(started)
-                || worker.backlog.is_some();
-            if !goes_on || has_had_its_share || worker.has_new_settings {
+            let must_yield = worker.must_yield(started, out.pending_bytes());
+            if !goes_on || must_yield || worker.has_new_settings {
                 return Some(index + 1);
             }
         }
         None
     }
 
-    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
-    fn charge_resp(
-        &mut self,
-        session: &mut Session,
-        unread: usize,
-        out: &mut Output,
-    ) -> Option<Next> {
-        let pending = out.pending_bytes();
-        let reached =
-            self.worker.accounts.resp.charge(&mut session.charges, unread, pending).err()?;
-        let text = format!("OOM {reached}");
-        ReplyWriter::new(out.buffer(), session.protocol).error(&text);
-        self.worker.tally.error(None, &text);
+    /// Reports an error that answers no request, and ends the connection.
+    fn reject_resp(&mut self, session: &mut Session, text: &str, out: &mut Output) {
+        ReplyWriter::new(out.buffer(), session.protocol).error(text);
+        self.worker.tally.error(None, text);
         session.closing = true;
-        Some(Next::Close)
     }
 }
 

@@ -10,17 +10,14 @@ use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
 
 impl Server {
+    /// Counts a connection whose last command waits, and sets its timer.
     pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
-        match session.wait {
-            // The end of time is "for ever": only CLIENT UNBLOCK or the peer's leaving end it.
-            Some(Wait::Until { at, .. }) if at != MonoNs(u64::MAX) => {
-                self.wake_at(cx, session.id, at);
-            }
-            Some(Wait::Pause) => {
-                self.postponed.insert(session.id);
-            }
-            Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Room) | None => {}
+        // The end of time means no deadline: only CLIENT UNBLOCK or the peer's leaving end the wait.
+        if let Some(Wait::Until { at, .. }) = session.wait
+            && at != MonoNs(u64::MAX)
+        {
+            self.wake_at(cx, session.id, at);
         }
     }
 
@@ -30,6 +27,11 @@ impl Server {
         self.next_token += 1;
         self.timed.insert(token, id);
         cx.set_timer(at, token);
+    }
+
+    /// Cancels the timer of a connection.
+    pub(super) fn forget_time(&mut self, id: ConnId) {
+        self.timed.retain(|_, waiting| *waiting != id);
     }
 
     /// Lets connections go on that CLIENT PAUSE stopped, or asks for a turn when it is over.
@@ -49,11 +51,8 @@ impl Server {
             return;
         }
         for id in std::mem::take(&mut self.postponed) {
-            match connections.get_mut(id) {
-                Some((AnySession::Resp(session), _)) => session.wait = None,
-                Some((AnySession::Http(session), _)) => session.wait = None,
-                Some((AnySession::Cql(_), _)) | None => continue,
-            }
+            let Some((session, _)) = connections.get_mut(id) else { continue };
+            session.protocol().end_pause();
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             cx.resume(id);
         }

@@ -57,8 +57,6 @@ impl Pipeline {
     /// Runs commands to the end, or until the pipeline has to stop; then the outcome has it.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
         let started = exchange.worker.stamp;
-        let pause_bytes = exchange.worker.settings.internals.output_pause_bytes();
-        let pause_bytes = usize::try_from(pause_bytes).unwrap_or(usize::MAX);
         let mut outcome = Outcome::new(200, JSON);
         outcome.is_continuation = self.has_begun;
         loop {
@@ -86,10 +84,8 @@ impl Pipeline {
             if self.commands.len() == 0 {
                 continue;
             }
-            if exchange.worker.has_served_its_share(started)
-                || exchange.pending_bytes + exchange.scratch.body.len() > pause_bytes
-                || exchange.worker.backlog.is_some()
-            {
+            let pending_bytes = exchange.pending_bytes + exchange.scratch.body.len();
+            if exchange.worker.must_yield(started, pending_bytes) {
                 self.stop = PipelineStop::Turn;
                 break;
             }

@@ -1,0 +1,87 @@
+//! The serving loop of every protocol: backpressure, turns, pauses and accounts.
+
+use std::sync::atomic::Ordering;
+
+use reactor::{Context, Flow, Next, Output};
+
+use super::Server;
+use super::protocol::{Obstacle, Protocol, Step, Then};
+use crate::engine::mail::Mail;
+
+impl Server {
+    /// Serves the input of one connection after a read, or after a pause.
+    pub(super) fn serve(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut dyn Protocol,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let started = self.begin_read(cx);
+        self.worker.stamp = started;
+        self.worker.backlog = None;
+        let mut consumed = 0;
+        let next = loop {
+            let step = session.step(self, cx, &input[consumed..], started, out);
+            consumed += step.consumed;
+            debug_assert!(consumed <= input.len(), "a step consumes what it was given");
+            if self.worker.has_new_settings {
+                self.derive_params();
+            }
+            break match step.then {
+                Then::Step if self.worker.must_yield(started, out.pending_bytes()) => Next::Again,
+                Then::Step if consumed == input.len() => Next::Read { needed: 0 },
+                Then::Step => continue,
+                Then::Read { needed } => Next::Read { needed },
+                Then::Turn => Next::Again,
+                Then::Pause(obstacle) => {
+                    session.pause(obstacle);
+                    match obstacle {
+                        Obstacle::LogSpace => {
+                            self.waiting_for_log_space.push(session.id());
+                            self.shared.log.request_write();
+                        }
+                        Obstacle::ClientPause => {
+                            self.postponed.insert(session.id());
+                            self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    Next::Pause
+                }
+                Then::Wait => Next::Pause,
+                Then::Close => Next::Close,
+                Then::Abort => Next::Abort,
+            };
+        };
+        let next = self.charge(session, input.len() - consumed, out).unwrap_or(next);
+        let (now, id, kinds) = (self.now.mono, session.id(), &self.shared.request_kinds);
+        self.worker.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
+        Flow { consumed, next: self.hold_publisher(id, next) }
+    }
+
+    /// Whether the log has room for the records of this reactor's next request.
+    #[inline]
+    pub(super) fn has_log_space(&self) -> bool {
+        self.shared.log.has_room(self.worker.index)
+    }
+
+    /// Charges the connection for what it keeps. Ends it when there is no memory for its input.
+    fn charge(
+        &mut self,
+        session: &mut dyn Protocol,
+        unread: usize,
+        out: &mut Output,
+    ) -> Option<Next> {
+        let (input, output) = session.kept_bytes();
+        let (input, output) = (unread + input, out.pending_bytes() + output);
+        let buffers = self.worker.accounts.buffers(session.kind());
+        let reached = buffers.charge(session.charges_mut(), input, output).err()?;
+        Some(session.reject(self, &reached, out))
+    }
+}
+
+impl Step {
+    pub(super) fn new(consumed: usize, then: Then) -> Step {
+        Step { consumed, then }
+    }
+}
