@@ -25,7 +25,6 @@ macro_rules! internals {
         }
 
         #[cfg(not(any(test, feature = "experiments")))]
-        #[expect(clippy::unused_self, reason = "called in the same way in other builds")]
         impl Internals {
             $($(#[$doc])* #[inline] pub(crate) fn $name(&self) -> $type { $value })+
         }
