@@ -10,23 +10,23 @@ const VERSION: &str = concat!("myriad-lab ", env!("CARGO_PKG_VERSION"), "\n");
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
-    Subcommand { name: "cassandra-stress", about: "Load with that tool's options, reported in its form", read: crate::cassandra_stress::command },
-    Subcommand { name: "compare", about: "Two servers under the same load, in turn", read: crate::compare::command },
-    Subcommand { name: "echo", about: "Send back all that comes", read: crate::echo::command },
-    Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", read: crate::load::command },
-    Subcommand { name: "max", about: "The highest rate that keeps bounds of latency", read: crate::max::command },
-    Subcommand { name: "peel", about: "What each layer of the server costs a request of CQL", read: crate::peel::command },
-    Subcommand { name: "redis-benchmark", about: "Load with that tool's options, reported in its form", read: crate::redis_benchmark::command },
+    Subcommand { name: "cassandra-stress", about: "Generate load with that tool's options and output format", read: crate::cassandra_stress::command },
+    Subcommand { name: "compare", about: "Compare two servers under the same load", read: crate::compare::command },
+    Subcommand { name: "echo", about: "Echo all input", read: crate::echo::command },
+    Subcommand { name: "generate", about: "Generate load: a specification in, events out, as JSON", read: crate::load::command },
+    Subcommand { name: "layers", about: "Measure the cost of each server layer for a CQL request", read: crate::layers::command },
+    Subcommand { name: "max", about: "Find the highest rate within latency limits", read: crate::max::command },
+    Subcommand { name: "redis-benchmark", about: "Generate load with that tool's options and output format", read: crate::redis_benchmark::command },
     crate::profile::SUBCOMMAND,
     Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", read: crate::report::command },
     Subcommand { name: "run", about: "Measure every cell of a definition", read: crate::run::command },
-    Subcommand { name: "repro", about: "Run tables of the source documents again", read: crate::repro::command },
-    Subcommand { name: "results", about: "Print what was measured beside the source documents", read: crate::repro::results_command },
-    Subcommand { name: "serve", about: "Show a run in a browser while it goes on", read: crate::serve::command },
-    Subcommand { name: "webbench", about: "Load a web server with that tool's options, reported in its form", read: crate::webbench::command },
+    Subcommand { name: "repro", about: "Re-run tables of the source documents", read: crate::repro::command },
+    Subcommand { name: "results", about: "Print measurements next to those of the source documents", read: crate::repro::results_command },
+    Subcommand { name: "serve", about: "Show a run in a browser while it is in progress", read: crate::serve::command },
+    Subcommand { name: "webbench", about: "Load a web server with that tool's options and output format", read: crate::webbench::command },
 ];
 
-/// The text of `myriad-lab --help`.
+/// Returns the text of `myriad-lab --help`.
 pub fn help() -> String {
     let mut text = String::from(
         "Measures servers: Myriad or a peer.\n\nUsage: myriad-lab <COMMAND> [ARGUMENTS]\n\n",
@@ -42,11 +42,11 @@ fn row(subcommand: &Subcommand) -> String {
     format!("  {:<18} {}\n", subcommand.name, subcommand.about)
 }
 
-/// Does what the rest of the command line asks for: the name of a subcommand, then its arguments. A
-/// [`UsageError`] is about the command line or a definition; any other error is a failure.
+/// Executes the rest of the command line: the name of a subcommand, then its arguments. A
+/// [`UsageError`] concerns the command line or a definition; any other error is a failure.
 pub fn run(parser: &mut Parser) -> Result<()> {
     let job = read(parser).map_err(|error| match error.downcast::<lexopt::Error>() {
-        // Its text contains its cause, which the whole chain would repeat.
+        // Its text already contains its cause.
         Ok(error) => UsageError::new(error),
         Err(error) => UsageError::new(format_args!("{error:#}")),
     })?;
@@ -56,7 +56,7 @@ pub fn run(parser: &mut Parser) -> Result<()> {
 fn read(parser: &mut Parser) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {
-        None => bail!("a command is missing; see myriad-lab --help"),
+        None => bail!("missing command; see myriad-lab --help"),
         Some(Short('h') | Long("help")) => Ok(printing(help())),
         Some(Value(name)) if name == "help" => Ok(printing(help())),
         Some(Short('V') | Long("version")) => Ok(printing(VERSION)),
@@ -77,7 +77,7 @@ mod tests {
     fn a_wrong_command_line_is_a_usage_error_that_names_the_option() {
         let number = "invalid digit found in string";
         for (arguments, expected) in [
-            (&[][..], "a command is missing; see myriad-lab --help".to_owned()),
+            (&[][..], "missing command; see myriad-lab --help".to_owned()),
             (&["fly"], "unknown command fly; see myriad-lab --help".to_owned()),
             (&["run", "--fast"], "invalid option '--fast'".to_owned()),
             (&["run", "--seed"], "missing argument for option '--seed'".to_owned()),

@@ -1,4 +1,4 @@
-//! What subcommands share: their arguments, the job that they make of them, output and signals.
+//! Common parts of the subcommands: arguments, jobs, output and signals.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -10,15 +10,15 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, anyhow};
 use lexopt::{Arg, Parser, ValueExt};
 
-/// What a command line asks for. It is complete when the command line has been read.
+/// The action that a command line requests. The command line has been fully parsed.
 pub(crate) type Job = Box<dyn FnOnce() -> Result<()>>;
 
 /// One subcommand.
 pub(crate) struct Subcommand {
     pub(crate) name: &'static str,
-    /// What it does, in a few words, for the list of all.
+    /// Short description for the list of subcommands.
     pub(crate) about: &'static str,
-    /// Reads its own arguments, `--help` included, and the files that define its work. An error is a
+    /// Parses the arguments, including `--help`, and the files that define the work. An error is a
     /// [`UsageError`]; errors of the job are failures.
     pub(crate) read: fn(&mut CommandLine<'_>) -> Result<Job>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Subcommand {
 /// The rest of a command line. Errors name the option.
 pub(crate) struct CommandLine<'a> {
     parser: &'a mut Parser,
-    /// The one that was read last, as it was written.
+    /// The last parsed option, as given.
     option: String,
 }
 
@@ -45,7 +45,7 @@ impl<'a> CommandLine<'a> {
         Ok(argument)
     }
 
-    /// The option's value.
+    /// Parses the option's value.
     pub(crate) fn value<T: FromStr>(&mut self) -> Result<T>
     where
         T::Err: Display,
@@ -63,19 +63,19 @@ impl<'a> CommandLine<'a> {
         Ok(self.parser.value()?.into())
     }
 
-    /// Everything that is left, options or not.
+    /// Returns all remaining arguments, options or not.
     pub(crate) fn rest(&mut self) -> Result<impl Iterator<Item = OsString> + '_> {
         Ok(self.parser.raw_args()?)
     }
 }
 
-/// The job that prints a text.
+/// Returns a job that prints a text.
 pub(crate) fn printing(text: impl Into<String>) -> Job {
     let text = text.into();
     Box::new(move || print(&text))
 }
 
-/// Writes to standard output. The program ignores the error of a reader that has closed its end.
+/// Writes to standard output. A closed pipe is handled by the program, which ignores that error.
 pub(crate) fn print(text: &str) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -83,11 +83,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A flag that Ctrl-C, or a request to end, sets.
+/// Returns a flag that Ctrl-C or a termination signal sets.
 pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("listen for signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("could not install signal handlers")?;
     }
     Ok(stop)
 }

@@ -1,5 +1,5 @@
-//! `myriad-lab echo`: the least that a server can do, as a bound for all others and for the generator; and,
-//! with a cost that is told to it, a server whose cost is known.
+//! `myriad-lab echo`: a minimal server, as an upper limit for all others and for the generator;
+//! with a configured cost, a server whose cost is known.
 
 use std::hint;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,15 +15,15 @@ use crate::command_line::{CommandLine, Job, printing};
 const HELP: &str = "\
 Usage: myriad-lab echo [--port PORT] [--threads COUNT] [--read-cost-ns NS]
 
-Listens on 127.0.0.1 and sends back all bytes as they come, until it gets SIGTERM or SIGINT. Arrays
-of bulk strings are requests and replies at once, so a generator can take it for a server.
+Listens on 127.0.0.1 and echoes all bytes as they arrive, until SIGTERM or SIGINT. Arrays
+of bulk strings are valid requests and replies, so a generator can use it as a server.
 
-      --port <PORT>      0: any free one; the first line of output is the address [0]
+      --port <PORT>      0: any free port; the first line of output is the address [0]
       --threads <COUNT>  Reactors [1]
-      --read-cost-ns <NS>  Keep the core busy for so long at each read, up to 1 s [0]
+      --read-cost-ns <NS>  Keep the core busy for this long at each read, up to 1 s [0]
 ";
 
-/// A second per read: whoever wants more mistook the unit.
+/// A second per read: larger values are probably in the wrong unit.
 const READ_COST_NS_MAX: u64 = 1_000_000_000;
 
 /// `myriad-lab echo`.
@@ -65,7 +65,7 @@ struct Echo {
 }
 
 impl Echo {
-    /// By the clock, not by a count of steps: what a step takes differs from machine to machine.
+    /// By the clock instead of a step count, because the time per step depends on the machine.
     fn spend(&self) {
         if self.read_cost.is_zero() {
             return;

@@ -1,12 +1,12 @@
-//! The lab: drives a server, Myriad or a peer, and says what each operation costs it and where
-//! its time goes. It knows servers only from outside: sockets, `/proc`, and the counters that they
-//! report themselves.
+//! The lab: loads a server, Myriad or another one, and measures the cost of each operation and
+//! where the time is spent. It treats servers as black boxes: sockets, `/proc`, and the counters
+//! that they report.
 //!
-//! A *cell* is one point of a grid over settings of the server and of the load; it is measured
-//! several times, each time on a fresh server. The load is made by a process of its own (`myriad-lab
-//! generate`: a [`load::LoadSpec`] in, [`load::LoadEvent`]s out), so that the processor time of load
-//! and server are apart. Each measurement is one [`Row`]; everything else (medians, verdicts,
-//! comparisons, reports) is computed from rows.
+//! A *cell* is one point of a grid over settings of the server and of the load. It is measured
+//! several times, each time on a fresh server. A separate process generates the load (`myriad-lab
+//! generate`: a [`load::LoadSpec`] in, [`load::LoadEvent`]s out), so that the processor time of
+//! load and server can be distinguished. Each measurement is one [`Row`]; everything else (medians,
+//! verdicts, comparisons, reports) is computed from rows.
 #![forbid(unsafe_code)]
 
 mod cassandra_stress;
@@ -15,10 +15,10 @@ mod command_line;
 mod compare;
 pub mod definition;
 mod echo;
+mod layers;
 pub mod load;
 mod max;
 pub mod measure;
-mod peel;
 pub mod profile;
 mod redis_benchmark;
 pub mod report;

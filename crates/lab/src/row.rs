@@ -1,4 +1,4 @@
-//! One measurement: a line of JSON in `rows.jsonl`, from which everything else is computed.
+//! One measurement: a line of JSON in `rows.jsonl`, the basis of all evaluations.
 
 use std::collections::BTreeMap;
 
@@ -12,64 +12,65 @@ use crate::measure::{Noise, ThreadUse};
 pub struct Row {
     /// The experiment's name, as in its definition: `s1.t6`.
     pub table: String,
-    /// Position of the cell in the grid, and which repeat of it this is, both from 0.
+    /// Index of the cell in the grid, and of the repeat, both from 0.
     pub cell: usize,
     pub repeat: usize,
-    /// What the grid varies, by name: `server.reactors`, `load.connections`.
+    /// The parameters set by the grid, by name: `server.reactors`, `load.connections`.
     pub parameters: BTreeMap<String, serde_json::Value>,
     pub subject: SubjectRow,
     pub load: LoadSpec,
     pub report: LoadReport,
-    /// Hash of the definition: rows of another definition are never resumed.
+    /// Hash of the definition: rows of other definitions are never resumed.
     pub definition: String,
     /// Commit of the lab, with `-dirty` if the tree had changes; empty if unknown.
     pub commit: String,
-    /// Hash of the machine's description, which stands beside the rows in `machine.json`.
+    /// Hash of the machine's description, which is stored next to the rows in `machine.json`.
     pub machine: String,
     pub started_unix_ms: u64,
     pub warmup_ms: u64,
     /// The subject's threads during the measured phase.
     pub threads: Vec<ThreadUse>,
     pub resident_bytes: u64,
-    /// Per operation of all loads together, by the subject's own counters: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
+    /// Per operation of all loads together, from the subject's own counters: `syscalls.read`,
+    /// `lock_waits`, `lock_wait_ns`.
     pub counters: BTreeMap<String, f64>,
     /// Changes of the kernel's TCP counters: `ListenOverflows`, `TCPRetransSegs`.
     pub tcp: BTreeMap<String, u64>,
     pub noise: Noise,
     pub verdict: Verdict,
-    /// Why the verdict is what it is; empty when it is `ok`.
+    /// Reasons for the verdict; empty if it is `ok`.
     pub reasons: Vec<String>,
 }
 
-/// What was measured.
+/// The measured subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubjectRow {
     /// `myriad`, `redis-server`, ...; `log` for appends in the generator's own process.
     pub kind: String,
     pub version: String,
     pub command_line: Vec<String>,
-    /// Cores it was pinned to; empty: not pinned.
+    /// Cores that it was pinned to; empty: not pinned.
     pub cpus: Vec<usize>,
 }
 
-/// Whether a row may be believed. Only `ok` enters headline figures.
+/// Validity of a row. Only `ok` rows are used for headline figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Ok,
-    /// The generator was the limit, not the server.
+    /// The generator was the bottleneck, not the server.
     ClientBound,
     /// The rate varied too much within the row or between repeats.
     Noisy,
-    /// Other programs, the hypervisor or the clock frequency changed the machine meanwhile.
+    /// Other programs, the hypervisor or the clock frequency disturbed the measurement.
     EnvChanged,
     /// No reply for a long time.
     Stalled,
-    /// Requests without a reply, or with a wrong one.
+    /// Requests without a reply, or with an incorrect one.
     Lossy,
-    /// There is no result: the subject or the generator failed.
+    /// No result: the subject or the generator failed.
     Failed,
-    /// There is no result: the subject is not installed.
+    /// No result: the subject is not installed.
     Skipped,
 }
 
@@ -83,8 +84,8 @@ impl Row {
         per(self.report.operations, self.report.duration_ns) * 1e9
     }
 
-    /// The same measurement as the load of this name saw it that was made beside the first. What the
-    /// subject used for both is left out.
+    /// Returns the measurement from the perspective of the additional load with this name, without
+    /// the subject's resource usage, which both loads share.
     pub fn beside(&self, name: &str) -> Option<Row> {
         let mut row = self.clone();
         row.load.work = Work::Socket(row.load.beside.remove(name)?);

@@ -1,4 +1,4 @@
-//! `lab cassandra-stress`: that tool's options and output over this lab's generator.
+//! `lab cassandra-stress`: the options and output of that tool, with this lab's generator.
 
 mod options;
 mod output;
@@ -16,14 +16,14 @@ use crate::load::{
     Sharing, SocketWork, Warmup, Work, generate,
 };
 
-/// Of a run that ends by its operations: a day.
+/// Duration limit of a run that ends by its operation count: a day.
 const DURATION_MS: u64 = 86_400_000;
-/// The tool warms up with a quarter of the operations, but not with more than this.
+/// The tool warms up with a quarter of the operations, but no more than this.
 const WARMUP_OPERATIONS_MAX: u64 = 50_000;
-/// Connections to a server, as the tool's driver opens by default.
+/// Connections to a server: the default of the tool's driver.
 const CONNECTIONS_MAX: usize = 8;
 
-/// The arguments after `cassandra-stress`.
+/// Parses the arguments after `cassandra-stress`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let mut words = Vec::new();
     for word in parser.rest()? {
@@ -63,7 +63,7 @@ fn warmup_operations(options: &Options) -> Option<u64> {
     (options.is_warmed_up && operations > 0).then_some(operations)
 }
 
-/// Makes the load; `on_interval` is told the operations of each interval.
+/// Generates the load; passes the operations of each interval to `on_interval`.
 fn load(
     options: &Options,
     address: SocketAddr,
@@ -78,7 +78,7 @@ fn load(
         }
         Ok(())
     })?;
-    report.context("the load ended without a report")
+    report.context("the load generator sent no report")
 }
 
 fn spec(options: &Options, address: SocketAddr) -> LoadSpec {

@@ -1,5 +1,5 @@
-//! The options, as cassandra-stress has them: a command with its parameters, then groups that begin
-//! with a dash.
+//! The options of cassandra-stress: a command with its parameters, then groups that begin with a
+//! dash.
 
 use std::str::FromStr;
 
@@ -14,14 +14,14 @@ Parameters of a command:
  n=?                     Operations; or
  duration=?              how long: 30s, 5m, 1h
  cl=?                    Consistency level [LOCAL_ONE]
- ratio(read=?,write=?)   Of mixed [1 to 1]
+ ratio(read=?,write=?)   Ratio of mixed [1 to 1]
  no-warmup               Do not warm up with a quarter of the operations
  truncate=?              never, once or always: empty the table first [never]
 
 Groups:
  -rate threads=? [throttle=?/s | fixed=?/s]
-                         Threads share the connections [200]; throttle counts latency from the time
-                         at which a request was sent, fixed from when it was due
+                         Threads share the connections [200]; throttle measures latency from the time
+                         when a request was sent, fixed from when it was due
  -node ?                 Server [127.0.0.1]
  -port native=?          Its port [9042]
  -mode native cql3 [user=?] [password=?] [connectionsPerHost=?] [maxPending=?]
@@ -34,12 +34,12 @@ Groups:
  -log interval=?         Seconds between lines [1]
 
 Options, table, statements and output are those of cassandra-stress 5.0, with these differences: keys
-have 12 digits; there is no -rate auto, no profile, no counter, no graph; what is not known of an
-interval is NaN. What runs is this lab's generator, over version 4 of the protocol, with up to 8
+have 12 digits; there is no -rate auto, no profile, no counter, no graph; unknown values of an
+interval are NaN. The load generator is that of this lab, with protocol version 4 and up to 8
 connections.
 ";
 
-/// What each operation does.
+/// Effect of each operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Write,
@@ -57,17 +57,17 @@ impl Kind {
     }
 }
 
-/// How fast.
+/// Target rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rate {
     Unlimited,
-    /// Operations per second; latency from the time at which they were sent.
+    /// Operations per second, with latency from the time of sending.
     Throttle(f64),
-    /// The same, from when they were due.
+    /// Operations per second, with latency from the due time.
     Fixed(f64),
 }
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Options {
     pub(crate) kind: Kind,
@@ -91,11 +91,11 @@ pub(crate) struct Options {
     pub(crate) interval_s: u64,
 }
 
-/// Keys where neither `n` nor `-pop` says how many.
+/// Number of keys if neither `n` nor `-pop` specifies it.
 const KEYS_DEFAULT: u64 = 1_000_000;
 const COLUMNS_MAX: usize = 1_000;
 
-/// `None`: help is wanted.
+/// Returns `None` if help was requested.
 pub(crate) fn parse(words: &[String]) -> Result<Option<Options>> {
     let Some((command, rest)) = words.split_first() else { return Ok(None) };
     let kind = match command.as_str() {
@@ -141,7 +141,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Option<Options>> {
     }
     ensure!(
         options.count.is_some() != options.duration_s.is_some(),
-        "say either n= or duration=: this tool does not end when the rate is known well enough"
+        "specify either n= or duration=: runs until a target precision are not supported"
     );
     if options.keys_count == 0 {
         options.keys_count = options.count.unwrap_or(KEYS_DEFAULT);
@@ -167,7 +167,8 @@ impl Options {
             ("-rate", "fixed") => self.rate = Rate::Fixed(per_second(value)?),
             ("-node", _) => self.node = one_node(word)?,
             ("-port", "native") => self.port = number(value)?,
-            // What is always so, and what a generator without a driver has no use for.
+            // Options that are always in effect here, and options of the Java driver without a
+            // counterpart.
             (
                 "-mode",
                 "native" | "cql3" | "prepared" | "protocolVersion" | "connectionsPerHost"
@@ -190,19 +191,19 @@ impl Options {
             }
             ("-schema", _) if word.starts_with("replication(") => {
                 let factor = inside(word, "replication")?.strip_prefix("factor=");
-                let factor = factor.context("only replication(factor=?) is known here")?;
+                let factor = factor.context("only replication(factor=?) is supported")?;
                 self.replication_factor = number(factor)?;
             }
             ("-log", "interval") => self.interval_s = seconds(value)?,
-            _ => bail!("is not known here; see myriad-lab cassandra-stress help"),
+            _ => bail!("is not supported; see myriad-lab cassandra-stress help"),
         }
         Ok(())
     }
 
-    /// `ratio(read=3,write=1)`.
+    /// Parses `ratio(read=3,write=1)`.
     fn set_ratio(&mut self, word: &str) -> Result<()> {
         let Kind::Mixed { reads, writes } = &mut self.kind else {
-            bail!("only mixed has a ratio");
+            bail!("ratio requires mixed");
         };
         (*reads, *writes) = (0.0, 0.0);
         for part in inside(word, "ratio")?.split(',') {
@@ -212,17 +213,17 @@ impl Options {
                 _ => bail!("{part:?} is neither read=? nor write=?"),
             }
         }
-        ensure!(*reads + *writes > 0.0, "the ratio is of nothing");
+        ensure!(*reads + *writes > 0.0, "the ratio is zero");
         Ok(())
     }
 
-    /// `UNIFORM(1..1000)`.
+    /// Parses `UNIFORM(1..1000)`.
     fn set_population(&mut self, value: &str) -> Result<()> {
         let name = value.split('(').next().unwrap_or_default();
         self.distribution = match name.to_ascii_uppercase().as_str() {
             "UNIFORM" => Distribution::Uniform,
             "GAUSSIAN" | "GAUSS" | "NORMAL" | "NORM" => Distribution::Gaussian,
-            _ => bail!("only UNIFORM and GAUSSIAN are known here"),
+            _ => bail!("only UNIFORM and GAUSSIAN are supported"),
         };
         self.keys_count = range(inside(value, name)?)?.1;
         Ok(())
@@ -234,7 +235,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_plain)
 }
 
-/// `1000`, `10k`, `5m`, `1b`.
+/// Parses `1000`, `10k`, `5m`, `1b`.
 fn number<T: FromStr>(text: &str) -> Result<T> {
     let lower = text.to_ascii_lowercase();
     let (digits, zeros) = match lower.strip_suffix(['k', 'm', 'b']) {
@@ -249,10 +250,10 @@ fn number<T: FromStr>(text: &str) -> Result<T> {
         None => (lower.as_str(), ""),
     };
     let digits = digits.replace('_', "");
-    (digits + zeros).parse().ok().with_context(|| format!("{text:?} is no number"))
+    (digits + zeros).parse().ok().with_context(|| format!("{text:?} is not a number"))
 }
 
-/// `30s`, `5m`, `1h`.
+/// Parses `30s`, `5m`, `1h`.
 fn seconds(text: &str) -> Result<u64> {
     let unit_s = match text.as_bytes().last() {
         Some(b'h') => 3_600,
@@ -263,53 +264,53 @@ fn seconds(text: &str) -> Result<u64> {
     count.checked_mul(unit_s).context("is too long")
 }
 
-/// `500/s`.
+/// Parses `500/s`.
 fn per_second(text: &str) -> Result<f64> {
-    number(text.strip_suffix("/s").context("write a rate as 500/s")?)
+    number(text.strip_suffix("/s").context("a rate is written as 500/s")?)
 }
 
 fn consistency(text: &str) -> Result<CqlConsistency> {
     let name = text.to_ascii_lowercase().replace('_', "-");
     serde_json::from_value(serde_json::Value::String(name))
         .ok()
-        .with_context(|| format!("{text:?} is no consistency level that is known here"))
+        .with_context(|| format!("{text:?} is not a supported consistency level"))
 }
 
 fn truncates(text: &str) -> Result<bool> {
     match text {
         "never" => Ok(false),
         "once" | "always" => Ok(true),
-        _ => bail!("is one of never, once, always"),
+        _ => bail!("must be one of never, once, always"),
     }
 }
 
 fn one_node(text: &str) -> Result<String> {
-    ensure!(!text.contains([',', '=']), "one server is all that is known here");
+    ensure!(!text.contains([',', '=']), "only one server is supported");
     Ok(text.to_owned())
 }
 
-/// What stands between the brackets behind a name.
+/// Returns the text in the parentheses after a name.
 fn inside<'a>(text: &'a str, name: &str) -> Result<&'a str> {
     let head = text.get(..name.len()).filter(|head| head.eq_ignore_ascii_case(name));
     let rest = head.and_then(|_| text[name.len()..].strip_prefix('(')?.strip_suffix(')'));
     rest.with_context(|| format!("write {name}(...)"))
 }
 
-/// `1..1000`, which begins with 1.
+/// Parses a range such as `1..1000`, which must begin with 1.
 fn range(text: &str) -> Result<(u64, u64)> {
-    let (first, last) = text.split_once("..").context("write a range as 1..1000")?;
+    let (first, last) = text.split_once("..").context("a range is written as 1..1000")?;
     let (first, last) = (number(first)?, number(last)?);
-    ensure!(first == 1 && last >= 1, "keys begin with 1 here");
+    ensure!(first == 1 && last >= 1, "keys must begin with 1");
     Ok((first, last))
 }
 
-/// `FIXED(34)`, `UNIFORM(1..100)`.
+/// Parses `FIXED(34)`, `UNIFORM(1..100)`.
 fn sizes(text: &str) -> Result<Sizes> {
     if let Ok(bytes) = inside(text, "FIXED") {
         return Ok(Sizes::Fixed(number(bytes)?));
     }
     let (least, most) =
-        inside(text, "UNIFORM")?.split_once("..").context("write a range as 1..100")?;
+        inside(text, "UNIFORM")?.split_once("..").context("a range is written as 1..100")?;
     Ok(Sizes::Between(number(least)?, number(most)?))
 }
 
@@ -319,7 +320,7 @@ mod tests {
 
     fn parsed(words: &str) -> Result<Options> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        Ok(parse(&words)?.expect("no help"))
+        Ok(parse(&words)?.expect("help was not requested"))
     }
 
     #[test]
@@ -362,17 +363,17 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check("counter_write n=1", "not one of write, read, mixed");
-        check("write", "say either n= or duration=");
-        check("write n=1 duration=1s", "say either n= or duration=");
-        check("write n=x", "\"x\" is no number");
-        check("write n=1 -graph file=x", "-graph file=x: is not known here");
-        check("write n=1 ratio(read=1)", "only mixed has a ratio");
-        check("write n=1 -rate fixed=5", "write a rate as 500/s");
-        check("write n=1 -pop seq=5..9", "keys begin with 1");
+        check("write", "specify either n= or duration=");
+        check("write n=1 duration=1s", "specify either n= or duration=");
+        check("write n=x", "\"x\" is not a number");
+        check("write n=1 -graph file=x", "-graph file=x: is not supported");
+        check("write n=1 ratio(read=1)", "ratio requires mixed");
+        check("write n=1 -rate fixed=5", "a rate is written as 500/s");
+        check("write n=1 -pop seq=5..9", "keys must begin with 1");
         check("write n=1 -schema keyspace=a\"b", "letters, digits");
-        check("write n=1 cl=some", "no consistency level");
+        check("write n=1 cl=some", "not a supported consistency level");
         check("write n=1 -col n=FIXED(0)", "columns: 1 to");
-        check("write n=1 -node a,b", "one server");
+        check("write n=1 -node a,b", "only one server");
         assert!(parse(&["help".to_owned()]).unwrap().is_none());
         assert!(parse(&[]).unwrap().is_none());
     }

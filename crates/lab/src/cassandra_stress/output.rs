@@ -1,4 +1,4 @@
-//! What is printed, in the form of cassandra-stress 5.0.
+//! Output in the format of cassandra-stress 5.0.
 #![allow(clippy::cast_precision_loss, reason = "counts and times of a run are far below 2^53")]
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::options::{Options, Rate};
 use crate::load::LoadReport;
 use crate::stats::histogram::decode;
 
-/// What is known of nobody's garbage collector.
+/// Garbage collection statistics, which are unknown for all servers.
 const GC: &str = "\
 Total GC count            : 0
 Total GC memory           : 0 B
@@ -19,14 +19,14 @@ Avg GC time               :    NaN ms
 StdDev GC time            :    0.0 ms
 ";
 
-/// Columns of the lines of intervals.
+/// Columns of the interval lines.
 pub(crate) const HEAD: &str = "\
 type                                               total ops,    op/s,    pk/s,   row/s,    mean,     \
 med,     .95,     .99,    .999,     max,   time,   stderr, errors,  gc: #,  max ms,  sum ms,  sdv \
 ms,      mb
 ";
 
-/// What is asked for, as far as it can differ here.
+/// Formats the settings, as far as they can differ here.
 pub(crate) fn settings(options: &Options) -> String {
     let rate = match options.rate {
         Rate::Unlimited => "UNLIMITED".to_owned(),
@@ -68,7 +68,7 @@ pub(crate) fn running(options: &Options) -> String {
     format!("Running {} with {} threads {length}\n", options.kind.name(), options.threads)
 }
 
-/// Lines while the load goes on.
+/// The interval lines of a running load.
 #[derive(Debug)]
 pub(crate) struct Interval {
     seconds: u64,
@@ -84,14 +84,14 @@ impl Interval {
         Interval { seconds, count: 0, total: 0, sum: 0.0, squares: 0.0 }
     }
 
-    /// How far the mean rate may be off, as a part of it.
+    /// Returns the relative standard error of the mean rate.
     fn uncertainty(&self) -> f64 {
         let count = self.count as f64;
         let mean = self.sum / count;
         (self.squares / count - mean * mean).max(0.0).sqrt() / count.sqrt() / mean
     }
 
-    /// Latencies are known only of the whole.
+    /// Formats a line. Latencies are known only for the whole run.
     pub(crate) fn line(&mut self, operations: u64) -> String {
         let rate = operations as f64 / self.seconds as f64;
         self.count += 1;
@@ -109,10 +109,10 @@ impl Interval {
     }
 }
 
-/// What is printed at the end.
+/// The final output.
 #[derive(Debug)]
 pub(crate) struct Summary {
-    /// What it is of; nothing for a mix, whose parts are not told apart.
+    /// Name of the operation; `None` for a mix, whose parts are not reported separately.
     name: Option<&'static str>,
     operations: u64,
     duration_ns: u64,
@@ -127,7 +127,7 @@ impl Summary {
             Rate::Unlimited | Rate::Throttle(_) => &report.latency_raw,
         };
         let errors: u64 = report.errors.values().sum();
-        // The tool takes a read without its row for a failure.
+        // The tool treats a read without a row as an error.
         let errors = errors + report.rows_missing + report.lost;
         let is_mix = matches!(options.kind, super::Kind::Mixed { .. });
         Ok(Summary {
@@ -141,7 +141,7 @@ impl Summary {
 
     pub(crate) fn text(&self) -> String {
         let mut text = String::from("\n\nResults:\n");
-        self.append(&mut text).expect("text takes all that is written");
+        self.append(&mut text).expect("writing to a String cannot fail");
         text
     }
 
@@ -177,13 +177,13 @@ impl Summary {
         writeln!(text, "Total operation time      : {hours:02}:{minutes:02}:{seconds:02}\n\nEND")
     }
 
-    /// `[WRITE: ...]`.
+    /// Formats `[WRITE: ...]`.
     fn bracket(&self, shown: &str) -> String {
         self.name.map_or(String::new(), |name| format!("[{name}: {shown}]"))
     }
 }
 
-/// With commas, at least 8 wide.
+/// Formats a number with commas, at least 8 wide.
 fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut shown = String::new();
@@ -207,7 +207,7 @@ mod tests {
         parse(&words).unwrap().unwrap()
     }
 
-    /// What cassandra-stress prints of such a run, by its formats.
+    /// The output of cassandra-stress for such a run, according to its format strings.
     #[test]
     fn the_summary_is_the_tools() {
         let mut latency = empty();
@@ -256,7 +256,7 @@ END
         let second = interval.line(30_000);
         assert!(second.contains("     50393,   30000,"), "{second}");
         assert!(second.contains("    2.0,  0.13480,"), "{second}");
-        // The tool pads the head of the first column to where its numbers begin.
+        // The tool pads the head of the first column to the position of its numbers.
         assert_eq!(HEAD.len(), first.len());
     }
 

@@ -1,14 +1,14 @@
-//! Whether two servers differ, from pairs of values that were measured next to each other, by
-//! servers that lived no longer than that.
+//! Decides whether two servers differ, from pairs of values that were measured next to each other
+//! on servers with short lifetimes.
 //!
-//! The machine drifts by tens of percent within minutes, and now and then something takes it away
-//! for a moment. So nothing is compared but neighbours, and the figures are made of ranks: a run
-//! that was disturbed counts as one run, however long it took.
+//! The machine drifts by tens of percent within minutes, and is occasionally unavailable for a
+//! moment. Only adjacent values are therefore compared, and the statistics use ranks: a disturbed
+//! run counts as one run, however long it took.
 //!
-//! A verdict needs two things: the 95 % interval leaves 1 out, and a test of signed ranks, which is
-//! exact whatever the distribution of the noise, finds that equals differ as much in at most
-//! [`CHANCE_MAX`] of all comparisons. The interval alone would call one equal pair in twenty
-//! different.
+//! A verdict has two conditions. The 95 % interval must exclude 1, and a signed-rank test, which is
+//! exact for any distribution of the noise, must find that equal servers differ this much in at
+//! most [`CHANCE_MAX`] of all comparisons. The interval alone would report one equal pair in twenty
+//! as different.
 // Source: F. Wilcoxon, "Individual comparisons by ranking methods", 1945; J. L. Hodges and
 // E. L. Lehmann, "Estimates of location based on rank tests", 1963.
 
@@ -17,9 +17,10 @@ use rand::{Rng, SeedableRng};
 
 use crate::stats::{Ratio, quantile};
 
-/// Of all comparisons of equals, so many may end in a verdict.
+/// Maximum share of comparisons of equal servers that end in a verdict.
 pub(crate) const CHANCE_MAX: f64 = 0.001;
-/// From fewer pairs of values no verdict can follow: even if all agree, chance does that in 2 of 2^n cases.
+/// With fewer pairs no verdict is possible: even unanimous values occur by chance in 2 of 2^n
+/// cases.
 pub(crate) const VALUES_MIN: usize = 11;
 const _: () = assert!(2.0 / ((1 << VALUES_MIN) as f64) <= CHANCE_MAX);
 const _: () = assert!(2.0 / ((1 << (VALUES_MIN - 1)) as f64) > CHANCE_MAX);
@@ -27,41 +28,41 @@ const _: () = assert!(2.0 / ((1 << (VALUES_MIN - 1)) as f64) > CHANCE_MAX);
 /// is disturbed by up to a half, forty pairs show a difference of 5 % in 98 of 100 cases, and in 83
 /// if ranks are not capped.
 const RANK_CAP_PARTS: usize = 3;
-/// For the ends of a 95 % interval.
+/// Bootstrap resamples for the 95 % interval.
 const RESAMPLES: usize = 500;
 const TAIL: f64 = 0.025;
-/// Any; fixed, so that the same rows have the same verdict.
+/// Arbitrary but fixed, so that the same rows have the same verdict.
 const SEED: u64 = 0x636f_6d70;
 
-/// One figure of two servers.
+/// Comparison of one metric of two servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Comparison {
-    /// Of B over A, with its 95 % interval.
+    /// B divided by A, with its 95 % interval.
     pub(crate) ratio: Ratio,
-    /// How often equals would differ as much, 0 to 1.
+    /// Probability that equal servers differ as much, 0 to 1.
     pub(crate) chance: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// B has more.
+    /// B is higher.
     More,
-    /// B has less.
+    /// B is lower.
     Less,
-    /// No difference is shown, which does not mean that there is none.
+    /// No significant difference, which does not prove that there is none.
     Open,
 }
 
 impl Comparison {
-    /// Pairs of A and B that were measured next to each other; those with a value that is not
-    /// above 0 are left out. O(n^2) for each of 500 resamples: 1 ms for 20 pairs.
+    /// Compares pairs of A and B that were measured next to each other. Pairs with a value that is
+    /// not above 0 are ignored. O(n^2) for each of 500 resamples: 1 ms for 20 pairs.
     pub(crate) fn of(pairs: &[(f64, f64)]) -> Comparison {
         let logarithms: Vec<f64> =
             pairs.iter().filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| (b / a).ln()).collect();
         Comparison { ratio: interval(&logarithms), chance: chance(&logarithms) }
     }
 
-    /// Half of the interval, as a part of the ratio.
+    /// Returns half the width of the interval, relative to the ratio.
     pub(crate) fn half_width(&self) -> f64 {
         (self.ratio.high - self.ratio.low) / 2.0 / self.ratio.ratio
     }
@@ -96,8 +97,8 @@ fn interval(logarithms: &[f64]) -> Ratio {
     }
 }
 
-/// The median of the means of all pairs of values, each with itself included: as good as the mean
-/// when the noise is normal, and unmoved by a few wild values.
+/// The Hodges-Lehmann estimator: the median of the means of all pairs of values, including each
+/// with itself. As efficient as the mean for normal noise, and robust against outliers.
 fn middle(values: &[f64]) -> f64 {
     let mut means: Vec<f64> = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
     for (index, first) in values.iter().enumerate() {
@@ -107,14 +108,14 @@ fn middle(values: &[f64]) -> f64 {
     *means.select_nth_unstable_by(half, f64::total_cmp).1
 }
 
-/// The probability that signs given by a coin make the scores of the positive values add up to
-/// something as far from the middle as they do. 1 without any value other than 0.
+/// The probability that random signs give a sum of positive scores at least as far from the middle.
+/// 1 if all values are 0.
 fn chance(values: &[f64]) -> f64 {
     let scores = scores(values);
     let total: usize = scores.iter().map(|(score, _)| score).sum();
     let positive: usize =
         scores.iter().filter(|(_, is_positive)| *is_positive).map(|one| one.0).sum();
-    // Shares of all choices of signs, by the sum of their positive scores.
+    // Probability distribution of the sum of positive scores.
     let mut shares = vec![0.0; total + 1];
     shares[0] = 1.0;
     for (score, _) in &scores {
@@ -127,8 +128,8 @@ fn chance(values: &[f64]) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// For each value twice the rank of its size among all, capped; equals share the mean of their
-/// ranks. And whether it is positive; zeros have no sign and are left out.
+/// Returns for each value twice its capped rank by size, and whether it is positive. Equal values
+/// share the mean of their ranks. Zeros have no sign and are ignored.
 fn scores(values: &[f64]) -> Vec<(usize, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| *value != 0.0).collect();
     sorted.sort_by(|first, second| first.abs().total_cmp(&second.abs()));
@@ -145,13 +146,13 @@ fn scores(values: &[f64]) -> Vec<(usize, bool)> {
 mod tests {
     use super::*;
 
-    /// Normal numbers by the sum of twelve uniform ones.
+    /// A normal random number, from the sum of twelve uniform ones.
     fn normal(random: &mut SmallRng) -> f64 {
         (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
     }
 
-    /// A machine whose speed wanders, with 2 % of noise in each run and every tenth run disturbed by
-    /// up to a half. Servers differ by 1 % for as long as they live.
+    /// A machine whose speed drifts, with 2 % of noise in each run and every tenth run disturbed by
+    /// up to a half. Each server process has a constant deviation of 1 %.
     struct Machine {
         level: f64,
         random: SmallRng,
@@ -174,7 +175,7 @@ mod tests {
             factor * self.level * (1.0 + 0.02 * normal(random) + disturbance)
         }
 
-        /// A B B A of two servers.
+        /// A block A B B A of two servers.
         fn block(&mut self, factor: f64) -> (f64, f64) {
             let (luck, other_luck) = (self.luck(), factor * self.luck());
             let (a, b) = (self.run(luck), self.run(other_luck));
@@ -187,8 +188,8 @@ mod tests {
         }
     }
 
-    /// How many comparisons of 12 blocks, continued to 48 until they are precise, find more, less and
-    /// nothing.
+    /// Returns how many comparisons of 12 blocks, extended to 48 until they are precise, find more,
+    /// less and no difference.
     fn findings(factor: f64, tries: usize, seed: u64) -> [usize; 3] {
         let mut machine = Machine::new(seed);
         let mut counts = [0; 3];
@@ -204,7 +205,8 @@ mod tests {
         counts
     }
 
-    /// One wrong verdict in a thousand: 20 comparisons of equals end without any in 98 of 100 cases.
+    /// The error rate is one in a thousand: 20 comparisons of equals are all open in 98 of 100
+    /// cases.
     #[test]
     fn equals_are_not_called_different() {
         let mut machine = Machine::new(5);
@@ -212,7 +214,7 @@ mod tests {
         let wrong = (0..tries).filter(|_| {
             let blocks = machine.blocks(1.0, 20);
             let logarithms: Vec<f64> = blocks.iter().map(|(a, b)| (b / a).ln()).collect();
-            // The rest of the decision is slower and can only make it fewer.
+            // The other conditions are slower and can only reduce the number.
             chance(&logarithms) <= CHANCE_MAX
         });
         let wrong = wrong.count();
@@ -237,8 +239,8 @@ mod tests {
 
     #[test]
     fn chances_are_those_of_the_tables() {
-        // Ranks 1 to 5 count 1, 2, 2, 2, 2. Of the 32 choices of signs one makes 0 of the positive
-        // ones, one makes 1, four make 2, four make 3; the other end is the same.
+        // Ranks 1 to 5 count 1, 2, 2, 2, 2. Of the 32 sign combinations, one gives a positive sum
+        // of 0, one of 1, four of 2, four of 3; the other end is symmetric.
         let check = |values: &[f64], expected: f64| {
             assert!((chance(values) - expected).abs() < 1e-12, "{values:?}: {}", chance(values));
         };
@@ -246,7 +248,7 @@ mod tests {
         check(&[-1.0, 2.0, 3.0, 4.0, 5.0], 4.0 / 32.0);
         check(&[1.0, 2.0, -3.0, 4.0, 5.0], 12.0 / 32.0);
         check(&[-1.0, -2.0, -3.0, -4.0, -5.0, 0.0], 2.0 / 32.0);
-        // Equals share a rank: both or none, as often as two signs agree.
+        // Equal values share a rank: both or none are counted, as often as two signs agree.
         check(&[1.0, 1.0], 0.5);
         check(&[1.0, -1.0], 1.0);
         check(&[], 1.0);

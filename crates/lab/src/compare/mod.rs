@@ -1,10 +1,9 @@
-//! `myriad-lab compare A B`: two servers under the same load, in turn.
+//! `myriad-lab compare A B`: two servers under the same load, in alternation.
 //!
-//! Runs come in blocks, A B B A and B A A B in turn, so that a machine that drifts in one direction
-//! favours neither. Each block has servers of its own, since a process keeps the luck that it has
-//! with its memory: one server beside itself differed by 4.5 % for as long as both ran, which no
-//! number of runs would have told from a difference of programs. What may be said of the blocks is
-//! the matter of [`decision`].
+//! Runs are grouped in blocks, alternately A B B A and B A A B, so that linear drift of the machine
+//! favors neither server. Each block has new server processes, because a process keeps its memory
+//! layout: a server compared with itself differed by 4.5 % for the lifetime of both processes,
+//! which more runs cannot distinguish from a real difference. [`decision`] evaluates the blocks.
 
 mod decision;
 
@@ -20,21 +19,21 @@ use crate::trial::{Trial, fault, timed};
 use decision::{CHANCE_MAX, Comparison, Finding, VALUES_MIN};
 
 const BLOCKS_DEFAULT: usize = 12;
-/// A comparison that is not precise enough goes on to so many times its blocks.
+/// Maximum factor by which the blocks of an imprecise comparison are extended.
 const EXTENSION: usize = 4;
-/// Beyond this a verdict that is still open is about a difference that nobody would notice.
+/// Beyond this, a difference that is still undecided is too small to matter.
 const BLOCKS_MAX: usize = 100;
-/// Of half the interval. Going on depends on this alone, never on which way the figures point:
-/// whoever stops when a difference shows will find one.
+/// Default for half the interval. Extending depends only on the precision, never on the direction
+/// of the results: stopping as soon as a difference appears would produce false positives.
 const PRECISION_DEFAULT: f64 = 0.01;
 const PRECISION_MIN: f64 = 0.001;
-/// Four runs. Short ones, and more of them: on a disturbed machine 40 blocks of 1.2 s found 6 % of
-/// difference within 1.2 %, where 15 blocks of 3.2 s left 4 % of doubt.
+/// Duration of four runs. Many short runs are better: on a disturbed machine, 40 blocks of 1.2 s
+/// measured a difference of 6 % within 1.2 %, where 15 blocks of 3.2 s had an uncertainty of 4 %.
 const BLOCK_MS_DEFAULT: u64 = 2_000;
 const RUNS_PER_BLOCK: u64 = 4;
 const BLOCK_MS_MIN: u64 = 40;
 const BLOCK_MS_MAX: u64 = 600_000;
-/// A short run without any operation is made again: other programs had the processor all the time.
+/// A short run without any operation is repeated: other programs occupied the processor.
 const TRIES_MAX: usize = 5;
 const A: &str = "A";
 const B: &str = "B";
@@ -44,20 +43,20 @@ fn help() -> String {
         "\
 Usage: myriad-lab compare A B [OPTIONS]
 
-Compares two servers under the same load: which does an operation with less processor time, which
-does more per second, which answers sooner. Both are started anew for each block and loaded in turn,
+Compares two servers under the same load: processor time per operation, operations per second,
+and latency. Both are restarted for each block and loaded alternately,
 A B B A, then B A A B. There is a verdict only if the interval of B/A leaves 1 out and chance
 alone would do as much in at most {:.1} % of all comparisons of equals.
 
 {}
 Options:
-  --metric NAME        cpu, throughput, p50 or p99: what the last line is about [cpu]
+  --metric NAME        cpu, throughput, p50 or p99: subject of the last line [cpu]
   --blocks N           Blocks of four runs [{BLOCKS_DEFAULT}]; fewer than {} end without a verdict
-  --precision N        Go on, to {EXTENSION} times as many, while half the interval of the metric is
+  --precision N        Extend, up to {EXTENSION} times as many, while half the interval of the metric is
                        wider [{PRECISION_DEFAULT}]
   --block-ms N         Length of the runs of a block together [{BLOCK_MS_DEFAULT}]
-  --keep-servers       Start each server once: for one that takes long to start or to warm up; the
-                       verdict is then about these two processes, not about their programs
+  --keep-servers       Start each server once, if starting or warming up takes long; the
+                       verdict then applies to these two processes, not to their programs
   -h, --help           Print this text
 ",
         CHANCE_MAX * 100.0,
@@ -66,7 +65,7 @@ Options:
     )
 }
 
-/// What can be compared.
+/// The comparable metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metric {
     Throughput,
@@ -96,7 +95,7 @@ impl Metric {
         }
     }
 
-    /// What a finding means: that B is worse or better.
+    /// Interprets a finding: B is worse or better.
     fn meaning(self, finding: Finding) -> &'static str {
         match (self, finding) {
             (_, Finding::Open) => "no difference shown",
@@ -126,7 +125,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     Ok(Box::new(move || compare(&options)))
 }
 
-/// `None`: help was asked for.
+/// Returns `None` if help was requested.
 fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut servers: Vec<ServerWords> = Vec::new();
@@ -168,7 +167,7 @@ fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     Ok(Some(Options { servers, load, metric, blocks, precision, block_ms, keeps_servers }))
 }
 
-/// The figures of one run.
+/// The metrics of one run.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     by_metric: [f64; 4],
@@ -194,7 +193,7 @@ impl Figures {
     }
 }
 
-/// The two runs of each server, next to each other.
+/// The two runs of each server in a block.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     a: [Figures; 2],
@@ -206,7 +205,8 @@ impl Block {
         self.a.iter().chain(&self.b)
     }
 
-    /// The geometric means of A and of B: one value, since servers share their luck in all of it.
+    /// Returns the geometric means of A and of B: one value per block, because all its runs share
+    /// the same processes.
     fn values(&self, metric: Metric) -> (f64, f64) {
         let mean = |runs: &[Figures; 2]| (runs[0].get(metric) * runs[1].get(metric)).sqrt();
         (mean(&self.a), mean(&self.b))
@@ -248,7 +248,8 @@ fn start_both(options: &Options, machine: &Machine, is_a_first: bool) -> Result<
     Ok([start(A, options, first, machine)?, b])
 }
 
-/// Starts a server, and loads it once for nothing: the first run of a server is never like others.
+/// Starts a server, and discards one warm-up load: the first run of a server differs from later
+/// ones.
 fn start(
     name: &'static str,
     options: &Options,
@@ -288,7 +289,7 @@ fn run(trial: &mut Trial, name: &str) -> Result<Figures> {
         row = trial.run(trial.load.clone()).with_context(|| format!("load {name}"))?;
     }
     if let Some(fault) = fault(&row) {
-        bail!("{name}: {fault}: figures of failed work cannot be compared");
+        bail!("{name}: {fault}: results with errors cannot be compared");
     }
     Figures::of(&row, trial.is_client_bound(&row))
 }
@@ -312,7 +313,7 @@ fn summary(metric: Metric, blocks: &[Block]) -> String {
     text + &format!("\n{}: B/A = {ratio}: {meaning}\n", metric.title())
 }
 
-/// Which runs were limited by the generator; nothing if none was.
+/// Lists runs that were limited by the generator; empty if there are none.
 fn client_bound(blocks: &[Block]) -> String {
     let figures = blocks.iter().flat_map(Block::figures);
     let bound = figures.filter(|figures| figures.is_client_bound).count();
@@ -321,8 +322,8 @@ fn client_bound(blocks: &[Block]) -> String {
     }
     let runs = blocks.iter().flat_map(Block::figures).count();
     format!(
-        "\nclient-bound: in {bound} of {runs} runs the generator was at its limit: their rates and \
-         latencies are its own, CPU per operation is the server's\n"
+        "\nclient-bound: in {bound} of {runs} runs the generator was at its limit: rates and \
+         latencies are those of the generator; CPU per operation is valid\n"
     )
 }
 
@@ -358,7 +359,7 @@ fn interval(comparison: &Comparison) -> String {
     format!("{:.3} [{:.3}, {:.3}]", ratio.ratio, ratio.low, ratio.high)
 }
 
-/// With about four digits.
+/// Formats a number with about four digits.
 fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 1_000.0 => 0,

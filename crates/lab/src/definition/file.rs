@@ -1,4 +1,4 @@
-//! The text of a definition: which keys there are, their defaults and limits.
+//! The text of a definition: its keys, their defaults and limits.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,12 +18,12 @@ use crate::load::{
 };
 use crate::subject::{Kind, OptionValue, SubjectSpec};
 
-/// A phase that fills a server ends by its operations; this is for one that never does.
+/// Limit for a fill phase, which normally ends by its operation count.
 const PHASE_MS_MAX: u64 = 600_000;
-/// Of a load of appends.
+/// Limit for a load of appends.
 const WRITERS_MAX: usize = 10_000;
 
-/// What is wrong, and at which byte of the text.
+/// An error, and its byte position in the text.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: usize,
@@ -43,7 +43,7 @@ impl From<toml::de::Error> for Fault {
     }
 }
 
-/// All keys but `grid` and `cell`.
+/// All keys except `grid` and `cell`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File<Load> {
@@ -59,14 +59,14 @@ struct File<Load> {
     budget_s: Option<u64>,
     subject: SubjectSpec,
     load: Load,
-    /// By name. Read from the tree, where each is laid over the load.
+    /// By name. Read from the tree, where each is merged with the load.
     #[serde(default, rename = "beside")]
     _beside: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     phase: Vec<Phase>,
 }
 
-/// The head alone, to know what kind of load follows.
+/// Only the head, which determines the kind of load.
 #[derive(Debug, Deserialize)]
 struct Head {
     kind: Kind,
@@ -76,7 +76,7 @@ struct Head {
 #[serde(deny_unknown_fields)]
 struct Phase {
     operations: u64,
-    /// Read from the tree, where it is laid over the load of the cell.
+    /// Read from the tree, where it is merged with the load of the cell.
     #[serde(default, rename = "load")]
     _load: Option<serde::de::IgnoredAny>,
 }
@@ -93,7 +93,7 @@ fn steady() -> Warmup {
     Warmup::Steady { max_ms: 2_000 }
 }
 
-/// `[load]` of a server.
+/// `[load]` for a server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SocketLoad {
@@ -101,17 +101,17 @@ struct SocketLoad {
     seed: u64,
     window_ms: u64,
     operations_max: Option<u64>,
-    /// That of the server.
+    /// Default: that of the server.
     protocol: Option<Protocol>,
     password: Option<String>,
-    /// One per core of the generator.
+    /// Default: one per core of the generator.
     threads: Option<Spanned<usize>>,
     connections: Spanned<usize>,
     users: usize,
     sharing: Sharing,
     pipeline: Spanned<usize>,
     arrival: Arrival,
-    /// Without, a write of one key.
+    /// Default: a write of one key.
     mix: Option<Spanned<Vec<Operation>>>,
     keys: PartialKeys,
     value_bytes: Sizes,
@@ -145,7 +145,7 @@ impl Default for SocketLoad {
     }
 }
 
-/// A write of one key; of web servers, a small page.
+/// A write of one key; for web servers, a small page.
 fn write_of(protocol: Protocol) -> Vec<Operation> {
     let words: &[&str] = match protocol {
         Protocol::Cql => &[CqlWork::INSERT],
@@ -169,7 +169,7 @@ impl Default for PartialKeys {
     }
 }
 
-/// `[load]` of `kind = "log"`.
+/// `[load]` for `kind = "log"`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct AppendLoad {
@@ -200,12 +200,12 @@ impl Default for AppendLoad {
     }
 }
 
-/// A kind of `[load]`: what it asks a generator for.
+/// A kind of `[load]` and its translation to a specification.
 trait Load: DeserializeOwned {
-    /// Warm-up and duration are the file's.
+    /// Translates a load. Warm-up and duration are those of the file.
     fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault>;
 
-    /// What it is beside another load; `None` if it cannot be.
+    /// Translates a load of `beside`; `None` if this kind does not support it.
     fn beside(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault>;
 }
 
@@ -299,12 +299,12 @@ fn within(name: &str, value: &Spanned<usize>, max: usize) -> Result<usize, Fault
     }
 }
 
-/// Reads a value of the file as a type, with the place of what is wrong.
+/// Deserializes a value of the file, with the position of an error.
 pub(super) fn read<T: DeserializeOwned>(node: Node<'_>) -> Result<T, Fault> {
     Ok(T::deserialize(ValueDeserializer::from(node))?)
 }
 
-/// Reads the whole text.
+/// Parses the whole text.
 pub(super) fn parse(text: &str) -> Result<Definition, Fault> {
     let mut tree = DeTable::parse(text)?.into_inner();
     let cells = tree.remove("cell");
@@ -321,7 +321,8 @@ pub(super) fn parse(text: &str) -> Result<Definition, Fault> {
     Ok(Definition { cells, text: text.to_owned(), ..head })
 }
 
-/// The file with the values of one point set: its head, which is the same for all, and the cell.
+/// Returns the file with the values of one point set: its head, which is the same for all points,
+/// and the cell.
 fn read_cell<'text>(
     tree: &DeTable<'text>,
     point: &Point<'text>,
@@ -329,7 +330,7 @@ fn read_cell<'text>(
     let mut tree = tree.clone();
     grid::set_all(&mut tree, point);
     let Some(subject) = tree.get("subject") else {
-        // A missing title or a wrong name is the better news.
+        // Report a missing title or a misspelled key in preference.
         return Err(read_file::<SocketLoad>(&tree)
             .err()
             .filter(|fault| !fault.reason.contains("`subject`"))
@@ -370,7 +371,7 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
     Ok((definition, cell))
 }
 
-/// A Myriad that is loaded over CQL or HTTP must be told to speak it.
+/// Configures the addresses of a Myriad that is loaded over CQL or HTTP.
 fn add_addresses(subject: &mut SubjectSpec, load: &LoadSpec) {
     if subject.kind != Kind::Myriad {
         return;
@@ -396,8 +397,9 @@ fn is_plain(name: &str) -> bool {
 fn check<L>(file: &File<L>) -> Result<(), Fault> {
     let name = file.name.get_ref();
     if name.is_empty() || name.starts_with('.') || !is_plain(name) {
-        let reason =
-            format!("name wants lower-case letters, digits, '.', '-' and '_', not {name:?}");
+        let reason = format!(
+            "name must consist of lowercase letters, digits, '.', '-' and '_', not {name:?}"
+        );
         return Err(Fault::at(file.name.span().start, reason));
     }
     if !(1..=REPEATS_MAX).contains(file.repeats.get_ref()) {
@@ -410,17 +412,17 @@ fn check<L>(file: &File<L>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a load beside the first cannot have of its own: the generator has it once.
+/// Keys that a load of `beside` cannot override, because they apply to the whole generator.
 const OF_THE_FIRST: [&str; 4] = ["cpus", "seed", "window_ms", "operations_max"];
 
-/// The loads beside the first, each the load of the cell with what it says of its own laid over it.
+/// Returns the loads of `beside`: each is the load of the cell, overridden by its own keys.
 fn beside<L: Load>(
     tree: &DeTable<'_>,
     subject: &SubjectSpec,
 ) -> Result<BTreeMap<String, SocketWork>, Fault> {
     let Some(beside) = tree.get("beside") else { return Ok(BTreeMap::new()) };
     let Some(tables) = beside.get_ref().as_table() else {
-        let reason = "beside wants tables with names: [beside.writers]".into();
+        let reason = "`beside` requires named tables, such as `[beside.writers]`".into();
         return Err(Fault::at(beside.span().start, reason));
     };
     let mut works = BTreeMap::new();
@@ -428,7 +430,7 @@ fn beside<L: Load>(
         let (at, name) = (name.span().start, name.get_ref().as_ref());
         if name.is_empty() || name.contains('.') || !is_plain(name) {
             let reason = format!(
-                "beside wants a name of lower-case letters, digits, '-' and '_', not {name:?}"
+                "names in `beside` must consist of lowercase letters, digits, '-' and '_', not {name:?}"
             );
             return Err(Fault::at(at, reason));
         }
@@ -437,27 +439,27 @@ fn beside<L: Load>(
             .as_table()
             .and_then(|own| own.keys().find(|key| OF_THE_FIRST.contains(&key.get_ref().as_ref())));
         if let Some(key) = not_its_own {
-            let reason = format!("{name} has the {} of the first load", key.get_ref());
+            let reason = format!("{name} cannot override the {} of the first load", key.get_ref());
             return Err(Fault::at(key.span().start, reason));
         }
-        let mut load = tree.get("load").cloned().expect("it was put there");
+        let mut load = tree.get("load").cloned().expect("inserted above");
         lay_over(load.get_mut(), own.get_ref());
         let Some(work) = read::<L>(load)?.beside(subject)? else {
-            return Err(Fault::at(at, "appends have no load beside them".into()));
+            return Err(Fault::at(at, "appends do not support `beside`".into()));
         };
         works.insert(name.to_owned(), work);
     }
     Ok(works)
 }
 
-/// The load of the cell with what the phase says of its own laid over it.
+/// Returns the load of the cell, overridden by the keys of the phase.
 fn phase_spec<L: Load>(
     tree: &DeTable<'_>,
     index: usize,
     phase: &Phase,
     subject: &SubjectSpec,
 ) -> Result<LoadSpec, Fault> {
-    let mut load = tree.get("load").cloned().expect("it was put there");
+    let mut load = tree.get("load").cloned().expect("inserted above");
     let phases = tree.get("phase").and_then(|node| node.get_ref().as_array());
     let own = phases.and_then(|phases| phases.get(index)?.get_ref().get("load"));
     if let Some(own) = own {
@@ -469,7 +471,7 @@ fn phase_spec<L: Load>(
     Ok(spec)
 }
 
-/// Key by key; of tables below the first, only `keys` is completed rather than replaced.
+/// Overrides key by key; of nested tables, only `keys` is merged rather than replaced.
 fn lay_over<'text>(load: &mut DeValue<'text>, own: &DeValue<'text>) {
     let (DeValue::Table(load), DeValue::Table(own)) = (load, own) else { return };
     for (key, value) in own {

@@ -9,18 +9,18 @@ use toml::de::{DeTable, DeValue};
 use super::CELLS_MAX;
 use super::file::{Fault, read};
 
-/// A value of the file with its place.
+/// A value of the file with its position.
 pub(super) type Node<'text> = Spanned<DeValue<'text>>;
-/// Path by path, what one cell sets.
+/// The values that one cell sets, by path.
 pub(super) type Point<'text> = Vec<(String, Node<'text>)>;
 
-/// What a grid may set: the first word of a path.
+/// Roots of the paths that a grid may set.
 const ROOTS: [&str; 5] = ["subject", "load", "beside", "warmup", "cell_ms"];
-/// The grid's own word, beside paths.
+/// The grid's only key that is not a path.
 const ZIP: &str = "zip";
 
-/// Every combination of `[[cell]]` tables and lists of `[grid]`; without both, one point that sets
-/// nothing.
+/// Returns every combination of `[[cell]]` tables and lists of `[grid]`; without both, one point
+/// that sets nothing.
 pub(super) fn points<'text>(
     cells: Option<&Node<'text>>,
     grid: Option<&Node<'text>>,
@@ -43,7 +43,7 @@ pub(super) fn points<'text>(
     }
 }
 
-/// The last axis varies fastest.
+/// Returns all combinations. The last axis varies fastest.
 fn product<'text>(axes: &[Vec<Point<'text>>]) -> Vec<Point<'text>> {
     let mut points = vec![Point::new()];
     for axis in axes {
@@ -55,9 +55,10 @@ fn product<'text>(axes: &[Vec<Point<'text>>]) -> Vec<Point<'text>> {
     points
 }
 
-/// The points of `[[cell]]` tables.
+/// Returns the points of `[[cell]]` tables.
 fn written_out<'text>(cells: &Node<'text>) -> Result<Vec<Point<'text>>, Fault> {
-    let wanted = || Fault::at(cells.span().start, "cell wants tables: [[cell]]".into());
+    let wanted =
+        || Fault::at(cells.span().start, "cell must be an array of tables: [[cell]]".into());
     let tables = cells.get_ref().as_array().ok_or_else(wanted)?;
     let point = |node: &Node<'text>| {
         let table = node.get_ref().as_table().ok_or_else(wanted)?;
@@ -72,8 +73,8 @@ struct Entry<'text> {
     node: Node<'text>,
 }
 
-/// Paths of a table with their values, in the order of the text. `load.users = 1` and
-/// `"load.users" = 1` are the same; a table in any other place is a value.
+/// Returns the paths of a table with their values, in the order of the text. `load.users = 1` and
+/// `"load.users" = 1` are equivalent; a table at any other position is a value.
 fn paths<'text>(table: &DeTable<'text>) -> Result<Vec<Entry<'text>>, Fault> {
     let mut entries = Vec::new();
     for (key, node) in table {
@@ -90,7 +91,7 @@ fn paths<'text>(table: &DeTable<'text>) -> Result<Vec<Entry<'text>>, Fault> {
         let root = entry.path.split('.').next().unwrap_or_default();
         if !ROOTS.contains(&root) {
             let reason = format!(
-                "a grid cannot set {}: it sets subject, load, beside, warmup and cell_ms",
+                "a grid cannot set {}: it sets subject, load, `beside`, warmup and cell_ms",
                 entry.path
             );
             return Err(Fault::at(entry.at, reason));
@@ -100,8 +101,8 @@ fn paths<'text>(table: &DeTable<'text>) -> Result<Vec<Entry<'text>>, Fault> {
     Ok(entries)
 }
 
-/// Below `subject`, `load` and `beside`, whose tables `options` and `keys` and those of the loads
-/// beside the first are no values either.
+/// Handles paths below `subject`, `load` and `beside`, whose tables `options`, `keys` and named
+/// loads are not values either.
 fn inner_paths<'text>(prefix: &str, table: &DeTable<'text>) -> Vec<Entry<'text>> {
     let mut entries = Vec::new();
     for (key, node) in table {
@@ -125,18 +126,18 @@ fn is_no_value(path: &str) -> bool {
     }
 }
 
-/// What is walked with one step: one list, or several together.
+/// Values that vary together: one list, or several.
 struct Axis<'text> {
     paths: Vec<String>,
     points: Vec<Point<'text>>,
 }
 
-/// The axes of `[grid]`.
+/// Returns the axes of `[grid]`.
 fn lists<'text>(grid: &Node<'text>) -> Result<Vec<Vec<Point<'text>>>, Fault> {
     let at = grid.span().start;
     let table = grid.get_ref().as_table();
     let mut table =
-        table.ok_or_else(|| Fault::at(at, "grid wants a table: [grid]".into()))?.clone();
+        table.ok_or_else(|| Fault::at(at, "grid must be a table: [grid]".into()))?.clone();
     let zip = table.remove(ZIP);
     let mut axes = Vec::new();
     for entry in paths(&table)? {
@@ -151,7 +152,7 @@ fn lists<'text>(grid: &Node<'text>) -> Result<Vec<Vec<Point<'text>>>, Fault> {
 fn list<'text>(entry: &Entry<'text>) -> Result<Vec<Point<'text>>, Fault> {
     let path = &entry.path;
     let Some(values) = entry.node.get_ref().as_array() else {
-        return Err(Fault::at(entry.at, format!("{path} wants a list of values")));
+        return Err(Fault::at(entry.at, format!("{path} must be a list of values")));
     };
     if values.is_empty() {
         return Err(Fault::at(entry.at, format!("{path} has no values")));
@@ -159,15 +160,15 @@ fn list<'text>(entry: &Entry<'text>) -> Result<Vec<Point<'text>>, Fault> {
     Ok(values.iter().map(|value| vec![(path.clone(), value.clone())]).collect())
 }
 
-/// The value of `zip`: lists of paths.
+/// Parses the value of `zip`: lists of paths.
 fn groups(zip: Node<'_>) -> Result<Vec<Spanned<Vec<String>>>, Fault> {
     read(zip).map_err(|fault| Fault {
-        reason: "zip wants lists of paths: [[\"load.users\", \"load.connections\"]]".into(),
+        reason: "zip must contain lists of paths: [[\"load.users\", \"load.connections\"]]".into(),
         ..fault
     })
 }
 
-/// Makes one axis of those that `group` names, at the place of the first.
+/// Joins the axes named in `group` into one, at the position of the first.
 fn join(axes: &mut Vec<Axis<'_>>, group: &Spanned<Vec<String>>) -> Result<(), Fault> {
     let fault = |reason| Fault::at(group.span().start, reason);
     let mut joined: Option<Axis<'_>> = None;
@@ -191,7 +192,7 @@ fn join(axes: &mut Vec<Axis<'_>>, group: &Spanned<Vec<String>>) -> Result<(), Fa
 fn join_two<'text>(target: &mut Axis<'text>, source: Axis<'text>) -> Result<(), String> {
     if target.points.len() != source.points.len() {
         return Err(format!(
-            "lists that are walked together differ in length: {} has {} values, {} has {}",
+            "lists in zip differ in length: {} has {} values, {} has {}",
             target.paths[0],
             target.points.len(),
             source.paths[0],
@@ -205,7 +206,7 @@ fn join_two<'text>(target: &mut Axis<'text>, source: Axis<'text>) -> Result<(), 
     Ok(())
 }
 
-/// Puts the values of a point into the file. What stands in the way of a path gives way.
+/// Sets the values of a point in the file. Replaces values that block a path.
 pub(super) fn set_all<'text>(file: &mut DeTable<'text>, point: &Point<'text>) {
     for (path, node) in point {
         let words: Vec<&str> = path.split('.').collect();
@@ -232,7 +233,7 @@ fn set<'text>(table: &mut DeTable<'text>, words: &[&str], node: &Node<'text>) {
     }
 }
 
-/// The values of a point by path, as they stand in rows.
+/// Returns the values of a point by path, in the form used in rows.
 pub(super) fn parameters(point: &Point<'_>) -> Result<BTreeMap<String, Value>, Fault> {
     point.iter().map(|(path, node)| Ok((path.clone(), read(node.clone())?))).collect()
 }

@@ -1,8 +1,8 @@
-//! An experiment as a file: what is started, what load it gets, and what varies.
+//! An experiment as a file: the servers to start, their load, and the parameters that vary.
 //!
-//! A definition is TOML. Its grid names paths into the file itself; each point of the grid is a
-//! [`Cell`], made by setting those paths and reading the file again, so that a value in a grid is
-//! checked exactly like one in its place, and errors point to where it stands.
+//! A definition is TOML. Its grid names paths into the file itself. Each point of the grid is a
+//! [`Cell`], created by setting those paths and parsing the file again. A value in a grid is thus
+//! checked exactly like one at its path, and errors point to its position.
 
 mod file;
 mod grid;
@@ -18,61 +18,60 @@ use sha2::{Digest, Sha256};
 use crate::load::{LoadSpec, Warmup};
 use crate::subject::SubjectSpec;
 
-/// Shorter measured phases say nothing, whatever the budget.
+/// Minimum measured phase, regardless of the budget: shorter ones are meaningless.
 pub const CELL_MS_MIN: u64 = 300;
-/// Of a quick run: enough to see that everything works, and roughly how fast.
+/// Measured phase of a quick run: sufficient for a functional check and a rough rate.
 const QUICK_CELL_MS: u64 = 500;
 const QUICK_WARMUP_MS_MAX: u64 = 500;
-/// More measurements than anyone waits for are a slip of the pen.
+/// Larger grids are probably mistakes.
 pub const CELLS_MAX: usize = 10_000;
-/// A grid of the most cells is a few lines; the largest of ours has some kilobytes.
+/// A grid of the maximum size takes a few lines; our largest file has some kilobytes.
 const DEFINITION_BYTES_MAX: u64 = 4 << 20;
 pub const REPEATS_MAX: usize = 1_000;
-/// Windows per measured phase, at least: fewer leave nothing to judge its steadiness by.
+/// Minimum number of windows per measured phase: fewer are insufficient to judge its stability.
 const WINDOWS_MIN: u64 = 10;
 
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Also the name of the folder of results: lower-case letters, digits, `.`, `-` and `_`.
+    /// Also the name of the result folder: lowercase letters, digits, `.`, `-` and `_`.
     pub name: String,
     pub title: String,
-    /// The table of a source document that it re-runs.
+    /// The table of a source document that this experiment re-runs.
     pub source: Option<String>,
-    /// Measurements of each cell.
+    /// Repeats of each cell.
     pub repeats: usize,
-    /// What the whole run may take. Measured phases become shorter to fit, down to
-    /// [`CELL_MS_MIN`].
+    /// Time limit of the whole run. Measured phases are shortened to fit, down to [`CELL_MS_MIN`].
     pub budget_s: Option<u64>,
-    /// In the order of the grid: the list written first varies slowest.
+    /// In the order of the grid: the first list varies slowest.
     pub cells: Vec<Cell>,
-    /// The file as it was read.
+    /// The text of the file.
     pub text: String,
 }
 
 /// One point of the grid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What the grid sets, by path: `load.connections`.
+    /// The values set by the grid, by path: `load.connections`.
     pub parameters: BTreeMap<String, serde_json::Value>,
     pub subject: SubjectSpec,
-    /// Loads that come before the measured one, on the same server.
+    /// Loads before the measured one, on the same server.
     pub phases: Vec<LoadSpec>,
-    /// The measured load. Addresses and directories are filled in when the subject has started.
+    /// The measured load. Addresses and directories are set after the subject has started.
     pub load: LoadSpec,
 }
 
-/// A definition that cannot be used.
+/// An invalid definition.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
     #[error("could not read {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// What its text says is wrong, from line 1.
+    /// An error in the text, with its line, counted from 1.
     #[error("{}:{line}: {reason}", path.display())]
     Wrong { path: PathBuf, line: usize, reason: String },
 }
 
-/// The text of a file, which may be a device that never ends.
+/// Reads a text file with a size limit: it may be an endless device.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(path)?.take(DEFINITION_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -90,7 +89,7 @@ impl Definition {
         Self::parse(&text, path)
     }
 
-    /// Reads a definition; `path` only appears in errors. O(cells) in time and space.
+    /// Parses a definition; `path` only appears in errors. O(cells) in time and space.
     pub fn parse(text: &str, path: &Path) -> Result<Self, DefinitionError> {
         file::parse(text).map_err(|fault| DefinitionError::Wrong {
             path: path.to_owned(),
@@ -99,7 +98,7 @@ impl Definition {
         })
     }
 
-    /// One repeat and short phases, for a first look.
+    /// Reduces the run to one repeat with short phases.
     pub fn make_quick(&mut self) {
         self.repeats = 1;
         self.budget_s = None;
@@ -117,11 +116,11 @@ impl Definition {
         }
     }
 
-    /// Names what is measured: rows with another hash are of another experiment. Title, repeats
-    /// and budget do not change it, nor do comments.
+    /// Identifies what is measured: rows with another hash belong to another experiment. Title,
+    /// repeats, budget and comments do not change it.
     pub fn hash(&self) -> String {
         let content = serde_json::to_vec(&(&self.name, &self.cells))
-            .expect("cells have only text for keys, and no number that JSON lacks");
+            .expect("keys are strings, and all numbers are representable in JSON");
         crate::measure::short_hash(&Sha256::digest(content))
     }
 }
@@ -139,7 +138,7 @@ fn shortened(warmup: Warmup) -> Warmup {
     }
 }
 
-/// The line, from 1, of the byte at `at`.
+/// Returns the line, counted from 1, of the byte at `at`.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
@@ -164,7 +163,7 @@ kind = \"myriad\"
         Definition::parse(&format!("{SMALL}{more}"), Path::new("a.toml")).unwrap()
     }
 
-    /// What follows the five lines of [`SMALL`] is refused with this text.
+    /// Checks that the text after the five lines of [`SMALL`] is refused with this error.
     #[track_caller]
     fn check_fault(more: &str, expected: &str) {
         let error = Definition::parse(&format!("{SMALL}{more}"), Path::new("a.toml"));
@@ -334,20 +333,20 @@ kind = \"myriad\"
     fn faults_of_loads_beside_the_first_point_to_their_line() {
         check_fault(
             "[beside.\"a b\"]\n",
-            "a.toml:6: beside wants a name of lower-case letters, digits, '-' and '_', not \"a b\"",
+            "a.toml:6: names in `beside` must consist of lowercase letters, digits, '-' and '_', not \"a b\"",
         );
         check_fault(
             "[beside.a]\npipeline = 1\ncpus = [0]\n",
-            "a.toml:8: a has the cpus of the first load",
+            "a.toml:8: a cannot override the cpus of the first load",
         );
         check_fault("[beside.a]\npipeline = 0\n", "a.toml:7: pipeline must be 1 or more");
         check_fault(
             "[[beside]]\npipeline = 1\n",
-            "a.toml:6: beside wants tables with names: [beside.writers]",
+            "a.toml:6: `beside` requires named tables, such as `[beside.writers]`",
         );
         let text = "name = \"s4\"\ntitle = \"t\"\n[subject]\nkind = \"log\"\n[beside.a]\n";
         let error = Definition::parse(text, Path::new("a.toml")).unwrap_err().to_string();
-        assert_eq!(error, "a.toml:5: appends have no load beside them");
+        assert_eq!(error, "a.toml:5: appends do not support `beside`");
     }
 
     #[test]
@@ -394,14 +393,17 @@ kind = \"myriad\"
         );
         check_fault(
             "[grid]\n\"name\" = [\"a\"]\n",
-            "a.toml:7: a grid cannot set name: it sets subject, load, beside, warmup and cell_ms",
+            "a.toml:7: a grid cannot set name: it sets subject, load, `beside`, warmup and cell_ms",
         );
-        check_fault("[grid]\n\"load.users\" = 3\n", "a.toml:7: load.users wants a list of values");
+        check_fault(
+            "[grid]\n\"load.users\" = 3\n",
+            "a.toml:7: load.users must be a list of values",
+        );
         check_fault("[grid]\n\"load.users\" = []\n", "a.toml:7: load.users has no values");
         check_fault(
             "[grid]\nzip = [[\"load.users\", \"load.pipeline\"]]\n\"load.users\" = [1, 2]\n\
              \"load.pipeline\" = [1]\n",
-            "a.toml:7: lists that are walked together differ in length: load.users has 2 values, \
+            "a.toml:7: lists in zip differ in length: load.users has 2 values, \
              load.pipeline has 1",
         );
         check_fault(
@@ -410,7 +412,7 @@ kind = \"myriad\"
         );
         check_fault(
             "[grid]\nzip = [\"load.users\"]\n\"load.users\" = [1]\n",
-            "a.toml:7: zip wants lists of paths: [[\"load.users\", \"load.connections\"]]",
+            "a.toml:7: zip must contain lists of paths: [[\"load.users\", \"load.connections\"]]",
         );
         check_fault("[[phase]]\n", "a.toml:6: missing field `operations`");
         check_fault("[load]\nconnections = 0\n", "a.toml:7: connections must be 1 or more");
@@ -441,7 +443,7 @@ kind = \"myriad\"
         let rest = "title = \"t\"\n[subject]\nkind = \"myriad\"\n";
         check(
             &format!("name = \"a/b\"\n{rest}"),
-            "b.toml:1: name wants lower-case letters, digits, '.', '-' and '_', not \"a/b\"",
+            "b.toml:1: name must consist of lowercase letters, digits, '.', '-' and '_', not \"a/b\"",
         );
         check(&format!("name = \"a\"\nrepeats = 0\n{rest}"), "b.toml:2: repeats must be 1 to 1000");
         check("name = ", "b.toml:1: string values must be quoted, expected literal string");

@@ -1,4 +1,4 @@
-//! Load on a log in the generator's own process: threads that append, each as fast as it may.
+//! Load on a log in the generator's own process: threads that append at maximum speed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,18 +24,18 @@ use crate::measure::threads::{threads, uses_between};
 use crate::stats::histogram;
 use crate::stats::is_steady;
 
-/// More threads than any machine runs at once; each costs a stack and a histogram.
+/// More than the hardware threads of any machine; each costs a stack and a histogram.
 const THREADS_MAX: usize = 4096;
-/// As the originals.
+/// The originals' segment size.
 const BASELINE_SEGMENT_BYTES: u64 = 100 << 20;
 pub(super) const KIND: u8 = 1;
-/// Appends that wait for nothing take less time than reading the clock twice: one in so many is
-/// timed. All appends that wait are.
+/// Appends that do not wait take less time than two clock reads, so one in this many is timed. All
+/// appends that wait are timed.
 const TIMED_EVERY: u64 = 64;
-/// How often old segments are given back: a fast log fills one in a tenth of a second.
+/// Interval at which old segments are freed: a fast log fills one in a tenth of a second.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The rates of so many windows of this length tell whether it has become steady.
+/// Number of windows whose rates decide whether the load is steady.
 const WARMUP_WINDOWS: usize = 8;
 const WARMUP_WINDOW: Duration = Duration::from_millis(50);
 
@@ -43,22 +43,22 @@ const STARTING: u8 = 0;
 const WARMING_UP: u8 = 1;
 const MEASURING: u8 = 2;
 const ENDED: u8 = 3;
-/// How often the threads are counted that have come up.
+/// Interval at which started threads are counted.
 const START_LOOK: Duration = Duration::from_millis(1);
 
-/// A log, whatever it is, beside what is appended to it.
+/// A log of any kind, independent of the appended data.
 pub(super) trait Subject: Sync {
-    /// Gives back what nobody will read.
+    /// Frees segments that are not read again.
     fn release_old(&self) -> Result<()>;
     fn counters(&self) -> Counters;
 }
 
-/// Appends on the thread with this number, and waits for what is to be waited for.
+/// Appends on the thread with this number, and waits according to the load.
 trait Append: Fn(usize, &[u8]) -> Result<()> + Sync {}
 
 impl<F: Fn(usize, &[u8]) -> Result<()> + Sync> Append for F {}
 
-/// What a log has done since it was opened.
+/// Counters of a log since it was opened.
 pub(super) struct Counters {
     pub(super) writes: u64,
     pub(super) syncs: u64,
@@ -66,9 +66,9 @@ pub(super) struct Counters {
     pub(super) sizes: GroupSizes,
 }
 
-/// Appends to a new log until the time is over or all has been done, and says so event by event.
+/// Appends to a new log until the time has elapsed or the operations are done, and reports events.
 ///
-/// Old segments are removed or used again meanwhile: nobody reads them.
+/// Old segments are removed or reused in the meantime, because they are never read.
 pub fn run(
     spec: &LoadSpec,
     work: &AppendWork,
@@ -77,7 +77,7 @@ pub fn run(
     ensure!((1..=THREADS_MAX).contains(&work.threads), "threads must be 1 to {THREADS_MAX}");
     ensure!(work.record_bytes <= binlog::PAYLOAD_BYTES_MAX, "record_bytes is too large");
     ensure!(spec.window_ms > 0, "window_ms must be at least 1");
-    ensure!(spec.beside.is_empty(), "appends have no load beside them");
+    ensure!(spec.beside.is_empty(), "appends do not support `beside`");
     let directory = Directory::create(&work.directory)?;
     match work.mode {
         LogMode::Lanes => {
@@ -106,7 +106,7 @@ pub fn run(
     }
 }
 
-/// An append to a baseline waits until it is written, ticket or not.
+/// Runs a load on a baseline, whose appends always wait until they are written.
 fn run_baseline(
     kind: baseline::Kind,
     directory: &Directory,
@@ -121,7 +121,7 @@ fn run_baseline(
         Commit::Written | Commit::Interval { .. } => baseline::Syncs::OnDemand,
     };
     let options = baseline::Options { kind, syncs, segment_bytes: BASELINE_SEGMENT_BYTES };
-    let log = Baseline::open(Arc::new(disk), options).context("start the log")?;
+    let log = Baseline::open(Arc::new(disk), options).context("could not start the log")?;
     let append = |_: usize, payload: &[u8]| {
         log.append(KIND, payload)?;
         Ok(())
@@ -132,7 +132,7 @@ fn run_baseline(
         if let Commit::Interval { ms } = work.commit {
             let interval = Duration::from_millis(ms);
             let log = &log;
-            // A failed sync is seen by the next append.
+            // The next append detects a failed sync.
             scope.spawn(move || {
                 while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout)
                     && log.sync().is_ok()
@@ -147,7 +147,7 @@ fn run_baseline(
 
 impl Subject for Baseline {
     fn release_old(&self) -> Result<()> {
-        self.remove_filled().context("remove old files")
+        self.remove_filled().context("could not remove old files")
     }
 
     fn counters(&self) -> Counters {
@@ -156,13 +156,13 @@ impl Subject for Baseline {
     }
 }
 
-/// A directory of this run alone; removed with all it holds.
+/// A directory owned by this run; removed with its content on drop.
 struct Directory(PathBuf);
 
 impl Directory {
     fn create(path: &Path) -> Result<Self> {
         fs::create_dir(path)
-            .with_context(|| format!("make the log's directory {}", path.display()))?;
+            .with_context(|| format!("could not create the log directory {}", path.display()))?;
         Ok(Self(path.to_path_buf()))
     }
 }
@@ -170,19 +170,19 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "cannot remove the log");
+            tracing::warn!(path = %self.0.display(), %error, "could not remove the log");
         }
     }
 }
 
-/// What all threads look at.
+/// State shared by all threads.
 struct Stage {
     phase: AtomicU8,
-    /// Threads that have come up.
+    /// Number of started threads.
     ready: AtomicUsize,
-    /// The threads may end: they have been looked at.
+    /// Whether the threads may exit: their usage has been read.
     released: AtomicBool,
-    /// Appends of each thread, warm-up included.
+    /// Appends of each thread, including the warm-up.
     counts: Vec<Count>,
     quota_per_thread: u64,
     /// An append is timed if none of these bits is set in its number.
@@ -190,7 +190,7 @@ struct Stage {
     clock: quanta::Clock,
 }
 
-/// On a cache line of its own: each thread writes its count at every append.
+/// On a separate cache line: each thread updates its count at every append.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
@@ -201,7 +201,7 @@ impl Stage {
     }
 }
 
-/// What one thread did in the measured phase.
+/// Results of one thread in the measured phase.
 struct Share {
     operations: u64,
     latency: Histogram<u64>,
@@ -210,11 +210,11 @@ struct Share {
 impl Share {
     fn add(&mut self, other: &Self) -> Result<()> {
         self.operations += other.operations;
-        self.latency.add(&other.latency).context("add up latencies")
+        self.latency.add(&other.latency).context("could not add latencies")
     }
 }
 
-/// What is to be done, and to which log.
+/// The work to do, and the log.
 struct Load<'a, S> {
     spec: &'a LoadSpec,
     work: &'a AppendWork,
@@ -245,9 +245,9 @@ impl<S: Subject> Load<'_, S> {
             let mut handles = Vec::with_capacity(work.threads);
             let started = (0..work.threads).try_for_each(|number| {
                 let (stage, payload, send) = (&stage, &payload, send.clone());
-                // Made here and once for all: what hundreds of threads touch first, each in a heap of
-                // its own, are pages that the kernel has to clear, and that took more time than the
-                // appends of a short measurement.
+                // Allocated here, for all threads: memory that hundreds of threads touch first,
+                // each in its own heap, consists of pages that the kernel must clear, which took
+                // longer than the appends of a short measurement.
                 let share = Share { operations: 0, latency: latencies() };
                 let builder = thread::Builder::new().name(format!("append-{number}"));
                 let handle = builder.spawn_scoped(scope, move || {
@@ -257,7 +257,7 @@ impl<S: Subject> Load<'_, S> {
                 Ok::<(), std::io::Error>(())
             });
             drop(send);
-            let reported = started.context("start a thread").and_then(|()| {
+            let reported = started.context("could not start a thread").and_then(|()| {
                 while stage.ready.load(Ordering::SeqCst) < work.threads {
                     thread::sleep(START_LOOK);
                 }
@@ -281,7 +281,8 @@ impl<S: Subject> Load<'_, S> {
     }
 }
 
-/// One thread: appends while the phases last, sends its share, and stays until it is released.
+/// Body of one thread: appends during the phases, sends its results, and waits until it is
+/// released.
 fn live(
     append: &impl Append,
     number: usize,
@@ -290,13 +291,13 @@ fn live(
     share: Share,
     send: &Sender<Result<Share>>,
 ) {
-    // The first thing that this thread puts on its heap: see where its share is made.
+    // The first heap allocation of this thread: see where its share is allocated.
     let payload = payload.to_vec();
     stage.ready.fetch_add(1, Ordering::SeqCst);
     while stage.phase.load(Ordering::SeqCst) == STARTING {
         thread::park();
     }
-    // The receiver is gone when another thread has failed already.
+    // The receiver is gone if another thread has failed.
     send.send(append_all(append, number, &payload, stage, share)).ok();
     while !stage.released.load(Ordering::SeqCst) {
         thread::park();
@@ -340,21 +341,21 @@ struct Conductor<'a, S> {
     stage: &'a Stage,
     spec: &'a LoadSpec,
     shares: Receiver<Result<Share>>,
-    /// Threads that have not ended.
+    /// Number of threads that have not finished.
     working: usize,
-    /// Of those that have.
+    /// Results of the finished ones.
     total: Share,
-    /// Set by the signals that end a process.
+    /// Set by termination signals.
     stop: Arc<AtomicBool>,
     say: &'a mut dyn FnMut(LoadEvent) -> Result<()>,
 }
 
-/// Whether threads are still at work.
+/// State of the threads.
 #[derive(PartialEq, Eq)]
 enum Crew {
     Working,
     Done,
-    /// The process was told to end.
+    /// A termination signal was received.
     Interrupted,
 }
 
@@ -363,7 +364,10 @@ impl<S: Subject> Conductor<'_, S> {
         (self.say)(LoadEvent::Connected)?;
         let warmup_ms = self.warm_up()?;
         self.fail_if_stopped()?;
-        let own_threads = || threads(std::process::id()).context("read the use of the own threads");
+        let own_threads = || {
+            threads(std::process::id())
+                .context("could not read the usage of this process's threads")
+        };
         let threads_before = own_threads()?;
         let before = self.subject.counters();
         let cpu_before_ns = process_cpu_ns()?;
@@ -410,7 +414,7 @@ impl<S: Subject> Conductor<'_, S> {
         Ok(())
     }
 
-    /// Returns how long it took, in milliseconds.
+    /// Returns the duration in milliseconds.
     fn warm_up(&mut self) -> Result<u64> {
         let began = Instant::now();
         match self.spec.warmup {
@@ -424,7 +428,7 @@ impl<S: Subject> Conductor<'_, S> {
         Ok(u64::try_from(began.elapsed().as_millis())?)
     }
 
-    #[allow(clippy::cast_precision_loss)] // rates, to be compared
+    #[allow(clippy::cast_precision_loss)] // rates for a comparison
     fn work_until_steady(&mut self, latest: Instant) -> Result<()> {
         let mut rates = Vec::new();
         let mut appended_before = self.stage.appended();
@@ -442,8 +446,8 @@ impl<S: Subject> Conductor<'_, S> {
         Ok(())
     }
 
-    /// Until the time is over or all threads have appended what they shall. Returns the operations
-    /// of each window that has ended.
+    /// Runs until the time has elapsed or all threads have completed their appends. Returns the
+    /// operations of each completed window.
     fn measure(&mut self, began: Instant) -> Result<Vec<u64>> {
         let end = began + Duration::from_millis(self.spec.duration_ms);
         let mut windows = Vec::new();
@@ -461,7 +465,7 @@ impl<S: Subject> Conductor<'_, S> {
         Ok(windows)
     }
 
-    /// Returns when it is `end`, or no thread works any more, or the process is told to end.
+    /// Returns at `end`, when no thread works any longer, or after a termination signal.
     fn work_until(&mut self, end: Instant) -> Result<Crew> {
         loop {
             let now = Instant::now();
@@ -509,11 +513,11 @@ fn log_report(before: &Counters, after: &Counters, process_cpu_ns: u64) -> Resul
 
 fn since(before: &Histogram<u64>, after: &Histogram<u64>) -> Result<Histogram<u64>> {
     let mut difference = after.clone();
-    difference.subtract(before).context("a log's counters went back")?;
+    difference.subtract(before).context("the log's counters decreased")?;
     Ok(difference)
 }
 
-/// Of all threads of this process, those included that have ended.
+/// Sums over all threads of this process, including exited ones.
 fn process_cpu_ns() -> Result<u64> {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Ok(u64::try_from(used.tv_sec)? * 1_000_000_000 + u64::try_from(used.tv_nsec)?)
@@ -536,7 +540,7 @@ mod tests {
         }
     }
 
-    /// Runs it in a directory of its own; returns everything said.
+    /// Runs the load in a separate directory; returns all events.
     fn events(name: &str, work: &AppendWork, operations_max: Option<u64>) -> Vec<LoadEvent> {
         let directory =
             std::env::temp_dir().join(format!("lab-append-{name}-{}", std::process::id()));
@@ -578,7 +582,7 @@ mod tests {
         assert!(warmups.len() == 1 && warmups[0] >= 120, "{warmups:?}");
     }
 
-    /// The shape of all events, and sums that must agree.
+    /// Checks the sequence of events, and sums that must agree.
     fn check(name: &str, mode: LogMode, wait: WaitFor, commit: Commit) {
         let work =
             AppendWork { mode, threads: 3, record_bytes: 5, wait, commit, directory: "".into() };
@@ -591,7 +595,7 @@ mod tests {
         let timed = decoded(&report.latency_raw);
         assert_eq!(timed, if wait == WaitFor::Ticket { 3 * 200_u64.div_ceil(64) } else { 600 });
         let appenders = report.threads.iter().filter(|thread| thread.name.starts_with("append-"));
-        // Other tests of the same process have such threads too.
+        // Other tests in the same process have such threads too.
         assert!(appenders.count() >= 3);
         let log = report.log.as_ref().unwrap();
         assert_eq!(decoded(&log.records_per_write), log.writes);
@@ -639,7 +643,7 @@ mod tests {
             directory: std::env::temp_dir(),
         };
         let error = run(&spec(work.clone(), Some(1)), &work, &mut |_| Ok(())).unwrap_err();
-        assert!(error.to_string().contains("make the log's directory"), "{error}");
+        assert!(error.to_string().contains("could not create the log directory"), "{error}");
         assert!(std::env::temp_dir().exists());
     }
 }

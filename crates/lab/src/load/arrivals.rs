@@ -1,4 +1,4 @@
-//! When requests of an open loop are due.
+//! Due times of the requests of an open loop.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -6,19 +6,19 @@ use rand_distr::Exp1;
 
 use super::spec::Schedule;
 
-/// One thread's share of a schedule. Due times do not depend on when they are asked for, so requests
-/// that cannot be sent yet need no queue: they are the ones that were not taken.
+/// One thread's share of a schedule. Due times do not depend on when they are queried, so requests
+/// that cannot be sent yet need no queue: they remain in the schedule.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     start_ns: u64,
     gap_ns: f64,
-    /// Of the next request, from the start.
+    /// Due time of the next request, relative to the start.
     offset_ns: f64,
-    /// `None`: every gap is the same.
+    /// `None`: all gaps are equal.
     random: Option<SmallRng>,
 }
 
-/// Which share of a schedule.
+/// Position of a thread in a schedule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) index: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Share {
 }
 
 impl Arrivals {
-    #[allow(clippy::cast_precision_loss)] // there are few threads
+    #[allow(clippy::cast_precision_loss)] // few threads
     pub(crate) fn new(
         per_second: f64,
         schedule: Schedule,
@@ -48,7 +48,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next request is due.
+    /// Returns the due time of the next request.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // years fit
     pub(crate) fn next_ns(&self) -> u64 {
         self.start_ns + self.offset_ns as u64
@@ -93,7 +93,7 @@ mod tests {
         let gaps: Vec<f64> = due.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        // Mean and standard deviation of exponential gaps are the same.
+        // Exponential gaps have equal mean and standard deviation.
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.05, "{mean} {variance}");
     }
 }

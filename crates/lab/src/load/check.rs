@@ -1,4 +1,4 @@
-//! What a load over sockets may be asked for.
+//! Limits of a load over sockets.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -11,29 +11,29 @@ use super::spec::{
 };
 use super::template::Mix;
 
-/// Ports of one address that the system gives out are fewer.
+/// The system has fewer ephemeral ports per address.
 pub(crate) const CONNECTIONS_MAX: usize = 60_000;
 pub(crate) const THREADS_MAX: usize = 256;
 const USERS_MAX: usize = 1_000_000;
 pub(crate) const PIPELINE_MAX: usize = 100_000;
-/// As in Redis, whose values are no longer.
+/// As in Redis, whose values are limited to this.
 pub(crate) const VALUE_BYTES_MAX: usize = 512 << 20;
-/// What the users of one connection send at once must fit into memory many times over.
+/// A batch of all users of one connection must fit into memory many times.
 const BATCH_BYTES_MAX: usize = 1 << 30;
-/// Of a mix; far fewer than a connection of CQL has streams to prepare them on.
+/// Limit for a mix; far below the number of streams on which a CQL connection prepares them.
 const OPERATIONS_MAX: usize = 1_000;
 const PER_SECOND_MAX: f64 = 1e9;
-/// A day: a run that forgets to end.
+/// A day: longer runs are probably mistakes.
 const DURATION_MS_MAX: u64 = 86_400_000;
-/// Lines that a load adds to the heads of its requests of HTTP.
+/// Maximum number of header lines that a load adds to its HTTP requests.
 const HEADERS_MAX: usize = 64;
 
-/// Refuses what makes no sense, before anything is started.
+/// Refuses invalid combinations before anything is started.
 pub(super) fn check(spec: &LoadSpec, work: &SocketWork) -> Result<()> {
     check_phases(spec)?;
     check_work(work)?;
     for (name, work) in &spec.beside {
-        check_work(work).with_context(|| format!("the load {name}"))?;
+        check_work(work).with_context(|| format!("load {name}"))?;
     }
     let all = || spec.beside.values().chain([work]);
     for (name, value, most) in [
@@ -96,10 +96,10 @@ fn check_mix(work: &SocketWork) -> Result<()> {
     let is_weight = |weight: f64| weight.is_finite() && weight >= 0.0;
     ensure!(
         work.mix.iter().all(|operation| is_weight(operation.weight)),
-        "weights must be numbers from 0"
+        "weights must be non-negative numbers"
     );
     let sum: f64 = work.mix.iter().map(|operation| operation.weight).sum();
-    ensure!(sum > 0.0 && sum.is_finite(), "the weights of the mix must have a sum above 0");
+    ensure!(sum > 0.0 && sum.is_finite(), "the sum of the weights must be above 0");
     let Operation { words, .. } =
         work.mix.iter().find(|one| one.words.is_empty()).unwrap_or(&work.mix[0]);
     ensure!(!words.is_empty(), "an operation of the mix has no words");
@@ -107,7 +107,7 @@ fn check_mix(work: &SocketWork) -> Result<()> {
         Protocol::Resp => {}
         Protocol::RespInline => ensure!(
             work.mix.iter().flat_map(|one| &one.words).all(|word| is_plain(word)),
-            "inline commands cannot hold words with blanks or quotes"
+            "inline commands cannot contain words with blanks or quotes"
         ),
         Protocol::Memcached => check_memcached(work)?,
         Protocol::Cql => check_cql(work)?,
@@ -115,11 +115,11 @@ fn check_mix(work: &SocketWork) -> Result<()> {
     }
     ensure!(
         work.cql.is_some() == (work.protocol == Protocol::Cql),
-        "what is said of cql belongs to its protocol"
+        "options of cql require its protocol"
     );
     ensure!(
         work.http.is_some() == (work.protocol == Protocol::Http),
-        "what is said of http belongs to its protocol"
+        "options of http require its protocol"
     );
     let request_bytes = if work.cql.is_some() {
         Statements::bytes_max(work)
@@ -129,20 +129,20 @@ fn check_mix(work: &SocketWork) -> Result<()> {
     let batch_bytes = request_bytes.saturating_mul(work.pipeline);
     ensure!(
         batch_bytes <= BATCH_BYTES_MAX,
-        "{} requests at once are {batch_bytes} bytes, more than {BATCH_BYTES_MAX}",
+        "{} requests at once are {batch_bytes} bytes; the limit is {BATCH_BYTES_MAX}",
         work.pipeline
     );
     Ok(())
 }
 
 fn check_cql(work: &SocketWork) -> Result<()> {
-    ensure!(work.setup.is_empty(), "CQL's connections need no setup: its schema is cql.schema");
+    ensure!(work.setup.is_empty(), "setup is not supported with CQL; use cql.schema");
     ensure!(
         work.mix.iter().all(|operation| operation.words.len() == 1),
         "for CQL, an operation is one word: a statement"
     );
     let users = if work.users == 0 { work.connections } else { work.users };
-    // The thread with the most users has the fewest connections.
+    // The thread with the most users may have the fewest connections.
     let threads = work.threads.min(work.connections);
     let of_connection = match work.sharing {
         Sharing::Blocking => 1,
@@ -151,7 +151,7 @@ fn check_cql(work: &SocketWork) -> Result<()> {
     let streams = of_connection.saturating_mul(work.pipeline);
     ensure!(
         streams <= STREAMS_MAX,
-        "{streams} requests on one connection are more than its {STREAMS_MAX} streams"
+        "{streams} requests on one connection exceed its {STREAMS_MAX} streams"
     );
     Ok(())
 }
@@ -165,10 +165,10 @@ fn check_memcached(work: &SocketWork) -> Result<()> {
             _ => false,
         };
         ensure!(is_known, "for memcached, operations are get KEY or set KEY VALUE");
-        ensure!(is_plain(words[1]), "keys of memcached have no blanks");
+        ensure!(is_plain(words[1]), "memcached keys cannot contain blanks");
     }
-    ensure!(work.password.is_none(), "memcached's text protocol knows no password");
-    ensure!(work.setup.is_empty(), "memcached's connections need no setup");
+    ensure!(work.password.is_none(), "memcached's text protocol does not support passwords");
+    ensure!(work.setup.is_empty(), "setup is not supported with memcached");
     Ok(())
 }
 
@@ -178,24 +178,21 @@ fn check_http(work: &SocketWork) -> Result<()> {
     for Operation { words, .. } in &work.mix {
         ensure!(
             matches!(words.len(), 2 | 3) && words[..2].iter().all(|word| is_target(word)),
-            "for HTTP, an operation is a method, a target, and a body if there is one"
+            "for HTTP, an operation is a method, a target, and optionally a body"
         );
     }
     let is_head = |operation: &Operation| operation.words[0] == "HEAD";
     ensure!(
         work.mix.iter().all(is_head) || !work.mix.iter().any(is_head),
-        "a mix of HTTP has HEAD alone or not at all: its answers have no body"
+        "an HTTP mix cannot combine HEAD with other methods: its responses have no body"
     );
-    ensure!(work.setup.is_empty(), "HTTP's connections need no setup");
-    ensure!(work.password.is_none(), "HTTP's password is a line of its head: http.headers");
-    ensure!(
-        work.sharing == Sharing::Blocking,
-        "callers of HTTP borrow connections: sharing is blocking"
-    );
+    ensure!(work.setup.is_empty(), "setup is not supported with HTTP");
+    ensure!(work.password.is_none(), "password is not supported with HTTP; use http.headers");
+    ensure!(work.sharing == Sharing::Blocking, "HTTP requires blocking sharing");
     let default = HttpWork::default();
     let http = work.http.as_deref().unwrap_or(&default);
     let is_short = http.connection == HttpConnection::Close;
-    ensure!(work.pipeline == 1 || !is_short, "a connection for one request has no pipeline");
+    ensure!(work.pipeline == 1 || !is_short, "a connection for one request cannot have a pipeline");
     ensure!(
         is_short || (http.version != HttpVersion::V0_9 && !http.ignores_answers),
         "without answers, or with HTTP/0.9, a connection is for one request: http.connection = \"close\""
@@ -208,15 +205,15 @@ fn check_http(work: &SocketWork) -> Result<()> {
     let is_header = |(name, value): &(String, String)| is_plain(name) && is_line(value);
     ensure!(
         is_line(&http.host) && http.headers.iter().all(is_header),
-        "http.host and http.headers are printable ASCII"
+        "http.host and http.headers must be printable ASCII"
     );
     ensure!(http.headers.len() <= HEADERS_MAX, "http.headers must be at most {HEADERS_MAX}");
     Ok(())
 }
 
-/// Neither empty nor in need of quotes.
+/// Whether a word is nonempty and needs no quotes.
 fn is_plain(word: &str) -> bool {
-    let is_special = |byte: u8| byte <= b' ' || byte == b'"' || byte == b'\'' || byte == 0x7f;
+    let is_special = |byte: u8| byte <= b' ' || b"'\"".contains(&byte) || byte == 0x7f;
     !word.is_empty() && !word.bytes().any(is_special)
 }
 
@@ -262,7 +259,7 @@ mod tests {
             };
             let found = check(&spec(), &work).err().map(|error| error.to_string());
             let expected = expected.map(|streams| {
-                format!("{streams} requests on one connection are more than its 32768 streams")
+                format!("{streams} requests on one connection exceed its 32768 streams")
             });
             assert_eq!(found, expected);
         };
@@ -271,10 +268,7 @@ mod tests {
         check_streams(1, 1, 32_769, 1, Some(32_769));
         check_streams(2, 3, 65_536, 1, None);
         check_streams(2, 3, 65_537, 1, Some(32_769));
-        check_refused(
-            |_, work| *work = SocketWork { cql: None, ..cql_work() },
-            "what is said of cql",
-        );
+        check_refused(|_, work| *work = SocketWork { cql: None, ..cql_work() }, "options of cql");
         let two_words = |_: &mut LoadSpec, work: &mut SocketWork| {
             *work = cql_work();
             work.mix[0].words.push("{key}".to_owned());
@@ -302,11 +296,11 @@ mod tests {
                 "HEAD".clone_into(&mut head.words[0]);
                 work.mix.push(head);
             },
-            "HEAD alone",
+            "combine HEAD",
         );
-        refused(|work| work.sharing = Sharing::Multiplexed, "sharing is blocking");
+        refused(|work| work.sharing = Sharing::Multiplexed, "requires blocking sharing");
         refused(|work| work.password = Some("p".to_owned()), "http.headers");
-        refused(|work| work.http = None, "belongs to its protocol");
+        refused(|work| work.http = None, "require its protocol");
         let http = |work: &mut SocketWork, change: fn(&mut HttpWork)| {
             change(work.http.as_mut().unwrap());
         };
@@ -315,7 +309,7 @@ mod tests {
                 *work = SocketWork { pipeline: 2, ..http_work() };
                 http(work, |http| http.connection = HttpConnection::Close);
             },
-            "has no pipeline",
+            "cannot have a pipeline",
         );
         let changes: [fn(&mut HttpWork); 2] =
             [|http| http.version = HttpVersion::V0_9, |http| http.ignores_answers = true];
@@ -351,7 +345,7 @@ mod tests {
         check_refused(|_, work| work.mix.clear(), "no operation");
         check_refused(|_, work| work.mix[0].words.clear(), "no words");
         check_refused(|_, work| work.mix[0].weight = f64::NAN, "weights");
-        check_refused(|_, work| work.mix[0].weight = 0.0, "sum above 0");
+        check_refused(|_, work| work.mix[0].weight = 0.0, "must be above 0");
         check_refused(|_, work| work.value_bytes = Sizes::Between(3, 2), "3 is more than 2");
         check_refused(
             |_, work| {
@@ -378,10 +372,10 @@ mod tests {
         let open = |per_second| Arrival::Open { per_second, schedule: crate::load::Schedule::Even };
         check_refused(
             |spec, work| {
-                let beside = SocketWork { pipeline: 0, ..work.clone() };
-                spec.beside.insert("writers".to_owned(), beside);
+                let more = SocketWork { pipeline: 0, ..work.clone() };
+                spec.beside.insert("writers".to_owned(), more);
             },
-            "the load writers: pipeline must be from 1",
+            "load writers: pipeline must be from 1",
         );
         check_refused(
             |spec, work| {

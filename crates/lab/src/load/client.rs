@@ -1,4 +1,4 @@
-//! One generator thread: a reactor whose connections ask instead of answer.
+//! One generator thread: a reactor whose connections send requests and receive replies.
 
 mod cql;
 mod dispatch;
@@ -24,7 +24,7 @@ use super::spec::{Arrival, Protocol, Sharing};
 use super::tally::Tally;
 use super::template::Mix;
 
-/// How often stalled connections are looked for.
+/// Interval at which stalled connections are detected.
 const STALL_LOOK_NS: u64 = 500_000_000;
 
 const TIMER_ARRIVAL: u64 = 0;
@@ -32,16 +32,16 @@ const TIMER_STALL: u64 = 1;
 const TIMER_BEGIN: u64 = 2;
 const TIMER_GIVE_UP: u64 = 3;
 
-/// What every thread is given.
+/// The configuration of a thread.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) protocol: Protocol,
-    /// Requests that each connection begins with, and how many they are.
+    /// The first requests on each connection, and their number.
     pub(crate) setup: Arc<[u8]>,
     pub(crate) setup_count: usize,
-    /// What answers a request for user and password, in CQL.
+    /// The login response for CQL.
     pub(crate) login: Option<Vec<u8>>,
-    /// With HTTP, whose connections a thread opens by itself.
+    /// With HTTP, where threads open connections themselves.
     pub(crate) http: Option<HttpPlan>,
     pub(crate) users: usize,
     pub(crate) sharing: Sharing,
@@ -52,12 +52,12 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// How requests are made.
+/// Construction of requests.
 #[derive(Debug)]
 pub(crate) enum Requests {
-    /// Words; replies come in order.
+    /// Words; replies arrive in order.
     Words(Mix),
-    /// Prepared statements; replies come by stream.
+    /// Prepared statements; replies identify their stream.
     Statements(Statements),
 }
 
@@ -66,11 +66,11 @@ pub(crate) enum Requests {
 pub(crate) struct Session {
     setup_left: usize,
     flights: Flights,
-    /// Of a connection of CQL.
+    /// State of a CQL connection.
     cql: cql::State,
-    /// Of a connection of HTTP.
+    /// State of an HTTP connection.
     http: http::State,
-    /// When the last reply came, or nothing was on its way.
+    /// Time of the last reply, or when nothing was in flight.
     heard_ns: u64,
     is_stalled: bool,
 }
@@ -89,9 +89,9 @@ pub(crate) struct Client {
     notices: Sender<Notice>,
     requests: Requests,
     draws: Draws,
-    /// Connections that are open, in no order.
+    /// Open connections, in no order.
     ids: Vec<ConnId>,
-    /// Those of them that nobody uses, with the time since when. May name some that are gone.
+    /// Unused connections, with the time since when. May contain closed ones.
     free: Vec<(ConnId, u64)>,
     /// Users of a closed loop that wait for a connection.
     waiting: VecDeque<Waiting>,
@@ -101,9 +101,9 @@ pub(crate) struct Client {
     dialer: Option<Dialer>,
     /// The earliest time for which a timer is set.
     timer_ns: u64,
-    /// Whose turn it is in an open loop with multiplexed connections.
+    /// Next connection in an open loop with multiplexed connections.
     turn: usize,
-    /// Not one of them had room.
+    /// Whether no connection had capacity.
     was_full: bool,
     in_flight: u64,
     start_ns: u64,
@@ -114,16 +114,16 @@ pub(crate) struct Client {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Connections are opened.
+    /// Connections are being opened.
     Idle,
     Running,
-    /// Nothing more is sent.
+    /// No more requests are sent.
     Finishing,
-    /// What was counted is told; connections do not matter any more.
+    /// Results were reported; connections do not matter any longer.
     Over,
 }
 
-/// The bounds of the measured phase as known now.
+/// The bounds of the measured phase, as currently known.
 #[derive(Debug, Clone, Copy)]
 struct Phase {
     from_ns: u64,
@@ -174,13 +174,14 @@ impl Client {
         }
     }
 
-    /// The director ends only after it has heard from every thread, or does not care any more.
+    /// Sends a notice. The director ends only after it has received the notices of all threads, or
+    /// ignores them.
     fn tell(&self, notice: Notice) {
         let _ = self.notices.send(notice);
     }
 
-    /// Counts `replies` for the oldest flights of a connection; the users of those that are complete
-    /// go on. False if nobody asked.
+    /// Counts `replies` for the oldest flights of a connection; the users of completed flights
+    /// continue. Returns false for unsolicited replies.
     fn settle(
         &mut self,
         session: &mut Session,
@@ -203,7 +204,7 @@ impl Client {
         true
     }
 
-    /// Replies of a flight have come; with the last one its user goes on.
+    /// Handles replies of a flight; after the last one, its user continues.
     fn landed(
         &mut self,
         session: &mut Session,
@@ -219,7 +220,8 @@ impl Client {
         }
     }
 
-    /// A user of a closed loop has its replies: it, or who has waited longest, sends on this connection.
+    /// Continues a user of a closed loop: it, or the longest waiting user, sends on this
+    /// connection.
     fn go_on(&mut self, session: &mut Session, user: u32, at: At, out: &mut Output) {
         let ready = Waiting { user, since_ns: at.now_ns };
         let next = match self.waiting.pop_front() {
@@ -232,14 +234,14 @@ impl Client {
         self.launch(session, next, at, out);
     }
 
-    /// Sends the next requests of a user of a closed loop. False if there are none to send any more.
+    /// Sends the next requests of a user of a closed loop. Returns false if there are none.
     fn launch(&mut self, session: &mut Session, user: Waiting, at: At, out: &mut Output) -> bool {
         let Some(flight) = self.next_flight(user, at) else { return false };
         self.send(session, flight, at, out);
         true
     }
 
-    /// The next requests of a user of a closed loop, if there are any to send.
+    /// Returns the next requests of a user of a closed loop, if any.
     fn next_flight(&mut self, user: Waiting, at: At) -> Option<Flight> {
         if self.stage != Stage::Running || at.now_ns >= at.phase.until_ns {
             return None;
@@ -270,7 +272,7 @@ impl Client {
                     statements.encode(position, stream, draws, buffer);
                 });
             }
-            _ => unreachable!("a protocol has streams or it has not"),
+            _ => unreachable!("the protocol determines whether flights have streams"),
         }
         self.in_flight += u64::from(flight.left);
         if at.phase.has(at.now_ns) {
@@ -278,7 +280,7 @@ impl Client {
         }
     }
 
-    /// Sends what is due of an open loop, at most `most` requests. Returns how many.
+    /// Sends up to `most` due requests of an open loop. Returns their number.
     fn launch_due(
         &mut self,
         session: &mut Session,
@@ -296,7 +298,8 @@ impl Client {
         sent
     }
 
-    /// The next request of an open loop, if it is due; `ready_ns`: when there was room for it.
+    /// Returns the next request of an open loop, if it is due. `ready_ns`: when capacity for it
+    /// became available.
     fn next_due(&mut self, ready_ns: u64, at: At) -> Option<Flight> {
         let due_ns = self.due(at)?;
         let is_measuring = at.phase.has(at.now_ns);
@@ -310,7 +313,8 @@ impl Client {
         Some(Flight { left: 1, user: 0, due_ns, sent_ns: at.now_ns })
     }
 
-    /// Replies that came at `at`, and lay in the kernel when the turn began at `turn_ns`.
+    /// Counts replies that arrived at `at`, and were in the kernel's buffer when the turn began at
+    /// `turn_ns`.
     fn count_done(&mut self, count: u32, turn_ns: u64, at: At) {
         self.tally.heard_ns = at.now_ns;
         let progress = &self.shared.progress[self.plan.share.index].0;
@@ -319,14 +323,14 @@ impl Client {
             let position = (at.now_ns - at.phase.from_ns) / self.plan.window_ns;
             self.tally.count(position, u64::from(count));
             if self.arrivals.is_none() {
-                // How long the replies lay here, because others were served first.
+                // Time that the replies waited because others were processed first.
                 let lag_ns = at.now_ns.saturating_sub(turn_ns);
                 self.tally.lag.saturating_record_n(lag_ns, u64::from(count));
             }
         }
     }
 
-    /// When the next request was due, if it was.
+    /// Returns the due time of the next request, if it has passed.
     fn due(&self, at: At) -> Option<u64> {
         let due_ns = self.arrivals.as_ref()?.next_ns();
         let is_due = due_ns <= at.now_ns && due_ns < at.phase.until_ns;
@@ -340,7 +344,7 @@ impl Client {
     }
 
     fn begin(&mut self, connections: &mut Connections<'_, Session>) {
-        // Who comes so late that all is over has nothing to begin with, and must still end.
+        // A thread that starts after the end has nothing to do, but must still finish.
         if self.stage == Stage::Idle {
             self.stage = Stage::Running;
         }
@@ -366,7 +370,7 @@ impl Client {
         }
     }
 
-    /// Tells once that this thread has nothing more to do.
+    /// Reports once that this thread is idle.
     fn look_idle(&mut self, reactor: usize) {
         let is_finishing = self.stage == Stage::Finishing;
         let has_none = self.ids.is_empty() && self.dialer.is_none();
@@ -397,7 +401,7 @@ impl Client {
         }
     }
 
-    /// What is due in the measured phase and will not be sent.
+    /// Counts requests that are due in the measured phase and will not be sent.
     fn count_unsent(&mut self) {
         let phase = self.phase();
         let Some(arrivals) = &mut self.arrivals else { return };
@@ -423,7 +427,7 @@ impl Client {
         self.tell(Notice::Report { reactor, tally: Box::new(tally) });
     }
 
-    /// The replies to the setup, none of which may be an error.
+    /// Handles the replies to the setup, none of which may be an error.
     fn set_up(&mut self, session: &mut Session, input: &[u8], out: &mut Output) -> Flow {
         if self.plan.protocol == Protocol::Cql {
             return match self.greet(session, input, out.buffer()) {
@@ -451,7 +455,7 @@ impl Client {
         Flow::read(consumed)
     }
 
-    /// Counts the replies that are there, whose users go on.
+    /// Counts the available replies, whose users continue.
     fn take_replies(
         &mut self,
         session: &mut Session,
@@ -480,7 +484,7 @@ impl Client {
         }
         let text = String::from_utf8_lossy(input);
         let line = text.lines().next().unwrap_or_default();
-        Err(format!("the server sent what nobody asked for: {line}"))
+        Err(format!("unsolicited reply from the server: {line}"))
     }
 
     fn fail(&self, reason: String) -> Flow {
@@ -489,7 +493,7 @@ impl Client {
     }
 }
 
-/// What one read has brought.
+/// Result of one read.
 #[derive(Debug, Clone, Copy, Default)]
 struct Taken {
     /// Bytes.
@@ -498,15 +502,15 @@ struct Taken {
     count: u32,
 }
 
-/// The time, and what it means.
+/// The time, and the phase.
 #[derive(Debug, Clone, Copy)]
 struct At {
     now_ns: u64,
     phase: Phase,
 }
 
-/// Replies of a closed loop count when they come in the measured phase; those of an open loop when
-/// they were due in it, so that none is left out because it was late.
+/// Records replies. In a closed loop they count if they arrive in the measured phase; in an open
+/// loop if they were due in it, so that late replies are not excluded.
 fn record(tally: &mut Tally, is_open: bool, flight: Flight, count: u32, at: At) {
     let counts_at_ns = if is_open { flight.due_ns } else { at.now_ns };
     if at.phase.has(counts_at_ns) {
@@ -604,13 +608,13 @@ impl Handler for Client {
             return;
         }
         if session.setup_left > 0 {
-            self.tell(Notice::Failed("the server closed a connection at its setup".to_owned()));
+            self.tell(Notice::Failed("the server closed a connection during setup".to_owned()));
         }
         let lost = session.flights.requests();
         self.in_flight -= lost;
         self.tally.lost += lost;
         self.tally.broken += 1;
-        // Its users look for another connection where they borrow them, and end where they do not.
+        // With blocking sharing its users use another connection; otherwise they end.
         if self.plan.sharing == Sharing::Blocking {
             let since_ns = cx.now().mono.0;
             let users = session.flights.list().map(|flight| flight.user);
@@ -655,7 +659,7 @@ impl Handler for Client {
         token: u64,
     ) {
         match token {
-            // Before waiting what is due is sent.
+            // Due requests are sent before the wait.
             TIMER_ARRIVAL => self.timer_ns = u64::MAX,
             TIMER_BEGIN => self.begin(connections),
             _ if self.stage == Stage::Over => {}

@@ -1,4 +1,4 @@
-//! What differs from request to request: keys, sizes, numbers.
+//! Random choices per request: keys, sizes, numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,19 @@ use super::spec::{Distribution, Keys, Sizes, SocketWork};
 
 /// Digits of the number in a key.
 pub(crate) const KEY_DIGITS: usize = 12;
-/// More keys cannot be told apart by their digits.
+/// Limit of keys that these digits can distinguish.
 pub(crate) const KEYS_MAX: u64 = 1_000_000_000_000;
 
-/// What all threads count together.
+/// Counters shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDraws {
-    /// The next key of [`Distribution::Sequential`], or to be written by [`Distribution::Latest`].
+    /// The next key of [`Distribution::Sequential`], or the next one written by
+    /// [`Distribution::Latest`].
     next_key: AtomicU64,
     next_operation: AtomicU64,
 }
 
-/// One thread's random choices.
+/// The random choices of one thread.
 #[derive(Debug)]
 pub(crate) struct Draws {
     random: SmallRng,
@@ -30,7 +31,7 @@ pub(crate) struct Draws {
     keys: KeyDraws,
     keys_count: u64,
     sizes: Sizes,
-    /// Every value is the beginning of this.
+    /// Every value is a prefix of this.
     filler: Arc<[u8]>,
 }
 
@@ -44,7 +45,7 @@ enum KeyDraws {
 }
 
 impl Draws {
-    /// `stream` tells threads apart that have the same seed.
+    /// `stream` distinguishes threads with the same seed.
     pub(crate) fn new(
         work: &SocketWork,
         shared: Arc<SharedDraws>,
@@ -64,7 +65,7 @@ impl Draws {
         }
     }
 
-    /// The number of the next key. `writes` is whether the operation stores a value.
+    /// Draws the number of the next key. `writes` is whether the operation stores a value.
     #[inline]
     pub(crate) fn key(&mut self, writes: bool) -> u64 {
         let count = self.keys_count;
@@ -84,7 +85,7 @@ impl Draws {
         }
     }
 
-    /// Uniform, below the number of keys.
+    /// Draws a uniform number below the number of keys.
     pub(crate) fn number(&mut self) -> u64 {
         self.random.random_range(0..self.keys_count)
     }
@@ -101,7 +102,7 @@ impl Draws {
         &self.filler[..bytes]
     }
 
-    /// 0 to 1, 1 excluded.
+    /// Draws from 0 to 1, excluding 1.
     pub(crate) fn fraction(&mut self) -> f64 {
         self.random.random()
     }
@@ -124,7 +125,7 @@ fn zipf(count: u64, exponent: f64) -> Zipf<f64> {
     Zipf::new(count as f64, exponent).expect("count and exponent were checked")
 }
 
-/// The key that is so many deviations from the middle; those beyond the ends are the ends.
+/// Returns the key at this many deviations from the middle, clamped to the range.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -136,13 +137,13 @@ fn bell(count: u64, deviations: f64) -> u64 {
     ((half + deviations * half / 3.0).round() as u64).min(count - 1)
 }
 
-/// How many are more popular than the one drawn.
+/// Draws a rank; 0 is the most popular.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // from 1 to KEYS_MAX
 fn rank(zipf: &Zipf<f64>, random: &mut SmallRng) -> u64 {
     zipf.sample(random) as u64 - 1
 }
 
-/// Letters and digits from a seed, as many as the longest value has.
+/// Returns letters and digits from a seed, with the length of the longest value.
 pub(crate) fn filler(sizes: Sizes, seed: u64) -> Arc<[u8]> {
     let mut random = SmallRng::seed_from_u64(seed);
     (0..longest(sizes)).map(|_| random.sample(rand::distr::Alphanumeric)).collect()
@@ -209,7 +210,7 @@ pub(crate) mod tests {
         );
         assert_eq!(bell(1, 2.0), 0);
         let seen = counts(&mut with(Distribution::Gaussian, 300), 300, 100_000);
-        // Within one deviation: 68.3 %, give or take six deviations of a binomial.
+        // Within one deviation: 68.3 %, plus or minus six deviations of a binomial.
         let near: u64 = seen[100..200].iter().sum();
         assert!(near.abs_diff(68_300) < 1_100, "{near}");
     }

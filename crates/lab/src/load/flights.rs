@@ -1,18 +1,17 @@
-//! Requests on their way on one connection.
+//! Requests in flight on one connection.
 
 use std::collections::VecDeque;
 
-/// Streams of one connection of CQL: numbers of 16 bits that are not negative.
+/// Streams of one CQL connection: non-negative 16-bit numbers.
 // Source: native_protocol_v4.spec 2.3 "stream"
 pub(crate) const STREAMS_MAX: usize = 32_768;
-/// Requests that multiplexed callers of an open loop may have on their way where replies have no
-/// stream.
+/// Limit of requests in flight for multiplexed callers of an open loop if replies have no stream.
 const ORDERED_MAX: usize = 65_536;
 
-/// Requests sent together by one user.
+/// Requests that one user sends together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flight {
-    /// Replies still to come.
+    /// Outstanding replies.
     pub(crate) left: u32,
     pub(crate) user: u32,
     pub(crate) due_ns: u64,
@@ -24,7 +23,7 @@ pub(crate) struct Flight {
 pub(crate) enum Flights {
     /// In the order of their replies.
     Ordered(VecDeque<Flight>),
-    /// Replies come in any order and name the stream of their request.
+    /// Replies arrive in any order and carry the stream of their request.
     Streams(Streams),
 }
 
@@ -36,7 +35,7 @@ impl Flights {
         }
     }
 
-    /// Whether an open loop has to wait for replies.
+    /// Whether an open loop must wait for replies.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Flights::Ordered(flights) => flights.len() >= ORDERED_MAX,
@@ -44,12 +43,12 @@ impl Flights {
         }
     }
 
-    /// Requests without a reply.
+    /// Number of requests without a reply.
     pub(crate) fn requests(&self) -> u64 {
         self.list().map(|flight| u64::from(flight.left)).sum()
     }
 
-    /// Flights with replies to come.
+    /// Flights with outstanding replies.
     pub(crate) fn list(&self) -> impl Iterator<Item = &Flight> {
         let (ordered, streams) = match self {
             Flights::Ordered(flights) => (Some(flights), None),
@@ -60,18 +59,18 @@ impl Flights {
     }
 }
 
-/// Requests by stream. Its memory grows to the most that were ever on their way.
+/// Requests by stream. Memory grows to the maximum ever in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    /// By stream: its flight.
+    /// The flight of each stream.
     of_stream: Vec<Place>,
-    /// Streams without a request; the one used last is used next.
+    /// Unused streams; the most recently used is reused first.
     free: Vec<u16>,
     flights: Vec<Flight>,
     free_places: Vec<u16>,
 }
 
-/// Where the flight of a stream is; none while the stream is free.
+/// Index of a stream's flight; `None` while the stream is free.
 type Place = Option<u16>;
 
 impl Streams {
@@ -79,9 +78,9 @@ impl Streams {
         self.of_stream.len() - self.free.len()
     }
 
-    /// Gives each request of a flight a stream, and tells it to `send`.
+    /// Assigns a stream to each request of a flight, and passes it to `send`.
     ///
-    /// The caller makes sure that there are as many: at most [`STREAMS_MAX`] are in use.
+    /// The caller ensures that enough are available: at most [`STREAMS_MAX`] are in use.
     pub(crate) fn launch(&mut self, flight: Flight, mut send: impl FnMut(u16)) {
         let place = self.place(flight);
         for _ in 0..flight.left {
@@ -106,7 +105,8 @@ impl Streams {
         u16::try_from(self.flights.len() - 1).expect("there are no more flights than streams")
     }
 
-    /// A reply has come on this stream: its flight as it is then. `None` if nobody asked there.
+    /// Handles a reply on this stream and returns its updated flight. `None` if the reply is
+    /// unsolicited.
     pub(crate) fn land(&mut self, stream: u16) -> Option<Flight> {
         let place = self.of_stream.get_mut(usize::from(stream))?.take()?;
         self.free.push(stream);
@@ -118,7 +118,7 @@ impl Streams {
         Some(*flight)
     }
 
-    /// Whether a request is on its way there.
+    /// Whether a request is in flight on this stream.
     pub(crate) fn has(&self, stream: u16) -> bool {
         self.of_stream.get(usize::from(stream)).is_some_and(Option::is_some)
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a list of (stream, user) that are on their way.
+        /// The model is a list of (stream, user) in flight.
         #[test]
         fn every_reply_finds_its_flight(
             steps in prop::collection::vec((1_u32..5, any::<prop::sample::Index>()), 1..200),

@@ -1,4 +1,4 @@
-//! The server's log, for threads that append to it as the server's reactors do.
+//! The server's log, used by threads in the same way as by the server's reactors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,16 +13,15 @@ use parking_lot::{Condvar, Mutex};
 use super::append::{Counters, KIND, Subject};
 use super::{AppendWork, Commit, WaitFor};
 
-/// As many lanes as threads, as a server has one for each reactor, but not more than this.
+/// One lane per thread, as a server has one per reactor, but no more than this.
 const LANES_MAX: usize = 16;
-/// A thread whose lane is full looks so often again before it sleeps: with few threads there is room
-/// sooner than a sleep and a wake-up take.
+/// Number of yields by a thread with a full lane before it sleeps: with few threads, space becomes
+/// available faster than a sleep and a wake-up.
 const ROOM_YIELDS: usize = 16;
-/// Who sleeps longer looks again: at the end of a load nobody fills the lane any more, and nobody is
-/// woken.
+/// Maximum sleep. At the end of a load no thread fills the lane, so none is woken.
 const ROOM_SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// A log with its writer, and where threads wait for it.
+/// A log with its writer, and the wait queues of threads.
 pub(super) struct Lanes {
     log: Arc<Log>,
     writer: WriterHandle,
@@ -36,7 +35,7 @@ pub(super) struct Lanes {
 impl Lanes {
     pub(super) fn open(path: &Path, work: &AppendWork) -> Result<Self> {
         // A thread that waits for each write of a few records waits for the page cache, not for the
-        // disk; whoever waits for a sync, or for nothing, gains by going past it.
+        // disk. Threads that wait for a sync, or do not wait, are faster with direct writes.
         let buffered = work.wait == WaitFor::Commit && work.commit != Commit::Synced;
         let disk = if buffered { FileDisk::open_buffered(path) } else { FileDisk::open(path) };
         let disk = Arc::new(disk.with_context(|| format!("open {}", path.display()))?);
@@ -48,13 +47,13 @@ impl Lanes {
         let options = Options { sync, ..Options::default() };
         let count = work.threads.min(LANES_MAX);
         let (log, _) = Log::open(disk, options, count, Lsn(0), &mut |_| Ok(()))?;
-        // The cycle counter: whoever waits looks at it for each write.
+        // The cycle counter, because waiting threads read the clock for each write.
         let clock = quanta::Clock::new();
         let origin = clock.now();
         let writers_clock = clock.clone();
         let writer = log
             .spawn_writer(move || since_origin(&writers_clock, origin))
-            .context("start the log's writer")?;
+            .context("could not start the log writer")?;
         let rooms: Vec<Arc<Room>> = (0..count).map(|_| Arc::default()).collect();
         for (lane, room) in rooms.iter().enumerate() {
             let room = Arc::clone(room);
@@ -63,7 +62,7 @@ impl Lanes {
         Ok(Self { log, writer, count, rooms, clock, origin })
     }
 
-    /// Appends as soon as there is room; returns where the record ends.
+    /// Appends when there is space; returns the end of the record.
     #[inline]
     pub(super) fn append(&self, thread: usize, payload: &[u8]) -> Result<Lsn> {
         let lane = thread % self.count;
@@ -73,8 +72,8 @@ impl Lanes {
         Ok(self.log.append(lane, KIND, payload)?)
     }
 
-    /// Asleep until the writer says that there is room, as a reactor of the server is. Threads that
-    /// looked again and again instead kept the writer, one of hundreds that could run, off the cores.
+    /// Sleeps until the writer reports space, like a reactor of the server. Busy threads would
+    /// compete with the writer for cores.
     #[cold]
     fn wait_for_room(&self, lane: usize) {
         for _ in 0..ROOM_YIELDS {
@@ -93,9 +92,9 @@ impl Lanes {
         }
     }
 
-    /// Ends the writer; all records are on the log.
+    /// Stops the writer; all records are on the log.
     pub(super) fn close(self) -> Result<()> {
-        self.writer.stop().context("closing the log")
+        self.writer.stop().context("could not close the log")
     }
 
     pub(super) fn append_written(&self, thread: usize, payload: &[u8]) -> Result<()> {
@@ -109,7 +108,7 @@ impl Lanes {
     }
 }
 
-/// Where threads sleep whose lane is full.
+/// Wait queue of threads with a full lane.
 #[derive(Default)]
 struct Room {
     wakes: Mutex<u64>,
@@ -121,7 +120,7 @@ impl Room {
         *self.wakes.lock()
     }
 
-    /// Wakes who has slept longest: one thread fills a lane sooner than the next one is awake.
+    /// Wakes the longest waiting thread: one thread fills a lane faster than the next one wakes up.
     fn wake(&self) {
         *self.wakes.lock() += 1;
         self.changed.notify_one();
@@ -137,12 +136,12 @@ impl Room {
 
 impl Subject for Lanes {
     fn release_old(&self) -> Result<()> {
-        self.log.truncate_before(self.log.durable()).context("give back old segments")
+        self.log.truncate_before(self.log.durable()).context("could not free old segments")
     }
 
     fn counters(&self) -> Counters {
         let (stats, sizes) = (self.log.stats(), self.log.group_sizes());
-        // As many as have a size: the log may write between the two.
+        // As many as have a size: the log may write between the two reads.
         let writes = sizes.records.len();
         Counters { writes, syncs: stats.syncs, bytes: stats.bytes, sizes }
     }

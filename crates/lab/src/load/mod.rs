@@ -1,4 +1,4 @@
-//! The process that makes load.
+//! The load generator process.
 
 pub mod append;
 mod arrivals;
@@ -34,25 +34,25 @@ pub use spec::{
 const HELP: &str = "\
 Usage: myriad-lab generate <SPEC >EVENTS
 
-Reads a specification of load from standard input, makes that load, and writes what happens to
-standard output, one event per line. Both are JSON; myriad-lab run starts this program itself.
+Reads a load specification from standard input, generates that load, and writes the events to
+standard output, one per line. Both are JSON; myriad-lab run starts this program itself.
 ";
 
-/// Makes the load that `spec` asks for, in this process, and says what happens; the last event is the
-/// report. If it cannot be said, the load ends. Threads that are started from now on by the calling thread keep its cores and
-/// block the signals that end a process: these end the load with an error.
+/// Generates the load of `spec` in this process, and reports events; the last one is the report.
+/// The load ends if an event cannot be reported. Threads started later by the calling thread
+/// inherit its cores and block termination signals, which end the load with an error.
 pub fn generate(spec: &LoadSpec, say: &mut dyn FnMut(LoadEvent) -> Result<()>) -> Result<()> {
     generate_with(spec, Patience::default(), say)
 }
 
-/// As [`generate`], with more or less patience for a server.
+/// Does the same as [`generate`], with other timeouts for a server.
 pub fn generate_with(
     spec: &LoadSpec,
     patience: Patience,
     say: &mut dyn FnMut(LoadEvent) -> Result<()>,
 ) -> Result<()> {
     pin(&spec.cpus)?;
-    // Threads inherit it: a request of a schedule shall leave when it is due, not 50 us later.
+    // Threads inherit it: a scheduled request must be sent when due, not 50 us later.
     set_current_timer_slack(std::num::NonZeroU64::new(1))?;
     match &spec.work {
         Work::Socket(work) => socket::run(spec, work, patience, say),
@@ -73,7 +73,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
 fn generate_from_stdin() -> Result<()> {
     let done = read_spec().and_then(|spec| generate(&spec, &mut |event| write_event(&event)));
     if let Err(error) = &done {
-        // If this cannot be written either, the exit status reports the failure.
+        // If this fails too, the exit status reports the failure.
         let _ = write_event(&LoadEvent::Failed { reason: format!("{error:#}") });
     }
     done
@@ -81,15 +81,18 @@ fn generate_from_stdin() -> Result<()> {
 
 fn read_spec() -> Result<LoadSpec> {
     let mut text = String::new();
-    std::io::stdin().lock().read_to_string(&mut text).context("read the specification")?;
-    serde_json::from_str(&text).context("the specification of the load")
+    std::io::stdin()
+        .lock()
+        .read_to_string(&mut text)
+        .context("could not read the specification")?;
+    serde_json::from_str(&text).context("could not parse the load specification")
 }
 
 fn write_event(event: &LoadEvent) -> Result<()> {
     crate::command_line::print(&(serde_json::to_string(event)? + "\n"))
 }
 
-/// The calling thread, and those that it starts.
+/// Pins the calling thread and its future threads.
 fn pin(cpus: &[usize]) -> Result<()> {
     if cpus.is_empty() {
         return Ok(());
@@ -97,9 +100,9 @@ fn pin(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
         if cpu >= CpuSet::MAX_CPU {
-            bail!("there is no core {cpu}");
+            bail!("core {cpu} does not exist");
         }
         set.set(cpu);
     }
-    sched_setaffinity(None, &set).with_context(|| format!("use the cores {cpus:?}"))
+    sched_setaffinity(None, &set).with_context(|| format!("could not pin to the cores {cpus:?}"))
 }

@@ -1,29 +1,29 @@
-//! What comes back, as far as a generator looks: where each reply ends, and whether it is an error.
+//! Parsing of replies, as far as a generator needs it: their ends, and whether they are errors.
 
 use super::spec::Protocol;
 
-/// Longest line of memcached's text protocol: a key has 250 bytes at most.
+/// Limit of a line in memcached's text protocol: a key has at most 250 bytes.
 const LINE_BYTES_MAX: usize = 2048;
 
-/// The value at the front of the input.
+/// Kind of the first value in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Reply,
     Error,
-    /// Nobody asked for it.
+    /// Unsolicited.
     Push,
 }
 
-/// Bytes that no server of this protocol sends.
+/// Bytes that violate the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("{0}")]
     Resp(#[from] wire::resp::ProtocolError),
-    #[error("memcached sent a reply that is none of its text protocol's: {0:?}")]
+    #[error("reply violates memcached's text protocol: {0:?}")]
     Memcached(String),
 }
 
-/// The bytes that the first reply takes and its kind; `None` if it is unfinished.
+/// Returns the length and kind of the first reply; `None` if it is incomplete.
 #[inline]
 pub(crate) fn next(protocol: Protocol, input: &[u8]) -> Result<Option<(usize, Kind)>, Malformed> {
     match protocol {
@@ -37,15 +37,15 @@ pub(crate) fn next(protocol: Protocol, input: &[u8]) -> Result<Option<(usize, Ki
             Ok(wire::resp::reply_len(input)?.map(|len| (len, kind)))
         }
         Protocol::Memcached => memcached(input),
-        Protocol::Cql => unreachable!("messages of CQL are told apart by their streams"),
-        Protocol::Http => unreachable!("answers of HTTP come in pieces"),
+        Protocol::Cql => unreachable!("CQL messages are identified by stream"),
+        Protocol::Http => unreachable!("HTTP responses are parsed incrementally"),
     }
 }
 
-/// The word that tells errors apart: `WRONGTYPE`, `SERVER_ERROR`.
+/// Returns the code of an error: `WRONGTYPE`, `SERVER_ERROR`.
 pub(crate) fn first_word(reply: &[u8]) -> String {
     let text = match reply {
-        // A blob error has a line with its length first.
+        // A blob error is preceded by a line with its length.
         [b'!', ..] => reply.splitn(2, |&byte| byte == b'\n').nth(1).unwrap_or_default(),
         _ => reply.strip_prefix(b"-").unwrap_or(reply),
     };
@@ -93,7 +93,7 @@ fn line(input: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Malformed> {
     }
 }
 
-/// `VALUE key flags bytes`, at most 1 GiB.
+/// Parses `VALUE key flags bytes`, at most 1 GiB.
 fn value_bytes(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.strip_prefix("VALUE ")?.split(' ').skip(2);
@@ -108,7 +108,7 @@ fn refusal(line: &[u8]) -> Malformed {
 mod tests {
     use super::*;
 
-    /// Every split of the input leaves the reply unfinished until its last byte is there.
+    /// Checks that every proper prefix of the input is an incomplete reply.
     fn check(protocol: Protocol, input: &[u8], expected: Kind) {
         for end in 0..input.len() {
             assert_eq!(next(protocol, &input[..end]), Ok(None), "{end} of {input:?}");

@@ -1,4 +1,4 @@
-//! What the director of a load and its threads say to each other.
+//! Communication between the director of a load and its threads.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::tally::Tally;
 
-/// How long a load waits for its server.
+/// Timeouts for a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// A connection that waits so long for a reply has stalled.
+    /// A connection without a reply for this long has stalled.
     pub reply: Duration,
-    /// How long replies are awaited that are on their way when what is counted ends.
+    /// How long replies in flight are awaited at the end of the measured phase.
     pub drain: Duration,
 }
 
@@ -22,19 +22,19 @@ impl Default for Patience {
     }
 }
 
-/// More than 500 years are as good as 500.
+/// Saturates at more than 500 years.
 pub(crate) fn to_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The monotonic clock, as the reactors have it.
+/// The monotonic clock of the reactors.
 pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What the director and all threads look at.
+/// State shared by the director and all threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The measured phase; `u64::MAX` while a bound is not known.
@@ -42,13 +42,13 @@ pub(crate) struct Shared {
     pub(crate) until_ns: AtomicU64,
     /// Requests that may still be sent in the measured phase.
     pub(crate) budget: Option<AtomicI64>,
-    /// Replies so far by thread, the warm-up included.
+    /// Replies so far by thread, including the warm-up.
     pub(crate) progress: Vec<Progress>,
-    /// A connection that waits so long for a reply has stalled.
+    /// A connection without a reply for this long has stalled.
     pub(crate) stall_ns: u64,
 }
 
-/// On a cache line of its own.
+/// On a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress(pub(crate) AtomicU64);
@@ -70,7 +70,7 @@ impl Shared {
         self.progress.iter().map(|one| one.0.load(Ordering::Relaxed)).sum()
     }
 
-    /// Takes up to `wanted` requests out of the budget.
+    /// Takes up to `wanted` requests from the budget.
     pub(crate) fn grant(&self, wanted: u32, is_measuring: bool) -> u32 {
         let Some(budget) = self.budget.as_ref().filter(|_| is_measuring) else { return wanted };
         let before = budget.fetch_sub(i64::from(wanted), Ordering::Relaxed);
@@ -82,36 +82,36 @@ impl Shared {
     }
 }
 
-/// What the director tells a thread.
+/// Message from the director to a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mail {
-    /// Load begins at this time.
+    /// Start the load at this time.
     Begin { start_ns: u64 },
-    /// Nothing more is sent. Say when nothing is on its way.
+    /// Send no more requests. Report when nothing is in flight.
     Finish,
-    /// Say what was counted.
+    /// Report the results.
     Report,
 }
 
-/// What a thread tells the director.
+/// Message from a thread to the director.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A connection has had the replies to its setup.
+    /// A connection has received the replies to its setup.
     Ready,
-    /// Nothing is on its way and nothing more is to be sent, or can be.
+    /// Nothing is in flight, and nothing more is to be sent, or can be.
     Idle {
         reactor: usize,
     },
-    /// No connection has had a reply for [`Patience::reply`].
+    /// No connection has received a reply for [`Patience::reply`].
     Stalled {
         reactor: usize,
     },
-    /// The server does not do what its protocol says.
+    /// The server violates its protocol.
     Failed(String),
     Report {
         reactor: usize,
         tally: Box<Tally>,
     },
-    /// The process was told to end.
+    /// A termination signal was received.
     Interrupted,
 }

@@ -1,5 +1,5 @@
-//! Load over sockets: the director, who opens connections, says when what is counted begins and ends,
-//! and gathers the counts of the threads.
+//! Load over sockets. The director opens connections, determines the measured phase, and collects
+//! the results of the threads.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -28,19 +28,19 @@ use crate::measure::threads::{ThreadSample, threads, uses_between};
 use crate::stats::histogram::encode;
 use crate::stats::is_steady;
 
-/// Rates of a warm-up are compared by windows of this length, so many of them: a second.
+/// Rates of a warm-up are compared in windows of this length, for one second.
 const WARMUP_WINDOW_NS: u64 = 100_000_000;
 const WARMUP_WINDOWS: usize = 10;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Reports are made without waiting for anything.
+/// Reports are made without waiting.
 const REPORT_NS: u64 = 10_000_000_000;
-/// Schedules begin a little after all threads have been told, so that none begins late.
+/// Schedules begin shortly after all threads have been notified, so that none starts late.
 const START_DELAY_NS: u64 = 2_000_000;
 
 type Say<'a> = &'a mut dyn FnMut(LoadEvent) -> Result<()>;
 
-/// Makes the load and says what came of it.
+/// Generates the load and reports the result.
 pub(crate) fn run(
     spec: &LoadSpec,
     work: &SocketWork,
@@ -65,7 +65,7 @@ fn interrupted() -> anyhow::Error {
     anyhow!("interrupted by a signal")
 }
 
-/// One of the loads: by which threads it is made.
+/// One of the loads, with its threads.
 struct Part {
     shared: Arc<Shared>,
     reactors: Range<usize>,
@@ -74,21 +74,21 @@ struct Part {
 struct Director<'a> {
     spec: &'a LoadSpec,
     patience: Patience,
-    /// The first load, which leads, then those beside it in the order of their names.
+    /// The first load, which leads, then those of `beside` in the order of their names.
     parts: Vec<Part>,
     links: Links<Mail>,
     notices: Receiver<Notice>,
     stopper: GroupStopper,
     group: JoinHandle<Result<(), GroupError>>,
-    /// By thread: what it has told of itself.
+    /// Whether each thread has reported that it is idle.
     idle: Vec<bool>,
     stalled: Vec<bool>,
     ready: usize,
-    /// The process was told to end while it counted.
+    /// A termination signal was received in the measured phase.
     is_interrupted: bool,
 }
 
-/// Why waiting ended.
+/// Reason why waiting ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Woken {
     Time,
@@ -96,12 +96,12 @@ enum Woken {
     Idle,
     /// All connections have stalled.
     Stalled,
-    /// The process was told to end.
+    /// A termination signal was received.
     Interrupted,
 }
 
 impl<'a> Director<'a> {
-    /// Starts the threads and connects. When this returns, all connections have had their setup.
+    /// Starts the threads and connects. On return, all connections are set up.
     fn start(spec: &'a LoadSpec, work: &SocketWork, patience: Patience) -> Result<Director<'a>> {
         let works: Vec<&SocketWork> = std::iter::once(work).chain(spec.beside.values()).collect();
         works.iter().try_for_each(|work| cql::prepare_schema(work))?;
@@ -109,13 +109,13 @@ impl<'a> Director<'a> {
         let threads = parts.iter().map(|part| part.reactors.len()).sum();
         let (sender, notices) = channel();
         let limits = Limits::default();
-        // What is on its way is bounded by the load. Not to read replies while requests cannot be
-        // sent would let both sides wait for each other.
+        // The load bounds the data in flight. Pausing reads while requests cannot be sent could
+        // make both sides wait for each other.
         limits.output_pause_bytes.set(u64::MAX);
         limits.output_bytes_max.set(u64::MAX);
         let config = Config {
             reactors: threads,
-            // Connections stay where they are put.
+            // Connections stay on their thread.
             placement: Placement::RoundRobin,
             limits: Arc::new(limits),
             drain_timeout_ms: 100,
@@ -130,7 +130,7 @@ impl<'a> Director<'a> {
         let (links, stopper) = (group.links().clone(), group.stopper());
         let run = move || {
             group.run(|_| {
-                // When the director has ended there is nobody to tell.
+                // After the director has ended, the notice is not needed.
                 let _ = sender.send(Notice::Interrupted);
                 Control::Continue
             })
@@ -153,11 +153,11 @@ impl<'a> Director<'a> {
             let connections: usize = works.iter().map(|work| work.connections).sum();
             ensure!(
                 connections as u64 <= possible,
-                "{connections} connections are more than the {possible} that open files allow"
+                "{connections} connections exceed the {possible} that the limit of open files allows"
             );
             let mut opened = 0;
             for (work, part) in works.iter().zip(&director.parts) {
-                // Those of HTTP are opened with the load that is sent on them.
+                // HTTP connections are opened together with the load.
                 let count = if work.http.is_some() { 0 } else { work.connections };
                 let reactors = part.reactors.clone().cycle().take(count);
                 for (number, reactor) in reactors.enumerate() {
@@ -192,12 +192,12 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// The load that leads: it says when warming up ends, and what is counted.
+    /// The leading load: it determines the warm-up and the measured phase.
     fn lead(&self) -> &Part {
         &self.parts[0]
     }
 
-    /// Warm-up, measured phase, and what is left of it.
+    /// Runs the warm-up, the measured phase, and the drain.
     fn direct(&mut self, say: Say<'_>) -> Result<LoadReport> {
         let start_ns = now_ns() + START_DELAY_NS;
         let duration_ns = self.spec.duration_ms * 1_000_000;
@@ -213,17 +213,19 @@ impl<'a> Director<'a> {
         let mut from_ns = self.lead().shared.from_ns.load(Ordering::Relaxed);
         let woken = self.wait_until(from_ns)?;
         if woken != Woken::Time && now_ns() < from_ns {
-            // Nothing comes any more. The report shall say so.
+            // The server has stalled. The report must show it.
             from_ns = now_ns();
             self.set_phase(from_ns, duration_ns);
         }
         if self.is_interrupted {
             return Err(interrupted());
         }
-        let before = threads(std::process::id()).context("read the use of the own threads")?;
+        let before = threads(std::process::id())
+            .context("could not read the usage of this process's threads")?;
         say(LoadEvent::Measuring { warmup_ms: from_ns.saturating_sub(start_ns) / 1_000_000 })?;
         let is_stalled = self.measure(from_ns, say)?;
-        let after = threads(std::process::id()).context("read the use of the own threads")?;
+        let after = threads(std::process::id())
+            .context("could not read the usage of this process's threads")?;
         say(LoadEvent::Measured)?;
         self.idle.fill(false);
         self.tell(Mail::Finish);
@@ -241,7 +243,7 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// Until the rate is level, or the time is over.
+    /// Waits until the rate is steady, or the time has elapsed.
     fn wait_until_steady(&mut self, latest_ns: u64) -> Result<()> {
         let mut rates = Vec::new();
         let (mut at_ns, mut replies) = (now_ns(), 0);
@@ -258,8 +260,8 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// Tells of each window, until the time is over or nothing more comes. True if the server has
-    /// stalled.
+    /// Reports each window, until the time has elapsed or no more replies arrive. Returns true if
+    /// the server has stalled.
     fn measure(&mut self, from_ns: u64, say: Say<'_>) -> Result<bool> {
         let window_ns = self.spec.window_ms * 1_000_000;
         let shared = Arc::clone(&self.lead().shared);
@@ -275,7 +277,7 @@ impl<'a> Director<'a> {
                 Woken::Time if window_end_ns < until_ns => {}
                 Woken::Time => return Ok(false),
                 Woken::Idle | Woken::Stalled | Woken::Interrupted => {
-                    // Ends with the last reply, which the report knows.
+                    // Ends with the last reply, whose time is in the report.
                     let until_ns = now_ns().min(until_ns);
                     for part in &self.parts {
                         part.shared.until_ns.store(until_ns, Ordering::Relaxed);
@@ -286,7 +288,7 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// Replies that are on their way are awaited for a while.
+    /// Waits a limited time for replies in flight.
     fn drain(&mut self) -> Result<()> {
         let until_ns = now_ns() + to_ns(self.patience.drain);
         let all = 0..self.idle.len();
@@ -294,7 +296,7 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// What each load has counted, in the order of the parts.
+    /// Collects the results of each load, in the order of the parts.
     fn gather(&mut self) -> Result<Vec<Tally>> {
         self.tell(Mail::Report);
         let mut tallies: Vec<Tally> = self.parts.iter().map(|_| Tally::new()).collect();
@@ -302,7 +304,7 @@ impl<'a> Director<'a> {
         let mut missing = self.links.reactors();
         while missing > 0 {
             match self.next_notice(until_ns)? {
-                None => bail!("a thread of the generator does not answer"),
+                None => bail!("a generator thread does not respond"),
                 Some(Notice::Report { reactor, tally }) => {
                     let part = self.parts.iter().position(|part| part.reactors.contains(&reactor));
                     tallies[part.expect("every reactor is of a part")].merge(&tally);
@@ -311,7 +313,7 @@ impl<'a> Director<'a> {
                 Some(notice) => self.heed(notice)?,
             }
         }
-        // The work was done before its time: it took until the last reply.
+        // The work was completed early: the duration ends with the last reply.
         let (lead, heard_ns) = (&self.lead().shared, tallies[0].heard_ns);
         let until_ns = lead.until_ns.load(Ordering::Relaxed);
         let from_ns = lead.from_ns.load(Ordering::Relaxed);
@@ -321,7 +323,7 @@ impl<'a> Director<'a> {
         Ok(tallies)
     }
 
-    /// The report of the first load, with those of the others in it.
+    /// Builds the report of the first load, including those of the others.
     fn report(
         &self,
         tallies: &[Tally],
@@ -339,8 +341,8 @@ impl<'a> Director<'a> {
 
     fn tell(&self, mail: Mail) {
         for mailbox in self.links.mailboxes() {
-            // A handful of mails per run; a reactor that has ended has panicked, and that is told
-            // when the group ends.
+            // A few messages per run. A reactor that has ended has panicked, which is reported when
+            // the group ends.
             let _ = mailbox.send(mail);
         }
     }
@@ -349,8 +351,8 @@ impl<'a> Director<'a> {
         self.idle[reactors.clone()].iter().all(|&is_idle| is_idle)
     }
 
-    /// Sleeps until then, or until the threads of the first load are all idle or stalled, or the
-    /// process is told to end.
+    /// Sleeps until then, or until the threads of the first load are all idle or stalled, or a
+    /// termination signal is received.
     fn wait_until(&mut self, ns: u64) -> Result<Woken> {
         let lead = self.lead().reactors.clone();
         loop {
@@ -369,7 +371,7 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// Takes one notice. False if none came until then.
+    /// Receives one notice. Returns false if none arrives in time.
     fn hear(&mut self, until_ns: u64) -> Result<bool> {
         match self.next_notice(until_ns)? {
             None => Ok(false),
@@ -382,7 +384,7 @@ impl<'a> Director<'a> {
         match self.notices.recv_timeout(timeout) {
             Ok(notice) => Ok(Some(notice)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("the threads of the generator have ended"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the generator threads exited"),
         }
     }
 
@@ -393,7 +395,7 @@ impl<'a> Director<'a> {
             Notice::Stalled { reactor } => self.stalled[reactor] = true,
             Notice::Failed(reason) => bail!(reason),
             Notice::Interrupted => self.is_interrupted = true,
-            Notice::Report { .. } => bail!("a thread of the generator reports out of turn"),
+            Notice::Report { .. } => bail!("unexpected report of a generator thread"),
         }
         Ok(())
     }
@@ -402,17 +404,18 @@ impl<'a> Director<'a> {
         self.stopper.stop();
         match self.group.join() {
             Ok(ended) => Ok(ended?),
-            Err(_) => bail!("the thread that takes signals has panicked"),
+            Err(_) => bail!("the signal thread panicked"),
         }
     }
 }
 
 fn connect(address: SocketAddr, number: usize, of: usize) -> Result<TcpStream> {
-    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
-        .with_context(|| format!("connect to {address} (connection {} of {of})", number + 1))
+    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).with_context(|| {
+        format!("could not connect to {address} (connection {} of {of})", number + 1)
+    })
 }
 
-/// Which threads make which load: reactors are numbered over all of them.
+/// Assigns threads to loads: reactors are numbered over all of them.
 fn parts(spec: &LoadSpec, works: &[&SocketWork], patience: Patience) -> Vec<Part> {
     let mut first = 0;
     let part = |(index, work): (usize, &&SocketWork)| {
@@ -453,7 +456,7 @@ fn clients_of(
             arrival: work.arrival,
             share: Share { index, of: threads },
             window_ns: spec.window_ms * 1_000_000,
-            // Arrivals must not follow the keys, nor those of another load.
+            // Arrivals must be independent of the keys, and of other loads.
             seed: !spec.seed.wrapping_add(part.reactors.start as u64),
         };
         let filler = Arc::clone(&filler);
@@ -461,20 +464,21 @@ fn clients_of(
             None => Requests::Words(Mix::new(work, &filler)),
             Some(cql) => Requests::Statements(Statements::new(work, cql, &filler)),
         };
-        // Two loads never draw the same keys one after the other: what one has just written the
-        // other would ask for.
+        // The loads must not draw the same keys in the same order: one would request what another
+        // has just written.
         let draws = Draws::new(work, Arc::clone(&draws), filler, spec.seed, reactor as u64);
         Client::new(plan, Arc::clone(&part.shared), notices.clone(), requests, draws)
     };
     part.reactors.clone().enumerate().map(client).collect()
 }
 
-/// What the thread of this number has of what all have together.
+/// Divides a total among threads.
 fn share(all: usize, threads: usize, index: usize) -> usize {
     all / threads + usize::from(index < all % threads)
 }
 
-/// What a thread with so many connections is told of HTTP; `None` for other protocols.
+/// Returns the HTTP configuration of a thread with this many connections; `None` for other
+/// protocols.
 fn http_plan(work: &SocketWork, connections: usize) -> Option<HttpPlan> {
     let http = work.http.as_deref()?;
     Some(HttpPlan {
@@ -489,7 +493,7 @@ fn http_plan(work: &SocketWork, connections: usize) -> Option<HttpPlan> {
     })
 }
 
-/// What every connection begins with, and how many requests that is.
+/// Returns the first requests of every connection, and their number.
 fn setup(work: &SocketWork) -> (Arc<[u8]>, usize) {
     let mut bytes = Vec::new();
     if work.protocol == Protocol::Cql {
@@ -509,12 +513,12 @@ fn setup(work: &SocketWork) -> (Arc<[u8]>, usize) {
     (bytes.into(), requests.len())
 }
 
-/// What one load has counted, without its threads.
+/// Builds the report of one load, without its threads.
 fn report(tally: &Tally, shared: &Shared, window_ns: u64) -> LoadReport {
     let from_ns = shared.from_ns.load(Ordering::Relaxed);
     let duration_ns = shared.until_ns.load(Ordering::Relaxed) - from_ns;
     let mut windows = tally.windows.clone();
-    // Windows at the end without any reply belong to it; the last may be cut short.
+    // Windows at the end without replies are included; the last may be shorter.
     let count = duration_ns.div_ceil(window_ns);
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(super::tally::WINDOWS_MAX);
     windows.resize(count.max(windows.len()), 0);
@@ -539,7 +543,7 @@ fn report(tally: &Tally, shared: &Shared, window_ns: u64) -> LoadReport {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // rates are rough
+#[allow(clippy::cast_precision_loss)] // rates need little precision
 fn per_second(count: u64, ns: u64) -> f64 {
     count as f64 * 1e9 / ns.max(1) as f64
 }

@@ -1,5 +1,5 @@
-//! What a load generator is asked for, and what it answers: JSON, one [`LoadSpec`] on standard
-//! input, one [`LoadEvent`] per line on standard output.
+//! Interface of the load generator, in JSON: one [`LoadSpec`] on standard input, one [`LoadEvent`]
+//! per line on standard output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::ThreadUse;
 
-/// Everything that decides what load is made.
+/// The complete specification of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
     pub work: Work,
-    /// Loads that are made beside it, by name: over sockets only, by threads of their own on the
-    /// same cores, from its start to its end. Phases and windows are those of the first.
+    /// Additional concurrent loads, by name: only over sockets, by separate threads on the same
+    /// cores, for the whole run. Phases and windows are those of the first load.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<String, SocketWork>,
     pub warmup: Warmup,
     /// Length of the measured phase.
     pub duration_ms: u64,
-    /// The measured phase ends earlier when so many operations are done.
+    /// The measured phase ends early after this many operations.
     pub operations_max: Option<u64>,
     /// Operations are counted per window of this length.
     pub window_ms: u64,
     /// Cores that the generator may use; empty: all.
     pub cpus: Vec<usize>,
-    /// Same seed, same keys, sizes and arrivals.
+    /// The same seed produces the same keys, sizes and arrivals.
     pub seed: u64,
 }
 
@@ -41,13 +41,13 @@ pub enum Work {
     Append(AppendWork),
 }
 
-/// When measuring begins.
+/// Start of the measured phase.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warmup {
-    /// After so long.
+    /// After this time.
     Fixed { ms: u64 },
-    /// When the rate has become steady, after `max_ms` at the latest.
+    /// When the rate has become steady, but no later than after `max_ms`.
     Steady { max_ms: u64 },
 }
 
@@ -56,28 +56,28 @@ pub enum Warmup {
 pub struct SocketWork {
     pub protocol: Protocol,
     pub address: SocketAddr,
-    /// Sent as AUTH first, if there is one.
+    /// Sent as AUTH first, if set.
     pub password: Option<String>,
-    /// Generator threads, each a reactor.
+    /// Generator threads, each with a reactor.
     pub threads: usize,
     pub connections: usize,
     /// Callers that share the connections; 0: one per connection.
     pub users: usize,
     pub sharing: Sharing,
-    /// Requests that a user sends at once, waiting for all their replies before the next.
+    /// Requests that a user sends at once; it waits for all their replies.
     pub pipeline: usize,
     pub arrival: Arrival,
-    /// Commands and how often each is chosen.
+    /// Commands with their weights.
     pub mix: Vec<Operation>,
     pub keys: Keys,
-    /// Length of what `{value}` stands for.
+    /// Length of `{value}`.
     pub value_bytes: Sizes,
     /// Sent once on each connection before the load.
     pub setup: Vec<Vec<String>>,
-    /// With [`Protocol::Cql`], and only there.
+    /// Required for [`Protocol::Cql`], invalid otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cql: Option<Box<CqlWork>>,
-    /// With [`Protocol::Http`], and only there.
+    /// Required for [`Protocol::Http`], invalid otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Box<HttpWork>>,
 }
@@ -86,36 +86,37 @@ pub struct SocketWork {
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     Resp,
-    /// Inline commands of RESP: the words with blanks between them, which none of them may hold.
+    /// Inline commands of RESP: words separated by blanks, which they may not contain.
     RespInline,
-    /// The text protocol of memcached: mixes may use GET and SET only, in letters of any case.
+    /// The text protocol of memcached: only GET and SET, case-insensitive.
     Memcached,
-    /// Cassandra's native protocol, version 4: an operation is one word, a statement, which is prepared
-    /// once on each connection; what stands in braces is bound.
+    /// Cassandra's native protocol, version 4. An operation is one word: a statement, which is
+    /// prepared once on each connection. Placeholders in braces are bound.
     Cql,
-    /// An operation is a method, a target, and a body where there is one: `["PUT", "/kv/{key}", "{value}"]`.
+    /// An operation is a method, a target, and optionally a body: `["PUT", "/kv/{key}",
+    /// "{value}"]`.
     Http,
 }
 
-/// What load over HTTP needs besides.
+/// Options of a load over HTTP.
 ///
-/// An answer counts when it is there whole, with a status of 2xx. Everything else is counted as an error,
-/// by what happened, and never as an operation: `refused`, `reset`, `closed`, `cut short`, `timed out`,
-/// `status 503`. What has neither been answered nor failed when the load ends is neither. A refusal that comes
-/// later than the call that asked for the connection, as from another machine, is a `reset`.
+/// A response counts when it is complete and its status is 2xx. Everything else is counted as an
+/// error by its cause, and never as an operation: `refused`, `reset`, `closed`, `cut short`, `timed
+/// out`, `status 503`. A request that is pending when the load ends is neither. A connection
+/// refused after the connect call has returned, as from another machine, is a `reset`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpWork {
     pub connection: HttpConnection,
     pub version: HttpVersion,
     pub host: String,
-    /// Further lines of each head: name and value.
+    /// Additional header lines: name and value.
     pub headers: Vec<(String, String)>,
-    /// Length of each body; another one is an error (`length`). Without, any will do.
+    /// Expected length of each body; any other is an error (`length`). `None`: not checked.
     pub body_bytes: Option<u64>,
-    /// From when a request is sent, or its connection begun, to its whole answer.
+    /// From sending a request, or starting its connection, to its complete response.
     pub timeout_ms: u64,
-    /// Close without waiting for an answer: a request that has been sent counts.
+    /// Close without waiting for a response: a request counts when it is sent.
     pub ignores_answers: bool,
 }
 
@@ -133,18 +134,18 @@ impl Default for HttpWork {
     }
 }
 
-/// How long a connection lives.
+/// Lifetime of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HttpConnection {
     KeepAlive,
-    /// For one request. The server closes first; its caller goes on when that has been seen.
+    /// For one request. The server closes first; the caller continues when it observes that.
     Close,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HttpVersion {
-    /// A request is a line, an answer all that comes until the end.
+    /// A request is a line; a response is everything until the end of the connection.
     #[serde(rename = "0.9")]
     V0_9,
     #[serde(rename = "1.0")]
@@ -153,26 +154,26 @@ pub enum HttpVersion {
     V1_1,
 }
 
-/// What load over CQL needs besides.
+/// Options of a load over CQL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CqlWork {
-    /// Who logs in, where the server asks for a password.
+    /// User for the login, if the server requires one.
     pub user: String,
     pub consistency: CqlConsistency,
-    /// Statements that are run once, in their order, before any connection of the load is opened.
+    /// Statements that are executed once, in order, before the load opens connections.
     pub schema: Vec<String>,
 }
 
 impl CqlWork {
-    /// Writes a row of the schema that is there without another.
+    /// Writes a row of the default schema.
     pub const INSERT: &str = "INSERT INTO lab.rows (key, value) VALUES ({key}, {value})";
-    /// Reads one.
+    /// Reads a row of the default schema.
     pub const SELECT: &str = "SELECT value FROM lab.rows WHERE key = {key}";
 }
 
 impl Default for CqlWork {
-    /// One table of one keyspace, kept once.
+    /// One table in one keyspace with one replica.
     fn default() -> Self {
         let schema = [
             "CREATE KEYSPACE IF NOT EXISTS lab WITH replication = {'class': 'SimpleStrategy', \
@@ -187,7 +188,7 @@ impl Default for CqlWork {
     }
 }
 
-/// How many replicas must have answered. A single server always is enough of them.
+/// Required number of replica responses. A single server satisfies all levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CqlConsistency {
@@ -202,7 +203,7 @@ pub enum CqlConsistency {
     LocalOne,
 }
 
-/// As Cassandra writes it: `LOCAL_ONE`.
+/// Formats the name used by Cassandra: `LOCAL_ONE`.
 impl fmt::Display for CqlConsistency {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
@@ -225,14 +226,14 @@ impl fmt::Display for CqlConsistency {
 pub enum Sharing {
     /// A user borrows a connection for one round trip; others wait for it.
     Blocking,
-    /// Requests of all users are on their way at the same time.
+    /// Requests of all users are in flight at the same time.
     Multiplexed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrival {
-    /// A user sends its next request when the last reply has come.
+    /// A user sends its next request after the last reply.
     Closed,
     /// Requests are due at times that do not depend on replies.
     Open { per_second: f64, schedule: Schedule },
@@ -245,8 +246,8 @@ pub enum Schedule {
     Poisson,
 }
 
-/// A command as its words. In a word, `{key}`, `{value}`, `{number}` (uniform, below the number of
-/// keys) and `{operation}` (counts up) stand for what they name.
+/// A command as its words. In a word, the placeholders `{key}`, `{value}`, `{number}` (uniform,
+/// below the number of keys) and `{operation}` (a counter) are replaced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operation {
@@ -258,7 +259,7 @@ pub struct Operation {
 #[serde(deny_unknown_fields)]
 pub struct Keys {
     pub prefix: String,
-    /// Keys are the prefix and a number below this, with 12 digits.
+    /// Keys consist of the prefix and a number below this, with 12 digits.
     pub count: u64,
     pub distribution: Distribution,
 }
@@ -267,16 +268,16 @@ pub struct Keys {
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
     Uniform,
-    /// Few keys are asked for often: the k-th most popular with a weight of `1 / k^exponent`.
+    /// Few keys are popular: the k-th most popular has a weight of `1 / k^exponent`.
     Zipfian {
         exponent: f64,
     },
-    /// Zipfian, counted back from the key written last. Operations with `{value}` write: they take
-    /// the next key, and begin anew behind the last.
+    /// Zipfian, counted back from the last written key. Operations with `{value}` write the next
+    /// key, and wrap around after the last.
     Latest {
         exponent: f64,
     },
-    /// A bell around the middle, which has the first and the last key three deviations away.
+    /// Gaussian around the middle, with the first and the last key three deviations away.
     Gaussian,
     /// One after the other, shared by all connections.
     Sequential,
@@ -286,7 +287,7 @@ pub enum Distribution {
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
     Fixed(usize),
-    /// Uniform, both ends included.
+    /// Uniform, including both ends.
     Between(usize, usize),
 }
 
@@ -303,17 +304,17 @@ pub struct AppendWork {
     pub directory: PathBuf,
 }
 
-/// Which log.
+/// Implementation of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogMode {
-    /// Lanes and one writer: the server's.
+    /// Lanes and one writer, as in the server.
     Lanes,
     /// One lock, held while each record is written (source document 4: Pika).
     Mutex,
-    /// Whoever comes first writes for all who wait; they sleep on a condition variable.
+    /// The first thread writes for all waiting ones, which sleep on a condition variable.
     LeaderCondvar,
-    /// The same; they sleep on a futex of their own.
+    /// The same, with one futex per thread.
     LeaderFutex,
 }
 
@@ -321,7 +322,7 @@ pub enum LogMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitFor {
-    /// Its place in the order.
+    /// Its position in the order.
     Ticket,
     /// Its record is written, and synced if groups are.
     Commit,
@@ -334,17 +335,17 @@ pub enum Commit {
     Written,
     /// Each write is synced.
     Synced,
-    /// Synced every so often.
+    /// Synced periodically.
     Interval { ms: u64 },
 }
 
-/// What the generator says while it works.
+/// Events of the generator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum LoadEvent {
-    /// All connections are open and load begins.
+    /// All connections are open and the load begins.
     Connected,
-    /// The warm-up is over: what is counted begins now.
+    /// The warm-up has ended: the measured phase begins.
     Measuring {
         warmup_ms: u64,
     },
@@ -352,70 +353,70 @@ pub enum LoadEvent {
     Window {
         operations: u64,
     },
-    /// What is counted has ended; replies that are on their way are still awaited.
+    /// The measured phase has ended; replies in flight are still awaited.
     Measured,
     Done(Box<LoadReport>),
-    /// The process was told to end: what was counted until then. A failure follows.
+    /// A termination signal was received: the results until then. A failure follows.
     Interrupted(Box<LoadReport>),
-    /// There is no result, and this is why.
+    /// There is no result, for this reason.
     Failed {
         reason: String,
     },
 }
 
-/// What was counted in the measured phase.
+/// Results of the measured phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     pub duration_ns: u64,
     pub operations: u64,
     /// Error replies by their first word.
     pub errors: BTreeMap<String, u64>,
-    /// Requests without a reply, the whole run through.
+    /// Requests without a reply, over the whole run.
     pub lost: u64,
-    /// Requests of HTTP that were under way when the load ended: neither done nor lost. Many of them are
-    /// connections whose beginning the kernel tries again after seconds.
+    /// HTTP requests in flight when the load ended: neither completed nor lost. Many of them are
+    /// connection attempts that the kernel retries after seconds.
     #[serde(default)]
     pub unfinished: u64,
-    /// Requests that were due in the measured phase and could not be sent before its end, because
+    /// Requests that were due in the measured phase but could not be sent before its end, because
     /// no connection was free.
     pub unsent: u64,
-    /// Reads of CQL that found no row.
+    /// CQL reads without a row.
     #[serde(default)]
     pub rows_missing: u64,
-    /// How often a statement of CQL that the server had forgotten was prepared again. Its requests were
-    /// repeated and are no errors.
+    /// How often a CQL statement that the server had evicted was prepared again. Its requests were
+    /// repeated and are not errors.
     #[serde(default)]
     pub prepared_again: u64,
-    /// Connections that the server closed.
+    /// Connections closed by the server.
     pub broken_connections: u64,
     /// Connections that waited 5 seconds for a reply.
     pub stalled_connections: u64,
     /// Operations per window.
     pub windows: Vec<u64>,
-    /// From the time at which a request was due, as a histogram in nanoseconds (HDR V2, base64).
+    /// From the due time of a request, as a histogram in nanoseconds (HDR V2, base64).
     pub latency_corrected: String,
-    /// From the time at which it was sent: blind for what a stalled server kept from being sent.
+    /// From the time of sending: excludes requests that a stalled server prevented from being sent.
     pub latency_raw: String,
-    /// How late requests left (99th percentile), for reasons that are the generator's own.
+    /// Delay of sending (99th percentile) that the generator itself caused.
     pub lag_ns_p99: u64,
-    /// The generator's threads, those of the loads beside this one included.
+    /// The generator's threads, including those of the loads in `beside`.
     pub threads: Vec<ThreadUse>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
     pub log: Option<LogReport>,
-    /// What the loads beside this one have counted in the same phase, by name; without threads.
+    /// Results of the loads in `beside` in the same phase, by name; without threads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<String, LoadReport>,
 }
 
 impl LoadReport {
-    /// Operations of this load and of those beside it: what the subject has done.
+    /// Operations of this load and of those in `beside`: the work of the subject.
     pub fn operations_of_all(&self) -> u64 {
         self.operations + self.beside.values().map(Self::operations_of_all).sum::<u64>()
     }
 }
 
-/// What a log did in the measured phase.
+/// Activity of a log in the measured phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogReport {
     pub writes: u64,
@@ -456,7 +457,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// GET of `/hello` over one connection that is kept.
+    /// GET of `/hello` over one kept connection.
     pub(crate) fn http_work() -> SocketWork {
         SocketWork {
             protocol: Protocol::Http,
@@ -469,7 +470,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Reads rows of a million keys over one connection.
+    /// Reads of rows of a million keys over one connection.
     pub(crate) fn cql_work() -> SocketWork {
         SocketWork {
             protocol: Protocol::Cql,

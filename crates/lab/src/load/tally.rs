@@ -1,26 +1,26 @@
-//! What one generator thread has counted.
+//! The results of one generator thread.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-/// Longer times count as this long: an hour.
+/// Longer times are recorded as this: an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Three digits: a value is off by at most 0.1 %.
+/// Three digits: values have an error of at most 0.1 %.
 const DIGITS: u8 = 3;
-/// Windows of a run; what comes later counts for the last.
+/// Maximum number of windows; later operations count for the last.
 pub(crate) const WINDOWS_MAX: usize = 100_000;
-/// Error replies with other first words count for [`OTHER_WORDS`].
+/// Limit of distinct first words of error replies; others count for [`OTHER_WORDS`].
 const WORDS_MAX: usize = 64;
 const OTHER_WORDS: &str = "(others)";
 
-/// Its size is fixed, so that recording never allocates: about 250 KiB, of which only what is recorded
-/// into is touched.
+/// A histogram of fixed size, so that recording never allocates: about 250 KiB, of which only the
+/// used part is touched.
 pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("the bounds are in order")
 }
 
-/// All but the losses are of the measured phase.
+/// Everything except the losses refers to the measured phase.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) operations: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Tally {
     pub(crate) prepared_again: u64,
     pub(crate) broken: u64,
     pub(crate) stalled: u64,
-    /// When the last reply came, 0 if none has.
+    /// Time of the last reply, 0 if there was none.
     pub(crate) heard_ns: u64,
 }
 
@@ -64,7 +64,7 @@ impl Tally {
         }
     }
 
-    /// `count` operations in window `position`.
+    /// Counts `count` operations in the window `position`.
     pub(crate) fn count(&mut self, position: u64, count: u64) {
         let position = usize::try_from(position).unwrap_or(usize::MAX).min(WINDOWS_MAX - 1);
         if self.windows.len() <= position {

@@ -1,28 +1,28 @@
-//! Requests, encoded as far as they are known before they are sent.
+//! Requests, encoded as far as possible in advance.
 
 use super::draws::{Draws, KEY_DIGITS, longest};
 use super::spec::{HttpConnection, HttpVersion, HttpWork, Operation, Protocol, Sizes, SocketWork};
 
-/// One operation of the mix. Without values or numbers of changing length a request is one copy and
+/// One operation of the mix. Without values or numbers of varying length, a request is one copy and
 /// the digits of its keys.
 #[derive(Debug)]
 pub(crate) struct Template {
     pieces: Vec<Piece>,
-    /// It stores a value.
+    /// Whether it stores a value.
     writes: bool,
-    /// Bytes of the longest request that it makes.
+    /// Size of its longest request.
     bytes_max: usize,
 }
 
 #[derive(Debug)]
 enum Piece {
-    /// Copied; digits of keys go to these places within it.
+    /// Copied; digits of keys are written at these positions.
     Fixed { bytes: Vec<u8>, keys: Vec<usize> },
-    /// A word of changing length, after its length.
+    /// A word of varying length, after its length.
     Counted(Vec<Part>),
-    /// A word of changing length.
+    /// A word of varying length.
     Bare(Vec<Part>),
-    /// The end of a head from the length of the body on, and a body of changing length.
+    /// The end of a head from the length of the body on, and a body of varying length.
     Body(Vec<Part>),
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Part {
     Operation,
 }
 
-/// How often each operation is chosen.
+/// Selection probabilities of the operations.
 #[derive(Debug)]
 pub(crate) struct Weights {
     /// Sum of the weights up to each.
@@ -66,17 +66,17 @@ impl Weights {
     }
 }
 
-/// All operations, and how often each is chosen.
+/// All operations, with their weights.
 #[derive(Debug)]
 pub(crate) struct Mix {
     templates: Vec<Template>,
     weights: Weights,
-    /// For words of changing length.
+    /// For words of varying length.
     word: Vec<u8>,
 }
 
 impl Mix {
-    /// `work` was checked; `filler` is as long as its longest value.
+    /// `work` was validated; `filler` has the length of the longest value.
     pub(crate) fn new(work: &SocketWork, filler: &[u8]) -> Mix {
         let value = match work.value_bytes {
             Sizes::Fixed(bytes) => Some(&filler[..bytes]),
@@ -154,7 +154,7 @@ const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
 6061626364656667686970717273747576777879\
 8081828384858687888990919293949596979899";
 
-/// `place` is [`KEY_DIGITS`] long, and that many digits hold every number below `KEYS_MAX`.
+/// `place` has [`KEY_DIGITS`] bytes, which is sufficient for every number below `KEYS_MAX`.
 #[inline]
 pub(crate) fn put_digits(mut number: u64, place: &mut [u8]) {
     for pair in place.chunks_exact_mut(2).rev() {
@@ -174,7 +174,7 @@ fn append_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(number.to_string().as_bytes());
 }
 
-/// Bytes of a head of HTTP beside its request line, at most.
+/// Maximum size of an HTTP head without its request line.
 fn head_bytes(http: &HttpWork) -> usize {
     let lines = http.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
     http.host.len() + lines.sum::<usize>() + 128
@@ -182,7 +182,7 @@ fn head_bytes(http: &HttpWork) -> usize {
 
 struct Builder<'a> {
     work: &'a SocketWork,
-    /// If all values are the same.
+    /// The value, if all are the same.
     value: Option<&'a [u8]>,
 }
 
@@ -201,7 +201,7 @@ impl Builder<'_> {
             Protocol::RespInline => self.inline(&words, &mut pieces),
             Protocol::Memcached => self.memcached(&words, &mut pieces),
             Protocol::Http => self.http(&words, &mut pieces),
-            Protocol::Cql => unreachable!("statements are no words"),
+            Protocol::Cql => unreachable!("statements are not words"),
         }
         Template { pieces: pieces.finish(), writes, bytes_max }
     }
@@ -234,7 +234,7 @@ impl Builder<'_> {
         pieces.text(b"\r\n");
     }
 
-    /// `get KEY` and `set KEY VALUE`, with flags and expiry of zero.
+    /// Encodes `get KEY` and `set KEY VALUE`, with flags and expiry of zero.
     // Source: memcached doc/protocol.txt, "Storage commands", "Retrieval command"
     fn memcached(&self, words: &[Vec<Part>], pieces: &mut Pieces) {
         let is_set = words.len() == 3;
@@ -248,7 +248,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Method, target, and the body if there is one.
+    /// Encodes method, target, and optionally a body.
     // Source: RFC 9112 3 (request line), 5 (field syntax), 6.2 (Content-Length), 9.6 (close)
     fn http(&self, words: &[Vec<Part>], pieces: &mut Pieces) {
         let default = HttpWork::default();
@@ -266,7 +266,7 @@ impl Builder<'_> {
         for (name, value) in &http.headers {
             pieces.text(format!("{name}: {value}\r\n").as_bytes());
         }
-        // What each version does without a word is not said.
+        // The default of each version is omitted.
         match (http.connection, http.version) {
             (HttpConnection::Close, HttpVersion::V1_1) => pieces.text(b"Connection: close\r\n"),
             (HttpConnection::KeepAlive, HttpVersion::V1_0) => {
@@ -285,7 +285,7 @@ impl Builder<'_> {
         pieces.text(b"\r\n");
     }
 
-    /// Length, CR LF, word, CR LF.
+    /// Encodes length, CR LF, word, CR LF.
     fn counted(&self, word: &[Part], pieces: &mut Pieces) {
         let lengths: Option<Vec<usize>> = word.iter().map(|part| self.fixed_bytes(part)).collect();
         match lengths {
@@ -314,7 +314,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Its length, if that is always the same.
+    /// Returns its length, if constant.
     fn fixed_bytes(&self, part: &Part) -> Option<usize> {
         match part {
             Part::Text(text) => Some(text.len()),
@@ -325,7 +325,7 @@ impl Builder<'_> {
     }
 }
 
-/// Gathers what is fixed into as few pieces as possible.
+/// Combines fixed content into as few pieces as possible.
 #[derive(Default)]
 struct Pieces {
     done: Vec<Piece>,
@@ -361,7 +361,7 @@ impl Pieces {
     }
 }
 
-/// Takes a word apart. Other words in braces are text: Redis calls them hash tags.
+/// Splits a word. Other names in braces are text: Redis calls them hash tags.
 pub(crate) fn parts(word: &str, prefix: &str) -> Vec<Part> {
     const NAMES: [(&str, Part); 4] = [
         ("{key}", Part::Key),
@@ -402,7 +402,7 @@ mod tests {
     use crate::load::spec::Distribution;
     use crate::load::spec::tests::{http_work, work};
 
-    /// The requests that a mix of one operation makes, one after the other.
+    /// Checks consecutive requests of a mix with one operation.
     fn check(protocol: Protocol, sizes: Sizes, words: &[&str], expected: &[&str]) {
         let mut work = work();
         work.protocol = protocol;
@@ -469,7 +469,7 @@ mod tests {
         for _ in 0..100 {
             mix.encode(&mut draws, &mut out);
         }
-        // Requests have the form of replies.
+        // Requests have the same form as replies.
         let mut rest = out.as_slice();
         for _ in 0..100 {
             let len = wire::resp::reply_len(rest).unwrap().unwrap();
@@ -501,7 +501,7 @@ mod tests {
         );
     }
 
-    /// The requests that HTTP makes of these words.
+    /// Checks the HTTP request for these words.
     fn check_http(change: impl FnOnce(&mut HttpWork), words: &[&str], expected: &str) {
         let mut work = http_work();
         change(work.http.as_mut().unwrap());

@@ -1,8 +1,8 @@
-//! `myriad-lab max`: the highest rate at which a server keeps its latency and loses nothing.
+//! `myriad-lab max`: the highest rate at which a server meets its latency limits and loses nothing.
 //!
-//! Load comes by a schedule that does not wait for replies, and latency counts from the time at
-//! which a request was due: a server that falls behind cannot slow the load down and look good. The
-//! search itself is in [`search`], what a rate must keep in [`slo`].
+//! The load follows a schedule that does not wait for replies, and latency is measured from the due
+//! time of a request: a slow server thus cannot slow down the load to look better. [`search`]
+//! contains the search, [`slo`] the conditions.
 
 mod search;
 mod slo;
@@ -29,8 +29,8 @@ const CONFIRMATIONS_DEFAULT: usize = 5;
 const CONFIRMATIONS_MAX: usize = 100;
 const PRECISION_MIN: f64 = 0.005;
 const PRECISION_MAX: f64 = 1.0;
-/// Requests that were due and had not left when a run ended. A server that keeps up leaves a few;
-/// more, and the rate was not the one that was asked for.
+/// Maximum share of requests that were due but not sent when a run ended. A server that keeps up
+/// leaves a few; more mean that the run did not have the intended rate.
 const UNSENT_SHARE_MAX: f64 = 0.01;
 /// The rate is set by path, as in a grid.
 const RATE: &str = "load.arrival.open.per_second";
@@ -40,20 +40,20 @@ fn help() -> String {
         "\
 Usage: myriad-lab max --slo BOUND [--slo BOUND ...] [SERVER] [OPTIONS]
 
-Finds the highest rate at which a server keeps all bounds of latency and loses nothing. Requests
-are due by a schedule, whether replies come or not, and latency counts from then.
+Finds the highest rate at which a server meets all latency limits and loses nothing. Requests
+are due by a schedule, regardless of replies, and latency is measured from the due time.
 
   --slo BOUND          p99<1ms, p99.9<=250us, mean<100us or max<1s; may be given several times
   SERVER               [this]
 
 {}
 Options:
-  --start N            First rate, per second [half of what the server does in a closed loop]
-  --precision N        The rate that fails is at most so much above the one found [{PRECISION_DEFAULT}]
-  --confirm N          Runs at the rate found, most of which must hold [{CONFIRMATIONS_DEFAULT}]
+  --start N            First rate, per second [half of the rate in a closed loop]
+  --precision N        Maximum gap between the rate found and the one that fails [{PRECISION_DEFAULT}]
+  --confirm N          Runs at the rate found, most of which must pass [{CONFIRMATIONS_DEFAULT}]
   --run-ms N           Length of a run [{RUN_MS_DEFAULT}]
   --schedule NAME      poisson or even [poisson]
-  --out DIR            Where rows go [target/lab/max-TIME]
+  --out DIR            Folder for rows [target/lab/max-TIME]
   -h, --help           Print this text
 ",
         flags::HELP
@@ -80,7 +80,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     })
 }
 
-/// `None`: help was asked for.
+/// Returns `None` if help was requested.
 fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut options = Options {
@@ -131,7 +131,7 @@ fn schedule(word: &str) -> Result<Schedule> {
 }
 
 fn check(options: &Options) -> Result<()> {
-    ensure!(!options.slos.is_empty(), "--slo is missing; see myriad-lab max --help");
+    ensure!(!options.slos.is_empty(), "missing --slo; see myriad-lab max --help");
     let start = options.start_per_second.unwrap_or(1.0);
     ensure!((1.0..=1e9).contains(&start), "--start must be 1 to 1000000000");
     ensure!(
@@ -153,7 +153,7 @@ fn check(options: &Options) -> Result<()> {
 struct Run {
     asked_per_second: f64,
     served_per_second: f64,
-    /// By bound, in nanoseconds.
+    /// By limit, in nanoseconds.
     values_ns: Vec<u64>,
 }
 
@@ -161,7 +161,7 @@ struct Searcher<'a> {
     options: &'a Options,
     trial: Trial,
     folder: RunFolder,
-    /// Distinct rates; the position is the cell of its rows.
+    /// Distinct rates; the index is the cell of their rows.
     rates: Vec<f64>,
     runs: Vec<Run>,
 }
@@ -188,11 +188,11 @@ fn find(options: &Options) -> Result<()> {
     searcher.tell(&found)
 }
 
-/// What the server does when each connection waits for its replies.
+/// Measures the rate in a closed loop, where each connection waits for its replies.
 fn closed_loop(trial: &mut Trial, run_ms: u64) -> Result<f64> {
     let row = trial.run(timed(&trial.load, run_ms))?;
     if let Some(fault) = fault(&row) {
-        bail!("the server does not do this work: {fault}");
+        bail!("the server failed this load: {fault}");
     }
     let rate = row.operations_per_second();
     print(&format!("closed loop: {rate:.0} per second\n"))?;
@@ -200,7 +200,7 @@ fn closed_loop(trial: &mut Trial, run_ms: u64) -> Result<f64> {
 }
 
 impl Searcher<'_> {
-    /// One run at a rate: a row, a line, and whether it held.
+    /// Makes one run at a rate: a row, a line, and the outcome.
     fn attempt(&mut self, per_second: f64) -> Result<Outcome> {
         let rate = per_second.round().max(1.0);
         let mut load = timed(&self.trial.load, self.options.run_ms);
@@ -208,7 +208,7 @@ impl Searcher<'_> {
             bail!("appends have no schedule: use myriad-lab run");
         };
         work.arrival = Arrival::Open { per_second: rate, schedule: self.options.schedule };
-        // Other arrivals and keys in each run: else repeats would repeat an accident.
+        // Vary arrivals and keys between runs; otherwise repeats would repeat a random effect.
         load.seed = load.seed.wrapping_add(self.runs.len() as u64);
         let row = self.trial.run(load)?;
         let (outcome, reason) = self.judge(&row)?;
@@ -221,7 +221,7 @@ impl Searcher<'_> {
         Ok(outcome)
     }
 
-    /// The number of this rate among all, and how often it was tried before.
+    /// Returns the index of this rate, and how often it was tried before.
     fn place(&mut self, rate: f64) -> (usize, usize) {
         let is_same = |other: f64| (other - rate).abs() < 0.5;
         let repeat = self.runs.iter().filter(|run| is_same(run.asked_per_second)).count();
@@ -244,7 +244,7 @@ impl Searcher<'_> {
         })
     }
 
-    /// Whether a rate held, and why not.
+    /// Returns the outcome of a run, with the reason.
     fn judge(&self, row: &Row) -> Result<(Outcome, String)> {
         let (latencies, unsent) = (latencies_ns(row)?, row.report.unsent);
         let broken = self.options.slos.iter().find(|slo| !slo.holds(&latencies, unsent));
@@ -271,12 +271,12 @@ impl Searcher<'_> {
     fn result(&self, found: &Found) -> String {
         let Some(held) = found.held_per_second else {
             return match found.failed_per_second {
-                Some(failed) => format!("not even {failed:.0} per second hold"),
-                None => "nothing is known: the generator was always at its limit".to_owned(),
+                Some(failed) => format!("even {failed:.0} per second failed"),
+                None => "inconclusive: the generator was always at its limit".to_owned(),
             };
         };
         let end = found.failed_per_second.map_or_else(
-            || "no limit of the server was reached, the generator is the limit".to_owned(),
+            || "the generator reached its limit before the server".to_owned(),
             |failed| format!("{failed:.0} failed"),
         );
         let of_held = |run: &&Run| (run.asked_per_second - held.round()).abs() < 0.5;

@@ -1,51 +1,51 @@
-//! The highest rate that is served, by bisection over runs that may err.
+//! Finds the highest sustainable rate by bisection over runs with random errors.
 //!
-//! A disturbed machine makes a run fail that would have held; nothing makes a run hold by chance for
-//! long. So a rate fails only when it fails twice, the lowest failure is tried twice more when all is
-//! done, and the result must hold again and again.
+//! Disturbances make runs fail that would have passed, but rarely make runs pass by chance.
+//! Therefore a rate fails only after two failed runs, the lowest failed rate is retried twice at
+//! the end, and the result must be confirmed by several runs.
 
-/// Rates are tried until the one that failed is at most this much above the one that held.
+/// The bisection ends when the failed rate exceeds the passed one by at most this.
 pub(crate) const PRECISION_DEFAULT: f64 = 0.05;
-/// First steps are so large, up or down, until there is one rate on each side.
+/// Factor of the first steps, up or down, until one rate on each side is known.
 const STEP: f64 = 2.0;
-/// No rate above this is asked for, and none below it is worth asking for.
+/// Upper limit of the rates tried.
 const PER_SECOND_MAX: f64 = 1e9;
 const PER_SECOND_MIN: f64 = 1.0;
-/// Runs of one search. More mean that results contradict each other.
+/// Maximum number of runs in one search. More indicate contradictory results.
 const RUNS_MAX: usize = 100;
 
-/// How a run went.
+/// Outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Held,
     Failed,
-    /// The generator could not make this rate; nothing is known of the server.
+    /// The generator could not produce this rate; the server remains untested.
     OutOfReach,
 }
 
-/// What is asked of a search.
+/// Parameters of a search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// The first rate that is tried.
+    /// The first rate to try.
     pub(crate) start_per_second: f64,
-    /// Of the rate: 0.05 is 5 %.
+    /// Relative precision: 0.05 is 5 %.
     pub(crate) precision: f64,
-    /// Runs at the rate found, most of which must hold.
+    /// Number of runs at the rate found, most of which must pass.
     pub(crate) confirmations: usize,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Found {
-    /// The highest rate that held and was confirmed; `None`: even the lowest one failed.
+    /// The highest confirmed rate; `None` if even the lowest one failed.
     pub(crate) held_per_second: Option<f64>,
-    /// The lowest rate that did not hold; `None`: the generator was the limit.
+    /// The lowest failed rate; `None` if the generator was the limit.
     pub(crate) failed_per_second: Option<f64>,
-    /// Runs at the rate that was confirmed, and how many of them held.
+    /// Number of confirmation runs, and how many of them passed.
     pub(crate) confirmed: (usize, usize),
 }
 
-/// Finds it; `run` makes load at a rate and says how it went.
+/// Searches the rate. `run` generates load at a rate and returns the outcome.
 pub(crate) fn search<E>(
     terms: Terms,
     run: &mut dyn FnMut(f64) -> Result<Outcome, E>,
@@ -66,13 +66,13 @@ struct Search<'a, E> {
     run: &'a mut dyn FnMut(f64) -> Result<Outcome, E>,
     held: Option<f64>,
     failed: Vec<f64>,
-    /// Bounds the search as failures do, but proves nothing about the server.
+    /// Bounds the search like failures, but does not count against the server.
     out_of_reach: Vec<f64>,
     runs: usize,
 }
 
 impl<E> Search<'_, E> {
-    /// Finds a rate that holds and one that does not.
+    /// Finds a rate that passes and one that does not.
     fn enclose(&mut self) -> Result<(), E> {
         let mut rate = self.held.map_or(self.terms.start_per_second, |held| held * STEP);
         rate = rate.clamp(PER_SECOND_MIN, PER_SECOND_MAX);
@@ -96,7 +96,7 @@ impl<E> Search<'_, E> {
         Ok(())
     }
 
-    /// Tries the lowest failure twice more. True if it holds now, and so was none.
+    /// Retries the lowest failed rate twice. Returns true if it passes now.
     fn refute(&mut self) -> Result<bool, E> {
         let Some(failed) = lowest(&self.failed) else { return Ok(false) };
         if self.held.is_none() || !self.may_go_on() {
@@ -110,8 +110,8 @@ impl<E> Search<'_, E> {
         Ok(true)
     }
 
-    /// Repeats the rate found; if it does not stand the test it fails, and the one a step below is
-    /// next.
+    /// Repeats the rate found. If it is not confirmed, it counts as failed, and the search
+    /// continues one step below.
     fn confirm(&mut self) -> Result<Found, E> {
         while let Some(rate) = self.held
             && self.may_go_on()
@@ -135,7 +135,7 @@ impl<E> Search<'_, E> {
         Found { held_per_second: self.held, failed_per_second: lowest(&self.failed), confirmed }
     }
 
-    /// The lowest rate known not to hold, for whatever reason.
+    /// The lowest rate known not to pass, for whatever reason.
     fn upper(&self) -> Option<f64> {
         lowest(&self.failed).into_iter().chain(lowest(&self.out_of_reach)).reduce(f64::min)
     }
@@ -235,7 +235,7 @@ mod tests {
         });
     }
 
-    /// Every tenth run is disturbed and fails: the result is low by a quarter at worst.
+    /// Every tenth run is disturbed and fails: the result is at most a quarter too low.
     #[test]
     fn disturbed_runs_do_not_mislead() {
         for seed in 0..200 {

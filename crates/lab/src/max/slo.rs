@@ -1,11 +1,11 @@
-//! What a rate must keep to be called served: `p99<1ms`.
+//! Latency limits: `p99<1ms`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use hdrhistogram::Histogram;
 
-/// A bound on the corrected latency.
+/// A limit on the corrected latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slo {
     figure: Figure,
@@ -22,16 +22,16 @@ enum Figure {
     Max,
 }
 
-/// A text that is no bound.
+/// An invalid limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no bound of latency: write p99<1ms, p99.9<=250us, mean<100us or max<1s")]
+#[error("{text:?} is not a latency limit such as p99<1ms, p99.9<=250us, mean<100us or max<1s")]
 pub(crate) struct SloError {
     text: String,
 }
 
 impl Slo {
-    /// The latency that is bounded, in nanoseconds; 0 if nothing was measured. `unsent` requests were
-    /// due and never left: for percentiles they are later than all others.
+    /// Returns the limited latency, in nanoseconds; 0 if nothing was measured. `unsent` requests
+    /// were due but never sent: percentiles treat them as later than all others.
     pub(crate) fn value_ns(&self, latencies: &Histogram<u64>, unsent: u64) -> u64 {
         match self.figure {
             Figure::Percentile(percent) => percentile_ns(percent, latencies, unsent),
@@ -81,7 +81,7 @@ fn parse(text: &str) -> Option<Slo> {
     Some(Slo { figure, limit_ns: duration_ns(limit.trim())?, is_inclusive })
 }
 
-/// `1.5ms` as nanoseconds.
+/// Parses `1.5ms` to nanoseconds.
 fn duration_ns(text: &str) -> Option<u64> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);
@@ -109,7 +109,8 @@ impl fmt::Display for Slo {
     }
 }
 
-/// In the unit that leaves a number from 1 to 999, with three digits; the largest number is never.
+/// Formats a duration in the unit that gives a number from 1 to 999, with three digits. The largest
+/// value means never.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn human_ns(ns: u64) -> String {
     let value = ns as f64;
@@ -166,7 +167,7 @@ mod tests {
         assert!("p99<1ms".parse::<Slo>().unwrap().holds(&empty(), 0));
     }
 
-    /// Of 2,000 requests that were due the slower half never left.
+    /// Of 2,000 due requests, the slower half was never sent.
     #[test]
     fn what_never_left_is_late() {
         let slo = |text: &str| text.parse::<Slo>().unwrap();

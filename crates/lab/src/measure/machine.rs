@@ -1,4 +1,4 @@
-//! The machine's description: rows of different machines are not compared without saying so.
+//! Description of the machine: comparisons of rows from different machines are marked as such.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,11 +8,10 @@ use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What the program was built from. Set once, by the program.
+/// Build of the running program. Set once, at startup.
 static BUILD: OnceLock<Build> = OnceLock::new();
 
-/// Settings of the kernel that decide how connections are accepted and closed, and how memory and
-/// the scheduler behave.
+/// Kernel settings that affect connection handling, memory and scheduling.
 const SYSCTLS: [&str; 14] = [
     "fs/file-max",
     "kernel/sched_autogroup_enabled",
@@ -30,10 +29,10 @@ const SYSCTLS: [&str; 14] = [
     "vm/overcommit_memory",
 ];
 
-/// Kinds and levels of caches that a core may have.
+/// Maximum number of cache types and levels per core.
 const CACHES_MAX: usize = 16;
 
-/// What the lab's own program was built from.
+/// Build information of the lab's program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     /// With `-dirty` if the tree had changes; empty if unknown.
@@ -42,21 +41,21 @@ pub struct Build {
     pub rustc: String,
 }
 
-/// Everything about the machine that may change a figure. What it does not say is left empty.
+/// Properties of the machine that may affect results. Unknown ones are empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Of all that follows but the frequency and the build.
+    /// Hash of all following fields except the frequency and the build.
     pub hash: String,
     pub cpu_model: String,
     pub cpu_flags: BTreeSet<String>,
     /// Logical cores.
     pub cores: usize,
     pub threads_per_core: usize,
-    /// Of the first core, at the time of asking.
+    /// Of the first core, at the time of the query.
     pub frequency_mhz: f64,
-    /// `performance`, `powersave`, ...; empty where the machine does not decide it.
+    /// `performance`, `powersave`, ...; empty if the machine does not control it.
     pub governor: String,
-    /// `L1d 48K`, of the first core.
+    /// Of the first core: `L1d 48K`.
     pub caches: Vec<String>,
     /// Empty on bare metal.
     pub hypervisor: String,
@@ -71,18 +70,18 @@ pub struct Machine {
     pub build: Build,
 }
 
-/// Says what the running program was built from; the first to say it is believed.
+/// Sets the build of the running program; only the first call has an effect.
 pub fn set_build(build: Build) {
     BUILD.get_or_init(|| build);
 }
 
-/// What the running program was built from, as far as it has been said.
+/// Returns the build of the running program, if set.
 pub fn build() -> Build {
     BUILD.get().cloned().unwrap_or_default()
 }
 
 impl Machine {
-    /// Looks at this machine. Some 100 small files.
+    /// Inspects this machine. Reads about 100 small files.
     pub fn look() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let value = |name: &str| value_of(&cpuinfo, name).unwrap_or_default().to_owned();
@@ -122,12 +121,12 @@ impl Machine {
     }
 }
 
-/// The text of a small file of the kernel; empty where it has none.
+/// Returns the content of a small kernel file; empty if it does not exist.
 fn read(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// `name : value` or `name: value`, the first.
+/// Returns the first value in the form `name : value` or `name: value`.
 fn value_of<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     lines
@@ -136,7 +135,7 @@ fn value_of<'text>(text: &'text str, name: &str) -> Option<&'text str> {
         .map(|(_, value)| value)
 }
 
-/// The files of a folder with their text.
+/// Returns the files of a folder with their content.
 fn files(folder: &str) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(folder) else { return BTreeMap::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -193,7 +192,7 @@ fn memory_bytes() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default().saturating_mul(1024)
 }
 
-/// The word in brackets: `always [madvise] never`.
+/// Returns the word in brackets: `always [madvise] never`.
 fn chosen(text: &str) -> String {
     let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     word.map(|(word, _)| word.to_owned()).unwrap_or_default()

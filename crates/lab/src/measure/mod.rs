@@ -1,4 +1,4 @@
-//! What the system knows about processes, the network and the machine.
+//! System information about processes, the network and the machine.
 
 mod machine;
 mod network;
@@ -13,7 +13,7 @@ pub use network::{added, tcp_counters};
 pub use noise::NoiseSample;
 pub use process::{process_tree, resident_bytes};
 
-/// What one thread has used between two looks at it.
+/// Resources that one thread used between two samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadUse {
     pub name: String,
@@ -26,35 +26,35 @@ pub struct ThreadUse {
 }
 
 impl ThreadUse {
-    /// Processor time.
+    /// Total processor time.
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns + self.system_ns
     }
 }
 
-/// What else went on in the machine during the measured phase.
+/// Disturbances in the measured phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Share of all processor time that the hypervisor gave to others, 0 to 1.
     pub steal: f64,
-    /// Cores that other programs used: neither the lab, nor its generator, nor the subject, nor
-    /// threads of the kernel.
+    /// Cores used by other programs: excludes the lab, its generator, the subject, and kernel
+    /// threads.
     pub foreign_cores: f64,
-    /// The program that used most of it; empty if none stands out.
+    /// The program that used most of it; empty if none used much.
     pub foreign_name: String,
-    /// Largest change of a core's clock, as a part of it.
+    /// Largest relative change of a core's clock frequency.
     #[serde(default)]
     pub frequency_change: f64,
-    /// How long the measurement was put off until the machine was quiet.
+    /// Time for which the measurement was delayed until the machine was quiet.
     pub waited_ms: u64,
 }
 
-/// The first 8 bytes of a digest, as 16 hexadecimal digits: enough to tell experiments and
-/// machines apart.
+/// Formats the first 8 bytes of a digest as 16 hexadecimal digits: sufficient to distinguish
+/// experiments and machines.
 pub(crate) fn short_hash(digest: &[u8]) -> String {
     use std::fmt::Write;
     digest.iter().take(8).fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-/// Those that explain a slow or lossy run.
+/// Counters that explain a slow or lossy run.
 const NAMES: [&str; 12] = [
     "ActiveOpens",
     "AttemptFails",
@@ -20,14 +20,14 @@ const NAMES: [&str; 12] = [
     "TW",
 ];
 
-/// Totals since the machine was started, by the kernel's names.
+/// Totals since boot, with the kernel's names.
 pub fn tcp_counters() -> io::Result<BTreeMap<String, u64>> {
     let mut all = parse(&fs::read_to_string("/proc/net/snmp")?);
     all.extend(parse(&fs::read_to_string("/proc/net/netstat")?));
     Ok(all)
 }
 
-/// What was added since `earlier`.
+/// Returns the increase since `earlier`.
 pub fn added(
     later: &BTreeMap<String, u64>,
     earlier: &BTreeMap<String, u64>,
@@ -36,7 +36,7 @@ pub fn added(
     later.iter().map(|(name, count)| (name.clone(), count.saturating_sub(before(name)))).collect()
 }
 
-/// Lines come in pairs with the same first word: names, then values.
+/// Lines are pairs with the same first word: names, then values.
 // Source: Documentation/networking/snmp_counter.rst
 fn parse(text: &str) -> BTreeMap<String, u64> {
     let lines: Vec<&str> = text.lines().collect();

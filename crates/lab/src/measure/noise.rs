@@ -1,4 +1,4 @@
-//! What other programs and the hypervisor take from the machine.
+//! Processor time taken by other programs and the hypervisor.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,19 +8,19 @@ use super::Noise;
 use super::process::{Process, processes};
 use super::threads::malformed;
 
-/// A program is named when it used at least this many cores.
+/// A program is named if it used at least this many cores.
 const NAMED_CORES_MIN: f64 = 0.05;
 
-/// The machine at one look.
+/// One sample of the machine.
 #[derive(Debug, Clone)]
 pub struct NoiseSample {
     system: SystemTicks,
-    /// Of processes that are neither ours nor the kernel's, by number.
+    /// Processes outside the measurement and the kernel, by process id.
     foreign: BTreeMap<u32, (String, u64)>,
-    /// Ours and the kernel's.
+    /// Processes of the measurement and the kernel.
     known_ticks: u64,
     cores: usize,
-    /// Of each core that says so.
+    /// Of each core that reports it.
     frequencies_khz: Vec<u64>,
 }
 
@@ -28,12 +28,12 @@ pub struct NoiseSample {
 struct SystemTicks {
     busy: u64,
     steal: u64,
-    /// Idle time included.
+    /// Including idle time.
     all: u64,
 }
 
 impl NoiseSample {
-    /// Looks at all processes; `ours` are those of the measurement itself, beside this one. Costs
+    /// Samples all processes. `ours` are the processes of the measurement, besides this one. Takes
     /// a few milliseconds: not for the measured phase.
     pub fn take(ours: &[u32]) -> io::Result<Self> {
         let system = parse_system(&fs::read_to_string("/proc/stat")?)?;
@@ -52,7 +52,7 @@ impl NoiseSample {
         })
     }
 
-    /// What went on since `earlier`, which was taken with the same processes of ours.
+    /// Returns the activity since `earlier`, which was sampled with the same `ours`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Noise {
         let all = difference(self.system.all, earlier.system.all);
@@ -65,7 +65,7 @@ impl NoiseSample {
         let known = difference(self.known_ticks, earlier.known_ticks);
         Noise {
             steal: difference(self.system.steal, earlier.system.steal) / all,
-            // By subtraction, since programs that have ended meanwhile are in no list any more.
+            // By subtraction, because exited programs are not listed any longer.
             foreign_cores: in_cores(busy - known),
             foreign_name: self.busiest_since(earlier, in_cores),
             frequency_change: self.frequency_change(earlier),
@@ -85,7 +85,7 @@ impl NoiseSample {
         }
     }
 
-    /// 0 where cores do not say how fast they are.
+    /// 0 if cores do not report their frequency.
     fn frequency_change(&self, earlier: &Self) -> f64 {
         let pairs = earlier.frequencies_khz.iter().zip(&self.frequencies_khz);
         pairs
@@ -94,7 +94,7 @@ impl NoiseSample {
     }
 }
 
-/// `later - earlier`: below 0 when processes of ours have ended.
+/// `later - earlier`: below 0 if processes of the measurement have exited.
 #[allow(clippy::cast_precision_loss)]
 fn difference(later: u64, earlier: u64) -> f64 {
     later as f64 - earlier as f64
@@ -111,7 +111,7 @@ fn parse_system(text: &str) -> io::Result<SystemTicks> {
     Ok(SystemTicks { busy, steal, all: busy + idle + iowait + steal })
 }
 
-/// Virtual machines have no such files, and no say in it either.
+/// Virtual machines have no such files, and cannot control the frequency.
 fn frequencies_khz() -> Vec<u64> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
     (0..)

@@ -1,30 +1,29 @@
-//! What a process as a whole uses.
+//! Resource usage of whole processes.
 
 use std::fs;
 use std::io;
 
 use super::threads::malformed;
 
-/// Memory of a process that is in use and in the machine's memory; 0 for one that has ended and
-/// is only still in the list.
+/// Returns the resident memory of a process; 0 for a zombie.
 pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     parse_resident(&fs::read_to_string(format!("/proc/{pid}/status"))?)
 }
 
-/// A process, and then all that descend from it in the order of their numbers. Costs about 10 us for
-/// each process of the machine.
+/// Returns a process and its descendants in the order of their ids. Takes about 10 us for each
+/// process of the machine.
 pub fn process_tree(pid: u32) -> io::Result<Vec<u32>> {
     let pairs: Vec<(u32, u32)> =
         processes()?.into_iter().map(|process| (process.pid, process.parent)).collect();
     Ok(tree_of(pid, &pairs))
 }
 
-/// By pairs of process and parent.
+/// Builds the tree from pairs of process and parent.
 fn tree_of(pid: u32, pairs: &[(u32, u32)]) -> Vec<u32> {
     let mut tree = vec![pid];
     let mut looked_at = 0;
     while let Some(&parent) = tree.get(looked_at) {
-        // A number may be given again meanwhile: nobody is in the tree twice.
+        // A process id may be reused in between: avoid duplicates.
         let children = pairs.iter().filter(|(_, of)| *of == parent).map(|(child, _)| *child);
         let new: Vec<u32> = children.filter(|child| !tree.contains(child)).collect();
         tree.extend(new);
@@ -43,18 +42,18 @@ fn parse_resident(text: &str) -> io::Result<u64> {
     Ok(kib.ok_or_else(|| malformed("status"))?.saturating_mul(1024))
 }
 
-/// One process at one look.
+/// One sample of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) parent: u32,
     pub(super) name: String,
     pub(super) is_kernel_thread: bool,
-    /// Time on processors, of ended threads too, in hundredths of a second.
+    /// Processor time, including exited threads, in hundredths of a second.
     pub(super) ticks: u64,
 }
 
-/// All processes. One that ends meanwhile is left out. Costs about 10 us each.
+/// Returns all processes except processes that exit during the call. Takes about 10 us for each.
 pub(super) fn processes() -> io::Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -62,7 +61,7 @@ pub(super) fn processes() -> io::Result<Vec<Process>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A process may end between the list and the look; nothing else keeps us from this file.
+        // A process may exit between listing and reading; the file is otherwise readable.
         if let Ok(text) = fs::read_to_string(entry.path().join("stat")) {
             found.push(parse_stat(pid, &text)?);
         }
@@ -73,7 +72,7 @@ pub(super) fn processes() -> io::Result<Vec<Process>> {
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The name in brackets may hold blanks and brackets; fields are counted from behind its end.
+/// The name in brackets may contain blanks and brackets; fields are counted from its end.
 // Source: proc_pid_stat(5), fields 2 (comm), 4 (ppid), 9 (flags), 14 (utime) and 15 (stime)
 fn parse_stat(pid: u32, text: &str) -> io::Result<Process> {
     let (head, fields) = text.rsplit_once(')').ok_or_else(|| malformed("stat"))?;

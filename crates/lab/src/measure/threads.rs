@@ -1,4 +1,4 @@
-//! What each thread of a process has used, from `/proc/PID/task/TID`.
+//! Resource usage of each thread of a process, from `/proc/PID/task/TID`.
 
 use std::fs;
 use std::io;
@@ -6,24 +6,24 @@ use std::path::Path;
 
 use super::ThreadUse;
 
-/// One thread's totals since it was started, at one look.
+/// Totals of one thread since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadSample {
     pub tid: u32,
     pub name: String,
-    /// On a processor.
+    /// Running on a processor.
     run_ns: u64,
     /// Ready to run, but not running.
     wait_ns: u64,
-    /// The kernel's shares of `run_ns`: coarse (a hundredth of a second), so only their ratio counts.
+    /// User time, in hundredths of a second: too coarse except for the ratio to system time.
     user_ticks: u64,
     system_ticks: u64,
     voluntary_switches: u64,
     involuntary_switches: u64,
 }
 
-/// All threads of process `pid`, in the order of their numbers. A thread that ends meanwhile is left
-/// out. Costs three small files per thread, about 30 us.
+/// Returns all threads of process `pid`, in the order of their ids, except threads that exit during
+/// the call. Reads three small files per thread, about 30 us.
 pub fn threads(pid: u32) -> io::Result<Vec<ThreadSample>> {
     let mut samples = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -41,7 +41,8 @@ pub fn threads(pid: u32) -> io::Result<Vec<ThreadSample>> {
     Ok(samples)
 }
 
-/// What every thread of `later` has used since `earlier`; one that is new has used all of its time.
+/// Returns the usage of every thread of `later` since `earlier`; new threads count from their
+/// start.
 pub fn uses_between(earlier: &[ThreadSample], later: &[ThreadSample]) -> Vec<ThreadUse> {
     let new = ThreadSample::default();
     let before = |tid| earlier.iter().find(|sample| sample.tid == tid).unwrap_or(&new);
@@ -68,7 +69,7 @@ impl ThreadSample {
     }
 }
 
-/// `part` of `whole` applied to `amount`; nothing of it if the whole is nothing.
+/// Returns `amount * part / whole`; 0 if `whole` is 0.
 fn share(amount: u64, part: u64, whole: u64) -> u64 {
     let scaled = u128::from(amount) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(scaled).expect("a part is at most the amount")
@@ -91,7 +92,7 @@ fn parse_schedstat(text: &str, sample: &mut ThreadSample) -> io::Result<()> {
     Ok(())
 }
 
-/// The name in brackets may hold blanks and brackets; fields are counted from behind its end.
+/// The name in brackets may contain blanks and brackets; fields are counted from its end.
 // Source: proc_pid_stat(5), fields 14 (utime) and 15 (stime)
 fn parse_stat(text: &str, sample: &mut ThreadSample) -> io::Result<()> {
     let (_, fields) = text.rsplit_once(')').ok_or_else(|| malformed("stat"))?;
@@ -120,7 +121,7 @@ pub(super) fn malformed(file: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("/proc: {file} is not as expected"))
 }
 
-/// ESRCH is what reading an open file of a thread that has just ended gives.
+/// Reading an open file of a thread that has just exited fails with ESRCH.
 fn is_gone(error: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
@@ -177,7 +178,7 @@ mod tests {
             let after = threads(std::process::id()).unwrap();
             let uses = uses_between(&before, &after);
             let bee = uses.into_iter().find(|one| one.name == "busy bee").unwrap();
-            // It has said that it is done a moment before it waits for us.
+            // It reports completion a moment before it waits.
             if bee.voluntary_switches + bee.involuntary_switches > 0 {
                 break bee;
             }

@@ -1,4 +1,4 @@
-//! Profiles of a definition's cells: the process that does the work, while it is being measured.
+//! Profiles cells of a definition: the process that does the work, during the measurement.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -12,18 +12,19 @@ use crate::load::{LoadEvent, LoadReport, LoadSpec};
 use crate::run::{Generator, Target, aim, measure};
 use crate::subject::{Kind, Scratch, Subject};
 
-/// What a cell's process did in the measured phase.
+/// Profile of a cell's process in the measured phase.
 #[derive(Debug, Clone)]
 pub struct CellProfile {
     pub profile: Profile,
-    /// What the load saw meanwhile; it is a little slower than without the profile.
+    /// Results of the load, which is slightly slower than without the profile.
     pub report: LoadReport,
 }
 
-/// Starts the subject and the load of a cell, and profiles the subject for as long as is measured.
-/// A log is appended to inside the generator: then the generator is profiled.
+/// Starts the subject and the load of a cell, and profiles the subject in the measured phase. If
+/// the load appends to a log, profiles the generator, which contains the log.
 ///
-/// `program` is this program, whose `myriad-lab generate` makes the load. Setting `stop` ends it.
+/// `program` is this program, whose `myriad-lab generate` generates the load. Setting `stop` ends
+/// the run.
 pub fn record_cell(
     cell: &Cell,
     program: &Path,
@@ -32,7 +33,7 @@ pub fn record_cell(
 ) -> Result<CellProfile> {
     let parent = cell.subject.directory.clone().unwrap_or_else(std::env::temp_dir);
     let scratch = Scratch::new(&parent)
-        .with_context(|| format!("make a directory in {}", parent.display()))?;
+        .with_context(|| format!("could not create a directory in {}", parent.display()))?;
     let subject = match cell.subject.kind {
         Kind::Log => None,
         _ => Some(Subject::start(&cell.subject)?),
@@ -60,13 +61,13 @@ fn record_load(
     let mut profile = None;
     loop {
         match generator.next(stop)? {
-            // What the generator says meanwhile waits in its pipe.
+            // Events of the generator wait in its pipe.
             LoadEvent::Measuring { .. } => {
                 profile = Some(record(pid, Duration::from_millis(load.duration_ms), options)?);
             }
             LoadEvent::Done(report) => {
-                let profile =
-                    profile.ok_or_else(|| anyhow!("the generator never began to measure"))?;
+                let profile = profile
+                    .ok_or_else(|| anyhow!("the generator never started the measured phase"))?;
                 return Ok(CellProfile { profile, report: *report });
             }
             LoadEvent::Failed { reason } => return Err(anyhow!(reason)),

@@ -18,7 +18,7 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 };
 
 const HELP: &str = "\
-Shows where the processor time of a process goes.
+Shows where a process spends its processor time.
 
 Usage:
   myriad-lab profile --pid PID --out FILE.svg [OPTIONS]
@@ -29,22 +29,22 @@ Writes a flame graph to FILE.svg and the samples, one line per stack, to FILE.fo
 functions with the most samples.
 
 With a definition: starts the subject and the load of cell N (from 0, as in rows), and profiles the
-subject in the measured phase. With --against, does so with cell M, too, writes FILE-N.svg and
-FILE-M.svg, and to FILE.svg the difference: the flame graph of N in which what takes a greater share
-than in M is red, and what takes a smaller one is blue. --difference draws the same from two files.
+subject in the measured phase. With --against, also profiles cell M, writes FILE-N.svg and
+FILE-M.svg, and to FILE.svg the difference: the flame graph of N in which functions with a greater share
+than in M are red, those with a smaller one blue. --difference draws the same from two files.
 
       --pid <PID>            A running process; all its threads
       --cell <N>             A cell of the definition
       --against <M>          Another cell, to compare it with
-      --seconds <SECONDS>    How long, 1 to 3600 [10; with a definition, as long as that says]
+      --seconds <SECONDS>    Duration, 1 to 3600 [10; with a definition, its measured phase]
       --frequency <NUMBER>   Samples per second of each thread's processor time [999]
       --thread <NAME>        Only threads of this name: r00
       --top <NUMBER>         Functions to print [20]
-      --out <FILE.svg>       Where the flame graph goes
+      --out <FILE.svg>       Output file of the flame graph
   -h, --help                 Print this
 
-Needs to be root or the owner of the process. Callers are found by frame pointers; a program that
-was built without them shows its innermost functions only.
+Requires root or the owner of the process. Callers are found by frame pointers; a program
+built without them shows its innermost functions only.
 ";
 
 const SECONDS: u64 = 10;
@@ -54,7 +54,7 @@ const SECONDS_MAX: u64 = 3_600;
 struct Request {
     work: Work,
     svg: PathBuf,
-    /// Functions to print.
+    /// Number of functions to print.
     top: usize,
 }
 
@@ -96,12 +96,13 @@ fn run(request: &Request) -> Result<()> {
             if let Some(seconds) = seconds {
                 definition.set_cell_ms(seconds * 1_000);
             }
-            let program = std::env::current_exe().context("find this program's file")?;
+            let program =
+                std::env::current_exe().context("could not find this program's executable")?;
             let stop = crate::command_line::stop_on_signals()?;
             let record = |number: usize| {
                 let cell = chosen(&definition, number)?;
                 super::record_cell(cell, &program, options, &stop)
-                    .with_context(|| format!("profile cell {number}"))
+                    .with_context(|| format!("could not profile cell {number}"))
             };
             let name = |number: usize| cell_name(&definition, number);
             match against {
@@ -115,14 +116,15 @@ fn run(request: &Request) -> Result<()> {
                         &name(*against),
                     )?)?;
                     print(&request.write_cell(&after, &request.svg_of(*cell), &name(*cell))?)?;
-                    let title = format!("{}: cell {cell} beside cell {against}", definition.name);
+                    let title =
+                        format!("{}: cell {cell} compared with cell {against}", definition.name);
                     let (before, after) = (before.profile.folded(), after.profile.folded());
                     print(&request.write_difference(&before, &after, title)?)
                 }
             }
         }
         Work::Difference { before, after } => {
-            let title = format!("{} beside {}", after.display(), before.display());
+            let title = format!("{} compared with {}", after.display(), before.display());
             print(&request.write_difference(&read_file(before)?, &read_file(after)?, title)?)
         }
     }
@@ -166,16 +168,18 @@ fn parse(parser: &mut CommandLine<'_>) -> Result<Request> {
             Work::Process { pid, duration, options }
         }
         (None, Some(file), None) => {
-            let Some(cell) = cell else { bail!("--cell N is missing: a definition has many") };
+            let Some(cell) = cell else { bail!("missing --cell N: a definition has several") };
             Work::Cells { file, cell, against, seconds: seconds_given, options }
         }
         (None, None, Some((before, after))) => Work::Difference { before, after },
-        _ => bail!("give one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER"),
+        _ => {
+            bail!("specify one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER")
+        }
     };
     if !matches!(work, Work::Cells { .. }) && (cell.is_some() || against.is_some()) {
-        bail!("--cell and --against are for a definition");
+        bail!("--cell and --against require a definition");
     }
-    let Some(svg) = svg else { bail!("--out FILE.svg is missing") };
+    let Some(svg) = svg else { bail!("missing --out FILE.svg") };
     Ok(Request { work, svg, top })
 }
 
@@ -183,14 +187,14 @@ fn chosen(definition: &Definition, number: usize) -> Result<&Cell> {
     definition.cells.get(number).with_context(|| {
         let count = definition.cells.len();
         format!(
-            "{} has {count} cells, 0 to {}: there is no cell {number}",
+            "{} has {count} cells, 0 to {}: cell {number} does not exist",
             definition.name,
             count - 1
         )
     })
 }
 
-/// `s4.t1 cell 16: load.mode=mutex load.threads=1`.
+/// Formats a name: `s4.t1 cell 16: load.mode=mutex load.threads=1`.
 fn cell_name(definition: &Definition, number: usize) -> String {
     let mut name = format!("{} cell {number}", definition.name);
     for (index, (path, value)) in definition.cells[number].parameters.iter().enumerate() {
@@ -200,7 +204,7 @@ fn cell_name(definition: &Definition, number: usize) -> String {
 }
 
 impl Request {
-    /// Where the flame graph of one cell of two goes.
+    /// Returns the path of the flame graph of one of two cells.
     fn svg_of(&self, cell: usize) -> PathBuf {
         let name = self.svg.file_stem().unwrap_or_default().to_string_lossy();
         self.svg.with_file_name(format!("{name}-{cell}.svg"))
@@ -212,14 +216,14 @@ impl Request {
         Ok(format!("{title}\n{}\n{text}", rates(operations, duration_ns, cell.profile.cpu_ns)))
     }
 
-    /// Writes the flame graph and the folded stacks beside it; what is to be printed comes back.
+    /// Writes the flame graph and, next to it, the folded stacks. Returns the text to print.
     fn write(&self, profile: &Profile, svg: &Path, title: &str) -> Result<String> {
         let folded = profile.folded();
         let folded_path = svg.with_extension("folded");
         write_file(&folded_path, &folded)?;
         let mut text = format!("{}\n", profile.summary());
         if profile.samples == 0 {
-            text.push_str("It used no processor time: there is nothing to draw.\n");
+            text.push_str("No processor time was used: there is nothing to draw.\n");
             return Ok(text);
         }
         let labels = Labels { title: title.to_owned(), subtitle: profile.summary() };
@@ -238,7 +242,7 @@ impl Request {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // for people to read
+#[allow(clippy::cast_precision_loss)] // for display
 fn rates(operations: u64, duration_ns: u64, cpu_ns: u64) -> String {
     let count = operations.max(1) as f64;
     let per_second = operations as f64 * 1e9 / duration_ns.max(1) as f64;
@@ -297,14 +301,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_wrong_is_said() {
-        check(&["--pid", "1"], "--out FILE.svg is missing");
-        let one = "give one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
+        check(&["--pid", "1"], "missing --out FILE.svg");
+        let one = "specify one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
         check(&["--out", "a.svg"], one);
         check(&["--out", "a.svg", "--pid", "1", "--difference", "a", "b"], one);
         check(&["--out", "a.svg", "--pid", "1", "a.toml", "--cell", "1"], one);
-        let missing = "--cell N is missing: a definition has many";
+        let missing = "missing --cell N: a definition has several";
         check(&["--out", "a.svg", "a.toml"], missing);
-        let misplaced = "--cell and --against are for a definition";
+        let misplaced = "--cell and --against require a definition";
         check(&["--out", "a.svg", "--pid", "1", "--cell", "1"], misplaced);
         let seconds = ["--out", "a.svg", "--pid", "1", "--seconds", "0"];
         check(&seconds, "--seconds must be 1 to 3600");
@@ -319,7 +323,7 @@ mod tests {
         let definition = Definition::parse(text, Path::new("a.toml")).unwrap();
         assert_eq!(cell_name(&definition, 1), "a cell 1: load.threads=2");
         let error = chosen(&definition, 2).unwrap_err().to_string();
-        assert_eq!(error, "a has 2 cells, 0 to 1: there is no cell 2");
+        assert_eq!(error, "a has 2 cells, 0 to 1: cell 2 does not exist");
     }
 
     #[test]

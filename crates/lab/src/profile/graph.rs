@@ -1,4 +1,4 @@
-//! Folded stacks as pictures: SVG that works without anything else, in any browser.
+//! Folded stacks as self-contained SVG images.
 
 use std::io::{self, Cursor};
 
@@ -6,7 +6,7 @@ use inferno::differential;
 use inferno::flamegraph::color::{MultiPalette, Palette};
 use inferno::flamegraph::{self, Options};
 
-/// What stands above a flame graph.
+/// Titles of a flame graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
     pub title: String,
@@ -19,12 +19,12 @@ pub enum GraphError {
     Empty,
     #[error("these are not folded stacks: a line must be functions joined by ; then a number")]
     NotFolded,
-    #[error("draw the flame graph")]
+    #[error("could not draw the flame graph")]
     Draw(#[from] io::Error),
 }
 
-/// A flame graph of folded stacks, as SVG. Each function is as wide as its share of the samples;
-/// kernel orange, inlined functions blue.
+/// Returns a flame graph of folded stacks, as SVG. The width of each function is its share of the
+/// samples; kernel functions are orange, inlined ones blue.
 pub fn flame_graph(folded: &str, labels: &Labels) -> Result<String, GraphError> {
     check(folded)?;
     let mut options = options(labels);
@@ -32,9 +32,9 @@ pub fn flame_graph(folded: &str, labels: &Labels) -> Result<String, GraphError> 
     draw(&mut options, folded)
 }
 
-/// What became of one profile in another, as SVG: functions as wide as in `after`, red where they
-/// take a greater share than in `before`, blue where they take less. The number of samples of the
-/// two need not be the same.
+/// Returns the difference of two profiles, as SVG: widths as in `after`, red for functions with a
+/// greater share than in `before`, blue for those with a smaller one. The two may have different
+/// numbers of samples.
 pub fn difference(before: &str, after: &str, labels: &Labels) -> Result<String, GraphError> {
     check(before)?;
     check(after)?;
@@ -59,7 +59,7 @@ fn draw(options: &mut Options<'_>, folded: &str) -> Result<String, GraphError> {
     Ok(String::from_utf8(svg).map_err(io::Error::other)?)
 }
 
-/// The library would skip lines that it does not understand.
+/// The library would skip malformed lines.
 fn check(folded: &str) -> Result<(), GraphError> {
     let mut empty = true;
     for line in folded.lines() {

@@ -1,10 +1,10 @@
-//! Where the processor time of a running process goes: a sample of every thread's stack at even
-//! steps of its processor time, as a flame graph, as folded stacks, and as a table.
+//! Profiles of running processes: samples of every thread's stack at regular intervals of its
+//! processor time, as a flame graph, as folded stacks, and as a table.
 //!
-//! The kernel takes the samples (software event `cpu-clock`: works in virtual machines, which have
-//! no hardware counters). Known weaknesses: a caller is found by frame pointers only, so a program
-//! without them shows its innermost functions and not who called them; and time in which the kernel
-//! has interrupts switched off is put down to the instruction that switches them on again.
+//! The kernel takes the samples (software event `cpu-clock`: works in virtual machines without
+//! hardware counters). Known weaknesses: callers are found by frame pointers only, so a program
+//! without them shows only its innermost functions; and time with interrupts disabled is attributed
+//! to the instruction that enables them again.
 
 mod cell;
 mod command;
@@ -26,11 +26,11 @@ pub use graph::{GraphError, Labels, difference, flame_graph};
 pub use sampler::Place;
 pub use shares::{Change, Share, changes, shares};
 
-/// What is sampled, and how often.
+/// Sampling parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Samples per second of each thread's processor time. Not a round number by default, so that
-    /// it does not walk in step with timers.
+    /// Samples per second of each thread's processor time. Not a round number by default, to avoid
+    /// synchronizing with timers.
     pub frequency: u64,
     /// Only threads of this name.
     pub thread: Option<String>,
@@ -45,58 +45,58 @@ impl Default for Options {
 /// The samples of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// How often each stack was found. A stack is its functions from the outermost on, joined by
-    /// `;`, beneath the name of its thread without the number at its end: what the threads of a
-    /// pool do is added up. Functions of the kernel end with `_[k]`, inlined ones with `_[i]`.
+    /// Number of samples of each stack. A stack consists of its functions from the outermost on,
+    /// joined by `;`, after the name of its thread without trailing digits, so that the threads of
+    /// a pool are combined. Functions of the kernel end with `_[k]`, inlined ones with `_[i]`.
     pub stacks: BTreeMap<String, u64>,
     pub samples: u64,
-    /// Samples that were taken, but not kept: a buffer was full. Where whole cores are sampled,
-    /// other processes' samples are among them.
+    /// Samples that were dropped because a buffer was full. If whole cores are sampled, this
+    /// includes samples of other processes.
     pub lost: u64,
-    /// Processor time of the sampled threads meanwhile.
+    /// Processor time of the sampled threads in this time.
     pub cpu_ns: u64,
     pub elapsed_ns: u64,
     pub threads: usize,
-    /// What a reader must know to judge it: parts that could not be seen, names not found.
+    /// Limitations of the profile: parts that could not be sampled, unresolved names.
     pub notes: Vec<String>,
 }
 
-/// Why there is no profile.
+/// Error of a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    #[error("there is no process {pid}")]
+    #[error("process {pid} does not exist")]
     NoProcess { pid: u32 },
     #[error("process {pid} ended before a sample was taken")]
     Ended { pid: u32 },
-    #[error("process {pid} has no thread called {wanted}; it has {names}")]
+    #[error("process {pid} has no thread named {wanted}; it has {names}")]
     NoThread { pid: u32, wanted: String, names: String },
     #[error(
-        "this user may not profile process {pid}: do it as the process's owner or as root, with \
+        "cannot profile process {pid}: this requires the process's owner or root, with \
          /proc/sys/kernel/perf_event_paranoid at 2 or less (it is {paranoid})"
     )]
     Forbidden { pid: u32, paranoid: String },
     #[error(
-        "the kernel does not take {frequency} samples per second; \
-         /proc/sys/kernel/perf_event_max_sample_rate says {frequency_max}"
+        "the kernel does not support {frequency} samples per second; \
+         /proc/sys/kernel/perf_event_max_sample_rate is {frequency_max}"
     )]
     TooOften { frequency: u64, frequency_max: String },
-    #[error("this kernel has no perf events, so it cannot take samples")]
+    #[error("this kernel does not support perf events")]
     Unsupported,
     #[error(
-        "map the sample buffer of {place}; a user who is not root may map as much as \
-         /proc/sys/kernel/perf_event_mlock_kb says"
+        "could not map the sample buffer of {place}; for other users than root the limit is \
+         /proc/sys/kernel/perf_event_mlock_kb"
     )]
     Map { place: Place, source: io::Error },
     #[error("sample {place}")]
     Sample { place: Place, source: io::Error },
     #[error("read {path}")]
     Read { path: String, source: io::Error },
-    #[error("the kernel wrote a sample that makes no sense: {reason}")]
+    #[error("malformed sample from the kernel: {reason}")]
     Malformed { reason: String },
 }
 
-/// Samples process `pid` for `duration`, or until it ends. Blocks that long; needs well below 1 %
-/// of a core at 999 samples per second, and memory for at most [`sampler::STACKS_MAX`] different
+/// Samples process `pid` for `duration`, or until it exits. Blocks for this time; takes well below
+/// 1 % of a core at 999 samples per second, and memory for at most [`sampler::STACKS_MAX`] distinct
 /// stacks.
 pub fn record(pid: u32, duration: Duration, options: &Options) -> Result<Profile, ProfileError> {
     let mut symbols = symbols::Symbols::of(pid)?;
@@ -127,7 +127,7 @@ pub fn record(pid: u32, duration: Duration, options: &Options) -> Result<Profile
     Ok(profile)
 }
 
-/// The name of a thread without the number at its end.
+/// Returns the name of a thread without trailing digits.
 fn pool(thread: &str) -> &str {
     let name = thread.trim_end_matches(|last: char| last.is_ascii_digit());
     let name = name.trim_end_matches(['-', '_', '.', ':', '#', ' ']);
@@ -135,16 +135,17 @@ fn pool(thread: &str) -> &str {
 }
 
 impl Profile {
-    /// One line per stack: its functions, a space, its samples. Other tools read this, too.
+    /// Formats one line per stack: its functions, a space, its samples. Other tools read this
+    /// format too.
     pub fn folded(&self) -> String {
         let mut text = String::new();
         for (stack, count) in &self.stacks {
-            let _ = writeln!(text, "{stack} {count}"); // a String takes all
+            let _ = writeln!(text, "{stack} {count}"); // writing to a String cannot fail
         }
         text
     }
 
-    /// What it was made of, in one line.
+    /// Formats the number of samples and their duration in one line.
     pub fn summary(&self) -> String {
         let mut text = format!(
             "{} samples of {:.2} s processor time in {:.2} s, {} threads, {} samples lost",
@@ -162,7 +163,7 @@ impl Profile {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // for people to read
+#[allow(clippy::cast_precision_loss)] // for display
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

@@ -1,9 +1,9 @@
-//! The kernel's samples of one process.
+//! Kernel samples of one process.
 //!
-//! As root there is one event per core that samples whatever runs there, of which only the
-//! process's samples are kept: it costs the process nothing but the samples. Otherwise there is
-//! one event per thread. The kernel then sets and clears a timer whenever the thread is switched:
-//! a server that sleeps between requests was seen to need 1.6 times its processor time.
+//! For root, one event per core samples everything that runs there, and only the samples of the
+//! process are kept: this costs the process only the samples themselves. Otherwise there is one
+//! event per thread. The kernel then sets and clears a timer at every context switch: a server that
+//! sleeps between requests needed 1.6 times its processor time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,22 +18,22 @@ use rustix::io::Errno;
 
 use super::{Options, ProfileError};
 
-/// How often new threads are looked for.
+/// Interval at which new threads are detected.
 pub(super) const RESCAN_MS: u64 = 250;
-/// Different stacks that are kept; samples of further ones are counted as lost. A server has some
+/// Maximum number of distinct stacks; further samples are counted as lost. A server has some
 /// thousands.
 pub(super) const STACKS_MAX: usize = 1 << 18;
-/// Ring buffers, of one core and of one thread. Read so often that they are at most a quarter
-/// full.
+/// Ring buffers of one core and of one thread. They are read so often that they are at most a
+/// quarter full.
 const CORE_RING_BYTES: usize = 256 << 10;
 const THREAD_RING_BYTES: usize = 64 << 10;
-/// A sample is its header and at most 127 addresses (`perf_event_max_stack`) of 8 bytes, with a few
-/// marks between them.
+/// A sample is a header and at most 127 addresses (`perf_event_max_stack`) of 8 bytes, with some
+/// markers between them.
 const SAMPLE_BYTES_MAX: usize = 1_100;
-/// Stands for the process itself where a thread's number is wanted.
+/// Denotes the process itself in place of a thread id.
 const UNKNOWN: i32 = 0;
 
-/// An address at which a processor was: code of the kernel or of the program.
+/// A sampled code address, in the kernel or in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Address {
     Kernel(u64),
@@ -51,7 +51,7 @@ pub(super) struct Stack {
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     pub(super) stacks: BTreeMap<Stack, u64>,
-    /// Names.
+    /// Names by id.
     pub(super) threads: BTreeMap<i32, String>,
     pub(super) lost: u64,
     pub(super) cpu_ns: u64,
@@ -59,7 +59,7 @@ pub(super) struct Recording {
     pub(super) notes: Vec<String>,
 }
 
-/// What one of the kernel's events samples.
+/// The scope of a kernel event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Core(usize),
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    /// So short that a buffer gets at most a quarter full.
+    /// So short that a buffer is at most a quarter full.
     fn drain_interval(self, frequency: u64) -> Duration {
         let samples = u64::try_from(self.ring_bytes() / 4 / SAMPLE_BYTES_MAX).expect("a few");
         Duration::from_nanos(samples * 1_000_000_000 / frequency.max(1))
@@ -84,7 +84,7 @@ impl Place {
 
 struct Thread {
     name: String,
-    /// Processor time when it was first seen, and when it was last seen.
+    /// Processor time at the first and the last observation.
     cpu_ns: (u64, u64),
 }
 
@@ -92,14 +92,14 @@ struct Recorder {
     pid: u32,
     frequency: u64,
     samplers: Vec<(Place, Sampler)>,
-    /// Whether the kernel's own code may be sampled.
+    /// Whether kernel code may be sampled.
     kernel: bool,
     threads: BTreeMap<i32, Thread>,
     stacks: BTreeMap<Stack, u64>,
     lost: u64,
 }
 
-/// Samples until `duration` is over or the process has ended.
+/// Samples until `duration` has elapsed or the process has exited.
 pub(super) fn record(
     pid: u32,
     duration: Duration,
@@ -144,11 +144,11 @@ pub(super) fn record(
 }
 
 impl Recorder {
-    /// Looks at all threads. False: the process has ended.
+    /// Scans all threads. Returns false if the process has exited.
     fn scan(&mut self) -> Result<bool, ProfileError> {
         let Some(ids) = thread_ids(self.pid)? else { return Ok(false) };
         for id in &ids {
-            // Either is missing when the thread has ended.
+            // Either is missing if the thread has exited.
             let Some(now_ns) = thread_cpu_ns(self.pid, *id) else { continue };
             if let Some(thread) = self.threads.get_mut(id) {
                 thread.cpu_ns.1 = now_ns;
@@ -170,8 +170,7 @@ impl Recorder {
         Err(ProfileError::NoThread { pid: self.pid, wanted, names: names.join(", ") })
     }
 
-    /// Begins to sample: cores if that is permitted, else threads, with the kernel's code if that
-    /// is permitted.
+    /// Starts sampling: cores if permitted, else threads; kernel code too, if permitted.
     fn open(&mut self) -> Result<(), ProfileError> {
         for core in online_cores()? {
             match self.open_one(Place::Core(core)) {
@@ -201,7 +200,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Begins to sample threads that are new, where threads are sampled.
+    /// Starts sampling new threads, if threads are sampled.
     fn open_threads(&mut self) -> Result<(), ProfileError> {
         if matches!(self.samplers.first(), Some((Place::Core(_), _))) {
             return Ok(());
@@ -218,7 +217,7 @@ impl Recorder {
         self.threads.keys().copied().filter(|id| *id != UNKNOWN).collect()
     }
 
-    /// Does nothing if the thread has ended or the core is off meanwhile.
+    /// Does nothing if the thread has exited or the core is offline.
     fn open_one(&mut self, place: Place) -> Result<(), ProfileError> {
         let mut builder = Builder::new(Software::CPU_CLOCK);
         match place {
@@ -303,7 +302,7 @@ impl Recorder {
             ..Recording::default()
         };
         for (id, thread) in &self.threads {
-            // A thread is found before it has given itself a name.
+            // A thread may be found before it has set its name.
             let name = thread_name(self.pid, *id).unwrap_or_else(|| thread.name.clone());
             if *id != UNKNOWN && options.thread.as_ref().is_none_or(|wanted| *wanted == name) {
                 recording.cpu_ns += thread.cpu_ns.1.saturating_sub(thread.cpu_ns.0);
@@ -311,7 +310,7 @@ impl Recorder {
             }
         }
         for (mut stack, count) in self.stacks {
-            // One that lived for a moment only was never looked at.
+            // Threads with very short lifetimes were never scanned.
             if !self.threads.contains_key(&stack.thread) && options.thread.is_none() {
                 stack.thread = UNKNOWN;
                 recording.threads.insert(UNKNOWN, self.threads[&UNKNOWN].name.clone());
@@ -326,13 +325,13 @@ impl Recorder {
     fn notes(&self, elapsed: Duration, is_running: bool) -> Vec<String> {
         let mut notes = Vec::new();
         if !is_running {
-            notes.push(format!("the process ended after {:.1} s", elapsed.as_secs_f64()));
+            notes.push(format!("the process exited after {:.1} s", elapsed.as_secs_f64()));
         }
         if !self.kernel {
-            notes.push("this user may not see the kernel's part".to_owned());
+            notes.push("this user cannot sample kernel code".to_owned());
         }
         if !matches!(self.samplers.first(), Some((Place::Core(_), _))) {
-            notes.push("not root: the profile itself makes switches of threads dear".to_owned());
+            notes.push("not root: profiling makes context switches expensive".to_owned());
         }
         notes
     }
@@ -347,14 +346,14 @@ impl std::fmt::Display for Place {
     }
 }
 
-// Source: linux/perf_event.h, enum perf_callchain_context: what follows is of the kernel, of the
-// program; anything from the last on is such a mark and no address.
+// Source: linux/perf_event.h, enum perf_callchain_context: marks the start of kernel or program
+// addresses; all values from the last one on are such markers.
 const CONTEXT_KERNEL: u64 = u64::MAX - 127;
 const CONTEXT_USER: u64 = u64::MAX - 511;
 const CONTEXT_FIRST: u64 = u64::MAX - 4094;
 
-/// The addresses of a call chain. All but the innermost of each side are return addresses: one
-/// less lies within the call.
+/// Returns the addresses of a call chain. All but the innermost on each side are return addresses;
+/// subtracting one gives an address within the call.
 fn addresses(chain: &[u64]) -> Vec<Address> {
     let mut addresses = Vec::with_capacity(chain.len());
     let mut side: Option<fn(u64) -> Address> = None;
@@ -376,7 +375,7 @@ fn addresses(chain: &[u64]) -> Vec<Address> {
     addresses
 }
 
-/// None: the process has ended.
+/// Returns `None` if the process has exited.
 fn thread_ids(pid: u32) -> Result<Option<Vec<i32>>, ProfileError> {
     let path = format!("/proc/{pid}/task");
     let entries = match fs::read_dir(&path) {
@@ -388,13 +387,13 @@ fn thread_ids(pid: u32) -> Result<Option<Vec<i32>>, ProfileError> {
     Ok(Some(names.filter_map(|name| name.parse().ok()).collect()))
 }
 
-/// None: the thread has ended.
+/// Returns `None` if the thread has exited.
 fn thread_name(pid: u32, id: i32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/task/{id}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
-/// Processor time of a thread since it was started. None: it has ended.
+/// Processor time of a thread since its start. Returns `None` if it has exited.
 fn thread_cpu_ns(pid: u32, id: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{id}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -407,7 +406,7 @@ fn online_cores() -> Result<Vec<usize>, ProfileError> {
     parse_cores(text.trim_end()).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
 }
 
-/// `0-3,8`. None: it is no such list.
+/// Parses `0-3,8`. Returns `None` for a malformed list.
 fn parse_cores(text: &str) -> Option<Vec<usize>> {
     let mut cores = Vec::new();
     for range in text.split(',') {
@@ -417,10 +416,10 @@ fn parse_cores(text: &str) -> Option<Vec<usize>> {
     Some(cores)
 }
 
-/// Ended, but its parent has not asked for its exit code yet.
+/// Whether the process has exited, but was not reaped.
 fn is_zombie(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain anything.
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']))
 }
 

@@ -1,4 +1,4 @@
-//! Folded stacks as numbers: each function's share of the samples.
+//! Evaluates folded stacks: each function's share of the samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ pub struct Share {
     pub function: String,
     /// Samples in the function itself.
     pub own: u64,
-    /// Samples in it or in what it called.
+    /// Samples in it or in its callees.
     pub with_callees: u64,
-    /// Of all samples, from 0 to 1.
+    /// Share of all samples, from 0 to 1.
     pub own_share: f64,
     pub with_callees_share: f64,
 }
@@ -24,14 +24,14 @@ pub struct Change {
     pub after: f64,
 }
 
-/// A line of folded stacks: the stack and its samples. None: it is none.
+/// Parses a line of folded stacks into the stack and its samples. Returns `None` if malformed.
 pub(super) fn parse(line: &str) -> Option<(&str, u64)> {
     let (stack, count) = line.rsplit_once(' ')?;
     Some((stack, count.parse().ok()?)).filter(|(stack, _)| !stack.is_empty())
 }
 
-/// The functions of folded stacks, those with the most samples of their own first. The outermost
-/// element of a stack is its thread, and no function.
+/// Returns the functions of folded stacks, sorted by their own samples. The outermost element of a
+/// stack is its thread, not a function.
 pub fn shares(folded: &str) -> Vec<Share> {
     let mut total = 0;
     let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -58,7 +58,7 @@ pub fn shares(folded: &str) -> Vec<Share> {
     shares
 }
 
-/// How each function's own share differs in two profiles, the greatest difference first.
+/// Returns the difference of each function's own share in two profiles, the greatest first.
 pub fn changes(before: &str, after: &str) -> Vec<Change> {
     let mut both: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for share in shares(before) {
@@ -75,8 +75,8 @@ pub fn changes(before: &str, after: &str) -> Vec<Change> {
     changes
 }
 
-/// Whose time it is: the innermost function's. What is inlined from the standard library (copies,
-/// comparisons, steps of iterators) says nothing alone: it is its caller's.
+/// Returns the function to which a stack is attributed: the innermost one. Inlined functions of the
+/// standard library (copies, comparisons, iterator steps) are attributed to their caller.
 fn owner<'a>(functions: &[&'a str]) -> Option<&'a str> {
     let from_library = |name: &str| {
         name.ends_with("_[i]")
@@ -88,7 +88,7 @@ fn owner<'a>(functions: &[&'a str]) -> Option<&'a str> {
     Some(plain(owner))
 }
 
-/// Inlined here, compiled there: one function.
+/// Strips markers, so that inlined and compiled instances are combined.
 fn plain(name: &str) -> &str {
     name.strip_suffix("_[i]").unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! From addresses to names of functions.
+//! Resolves addresses to function names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,33 +16,33 @@ use super::sampler::Address;
 
 const KERNEL_SYMBOLS: &str = "/proc/kallsyms";
 
-/// Code that a process has mapped from a file.
+/// Executable memory that a process has mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     start: u64,
     end: u64,
     /// Of `start`, in the file.
     offset: u64,
-    /// Empty: from no file.
+    /// Empty for anonymous memory.
     path: String,
 }
 
-/// Where the names of a process's functions are to be found.
+/// Sources of a process's function names.
 pub(super) struct Symbols {
     mappings: Vec<Mapping>,
     executable: Option<Executable>,
 }
 
-/// The program itself, held open: it may be built anew while it is being profiled.
+/// The program itself, held open: it may be rebuilt during the profile.
 struct Executable {
     path: String,
     file: File,
 }
 
-/// What was found out about addresses.
+/// Resolved addresses.
 pub(super) struct Names {
-    /// The functions at an address: the one that was compiled, then those that are inlined there,
-    /// from the outermost on. Never empty.
+    /// The functions at an address: the compiled one, then the functions inlined there, from the
+    /// outermost on. Never empty.
     pub(super) functions: BTreeMap<Address, Vec<String>>,
     pub(super) notes: Vec<String>,
 }
@@ -66,12 +66,12 @@ impl Symbols {
             (Ok(path), Ok(file)) => {
                 Some(Executable { path: path.to_string_lossy().into_owned(), file })
             }
-            _ => None, // a thread of the kernel has none
+            _ => None, // kernel threads have none
         };
         Ok(Self { mappings: parse_mappings(&text), executable })
     }
 
-    /// Takes in what the process has loaded meanwhile; nothing, if it has ended.
+    /// Adds newly loaded code; does nothing if the process has exited.
     pub(super) fn look_again(&mut self, pid: u32) {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
         let mappings = parse_mappings(&text);
@@ -80,7 +80,7 @@ impl Symbols {
         }
     }
 
-    /// Names for all addresses; those that are not known have a name in brackets.
+    /// Returns names for all addresses; unknown ones have a name in brackets.
     pub(super) fn names<'a>(&self, addresses: impl Iterator<Item = &'a Address>) -> Names {
         let mut names = Names { functions: BTreeMap::new(), notes: Vec::new() };
         let mut kernel = BTreeSet::new();
@@ -113,7 +113,7 @@ impl Symbols {
         (address < mapping.end).then_some(mapping)
     }
 
-    /// Where the contents of a mapped file are to be read.
+    /// Returns the path at which the content of a mapped file is readable.
     fn file(&self, path: &str) -> PathBuf {
         match &self.executable {
             Some(executable) if executable.path == path => {
@@ -162,8 +162,8 @@ impl Names {
         }
     }
 
-    /// `path` is what the mapping says, `file` where it is read; `places` are addresses and the
-    /// offsets in the file that are mapped there.
+    /// `path` is the path in the mapping, `file` the path to read; `places` are addresses with
+    /// their offsets in the file.
     fn add_file(
         &mut self,
         symbolizer: &Symbolizer,
@@ -197,7 +197,7 @@ impl Names {
     }
 }
 
-/// The compiled function, then the inlined ones; none if it is not known.
+/// Returns the compiled function, then the inlined ones; empty if unknown.
 fn functions(symbol: &Symbolized<'_>) -> Vec<String> {
     let Some(symbol) = symbol.as_sym() else { return Vec::new() };
     let mut names = vec![full_name(&symbol.name, symbol.code_info.as_deref())];
@@ -207,8 +207,8 @@ fn functions(symbol: &Symbolized<'_>) -> Vec<String> {
     names
 }
 
-/// Debug information that holds no more than lines has names without their modules; the file in
-/// which a Rust function stands is its module.
+/// Debug information reduced to line tables has names without modules; the source file of a Rust
+/// function determines its module.
 fn full_name(name: &str, place: Option<&CodeInfo<'_>>) -> String {
     let name = clean(name);
     if name.contains("::") {
@@ -220,7 +220,8 @@ fn full_name(name: &str, place: Option<&CodeInfo<'_>>) -> String {
     }
 }
 
-/// `store::table` for `/anywhere/store-1.2/src/table.rs`. None: not the source of a Rust crate.
+/// Returns `store::table` for `/anywhere/store-1.2/src/table.rs`. Returns `None` if it is not the
+/// source of a Rust crate.
 fn module(file: &Path) -> Option<String> {
     if file.extension()? != "rs" {
         return None;
@@ -240,9 +241,8 @@ fn module(file: &Path) -> Option<String> {
     Some(modules.join("::"))
 }
 
-/// Without what says nothing: the hash that older compilers put at the end, and the types for
-/// which a generic function was compiled, which may be thousands of letters. Without what
-/// separates stacks.
+/// Removes uninformative parts: the hash that older compilers append, and the type arguments of
+/// generic functions, which may have thousands of characters. Also removes the separator of stacks.
 fn clean(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
@@ -257,7 +257,7 @@ fn clean(name: &str) -> String {
     name.replace(';', ",").replace('\n', " ")
 }
 
-/// Whether `<` at the beginning is closed by the last letter.
+/// Whether the `<` at the beginning is closed by the last character.
 fn types_end(text: &str) -> bool {
     let mut depth = 0;
     let mut before = ' ';
@@ -275,7 +275,7 @@ fn types_end(text: &str) -> bool {
     false
 }
 
-/// A user who is not root may find zeros there instead of addresses.
+/// For other users than root, the file may contain zeros instead of addresses.
 fn kernel_symbols_are_hidden() -> bool {
     use std::io::Read;
     let mut start = [0; 16];
@@ -283,12 +283,12 @@ fn kernel_symbols_are_hidden() -> bool {
     read.is_err() || start == [b'0'; 16]
 }
 
-/// The mappings with code, in order of their addresses.
+/// Returns the mappings with code, in the order of their addresses.
 fn parse_mappings(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_mapping).collect()
 }
 
-/// None: no code. Source: `proc_pid_maps(5)`.
+/// Returns `None` for mappings without code. Source: `proc_pid_maps(5)`.
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;

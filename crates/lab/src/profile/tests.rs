@@ -1,5 +1,4 @@
-//! A profile is judged by what the profiled threads know about themselves: their own processor
-//! clocks.
+//! Profiles are compared with the processor clocks of the profiled threads.
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
@@ -12,16 +11,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
-/// Samples until there are enough for the tolerance of the tests, however busy the machine is.
+/// Enough samples for the tolerance of the tests, even on a busy machine.
 const SAMPLES_MIN: u64 = 600;
 
-/// Processor time that the calling thread has used.
+/// Returns the processor time used by the calling thread.
 fn own_cpu_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap()
 }
 
-/// So long that reading the clock between two turns is no part of the time.
+/// Long compared with reading the clock between two turns.
 fn turn(state: u64) -> u64 {
     (0..100_000).fold(state, |state, step| black_box(state.rotate_left(5) ^ step))
 }
@@ -44,8 +43,8 @@ fn burn_little(until_ns: u64) -> u64 {
     black_box(state)
 }
 
-/// Runs `work` again and again on a thread of that name while `observe` runs; what `work` returned
-/// last comes back, too.
+/// Runs `work` repeatedly on a thread of that name while `observe` runs; also returns the last
+/// result of `work`.
 fn beside<W, O>(
     name: &str,
     mut work: impl FnMut() -> W + Send,
@@ -73,7 +72,7 @@ where
     })
 }
 
-/// None, and says so: the kernel forbids it here.
+/// Returns `None` and logs it if the kernel forbids profiling here.
 fn permitted(result: Result<Profile, ProfileError>) -> Option<Profile> {
     match result {
         Ok(profile) => Some(profile),
@@ -114,7 +113,8 @@ fn share_of(profile: &Profile, function: &str) -> f64 {
         .sum()
 }
 
-/// Burns `much_ms` in one function, then `little_ms` in another; what it used in each, so far.
+/// Computes for `much_ms` in one function, then for `little_ms` in another; returns the total time
+/// of each.
 fn burner(much_ms: u64, little_ms: u64) -> impl FnMut() -> (u64, u64) + Send {
     let mut used = (0, 0);
     move || {
@@ -135,7 +135,7 @@ fn shares_are_those_of_the_threads_own_clock() {
         beside("three-to-one", burner(17, 6), || profile_of("three-to-one"));
     let Some(profile) = profile else { return };
     let expected = much_ns as f64 / (much_ns + little_ns) as f64;
-    // Five standard deviations of so many independent samples.
+    // Five standard deviations of this many independent samples.
     let tolerance = 5.0 * (expected * (1.0 - expected) / profile.samples as f64).sqrt();
     let found = share_of(&profile, "::burn_much");
     assert!((found - expected).abs() < tolerance, "{found} instead of {expected}: {profile:#?}");
@@ -156,7 +156,7 @@ fn a_thread_that_sleeps_has_no_samples() {
         let sleeper = thread::Builder::new().name("sleeper".to_owned());
         sleeper.spawn_scoped(scope, move || woken.recv()).unwrap();
         let profile = loop {
-            // The thread takes its name after it has begun.
+            // The thread sets its name after it has started.
             match record(std::process::id(), Duration::from_millis(300), &only("sleeper")) {
                 Err(ProfileError::NoThread { .. }) => thread::yield_now(),
                 result => break permitted(result),
@@ -207,24 +207,24 @@ fn a_process_that_ends_meanwhile_ends_its_profile() {
             .unwrap();
         let result = record(child.id(), Duration::from_mins(50), &Options::default());
         child.wait().unwrap();
-        // Who has no processor meanwhile begins when it has ended already: another one, then.
+        // On a busy machine the process may have exited before sampling starts: try another one.
         if !matches!(result, Err(ProfileError::Ended { .. })) {
             break (child.id(), result);
         }
     };
     let Some(profile) = permitted(result) else { return };
-    assert!(profile.notes.iter().any(|note| note.starts_with("the process ended after")));
+    assert!(profile.notes.iter().any(|note| note.starts_with("the process exited after")));
     assert!(profile.folded().contains("sh;"), "{profile:#?}");
 
     let gone = record(pid, Duration::from_secs(1), &Options::default()).unwrap_err();
-    assert_eq!(gone.to_string(), format!("there is no process {pid}"));
+    assert_eq!(gone.to_string(), format!("process {pid} does not exist"));
 }
 
 #[test]
 fn a_thread_that_is_not_there_is_said_beside_those_that_are() {
-    let result = record(std::process::id(), Duration::from_secs(1), &only("nobody"));
+    let result = record(std::process::id(), Duration::from_secs(1), &only("missing"));
     let text = result.unwrap_err().to_string();
-    assert!(text.contains("has no thread called nobody; it has "), "{text}");
+    assert!(text.contains("has no thread named missing; it has "), "{text}");
 }
 
 #[test]

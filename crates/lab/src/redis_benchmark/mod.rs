@@ -1,4 +1,4 @@
-//! `myriad-lab redis-benchmark`: that tool's options and output over this lab's generator.
+//! `myriad-lab redis-benchmark`: the options and output of that tool, with this lab's generator.
 
 mod options;
 mod output;
@@ -21,15 +21,15 @@ use crate::load::{
     SocketWork, Warmup, Work, generate,
 };
 
-/// How often progress is shown.
+/// Interval of the progress display.
 const PROGRESS_MS: u64 = 250;
-/// The number of requests ends a test; this only bounds it: a day.
+/// Duration limit: a day. Normally the number of requests ends a test.
 const DURATION_MS: u64 = 86_400_000;
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What a server may say about two settings.
+/// Limit for the reply to CONFIG GET.
 const CONFIG_BYTES_MAX: usize = 64 << 10;
 
-/// The arguments after `redis-benchmark`.
+/// Parses the arguments after `redis-benchmark`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let Some(options) = options::parse(parser)? else { return Ok(printing(HELP)) };
     Ok(Box::new(move || run_tests(&options)))
@@ -96,7 +96,7 @@ fn run(
     })
 }
 
-/// Makes the requests of one test, with the progress on the terminal.
+/// Sends the requests of one test, and displays the progress on a terminal.
 fn load(options: &Options, address: SocketAddr, test: &Test) -> Result<LoadReport> {
     let spec = spec(options, address, test);
     let mut report = None;
@@ -116,7 +116,7 @@ fn load(options: &Options, address: SocketAddr, test: &Test) -> Result<LoadRepor
         }
         Ok(())
     })?;
-    report.context("the load ended without a report")
+    report.context("the load generator sent no report")
 }
 
 fn spec(options: &Options, address: SocketAddr, test: &Test) -> LoadSpec {
@@ -160,12 +160,12 @@ fn spec(options: &Options, address: SocketAddr, test: &Test) -> LoadSpec {
     }
 }
 
-/// Opens connections and keeps them until the process is ended.
+/// Opens connections and keeps them until the process is killed.
 fn stay_idle(options: &Options, address: SocketAddr) -> Result<()> {
     let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let connections: std::io::Result<Vec<TcpStream>> =
         (0..options.clients).map(|_| connect()).collect();
-    let connections = connections.with_context(|| format!("connect to {address}"))?;
+    let connections = connections.with_context(|| format!("could not connect to {address}"))?;
     crate::command_line::print(&format!(
         "Creating {} idle connections and waiting forever (Ctrl+C when done)\n",
         connections.len()
@@ -175,12 +175,12 @@ fn stay_idle(options: &Options, address: SocketAddr) -> Result<()> {
     }
 }
 
-/// What the report says of the server's settings; nothing if it does not tell.
+/// Reads the server's settings for the report; `None` if they are unavailable.
 fn config(options: &Options, address: SocketAddr) -> Option<ServerConfig> {
     let config = fetch_config(options, address);
     if let Err(error) = &config {
         tracing::debug!(%error, "CONFIG GET");
-        // As the original: the test goes on. Standard error may be closed; then nobody is told.
+        // As in the original, the test continues. Standard error may be closed.
         let _ = writeln!(std::io::stderr(), "WARNING: Could not fetch server CONFIG");
     }
     config.ok()
@@ -202,9 +202,9 @@ fn setting(stream: &mut TcpStream, name: &[u8]) -> Result<String> {
     match ask(stream, &[b"CONFIG", b"GET", name])? {
         Reply::Array(pair) => match pair.as_slice() {
             [_, Reply::Bulk(value)] => Ok(String::from_utf8_lossy(value).into_owned()),
-            _ => bail!("no such setting"),
+            _ => bail!("unknown setting"),
         },
-        other => bail!("{other:?} is no setting"),
+        other => bail!("{other:?} is not a setting"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The options, as redis-benchmark 7.0 has them.
+//! The options of redis-benchmark 7.0.
 
 use std::ffi::OsString;
 
@@ -19,22 +19,22 @@ Usage: myriad-lab redis-benchmark [OPTIONS] [COMMAND ARGS...]
  --dbnum <db>       SELECT this database [0]
  -3                 Speak RESP3
  --threads <num>    Threads of the client
- -k <boolean>       1: keep connections, which is all there is [1]
- -r <keyspacelen>   Put 12 digits of a random number below this where __rand_int__ stands; without
+ -k <boolean>       1: keep connections; 0 is not supported [1]
+ -r <keyspacelen>   Replace __rand_int__ with 12 digits of a random number below this; without
                     it all requests have the same key
- -P <numreq>        Requests on their way on each connection [1]
+ -P <numreq>        Requests in flight on each connection [1]
  -q                 One line per test
  --csv              Comma-separated values
- -l                 Run the tests for ever
- -t <tests>         Comma-separated names of tests; not looked at when there is a command
- -I                 Open the connections and do nothing
- -e                 Changes nothing: errors always end the run
+ -l                 Run the tests forever
+ -t <tests>         Comma-separated names of tests; ignored if a command is given
+ -I                 Open idle connections only
+ -e                 Has no effect: errors always end the run
  --help             Print this
 
-Options, tests and output are those of redis-benchmark 7.0. What runs is this lab's generator.
+Options, tests and output are those of redis-benchmark 7.0. The load generator is that of this lab.
 ";
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent switches of a command line")]
 pub(crate) struct Options {
@@ -82,7 +82,7 @@ impl Default for Options {
     }
 }
 
-/// `None` when help was asked for.
+/// Returns `None` if help was requested.
 pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut options = Options::default();
@@ -99,7 +99,7 @@ pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
             Long("threads") => options.threads = Some(parser.value()?),
             Short('k') => {
                 let keeps: u8 = parser.value()?;
-                ensure!(keeps == 1, "-k 0 is not known here: connections are always kept");
+                ensure!(keeps == 1, "-k 0 is not supported: connections are always kept");
             }
             Short('r') => options.keys_count = Some(parser.value()?),
             Short('P') => options.pipeline = parser.value()?,
@@ -114,7 +114,7 @@ pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
             Short('e') => {}
             Long("help") => return Ok(None),
             Value(first) => {
-                // Dashes in what follows are the command's.
+                // Dashes in the following arguments belong to the command.
                 let words = std::iter::once(first).chain(parser.rest()?);
                 options.command = words.map(word).collect::<Result<_>>()?;
             }

@@ -1,5 +1,5 @@
-//! What is printed, line by line as redis-benchmark 7.0 prints it.
-#![allow(clippy::cast_precision_loss, reason = "what is printed has few digits")]
+//! Output, line by line as in redis-benchmark 7.0.
+#![allow(clippy::cast_precision_loss, reason = "output has few digits")]
 
 use std::fmt::Write;
 
@@ -14,11 +14,11 @@ pub(crate) const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_l
 const LATENCY_US_MIN: u64 = 10;
 const LATENCY_US_MAX: u64 = 3_000_000;
 const DIGITS: u8 = 3;
-/// Steps of the cumulative distribution, and from where on the wide ones are used.
+/// Steps of the cumulative distribution, and the start of the wide ones.
 const STEP_US: u64 = 100;
 const STEP_WIDE_US: u64 = 1000;
 const WIDE_FROM_US: u64 = 2000;
-/// Progress overwrites its line with this.
+/// Clears the progress line.
 const CLEAN_LINE: &str =
     "\r                                                                                \r";
 
@@ -29,7 +29,7 @@ pub(crate) struct ServerConfig {
     pub(crate) appendonly: String,
 }
 
-/// What came of one test.
+/// Results of one test.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) title: &'a str,
@@ -42,17 +42,17 @@ pub(crate) struct Facts<'a> {
     pub(crate) latency: Histogram<u64>,
 }
 
-/// What has come of a test so far.
+/// Intermediate results of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
-    /// Of the last window, and in all.
+    /// In the last window, and in total.
     pub(crate) operations: u64,
     pub(crate) requests: u64,
     pub(crate) windows: u64,
     pub(crate) in_flight: u64,
 }
 
-/// Microseconds, rounded down, of a histogram of nanoseconds.
+/// Converts a histogram of nanoseconds to microseconds, rounded down.
 pub(crate) fn microseconds(text: &str) -> Result<Histogram<u64>> {
     let mut latency = Histogram::new_with_bounds(LATENCY_US_MIN, LATENCY_US_MAX, DIGITS)?;
     for value in decode(text)?.iter_recorded() {
@@ -63,7 +63,7 @@ pub(crate) fn microseconds(text: &str) -> Result<Histogram<u64>> {
 }
 
 impl Progress {
-    /// Latencies by Little's law: so many requests are always on their way.
+    /// Latencies follow from Little's law: the number of requests in flight is constant.
     pub(crate) fn line(self, title: &str) -> String {
         let window_s = super::PROGRESS_MS as f64 / 1e3;
         let now = self.operations as f64 / window_s;
@@ -97,7 +97,7 @@ impl Facts<'_> {
 
     pub(crate) fn full(&self) -> String {
         let mut text = CLEAN_LINE.to_owned();
-        self.append_full(&mut text).expect("text takes all that is written");
+        self.append_full(&mut text).expect("writing to a String cannot fail");
         text
     }
 
@@ -135,7 +135,7 @@ impl Facts<'_> {
         writeln!(text)
     }
 
-    /// Average, least, 50 %, 95 %, 99 % and greatest latency in milliseconds.
+    /// Average, minimum, 50 %, 95 %, 99 % and maximum latency in milliseconds.
     fn summary(&self) -> [f64; 6] {
         let latency = &self.latency;
         let at = |quantile| ms(latency.value_at_quantile(quantile));
@@ -143,7 +143,7 @@ impl Facts<'_> {
         [mean_ms, ms(latency.min()), at(0.5), at(0.95), at(0.99), ms(latency.max())]
     }
 
-    /// By the milliseconds, as the original counts them.
+    /// Based on milliseconds, as in the original.
     fn per_second(&self) -> f64 {
         let duration_ms = (self.duration_ns / 1_000_000).max(1);
         self.requests as f64 * 1e3 / duration_ms as f64
@@ -154,7 +154,7 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1e3
 }
 
-/// So many percent of the requests, `count`, took at most `us`.
+/// `percent` of the requests, `count`, took at most `us`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Line {
     percent: f64,
@@ -162,7 +162,7 @@ struct Line {
     count: u64,
 }
 
-/// Lines that say nothing new are left out.
+/// Appends lines without repeated values.
 fn append_lines(text: &mut String, lines: &[Line], total: u64) -> std::fmt::Result {
     let mut before = None;
     for line in lines {
@@ -175,7 +175,7 @@ fn append_lines(text: &mut String, lines: &[Line], total: u64) -> std::fmt::Resu
     Ok(())
 }
 
-/// At 0 %, and then half of what is left at each step, as far as that differs.
+/// At 0 %, and then halfway to 100 % at each step, while values differ.
 fn percentiles(latency: &Histogram<u64>) -> Vec<Line> {
     let total = latency.len();
     let (mut lines, mut count, mut percent) = (Vec::new(), 0, 0.0);
@@ -186,7 +186,7 @@ fn percentiles(latency: &Histogram<u64>) -> Vec<Line> {
             lines.push(Line { percent, us, count });
             percent += (100.0 - percent) / 2.0;
             if count == total {
-                // The value that has all of them ends the walk.
+                // The value that covers all requests is the last.
                 lines.push(Line { percent: 100.0, us, count });
                 return lines;
             }
@@ -218,10 +218,11 @@ mod tests {
     use super::*;
     use crate::stats::histogram::{empty, encode};
 
-    /// What redis-benchmark 7.0.15 printed for 20,000 requests of 10 clients.
+    /// Output of redis-benchmark 7.0.15 for 20,000 requests of 10 clients.
     const CAPTURED: &str = include_str!("../../tests/fixtures/redis-benchmark-7.0.15.txt");
 
-    /// The latencies behind captured lines, as far as they tell: all between two lines at the later.
+    /// Reconstructs latencies from captured lines: all values between two lines are set to the
+    /// later one.
     fn latencies(captured: &str) -> Histogram<u64> {
         let mut points: Vec<(u64, u64)> = captured
             .lines()
@@ -237,7 +238,7 @@ mod tests {
             Histogram::new_with_bounds(LATENCY_US_MIN, LATENCY_US_MAX, DIGITS).unwrap();
         let mut before = 0;
         for (us, count) in points {
-            // A value without a count would be the greatest all the same.
+            // Recording a value with a count of zero would still change the maximum.
             if count > before {
                 latency.record_n(us, count - before).unwrap();
             }
@@ -263,7 +264,7 @@ mod tests {
         ServerConfig { save: String::new(), appendonly: "no".to_owned() }
     }
 
-    /// Average and two percentiles of the last line do not follow from the other lines.
+    /// The average and two percentiles of the last line do not follow from the other lines.
     #[test]
     fn the_full_report_is_the_original_line_by_line() {
         let config = config();
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(columns.len(), CSV_HEADER.split(',').count());
         assert_eq!(columns[..2], ["\"LPUSH\"", "\"182.82\""]);
         assert_eq!(columns[3..7], ["\"0.024\"", "\"0.031\"", "\"0.103\"", "\"0.103\""]);
-        // Longer than three seconds counts as that.
+        // Recorded as three seconds.
         assert_eq!(columns[7], "\"3000.319\"");
     }
 

@@ -1,19 +1,20 @@
-//! Which tests there are.
+//! The available tests.
 
 use super::options::Options;
 use crate::load::Protocol;
 
-/// One test: a command, made again and again.
+/// One test: a command that is repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) title: String,
     pub(crate) protocol: Protocol,
-    /// As a mix has them.
+    /// In the format of a mix.
     pub(crate) words: Vec<String>,
     pub(crate) payload_bytes: usize,
 }
 
-/// Title, names that select it, and its words: `KEY` is a key or member's number, `DATA` the value.
+/// Title, names that select it, and its words: `KEY` is the number of a key or member, `DATA` the
+/// value.
 // Source: redis-benchmark 7.0, the tests that it runs without a command
 const TESTS: [(&str, &[&str], &str); 21] = [
     ("PING_INLINE", &["ping_inline", "ping"], "PING"),
@@ -44,10 +45,10 @@ const TESTS: [(&str, &[&str], &str); 21] = [
 ];
 const MSET: &str = "MSET key:KEY DATA key:KEY DATA key:KEY DATA key:KEY DATA key:KEY DATA \
                     key:KEY DATA key:KEY DATA key:KEY DATA key:KEY DATA key:KEY DATA";
-/// Where a random number goes.
+/// Placeholder for a random number.
 const PLACE: &str = "__rand_int__";
 
-/// The tests that the options ask for, in their order.
+/// Returns the selected tests, in order.
 pub(crate) fn selected(options: &Options) -> Vec<Test> {
     if !options.command.is_empty() {
         return vec![custom(options)];
@@ -86,7 +87,7 @@ fn custom(options: &Options) -> Test {
     }
 }
 
-/// Keys have no prefix here, so that a key of the mix is 12 digits.
+/// Keys have no prefix here, so a key of the mix has 12 digits.
 fn randomized(word: &str, options: &Options) -> String {
     if options.keys_count.is_some() { word.replace(PLACE, "{key}") } else { word.to_owned() }
 }

@@ -17,17 +17,17 @@ use crate::report::table::{Cell, Table, verdict_name};
 use crate::row::Verdict;
 use crate::stats::{self, Estimate};
 
-/// Reactors are balanced when the busiest has less than this over the mean.
+/// Maximum ratio of the busiest reactor to the mean for balanced reactors.
 const BALANCED_MAX: f64 = 1.15;
-/// More bars than this are a grey area.
+/// More bars are not distinguishable.
 const BARS_MAX: usize = 64;
 
-/// A table that may be wider than a phone, and that a keyboard can scroll.
+/// Wraps a table so that it scrolls on narrow screens, also by keyboard.
 pub(crate) fn scrolled(label: &str, table: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
 }
 
-/// Median, interval and count: `1.02 M/s [0.98, 1.05] 3`.
+/// Formats median, interval and count: `1.02 M/s [0.98, 1.05] 3`.
 pub(crate) fn number(unit: Unit, estimate: &Estimate) -> Markup {
     html! {
         span.median { (unit.show(estimate.median)) }
@@ -41,7 +41,7 @@ pub(crate) fn number(unit: Unit, estimate: &Estimate) -> Markup {
     }
 }
 
-/// A row per cell: what was found, and whether to believe it.
+/// A row per cell: its figures and its verdict.
 pub(crate) fn cells(table: &Table) -> Markup {
     let has = |figure: &&Figure| table.has(figure);
     let single: Vec<&Figure> = [&THROUGHPUT, &SERVER_CPU].into_iter().filter(has).collect();
@@ -98,7 +98,7 @@ pub(crate) fn cells(table: &Table) -> Markup {
     scrolled(&format!("Cells of {}", table.name), &content)
 }
 
-/// A row per cell and load beside the first; `None` where there is none.
+/// A row per cell and additional load; `None` if there are none.
 pub(crate) fn beside(table: &Table) -> Option<Markup> {
     let names = |cell: &Cell| -> BTreeSet<String> {
         cell.measurements.iter().flat_map(|one| one.beside.keys().cloned()).collect()
@@ -127,7 +127,7 @@ pub(crate) fn beside(table: &Table) -> Option<Markup> {
             }
         }
     };
-    Some(scrolled(&format!("Loads beside the first of {}", table.name), &content))
+    Some(scrolled(&format!("Additional loads of {}", table.name), &content))
 }
 
 fn beside_cell(cell: &Cell, name: &str, figure: &Figure) -> Markup {
@@ -140,7 +140,7 @@ fn beside_cell(cell: &Cell, name: &str, figure: &Figure) -> Markup {
     html! { td.number data-sort=(sort_key(estimate.median)) { (number(figure.unit, &estimate)) } }
 }
 
-/// `Latency p99` -> `p99`, below a head that says the rest.
+/// Shortens `Latency p99` to `p99`, below a common heading.
 fn short_title(figure: &Figure) -> &'static str {
     figure.title.rsplit(' ').next().unwrap_or(figure.title)
 }
@@ -152,12 +152,12 @@ fn number_cell(cell: &Cell, figure: &Figure) -> Markup {
     html! { td.number data-sort=(sort_key(estimate.median)) { (number(figure.unit, &estimate)) } }
 }
 
-/// A number for the page's script, as short as sorting needs.
+/// Formats a number for the page's script, with the precision needed for sorting.
 pub(crate) fn sort_key(value: f64) -> String {
     format!("{value:.4e}")
 }
 
-/// A figure that a measurement does not have.
+/// Placeholder for a missing figure.
 pub(crate) fn absent() -> Markup {
     html! { td.number.absent data-sort="" { "–" } }
 }
@@ -189,8 +189,7 @@ fn verdict_cell(cell: &Cell) -> Markup {
     }
 }
 
-/// How the work was spread over the reactors, cell by cell; `None` where there is nothing to spread
-/// it over.
+/// The distribution of work over the reactors, cell by cell; `None` without reactors.
 pub(crate) fn reactors(table: &Table) -> Result<Option<Markup>> {
     let mut rows = Vec::new();
     let mut most = 0;
@@ -264,7 +263,7 @@ fn connections(one: &Measurement) -> Option<usize> {
     }
 }
 
-/// Every measurement of a table, one row each, with all figures that any of them has.
+/// Every measurement of a table, one row each, with all figures that occur in any of them.
 pub(crate) fn measurements(table: &Table) -> Markup {
     let figures: Vec<&Figure> = FIGURES.iter().filter(|figure| table.has(figure)).collect();
     let mut counters: Vec<&String> =
@@ -309,7 +308,7 @@ fn single_cell(one: &Measurement, figure: &Figure) -> Markup {
     html! { td.number data-sort=(sort_key(value)) { (figure.unit.show(value)) } }
 }
 
-/// Rows of any experiments, in the order given.
+/// Rows of any experiments, in the given order.
 pub(crate) fn last_rows(rows: &[&Measurement]) -> Markup {
     let figures = [&THROUGHPUT, &SERVER_CPU, &CORRECTED_P50, &CORRECTED_P99];
     let content = html! {
@@ -349,7 +348,7 @@ fn single_verdict(one: &Measurement) -> Markup {
     }
 }
 
-/// How many measurements may be believed, and what is wrong with the others.
+/// The number of valid measurements, and the problems of the others.
 pub(crate) fn verdicts(table: &Table) -> Markup {
     html! {
         ul.verdicts {

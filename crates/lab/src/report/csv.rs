@@ -13,8 +13,8 @@ use crate::report::table::verdict_name;
 const FIRST: [&str; 5] = ["table", "cell", "repeat", "verdict", "reasons"];
 const SUBJECT: [&str; 4] = ["subject", "version", "commit", "started_unix_ms"];
 
-/// The text of the file. Parameters, loads beside the first, counters and TCP counters are those of
-/// all rows together; what a row does not have is empty. Columns of a load beside the first begin with
+/// Returns the content of the file. It has columns for the parameters, additional loads, counters
+/// and TCP counters of all rows; missing values are empty. Columns of an additional load begin with
 /// its name.
 pub(crate) fn csv(runs: &[Run]) -> Result<String> {
     let rows =
@@ -71,8 +71,8 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
         ]);
         writer.write_record(fields)?;
     }
-    let bytes = writer.into_inner().context("write rows.csv")?;
-    String::from_utf8(bytes).context("write rows.csv")
+    let bytes = writer.into_inner().context("could not write rows.csv")?;
+    String::from_utf8(bytes).context("could not write rows.csv")
 }
 
 fn number(measurement: &Measurement, of: fn(&Measurement) -> Option<f64>) -> String {

@@ -1,4 +1,4 @@
-//! What was measured, in words: what all rows of a table have in common.
+//! The properties that all rows of a table have in common, as text.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use crate::report::number::Unit;
 use crate::report::table::Table;
 use crate::row::Row;
 
-/// Of one fact; the table of cells has them all.
+/// Maximum number of texts for one fact; the table of cells contains all of them.
 const TEXTS_MAX: usize = 3;
 
 /// A fact's name and text.
 pub(crate) type Fact = (&'static str, String);
 
-/// The facts of a table; what has more than a few texts is said to vary.
+/// Returns the facts of a table; those with more texts are reported as varying.
 pub(crate) fn facts(table: &Table) -> Vec<Fact> {
     let mut found: Vec<(&'static str, Vec<String>)> = Vec::new();
     for measurement in table.measurements() {
@@ -49,13 +49,13 @@ fn of_row(row: &Row) -> Vec<Fact> {
         Work::Append(work) => facts.extend(of_append(work)),
     }
     let beside = row.load.beside.iter().map(|(name, work)| of_beside(name, work));
-    facts.push(("Beside it", beside.collect::<Vec<_>>().join("; ")));
+    facts.push(("Additional loads", beside.collect::<Vec<_>>().join("; ")));
     facts.push(("Measured", milliseconds(row.load.duration_ms)));
     facts.push(("Warm-up", warmup(row.load.warmup)));
     facts
 }
 
-/// One load beside the first: `writers: SET {key} {value}, 64 connections`.
+/// Formats an additional load: `writers: SET {key} {value}, 64 connections`.
 fn of_beside(name: &str, work: &SocketWork) -> String {
     let mut text = format!("{name}: {}, {} connections", mix(work), work.connections);
     if work.pipeline > 1 {
@@ -109,7 +109,7 @@ fn of_append(work: &AppendWork) -> Vec<Fact> {
         LogMode::LeaderFutex => "a leader writes for all, futex",
     };
     let wait = match work.wait {
-        WaitFor::Ticket => "its place in the order",
+        WaitFor::Ticket => "its position in the order",
         WaitFor::Commit => "its record's write",
     };
     let commit = match work.commit {
@@ -128,8 +128,8 @@ fn of_append(work: &AppendWork) -> Vec<Fact> {
 
 fn callers(work: &SocketWork) -> String {
     let sharing = match work.sharing {
-        Sharing::Blocking => "who borrow a connection",
-        Sharing::Multiplexed => "who share connections",
+        Sharing::Blocking => "borrowing connections",
+        Sharing::Multiplexed => "sharing connections",
     };
     match work.users {
         0 => "one per connection".to_owned(),
@@ -155,7 +155,7 @@ fn distribution(distribution: Distribution) -> String {
         Distribution::Uniform => "uniform".to_owned(),
         Distribution::Zipfian { exponent } => format!("zipfian {exponent}"),
         Distribution::Latest { exponent } => format!("latest {exponent}"),
-        Distribution::Gaussian => "a bell around the middle".to_owned(),
+        Distribution::Gaussian => "Gaussian around the middle".to_owned(),
         Distribution::Sequential => "one after the other".to_owned(),
     }
 }
@@ -185,7 +185,7 @@ fn cores(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Parameters of a row that is shown alone: `load.connections = 64`.
+/// Parameters of a row displayed alone: `load.connections = 64`.
 pub(crate) fn parameters(row: &Row) -> String {
     let texts =
         row.parameters.iter().map(|(name, value)| format!("{name} = {}", grid::show(value)));

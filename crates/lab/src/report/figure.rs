@@ -1,16 +1,18 @@
-//! What is read off a measurement: one row of a table per figure, for the page and the CSV alike.
+//! Values derived from a measurement: one row of a table per figure, for the page and the CSV
+//! alike.
 
 use crate::report::measurement::{Measurement, as_f64, exact};
 use crate::report::number::Unit;
 
-/// A number of a measurement.
+/// A numeric value of a measurement.
 pub(crate) struct Figure {
-    /// Column of the CSV, and of a source document's values.
+    /// Name of the CSV column, and of a column in a source document.
     pub(crate) name: &'static str,
-    /// Head of a column on the page, and name of an axis.
+    /// Column heading on the page, and axis title.
     pub(crate) title: &'static str,
     pub(crate) unit: Unit,
-    /// `None` where the measurement does not hold it. Called for measurements with a result only.
+    /// Returns `None` if the measurement does not contain it. Only called for measurements with a
+    /// result.
     pub(crate) of: fn(&Measurement) -> Option<f64>,
 }
 
@@ -91,7 +93,7 @@ pub(crate) const CLIENT_CPU: Figure = Figure {
     of: Measurement::client_share,
 };
 
-/// All of them, in the order of the CSV's columns.
+/// All figures, in the order of the CSV's columns.
 pub(crate) const FIGURES: [Figure; 27] = [
     THROUGHPUT,
     Figure {
@@ -153,7 +155,7 @@ pub(crate) const FIGURES: [Figure; 27] = [
     },
     Figure {
         name: "unfinished",
-        title: "Requests under way at the end",
+        title: "Requests in flight at the end",
         unit: Unit::Count,
         of: |measurement| Some(exact(measurement.row.report.unfinished)),
     },
@@ -207,7 +209,7 @@ pub(crate) const FIGURES: [Figure; 27] = [
     },
 ];
 
-/// Those of a load beside the first, by name.
+/// Figures that additional loads have, by name.
 const OF_ANY_LOAD: [&str; 9] = [
     "operations_per_second",
     "latency_ns_p50",
@@ -220,21 +222,21 @@ const OF_ANY_LOAD: [&str; 9] = [
     "lost",
 ];
 
-/// The figures that a load beside the first has of its own, in the order of the CSV's columns.
+/// Figures of additional loads, in the order of the CSV's columns.
 pub(crate) fn of_any_load() -> impl Iterator<Item = &'static Figure> {
     static ALL: [Figure; 27] = FIGURES;
     ALL.iter().filter(|figure| OF_ANY_LOAD.contains(&figure.name))
 }
 
-/// Columns of source documents in units of theirs: name, the figure's name, how many of its units
-/// one of theirs is.
+/// Columns of source documents with other units: name, the figure's name, and the conversion
+/// factor.
 const OTHER_UNITS: [(&str, &str, f64); 3] = [
     ("latency_ms_p50", "latency_ns_p50", 1e6),
     ("latency_us_p99", "latency_ns_p99", 1e3),
     ("cpu_percent", "cpu_share", 0.01),
 ];
 
-/// The figure of a source document's column, and how many of its units one of the column's is.
+/// Returns the figure of a source document's column, and the conversion factor.
 pub(crate) fn of_column(name: &str) -> Option<(&'static Figure, f64)> {
     static ALL: [Figure; 27] = FIGURES;
     let other = OTHER_UNITS.iter().find(|(column, _, _)| *column == name);
@@ -242,7 +244,8 @@ pub(crate) fn of_column(name: &str) -> Option<(&'static Figure, f64)> {
     ALL.iter().find(|figure| figure.name == name).map(|figure| (figure, factor))
 }
 
-/// A log in the generator's process has no threads of its own: its CPU is the whole process's.
+/// A log in the generator's process has no separate threads: its CPU time is that of the whole
+/// process.
 fn cpu_ns_per_operation(measurement: &Measurement) -> Option<f64> {
     let row = &measurement.row;
     if !row.threads.is_empty() {

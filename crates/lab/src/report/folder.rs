@@ -1,5 +1,6 @@
-//! Reads what a run has left: `rows.jsonl`, and beside it, where they are there, `machine.json`,
-//! `definition.toml`, `settings.json`, `source.json` and `repeat.txt`. A run of several experiments has a folder for each.
+//! Reads the files of a run: `rows.jsonl` and, if present, `machine.json`, `definition.toml`,
+//! `settings.json`, `source.json` and `repeat.txt`. A run of several experiments has a folder for
+//! each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +17,11 @@ use crate::report::table::Table;
 use crate::row::Row;
 use crate::run::Settings;
 
-/// The command that measures a run again, for who knows a better one than `myriad-lab run`.
+/// The command that repeats a run, if it differs from `myriad-lab run`.
 pub(crate) const REPEAT: &str = "repeat.txt";
-/// Nobody measures so much in one run; it is a wrong file.
+/// Larger files are probably not rows.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Experiments in one folder.
+/// Maximum number of experiments in one folder.
 const FOLDERS_MAX: usize = 1000;
 
 /// One folder with rows.
@@ -28,16 +29,16 @@ const FOLDERS_MAX: usize = 1000;
 pub(crate) struct Run {
     pub(crate) tables: Vec<Table>,
     pub(crate) machine: Option<Value>,
-    /// The text of `definition.toml`.
+    /// The content of `definition.toml`.
     pub(crate) definition: Option<String>,
     pub(crate) source: Vec<SourceRow>,
-    /// The command that measures it again; absent for rows that no definition led to.
+    /// The command that repeats the run; `None` without a definition.
     pub(crate) repeat: Option<String>,
-    /// The last line has no end: a writer was interrupted, or is at work.
+    /// Whether the last line is incomplete: a writer was interrupted, or is still active.
     pub(crate) is_torn: bool,
 }
 
-/// One row of a source document's table, as values to compare with.
+/// One row of a source document's table, for comparison.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct SourceRow {
     pub(crate) table: String,
@@ -49,24 +50,24 @@ pub(crate) struct SourceRow {
 /// The rows of a text, and whether its last line is incomplete.
 pub(crate) struct Lines {
     pub(crate) rows: Vec<Row>,
-    /// What the complete lines take.
+    /// Size of the complete lines.
     pub(crate) bytes: usize,
 }
 
-/// Reads a folder and its folders. Fails where there are no rows at all, or where something that
-/// is there cannot be read.
+/// Reads a folder and its subfolders. Fails if there are no rows, or if an existing file cannot be
+/// read.
 pub(crate) fn read(folder: &Path) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for path in folders(folder)? {
         runs.extend(read_run(&path)?);
     }
     if runs.iter().all(|run| run.tables.is_empty()) {
-        bail!("nothing has been measured in {}: no rows", folder.display());
+        bail!("{} contains no rows", folder.display());
     }
     Ok(runs)
 }
 
-/// The folder itself, then those in it that hold rows, by name.
+/// Returns the folder itself, then its subfolders with rows, by name.
 pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut inner = Vec::new();
     let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
@@ -76,7 +77,7 @@ pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
             inner.push(path);
         }
         if inner.len() > FOLDERS_MAX {
-            bail!("{} holds more than {FOLDERS_MAX} folders with rows", folder.display());
+            bail!("{} contains more than {FOLDERS_MAX} folders with rows", folder.display());
         }
     }
     inner.sort();
@@ -86,7 +87,7 @@ pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(inner)
 }
 
-/// What made the run says how to repeat it, or it is a definition and its settings.
+/// Returns the stored command, or one built from the definition and its settings.
 fn repeat(folder: &Path) -> Result<Option<String>> {
     if let Some(command) = read_if_there(&folder.join(REPEAT))? {
         return Ok(Some(command.trim().to_owned()));
@@ -116,18 +117,18 @@ fn read_run(folder: &Path) -> Result<Option<Run>> {
     }))
 }
 
-/// Rows of all complete lines. A line without its end is left: it is being written.
+/// Parses all complete lines. An incomplete line is still being written.
 pub(crate) fn parse_rows(text: &str) -> Result<Lines> {
     let complete = text.rfind('\n').map_or(0, |end| end + 1);
     let mut rows = Vec::new();
     for (index, line) in text[..complete].lines().enumerate() {
         let row = serde_json::from_str(line);
-        rows.push(row.with_context(|| format!("line {} is no row", index + 1))?);
+        rows.push(row.with_context(|| format!("line {} is not a row", index + 1))?);
     }
     Ok(Lines { rows, bytes: complete })
 }
 
-/// Gathers rows by experiment, in the order in which experiments first appear.
+/// Groups rows by experiment, in the order of first appearance.
 pub(crate) fn tables(rows: Vec<Row>) -> Result<Vec<Table>> {
     let mut names: Vec<String> = Vec::new();
     let mut measurements: BTreeMap<String, Vec<Measurement>> = BTreeMap::new();
@@ -148,7 +149,7 @@ pub(crate) fn tables(rows: Vec<Row>) -> Result<Vec<Table>> {
     Ok(names.into_iter().map(of).collect())
 }
 
-/// `None` where there is no such file.
+/// Returns `None` if the file does not exist.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

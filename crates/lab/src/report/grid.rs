@@ -1,4 +1,4 @@
-//! Which parameters a table varies, and which of them go along which side of a chart.
+//! The varying parameters of a table, and their assignment to the axes of charts.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use crate::report::number::Unit;
 
-/// What the grid varies in one cell, by name.
+/// The parameters of one cell, by name.
 pub(crate) type Parameters = BTreeMap<String, Value>;
 
-/// A longer value is cut: it is a label.
+/// Longer values are truncated in labels.
 const VALUE_CHARS_MAX: usize = 48;
 
-/// A parameter that has several values in a table.
+/// A parameter with several values in a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Axis {
     /// As in the rows: `load.connections`.
     pub(crate) name: String,
-    /// As people read it: `connections`.
+    /// Display name: `connections`.
     pub(crate) label: String,
-    /// Every value once: numbers in their order, others as they come in the grid.
+    /// Distinct values: numbers in increasing order, others in the order of the grid.
     pub(crate) values: Vec<Level>,
 }
 
@@ -42,13 +42,13 @@ impl Axis {
         self.values.iter().all(|level| level.number.is_some())
     }
 
-    /// Position of a cell's value among the axis's.
+    /// Returns the index of a cell's value on the axis.
     pub(crate) fn index(&self, parameters: &Parameters) -> Option<usize> {
         let text = show(parameters.get(&self.name)?);
         self.values.iter().position(|level| level.text == text)
     }
 
-    /// `connections 64`; names of things speak for themselves: `redis-server`.
+    /// Formats `connections 64`; names are self-explanatory: `redis-server`.
     pub(crate) fn describe(&self, index: usize) -> String {
         let text = &self.values[index].text;
         if self.is_numeric() || self.values.iter().any(|level| level.text.len() < 3) {
@@ -58,8 +58,8 @@ impl Axis {
     }
 }
 
-/// The axes of a table: parameters with at least two values. Of those that walk together, one for
-/// one, only the first stays.
+/// Returns the axes of a table: parameters with at least two values. Of parameters that vary
+/// together, only the first is kept.
 pub(crate) fn axes(cells: &[&Parameters]) -> Vec<Axis> {
     let mut names: Vec<&String> = cells.iter().flat_map(|cell| cell.keys()).collect();
     names.sort();
@@ -101,7 +101,7 @@ fn walk_together(a: &Axis, b: &Axis, cells: &[&Parameters]) -> bool {
     a.values.len() == b.values.len() && pairs.len() == a.values.len()
 }
 
-/// The last word of the name, or all of it where another parameter ends alike.
+/// Returns the last word of the name, or all of it if another parameter has the same last word.
 pub(crate) fn label(name: &str, names: &[&String]) -> String {
     let last = last_word(name);
     let is_shared = names.iter().any(|other| *other != name && last_word(other) == last);
@@ -113,7 +113,7 @@ fn last_word(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// A value as a label: text without quotes, a mix by its commands, a rate as a rate.
+/// Formats a value as a label: text without quotes, a mix by its commands, a rate as a rate.
 pub(crate) fn show(value: &Value) -> String {
     let text = show_whole(value);
     if text.chars().count() <= VALUE_CHARS_MAX {
@@ -122,7 +122,7 @@ pub(crate) fn show(value: &Value) -> String {
     text.chars().take(VALUE_CHARS_MAX - 1).chain(['…']).collect()
 }
 
-/// The same in full, for other programs.
+/// Formats a value in full, for other programs.
 pub(crate) fn show_whole(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -136,7 +136,7 @@ pub(crate) fn show_whole(value: &Value) -> String {
             Some(rate) => Unit::PerSecond.show(rate.as_f64().unwrap_or_default()),
             None => value.to_string(),
         },
-        // A rate is a whole number more often than its type says.
+        // Whole numbers may be stored as floats.
         Value::Number(number) => {
             number.as_f64().map_or(number.to_string(), |real| real.to_string())
         }
@@ -144,8 +144,8 @@ pub(crate) fn show_whole(value: &Value) -> String {
     }
 }
 
-/// How the axes of a table are laid out in line charts: one along the bottom, one chart per value
-/// of `facet`, one line per combination of the rest.
+/// Assignment of a table's axes in line charts: one horizontal axis, one chart per value of
+/// `facet`, one line per combination of the rest.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) x: &'a Axis,
@@ -153,13 +153,13 @@ pub(crate) struct Layout<'a> {
     pub(crate) lines: Vec<&'a Axis>,
 }
 
-/// More lines than this in one chart are a tangle: one axis becomes several charts.
+/// With more lines in one chart, one axis is split into several charts.
 const LINES_MAX: usize = 9;
 
-/// `None` where no axis is numeric. The numeric axis with most values goes along the bottom.
+/// Returns `None` without a numeric axis. The numeric axis with most values is horizontal.
 pub(crate) fn layout(axes: &[Axis]) -> Option<Layout<'_>> {
     let numeric = axes.iter().filter(|axis| axis.is_numeric());
-    // The last of equals, as `max_by_key` chooses: names are sorted, and subjects come last.
+    // The last of equals, as `max_by_key` chooses: names are sorted, and subjects are last.
     let x = numeric.max_by_key(|axis| axis.values.len())?;
     let mut lines: Vec<&Axis> = axes.iter().filter(|axis| axis.name != x.name).collect();
     let count: usize = lines.iter().map(|axis| axis.values.len()).product();

@@ -1,4 +1,4 @@
-//! One row with what is packed in it unpacked.
+//! One row with its encoded parts decoded.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::measure::ThreadUse;
 use crate::row::{Row, Verdict};
 use crate::stats;
 
-/// A thread is busy when it uses more than this share of a core.
+/// A thread is busy if it uses more than this share of a core.
 const BUSY_SHARE: f64 = 0.05;
 
-/// A row and the figures that its histograms hold.
+/// A row and the figures of its histograms.
 #[derive(Debug, Clone)]
 pub(crate) struct Measurement {
     pub(crate) row: Row,
@@ -20,7 +20,7 @@ pub(crate) struct Measurement {
     pub(crate) raw: Option<Percentiles>,
     pub(crate) records_per_write: Option<f64>,
     pub(crate) bytes_per_write: Option<f64>,
-    /// As the loads beside the first saw it, by their names.
+    /// Results of additional loads, by name.
     pub(crate) beside: BTreeMap<String, Measurement>,
 }
 
@@ -32,18 +32,18 @@ pub(crate) struct Percentiles {
     pub(crate) p999: f64,
 }
 
-/// How the subject's reactors, or what it has instead, shared the work.
+/// Distribution of the work over the subject's reactors, or their equivalent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Workers {
     /// Share of a core by thread, in the order of their names.
     pub(crate) shares: Vec<f64>,
     pub(crate) busy_count: usize,
-    /// Of all workers; 1 is perfectly even. Absent where nobody worked.
+    /// Ratio over all workers; 1 is perfectly even. `None` if no worker was active.
     pub(crate) max_over_mean: Option<f64>,
 }
 
 impl Measurement {
-    /// Fails where a histogram is damaged.
+    /// Fails if a histogram is damaged.
     pub(crate) fn of(row: Row) -> Result<Self> {
         let report = &row.report;
         let corrected = percentiles(&report.latency_corrected).context("latency_corrected")?;
@@ -71,14 +71,14 @@ impl Measurement {
         self.row.verdict == Verdict::Ok
     }
 
-    /// False where the subject could not be measured at all.
+    /// False if the subject could not be measured at all.
     pub(crate) fn has_result(&self) -> bool {
         !matches!(self.row.verdict, Verdict::Failed | Verdict::Skipped)
             && self.row.report.operations > 0
             && self.row.report.duration_ns > 0
     }
 
-    /// Share of a core that a thread of the measured phase has used.
+    /// Share of a core that a thread used in the measured phase.
     pub(crate) fn share(&self, thread: &ThreadUse) -> f64 {
         ratio(thread.cpu_ns(), self.row.report.duration_ns)
     }
@@ -92,7 +92,7 @@ impl Measurement {
         (!shares.is_empty()).then(|| Workers::of(shares))
     }
 
-    /// Share of the generator's cores that it has used.
+    /// Share of the generator's cores that it used.
     pub(crate) fn client_share(&self) -> Option<f64> {
         let threads = &self.row.report.threads;
         let cores = match self.row.load.cpus.len() {
@@ -104,7 +104,7 @@ impl Measurement {
         (available > 0).then(|| ratio(used, available))
     }
 
-    /// Operations per second of each full window of the measured phase.
+    /// Operations per second in each full window of the measured phase.
     pub(crate) fn window_rates(&self) -> Vec<f64> {
         let window_ns = self.row.load.window_ms.saturating_mul(1_000_000);
         if window_ns == 0 {
@@ -136,7 +136,7 @@ fn percentiles(text: &str) -> Result<Option<Percentiles>> {
     }))
 }
 
-/// `None`: nothing was recorded.
+/// Returns `None` if nothing was recorded.
 fn histogram(text: &str) -> Result<Option<Histogram<u64>>> {
     let histogram = stats::histogram::decode(text)?;
     Ok(Some(histogram).filter(|histogram| !histogram.is_empty()))
@@ -152,7 +152,7 @@ pub(crate) fn exact(value: u64) -> f64 {
     value as f64
 }
 
-/// The same for lengths.
+/// Converts a length, far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn as_f64(count: usize) -> f64 {
     count as f64

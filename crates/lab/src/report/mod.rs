@@ -1,4 +1,4 @@
-//! What people look at: one page and one CSV file from the rows of a run.
+//! Reports: one page and one CSV file from the rows of a run.
 
 mod cells;
 mod chart;
@@ -30,7 +30,7 @@ pub(crate) use folder::{REPEAT, folders as run_folders, read_if_there};
 pub(crate) use measurement::Measurement;
 pub(crate) use page::{document, masthead};
 
-/// A page is mailed, attached and opened on phones.
+/// Small enough for mail attachments and phones.
 pub const PAGE_BYTES_MAX: usize = 2 << 20;
 
 const HELP: &str = "\
@@ -40,12 +40,11 @@ Makes DIR/report.html and DIR/rows.csv from the rows of a run. DIR is the folder
 folder of such folders, which become one page.
 ";
 
-/// Makes `report.html` and `rows.csv` in `folder` from its rows and those of the folders in it,
-/// and returns the path of the page.
+/// Writes `report.html` and `rows.csv` in `folder` from its rows and those of its subfolders, and
+/// returns the path of the page.
 ///
-/// Reads `rows.jsonl`, and where they are there `machine.json`, `definition.toml` and
-/// `source.json`. Fails where nothing was measured or where a file is damaged; then it writes
-/// nothing.
+/// Reads `rows.jsonl` and, if present, `machine.json`, `definition.toml` and `source.json`. Fails
+/// without writing anything if there are no rows or a file is damaged.
 pub fn write(folder: &Path) -> Result<PathBuf> {
     let runs = folder::read(folder)?;
     let page = fitting_page(&runs)?;
@@ -56,17 +55,17 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The page that [`write`] would write.
+/// Returns the page that [`write`] would write.
 pub(crate) fn page(folder: &Path) -> Result<String> {
     fitting_page(&folder::read(folder)?)
 }
 
-/// The table that [`write`] would write.
+/// Returns the CSV file that [`write`] would write.
 pub(crate) fn csv_text(folder: &Path) -> Result<String> {
     csv::csv(&folder::read(folder)?)
 }
 
-/// The charts of one experiment, as far as it has come; `measurements` are all of it.
+/// Returns the charts of an unfinished experiment, with all its `measurements`.
 pub(crate) fn live_charts(measurements: Vec<Measurement>) -> Result<Markup> {
     let Some(name) = measurements.first().map(|one| one.row.table.clone()) else {
         return Ok(html! {});
@@ -84,17 +83,17 @@ pub(crate) fn live_charts(measurements: Vec<Measurement>) -> Result<Markup> {
     })
 }
 
-/// Measurements of lines of JSON.
+/// Parses measurements from JSON lines.
 pub(crate) fn parse_measurements(lines: &str) -> Result<Vec<Measurement>> {
     folder::parse_rows(lines)?.rows.into_iter().map(Measurement::of).collect()
 }
 
-/// `81.2 k/s`
+/// Formats `81.2 k/s`.
 pub(crate) fn rate(per_second: f64) -> String {
     Unit::PerSecond.show(per_second)
 }
 
-/// With as much detail as fits.
+/// Returns the page with as much detail as fits.
 fn fitting_page(runs: &[folder::Run]) -> Result<String> {
     for detail in [Detail::Full, Detail::WithoutWindows] {
         let page = page::report(runs, detail)?.into_string();
@@ -105,7 +104,7 @@ fn fitting_page(runs: &[folder::Run]) -> Result<String> {
     Ok(page::report(runs, Detail::CellsOnly)?.into_string())
 }
 
-/// A reader never sees half a file.
+/// Writes atomically: a reader never sees a partial file.
 fn put(path: &Path, text: &str) -> Result<()> {
     let temporary = path.with_extension("tmp");
     fs::write(&temporary, text).with_context(|| format!("write {}", temporary.display()))?;
@@ -124,7 +123,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
         }
     }
     let Some(folder) = folder else {
-        bail!("the folder of a run is missing; see myriad-lab report --help");
+        bail!("missing folder of a run; see myriad-lab report --help");
     };
     Ok(Box::new(move || {
         let page = write(&folder)?;

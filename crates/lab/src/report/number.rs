@@ -1,26 +1,26 @@
-//! Numbers for people: three digits that matter, and a unit that fits.
+//! Number formatting: three significant digits and a suitable unit.
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Count,
     PerSecond,
     Nanoseconds,
     Bytes,
-    /// Of one: shown in percent.
+    /// A fraction, displayed in percent.
     Share,
-    /// How many times as much.
+    /// A factor.
     Ratio,
 }
 
-/// Divisor and name of a step of a unit; steps rise.
+/// Divisor and name of a step of a unit, in increasing order.
 type Step = (f64, &'static str);
 
-/// A value that would be shown as 1000 belongs to the next step.
+/// A value that would be displayed as 1000 uses the next step.
 const STEP_FULL: f64 = 0.9995;
 
 impl Unit {
-    /// Steps of a thousand each; the first also serves what is smaller.
+    /// Steps with a factor of a thousand; the first is also used for smaller values.
     fn steps(self) -> &'static [Step] {
         match self {
             Self::Count => &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")],
@@ -40,18 +40,19 @@ impl Unit {
         *steps.iter().rev().find(fits).unwrap_or(&steps[0])
     }
 
-    /// `1.02 M/s`
+    /// Formats `1.02 M/s`.
     pub(crate) fn show(self, value: f64) -> String {
         self.show_as(value, self.step(value))
     }
 
-    /// The ends of an interval in the step of its middle, which is shown before it: `[0.98, 1.05]`.
+    /// Formats the ends of an interval in the unit of its middle, which precedes it: `[0.98,
+    /// 1.05]`.
     pub(crate) fn show_interval(self, middle: f64, low: f64, high: f64) -> String {
         let (divisor, _) = self.step(middle);
         format!("[{}, {}]", digits(low / divisor), digits(high / divisor))
     }
 
-    /// What was seen at least and at most: `5.76 to 7.04 k/s`.
+    /// Formats minimum and maximum: `5.76 to 7.04 k/s`.
     pub(crate) fn show_range(self, low: f64, high: f64) -> String {
         if low >= high {
             return self.show(high);
@@ -59,7 +60,7 @@ impl Unit {
         format!("{} to {}", digits(low / self.step(high).0), self.show(high))
     }
 
-    /// For an axis, where values are round: `500 k/s`.
+    /// Formats the round values of an axis: `500 k/s`.
     pub(crate) fn show_tick(self, value: f64) -> String {
         if value == 0.0 {
             return "0".to_owned();
@@ -87,7 +88,7 @@ impl Unit {
     }
 }
 
-/// Three digits that matter, at most two behind the point.
+/// Formats three significant digits, with at most two decimals.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

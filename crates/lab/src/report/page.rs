@@ -1,4 +1,4 @@
-//! The page: one file that needs nothing else.
+//! The page: one self-contained file.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,20 +13,20 @@ use crate::report::{cells, facts, plots, source};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// A longer text of the machine's description is folded.
+/// Longer texts of the machine's description are collapsed.
 const MACHINE_TEXT_CHARS_MAX: usize = 160;
 
-/// How much of a run a page shows: what it leaves out is in the rows.
+/// Level of detail of a page: the rows contain everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     Full,
     /// Without throughput over time.
     WithoutWindows,
-    /// Without every single measurement, too.
+    /// Also without individual measurements.
     CellsOnly,
 }
 
-/// The whole page of a report.
+/// Renders the whole page of a report.
 pub(crate) fn report(runs: &[Run], detail: Detail) -> Result<Markup> {
     let sections = sections(runs, detail)?;
     let title = match sections.as_slice() {
@@ -43,14 +43,14 @@ pub(crate) fn report(runs: &[Run], detail: Detail) -> Result<Markup> {
         footer {
             @for machine in machines(runs) { (machine) }
             @if detail != Detail::Full {
-                p { "This page leaves out part of what was measured to stay small: it is in rows.csv and rows.jsonl." }
+                p { "To limit its size, this page omits some measurements: see rows.csv and rows.jsonl." }
             }
         }
     };
     Ok(document(&title, &content))
 }
 
-/// A page of the lab around some content, with style and script in it.
+/// Renders a page of the lab around some content, with inline style and script.
 pub(crate) fn document(title: &str, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -77,7 +77,7 @@ pub(crate) fn masthead(title: &str, about: &str) -> Markup {
             p.kicker { "Myriad lab" }
             h1 { (title) }
             p.standfirst { (about) }
-            // Shown by the script: without it, the theme is the reader's own.
+            // Displayed by the script; without it, the theme follows the browser.
             button.theme type="button" hidden { "Light or dark" }
         }
     }
@@ -135,7 +135,7 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
             }
             (setup(table))
             @if let Some(comparison) = comparison {
-                h3 { "Ours beside the source document" }
+                h3 { "Comparison with the source document" }
                 (comparison)
             }
             @if !curves.is_empty() {
@@ -153,7 +153,7 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
             h3 { "Cells" }
             (cells::cells(table))
             @if let Some(beside) = beside {
-                h3 { "Loads beside the first" }
+                h3 { "Additional loads" }
                 (beside)
             }
             @if let Some(reactors) = reactors {
@@ -185,7 +185,7 @@ fn swept(table: &Table) -> String {
     crate::report::grid::layout(&table.axes).map_or(String::new(), |layout| layout.x.label.clone())
 }
 
-/// The title of the run's definition, if the definition is of this table.
+/// Returns the title of the run's definition, if the definition belongs to this table.
 fn title(run: &Run, table: &Table) -> String {
     let definition = run.definition.as_deref().and_then(|text| text.parse::<toml::Table>().ok());
     let text = |name: &str| -> Option<String> {
@@ -195,14 +195,14 @@ fn title(run: &Run, table: &Table) -> String {
     text("title").filter(|_| is_its_own).unwrap_or_else(|| table.name.clone())
 }
 
-/// A figure of a table that is worth showing large.
+/// A figure of a table that is displayed prominently.
 struct Highlight {
     name: &'static str,
     value: String,
     place: String,
 }
 
-/// The best of the table, of what may be believed.
+/// Returns the best values of the table among valid measurements.
 fn highlights(table: &Table) -> Vec<Highlight> {
     let wanted: [(&str, &Figure, bool); 3] = [
         ("fastest", &THROUGHPUT, true),
@@ -262,7 +262,7 @@ fn contents(sections: &[Section]) -> Markup {
     }
 }
 
-/// When, which commit, which machine: `28 measurements, 2026-11-21, commit 2eb770e`.
+/// Formats time, commit and machine: `28 measurements, 2026-11-21, commit 2eb770e`.
 fn about(runs: &[Run]) -> String {
     let rows = || runs.iter().flat_map(|run| &run.tables).flat_map(Table::measurements);
     let mut parts = vec![counted(rows().count(), "measurement")];
@@ -283,10 +283,10 @@ fn about(runs: &[Run]) -> String {
     machines.sort_unstable();
     machines.dedup();
     if machines.len() > 1 {
-        parts.push(format!("{} machines: their figures do not compare", machines.len()));
+        parts.push(format!("{} machines: their figures are not comparable", machines.len()));
     }
     if runs.iter().any(|run| run.is_torn) {
-        parts.push("the last row is incomplete and left out".to_owned());
+        parts.push("the last row is incomplete and was ignored".to_owned());
     }
     format!("{}.", parts.join("; "))
 }
@@ -297,7 +297,8 @@ fn date(unix_ms: u64) -> String {
     text.get(..10).unwrap_or(&text).to_owned()
 }
 
-/// The command that measures this again, the definition, and what the subject was started with.
+/// Renders the command that repeats the measurement, the definition, and the subjects' command
+/// lines.
 fn rerun(run: &Run, table: &Table) -> Markup {
     let mut lines: Vec<String> = table
         .measurements()
@@ -308,13 +309,13 @@ fn rerun(run: &Run, table: &Table) -> Markup {
     lines.dedup();
     html! {
         details {
-            summary { "How to measure it again" }
+            summary { "How to repeat the measurement" }
             @if let Some(command) = &run.repeat { pre { code { (command) } } }
             @if let Some(text) = &run.definition {
                 pre { code { (text) } }
             }
             @if !lines.is_empty() {
-                p { "Subjects were started as:" }
+                p { "Command lines of the subjects:" }
                 pre { code { @for line in &lines { (line) "\n" } } }
             }
         }
@@ -326,21 +327,21 @@ fn how_to_read() -> Markup {
         section.reading {
             h2 { "How to read this" }
             p {
-                "A number is the median of a cell's repeats, then the interval in which that median "
-                "lies, then how many repeats there were. Only measurements with the verdict ok count; "
-                "where none is, the numbers are struck through and the dots of charts are hollow."
+                "A number is the median of a cell's repeats, followed by the confidence interval of "
+                "the median and the number of repeats. Only measurements with the verdict ok count; "
+                "if there are none, the numbers are struck through and the dots in charts are hollow."
             }
             p {
-                "Corrected latency counts from the moment at which a request was due, raw latency from "
-                "the moment at which it was sent. Where a server stalls, the raw one does not see what "
-                "was not sent meanwhile. Server CPU per operation is the figure that compares best "
-                "between machines whose cores are shared."
+                "Corrected latency is measured from the due time of a request, raw latency from "
+                "the time of sending. If a server stalls, raw latency does not include requests that "
+                "could not be sent in that time. Server CPU per operation is the most comparable figure "
+                "between machines with shared cores."
             }
         }
     }
 }
 
-/// The descriptions of the machines, each once.
+/// The distinct descriptions of the machines.
 fn machines(runs: &[Run]) -> Vec<Markup> {
     let mut seen: Vec<&Value> = Vec::new();
     for machine in runs.iter().filter_map(|run| run.machine.as_ref()) {
@@ -373,7 +374,7 @@ fn machine(machine: &Value) -> Markup {
     }
 }
 
-/// Leaves of a description with their paths: `memory total bytes`.
+/// Collects the leaves of a description with their paths: `memory total bytes`.
 fn flatten(path: &str, value: &Value, facts: &mut Vec<(String, String)>) {
     let text = match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! The charts of one table: which figures over which axes.
+//! The charts of one table: figures and their axes.
 
 use anyhow::Result;
 use maud::{Markup, html};
@@ -12,18 +12,18 @@ use crate::report::measurement::{as_f64, exact};
 use crate::report::number::Unit;
 use crate::report::table::{Cell, Table};
 
-/// Charts of one figure, one per value of the axis that makes charts.
+/// Maximum number of charts of one figure, one per value of the facet axis.
 const FACETS_MAX: usize = 6;
-/// More lines than this are not told apart even by a ramp.
+/// More lines are not distinguishable even with a ramp.
 const LINES_MAX: usize = 24;
-/// Heat maps and curves of latency of one figure.
+/// Maximum number of heat maps and latency curves of one figure.
 const MAPS_MAX: usize = 6;
-/// Charts of windows: more are scrolled past.
+/// Maximum number of window charts.
 const WINDOW_CHARTS_MAX: usize = 48;
 /// Points of one line of windows; longer runs are averaged.
 const WINDOW_POINTS_MAX: usize = 60;
 
-/// Lines of a chart of latencies.
+/// Lines of a latency chart.
 const LATENCIES: [(Figure, &str); 4] = [
     (CORRECTED_P50, "p50"),
     (CORRECTED_P99, "p99"),
@@ -31,7 +31,7 @@ const LATENCIES: [(Figure, &str); 4] = [
     (RAW_P99, "p99, raw"),
 ];
 
-/// A chart with what it shows, above it.
+/// Renders a chart with its title and description.
 fn figure(title: &str, about: &str, content: &Markup) -> Markup {
     html! {
         figure {
@@ -41,7 +41,7 @@ fn figure(title: &str, about: &str, content: &Markup) -> Markup {
     }
 }
 
-/// Throughput, CPU and latency over the swept axis, a line per value of the others.
+/// Draws throughput, CPU and latency over the varied axis, with a line per value of the others.
 pub(crate) fn lines_over_axis(table: &Table) -> Result<Vec<Markup>> {
     let Some(layout) = grid::layout(&table.axes) else {
         return Ok(Vec::new());
@@ -70,8 +70,8 @@ fn facets(table: &Table, layout: &Layout<'_>, shown: &Figure) -> Result<Vec<Mark
     Ok(charts)
 }
 
-/// All charts of a figure have one scale, so that they can be compared. `None` where there is
-/// nothing to draw.
+/// All charts of a figure have the same scale, so that they are comparable. Returns `None` if there
+/// is nothing to draw.
 fn line_chart(
     table: &Table,
     layout: &Layout<'_>,
@@ -122,7 +122,7 @@ fn y_scale(table: &Table, shown: &Figure) -> Scale {
     };
     let (least, most) =
         ends().fold((f64::MAX, 0.0f64), |(least, most), value| (least.min(value), most.max(value)));
-    // Latencies and costs of extreme cells would press all others flat.
+    // Latencies and costs of extreme cells would flatten all others.
     let is_wide = shown.unit == Unit::Nanoseconds && least > 0.0 && most / least > 20.0;
     let by_ratios =
         if is_wide { Scale::logarithmic(shown.title, shown.unit, ends()) } else { None };
@@ -152,13 +152,13 @@ fn line_label(axes: &[&Axis], key: &[Option<usize>]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Latency against the rate that an open loop offers: a chart per combination of other axes.
+/// Draws latency against the offered rate of an open loop: a chart per combination of other axes.
 pub(crate) fn latency_by_rate(table: &Table) -> Result<Vec<Markup>> {
     let Some(rate) = table.rate_axis() else {
         return Ok(Vec::new());
     };
     let others: Vec<&Axis> = table.axes.iter().filter(|axis| axis.name != rate.name).collect();
-    // One scale for all, so that they can be compared.
+    // One scale for all charts, so that they are comparable.
     let ends = LATENCIES.iter().flat_map(|(shown, _)| {
         let estimates = table.cells.iter().filter_map(|cell| cell.estimate(shown));
         estimates.flat_map(|estimate| [estimate.low, estimate.high])
@@ -212,7 +212,7 @@ fn point_by_rate(cell: &Cell, shown: &Figure) -> Option<Point> {
     })
 }
 
-/// Cells by their values on some axes, each group with those values as its label.
+/// Groups cells by their values on some axes, with those values as labels.
 fn groups<'a>(
     cells: impl Iterator<Item = &'a Cell>,
     axes: &[&Axis],
@@ -230,8 +230,8 @@ fn groups<'a>(
     groups.into_iter().map(|(key, cells)| (line_label(axes, &key), cells)).collect()
 }
 
-/// Where two axes vary: a table whose cells are coloured by their values. A table, because its
-/// numbers can be read, copied and heard.
+/// If two axes vary: a table whose cells are colored by their values. As a table, its numbers can
+/// be read, copied and processed by screen readers.
 pub(crate) fn heat_maps(table: &Table) -> Vec<Markup> {
     let Some(layout) = grid::layout(&table.axes) else {
         return Vec::new();
@@ -299,7 +299,7 @@ fn heat_map(label: &str, cells: &[&Cell], rows: &Axis, columns: &Axis, shown: &F
     figure(shown.title, &about, &content)
 }
 
-/// Throughput of every window of every repeat, a chart per cell.
+/// Draws the throughput of every window of every repeat, with a chart per cell.
 pub(crate) fn windows(table: &Table) -> Result<Vec<Markup>> {
     let mut charts = Vec::new();
     for cell in table.cells.iter().take(WINDOW_CHARTS_MAX) {
@@ -308,7 +308,7 @@ pub(crate) fn windows(table: &Table) -> Result<Vec<Markup>> {
     Ok(charts)
 }
 
-/// How many cells [`windows`] leaves out.
+/// Returns how many cells [`windows`] omits.
 pub(crate) fn windows_left_out(table: &Table) -> usize {
     table.cells.len().saturating_sub(WINDOW_CHARTS_MAX)
 }

@@ -1,4 +1,4 @@
-//! Ours beside the values of a source document, where the run has brought them.
+//! Comparison with the values of a source document, if the run has stored them.
 
 use anyhow::Result;
 use maud::{Markup, html};
@@ -13,17 +13,17 @@ use crate::report::number::Unit;
 use crate::report::table::{Cell, Table};
 use crate::stats::Estimate;
 
-/// A chart of more rows is taller than a screen; the table has them all.
+/// Limit for the rows of a chart; the table contains all of them.
 const DOTS_MAX: usize = 60;
 
-/// A cell, a figure, and both values of it.
+/// A cell, a figure, and both of its values.
 struct Pair<'a> {
     cell: &'a Cell,
     theirs: [f64; 2],
     ours: Option<Estimate>,
 }
 
-/// Charts and tables of ratios, one per figure that the source document has; `None` without any.
+/// Renders charts and tables of ratios, one per figure of the source document; `None` without any.
 pub(crate) fn comparison(table: &Table, source: &[SourceRow]) -> Result<Option<Markup>> {
     let rows: Vec<&SourceRow> = source.iter().filter(|row| row.table == table.name).collect();
     let mut names: Vec<&String> = rows.iter().flat_map(|row| row.columns.keys()).collect();
@@ -51,8 +51,8 @@ fn column(cell: &Cell, rows: &[&SourceRow], name: &str) -> Option<[f64; 2]> {
     row.columns.get(name).copied()
 }
 
-/// Every parameter of the source is a parameter of the cell with the same value, by its whole name
-/// or by its last word.
+/// Whether every parameter of the source has the same value in the cell, by its full name or by its
+/// last word.
 fn is_same(source: &Parameters, cell: &Parameters) -> bool {
     source.iter().all(|(name, value)| {
         let found = cell.get(name).or_else(|| {
@@ -71,7 +71,7 @@ fn equal(a: &Value, b: &Value) -> bool {
 }
 
 impl Pair<'_> {
-    /// Ours over theirs; the widest that both ranges allow.
+    /// Returns our value divided by the source's; the widest interval that both ranges allow.
     fn ratio(&self) -> Option<Estimate> {
         let ours = self.ours.filter(|_| self.theirs[0] > 0.0)?;
         let middle = f64::midpoint(self.theirs[0], self.theirs[1]);

@@ -1,4 +1,4 @@
-//! The rows of one experiment, gathered by cell.
+//! The rows of one experiment, grouped by cell.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,13 @@ pub(crate) struct Cell {
     pub(crate) number: usize,
     pub(crate) parameters: Parameters,
     pub(crate) measurements: Vec<Measurement>,
-    /// By the name of the figure: resampling takes long, and each is asked for several times.
+    /// By the name of the figure: a cache, because resampling is slow and results are used several
+    /// times.
     estimates: BTreeMap<&'static str, Estimate>,
 }
 
 impl Table {
-    /// Gathers measurements of one experiment; there must be at least one.
+    /// Groups the measurements of one experiment; there must be at least one.
     pub(crate) fn of(name: String, measurements: Vec<Measurement>) -> Self {
         let mut by_number: BTreeMap<usize, Cell> = BTreeMap::new();
         for measurement in measurements {
@@ -49,7 +50,7 @@ impl Table {
         }
         let parameters: Vec<&Parameters> = cells.iter().map(|cell| &cell.parameters).collect();
         let mut axes = grid::axes(&parameters);
-        // The axis that charts run along varies fastest, so it comes last in names of cells.
+        // The horizontal axis of charts varies fastest, so it is the last part of cell names.
         if let Some(along) = grid::layout(&axes).map(|layout| layout.x.name.clone()) {
             axes.sort_by_key(|axis| axis.name == along);
         }
@@ -60,7 +61,7 @@ impl Table {
         self.cells.iter().flat_map(|cell| &cell.measurements)
     }
 
-    /// How many measurements have each verdict.
+    /// Returns the number of measurements with each verdict.
     pub(crate) fn verdicts(&self) -> BTreeMap<Verdict, usize> {
         let mut verdicts = BTreeMap::new();
         for measurement in self.measurements() {
@@ -69,12 +70,12 @@ impl Table {
         verdicts
     }
 
-    /// True where any measurement holds the figure: its column is worth showing.
+    /// Whether any measurement contains the figure, so that its column is displayed.
     pub(crate) fn has(&self, figure: &Figure) -> bool {
         self.cells.iter().any(|cell| cell.estimate(figure).is_some())
     }
 
-    /// The axis along which the rate of an open loop varies.
+    /// Returns the axis of the rate of an open loop.
     pub(crate) fn rate_axis(&self) -> Option<&Axis> {
         self.axes.iter().find(|axis| {
             axis.is_numeric()
@@ -85,7 +86,7 @@ impl Table {
         })
     }
 
-    /// What tells a cell from the others: `64 · redis-server`.
+    /// Formats what distinguishes a cell: `64 · redis-server`.
     pub(crate) fn describe(&self, cell: &Cell) -> String {
         let texts = self.axes.iter().filter_map(|axis| {
             axis.index(&cell.parameters).map(|at| axis.values[at].text.as_str())
@@ -94,7 +95,7 @@ impl Table {
         if texts.is_empty() { "all".to_owned() } else { texts.join(" · ") }
     }
 
-    /// The same with the names of the axes, for sentences: `connections 64, redis-server`.
+    /// Formats it with the names of the axes, for sentences: `connections 64, redis-server`.
     pub(crate) fn describe_fully(&self, cell: &Cell) -> String {
         let texts = self
             .axes
@@ -103,7 +104,7 @@ impl Table {
         texts.collect::<Vec<_>>().join(", ")
     }
 
-    /// The names that belong to [`Self::describe`]: `connections · kind`.
+    /// Returns the axis names for [`Self::describe`]: `connections · kind`.
     pub(crate) fn axis_labels(&self) -> String {
         let labels: Vec<&str> = self.axes.iter().map(|axis| axis.label.as_str()).collect();
         if labels.is_empty() { "cell".to_owned() } else { labels.join(" · ") }
@@ -111,7 +112,8 @@ impl Table {
 }
 
 impl Cell {
-    /// Only what is `ok` counts; where nothing is, all results do, and the figure is struck out.
+    /// Only `ok` measurements count; if there are none, all results do, and the figure is struck
+    /// through.
     pub(crate) fn estimate(&self, figure: &Figure) -> Option<Estimate> {
         self.estimates.get(figure.name).copied()
     }
@@ -125,13 +127,13 @@ impl Cell {
         }
     }
 
-    /// The measurements that figures are made of.
+    /// The measurements that enter the figures.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Measurement> {
         let all = !self.is_trusted();
         self.measurements.iter().filter(move |one| one.has_result() && (all || one.is_ok()))
     }
 
-    /// The measurement of middling throughput, for what has no median: bars, windows.
+    /// The measurement with median throughput, for bars and windows.
     pub(crate) fn typical(&self) -> Option<&Measurement> {
         let mut counted: Vec<&Measurement> = self.counted().collect();
         let rate = |one: &Measurement| one.row.operations_per_second();
@@ -139,7 +141,7 @@ impl Cell {
         counted.get(counted.len() / 2).copied()
     }
 
-    /// True where at least one measurement may be believed.
+    /// Whether at least one measurement is valid.
     pub(crate) fn is_trusted(&self) -> bool {
         self.measurements.iter().any(|one| one.is_ok() && one.has_result())
     }
@@ -155,7 +157,7 @@ impl Cell {
         }
     }
 
-    /// Verdicts that are not `ok`, with their reasons, each once.
+    /// Verdicts other than `ok`, with their distinct reasons.
     pub(crate) fn doubts(&self) -> Vec<(Verdict, String)> {
         let doubtful = self.measurements.iter().filter(|one| !one.is_ok());
         let mut doubts: Vec<(Verdict, String)> =
@@ -166,7 +168,7 @@ impl Cell {
     }
 }
 
-/// The word for a verdict on the page.
+/// Returns the name of a verdict on the page.
 pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Ok => "ok",

@@ -1,5 +1,5 @@
-//! Steps by which a program was tuned, measured in the naive way and in the right one: by the
-//! program itself, which says what it found as JSON.
+//! Tuning steps of a program, measured in a naive and an improved variant by the program itself,
+//! which prints the results as JSON.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,11 +13,11 @@ use serde::Deserialize;
 
 use super::finding::{Finding, Number, Way};
 
-/// Where earlier versions put what the program printed.
+/// Where earlier versions stored the output.
 const EARLIER_FILE: &str = "ablation.json";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the program prints of one step.
+/// Output of the program for one step.
 #[derive(Debug, Deserialize)]
 struct Ablation {
     name: String,
@@ -26,7 +26,7 @@ struct Ablation {
     naive: f64,
     right: f64,
     source: String,
-    /// The sign is that of the source, and all that is wanted is reached.
+    /// Whether the direction agrees with the source, and all targets are reached.
     agrees: bool,
     teaches: String,
     otherwise: String,
@@ -44,7 +44,7 @@ impl From<Ablation> for Finding {
     }
 }
 
-/// Has the program measure the step of this name.
+/// Runs the program to measure the step of this name.
 pub(super) fn measure(
     program: &Path,
     name: &str,
@@ -57,12 +57,13 @@ pub(super) fn measure(
         command.arg("--quick");
     }
     let text = output(command.stdin(Stdio::null()), stop)?;
-    let found: Ablation = serde_json::from_str(&text).context("read what the program printed")?;
-    ensure!(found.name == name, "asked for {name}, got {}", found.name);
+    let found: Ablation =
+        serde_json::from_str(&text).context("could not parse the output of the program")?;
+    ensure!(found.name == name, "requested {name}, got {}", found.name);
     Ok(found.into())
 }
 
-/// What an earlier version has left in a folder; `None`: nothing.
+/// Reads the result of an earlier version from a folder, if any.
 pub(super) fn read_earlier(folder: &Path) -> Result<Option<Finding>> {
     let path = folder.join(EARLIER_FILE);
     if !path.exists() {
@@ -73,9 +74,10 @@ pub(super) fn read_earlier(folder: &Path) -> Result<Option<Finding>> {
     Ok(Some(found.with_context(|| format!("read {}", path.display()))?.into()))
 }
 
-/// All that the program prints; an error if it fails, or if `stop` is set first.
+/// Returns the whole output of the program; fails if the program fails, or if `stop` is set first.
 fn output(command: &mut Command, stop: &AtomicBool) -> Result<String> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("start the ablation")?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().context("could not start the ablation")?;
     let mut printed = child.stdout.take().context("output is piped")?;
     let reader = thread::spawn(move || {
         let mut text = String::new();
@@ -88,7 +90,7 @@ fn output(command: &mut Command, stop: &AtomicBool) -> Result<String> {
         if stop.load(Ordering::Relaxed) {
             child.kill()?;
             child.wait()?;
-            bail!("stopped while an ablation was measured");
+            bail!("stopped during an ablation");
         }
         thread::sleep(POLL_INTERVAL);
     };

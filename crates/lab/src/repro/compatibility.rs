@@ -1,5 +1,5 @@
-//! The load generator that people know, against the server: each of its tests must run without an
-//! error, inline, one request at a time, and pipelined.
+//! Runs a well-known load generator against the server: each of its tests must complete without
+//! errors, inline, one request at a time, and pipelined.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,21 +14,21 @@ use super::sheet::{Sheet, shown};
 use crate::subject::{Kind, Subject, SubjectSpec, available_cpus, spawn_pinned};
 
 const PROGRAM: &str = "redis-benchmark";
-/// Beside the folders of runs.
+/// File next to the folders of runs.
 pub(super) const FILE: &str = "compatibility.json";
-/// Names of the tool; `ping_inline` is the one that sends a line instead of an array.
+/// Tests of the tool; `ping_inline` sends a line instead of an array.
 const TESTS: [&str; 7] = ["ping_inline", "set", "get", "incr", "lpush", "sadd", "mset"];
 const PIPELINES: [usize; 2] = [1, 16];
 const OPERATIONS: u64 = 100_000;
 const QUICK_OPERATIONS: u64 = 20_000;
-/// A test of a tenth of a second that has not ended by then hangs.
+/// A test takes a tenth of a second; longer ones hang.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Server and load on a core each.
+/// Server and load have one core each.
 const SERVER_CPU: usize = 0;
 const LOAD_CPU: usize = 1;
 
-/// All tests against one server.
+/// Results of all tests with one server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compatibility {
     /// The server's version.
@@ -36,14 +36,14 @@ pub struct Compatibility {
     pub tests: Vec<Test>,
 }
 
-/// One test of the tool.
+/// Result of one test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Test {
     pub name: String,
     pub pipeline: usize,
-    /// As the tool says; `None` if it failed.
+    /// As reported by the tool; `None` if it failed.
     pub per_second: Option<f64>,
-    /// What the tool complained about.
+    /// Error output of the tool.
     pub error: String,
 }
 
@@ -99,7 +99,7 @@ impl Compatibility {
     }
 }
 
-/// A test that fails is a result; a tool that is not there is an error.
+/// Runs one test. A failing test is a result; a missing tool is an error.
 fn test(port: u16, name: &str, pipeline: usize, operations: u64) -> Result<Test> {
     let mut command = Command::new(PROGRAM);
     command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-t", name, "--csv"]);
@@ -115,7 +115,7 @@ fn test(port: u16, name: &str, pipeline: usize, operations: u64) -> Result<Test>
     Ok(Test { name: name.to_owned(), pipeline, per_second, error })
 }
 
-/// What the tool printed; an error if it says that it failed. It prints less than a pipe holds.
+/// Returns the output of the tool, which fits in a pipe; fails if the tool fails.
 fn output(mut child: Child) -> Result<String> {
     let deadline = Instant::now() + TIMEOUT;
     let status = loop {
@@ -125,7 +125,7 @@ fn output(mut child: Child) -> Result<String> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            bail!("no end within {} s", TIMEOUT.as_secs());
+            bail!("not finished within {} s", TIMEOUT.as_secs());
         }
         thread::sleep(POLL_INTERVAL);
     };
@@ -140,7 +140,7 @@ fn output(mut child: Child) -> Result<String> {
     Ok(said)
 }
 
-/// Requests per second of the last line of `--csv`: `"SET","181818.19",...`.
+/// Returns the rate in the last line of `--csv`: `"SET","181818.19",...`.
 fn rate(csv: &str) -> Result<f64> {
     let last = csv.lines().last().unwrap_or_default();
     let field = last.split(',').nth(1).map(|field| field.trim_matches('"'));

@@ -1,4 +1,4 @@
-//! The definitions that come with the program: `benchmarks/definitions/*.toml`.
+//! The built-in definitions: `benchmarks/definitions/*.toml`.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ macro_rules! definitions {
     };
 }
 
-/// By name, their texts.
+/// Texts by name.
 const TEXTS: [(&str, &str); 43] = definitions![
     "cassandra.cpu",
     "durability.cost",
@@ -59,10 +59,10 @@ const TEXTS: [(&str, &str); 43] = definitions![
     "web.cpu",
 ];
 
-/// The definition of this name.
+/// Returns the definition of this name.
 pub fn find(name: &str) -> Result<Definition> {
     let text = TEXTS.iter().find(|(known, _)| *known == name);
-    let (_, text) = text.with_context(|| format!("there is no definition {name}"))?;
+    let (_, text) = text.with_context(|| format!("unknown definition {name}"))?;
     let path = PathBuf::from(format!("benchmarks/definitions/{name}.toml"));
     Ok(Definition::parse(text, &path)?)
 }

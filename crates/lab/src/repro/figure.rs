@@ -1,4 +1,4 @@
-//! What is read from rows for a column.
+//! Figures computed from rows for a column.
 
 use serde::Deserialize;
 
@@ -7,9 +7,9 @@ use crate::measure::ThreadUse;
 use crate::row::Row;
 use crate::stats::{Estimate, histogram, max_over_mean, mean_interval, median_interval};
 
-/// A reactor that uses less of a core has no load to speak of.
+/// Reactors that use less of a core count as idle.
 const BUSY_SHARE_MIN: f64 = 0.05;
-/// Reactors are balanced when the busiest has at most so many times what the mean has.
+/// Maximum ratio of the busiest reactor to the mean for balanced reactors.
 const BALANCED_MAX: f64 = 1.15;
 
 /// A figure of a row.
@@ -17,43 +17,43 @@ const BALANCED_MAX: f64 = 1.15;
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     OperationsPerSecond,
-    /// As the tools of older days count.
+    /// Unit of older tools.
     OperationsPerMinute,
-    /// Of the subject.
+    /// CPU of the subject.
     CpuNsPerOperation,
-    /// Of the subject; 100 is one core.
+    /// CPU of the subject; 100 is one core.
     CpuPercent,
-    /// How long so many operations take at the rate of the row.
+    /// Duration of this many operations at the rate of the row.
     DurationMs(u64),
     LatencyMsP50,
     LatencyUsP99,
-    /// Reactors that used more than 5 % of a core.
+    /// Number of reactors that used more than 5 % of a core.
     BusyReactors,
-    /// The busiest reactor over the mean of all.
+    /// Ratio of the busiest reactor to the mean of all.
     Imbalance,
     RecordsPerWrite,
     BytesPerWrite,
     OperationsPerSync,
-    /// Resident memory per key that the load may touch.
+    /// Resident memory per key of the load's key range.
     BytesPerKey,
-    /// Requests that failed, in whatever way.
+    /// Failed requests of all kinds.
     Failed,
-    /// Requests that were under way when the load ended.
+    /// Requests in flight when the load ended.
     Unfinished,
-    /// Of the machine: connections that found a listening socket's queue full.
+    /// Of the machine: connections that found a full listen queue.
     ListenOverflows,
-    /// Of the machine: beginnings of connections that were sent again.
+    /// Of the machine: retransmitted connection requests.
     SynRetransmits,
-    /// Of the subject's threads, by themselves or not.
+    /// Voluntary and involuntary context switches of the subject's threads.
     SwitchesPerOperation,
-    /// Time in which threads of the subject could have run and did not.
+    /// Time in which threads of the subject were ready but not running.
     ReadyNsPerOperation,
-    /// The kernel's part of the subject's processor time.
+    /// Share of kernel time in the subject's processor time.
     SystemPercent,
 }
 
 impl Figure {
-    /// What tells of losses is told of measurements that are not to be believed otherwise.
+    /// Whether the figure reports losses, and is therefore valid for measurements with losses.
     pub fn is_of_losses(self) -> bool {
         matches!(
             self,
@@ -61,8 +61,8 @@ impl Figure {
         )
     }
 
-    /// The figure over the repeats of a cell: their median, or, of a single one, the mean of its
-    /// windows where it has them. `None` when no row has it.
+    /// Returns the figure over the repeats of a cell: their median or, for a single repeat, the
+    /// mean of its windows if available. `None` if no row contains it.
     pub fn estimate(self, rows: &[&Row]) -> Option<Estimate> {
         if let [row] = rows
             && let Some(estimate) = self.estimate_of_windows(row)
@@ -73,7 +73,7 @@ impl Figure {
         (!values.is_empty()).then(|| median_interval(&values))
     }
 
-    /// The figure of one row; `None` if the row does not have it.
+    /// Returns the figure of one row; `None` if the row does not contain it.
     pub fn value(self, row: &Row) -> Option<f64> {
         match self {
             Figure::OperationsPerSecond => Some(row.operations_per_second()),
@@ -138,9 +138,8 @@ pub fn window_rates(row: &Row) -> Vec<f64> {
     row.report.windows.iter().map(|operations| real(*operations) / seconds).collect()
 }
 
-/// What the source documents write beside a row: `2 of 4 reactors busy; unbalanced (max/mean 1.8)`. Workers of
-/// a web server are reactors here.
-/// Empty for what has no reactors.
+/// Formats the remark used in the source documents: `2 of 4 reactors busy; unbalanced (max/mean
+/// 1.8)`. Workers of a web server count as reactors. Empty for subjects without reactors.
 pub fn remark(row: &Row) -> String {
     let count = reactor_shares(row).len();
     let (Some(busy), Some(imbalance)) = (busy_count(row), imbalance(row)) else {
@@ -150,14 +149,14 @@ pub fn remark(row: &Row) -> String {
     format!("{busy} of {count} reactors busy; {balance} (max/mean {imbalance:.2})")
 }
 
-/// Part of a core that each reactor used.
+/// Share of a core that each reactor used.
 fn reactor_shares(row: &Row) -> Vec<f64> {
     let duration_ns = real(row.report.duration_ns);
     let reactors = row.threads.iter().filter(|thread| is_reactor(thread));
     reactors.map(|thread| real(thread.cpu_ns()) / duration_ns).collect()
 }
 
-/// Reactors are called `r00`, `r01`, ...; workers of web servers `w00`, `w01`, ...
+/// Reactors are named `r00`, `r01`, ...; workers of web servers `w00`, `w01`, ...
 pub fn is_reactor(thread: &ThreadUse) -> bool {
     let number = thread.name.strip_prefix(['r', 'w']).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
@@ -174,14 +173,14 @@ fn imbalance(row: &Row) -> Option<f64> {
     (!shares.is_empty()).then(|| max_over_mean(&shares))
 }
 
-/// Processor time of the subject: of a server's threads, or of the process that appends.
+/// Processor time of the subject: of a server's threads, or of the appending process.
 fn cpu_ns(row: &Row) -> f64 {
     let log = row.report.log.as_ref();
     let of_threads = || row.threads.iter().map(ThreadUse::cpu_ns).sum();
     real(log.map_or_else(of_threads, |log| log.process_cpu_ns))
 }
 
-/// Of all threads of the subject together; `None` without an operation.
+/// Sum over all threads of the subject, per operation; `None` without operations.
 fn per_operation(row: &Row, of: impl Fn(&ThreadUse) -> u64) -> Option<f64> {
     let operations = row.report.operations_of_all();
     let sum: u64 = row.threads.iter().map(of).sum();
@@ -193,7 +192,7 @@ fn latency_ns(row: &Row, part: f64) -> Option<f64> {
     (!latencies.is_empty()).then(|| real(latencies.value_at_quantile(part)))
 }
 
-/// A quotient of counts of a log; `None` without a log, or if nothing was counted.
+/// A quotient of counters of a log; `None` without a log, or if the divisor is 0.
 fn log(row: &Row, quotient: impl Fn(&LogReport) -> (u64, u64)) -> Option<f64> {
     let (amount, count) = quotient(row.report.log.as_ref()?);
     (count > 0).then(|| real(amount) / real(count))
@@ -206,7 +205,7 @@ fn key_count(row: &Row) -> Option<u64> {
     }
 }
 
-/// Counts and nanoseconds as numbers to calculate with: exact below 2^53.
+/// Converts counts and nanoseconds: exact below 2^53.
 #[allow(clippy::cast_precision_loss)]
 fn real(count: u64) -> f64 {
     count as f64

@@ -1,5 +1,5 @@
-//! What came of an experiment that is no grid of cells: the numbers that it comes down to, whether
-//! they say what the source says, and what they teach.
+//! Result of an experiment without a grid of cells: its key numbers, whether they agree with the
+//! source, and its lesson.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 use super::ablations;
 use super::sheet::{Sheet, shown};
 
-/// Beside the folders of runs.
+/// File next to the folders of runs.
 const FILE: &str = "finding.json";
 
-/// What came of one experiment.
+/// Result of one experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `d05`, `s2.r7`.
+    /// For example, `d05` or `s2.r7`.
     pub name: String,
     pub title: String,
-    /// What it comes down to.
+    /// The key numbers.
     pub numbers: Vec<Number>,
-    /// What the source saw.
+    /// Observation in the source.
     pub source: String,
-    /// The same is seen here, and all that is wanted is reached.
+    /// Whether the observation agrees, and all targets are reached.
     pub agrees: bool,
     pub teaches: String,
-    /// Why something else is seen; empty where it agrees.
+    /// Possible reason for a different result; empty if it agrees.
     pub otherwise: String,
     pub rows: Vec<Way>,
 }
 
-/// One of the numbers.
+/// A key number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Number {
     pub label: String,
@@ -40,18 +40,18 @@ pub struct Number {
     pub unit: String,
 }
 
-/// One way of doing it, over all repeats.
+/// One variant, over all repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Way {
     pub variant: String,
-    /// `naive`, `right`, what it is tried with, or empty.
+    /// `naive`, `right`, a parameter, or empty.
     pub role: String,
     /// The median.
     pub value: f64,
     pub low: f64,
     pub high: f64,
     pub unit: String,
-    /// What the median must reach.
+    /// Target for the median.
     #[serde(default)]
     pub wanted: Option<f64>,
     pub note: String,
@@ -64,12 +64,12 @@ impl Number {
 }
 
 impl Way {
-    /// Something that was seen once.
+    /// Creates a row for a single value.
     pub fn once(variant: &str, role: &str, value: f64, unit: &str, note: String) -> Self {
         Self::over(variant, role, &[value], unit, note)
     }
 
-    /// The median of several tries; nothing of none.
+    /// Creates a row with the median of several values; 0 if empty.
     pub fn over(variant: &str, role: &str, values: &[f64], unit: &str, note: String) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -87,7 +87,7 @@ impl Way {
     }
 }
 
-/// The middle one, or the middle between two; nothing of none.
+/// Returns the median, or 0 if empty.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -100,7 +100,8 @@ pub(super) fn median(values: &[f64]) -> f64 {
 }
 
 impl Finding {
-    /// What lies in the folder of a table, also in the form of earlier versions; `None`: nothing.
+    /// Reads the finding in a folder, including the formats of earlier versions; `None` if there is
+    /// none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         if !path.exists() {
@@ -117,12 +118,12 @@ impl Finding {
             .with_context(|| format!("write {}", path.display()))
     }
 
-    /// As for the statements of other tables.
+    /// In the same words as for statements of other tables.
     pub fn verdict(&self) -> &'static str {
         if self.agrees { "agrees" } else { "differs" }
     }
 
-    /// `naive 20,000, right 40,000 tasks/s`: a unit that several share is said once.
+    /// Formats `naive 20,000, right 40,000 tasks/s`; a common unit is written once.
     pub fn numbers(&self) -> String {
         let mut text = String::new();
         for (index, number) in self.numbers.iter().enumerate() {
@@ -134,12 +135,12 @@ impl Finding {
             let blank = if unit.is_empty() { "" } else { " " };
             let comma = if next.is_some() { ", " } else { "" };
             write!(text, "{} {}{blank}{unit}{comma}", number.label, shown(number.value))
-                .expect("a string takes all");
+                .expect("writing to a String cannot fail");
         }
         text
     }
 
-    /// What is to be said under the table.
+    /// Formats the text below the table.
     pub fn remark(&self) -> String {
         let mut text = format!(
             "{}. The source: {}: {}.\n\n{}\n",
@@ -150,7 +151,7 @@ impl Finding {
         );
         if !self.otherwise.is_empty() {
             writeln!(text, "\nWhy it differs here: {}", self.otherwise)
-                .expect("a string takes all");
+                .expect("writing to a String cannot fail");
         }
         text
     }
@@ -174,7 +175,7 @@ impl Finding {
                 way.note.clone(),
             ]
         };
-        let head = ["way", "", "median", "repeats", "unit", "wanted", "remark"];
+        let head = ["way", "", "median", "repeats", "unit", "target", "remark"];
         Sheet::new(head, self.rows.iter().map(row).collect())
     }
 }

@@ -7,7 +7,7 @@ use crate::load::{LoadReport, LogReport};
 use crate::measure::{Noise, ThreadUse};
 use crate::row::{Row, SubjectRow, Verdict};
 
-/// 2 s with 100,000 operations on a server of two reactors, of which one was busy.
+/// 2 s with 100,000 operations on a server with two reactors, one of which was busy.
 pub(super) fn server_row() -> Row {
     let text = "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"myriad\"\n[load]\n\
                 keys = { count = 1000 }\n";
@@ -40,7 +40,7 @@ pub(super) fn log_row(mode: &str, threads: u64) -> Row {
     row
 }
 
-/// Makes the row one of so many operations per second.
+/// Sets the rate of a row.
 pub(super) fn set_rate(row: &mut Row, per_second: f64) {
     row.report.windows.clear();
     row.report.operations = 1_000_000;

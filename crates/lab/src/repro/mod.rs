@@ -1,5 +1,5 @@
-//! `myriad-lab repro`: runs the tables of the source documents again, and holds what is seen
-//! against what they published. `myriad-lab results` makes one document of it.
+//! `myriad-lab repro`: re-runs the tables of the source documents and compares the results with the
+//! published values. `myriad-lab results` combines them into one document.
 
 mod ablations;
 pub mod compatibility;
@@ -42,38 +42,38 @@ use sheet::Sheet;
 use source::{Run, Table};
 
 const HELP: &str = "\
-Runs tables of the source documents again, beside what they published.
+Re-runs tables of the source documents, and compares the results with the published values.
 
 Usage: myriad-lab repro (TABLE|DOCUMENT|all|redis|cassandra|web)... [OPTIONS]
 
-  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra, web: beside these
-                     servers, of the last beside nginx
+  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra, web: compared
+                     with these servers, the last with nginx
   -l, --list         Print all tables, and how each is run
       --quick        One repeat, measured phases of half a second
-      --out <DIR>    Put results there, a folder per table; what is there already is kept
+      --out <DIR>    Folder for results, with a subfolder per table; existing results are kept
                      [target/lab/repro]
-      --quiet-wait <S>  Put a measurement off for so long while other programs use the machine
-                     [60, with --quick 5]; then it is made all the same, and marked
+      --quiet-wait <S>  Delay a measurement for up to this time while other programs use the
+                     machine [60, with --quick 5]; after that, measure and mark it
   -h, --help         Print this
 
-Ctrl-C drops the cell that is being measured; the same command goes on from there.
+Ctrl-C drops the cell that is being measured; the same command resumes from there.
 ";
 
 const RESULTS_HELP: &str = "\
-Prints what has been measured, table by table, beside the source documents.
+Prints the measurements, table by table, next to the values of the source documents.
 
 Usage: myriad-lab results DIR... [--markdown]
 
-  DIR           A folder of repro or run, or a folder of such folders
-  --markdown    As a document: benchmarks/record/results.md
+  DIR           Folder written by repro or run, or a folder of such folders
+  --markdown    Write a document: benchmarks/record/results.md
 ";
 
-/// Where results go that nobody gave a place.
+/// Default folder for results.
 const OUT: &str = "target/lab/repro";
 /// The source's figures by the parameters of our cells, for the report.
 const SOURCE: &str = "source.json";
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 struct Arguments {
     names: Vec<String>,
@@ -90,16 +90,13 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     if arguments.only_list {
         return Ok(command_line::printing(list(&tables)));
     }
-    ensure!(
-        !arguments.names.is_empty(),
-        "a table, or all, is missing; see myriad-lab repro --list"
-    );
+    ensure!(!arguments.names.is_empty(), "missing table or all; see myriad-lab repro --list");
     Ok(Box::new(move || measure(arguments, tables)))
 }
 
 fn measure(arguments: Arguments, tables: Vec<&'static Table>) -> Result<()> {
     let session = Session {
-        program: std::env::current_exe().context("find this program's file")?,
+        program: std::env::current_exe().context("could not find this program's executable")?,
         stop: command_line::stop_on_signals()?,
         arguments,
         has_measured: Cell::new(false),
@@ -108,13 +105,13 @@ fn measure(arguments: Arguments, tables: Vec<&'static Table>) -> Result<()> {
         command_line::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
         command_line::print(&format!("{}\n", session.run(table)?))?;
         if session.stop.load(Ordering::Relaxed) {
-            bail!("stopped; what is measured is kept, and the same command goes on from there");
+            bail!("stopped; results are kept, and the same command resumes from there");
         }
     }
     session.report()
 }
 
-/// `None`: help is wanted.
+/// Returns `None` if help was requested.
 fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Arguments>> {
     use lexopt::prelude::*;
     let mut arguments = Arguments {
@@ -153,7 +150,7 @@ pub(crate) fn results_command(parser: &mut CommandLine<'_>) -> Result<Job> {
             other => return Err(other.unexpected().into()),
         }
     }
-    ensure!(!folders.is_empty(), "a folder is missing; see myriad-lab results --help");
+    ensure!(!folders.is_empty(), "missing folder; see myriad-lab results --help");
     Ok(Box::new(move || print_results(&folders, is_markdown)))
 }
 
@@ -171,7 +168,7 @@ fn print_results(folders: &[PathBuf], is_markdown: bool) -> Result<()> {
     Ok(())
 }
 
-/// The tables of these names, each once, in the order of the documents; without names all.
+/// Returns the tables of these names, each once, in the order of the documents; all without names.
 fn chosen(names: &[String]) -> Result<Vec<&'static Table>> {
     if let Some(unknown) =
         names.iter().find(|name| !source::tables().any(|table| table.is_called(name)))
@@ -188,7 +185,7 @@ fn list(tables: &[&Table]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// How the table is run, or why it cannot be.
+/// Describes how the table is run, or why it cannot be.
 fn how(table: &Table) -> String {
     if let Some(missing) = table.missing() {
         return format!("not yet: {missing}");
@@ -204,18 +201,18 @@ fn how(table: &Table) -> String {
     }
 }
 
-/// One call of `myriad-lab repro`.
+/// One invocation of `myriad-lab repro`.
 struct Session {
-    /// This one, which generates load.
+    /// This program, which generates load.
     program: PathBuf,
     arguments: Arguments,
     stop: Arc<AtomicBool>,
-    /// A definition has been run.
+    /// Whether a definition has been run.
     has_measured: Cell<bool>,
 }
 
 impl Session {
-    /// Runs the table, and says what came of it.
+    /// Runs the table, and formats the result.
     fn run(&self, table: &'static Table) -> Result<String> {
         if let Some(missing) = table.missing() {
             return Ok(format!("not yet: {missing}\n"));
@@ -234,7 +231,7 @@ impl Session {
                 let bench = web::Bench { program: &myriad()?, is_quick, stop: &self.stop };
                 self.keep(table, &web::measure(name, &bench)?)
             }
-            None => bail!("{} does not say how it is run", table.id),
+            None => bail!("{} does not specify how to run it", table.id),
         }
     }
 
@@ -255,11 +252,11 @@ impl Session {
         write_source(&folder, &definition)?;
         self.write_repeat(table, &folder)?;
         let results = Results::read(&[path])?;
-        let outcome = results.outcome(table).context("rows of another definition are there")?;
+        let outcome = results.outcome(table).context("the rows belong to another definition")?;
         Ok(text(&outcome))
     }
 
-    /// For the report: the command that measures the table again.
+    /// Stores, for the report, the command that repeats the table.
     fn write_repeat(&self, table: &Table, folder: &RunFolder) -> Result<()> {
         let quick = if self.arguments.is_quick { " --quick" } else { "" };
         let path = folder.path().join(report::REPEAT);
@@ -287,7 +284,7 @@ impl Session {
         Ok(format!("{}\n{}", found.sheet().text(), found.remark()))
     }
 
-    /// One page of all that is there, if a table was measured.
+    /// Writes one page with all results, if a table was measured.
     fn report(&self) -> Result<()> {
         let out = &self.arguments.out;
         if !self.has_measured.get() {
@@ -301,7 +298,7 @@ impl Session {
         ))
     }
 
-    /// A folder for what is no run of a definition.
+    /// Creates a folder for results other than runs of a definition.
     fn folder(&self, table: &Table) -> Result<PathBuf> {
         let folder = self.arguments.out.join(&table.id);
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
@@ -309,7 +306,7 @@ impl Session {
     }
 }
 
-/// The table and its statements.
+/// Formats the table and its statements.
 fn text(outcome: &outcome::Outcome) -> String {
     let mut text = Sheet::of_outcome(outcome).text();
     if !outcome.statements.is_empty() {
@@ -319,14 +316,14 @@ fn text(outcome: &outcome::Outcome) -> String {
     text
 }
 
-/// Puts the source's figures beside the rows, where the report finds them.
+/// Writes the source's figures next to the rows, where the report finds them.
 fn write_source(folder: &RunFolder, definition: &Definition) -> Result<()> {
     let path = folder.path().join(SOURCE);
     let figures = serde_json::to_vec_pretty(&source_figures(definition))?;
     std::fs::write(&path, figures).with_context(|| format!("write {}", path.display()))
 }
 
-/// For each cell, the figures that a source has for it.
+/// Returns the figures of the source for each cell.
 fn source_figures(definition: &Definition) -> Vec<Value> {
     let wanted = Run::Definition(definition.name.clone());
     let tables = source::tables().filter(|table| table.run.as_ref() == Some(&wanted));
@@ -350,7 +347,7 @@ fn source_figures(definition: &Definition) -> Vec<Value> {
     figures
 }
 
-/// By the names that rows have for them, `[low, high]`.
+/// Returns them by their names in rows, as `[low, high]`.
 fn of_cell(
     table: &Table,
     source: &BTreeMap<String, Range>,

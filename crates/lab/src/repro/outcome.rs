@@ -1,4 +1,4 @@
-//! A table of a source document beside what was measured.
+//! A table of a source document combined with our measurements.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use crate::load::Work;
 use crate::row::{Row, Verdict};
 use crate::stats::{Estimate, ratio_interval};
 
-/// Pairs of repeats that are measured one after the other may be compared with this confidence.
+/// Confidence of ratios between repeats that are measured one after the other.
 const CONFIDENCE: f64 = 0.95;
 
-/// What came of a table.
+/// Result of a table.
 #[derive(Debug)]
 pub struct Outcome {
     pub table: &'static Table,
@@ -23,21 +23,21 @@ pub struct Outcome {
     pub statements: Vec<Statement>,
 }
 
-/// One row of the table: what the source has, and ours.
+/// One row of the table: the values of the source, and ours.
 #[derive(Debug)]
 pub struct Line {
-    /// By the source's names; where it has no rows, by the paths of the grid.
+    /// By the source's names; if it has no rows, by the paths of the grid.
     pub parameters: BTreeMap<String, Value>,
     pub source: BTreeMap<String, Range>,
     /// The source's own remark.
     pub source_remark: String,
     pub ours: BTreeMap<String, Estimate>,
-    /// From the slowest to the fastest second that was seen.
+    /// From the slowest to the fastest second observed.
     pub seen: Option<Range>,
     pub remark: String,
-    /// How many measurements ended so.
+    /// Number of measurements with each verdict.
     pub verdicts: BTreeMap<Verdict, usize>,
-    /// More threads than cores took part.
+    /// Whether more threads than cores were active.
     pub is_beyond_cores: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// In a few words, what source and ours together say.
+    /// Summarizes the source's result and ours in a few words.
     pub fn verdict(&self) -> &'static str {
         match (self.source, self.ours) {
             (Truth::Holds, Truth::Holds) | (Truth::Fails, Truth::Fails) => "agrees",
@@ -64,8 +64,8 @@ impl Statement {
     }
 }
 
-/// Joins rows of the table's definition to the table. `core_count` is that of the machine that
-/// they were measured on. O(lines * columns * rows).
+/// Joins rows of the table's definition with the table. `core_count` is that of the machine on
+/// which they were measured. O(lines * columns * rows).
 pub fn outcome(table: &'static Table, rows: &[Row], core_count: usize) -> Outcome {
     let lines: Vec<Line> = if table.rows.is_empty() {
         let groups = groups(table, rows);
@@ -85,7 +85,7 @@ pub fn outcome(table: &'static Table, rows: &[Row], core_count: usize) -> Outcom
     Outcome { table, lines, statements }
 }
 
-/// Whether a cell of the definition belongs to a row of the source.
+/// Whether a cell of the definition corresponds to a row of the source.
 pub(super) fn is_joined(
     table: &Table,
     source: &BTreeMap<String, Value>,
@@ -97,7 +97,7 @@ pub(super) fn is_joined(
     })
 }
 
-/// The value of the one parameter, or the product of several.
+/// Returns the value of the one parameter, or the product of several.
 fn product(parameters: &BTreeMap<String, Value>, names: &[String]) -> Option<Value> {
     if let [name] = names {
         return parameters.get(name).cloned();
@@ -106,7 +106,7 @@ fn product(parameters: &BTreeMap<String, Value>, names: &[String]) -> Option<Val
     names.iter().map(factor).product::<Option<f64>>().map(Value::from)
 }
 
-/// Where the source has no rows: the values of what sets lines apart, in the order of the cells.
+/// If the source has no rows: the values that distinguish lines, in the order of the cells.
 fn groups(table: &Table, rows: &[Row]) -> Vec<BTreeMap<String, Value>> {
     let mut sorted: Vec<&Row> = rows.iter().collect();
     sorted.sort_by_key(|row| row.cell);
@@ -163,7 +163,7 @@ fn line(table: &Table, source: SourceRow, ours: Vec<&Row>, core_count: usize) ->
     }
 }
 
-/// Figures of rows that lost something, or nothing of which is there, are no figures.
+/// Rows with losses or without results are not used for figures.
 fn is_usable(row: &Row) -> bool {
     match row.verdict {
         Verdict::Ok | Verdict::ClientBound | Verdict::Noisy | Verdict::EnvChanged => true,
@@ -175,7 +175,7 @@ fn has_result(row: &Row) -> bool {
     !matches!(row.verdict, Verdict::Failed | Verdict::Skipped)
 }
 
-/// The rows of a column, as the load saw them that the column is of.
+/// Returns the rows of a column, reduced to the load that the column refers to.
 fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<Cow<'rows, Row>> {
     let chosen = rows.iter().filter(|row| matches(&column.cells, &row.parameters));
     match &column.beside {
@@ -184,7 +184,7 @@ fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<Cow<'rows, Row>
     }
 }
 
-/// `usable` is for figures, `measured` for those of losses.
+/// `usable` rows are for normal figures, `measured` ones for figures of losses.
 fn estimates(table: &Table, usable: &[&Row], measured: &[&Row]) -> BTreeMap<String, Estimate> {
     let columns = || table.columns.iter().chain(&table.ours);
     let estimate = |column: &Column| match (&column.figure, &column.ratio) {
@@ -201,7 +201,7 @@ fn estimates(table: &Table, usable: &[&Row], measured: &[&Row]) -> BTreeMap<Stri
     columns().filter_map(|column| Some((column.name.clone(), estimate(column)?))).collect()
 }
 
-/// The first column over the second, of the same repeats: these were measured close to each other.
+/// Divides the first column by the second, by repeat: measurements of a repeat are close in time.
 fn ratio(over: &Column, under: &Column, rows: &[&Row]) -> Option<Estimate> {
     let values = |column: &Column| -> BTreeMap<usize, f64> {
         let rows = of_column(column, rows).into_iter();
@@ -221,7 +221,7 @@ fn ratio(over: &Column, under: &Column, rows: &[&Row]) -> Option<Estimate> {
     })
 }
 
-/// The slowest and the fastest second; of shorter measurements, window.
+/// Returns the slowest and the fastest second; for shorter measurements, window.
 fn seen(rows: &[Cow<'_, Row>]) -> Option<Range> {
     let rates = rows.iter().flat_map(|row| rates_per_second(row));
     rates.fold(None, |range: Option<Range>, rate| {
@@ -241,7 +241,7 @@ fn rates_per_second(row: &Row) -> Vec<f64> {
     rates.chunks_exact(per_second).map(mean).collect()
 }
 
-/// Threads that load and subject keep busy.
+/// Number of threads kept busy by load and subject.
 fn thread_count(row: &Row) -> usize {
     let reactors = row.threads.iter().filter(|thread| figure::is_reactor(thread)).count();
     match &row.load.work {
@@ -254,7 +254,7 @@ fn thread_count(row: &Row) -> usize {
 }
 
 impl Line {
-    /// Ours over the source's, in the first column that both have.
+    /// Our value divided by the source's, in the first column that both have.
     pub fn ratio(&self, table: &Table) -> Option<f64> {
         let both = |column: &Column| {
             let (source, ours) = (self.source.get(&column.name)?, self.ours.get(&column.name)?);
@@ -388,7 +388,7 @@ mod tests {
                 row.repeat = repeat;
                 row.parameters =
                     BTreeMap::from([("subject.options.durability".into(), json!(durability))]);
-                // The machine drifts for both; the peer also on its own.
+                // The machine drifts for both; the peer additionally on its own.
                 let drift = 1.0 + fixture::real(repeat as u64);
                 let own = if durability == "never" { 1.0 + drift.sin() / 100.0 } else { 1.0 };
                 fixture::set_rate(&mut row, rate * drift * own);
@@ -429,7 +429,7 @@ mod tests {
             let found = line.ours[column].median;
             assert!((found / expected - 1.0).abs() < 1e-6, "{column}: {found}");
         }
-        // Two threads make load, one reactor is counted.
+        // Two threads generate load, one reactor is counted.
         assert!(line.is_beyond_cores);
     }
 

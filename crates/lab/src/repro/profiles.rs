@@ -1,5 +1,5 @@
-//! Where the processor time of cells goes: a flame graph of each, what differs from the first to
-//! the second, and the shares of the parts that the source names.
+//! Profiles of cells: a flame graph of each, the difference from the first to the second, and the
+//! shares of the parts named by the source.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::profile::{self, Labels, Profile};
 use crate::run::Generator;
 use crate::subject::Scratch;
 
-/// Beside the folders of runs.
+/// File next to the folders of runs.
 pub(super) const FILE: &str = "profiles.json";
-/// What a source calls a part, and words of the functions in which that time passes.
+/// The source's name of a part, and substrings of the functions that belong to it.
 const PARTS: [(&str, &[&str]); 3] = [
     ("write", &["sys_write", "sys_pwrite"]),
     ("waiting and waking (futex)", &["sys_futex"]),
@@ -30,21 +30,21 @@ const PARTS: [(&str, &[&str]); 3] = [
 const WARMUP_MS: u64 = 300;
 const DURATION_MS: u64 = 4_000;
 const QUICK_DURATION_MS: u64 = 1_000;
-/// The load goes on a little longer than the samples are taken.
+/// The load lasts slightly longer than the sampling.
 const MARGIN_MS: u64 = 500;
 
-/// A cell of a definition that is to be profiled.
+/// A cell of a definition to be profiled.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfiledCell {
     /// Also the name of its files.
     pub name: String,
     pub definition: String,
-    /// The parameters that tell it from others.
+    /// The parameters that identify the cell.
     pub cell: BTreeMap<String, Value>,
 }
 
-/// What became of all of them.
+/// Results of all profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profiles {
     pub cells: Vec<CellProfile>,
@@ -53,7 +53,7 @@ pub struct Profiles {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellProfile {
     pub name: String,
-    /// Samples, lost ones, and what a reader must know.
+    /// Number of samples, lost ones, and limitations.
     pub summary: String,
     /// Percent of the samples, by part.
     pub shares: BTreeMap<String, f64>,
@@ -103,7 +103,7 @@ impl Profiles {
         serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
     }
 
-    /// A column of percentages per part.
+    /// Formats a column of percentages per part.
     pub fn sheet(&self) -> Sheet {
         let [write, futex, checksum] = PARTS.map(|(part, _)| part);
         let row = |cell: &CellProfile| {
@@ -117,7 +117,7 @@ impl Profiles {
     }
 }
 
-/// The load of the cell, long enough for the samples.
+/// Returns the load of the cell, long enough for sampling.
 fn load(wanted: &ProfiledCell, duration_ms: u64) -> Result<LoadSpec> {
     let definition = definitions::find(&wanted.definition)?;
     let mut cells = definition.cells.into_iter();
@@ -136,8 +136,11 @@ fn record(
     duration_ms: u64,
     stop: &AtomicBool,
 ) -> Result<Profile> {
-    let scratch = Scratch::new(&std::env::temp_dir()).context("make a directory for the log")?;
-    let Work::Append(work) = &mut load.work else { bail!("only appends to a log are profiled so") };
+    let scratch =
+        Scratch::new(&std::env::temp_dir()).context("could not create a directory for the log")?;
+    let Work::Append(work) = &mut load.work else {
+        bail!("only appends to a log can be profiled here")
+    };
     work.directory = PathBuf::from(scratch.path()).join("log");
     let mut generator = Generator::start(program, &load)?;
     while !matches!(generator.next(stop)?, LoadEvent::Measuring { .. }) {}
@@ -145,7 +148,7 @@ fn record(
     Ok(profile::record(generator.pid(), duration, &profile::Options::default())?)
 }
 
-/// Percent of the samples in which a function of the part was running, or had called what was.
+/// Percent of the samples in which a function of the part was running or a caller.
 fn shares(folded: &str) -> BTreeMap<String, f64> {
     let stacks = folded.lines().filter_map(|line| line.rsplit_once(' '));
     let stacks: Vec<(&str, u64)> =

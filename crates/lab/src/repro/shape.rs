@@ -1,12 +1,12 @@
-//! Statements about the shape of a table, which hold on other machines than the one it was made
-//! on: a small closed set. Each is judged on intervals, so it may be true, false, or undecided.
+//! Statements about the shape of a table, which also apply to other machines than the original one:
+//! a small closed set. Each is evaluated with intervals, so it may be true, false, or undecided.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// From the lowest to the highest that a figure may be.
+/// The lowest and highest possible value of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     pub low: f64,
@@ -27,14 +27,14 @@ impl Range {
     }
 }
 
-/// What was set, and the figures that were seen with it, by column.
+/// Parameters, and the observed figures by column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     pub parameters: BTreeMap<String, Value>,
     pub figures: BTreeMap<String, Range>,
 }
 
-/// What is known of a statement.
+/// Truth value of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Truth {
@@ -56,7 +56,7 @@ impl Truth {
         }
     }
 
-    /// Fails if any fails; holds only if all hold. Of nothing nothing is known.
+    /// Fails if any part fails; holds only if all hold. Absent if empty.
     fn all(parts: impl IntoIterator<Item = Truth>) -> Truth {
         let worse = |a: Truth, b: Truth| match (a, b) {
             (Truth::Absent, other) | (other, Truth::Absent) => other,
@@ -87,7 +87,7 @@ fn at_least(a: Range, b: Range) -> Truth {
     }
 }
 
-/// The checks. What `percent` means is said at each; nothing is 0.
+/// The checks. Each documents the meaning of `percent`; the default is 0.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -103,7 +103,7 @@ pub enum Check {
     Collapses(Line),
     /// No value is below `percent` of any value before it.
     Keeps(Line),
-    /// At every common place each series is at least `times` the next, less `percent`.
+    /// At every common position each series is at least `times` the next, less `percent`.
     Order(Order),
     /// Each value is at least this.
     AtLeast(Bound),
@@ -129,7 +129,7 @@ pub struct Line {
 #[serde(deny_unknown_fields)]
 pub struct Order {
     series: Vec<Series>,
-    /// Without, there is one place.
+    /// `None`: there is only one position.
     along: Option<String>,
     from: Option<f64>,
     to: Option<f64>,
@@ -160,7 +160,7 @@ fn once() -> f64 {
     1.0
 }
 
-/// What to take from the points.
+/// Selects values from the points.
 #[derive(Clone, Copy)]
 struct Selection<'check> {
     column: &'check str,
@@ -171,7 +171,7 @@ struct Selection<'check> {
 }
 
 impl Check {
-    /// Judges the statement on `points`, given in any order.
+    /// Evaluates the statement for `points`, given in any order.
     pub fn judge(&self, points: &[Point]) -> Truth {
         match self {
             Check::Rises(line) => rises(&line.values(points), line.percent),
@@ -186,7 +186,7 @@ impl Check {
         }
     }
 
-    /// The columns that it is about.
+    /// Returns the columns that it refers to.
     pub fn columns(&self) -> Vec<&str> {
         match self {
             Check::Rises(line)
@@ -240,7 +240,7 @@ impl Bound {
     }
 }
 
-/// Whether all of `wanted` is set so in `parameters`.
+/// Whether `parameters` contains all of `wanted`.
 pub(super) fn matches(
     wanted: &BTreeMap<String, Value>,
     parameters: &BTreeMap<String, Value>,
@@ -248,7 +248,7 @@ pub(super) fn matches(
     wanted.iter().all(|(name, value)| parameters.get(name).is_some_and(|found| same(found, value)))
 }
 
-/// Equal; numbers by what they are, not how they were written.
+/// Compares values; numbers by their value, not their notation.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => same_number(a, b),
@@ -260,7 +260,7 @@ fn same_number(a: f64, b: f64) -> bool {
     a.total_cmp(&b).is_eq()
 }
 
-/// Places and values, in the order of the places.
+/// Returns positions and values, in the order of the positions.
 fn placed(points: &[Point], selection: Selection<'_>) -> Vec<(f64, Range)> {
     let Selection { column, along, wanted, from, to } = selection;
     let chosen = points.iter().filter(|point| matches(wanted, &point.parameters));
@@ -277,7 +277,8 @@ fn placed(points: &[Point], selection: Selection<'_>) -> Vec<(f64, Range)> {
     placed
 }
 
-/// Only what is certain: a last value that may be no more than the first leaves it open.
+/// Only certain results count: if the last value may be no more than the first, the result is
+/// undecided.
 fn above(a: Range, b: Range) -> Truth {
     at_least(b, a).not()
 }
@@ -302,7 +303,7 @@ fn flat(values: &[Range], percent: f64) -> Truth {
     let allowed = 1.0 + percent / 100.0;
     let indices = 0..values.len();
     let pairs = indices.clone().flat_map(|low| indices.clone().map(move |high| (low, high)));
-    // However wide its interval, a value is no different from itself.
+    // However wide its interval, a value is not different from itself.
     let pairs = pairs.filter(|(low, high)| low != high);
     Truth::all(pairs.map(|(low, high)| at_least(values[low].times(allowed), values[high])))
 }
@@ -358,7 +359,7 @@ mod tests {
         values.iter().copied().map(Range::exactly).collect()
     }
 
-    /// Values give or take a tenth.
+    /// Values plus or minus a tenth.
     fn vague(values: &[f64]) -> Vec<Range> {
         values.iter().map(|value| Range { low: value * 0.9, high: value * 1.1 }).collect()
     }
@@ -459,7 +460,7 @@ mod tests {
         };
         assert_eq!(judge(&[1.0, 4.0, 9.0], &[1.0, 2.0, 3.0]), Truth::Holds);
         assert_eq!(judge(&[9.0, 4.0, 5.0], &[1.0, 2.0, 3.0]), Truth::Fails);
-        // Only places that both have count, from 2 on.
+        // Only common positions count, from 2 on.
         assert_eq!(judge(&[9.0, 4.0], &[9.0, 2.0, 3.0, 4.0]), Truth::Holds);
         assert_eq!(judge(&[9.0], &[1.0]), Truth::Absent);
     }

@@ -1,4 +1,4 @@
-//! An outcome as a table of texts, for a terminal or for a document.
+//! A result as a table of strings, for a terminal or a document.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::source::Column;
 use crate::row::Verdict;
 use crate::stats::Estimate;
 
-/// Stands where nothing is known.
+/// Placeholder for unknown values.
 const NOTHING: &str = "-";
 
-/// Texts in rows and columns.
+/// Strings in rows and columns.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sheet {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// Columns of a sheet: their heads, and their text for a line.
+/// Columns of a sheet: headings, and their text for a line.
 type Part<'a> = (String, Box<dyn Fn(&Line) -> String + 'a>);
 
 impl Sheet {
@@ -29,8 +29,8 @@ impl Sheet {
         Self { head, rows: rows.into_iter().map(Vec::from).collect() }
     }
 
-    /// What was set, the source's columns beside ours, their ratio, our own columns, and what is
-    /// to be said of each line. Columns in which nothing stands are left out.
+    /// Creates a sheet with the parameters, the source's columns next to ours, their ratio, our own
+    /// columns, and the remarks on each line. Empty columns are omitted.
     pub fn of_outcome(outcome: &Outcome) -> Self {
         let parts = parts(outcome);
         let cells = |line: &Line| parts.iter().map(|(_, text)| text(line)).collect();
@@ -56,7 +56,7 @@ impl Sheet {
         Self::new(["shape", "source", "ours", "verdict"], statements.iter().map(row).collect())
     }
 
-    /// Aligned by blanks.
+    /// Aligned with blanks.
     pub fn text(&self) -> String {
         let widths = self.widths();
         let line = |cells: &Vec<String>| {
@@ -99,7 +99,7 @@ fn is_nothing(cell: &str) -> bool {
     cell.is_empty() || cell == NOTHING
 }
 
-/// Numbers to the right, words to the left.
+/// Aligns numbers right, words left.
 fn pad(cell: &str, width: usize) -> String {
     if starts_with_number(cell) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
 }
@@ -133,7 +133,7 @@ fn parts(outcome: &Outcome) -> Vec<Part<'_>> {
     parts
 }
 
-/// `operations_per_second` -> `operations (per s)`: the unit is said once.
+/// Converts `operations_per_second` to `operations (per s)`, so that the unit is not repeated.
 fn heading(column: &Column) -> String {
     let suffix = match column.unit.as_str() {
         "per s" => "_per_second",
@@ -157,12 +157,13 @@ fn ours(column: &Column, line: &Line) -> String {
     line.ours.get(&column.name).map_or(NOTHING.to_owned(), shown_estimate)
 }
 
-/// The last word of a path: `load.connections` -> `connections`.
+/// Returns the last word of a path: `load.connections` -> `connections`.
 fn last_word(path: &str) -> String {
     path.rsplit('.').next().unwrap_or(path).replace('_', " ")
 }
 
-/// `ok`, or what was wrong with how many: `client-bound 2 of 3`. A star: more threads than cores.
+/// Formats `ok`, or the problem and its frequency: `client-bound 2 of 3`. A star: more threads than
+/// cores.
 fn verdict(line: &Line) -> String {
     let count: usize = line.verdicts.values().sum();
     let star = if line.is_beyond_cores { " *" } else { "" };
@@ -180,7 +181,7 @@ fn verdict(line: &Line) -> String {
     }
 }
 
-/// As it stands in rows.
+/// Returns the name used in rows.
 pub(super) fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Ok => "ok",
@@ -194,13 +195,13 @@ pub(super) fn verdict_name(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A setting: a mix of commands by their names, a choice with its numbers by its words.
+/// Formats a setting: a mix of commands by their names, a choice with its numbers by its words.
 fn shown_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(values) => {
             let name = |value: &Value| match value.get("words") {
-                // A method says less than what it is asked of.
+                // A method is less informative than its target.
                 Some(words) if words[1].as_str().is_some_and(|word| word.starts_with('/')) => {
                     format!("{} {}", shown_value(&words[0]), shown_value(&words[1]))
                 }
@@ -221,7 +222,7 @@ fn shown_fields(fields: &BTreeMap<&String, &Value>) -> String {
 
 fn shown_estimate(estimate: &Estimate) -> String {
     let Estimate { median, low, high, .. } = *estimate;
-    // One measurement, or one pair of them, says nothing of how they vary.
+    // A single measurement, or pair of measurements, has no known variation.
     if low.total_cmp(&high).is_eq() || !high.is_finite() {
         return shown(median);
     }
@@ -235,7 +236,7 @@ fn shown_range(range: Range) -> String {
     format!("{} - {}", shown(range.low), shown(range.high))
 }
 
-/// About four digits; thousands apart.
+/// Formats about four digits, with thousands separators.
 pub(super) fn shown(value: f64) -> String {
     match value.abs() {
         size if !size.is_finite() => "?".to_owned(),
@@ -247,7 +248,7 @@ pub(super) fn shown(value: f64) -> String {
     }
 }
 
-/// `1,234,567`; five digits are enough.
+/// Formats `1,234,567`.
 fn thousands(value: f64) -> String {
     let mut step = 1.0;
     while value.abs() / step >= 99_999.5 {

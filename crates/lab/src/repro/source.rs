@@ -1,4 +1,4 @@
-//! What the source documents published, as data: `benchmarks/sources/*.toml`.
+//! The published values of the source documents, as data: `benchmarks/sources/*.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use super::figure::Figure;
 use super::profiles::ProfiledCell;
 use super::shape::{Check, Point, Range, Truth};
 
-/// The documents in their order: name of the file, text.
+/// The documents in order: file name, text.
 const TEXTS: [(&str, &str); 8] = [
     ("s0.toml", include_str!("../../../../benchmarks/sources/s0.toml")),
     ("s1.toml", include_str!("../../../../benchmarks/sources/s1.toml")),
@@ -22,23 +22,23 @@ const TEXTS: [(&str, &str); 8] = [
     ("web.toml", include_str!("../../../../benchmarks/sources/web.toml")),
 ];
 
-/// No documents: what Myriad is held to beside a peer.
+/// Comparisons with a peer instead of documents.
 const PEERS: [&str; 3] = ["redis", "cassandra", "web"];
 
 static DOCUMENTS: LazyLock<Vec<Document>> =
     LazyLock::new(|| TEXTS.iter().map(|(name, text)| parse(name, text)).collect());
 
-/// All source documents.
+/// Returns all source documents.
 pub fn documents() -> &'static [Document] {
     &DOCUMENTS
 }
 
-/// The files are part of the program, and a test reads them all.
+/// Parses a built-in file; a test parses all of them.
 fn parse(name: &str, text: &str) -> Document {
     toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All tables of all documents, in their order.
+/// Returns all tables of all documents, in order.
 pub fn tables() -> impl Iterator<Item = &'static Table> {
     documents().iter().flat_map(|document| &document.tables)
 }
@@ -47,40 +47,41 @@ pub fn tables() -> impl Iterator<Item = &'static Table> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// `s4`.
+    /// For example, `s4`.
     pub id: String,
     pub title: String,
     #[serde(rename = "table")]
     pub tables: Vec<Table>,
 }
 
-/// One of its tables, or something else that it asks for (then without rows).
+/// One of its tables, or another requirement (then without rows).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// `s4.t1`.
+    /// For example, `s4.t1`.
     pub id: String,
-    /// Another name for it.
+    /// An alternative name.
     pub alias: Option<String>,
     pub title: String,
     pub system: System,
-    /// What is to be seen in it.
+    /// What the table shows.
     pub shows: String,
-    /// How it is run again, once its system is there.
+    /// How to re-run it, once its system exists.
     pub run: Option<Run>,
-    /// What was the same in all rows.
+    /// Parameters that are constant in all rows.
     #[serde(default)]
     pub fixed: BTreeMap<String, Value>,
-    /// What sets rows apart; where there are none, the paths of the grid that set lines apart.
+    /// Parameters that distinguish rows; without rows, the paths of the grid that distinguish
+    /// lines.
     #[serde(default)]
     pub parameters: Vec<String>,
-    /// Which cells of the definition belong to a row: for a path of the grid the parameters whose
-    /// product it is.
+    /// Correspondence of cells and rows: for a path of the grid, the parameters whose product it
+    /// is.
     #[serde(default)]
     pub join: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     pub columns: Vec<Column>,
-    /// Figures of ours that the document has no column for.
+    /// Our figures without a column in the document.
     #[serde(default)]
     pub ours: Vec<Column>,
     /// Parameters, then columns.
@@ -90,7 +91,7 @@ pub struct Table {
     pub shapes: Vec<Shape>,
 }
 
-/// What must exist before a table can be run again.
+/// The system that a table requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
@@ -104,7 +105,7 @@ pub enum System {
 }
 
 impl System {
-    /// What is missing, in words; `None` when it is there.
+    /// Describes what is missing; `None` if it exists.
     pub fn missing(self) -> Option<&'static str> {
         match self {
             System::Resp | System::Log | System::Cql | System::Http | System::Pipeline => None,
@@ -113,21 +114,21 @@ impl System {
     }
 }
 
-/// How a table is run again.
+/// How to re-run a table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Run {
-    /// By `benchmarks/definitions/NAME.toml`.
+    /// With `benchmarks/definitions/NAME.toml`.
     Definition(String),
-    /// It is no measurement: these commands show it.
+    /// Not a measurement, but demonstrated by these commands.
     Tests(Vec<String>),
-    /// By this program of somebody else.
+    /// With this third-party program.
     Compatibility(String),
-    /// By CPU profiles of these cells.
+    /// With CPU profiles of these cells.
     Profile(Vec<ProfiledCell>),
-    /// By `myriad pipeline ablation NAME`.
+    /// With `myriad pipeline ablation NAME`.
     Ablation(String),
-    /// By the experiment of this name with `myriad web`.
+    /// With the experiment of this name with `myriad web`.
     Experiment(String),
 }
 
@@ -139,24 +140,24 @@ pub struct Column {
     /// Empty for remarks.
     #[serde(default)]
     pub unit: String,
-    /// Where ours comes from; `None` while its system does not exist, and for remarks.
+    /// Source of our value; `None` while its system does not exist, and for remarks.
     pub figure: Option<Figure>,
-    /// The load beside the first that it is of.
+    /// The additional load that it refers to.
     pub beside: Option<String>,
-    /// Or it is the first of these columns over the second.
+    /// Alternatively, the ratio of the first of these columns to the second.
     pub ratio: Option<[String; 2]>,
     /// Only cells with these parameters.
     #[serde(default, rename = "where")]
     pub cells: BTreeMap<String, Value>,
 }
 
-/// A statement about a table, and what to hold it against.
+/// A statement about a table, and its expected result.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
     pub says: String,
     pub check: Check,
-    /// What it is in the source: almost always it holds.
+    /// Result in the source: it almost always holds.
     #[serde(default = "holds")]
     pub in_source: Truth,
 }
@@ -165,26 +166,26 @@ fn holds() -> Truth {
     Truth::Holds
 }
 
-/// A row of the document: what was set, and what was seen.
+/// A row of the document: parameters and observed values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceRow {
     pub parameters: BTreeMap<String, Value>,
-    /// By column; columns without a number are left out.
+    /// By column; columns without a number are omitted.
     pub figures: BTreeMap<String, Range>,
     /// The text of its column of remarks.
     pub remark: String,
 }
 
 impl Table {
-    /// True for its name, its other name, the name of its document, and, for tables of source
-    /// documents, `all`.
+    /// Whether a name selects the table: its name, its alternative name, the name of its document,
+    /// or, for tables of source documents, `all`.
     pub fn is_called(&self, name: &str) -> bool {
         let is_alias = self.alias.as_deref() == Some(name);
         let is_all = name == "all" && !PEERS.contains(&self.document());
         self.id == name || is_alias || self.document() == name || is_all
     }
 
-    /// Why it cannot be run; `None` when it can be.
+    /// Describes why it cannot be run; `None` if it can.
     pub fn missing(&self) -> Option<&'static str> {
         if self.run.is_some() { None } else { self.system.missing() }
     }
@@ -193,7 +194,7 @@ impl Table {
         self.id.split('.').next().unwrap_or_default()
     }
 
-    /// The rows with their columns by name.
+    /// Returns the rows with their columns by name.
     pub fn source_rows(&self) -> Vec<SourceRow> {
         self.rows.iter().map(|row| self.source_row(row)).collect()
     }
@@ -212,14 +213,14 @@ impl Table {
         SourceRow { parameters, figures: figures.collect(), remark: remarks.join("; ") }
     }
 
-    /// The rows as shapes see them.
+    /// Returns the rows in the format of shapes.
     pub fn source_points(&self) -> Vec<Point> {
         let rows = self.source_rows().into_iter();
         rows.map(|row| Point { parameters: row.parameters, figures: row.figures }).collect()
     }
 }
 
-/// A number or `[lowest, highest]`.
+/// Parses a number or `[lowest, highest]`.
 fn range(value: &Value) -> Option<Range> {
     match value {
         Value::Number(number) => number.as_f64().map(Range::exactly),
@@ -237,8 +238,8 @@ mod tests {
 
     use super::*;
 
-    /// Rows of each table that the documents print, as counted there. For `s2.t3` and `s2.t4` this
-    /// is the number of cells measured; few of their values are published.
+    /// Number of rows in each table that the documents print, counted by hand. For `s2.t3` and
+    /// `s2.t4`, the number of measured cells; few of their values are published.
     const ROW_COUNTS: [(&str, usize); 38] = [
         ("s0.t1", 16),
         ("s0.t2", 14),
@@ -280,7 +281,7 @@ mod tests {
         ("s4.t3", 5),
     ];
 
-    /// `-` stands for a figure that the document does not give.
+    /// `-` is the placeholder for a figure that the document does not contain.
     fn is_figure(value: &Value) -> bool {
         value == "-" || range(value).is_some_and(|range| range.low <= range.high)
     }
@@ -324,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A few values by hand, so that a slip in the making of the files shows.
+    /// Some values checked by hand, to detect errors in the files.
     #[test]
     fn values_stand_where_the_documents_have_them() {
         let check = |id: &str, index: usize, expected: &str| {
@@ -341,7 +342,7 @@ mod tests {
         check("s4.t2", 6, "[15,52364,398]");
     }
 
-    /// The statements are checked against the very figures that they are about.
+    /// The statements are checked with the figures that they refer to.
     #[test]
     fn every_statement_is_true_of_its_source() {
         for table in tables() {

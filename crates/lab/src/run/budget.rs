@@ -1,24 +1,24 @@
-//! How long measured phases may be, so that a run ends in the time it was given.
+//! Limits the measured phases so that a run ends within its time budget.
 
 use std::time::{Duration, Instant};
 
 use crate::definition::{CELL_MS_MIN, Definition};
 use crate::load::Warmup;
 
-/// Starting and stopping a server, as long as none has been seen.
+/// Initial estimate for starting and stopping a server.
 const FIRST_OVERHEAD: Duration = Duration::from_millis(500);
 
-/// Time given and used. It learns what a measurement takes beside its measured phase.
+/// Time budget and usage. It estimates the overhead of a measurement from the completed ones.
 #[derive(Debug)]
 pub(super) struct Budget {
     ends: Option<Instant>,
-    /// Of the longest cell, as it is wanted.
+    /// Requested duration of the longest cell.
     cell: Duration,
-    /// Measurements that are still to be made.
+    /// Number of remaining measurements.
     left: u32,
-    /// What one takes beside the measured phase, on average.
+    /// Average overhead per measurement, excluding the measured phase.
     overhead: Duration,
-    /// Length of the measured phase that was given out last, and when.
+    /// Length and start of the current measured phase.
     given: (Duration, Instant),
     seen: u32,
 }
@@ -38,7 +38,7 @@ impl Budget {
         }
     }
 
-    /// How long the next measured phase may be. `now` is when the measurement begins.
+    /// Returns the length of the next measured phase. `now` is the start of the measurement.
     pub(super) fn cell_ms(&mut self, now: Instant) -> u64 {
         let cell = match self.ends {
             None => self.cell,
@@ -52,25 +52,25 @@ impl Budget {
         u64::try_from(cell.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The measurement that was begun last has ended.
+    /// Records the end of the current measurement.
     pub(super) fn spent(&mut self, now: Instant) {
         let (cell, began) = self.given;
         let overhead = now.saturating_duration_since(began).saturating_sub(cell);
-        // The guess counts until there is something better.
+        // The initial estimate counts until the first measurement is complete.
         let total = self.overhead * self.seen + overhead;
         self.seen += 1;
         self.overhead = total / self.seen;
         self.left = self.left.saturating_sub(1);
     }
 
-    /// What all that is left should take.
+    /// Estimates the time for all remaining measurements.
     pub(super) fn time_left(&self) -> Duration {
         let cell = if self.seen == 0 { self.cell } else { self.given.0 };
         (self.overhead + cell) * self.left
     }
 }
 
-/// A steady rate is usually found half way.
+/// A steady rate is usually reached after half of the maximum.
 fn expected_ms(warmup: Warmup) -> u64 {
     match warmup {
         Warmup::Fixed { ms } => ms,

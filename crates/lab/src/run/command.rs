@@ -13,36 +13,36 @@ const HELP: &str = "\
 Usage: myriad-lab run FILE [OPTIONS]
        myriad-lab run --resume DIR [OPTIONS]
 
-Measures every cell of a definition, and prints a table of all of them: median [low,high] repeats.
+Measures every cell of a definition, and prints a table of all cells: median [low,high] repeats.
 
       --quick             One repeat, measured phases of half a second
       --out <DIR>         Put results there; else into target/lab/NAME-TIME
-      --resume <DIR>      Measure what is missing there, as it was begun
-      --repeats <N>       Instead of the definition's
-      --cell-ms <MS>      Length of measured phases, instead of the definition's
-      --seed <N>          Of the order of cells, and of keys and arrivals [1]
-      --quiet-wait <S>    Put a measurement off for so long while other programs use the machine
-                          [60, with --quick 5]; then it is made all the same, and marked
+      --resume <DIR>      Measure the missing cells there, with the original settings
+      --repeats <N>       Overrides the definition
+      --cell-ms <MS>      Length of measured phases; overrides the definition
+      --seed <N>          Seed of the order of cells, and of keys and arrivals [1]
+      --quiet-wait <S>    Delay a measurement for up to this time while other programs use the
+                          machine [60, with --quick 5]; after that, measure and mark it
   -h, --help              Print this
 
 Ctrl-C drops the cell that is being measured and keeps the rest.
 ";
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 struct Arguments {
     file: Option<PathBuf>,
     options: Options,
 }
 
-/// Reads its arguments, and does it.
+/// Parses the arguments, and returns the job.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
-    let program = std::env::current_exe().context("find this program's file")?;
+    let program = std::env::current_exe().context("could not find this program's executable")?;
     let Some(arguments) = parse(parser, program)? else { return Ok(printing(HELP)) };
     let definition = match (&arguments.file, &arguments.options.resume) {
         (Some(file), _) => Definition::read(file)?,
         (None, Some(folder)) => RunFolder::open(folder)?.definition()?,
-        (None, None) => bail!("the file of a definition is missing; see myriad-lab run --help"),
+        (None, None) => bail!("missing definition file; see myriad-lab run --help"),
     };
     Ok(Box::new(move || measure(arguments, &definition)))
 }
@@ -62,7 +62,7 @@ fn interrupted(folder: &Path) -> anyhow::Error {
     anyhow!("stopped; the rows are kept. Continue with: myriad-lab run --resume {folder}")
 }
 
-/// `None`: help is wanted.
+/// Returns `None` if help was requested.
 fn parse(parser: &mut CommandLine<'_>, program: PathBuf) -> Result<Option<Arguments>> {
     use lexopt::prelude::*;
     let mut arguments = Arguments { file: None, options: Options::new(program) };

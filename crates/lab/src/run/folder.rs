@@ -1,5 +1,5 @@
-//! The folder of a run: `definition.toml`, `settings.json`, `machine.json`, `rows.jsonl`, and
-//! while it runs `progress.json`.
+//! The folder of a run: `definition.toml`, `settings.json`, `machine.json`, `rows.jsonl`, and,
+//! while it runs, `progress.json`.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -21,16 +21,16 @@ const SETTINGS: &str = "settings.json";
 const MACHINE: &str = "machine.json";
 const ROWS: &str = "rows.jsonl";
 const PROGRESS: &str = "progress.json";
-/// Where results go that nobody gave a place.
+/// Default parent folder for results.
 const PARENT: &str = "target/lab";
-/// Of the order of cells, and of what each load draws.
+/// Seed of the order of cells, and of the random choices of each load.
 pub(super) const SEED_DEFAULT: u64 = 1;
-/// Readers of a running experiment look about as often.
+/// Readers of a running experiment poll at about this interval.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 const NAMES_MAX: usize = 1_000;
 
-/// What was asked for beside the definition. Kept with the rows: a run is resumed with what it
-/// was begun with.
+/// Settings other than the definition. Stored with the rows: a resumed run uses its original
+/// settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     pub quick: bool,
@@ -40,13 +40,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// As begun; only the number of repeats may be changed by `now`.
+    /// The original settings; `now` may only change the number of repeats.
     #[must_use]
     pub(super) fn with(&self, now: &Self) -> Self {
         Self { repeats: now.repeats.or(self.repeats), ..self.clone() }
     }
 
-    /// As arguments of `myriad-lab run`, each after a blank; nothing where they are as without.
+    /// As arguments of `myriad-lab run`, each after a blank; empty for defaults.
     pub(crate) fn flags(&self) -> String {
         let mut flags = String::new();
         if self.quick {
@@ -79,31 +79,31 @@ impl Settings {
     }
 }
 
-/// Results of a run, done or not.
+/// Results of a run, complete or not.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     rows: File,
-    /// Every measurement that was asked for has its row.
+    /// Whether every requested measurement has its row.
     pub is_complete: bool,
     progress: RefCell<Option<Progress>>,
 }
 
-/// `progress.json`.
+/// Content of `progress.json`.
 #[derive(Debug, Clone, Serialize)]
 struct Progress {
     #[serde(flatten)]
     step: Step,
     started_unix_ms: u64,
     eta_s: u64,
-    /// Operations per second, a moment ago.
+    /// Recent operations per second.
     last_rate: f64,
     #[serde(skip)]
     written: Option<Instant>,
 }
 
 impl RunFolder {
-    /// Makes a new folder: `out`, or one with a new name below `target/lab`.
+    /// Creates a new folder: `out`, or one with a new name below `target/lab`.
     pub(crate) fn create(
         definition: &Definition,
         settings: &Settings,
@@ -116,7 +116,7 @@ impl RunFolder {
         fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         ensure!(
             !path.join(ROWS).exists(),
-            "{} already holds a run: continue it with --resume, or give another --out",
+            "{} already contains a run: continue it with --resume, or specify another --out",
             path.display()
         );
         write(&path.join(DEFINITION), definition.text.as_bytes())?;
@@ -124,15 +124,15 @@ impl RunFolder {
         Self::with_rows(path)
     }
 
-    /// Opens the folder of a run that was begun. Half a row at the end, which a crash leaves, is
-    /// cut off.
+    /// Opens the folder of an existing run. Truncates a partial row at the end, which a crash may
+    /// leave.
     pub fn open(path: &Path) -> Result<Self> {
-        ensure!(path.join(ROWS).exists(), "{} holds no run", path.display());
+        ensure!(path.join(ROWS).exists(), "{} contains no run", path.display());
         let folder = Self::with_rows(path.to_owned())?;
-        let text = fs::read(path.join(ROWS)).context("read the rows")?;
+        let text = fs::read(path.join(ROWS)).context("could not read the rows")?;
         let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if complete < text.len() {
-            folder.rows.set_len(complete as u64).context("cut off half a row")?;
+            folder.rows.set_len(complete as u64).context("could not truncate a partial row")?;
         }
         Ok(folder)
     }
@@ -148,7 +148,7 @@ impl RunFolder {
         &self.path
     }
 
-    /// The definition, as it was given.
+    /// Returns the definition as given.
     pub fn definition(&self) -> Result<Definition> {
         Ok(Definition::read(&self.path.join(DEFINITION))?)
     }
@@ -159,7 +159,7 @@ impl RunFolder {
         serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
     }
 
-    /// All rows, in the order in which they were measured.
+    /// Returns all rows, in the order of measurement.
     pub fn rows(&self) -> Result<Vec<Row>> {
         let path = self.path.join(ROWS);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -175,16 +175,16 @@ impl RunFolder {
     pub(crate) fn append(&mut self, row: &Row) -> Result<()> {
         let mut line = serde_json::to_vec(row)?;
         line.push(b'\n');
-        // One write: a reader never sees more than the last row in part.
-        self.rows.write_all(&line).context("write a row")
+        // A single write: a reader sees at most the last row partially.
+        self.rows.write_all(&line).context("could not write a row")
     }
 
-    /// A resumed run may go on elsewhere: each row says where it was measured.
+    /// A resumed run may continue on another machine: each row records its machine.
     pub(crate) fn write_machine(&self, machine: &Machine) -> Result<()> {
         write(&self.path.join(MACHINE), &serde_json::to_vec_pretty(machine)?)
     }
 
-    /// Says where the run stands, for who looks at it from outside; gone when it has ended.
+    /// Publishes the state of the run for other processes; removed at the end.
     pub(super) fn write_progress(&self, news: &News<'_>) -> Result<()> {
         let path = self.path.join(PROGRESS);
         let now = Instant::now();
@@ -216,7 +216,7 @@ impl RunFolder {
     }
 }
 
-/// `target/lab/<name>-20261121T080556Z`, with a number behind it if that is taken.
+/// Returns `target/lab/<name>-20261121T080556Z`, with a number appended if it exists.
 fn new_path(name: &str) -> Result<PathBuf> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let time = now.replace(['-', ':'], "");
@@ -231,14 +231,14 @@ fn new_path(name: &str) -> Result<PathBuf> {
             Err(error) => return Err(error).with_context(|| format!("make {}", path.display())),
         }
     }
-    bail!("no free name for {name} in {PARENT}")
+    bail!("no unused name for {name} in {PARENT}")
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
 }
 
-/// A reader sees the old text or the new one, never a part.
+/// Replaces a file atomically: a reader sees the old content or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
     write(&new, bytes)?;
@@ -275,7 +275,7 @@ mod tests {
         let path = scratch.path();
         assert_eq!(
             RunFolder::open(path).unwrap_err().to_string(),
-            format!("{} holds no run", path.display())
+            format!("{} contains no run", path.display())
         );
         fs::write(path.join(ROWS), "{}\n{\"table\": \"x").unwrap();
         let folder = RunFolder::open(path).unwrap();

@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use crate::load::{LoadEvent, LoadSpec};
 use crate::subject::{ending_with_us, spawn_pinned, stop};
 
-/// A generator speaks at every window; one that is silent for so long hangs. Opening many
-/// connections is the longest thing that it does in silence.
+/// A generator reports every window; one that is silent for longer hangs. Opening many connections
+/// is its longest silent operation.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
-/// How soon a wish to stop is seen.
+/// Polling interval of the stop flag.
 const STOP_POLL: Duration = Duration::from_millis(50);
-/// A report with its histograms is a few hundred KiB at most.
+/// A report with its histograms has at most a few hundred KiB.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Events that may wait for us; then the generator's reports wait, not its load.
+/// Maximum number of unread events; beyond it the generator's reports wait, not its load.
 const EVENTS_MAX: usize = 1_024;
 
-/// Why there is no report.
+/// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum GeneratorError {
-    #[error("start the generator: {0}")]
+    #[error("could not start the generator: {0}")]
     NotStarted(std::io::Error),
     #[error("{0}")]
     Failed(String),
-    #[error("the generator said something strange: {0}")]
+    #[error("malformed output of the generator: {0}")]
     Strange(String),
-    #[error("the generator ended without a report")]
+    #[error("the generator exited without a report")]
     Ended,
     #[error("the generator has been silent for {SILENCE_MAX:?}")]
     Silent,
-    #[error("what the system knows about the processes: {0}")]
+    #[error("could not read process information: {0}")]
     System(#[from] std::io::Error),
     #[error(transparent)]
     Counters(#[from] crate::subject::SubjectError),
@@ -42,7 +42,7 @@ pub enum GeneratorError {
     Stopped,
 }
 
-/// A running generator. Dropping it ends the process.
+/// A running generator. The process is killed on drop.
 #[derive(Debug)]
 pub struct Generator {
     child: Child,
@@ -50,7 +50,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Starts `program generate` on the cores of the load, and tells it what to do.
+    /// Starts `program generate` on the cores of the load, and sends it the specification.
     pub fn start(program: &Path, load: &LoadSpec) -> Result<Self, GeneratorError> {
         let words = ["generate".to_owned()];
         let mut command = ending_with_us(program, &words);
@@ -69,7 +69,7 @@ impl Generator {
         let text = serde_json::to_vec(load).expect("a specification is text and numbers");
         let mut input = child.stdin.take().expect("it is piped");
         let mut generator = Self { child, events };
-        // One that ended at once has said why on its output.
+        // A generator that exited immediately has reported the reason on its output.
         if input.write_all(&text).is_err() {
             drop(input);
             return Err(generator.last_words());
@@ -115,7 +115,7 @@ impl Drop for Generator {
     }
 }
 
-/// Events line by line, until the output ends or is no longer understood.
+/// Reads events line by line, until the output ends or is malformed.
 fn read_events(output: ChildStdout) -> impl Iterator<Item = Result<LoadEvent, GeneratorError>> {
     let mut reader = BufReader::new(output);
     let mut is_over = false;
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::subject::{Scratch, write_program};
 
-    /// The events of a program that is this shell script.
+    /// Returns the events of a program that is this shell script.
     fn events_of(script: &str) -> Vec<Result<LoadEvent, String>> {
         let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
         let script = format!("#!/bin/sh\ncat >/dev/null\n{script}\n");
@@ -175,7 +175,7 @@ mod tests {
             [
                 Ok(LoadEvent::Connected),
                 Ok(LoadEvent::Window { operations: 7 }),
-                Err("the generator ended without a report".to_owned())
+                Err("the generator exited without a report".to_owned())
             ]
         );
     }
@@ -185,7 +185,7 @@ mod tests {
         let failed = events_of("echo '{\"event\":\"failed\",\"reason\":\"no server\"}'");
         assert_eq!(failed, [Err("no server".to_owned())]);
         let [Err(error)] = &events_of("echo hello; echo hello")[..] else { panic!("one") };
-        assert!(error.starts_with("the generator said something strange: "), "{error}");
+        assert!(error.starts_with("malformed output of the generator: "), "{error}");
         assert!(error.ends_with(": hello\n"), "{error}");
     }
 
@@ -197,7 +197,7 @@ mod tests {
         );
         let load = load.unwrap().cells.remove(0).load;
         let cat = crate::subject::find_program("sleep").unwrap();
-        // `sleep generate` ends at once; what counts is that the wish comes first.
+        // `sleep generate` exits immediately; the stop flag must take precedence.
         if let Ok(mut generator) = Generator::start(&cat, &load) {
             let error = generator.next(&AtomicBool::new(true)).unwrap_err();
             assert!(matches!(error, GeneratorError::Stopped), "{error}");

@@ -1,4 +1,4 @@
-//! One load on one subject, with everything that is looked at around it.
+//! One load on one subject, with all observations.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,28 +11,28 @@ use crate::measure::threads::{ThreadSample, threads, uses_between};
 use crate::measure::{Noise, NoiseSample, ThreadUse, added, resident_bytes, tcp_counters};
 use crate::subject::Subject;
 
-/// What was seen while the generator counted.
+/// Observations during the measured phase.
 #[derive(Debug, Clone, Default)]
 pub struct Measurement {
     pub report: LoadReport,
     pub warmup_ms: u64,
     /// The subject's threads in the measured phase.
     pub threads: Vec<ThreadUse>,
-    /// Of the subject, at the end of the measured phase.
+    /// Memory of the subject, at the end of the measured phase.
     pub resident_bytes: u64,
     /// Per operation of all loads together: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
     pub counters: BTreeMap<String, f64>,
     /// Of the whole machine.
     pub tcp: BTreeMap<String, u64>,
-    /// From the start of the load to its end, warm-up included.
+    /// From the start of the load to its end, including the warm-up.
     pub noise: Noise,
 }
 
-/// Loads a running subject, and looks at it when counting begins and when it ends. Without a
-/// subject the generator itself is looked at: a log that it appends to runs inside it.
+/// Loads a running subject, and samples it at the start and the end of the measured phase. Without
+/// a subject, samples the generator, which contains the log that it appends to.
 ///
-/// `on_rate` is told the operations per second of each window. Setting `stop` ends it all within
-/// a moment, as [`GeneratorError::Stopped`].
+/// Passes the operations per second of each window to `on_rate`. Setting `stop` ends the
+/// measurement promptly with [`GeneratorError::Stopped`].
 pub fn measure(
     program: &Path,
     subject: Option<&Subject>,
@@ -41,7 +41,7 @@ pub fn measure(
     on_rate: &mut dyn FnMut(f64),
 ) -> Result<Measurement, GeneratorError> {
     let mut generator = Generator::start(program, load)?;
-    // Of the subject, or of what is its own subject.
+    // Of the subject, or of the generator with its log.
     let pids = subject.map_or_else(|| Ok(vec![generator.pid()]), Subject::processes)?;
     let ours = [vec![generator.pid()], pids.clone()].concat();
     let noise = NoiseSample::take(&ours)?;
@@ -49,7 +49,7 @@ pub fn measure(
     let mut looks: [Option<Look>; 2] = [None, None];
     loop {
         match generator.next(stop)? {
-            // Of an interrupt the next event is a failure.
+            // After an interrupt, the next event is a failure.
             LoadEvent::Connected | LoadEvent::Interrupted(_) => {}
             LoadEvent::Measuring { warmup_ms } => {
                 warmup = warmup_ms;
@@ -60,7 +60,7 @@ pub fn measure(
             LoadEvent::Failed { reason } => return Err(GeneratorError::Failed(reason)),
             LoadEvent::Done(report) => {
                 let [Some(first), Some(last)] = looks else {
-                    let text = "a report without saying when it measured";
+                    let text = "a report without a measured phase";
                     return Err(GeneratorError::Strange(text.into()));
                 };
                 return Ok(Measurement {
@@ -80,8 +80,8 @@ pub fn measure(
     }
 }
 
-/// What a generator has used that is its own subject: all of it as one thread, if it does not
-/// tell them apart.
+/// Resources used by a generator that contains its subject: the total as one thread, if it does not
+/// list its threads.
 fn own_use(report: &LoadReport) -> Vec<ThreadUse> {
     match &report.log {
         Some(log) if report.threads.is_empty() => vec![ThreadUse {
@@ -93,7 +93,7 @@ fn own_use(report: &LoadReport) -> Vec<ThreadUse> {
     }
 }
 
-/// The subject at one moment.
+/// A sample of the subject.
 struct Look {
     threads: Vec<ThreadSample>,
     resident_bytes: u64,
@@ -102,11 +102,11 @@ struct Look {
 }
 
 impl Look {
-    /// Times first: they change while the rest is asked for.
+    /// Times first: they change while the rest is read.
     fn take(pids: &[u32], subject: Option<&Subject>) -> Result<Self, GeneratorError> {
         Ok(Self {
-            // A log's hundreds of threads are not looked at while they are measured: the generator
-            // knows what it has used.
+            // The hundreds of threads of a log are not sampled during the measurement: the
+            // generator reports their usage.
             threads: subject.map(|_| threads_of(pids)).transpose()?.unwrap_or_default(),
             counters: subject.map(Subject::counters).transpose()?.unwrap_or_default(),
             tcp: tcp_counters()?,
@@ -115,8 +115,8 @@ impl Look {
     }
 }
 
-/// The threads of a server and of its workers, where it has some: the first of each worker is called
-/// `w00`, `w01`, ... in their order. A worker that has ended is left out.
+/// Returns the threads of a server and of its workers, if any: the first thread of each worker is
+/// named `w00`, `w01`, ... in order. Exited workers are omitted.
 fn threads_of(pids: &[u32]) -> io::Result<Vec<ThreadSample>> {
     let Some((first, workers)) = pids.split_first() else { return Ok(Vec::new()) };
     let mut all = threads(*first)?;
@@ -133,7 +133,7 @@ fn threads_of(pids: &[u32]) -> io::Result<Vec<ThreadSample>> {
     Ok(all)
 }
 
-/// Pages that processes share count for each of them.
+/// Shared pages count for each process.
 fn resident_bytes_of(pids: &[u32]) -> io::Result<u64> {
     let mut sum = 0;
     for (index, pid) in pids.iter().enumerate() {
@@ -145,7 +145,7 @@ fn resident_bytes_of(pids: &[u32]) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// Named as in rows: `syscalls_read` is `syscalls.read`.
+/// Uses the names of rows: `syscalls_read` is `syscalls.read`.
 #[allow(clippy::cast_precision_loss)]
 fn per_operation(first: &Look, last: &Look, operations: u64) -> BTreeMap<String, f64> {
     let before = |name| first.counters.get(name).copied().unwrap_or_default();
@@ -186,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_told_apart_by_their_numbers() {
+    fn workers_are_distinguished_by_their_numbers() {
         let us = std::process::id();
-        // Ours for certain, whatever other tests of this process take and give back meanwhile.
+        // Held by this test, regardless of concurrent tests in the process.
         let held = vec![1_u8; 32 << 20];
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = threads_of(&[us, child.id(), u32::MAX]);

@@ -1,4 +1,4 @@
-//! What a run says while it goes on.
+//! Progress events of a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::Row;
 
-/// Who listens to a run.
+/// Receiver of progress events.
 pub trait Progress {
     fn tell(&mut self, news: &News<'_>);
 }
 
-/// For runs that nobody watches.
+/// Ignores all events.
 impl Progress for () {
     fn tell(&mut self, _: &News<'_>) {}
 }
 
-/// Everything that a run has to say.
+/// All progress events.
 #[derive(Debug)]
 pub enum News<'a> {
     Started {
         folder: &'a Path,
-        /// Of the whole run, with those that are done.
+        /// Of the whole run, including completed ones.
         measurements: usize,
         done: usize,
     },
@@ -37,10 +37,10 @@ pub enum News<'a> {
     },
 }
 
-/// Where a run stands.
+/// Position in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Measurements that are done, and all.
+    /// Number of completed measurements, and of all.
     pub number: usize,
     pub count: usize,
     pub cell: usize,
@@ -49,6 +49,6 @@ pub struct Step {
     /// `starting`, `phase 1`, `measuring`, `waiting for ...`.
     pub phase: String,
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// What the rest should take.
+    /// Estimated remaining time.
     pub left_s: u64,
 }

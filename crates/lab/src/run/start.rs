@@ -1,5 +1,4 @@
-//! What every measurement begins and ends with: a load that is pointed at its subject, and a row that
-//! is filled.
+//! Start and end of every measurement: assigning a load to its subject, and filling a row.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +9,7 @@ use crate::measure::{Noise, build};
 use crate::row::{Row, SubjectRow, Verdict};
 use crate::subject::{Scratch, Subject, available_cpus};
 
-/// What is known of a measurement before it is made.
+/// Information known before a measurement.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) table: &'a str,
@@ -22,7 +21,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) load: LoadSpec,
 }
 
-/// The row of the first repeat of the first cell, begun now, without anything measured.
+/// Returns an empty row for the first repeat of the first cell, starting now.
 pub(crate) fn empty_row(plan: Plan<'_>) -> Row {
     Row {
         table: plan.table.to_owned(),
@@ -47,18 +46,17 @@ pub(crate) fn empty_row(plan: Plan<'_>) -> Row {
     }
 }
 
-/// What has been started for a load.
+/// The started target of a load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
     Server(&'a Subject),
-    /// Where the generator may make a log of its own.
+    /// Directory in which the generator may create its log.
     Log(&'a Scratch),
 }
 
-/// Points a load, and those beside it, at what has been started for it.
+/// Sets the addresses of a load and its additional loads to the started target.
 ///
-/// A generator that was to have a thread on each of its cores has fewer threads where there are fewer
-/// of them.
+/// A generator with one thread per core gets fewer threads if the machine has fewer cores.
 pub(crate) fn aim(load: &mut LoadSpec, target: Target<'_>) {
     take_cores(load);
     match (&mut load.work, target) {
@@ -67,11 +65,11 @@ pub(crate) fn aim(load: &mut LoadSpec, target: Target<'_>) {
             load.beside.values_mut().for_each(|work| aim_socket(work, subject));
         }
         (Work::Append(work), Target::Log(scratch)) => work.directory = scratch.path().join("log"),
-        _ => unreachable!("a definition gives sockets to servers, and appends to logs"),
+        _ => unreachable!("definitions use sockets for servers, and appends for logs"),
     }
 }
 
-/// Leaves out cores that are not there, and the threads that were to have them.
+/// Removes missing cores, and the threads assigned to them.
 fn take_cores(load: &mut LoadSpec) {
     let wanted = std::mem::take(&mut load.cpus);
     load.cpus = available_cpus(&wanted);
@@ -87,7 +85,7 @@ fn take_cores(load: &mut LoadSpec) {
 }
 
 fn aim_socket(work: &mut SocketWork, subject: &Subject) {
-    // One that has no place for CQL says so by what it answers.
+    // A server without CQL reports that in its response.
     work.address = match work.protocol {
         Protocol::Cql => subject.cql_address().unwrap_or(subject.address()),
         Protocol::Http => subject.http_address().unwrap_or(subject.address()),
@@ -98,7 +96,7 @@ fn aim_socket(work: &mut SocketWork, subject: &Subject) {
     }
 }
 
-/// Puts what was measured into its row; the verdict is left to [`judge`].
+/// Copies a measurement into its row, except for the verdict, which [`judge`] determines.
 pub(crate) fn take(row: &mut Row, measurement: Measurement) {
     row.warmup_ms = measurement.warmup_ms;
     row.threads = measurement.threads;
@@ -119,7 +117,8 @@ mod tests {
     use super::*;
     use crate::definition::Definition;
 
-    /// The cores that are left of `wanted`, and the threads, when `threads` were asked for.
+    /// Returns the available cores of `wanted`, and the number of threads, if `threads` were
+    /// requested.
     fn aimed(wanted: &[usize], threads: usize) -> (usize, usize) {
         let text = format!(
             "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"echo\"\n[load]\n\

@@ -9,10 +9,10 @@ use super::verdict::{BusyReactors, busy_reactors, latencies_ns};
 use crate::row::{Row, Verdict};
 use crate::stats::{Estimate, histogram, median_interval};
 
-/// Repeats of a cell that differ by more than this, by half their interval, are marked.
+/// Cells whose repeats differ by more than this (half their interval) are marked.
 const HALF_WIDTH_MAX: f64 = 0.05;
 
-/// One row in one line: `connections=8: 123456/s, 7.9 us of CPU, p99 0.210 ms, 1/1 busy, ok`.
+/// Formats one row: `connections=8: 123456/s, 7.9 us of CPU, p99 0.210 ms, 1/1 busy, ok`.
 pub(super) fn line(row: &Row) -> String {
     let mut text = parameters(&row.parameters);
     if !text.is_empty() {
@@ -47,13 +47,13 @@ pub(super) fn line(row: &Row) -> String {
     text
 }
 
-/// As the loads beside the first saw it, by their names.
+/// Returns the row from the perspective of each additional load, by name.
 fn beside(row: &Row) -> impl Iterator<Item = (&str, Row)> {
     let names = row.load.beside.keys();
     names.filter_map(|name| Some((name.as_str(), row.beside(name)?)))
 }
 
-/// Without the names of the tables that hold them: `options.reactors=2 connections=8`.
+/// Formats parameters without table names: `options.reactors=2 connections=8`.
 pub(super) fn parameters(parameters: &BTreeMap<String, Value>) -> String {
     let words = parameters.iter().map(|(path, value)| {
         let name = path.split_once('.').map_or(path.as_str(), |(_, rest)| rest);
@@ -75,9 +75,9 @@ fn value_text(value: &Value) -> String {
     }
 }
 
-/// A table of all cells in the order of the grid: medians with their intervals and the number of
-/// repeats behind them. Only rows that are `ok` are counted; a cell that has none shows what it
-/// has, with its verdict.
+/// Formats a table of all cells in the order of the grid: medians with their intervals and the
+/// number of repeats. Only `ok` rows count; a cell without any shows its other rows, with their
+/// verdict.
 pub fn summary(rows: &[Row]) -> String {
     let mut cells: BTreeMap<usize, Vec<&Row>> = BTreeMap::new();
     for row in rows {
@@ -147,7 +147,7 @@ fn figures(rows: &[&Row]) -> [String; 4] {
     ]
 }
 
-/// `ok`, or what most of the rows are and how many of them: `noisy 2 of 3: why`.
+/// Formats `ok`, or the most frequent verdict with its count: `noisy 2 of 3: why`.
 fn verdict_text(rows: &[&Row], shown: &[&Row], is_ok: bool) -> String {
     let rates: Vec<f64> = shown.iter().map(|row| row.operations_per_second()).collect();
     let spread: Estimate = median_interval(&rates);
@@ -166,7 +166,7 @@ fn has_figures(row: &Row) -> bool {
     !matches!(row.verdict, Verdict::Failed | Verdict::Skipped)
 }
 
-/// As in rows.
+/// Returns the name used in rows.
 pub(super) fn name(verdict: Verdict) -> String {
     match serde_json::to_value(verdict) {
         Ok(Value::String(name)) => name,
@@ -174,7 +174,7 @@ pub(super) fn name(verdict: Verdict) -> String {
     }
 }
 
-/// `11/16 65-75%`; empty for a subject without reactors.
+/// Formats `11/16 65-75%`; empty for a subject without reactors.
 fn busy_text(reactors: &BusyReactors) -> String {
     if reactors.count == 0 {
         return String::new();
@@ -193,7 +193,7 @@ fn ms(ns: u64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
 }
 
-/// Columns to the right but for the last.
+/// Aligns all columns but the last to the right.
 fn aligned(table: &[Vec<String>]) -> String {
     let columns = table.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! Progress for people: a line that changes on a terminal, plain lines elsewhere.
+//! Progress display: an updated line on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::progress::{News, Progress, Step};
 use super::summary::{line, parameters};
 
-/// Says how a run goes, on standard error: results go to standard output.
+/// Displays progress on standard error, because results go to standard output.
 #[derive(Debug)]
 pub struct Terminal {
     bar: ProgressBar,
-    /// What the changing line says before the rate.
+    /// The updated line, up to the rate.
     status: String,
     number: usize,
     count: usize,
@@ -22,7 +22,7 @@ impl Default for Terminal {
     fn default() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
-        bar.set_style(style.expect("the template is written here"));
+        bar.set_style(style.expect("the template is a constant"));
         bar.enable_steady_tick(Duration::from_millis(250));
         Self { bar, status: String::new(), number: 0, count: 0 }
     }
@@ -60,8 +60,8 @@ impl Progress for Terminal {
 }
 
 impl Terminal {
-    /// A line that stays.
-    #[allow(clippy::print_stderr, reason = "progress is for the one who waits")]
+    /// Prints a permanent line.
+    #[allow(clippy::print_stderr, reason = "progress is displayed to the user")]
     fn say(&self, text: &str) {
         if std::io::stderr().is_terminal() {
             self.bar.println(text);

@@ -1,4 +1,4 @@
-//! Whether a row may be believed.
+//! Determines whether a row is valid.
 
 use hdrhistogram::Histogram;
 
@@ -11,33 +11,33 @@ use crate::stats::histogram::{HistogramError, decode};
 use crate::stats::{max_over_mean, mean_interval, real};
 use crate::subject::Kind;
 
-/// A generator that uses more of its cores than this may be the limit itself.
+/// A generator that uses more of its cores than this may be the bottleneck.
 const GENERATOR_BUSY_MAX: f64 = 0.85;
-/// A subject that uses this much of its cores, or of one core with one thread, is the limit of a
-/// closed loop, whatever the generator uses: its requests wait in the subject's queue all the same.
+/// A subject that uses this much of its cores, or of one core with one thread, is the bottleneck of
+/// a closed loop regardless of the generator, because requests wait in the subject's queue.
 const SUBJECT_BUSY: f64 = 0.90;
-/// Requests that leave late by the generator's own fault: more than this part of the latency that
-/// is measured, and more than a moment.
+/// Sending delays caused by the generator: more than this share of the measured latency, and more
+/// than a minimum.
 const LAG_SHARE_MAX: f64 = 0.10;
 const LAG_NS_MIN: u64 = 100_000;
-/// Half the interval of the rate, as a part of it.
+/// Half the interval of the rate, relative to it.
 const HALF_WIDTH_MAX: f64 = 0.05;
 const STEAL_MAX: f64 = 0.02;
 const FOREIGN_CORES_MAX: f64 = 0.3;
-/// Cores that start to work speed up; more than this is throttling.
+/// Cores that become active increase their frequency; larger changes indicate throttling.
 const FREQUENCY_CHANGE_MAX: f64 = 0.10;
-/// Silence for so long is a stall, where at least so many operations were to be expected.
+/// Silence of this duration is a stall, if at least this many operations were expected.
 const STALL_MS: u64 = 1_000;
 const STALL_OPERATIONS_MIN: f64 = 10.0;
-/// Requests of a schedule that could not be sent are in no latency; a few at the end are no matter.
+/// Unsent requests of a schedule are not included in any latency; a few at the end are acceptable.
 const UNSENT_SHARE_MAX: f64 = 0.001;
 /// A thread that uses more of a core than this is busy.
 const THREAD_BUSY_MIN: f64 = 0.05;
-/// Little's law: requests on their way = rate x latency. Time that the generator itself takes
-/// between a reply and the next request makes it a little less.
+/// Little's law: requests in flight = rate x latency. The generator's own time between a reply and
+/// the next request reduces it slightly.
 const LITTLE_ERROR_MAX: f64 = 0.25;
 
-/// What a verdict is given by.
+/// Input of a verdict.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     pub kind: Kind,
@@ -63,19 +63,19 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// A verdict and why.
+/// A verdict with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// All that is wrong, the worst first; empty if nothing is.
+    /// All problems, the worst first.
     pub reasons: Vec<String>,
 }
 
-/// Adds what is wrong.
+/// Appends the problems that it finds.
 type Rule = fn(&Evidence<'_>, &mut Vec<String>);
 
-/// Judges one measurement. All reasons are given; the verdict is that of the worst: lost work,
-/// then a stall, then a disturbed machine, then a weak generator, then an unsteady rate.
+/// Evaluates one measurement. Lists all reasons; the verdict is that of the worst: lost work, then
+/// a stall, then a disturbed machine, then a slow generator, then an unsteady rate.
 pub fn judge(evidence: &Evidence<'_>) -> Judgement {
     let rules: [(Verdict, Rule); 5] = [
         (Verdict::Lossy, losses),
@@ -94,7 +94,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
     judgement
 }
 
-/// The reports of all loads: the first, then those beside it, each with what its reasons begin with.
+/// Returns the reports of all loads: the first, then the additional ones, each with the prefix of
+/// its reasons.
 fn reports<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = (String, &'a LoadReport)> {
     let beside = evidence.report.beside.iter();
     let beside = beside.map(|(name, report)| (format!("{name}: "), report));
@@ -126,7 +127,7 @@ fn stalls(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
             reasons.push(format!("{of}{count} connections waited 5 s for a reply"));
         }
         if report.operations == 0 {
-            reasons.push(format!("{of}no operation was done"));
+            reasons.push(format!("{of}no operation was completed"));
         }
     }
     let report = evidence.report;
@@ -159,12 +160,12 @@ fn disturbances(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
     }
 }
 
-/// True when a measurement would not be disturbed.
+/// Whether a measurement would be undisturbed.
 pub(super) fn is_quiet(noise: &Noise) -> bool {
     noise.steal <= STEAL_MAX && noise.foreign_cores <= FOREIGN_CORES_MAX
 }
 
-/// Why the generator rather than the subject may have been the limit; empty if nothing says so.
+/// Returns reasons why the generator rather than the subject may have been the bottleneck.
 pub(crate) fn generator_faults(evidence: &Evidence<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
     weak_generator(evidence, &mut reasons);
@@ -172,7 +173,7 @@ pub(crate) fn generator_faults(evidence: &Evidence<'_>) -> Vec<String> {
 }
 
 fn weak_generator(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
-    // A log runs inside the generator: there is no one else to wait for.
+    // A log runs inside the generator, so there is no other process.
     if evidence.kind == Kind::Log {
         return;
     }
@@ -204,8 +205,8 @@ fn is_closed(load: &LoadSpec) -> bool {
     matches!(&load.work, Work::Socket(work) if work.arrival == Arrival::Closed)
 }
 
-/// Processor time as a part of what there was: of the cores given, or of one core for the busiest
-/// thread if that is more.
+/// Relative processor time: of the available cores, or of one core for the busiest thread if that
+/// is more.
 fn busy(threads: &[ThreadUse], cpus: &[usize], report: &LoadReport) -> f64 {
     let machine = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = if cpus.is_empty() { machine } else { cpus.len() };
@@ -215,12 +216,12 @@ fn busy(threads: &[ThreadUse], cpus: &[usize], report: &LoadReport) -> f64 {
     (real_ns(all) / duration / real(cores)).max(real_ns(most) / duration)
 }
 
-/// Holds for a closed loop of single requests: all users always have one on its way.
+/// For a closed loop of single requests: all users always have one in flight.
 fn little_fault(work: &SocketWork, report: &LoadReport) -> Option<String> {
     if work.pipeline != 1 || work.arrival != Arrival::Closed {
         return None;
     }
-    // Who waits for a connection that the kernel begins again and again is in no latency yet.
+    // Clients whose connection attempts the kernel retries are not included in any latency yet.
     let is_short = |http: &HttpWork| http.connection == HttpConnection::Close;
     if work.http.as_deref().is_some_and(is_short) {
         return None;
@@ -234,8 +235,9 @@ fn little_fault(work: &SocketWork, report: &LoadReport) -> Option<String> {
     let found = per_second(report) * latency.mean() / 1e9;
     let expected = real(on_their_way);
     let is_broken = (found / expected - 1.0).abs() > LITTLE_ERROR_MAX;
-    is_broken
-        .then(|| format!("rate x latency is {found:.1} requests on their way, not {on_their_way}"))
+    is_broken.then(|| {
+        format!("rate x latency is {found:.1} requests in flight instead of {on_their_way}")
+    })
 }
 
 fn unsteady_rate(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
@@ -256,21 +258,21 @@ fn real_ns(ns: u64) -> f64 {
     ns as f64
 }
 
-/// How the subject's reactors, the threads `r00`, `r01`, ..., or the workers `w00`, `w01`, ... of a web
-/// server, shared the work.
+/// Distribution of the work over the subject's reactors (threads `r00`, `r01`, ...) or over the
+/// workers of a web server (`w00`, `w01`, ...).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BusyReactors {
-    /// Those that used more than 5 % of a core.
+    /// Number of reactors that used more than 5 % of a core.
     pub busy: usize,
     pub count: usize,
-    /// Least and most that a busy one used of a core, 0 to 1.
+    /// Minimum and maximum share of a core among the busy ones.
     pub low: f64,
     pub high: f64,
-    /// Of all reactors; 1 is perfect balance.
+    /// Ratio over all reactors; 1 is perfect balance.
     pub max_over_mean: f64,
 }
 
-/// The reactors of a row; all zero for a subject without.
+/// Returns the reactors of a row; all zero for a subject without.
 pub fn busy_reactors(row: &Row) -> BusyReactors {
     let duration = real_ns(row.report.duration_ns.max(1));
     let reactors = row.threads.iter().filter(|thread| is_reactor(&thread.name));
@@ -291,7 +293,7 @@ fn is_reactor(name: &str) -> bool {
     digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Latencies of a row from the time at which each request was due.
+/// Latencies of a row from the due time of each request.
 pub fn latencies_ns(row: &Row) -> Result<Histogram<u64>, HistogramError> {
     decode(&row.report.latency_corrected)
 }
@@ -347,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Reasons begin with these.
+    /// Checks the verdict and the beginnings of the reasons.
     #[track_caller]
     fn check(change: impl FnOnce(&mut Case), verdict: Verdict, reasons: &[&str]) {
         let mut case = case();
@@ -403,7 +405,7 @@ mod tests {
                 case.report.beside.insert("idlers".into(), report);
             },
             Verdict::Lossy,
-            &["writers: 3 requests without a reply", "idlers: no operation was done"],
+            &["writers: 3 requests without a reply", "idlers: no operation was completed"],
         );
     }
 
@@ -425,11 +427,14 @@ mod tests {
         check(
             |case| case.report.operations = 0,
             Verdict::Stalled,
-            &["no operation was done", "rate x latency is 0.0 requests on their way, not 50"],
+            &[
+                "no operation was completed",
+                "rate x latency is 0.0 requests in flight instead of 50",
+            ],
         );
     }
 
-    /// One request per two seconds leaves silence between them.
+    /// One request per two seconds causes silence in between.
     #[test]
     fn a_slow_rate_is_no_stall() {
         let mut case = case();
@@ -519,7 +524,7 @@ mod tests {
         check(
             |case| case.report.latency_raw = latencies(100_000),
             Verdict::ClientBound,
-            &["rate x latency is 10.0 requests on their way, not 50"],
+            &["rate x latency is 10.0 requests in flight instead of 50"],
         );
         check(
             |case| {

@@ -1,4 +1,4 @@
-//! What goes back to a browser: a status, a few headers, a content.
+//! An HTTP response: status, some headers, content.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::serve::request::Refusal;
 
-/// Pages bring all they need with them, and ask for nothing but news of the run.
+/// Pages are self-contained, and only request updates of the run.
 const CONTENT_POLICY: &str = concat!(
     "default-src 'none'; style-src 'unsafe-inline'; ",
     "script-src 'unsafe-inline'; connect-src 'self'; img-src data:",
 );
 
-/// What a refused sender may still have on its way: read, so that closing does not cut the answer
-/// off before it is seen.
+/// Input of a refused client that is discarded, so that closing does not reset the connection
+/// before the response is read.
 const DRAINED_BYTES_MAX: usize = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -21,7 +21,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 pub(crate) struct Answer {
     status: &'static str,
     kind: &'static str,
-    /// Extra headers, each with its line end.
+    /// Additional headers, each with its line end.
     headers: String,
     content: Vec<u8>,
 }
@@ -35,7 +35,7 @@ impl Answer {
         Self { status: "200 OK", kind, headers: String::new(), content: content.into_bytes() }
     }
 
-    /// The content's version, by which a browser asks whether there is a newer one.
+    /// Adds the content's version, which a browser uses to check for a newer one.
     pub(crate) fn with_version(mut self, version: &str) -> Self {
         self.headers = format!("ETag: {version}\r\n");
         self
@@ -46,25 +46,25 @@ impl Answer {
     }
 
     pub(crate) fn not_found() -> Self {
-        Self::text("404 Not Found", "There is no such page.\n")
+        Self::text("404 Not Found", "Page not found.\n")
     }
 
     pub(crate) fn crowded() -> Self {
-        Self::text("503 Service Unavailable", "Too many at once: try again.\n")
+        Self::text("503 Service Unavailable", "Too many connections; try again.\n")
     }
 
-    /// The run's folder cannot be read: `reason` is for the one who started this program.
+    /// The run's folder is unreadable; `reason` is for the user of this program.
     pub(crate) fn failed(reason: &str) -> Self {
         Self::text("500 Internal Server Error", reason)
     }
 
-    /// `None` where nobody is left to be answered.
+    /// Returns `None` if the client has disconnected.
     pub(crate) fn refusal(refusal: Refusal) -> Option<Self> {
         Some(match refusal {
             Refusal::Gone => return None,
-            Refusal::Malformed => Self::text("400 Bad Request", "That is no HTTP request.\n"),
+            Refusal::Malformed => Self::text("400 Bad Request", "Malformed HTTP request.\n"),
             Refusal::Stranger => {
-                Self::text("403 Forbidden", "Ask by an address, or by localhost.\n")
+                Self::text("403 Forbidden", "Use an IP address or localhost as the host name.\n")
             }
             Refusal::Slow => Self::text("408 Request Timeout", "The request took too long.\n"),
             Refusal::TooLarge => Self::text(
@@ -89,7 +89,7 @@ impl Answer {
         }
     }
 
-    /// Sends it and ends the connection: one request each.
+    /// Sends the response and closes the connection: one request each.
     pub(crate) fn send(&self, stream: &mut TcpStream, is_head: bool) -> io::Result<()> {
         let head = format!(
             "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}\

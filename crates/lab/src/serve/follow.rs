@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 
 use crate::report::{Measurement, parse_measurements};
 
-/// Read at once; a longer backlog is read at the next look.
+/// Maximum size of one read; the next poll continues.
 const BYTES_PER_LOOK_MAX: u64 = 64 << 20;
 
-/// The measurements of one `rows.jsonl`, and how far it was read.
+/// The measurements of one `rows.jsonl`, and the current read position.
 #[derive(Debug)]
 pub(crate) struct Follower {
     path: PathBuf,
@@ -28,8 +28,8 @@ impl Follower {
         self.path.parent() == Some(folder)
     }
 
-    /// Takes what has been written since the last look: whole lines only. A file that has become
-    /// shorter is another run: it is read from its start.
+    /// Reads newly written complete lines. A file that has become shorter belongs to another run,
+    /// and is read from its start.
     pub(crate) fn look(&mut self) -> Result<()> {
         let mut file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -50,11 +50,11 @@ impl Follower {
             .with_context(|| format!("read {}", self.path.display()))?;
         let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines = std::str::from_utf8(&text[..complete])
-            .with_context(|| format!("{} is no text", self.path.display()))?;
+            .with_context(|| format!("{} is not valid UTF-8", self.path.display()))?;
         let found = parse_measurements(lines)
             .with_context(|| format!("{} after byte {}", self.path.display(), self.offset))?;
         self.measurements.extend(found);
-        self.offset += u64::try_from(complete).expect("lengths fit 64 bits");
+        self.offset += u64::try_from(complete).expect("lengths fit in 64 bits");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The page of a run that goes on: where it stands, its last rows, the charts so far.
+//! The page of a run in progress: its state, its last rows, and the current charts.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -12,13 +12,13 @@ use serde::Deserialize;
 use crate::report::{self, Measurement};
 use crate::serve::follow::Follower;
 
-/// Newest rows that the page shows.
+/// Number of newest rows that the page shows.
 const ROWS_SHOWN: usize = 12;
 
-/// Asks for what is new once a second, and puts it in the place of what is shown.
+/// Polls for updates once a second, and replaces the displayed content.
 const SCRIPT: &str = include_str!("live.js");
 
-/// What a runner writes into `progress.json`; a part that is missing is not shown.
+/// Content of `progress.json`; missing fields are not displayed.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Progress {
@@ -32,7 +32,7 @@ struct Progress {
     last_rate: Option<f64>,
 }
 
-/// A run folder as it was at the last look.
+/// A run folder at the last poll.
 #[derive(Debug)]
 pub(crate) struct Live {
     folder: PathBuf,
@@ -51,8 +51,8 @@ impl Live {
         }
     }
 
-    /// Looks at the folder again; draws only when something has changed. Returns the version of
-    /// the content, for an `ETag`, and the content.
+    /// Polls the folder; renders only after a change. Returns the version of the content, for an
+    /// `ETag`, and the content.
     pub(crate) fn look(&mut self) -> Result<(&str, &str)> {
         for folder in report::run_folders(&self.folder)? {
             if !self.followers.iter().any(|follower| follower.is_of(&folder)) {
@@ -74,7 +74,7 @@ impl Live {
         Ok((&self.version, &self.content))
     }
 
-    /// The whole page, with what was found at the last look.
+    /// Renders the whole page, from the last poll.
     pub(crate) fn page(&self) -> String {
         let title = self.folder.file_name().map_or_else(
             || self.folder.display().to_string(),
@@ -82,9 +82,9 @@ impl Live {
         );
         let content = html! {
             (report::masthead(&title, "Live: this page follows the rows of a run as they are written."))
-            p { a href="report.html" { "The report so far" } " · " a href="rows.csv" { "rows.csv" } }
+            p { a href="report.html" { "Current report" } " · " a href="rows.csv" { "rows.csv" } }
             p #state role="status" {}
-            noscript { p { "Without scripts this page stands still: load it again to see more." } }
+            noscript { p { "This page updates itself with JavaScript; reload it to see more." } }
             main #live data-version=(self.version) { (PreEscaped(&self.content)) }
             script { (PreEscaped(SCRIPT)) }
         };
@@ -112,10 +112,10 @@ impl Live {
     }
 }
 
-/// Where the run stands. A progress that is just being written is shown at the next look.
+/// Renders the state of the run. A partially written progress file is shown at the next poll.
 fn running(progress: Option<&str>) -> Markup {
     let Some(progress) = progress else {
-        return html! { p.standfirst { "No run is going on in this folder." } };
+        return html! { p.standfirst { "No run is in progress in this folder." } };
     };
     let progress: Progress = serde_json::from_str(progress).unwrap_or_default();
     let one_of = |number: Option<usize>, count: Option<usize>| {
@@ -148,7 +148,7 @@ fn duration(seconds: u64) -> String {
     format!("{} min {:02} s", seconds / 60, seconds % 60)
 }
 
-/// The text of the `progress.json` that was written last, of the folder and those in it.
+/// Returns the newest `progress.json` of the folder and its subfolders.
 fn newest_progress(folder: &Path) -> Result<Option<String>> {
     let mut paths = vec![folder.join("progress.json")];
     for entry in fs::read_dir(folder)? {
@@ -177,7 +177,7 @@ mod tests {
         {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(running(None).into_string().contains("No run is going on"));
+        assert!(running(None).into_string().contains("No run is in progress"));
         assert!(!running(Some("{")).into_string().contains("<dt>"));
     }
 }

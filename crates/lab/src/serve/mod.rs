@@ -1,7 +1,7 @@
-//! `myriad-lab serve`: shows a run in a browser while it goes on.
+//! `myriad-lab serve`: shows a run in a browser while it is in progress.
 //!
-//! The machine that is looked at is measuring, so this does as little as it can: rows are read
-//! once, pages are drawn only when something has changed, and one request is one short connection.
+//! The machine is measuring, so this server does as little as possible: rows are read once, pages
+//! are rendered only after a change, and each request uses a short connection.
 
 mod answer;
 mod follow;
@@ -25,24 +25,24 @@ use request::Request;
 
 pub use request::HEAD_BYTES_MAX;
 
-/// A few people with a few browsers; each connection has a thread.
+/// For a few users and browsers; each connection has a thread.
 pub const CONNECTIONS_MAX: usize = 16;
-/// A browser that does not take its answer is let go.
+/// Connections whose client does not read the response are closed after this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a failed accept (too many open files), so that it does not fail all the time.
+/// Pause after a failed accept (too many open files), to avoid busy looping.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HELP: &str = "\
 Usage: myriad-lab serve DIR [--listen 127.0.0.1:8710]
 
-Shows the run in DIR, or the runs in its folders, in a browser while it goes on: the cell that is
-measured, the last rows, the charts so far, and the report. Only this machine can look, unless
---listen says otherwise: there is no password.
+Shows the run in DIR, or in its subfolders, in a browser while it is in progress: the current
+cell, the last rows, charts, and the report. Only this machine has access, unless
+--listen specifies another address: there is no password.
 ";
 
 const LISTEN: &str = "127.0.0.1:8710";
 
-/// What is served and for how long strangers are waited for.
+/// What to serve, and the timeout for clients.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub folder: PathBuf,
@@ -57,7 +57,7 @@ impl Settings {
     }
 }
 
-/// A live view; ends with the value.
+/// A live view; stopped on drop.
 #[derive(Debug)]
 pub struct LiveView {
     address: SocketAddr,
@@ -74,14 +74,14 @@ struct Shared {
 }
 
 impl LiveView {
-    /// Listens, and answers from threads of its own. Fails where the folder is not there, or the
-    /// address is taken.
+    /// Listens, and responds from separate threads. Fails if the folder does not exist, or the
+    /// address is in use.
     pub fn start(settings: Settings) -> Result<Self> {
         if !settings.folder.is_dir() {
-            bail!("{} is no folder", settings.folder.display());
+            bail!("{} is not a folder", settings.folder.display());
         }
         let listener = TcpListener::bind(settings.listen)
-            .with_context(|| format!("listen on {}", settings.listen))?;
+            .with_context(|| format!("could not listen on {}", settings.listen))?;
         let address = listener.local_addr().context("listen")?;
         let shared = Arc::new(Shared {
             live: Mutex::new(Live::new(&settings.folder)),
@@ -93,11 +93,11 @@ impl LiveView {
         let acceptor = thread::Builder::new()
             .name("lab-serve".into())
             .spawn(move || accept(&listener, &accepting))
-            .context("start a thread")?;
+            .context("could not start a thread")?;
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -115,7 +115,7 @@ impl Drop for LiveView {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
         let Some(acceptor) = self.acceptor.take() else { return };
-        // Wakes the acceptor; where that fails it is left to the end of the process.
+        // Wakes the acceptor; if that fails, it ends with the process.
         if TcpStream::connect(self.address).is_ok() {
             let _ = acceptor.join();
         }
@@ -135,9 +135,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Gives a connection its thread, if there is one left.
+/// Assigns a thread to a connection, if available.
 fn take(mut stream: TcpStream, shared: &Arc<Shared>) {
-    // A connection that cannot be limited is not served; one that has ended needs no answer.
+    // A connection without timeouts is not served.
     if stream.set_write_timeout(Some(WRITE_TIMEOUT)).is_err() {
         return;
     }
@@ -163,12 +163,12 @@ fn serve(stream: &mut TcpStream, shared: &Shared) {
         Err(refusal) => (Answer::refusal(refusal), false),
     };
     if let Some(answer) = answer {
-        // The browser has gone, or does not read: it is let go.
+        // The browser disconnected or does not read: close the connection.
         let _ = answer.send(stream, is_head);
     }
 }
 
-/// The few pages; nothing of a request becomes a path of the disk.
+/// Routes to the few pages; request paths are never used as file paths.
 fn route(request: &Request, shared: &Shared) -> Answer {
     let folder = &shared.settings.folder;
     let answer = match request.path.as_str() {
@@ -189,7 +189,7 @@ fn page(shared: &Shared) -> Result<Answer> {
     Ok(Answer::page(live.page()))
 }
 
-/// What has changed since the browser last asked.
+/// Returns the changes since the browser's last poll.
 fn content(request: &Request, shared: &Shared) -> Result<Answer> {
     let mut live = shared.live.lock().unwrap_or_else(PoisonError::into_inner);
     let (version, content) = live.look()?;
@@ -215,7 +215,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
         }
     }
     let Some(folder) = folder else {
-        bail!("the folder of a run is missing; see myriad-lab serve --help");
+        bail!("missing folder of a run; see myriad-lab serve --help");
     };
     Ok(Box::new(move || {
         let view = LiveView::start(Settings::new(&folder, listen))?;

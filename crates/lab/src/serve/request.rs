@@ -1,43 +1,45 @@
-//! Reads one request of a stranger: a bounded head, in bounded time, of the few kinds that the live
-//! view answers.
+//! Reads one untrusted request: a head of limited size, within limited time, of the few kinds that
+//! the live view supports.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Heads of browsers are far below; the rest is an attack or a mistake.
+/// Limit for a head. Browsers send far less.
 pub const HEAD_BYTES_MAX: usize = 8 << 10;
-/// As many lines as a browser could send.
+/// Limit for header lines. Browsers send fewer.
 const HEADERS_MAX: usize = 64;
 
-/// What was asked for.
+/// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Without the query.
     pub(crate) path: String,
-    /// HEAD: the answer has no content.
+    /// HEAD: the response has no content.
     pub(crate) is_head: bool,
     /// The version of the content that the browser has.
     pub(crate) if_none_match: Option<String>,
 }
 
-/// Why a request is not answered with what it asks for.
+/// Reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Malformed,
-    /// Nothing but GET and HEAD.
+    /// Only GET and HEAD are supported.
     Method,
-    /// The head did not come in time.
+    /// The head was not received in time.
     Slow,
     /// The head is too long or has too many lines.
     TooLarge,
-    /// For a name that is not this machine's: a page elsewhere tries to read through the browser.
+    /// The host name is not this machine's: a page of another site may be reading through the
+    /// browser.
     Stranger,
-    /// The connection ended: nobody is there to be answered.
+    /// The connection was closed: no response is possible.
     Gone,
 }
 
-/// Reads until the head has ended. `timeout` is for all of it: a byte now and then does not help.
+/// Reads until the end of the head. `timeout` applies to the whole head: trickling bytes does not
+/// extend it.
 pub(crate) fn read(stream: &mut TcpStream, timeout: Duration) -> Result<Request, Refusal> {
     let deadline = Instant::now() + timeout;
     let is_local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
@@ -67,7 +69,7 @@ pub(crate) fn read(stream: &mut TcpStream, timeout: Duration) -> Result<Request,
     }
 }
 
-/// `None`: the head has not ended yet.
+/// Returns `None` if the head is incomplete.
 fn parse(bytes: &[u8], is_local: bool) -> Result<Option<Request>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Request::new(&mut headers);
@@ -97,7 +99,7 @@ fn parse(bytes: &[u8], is_local: bool) -> Result<Option<Request>, Refusal> {
     }))
 }
 
-/// `localhost`, or an address, with or without a port.
+/// Whether a host is `localhost`, or an IP address, with or without a port.
 fn is_own_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,8 +1,9 @@
-//! How evenly work lies on workers.
+//! Measures how evenly work is distributed over workers.
 
 use super::real;
 
-/// Gini coefficient of amounts: 0 when all are equal, towards 1 when one has everything. 0 for none.
+/// Returns the Gini coefficient: 0 if all amounts are equal, towards 1 if one worker has
+/// everything. 0 if empty.
 pub fn gini(amounts: &[f64]) -> f64 {
     let total: f64 = amounts.iter().sum();
     if total <= 0.0 {
@@ -16,7 +17,7 @@ pub fn gini(amounts: &[f64]) -> f64 {
     2.0 * ranked / (count * total) - (count + 1.0) / count
 }
 
-/// The largest amount over the mean of all; 0 when there is nothing.
+/// Returns the ratio of the largest amount to the mean; 0 if empty.
 pub fn max_over_mean(amounts: &[f64]) -> f64 {
     let total: f64 = amounts.iter().sum();
     if total <= 0.0 {
@@ -26,8 +27,8 @@ pub fn max_over_mean(amounts: &[f64]) -> f64 {
     most * real(amounts.len()) / total
 }
 
-/// How many of `bins` are expected to hold a ball when each of `balls` falls into any: the number
-/// of busy reactors when connections are placed by hash.
+/// Returns the expected number of `bins` with at least one of `balls` random balls: the number of
+/// busy reactors if connections are placed by hash.
 pub fn balls_in_bins(bins: usize, balls: usize) -> f64 {
     let bins = real(bins);
     if bins == 0.0 {
@@ -60,7 +61,7 @@ mod tests {
         check(max_over_mean(&[0.0; 5]), 0.0);
     }
 
-    /// The expectations that source document 0's busy counts are held against.
+    /// The expectations that source document 0's busy counts are compared with.
     #[test]
     fn balls_fall_into_bins() {
         for (balls, busy) in [(1, 1.0), (4, 3.6), (16, 10.3), (64, 15.7), (128, 16.0)] {

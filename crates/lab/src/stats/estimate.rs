@@ -1,4 +1,4 @@
-//! Medians, means and ratios with 95 % intervals, by bootstrap.
+//! Medians, means and ratios with 95 % bootstrap intervals.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::real;
 
-/// More change the ends of an interval by less than its own uncertainty.
+/// More resamples change the ends of an interval by less than its own uncertainty.
 const RESAMPLES: usize = 2_000;
-/// Any; fixed, so that a report can be made again.
+/// Arbitrary but fixed, so that reports are reproducible.
 const SEED: u64 = 0x6c61_6221;
-/// The part of all resamples beyond each end of a 95 % interval.
+/// Share of resamples beyond each end of a 95 % interval.
 const TAIL: f64 = 0.025;
-/// From fewer pairs the spread cannot be judged.
+/// Minimum number of pairs to estimate the spread.
 const PAIRS_MIN: usize = 4;
 
 /// A figure with its 95 % interval.
@@ -23,12 +23,12 @@ pub struct Estimate {
     pub median: f64,
     pub low: f64,
     pub high: f64,
-    /// Values that it is made of; 0: there are none, and all figures are 0.
+    /// Number of values; 0: all figures are 0.
     pub count: usize,
 }
 
 impl Estimate {
-    /// Half the interval as a share of the figure; 0 for a figure of 0.
+    /// Returns half the interval relative to the figure; 0 for a figure of 0.
     pub fn half_width(&self) -> f64 {
         if self.median == 0.0 {
             return 0.0;
@@ -37,7 +37,7 @@ impl Estimate {
     }
 }
 
-/// `m [low,high] n`, with about four digits each.
+/// Formats `m [low,high] n`, with about four digits each.
 impl fmt::Display for Estimate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = decimals(self.median);
@@ -49,7 +49,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Decimals that leave about four digits.
+/// Returns the number of decimals for about four digits.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         size if size >= 1_000.0 => 0,
@@ -59,10 +59,10 @@ fn decimals(value: f64) -> usize {
     }
 }
 
-/// Median with its interval. Values next to each other may depend on each other (windows of one
-/// run): they are resampled in blocks of the cube root of their number.
+/// Returns the median with its interval. Adjacent values may be correlated (windows of one run), so
+/// they are resampled in blocks of the cube root of their number.
 ///
-/// Of fewer than 5 values the interval is all that was seen. O(2,000 n log n).
+/// For fewer than 5 values, the interval is their full range. O(2,000 n log n).
 pub fn median_interval(values: &[f64]) -> Estimate {
     interval(values, |sample| {
         sample.sort_by(f64::total_cmp);
@@ -70,14 +70,15 @@ pub fn median_interval(values: &[f64]) -> Estimate {
     })
 }
 
-/// Mean with its interval, as for [`median_interval`]; [`Estimate::median`] holds the mean.
+/// Returns the mean with its interval, as for [`median_interval`]; [`Estimate::median`] contains
+/// the mean.
 pub fn mean_interval(values: &[f64]) -> Estimate {
     interval(values, |sample| mean(sample))
 }
 
-/// The value below which a part of all lies, interpolated between neighbours; 0 if there is none.
+/// Returns a quantile, interpolated between neighbors; 0 if empty.
 ///
-/// `sorted` is in rising order, `part` from 0 to 1.
+/// `sorted` is in increasing order, `part` from 0 to 1.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
@@ -111,8 +112,8 @@ fn interval(values: &[f64], figure: impl Fn(&mut [f64]) -> f64) -> Estimate {
     }
 }
 
-/// Fills `sample` with blocks of `values`, each from a random place; the end is followed by the
-/// start.
+/// Fills `sample` with blocks of `values`, each from a random position; the values wrap around at
+/// the end.
 fn resample(values: &[f64], sample: &mut [f64], random: &mut SmallRng) {
     let block_len = block_len(values.len());
     for block in sample.chunks_mut(block_len) {
@@ -123,42 +124,42 @@ fn resample(values: &[f64], sample: &mut [f64], random: &mut SmallRng) {
     }
 }
 
-/// The largest whole number whose cube is at most `count`.
+/// Returns the largest integer whose cube is at most `count`.
 fn block_len(count: usize) -> usize {
     (1..=count).take_while(|len| len * len * len <= count).last().unwrap_or(1)
 }
 
-/// How many times as large the second of each pair is as the first.
+/// Ratio of the second value of each pair to the first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Geometric mean of second / first.
     pub ratio: f64,
     pub low: f64,
-    /// Infinite when there are too few pairs to tell.
+    /// Infinite if there are too few pairs.
     pub high: f64,
     pub count: usize,
 }
 
 impl Ratio {
-    /// True when the interval leaves 1 out.
+    /// Whether the interval excludes 1.
     pub fn is_different(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
     }
 }
 
-/// `1.034 [1.021,1.047]`.
+/// Formats `1.034 [1.021,1.047]`.
 impl fmt::Display for Ratio {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:.3} [{:.3},{:.3}]", self.ratio, self.low, self.high)
     }
 }
 
-/// Ratio of pairs that were measured next to each other, with an interval that holds the true one
-/// with `confidence` (0.95).
+/// Returns the ratio of pairs that were measured next to each other, with an interval that contains
+/// the true one with `confidence` (0.95).
 ///
-/// A bootstrap of the t statistic of their logarithms: plain percentiles are too narrow for ten
-/// pairs. Pairs with a value that is not above 0 are left out; fewer than 4 have an interval
-/// without ends.
+/// Uses a bootstrap of the t statistic of their logarithms, because plain percentiles are too
+/// narrow for ten pairs. Pairs with a value that is not above 0 are ignored; for fewer than 4 pairs
+/// the interval is unbounded.
 pub fn ratio_interval(pairs: &[(f64, f64)], confidence: f64) -> Ratio {
     let logarithms: Vec<f64> = pairs
         .iter()
@@ -174,13 +175,13 @@ pub fn ratio_interval(pairs: &[(f64, f64)], confidence: f64) -> Ratio {
     let error = standard_error(&logarithms, middle);
     let statistics = t_statistics(&logarithms, middle);
     let tail = (1.0 - confidence) / 2.0;
-    // A statistic that is too large means an estimate that is too large: hence the exchange.
+    // A high statistic corresponds to an overestimate: hence the exchange.
     let low = middle - quantile(&statistics, 1.0 - tail) * error;
     let high = middle - quantile(&statistics, tail) * error;
     Ratio { ratio: middle.exp(), low: low.exp(), high: high.exp(), count }
 }
 
-/// The t statistics of resamples around `middle`, sorted.
+/// Returns the sorted t statistics of resamples around `middle`.
 fn t_statistics(values: &[f64], middle: f64) -> Vec<f64> {
     let mut random = SmallRng::seed_from_u64(SEED);
     let mut sample = values.to_vec();
@@ -196,8 +197,8 @@ fn t_statistics(values: &[f64], middle: f64) -> Vec<f64> {
     statistics
 }
 
-/// Finite also when all values of the sample are the same one: interpolating between infinite
-/// statistics would give no number.
+/// Finite even if all values of the sample are equal: interpolating between infinite statistics
+/// would not give a number.
 fn t_statistic(sample: &[f64], middle: f64) -> f64 {
     let difference = mean(sample) - middle;
     let error = standard_error(sample, mean(sample));
@@ -224,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Normal numbers by the sum of twelve uniform ones.
+    /// A normal random number, from the sum of twelve uniform ones.
     fn normal(random: &mut SmallRng) -> f64 {
         (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
     }
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(lengths, [1, 1, 2, 2, 3, 10]);
     }
 
-    /// 95 % intervals of a mean of 40 normal numbers hold it in 90 to 99 of 100 cases.
+    /// 95 % intervals of a mean of 40 normal numbers contain it in 90 to 99 of 100 cases.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut random = SmallRng::seed_from_u64(7);
@@ -266,7 +267,7 @@ mod tests {
         assert!((180..=198).contains(&held), "{held} of {tries}");
     }
 
-    /// Neighbours that depend on each other make an interval wider than the same values mixed.
+    /// Correlated neighbors give a wider interval than the same values in random order.
     #[test]
     fn dependence_widens_the_interval() {
         let mut random = SmallRng::seed_from_u64(3);

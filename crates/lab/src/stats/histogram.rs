@@ -1,37 +1,37 @@
-//! Histograms as they travel in rows: HDR V2, base64.
+//! Encoding of histograms in rows: HDR V2, base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 
-/// Three digits: a value is off by at most 0.1 %.
+/// Three digits: values have an error of at most 0.1 %.
 const DIGITS: u8 = 3;
 
-/// Text that is no histogram.
+/// A malformed histogram.
 #[derive(Debug, thiserror::Error)]
 #[error("not a histogram: {reason}")]
 pub struct HistogramError {
     reason: String,
 }
 
-/// A histogram that grows with its values. In nanoseconds, an hour takes 256 KiB.
+/// Returns an empty histogram that grows with its values. In nanoseconds, an hour takes 256 KiB.
 pub fn empty() -> Histogram<u64> {
     let mut histogram = Histogram::new(DIGITS).expect("3 digits are allowed");
     histogram.auto(true);
     histogram
 }
 
-/// As text. Empty buckets cost next to nothing.
+/// Encodes to text. Empty buckets take almost no space.
 pub fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new()
         .serialize(histogram, &mut bytes)
-        .expect("a vector takes everything, and 3 digits fit the format");
+        .expect("writing to a vector cannot fail, and 3 digits fit the format");
     STANDARD.encode(bytes)
 }
 
-/// From text, compressed or not; no text is an empty histogram.
+/// Decodes text, compressed or not; empty text is an empty histogram.
 pub fn decode(text: &str) -> Result<Histogram<u64>, HistogramError> {
     if text.is_empty() {
         return Ok(empty());
@@ -45,7 +45,7 @@ pub fn decode(text: &str) -> Result<Histogram<u64>, HistogramError> {
     Ok(histogram)
 }
 
-/// All of them in one, as for the repeats of a cell.
+/// Merges histograms, for example of the repeats of a cell.
 pub fn merge<'text>(
     texts: impl IntoIterator<Item = &'text str>,
 ) -> Result<Histogram<u64>, HistogramError> {

@@ -1,7 +1,7 @@
-//! What may be said of figures that vary: intervals, ratios, warm-ups, balance, scaling.
+//! Statistics of varying figures: intervals, ratios, warm-ups, balance, scaling.
 //!
-//! Everything here is a function of its arguments: resampling starts from a fixed seed, so the
-//! same rows always give the same report.
+//! All functions are pure: resampling uses a fixed seed, so the same rows always give the same
+//! report.
 
 mod balance;
 mod estimate;
@@ -14,7 +14,7 @@ pub use estimate::{Estimate, Ratio, mean_interval, median_interval, quantile, ra
 pub use scaling::{Scaling, fit_scaling};
 pub use warmup::{is_steady, warmup_end};
 
-/// A count as a number to calculate with: exact below 2^53.
+/// Converts a count: exact below 2^53.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn real(count: usize) -> f64 {
     count as f64

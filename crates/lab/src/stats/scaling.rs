@@ -1,4 +1,4 @@
-//! The universal scalability law: how throughput follows the number of workers.
+//! The universal scalability law: throughput as a function of the number of workers.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,32 +10,32 @@ use super::real;
 pub struct Scaling {
     /// Rate of one worker.
     pub single: f64,
-    /// The part of the work that only one can do at a time: sigma.
+    /// Share of the work that is serialized: sigma.
     pub contention: f64,
-    /// What each pair costs to agree: kappa.
+    /// Coordination cost of each pair: kappa.
     pub crosstalk: f64,
-    /// Root of the mean squared error, as a part of the rate.
+    /// Root mean squared error, relative to the rate.
     pub residual: f64,
 }
 
 impl Scaling {
-    /// The rate that `workers` should reach.
+    /// Returns the expected rate of `workers`.
     pub fn rate(&self, workers: f64) -> f64 {
         let others = workers - 1.0;
         self.single * workers / (1.0 + self.contention * others + self.crosstalk * workers * others)
     }
 
-    /// The number of workers beyond which the rate falls; `None` when it never does.
+    /// Returns the number of workers beyond which the rate falls; `None` if it never does.
     pub fn peak_workers(&self) -> Option<f64> {
         (self.crosstalk > 0.0).then(|| ((1.0 - self.contention).max(0.0) / self.crosstalk).sqrt())
     }
 }
 
-/// Fits the law to points `(workers, rate)` with the least squares of relative errors. Neither
-/// coefficient becomes negative. `None` for fewer than three points with rates above 0.
+/// Fits the law to points `(workers, rate)`, minimizing the squared relative errors with
+/// non-negative coefficients. Returns `None` for fewer than three points with rates above 0.
 ///
 /// `n / rate` is linear in `1 / single`, `contention / single` and `crosstalk / single`; each
-/// subset of the last two is tried, and the best without a negative term wins.
+/// subset of the last two is tried, and the best without a negative term is chosen.
 pub fn fit_scaling(points: &[(f64, f64)]) -> Option<Scaling> {
     let points: Vec<(f64, f64)> =
         points.iter().copied().filter(|&(workers, rate)| workers >= 1.0 && rate > 0.0).collect();
@@ -55,7 +55,7 @@ fn fit_subset(points: &[(f64, f64)], subset: &[usize]) -> Option<Scaling> {
     }
     for &(workers, rate) in points {
         let wanted = workers / rate;
-        // Divided by what is wanted, so that errors are relative.
+        // Divided by the target value, so that errors are relative.
         let terms = terms(workers).map(|term| term / wanted);
         for &row in subset {
             for &column in subset {
@@ -84,7 +84,7 @@ fn terms(workers: f64) -> [f64; 3] {
     [1.0, workers - 1.0, workers * (workers - 1.0)]
 }
 
-/// Gaussian elimination with the largest pivot; `None` when the points do not decide.
+/// Gaussian elimination with partial pivoting; `None` if the system is singular.
 fn solve(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3)

@@ -1,14 +1,14 @@
-//! When a rate has become steady.
+//! Detects when a rate has become steady.
 
 use super::real;
 
-/// A slope over fewer windows says nothing.
+/// Minimum number of windows for a meaningful slope.
 const WINDOWS_MIN: usize = 5;
-/// A steady rate changes by less than this part of itself over the windows looked at.
+/// Maximum relative change of a steady rate over the windows.
 const CHANGE_MAX: f64 = 0.05;
 
-/// True when the rates of these windows neither rise nor fall: the line through them changes by
-/// less than 5 % of their mean from first to last. False for fewer than 5, and for silence.
+/// Whether the rates of these windows are constant: the regression line changes by less than 5 % of
+/// the mean from first to last. False for fewer than 5 windows, and for silence.
 pub fn is_steady(rates: &[f64]) -> bool {
     let mean = rates.iter().sum::<f64>() / real(rates.len().max(1));
     if rates.len() < WINDOWS_MIN || mean <= 0.0 {
@@ -18,7 +18,7 @@ pub fn is_steady(rates: &[f64]) -> bool {
     change.abs() <= CHANGE_MAX * mean
 }
 
-/// Change per window of the line with the least squares.
+/// Returns the slope of the least-squares line, per window.
 fn slope(values: &[f64]) -> f64 {
     let middle = (real(values.len()) - 1.0) / 2.0;
     let mean = values.iter().sum::<f64>() / real(values.len());
@@ -27,8 +27,8 @@ fn slope(values: &[f64]) -> f64 {
     products / offsets.map(|x| x * x).sum::<f64>()
 }
 
-/// How many windows at the start to leave out, so that the rest has the least marginal standard
-/// error (MSER). `None` when more than half would go: it has not become steady.
+/// Returns the number of initial windows to discard so that the rest has the least marginal
+/// standard error (MSER). `None` if that is more than half: the rate is not steady.
 // Source: K. P. White, "An effective truncation heuristic for bias reduction in simulation
 // output", 1997
 pub fn warmup_end(rates: &[f64]) -> Option<usize> {

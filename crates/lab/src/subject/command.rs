@@ -1,4 +1,4 @@
-//! How a process is started: which program, on which cores, ending with us.
+//! Starts processes: program, cores, and termination together with the lab.
 
 use std::env;
 use std::io;
@@ -12,12 +12,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::SubjectError;
 use super::spec::{Kind, Place, SubjectSpec};
 
-/// Everything that decides one start of a server.
+/// All parameters of a server's start.
 #[derive(Debug)]
 pub(super) struct Launch {
     program: PathBuf,
     arguments: Vec<String>,
-    /// Port 0 until the server has said which.
+    /// Port 0 until the server has reported its port.
     pub(super) address: SocketAddr,
 }
 
@@ -36,18 +36,18 @@ impl Launch {
         ending_with_us(&self.program, &self.arguments)
     }
 
-    /// As rows show it.
+    /// Returns the command line for rows.
     pub(super) fn words(&self) -> Vec<String> {
         let program = self.program.display().to_string();
         [vec![program], self.arguments.clone()].concat()
     }
 }
 
-/// A command whose process the kernel kills when the thread that starts it ends, in a process
-/// group of its own, so that a Ctrl-C on the terminal is left to the lab.
+/// Creates a command whose process is killed by the kernel when the thread that starts it ends. It
+/// has a separate process group, so that a Ctrl-C on the terminal only reaches the lab.
 ///
-/// The kernel must be told by the process itself; `setpriv` does it. Where that is not installed,
-/// processes of a lab that is killed live on.
+/// The process itself must request this; `setpriv` does it. If it is not installed, processes of a
+/// killed lab keep running.
 pub(crate) fn ending_with_us(program: &Path, arguments: &[String]) -> Command {
     let mut command = match find_program("setpriv") {
         Some(setpriv) => {
@@ -61,13 +61,14 @@ pub(crate) fn ending_with_us(program: &Path, arguments: &[String]) -> Command {
     command
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The program of a subject: a path as it is given, a name looked up on PATH, `myriad` for Myriad and
-/// its web server, this program for an echo. Debian keeps nginx where only root's PATH has it.
+/// Resolves the program of a subject: a path is used as given, a name is searched on PATH, `myriad`
+/// is used for Myriad and its web server, and this program for an echo. On Debian, nginx is only on
+/// root's PATH.
 pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
     let found = match &spec.binary {
         Some(path) if path.components().count() > 1 => {
@@ -85,7 +86,7 @@ pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
     found.ok_or(SubjectError::NotInstalled(spec.kind))
 }
 
-/// `myriad`, which is built into the folder of this program.
+/// Returns `myriad`, which is built into the folder of this program.
 pub(crate) fn myriad() -> Result<PathBuf, SubjectError> {
     let this = env::current_exe().map_err(|source| SubjectError::Prepare {
         what: "the path of this program".into(),
@@ -95,13 +96,13 @@ pub(crate) fn myriad() -> Result<PathBuf, SubjectError> {
     if path.is_file() { Ok(path) } else { Err(SubjectError::NotBuilt(path)) }
 }
 
-/// Looks for an executable file on PATH.
+/// Searches an executable file on PATH.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The first line that the program says of itself; empty if it says nothing.
+/// Returns the first line of the program's version output; empty if there is none.
 pub(super) fn version(program: &Path, kind: Kind) -> String {
     let flag = match kind {
         Kind::Memcached => "-V",
@@ -109,7 +110,7 @@ pub(super) fn version(program: &Path, kind: Kind) -> String {
         _ => "--version",
     };
     let output = Command::new(program).arg(flag).output();
-    // nginx says it where others complain.
+    // nginx prints it to standard error.
     let said = |output: Output| match kind {
         Kind::Nginx => output.stderr,
         _ => output.stdout,
@@ -119,15 +120,15 @@ pub(super) fn version(program: &Path, kind: Kind) -> String {
     line.lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// Those of `cpus` that this thread may use; none left means no pinning.
+/// Returns the elements of `cpus` that this thread may use; empty means no pinning.
 pub fn available_cpus(cpus: &[usize]) -> Vec<usize> {
     let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
     let is_there = |cpu: &usize| *cpu < CpuSet::MAX_CPU && allowed.is_set(*cpu);
     cpus.iter().copied().filter(is_there).collect()
 }
 
-/// Starts a child that may use only `cpus` (all, if empty). The calling thread is pinned for that
-/// moment, because a child starts with the affinity of its parent.
+/// Starts a child that may use only `cpus` (all, if empty). Pins the calling thread temporarily,
+/// because a child inherits the affinity of its parent.
 pub fn spawn_pinned(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
     if cpus.is_empty() {
         return command.spawn();
@@ -166,9 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_built_is_named_with_what_builds_it() {
+    fn an_error_explains_how_to_build_a_missing_server() {
         let error = myriad().unwrap_err().to_string();
-        assert!(error.ends_with("/myriad is not there: cargo build --release -p myriad builds it"));
+        assert!(
+            error
+                .ends_with("/myriad does not exist: build it with cargo build --release -p myriad")
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Servers under test: started with an empty directory and a free port, asked for their counters,
-//! stopped with the value that holds them.
+//! Servers under test: started with an empty directory and a free port, queried for their counters,
+//! and stopped on drop.
 
 mod command;
 mod probe;
@@ -29,31 +29,30 @@ use crate::measure::process_tree;
 use crate::row::SubjectRow;
 use command::Launch;
 
-/// A server that does not answer within this time has failed; recovery of a large log is no part
-/// of starting on an empty directory.
+/// Limit for a server's start. It excludes recovery of a large log, because the directory is empty.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Cassandra makes its tables first; on one core that takes a minute.
+/// Cassandra creates its tables first, which takes a minute on one core.
 const CASSANDRA_START_TIMEOUT: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Between finding a free port and using it, another program may take it.
+/// Another program may take a free port before it is used.
 const START_ATTEMPTS: usize = 5;
-/// A server that has not stopped by then is killed: its directory is thrown away in any case.
+/// A server that has not stopped by then is killed: its directory is removed in any case.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-/// Of the end of a server's output, in an error.
+/// Length of the end of a server's output that is included in an error.
 const OUTPUT_CHARS_MAX: usize = 1_000;
 
-/// Why there is no server.
+/// Reason why there is no server.
 #[derive(Debug, thiserror::Error)]
 pub enum SubjectError {
     #[error("{0} is not installed: it is not found on PATH")]
     NotInstalled(Kind),
-    #[error("{} is not there: cargo build --release -p myriad builds it", .0.display())]
+    #[error("{} does not exist: build it with cargo build --release -p myriad", .0.display())]
     NotBuilt(PathBuf),
     #[error("{0} runs inside the generator: there is no server to start")]
     NoServer(Kind),
     #[error("{program} did not start: {reason}")]
     NotStarted { program: String, reason: String },
-    #[error("ask {address} for its counters: {source}")]
+    #[error("could not query the counters of {address}: {source}")]
     Counters { address: SocketAddr, source: io::Error },
     #[error("prepare {what}: {source}")]
     Prepare { what: String, source: io::Error },
@@ -61,25 +60,25 @@ pub enum SubjectError {
 
 /// A running server. Dropping it stops the process and removes its directory.
 ///
-/// If the lab itself is killed, the kernel kills the server with the thread that started it, where
-/// `setpriv` (util-linux) is installed.
+/// If the lab itself is killed, the kernel kills the server together with the thread that started
+/// it, provided that `setpriv` (util-linux) is installed.
 #[derive(Debug)]
 pub struct Subject {
     child: Child,
     address: SocketAddr,
-    /// Where it speaks CQL, if it does.
+    /// The CQL address, if any.
     cql: Option<SocketAddr>,
-    /// And HTTP.
+    /// The HTTP address, if any.
     http: Option<SocketAddr>,
     password: Option<String>,
     row: SubjectRow,
     kind: Kind,
-    /// Removed after the process has ended.
+    /// Removed after the process has exited.
     _scratch: Scratch,
 }
 
 impl Subject {
-    /// Starts a server and waits until it answers.
+    /// Starts a server and waits until it responds.
     pub fn start(spec: &SubjectSpec) -> Result<Self, SubjectError> {
         if spec.kind == Kind::Log {
             return Err(SubjectError::NoServer(spec.kind));
@@ -156,8 +155,8 @@ impl Subject {
                 return Err(not_started(program, ended(status, &read_lossy(output))));
             }
             if now() > deadline {
-                let said = tail(&read_lossy(output));
-                let reason = format!("no answer within {timeout:?}; it said: {said}");
+                let last = tail(&read_lossy(output));
+                let reason = format!("no response within {timeout:?}; output: {last}");
                 return Err(not_started(program, reason));
             }
             pause();
@@ -168,8 +167,8 @@ impl Subject {
         self.child.id()
     }
 
-    /// The processes that do its work: the one that was started, and of a web server all that it has
-    /// started in turn.
+    /// Returns the processes that do its work: the started one and, for a web server, its
+    /// descendants.
     pub fn processes(&self) -> io::Result<Vec<u32>> {
         if self.kind.is_web() { process_tree(self.pid()) } else { Ok(vec![self.pid()]) }
     }
@@ -178,29 +177,29 @@ impl Subject {
         self.address
     }
 
-    /// Where it speaks CQL, if it does.
+    /// Returns the CQL address, if any.
     pub fn cql_address(&self) -> Option<SocketAddr> {
         self.cql
     }
 
-    /// Where it speaks HTTP, if it does.
+    /// Returns the HTTP address, if any.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// What stands in rows about it.
+    /// Returns its description for rows.
     pub fn row(&self) -> &SubjectRow {
         &self.row
     }
 
-    /// The password that its options set.
+    /// Returns the password set by its options.
     pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 
-    /// Totals that the server itself counts since its start, by name: system calls as
-    /// `syscalls_read`, lock waits as `lock_waits` and `lock_wait_ns`. Empty for servers that
-    /// count none. Costs the server one request.
+    /// Returns the server's own totals since its start, by name: system calls as `syscalls_read`,
+    /// lock waits as `lock_waits` and `lock_wait_ns`. Empty for servers without counters. Takes one
+    /// request.
     pub fn counters(&self) -> Result<BTreeMap<String, f64>, SubjectError> {
         if self.kind != Kind::Myriad {
             return Ok(BTreeMap::new());
@@ -211,7 +210,7 @@ impl Subject {
         Ok(probe::counters(&text))
     }
 
-    /// Whether the process still runs.
+    /// Whether the process is still running.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -223,11 +222,11 @@ impl Drop for Subject {
     }
 }
 
-/// Ends a child: asks it to, then kills it. It has been waited for when this returns.
+/// Terminates a child, and kills it if necessary. It is reaped when this returns.
 pub fn stop(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // Fails only when the process is already gone, which is what is wanted.
+        // Only fails if the process has already exited.
         let _ = kill_process(pid, Signal::TERM);
     }
     let deadline = now() + STOP_TIMEOUT;
@@ -237,7 +236,8 @@ pub fn stop(child: &mut Child) {
             Ok(Some(_)) | Err(_) => return,
         }
     }
-    // With what it has started, in its own group where it was started as `ending_with_us` does.
+    // Includes its descendants, which are in its process group if it was started by
+    // `ending_with_us`.
     if let Some(pid) = pid {
         let _ = kill_process_group(pid, Signal::KILL);
     }
@@ -251,12 +251,12 @@ fn not_started(program: &Path, reason: String) -> SubjectError {
 
 fn ended(status: ExitStatus, output: &str) -> String {
     match tail(output) {
-        said if said.is_empty() => format!("it ended with {status}"),
-        said => format!("it ended with {status} and said: {said}"),
+        last if last.is_empty() => format!("it exited with {status}"),
+        last => format!("it exited with {status}; output: {last}"),
     }
 }
 
-/// A missing or strange output is no reason to fail: the server's answer is what counts.
+/// Missing or malformed output is not an error: only the server's response matters.
 fn read_lossy(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(error.to_string(), "log runs inside the generator: there is no server to start");
     }
 
-    /// A program that ends at once: its words are in the error.
+    /// If a program exits immediately, its output is included in the error.
     #[test]
     fn a_server_that_ends_is_quoted() {
         let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
@@ -309,7 +309,7 @@ mod tests {
         let broken = SubjectSpec { binary: Some(path), ..spec(Kind::RedisServer) };
         let error = Subject::start(&broken).unwrap_err().to_string();
         assert!(
-            error.ends_with("it ended with exit status: 3 and said: no memory left"),
+            error.ends_with("it exited with exit status: 3; output: no memory left"),
             "{error}"
         );
     }

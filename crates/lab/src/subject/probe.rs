@@ -1,4 +1,4 @@
-//! Asks a server, with a connection of its own each time.
+//! Queries a server, with a new connection each time.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::spec::Kind;
 
-/// A server on this machine answers at once, or something is wrong.
+/// A server on this machine normally responds immediately.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// INFO is a few KiB; more than this is not INFO.
+/// Limit for INFO, which has a few KiB.
 const INFO_BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: u64 = 4 << 10;
-/// Counters of the server that become figures per operation.
+/// Counters of the server that are reported per operation.
 const COUNTER_PREFIXES: [&str; 2] = ["syscalls_", "lock_"];
 
-/// Succeeds when the server accepts a connection and answers a request.
+/// Succeeds if the server accepts a connection and responds to a request.
 pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
     if kind == Kind::Cassandra {
         let answer = crate::load::Conversation::connect(address);
@@ -36,7 +36,7 @@ pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// INFO of Myriad: its section of counters.
+/// Returns the counter section of Myriad's INFO.
 pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<String> {
     let mut stream = connect(address)?;
     if let Some(password) = password {
@@ -50,7 +50,7 @@ pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<St
     read_bulk(&mut stream)
 }
 
-/// Lines `name:number` whose names are those of counters.
+/// Parses lines `name:number` with the names of counters.
 pub(super) fn counters(text: &str) -> BTreeMap<String, f64> {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs
@@ -75,13 +75,15 @@ fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// A line without its end.
+/// Reads a line without its terminator.
 fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     stream.take(LINE_BYTES_MAX).read_line(&mut line)?;
     match line.strip_suffix("\r\n") {
         Some(line) => Ok(line.to_owned()),
-        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("half a line: {line:?}"))),
+        None => {
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("truncated line: {line:?}")))
+        }
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives these bytes to whoever connects, whatever is asked.
+    /// A server that sends these bytes on every connection.
     fn answering(bytes: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,23 +1,23 @@
-//! Directories that end with the value that holds them.
+//! Temporary directories that are removed on drop.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Other labs may run at the same time; beyond this many names something else is wrong.
+/// Several labs may run concurrently, but not this many.
 const NAMES_MAX: usize = 10_000;
 
-/// A new directory; removed with all it holds when dropped.
+/// A new directory; removed with its content on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes `<parent>/myriad-lab-<process>-<number>`.
+    /// Creates `<parent>/myriad-lab-<process>-<number>`.
     pub fn new(parent: &Path) -> io::Result<Self> {
-        /// Who looks whether a directory is gone shall not find another one of its name.
+        /// Names are never reused, so that checks for removed directories are reliable.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         for _ in 0..NAMES_MAX {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A left-over directory is not worth failing a finished measurement.
+        // A leftover directory is not worth failing a completed measurement.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -52,9 +52,9 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An executable file that is this script. Another process writes it: what we have open for
-    /// writing, a child that another thread starts just then has open too until it runs its own
-    /// program, and until then the system runs ours for nobody ("text file busy").
+    /// Creates an executable file with this script. Another process writes it: a child that is
+    /// forked concurrently inherits open file descriptors until it calls exec, and in this time
+    /// executing the file fails with "text file busy".
     pub(crate) fn write_program(scratch: &Scratch, name: &str, script: &str) -> PathBuf {
         let text = scratch.path().join(format!("{name}.text"));
         let program = scratch.path().join(name);

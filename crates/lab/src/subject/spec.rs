@@ -1,4 +1,4 @@
-//! What is started, and how each kind of server is told.
+//! The servers that can be started, and their configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use super::web;
 
-/// A server to be measured.
+/// A server to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectSpec {
     pub kind: Kind,
-    /// What tables call it; changes nothing.
+    /// Display name in tables; otherwise without effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Its program; without, the one that is built with the lab for Myriad, and for others what is found
-    /// on PATH.
+    /// Its program; the default is the one built with the lab for Myriad, and the one found on PATH
+    /// for others.
     pub binary: Option<PathBuf>,
-    /// Cores that it may use; empty: all. Cores that this machine lacks are left out.
+    /// Cores that it may use; empty: all. Cores that this machine lacks are ignored.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// Options of its command line, as `--name value`.
+    /// Command-line options, as `--name value`.
     #[serde(default)]
     pub options: BTreeMap<String, OptionValue>,
-    /// Where its own new directory is made; without, the system's place for temporary files.
+    /// Parent of its new directory; the default is the system's temporary directory.
     pub directory: Option<PathBuf>,
 }
 
 impl SubjectSpec {
-    /// The password that its options ask for.
+    /// Returns the password that its options require.
     pub(crate) fn password(&self) -> Option<String> {
         self.options.get("requirepass").map(ToString::to_string)
     }
@@ -44,16 +44,16 @@ pub enum Kind {
     RedisServer,
     ValkeyServer,
     Memcached,
-    /// By `scripts/peers/cassandra.sh`.
+    /// With `scripts/peers/cassandra.sh`.
     Cassandra,
-    /// `myriad web`, with files of some sizes to serve: `/1k.bin`, `/4k.bin`, `/64k.bin`, `/1m.bin`.
+    /// `myriad web`, with files of several sizes: `/1k.bin`, `/4k.bin`, `/64k.bin`, `/1m.bin`.
     Web,
-    /// The same files and the same `/hello`, by a configuration that the lab writes; it knows the options
-    /// `workers`, `backlog` and `root`.
+    /// With the same files and the same `/hello`, using a configuration that the lab writes. It
+    /// supports the options `workers`, `backlog` and `root`.
     Nginx,
-    /// `myriad-lab echo`: sends back what it gets, whatever the protocol.
+    /// `myriad-lab echo`: echoes its input, regardless of the protocol.
     Echo,
-    /// A log without a server: the generator's own process is what is measured.
+    /// A log without a server: the generator's own process is measured.
     Log,
 }
 
@@ -73,7 +73,7 @@ pub enum OptionValue {
     Text(String),
 }
 
-/// As servers write it: `yes` and `no` for switches.
+/// Formats switches as `yes` and `no`.
 impl fmt::Display for OptionValue {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,17 +86,17 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// Facts of one measurement's start that decide the command line.
+/// Parameters of a start that determine the command line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) directory: &'a str,
     pub(super) address: SocketAddr,
-    /// memcached refuses to be root without being told a user.
+    /// memcached refuses to run as root unless a user is specified.
     pub(super) is_root: bool,
 }
 
 impl Kind {
-    /// The name of the program, which is that of the kind.
+    /// Returns the name of the program, which is that of the kind.
     pub fn program(self) -> &'static str {
         match self {
             Self::Myriad => "myriad",
@@ -111,40 +111,40 @@ impl Kind {
         }
     }
 
-    /// Whether the server chooses its own port and says which.
+    /// Whether the server chooses its own port and reports it.
     pub(super) fn announces(self) -> bool {
         matches!(self, Self::Myriad | Self::Web)
     }
 
-    /// The protocol that it is asked in whether it is there.
+    /// Returns the protocol used to check that the server responds.
     pub(super) fn first_protocol(self) -> &'static str {
         if self == Self::Web { "http" } else { "resp" }
     }
 
-    /// A web server: a master with processes that do the work.
+    /// Whether it is a web server: a master with worker processes.
     pub(super) fn is_web(self) -> bool {
         matches!(self, Self::Web | Self::Nginx)
     }
 
-    /// Whether its program is `myriad`, where no other is named.
+    /// Whether its default program is `myriad`.
     pub(super) fn is_of_myriad(self) -> bool {
         matches!(self, Self::Myriad | Self::Web)
     }
 
-    /// The address of a protocol in the server's output: `ready resp=127.0.0.1:6379`.
+    /// Parses the address of a protocol in the server's output: `ready resp=127.0.0.1:6379`.
     pub(super) fn announced(self, protocol: &str, output: &str) -> Option<SocketAddr> {
         if !self.announces() {
             return None;
         }
-        // A line without its end may still lack digits.
+        // An incomplete line may lack digits.
         let complete = &output[..=output.rfind('\n')?];
         let words = complete.lines().find_map(|line| line.strip_prefix("ready "))?;
         let address = |word: &str| word.strip_prefix(protocol)?.strip_prefix('=')?.parse().ok();
         words.split(' ').find_map(address)
     }
 
-    /// Arguments: where it shall run, then defaults that a short-lived server needs unless
-    /// `options` say otherwise, then `options`.
+    /// Returns the arguments: the address and directory, then defaults for a temporary server
+    /// unless `options` override them, then `options`.
     pub(super) fn arguments(
         self,
         place: Place<'_>,
@@ -204,7 +204,7 @@ impl Kind {
     }
 }
 
-/// Whether a server's last words are that someone else has its port.
+/// Whether a server's output indicates that its port is in use.
 pub(super) fn is_port_taken(reason: &str) -> bool {
     let reason = reason.to_lowercase();
     reason.contains("address already in use") || reason.contains("failed listening on port")

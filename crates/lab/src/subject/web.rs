@@ -1,4 +1,4 @@
-//! Web servers: the files that they serve, and the configuration of nginx.
+//! Web servers: the served files, and the configuration of nginx.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use super::spec::{Kind, OptionValue};
 /// In the directory of the server.
 pub(super) const ROOT: &str = "root";
 pub(super) const CONFIGURATION: &str = "nginx.conf";
-/// Names and lengths. Their content is by chance: there is nothing in it to compress.
+/// Names and lengths. The content is random, so that it cannot be compressed.
 const FILES: [(&str, usize); 4] =
     [("1k.bin", 1 << 10), ("4k.bin", 4 << 10), ("64k.bin", 64 << 10), ("1m.bin", 1 << 20)];
-/// As Myriad has it.
+/// Myriad's default.
 const BACKLOG_DEFAULT: &str = "1024";
 
-/// Makes what a web server needs in its new directory.
+/// Creates the files that a web server needs in its new directory.
 pub(super) fn prepare(
     kind: Kind,
     folder: &Path,
@@ -43,7 +43,7 @@ pub(super) fn prepare(
     Ok(())
 }
 
-/// An option of `myriad web`, which writes switches out.
+/// Formats an option of `myriad web`, which has explicit switches.
 pub(super) fn option(value: &OptionValue) -> String {
     match value {
         OptionValue::Switch(is_on) => is_on.to_string(),
@@ -51,8 +51,8 @@ pub(super) fn option(value: &OptionValue) -> String {
     }
 }
 
-/// What makes nginx answer as Myriad does, and leaves out what Myriad does not do: a log, checks of
-/// connections for age. Everything that it writes goes to `folder`.
+/// Configures nginx to respond like Myriad, without features that Myriad lacks: a log, and
+/// connection age checks. Everything is written to `folder`.
 fn configuration(
     folder: &Path,
     address: SocketAddr,
@@ -61,7 +61,8 @@ fn configuration(
 ) -> io::Result<String> {
     let known = ["workers", "backlog", "root"];
     if let Some(name) = options.keys().find(|name| !known.contains(&name.as_str())) {
-        let reason = format!("nginx has the options workers, backlog and root here, not {name}");
+        let reason =
+            format!("nginx supports only the options workers, backlog and root here, not {name}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let option = |name: &str, default: &str| {
@@ -71,7 +72,7 @@ fn configuration(
     let folder = folder.display();
     let mut text = String::new();
     if is_root {
-        // Workers would become nobody, whose files these are not.
+        // By default, workers run as an unprivileged user that does not own these files.
         text.push_str("user root;\n");
     }
     write!(
@@ -107,7 +108,7 @@ http {{
         workers = option("workers", "1"),
         backlog = option("backlog", BACKLOG_DEFAULT),
     )
-    .expect("a string takes everything");
+    .expect("writing to a String cannot fail");
     Ok(text)
 }
 

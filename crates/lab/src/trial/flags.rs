@@ -11,10 +11,10 @@ use crate::definition::Definition;
 use crate::load::CqlWork;
 use crate::subject::Kind;
 
-/// The part of a help text that says what [`LoadFlags`] and servers are.
+/// Help text for [`LoadFlags`] and servers.
 pub(crate) const HELP: &str = "\
 A server is `this` (myriad, from the folder of this program), redis-server, valkey-server, memcached,
-cassandra.sh, web (myriad web), nginx, echo (which sends back what it gets), or the path of a program of
+cassandra.sh, web (myriad web), nginx, echo (which echoes its input), or the path of a program of
 one of these names or of Myriad.
 Options of its command line follow a colon: this:durability=never,reactors=1
 
@@ -25,13 +25,13 @@ Load:
   --pipeline N         [1]
   --command WORDS      [SET {key} {value}]; for GET and SET all keys are written first. Over CQL
                        it is a statement [INSERT INTO lab.rows (key, value) VALUES ({key}, {value})],
-                       and that table is there, with all keys. Over HTTP it is a method, a target,
+                       and that table exists, with all keys. Over HTTP it is a method, a target,
                        and a body if there is one [GET /hello]; all keys below /kv/ are there
-  --cql                Speak CQL, as to cassandra.sh, which knows nothing else
+  --cql                Use CQL, the only protocol of cassandra.sh
   --http               Speak HTTP, as to web and nginx, which know nothing else. These have /hello and
                        /1k.bin, /4k.bin, /64k.bin, /1m.bin
   --close              Over HTTP: a new connection for each request
-  --users N            Callers that share the connections, their requests on their way together
+  --users N            Callers that share the connections, with concurrent requests
                        [one per connection]
   --keys N             [1000000]
   --value-bytes N      [80]
@@ -39,10 +39,10 @@ Load:
   --cpus-load LIST     Cores of the load; each has a thread of the generator [1]
 ";
 
-/// Keys are written in batches of this many before a load that reads them.
+/// Keys are written in batches of this size before a load that reads them.
 const FILL_PIPELINE: i64 = 64;
 
-/// What load is made, and where.
+/// The load and its target.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LoadFlags {
     file: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl Default for LoadFlags {
 }
 
 impl LoadFlags {
-    /// Takes the value of flag `--name` if it is one of the load's.
+    /// Parses the value of flag `--name` if it is one of the load's.
     pub(crate) fn take(&mut self, name: &str, parser: &mut CommandLine<'_>) -> Result<bool> {
         match name {
             "load" => self.file = Some(parser.path()?),
@@ -99,7 +99,7 @@ impl LoadFlags {
         Ok(true)
     }
 
-    /// The definition of this load for a server: one cell.
+    /// Returns the definition of this load for a server: one cell.
     pub(crate) fn definition(&self, name: &str, server: &ServerWords) -> Result<Definition> {
         let mut table = match &self.file {
             Some(path) => self.table_of_file(path)?,
@@ -114,13 +114,14 @@ impl LoadFlags {
         let load = table.entry("load").or_insert_with(|| Table::new().into());
         let load = load.as_table_mut().context("load must be a table")?;
         load.insert("cpus".to_owned(), self.cpus_load.clone().into());
-        let text = toml::to_string(&table).context("write the definition")?;
+        let text = toml::to_string(&table).context("could not encode the definition")?;
         Ok(Definition::parse(&text, self.file.as_deref().unwrap_or(Path::new("flags")))?)
     }
 
     fn subject(&self, server: &ServerWords) -> Result<Value> {
         let mut subject = Table::new();
-        let kind = Value::try_from(server.kind).context("write the kind of the server")?;
+        let kind =
+            Value::try_from(server.kind).context("could not encode the kind of the server")?;
         subject.insert("kind".to_owned(), kind);
         if let Some(binary) = &server.binary {
             subject.insert("binary".to_owned(), binary.clone().into());
@@ -143,9 +144,9 @@ impl LoadFlags {
             ("--value-bytes", self.value_bytes.is_some()),
         ];
         if let Some((flag, _)) = flags.iter().find(|(_, is_given)| *is_given) {
-            bail!("{flag} and --load cannot both say what the load is");
+            bail!("{flag} and --load cannot be combined");
         }
-        // Read as it stands first: its errors have lines.
+        // Parse the unmodified file first: its errors have line numbers.
         Definition::read(path)?;
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         let mut table: Table = text.parse().with_context(|| path.display().to_string())?;
@@ -213,7 +214,7 @@ impl LoadFlags {
             fill.insert("mix".to_owned(), mix(write));
             fill.insert("keys".to_owned(), one("distribution", "sequential".into()));
             fill.insert("pipeline".to_owned(), FILL_PIPELINE.into());
-            // Batches of all users together would be more than a connection has streams.
+            // The batches of all users together would exceed the streams of a connection.
             fill.insert("users".to_owned(), 0.into());
             table.insert("phase".to_owned(), phase(keys, fill));
         }
@@ -221,7 +222,7 @@ impl LoadFlags {
     }
 }
 
-/// One phase that writes all keys.
+/// Returns one phase that writes all keys.
 fn phase(keys: i64, fill: Table) -> Value {
     let mut phase = Table::new();
     phase.insert("operations".to_owned(), keys.into());
@@ -229,13 +230,13 @@ fn phase(keys: i64, fill: Table) -> Value {
     Value::Array(vec![phase.into()])
 }
 
-/// One command, by its words.
+/// Returns a mix of one command, by its words.
 fn mix(command: &str) -> Value {
     let words: Vec<&str> = command.split(' ').filter(|word| !word.is_empty()).collect();
     operation(&words)
 }
 
-/// A mix of one operation.
+/// Returns a mix of one operation.
 fn operation(words: &[&str]) -> Value {
     let words: Vec<Value> = words.iter().map(|word| Value::from(*word)).collect();
     let mut operation = Table::new();
@@ -248,7 +249,7 @@ fn one(name: &str, value: Value) -> Value {
     Table::from_iter([(name.to_owned(), value)]).into()
 }
 
-/// `0,2-3` as numbers.
+/// Parses `0,2-3`.
 fn cpus(text: &str) -> Result<Vec<i64>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -263,13 +264,13 @@ fn cpus(text: &str) -> Result<Vec<i64>> {
     Ok(cpus)
 }
 
-/// A server as it was asked for.
+/// A server as specified by the user.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerWords {
     /// As on the command line.
     pub(crate) text: String,
     kind: Kind,
-    /// `None`: what is built with this program, or what is found on PATH.
+    /// `None`: the program built with this one, or the one found on PATH.
     binary: Option<String>,
     options: Table,
 }
@@ -287,7 +288,7 @@ impl std::str::FromStr for ServerWords {
             name => match kind_of(name) {
                 Some(kind) => (kind, None),
                 None => bail!(
-                    "{program:?} is no server: name this, redis-server, valkey-server, memcached, \
+                    "{program:?} is not a server: use this, redis-server, valkey-server, memcached, \
                      cassandra.sh, web, nginx, echo, or a path like ./myriad"
                 ),
             },
@@ -313,7 +314,7 @@ fn kind_of(name: &str) -> Option<Kind> {
 
 fn option(pair: &str) -> Result<(String, Value)> {
     let Some((name, value)) = pair.split_once('=') else {
-        bail!("{pair:?} is no option of a server: write name=value");
+        bail!("{pair:?} is not a server option of the form name=value");
     };
     let value = value.parse::<i64>().map_or_else(|_| value.into(), Value::Integer);
     Ok((name.trim_start_matches('-').to_owned(), value))
@@ -340,7 +341,7 @@ mod tests {
         while let Some(arg) = parser.next()? {
             let lexopt::Arg::Long(name) = arg else { bail!(arg.unexpected()) };
             let name = name.to_owned();
-            ensure!(flags.take(&name, &mut parser)?, "{name} was not taken");
+            ensure!(flags.take(&name, &mut parser)?, "{name} was not recognized");
         }
         Ok(flags)
     }
@@ -448,7 +449,7 @@ mod tests {
         let name = path.to_str().unwrap();
         let both = flags(&["--load", name, "--keys", "5"]).unwrap();
         let error = both.definition("compare", &"this".parse().unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "--keys and --load cannot both say what the load is");
+        assert_eq!(error.to_string(), "--keys and --load cannot be combined");
         let cell = cell(&flags(&["--load", name]).unwrap(), "this");
         assert_eq!(cell.subject.kind, Kind::Myriad);
         let Work::Socket(work) = &cell.load.work else { panic!("sockets") };

@@ -1,4 +1,4 @@
-//! A server that stays while loads come and go: what `compare` and `max` measure.
+//! A server that keeps running across several loads, for `compare` and `max`.
 
 pub(crate) mod flags;
 
@@ -16,26 +16,26 @@ use crate::row::Row;
 use crate::run::{Evidence, Plan, Target, aim, empty_row, generator_faults, judge, measure, take};
 use crate::subject::{Kind, Subject};
 
-/// Of each run, before it is measured: connections open and caches fill.
+/// Share of each run for the warm-up: connections open and caches fill.
 const WARMUP_SHARE: u64 = 10;
 
-/// A running server and the load that is made for it.
+/// A running server and its load.
 pub(crate) struct Trial {
     pub(crate) subject: Subject,
     kind: Kind,
     /// With the address of the subject.
     pub(crate) load: LoadSpec,
-    /// Whose `myriad-lab generate` makes load.
+    /// The program whose `myriad-lab generate` generates load.
     program: PathBuf,
     table: String,
     definition: String,
     machine: String,
-    /// Set by Ctrl-C: servers are to be stopped and their directories removed.
+    /// Set by Ctrl-C: servers must be stopped and their directories removed.
     stop: Arc<AtomicBool>,
 }
 
 impl Trial {
-    /// Starts the server of the one cell of a definition, and fills it by its phases.
+    /// Starts the server of the only cell of a definition, and runs its phases.
     pub(crate) fn start(definition: &Definition, machine: &Machine) -> Result<Trial> {
         let cell = only_cell(definition)?;
         if cell.subject.kind == Kind::Log {
@@ -48,7 +48,7 @@ impl Trial {
             kind: cell.subject.kind,
             load,
             subject,
-            program: std::env::current_exe().context("find this program")?,
+            program: std::env::current_exe().context("could not find this program's executable")?,
             table: definition.name.clone(),
             definition: definition.hash(),
             machine: machine.hash.clone(),
@@ -57,18 +57,18 @@ impl Trial {
         for phase in &cell.phases {
             let mut phase = phase.clone();
             aim(&mut phase, Target::Server(&trial.subject));
-            let filled = trial.run(phase).context("fill the server")?;
+            let filled = trial.run(phase).context("could not fill the server")?;
             if let Some(fault) = fault(&filled) {
-                bail!("fill the server: {fault}");
+                bail!("could not fill the server: {fault}");
             }
         }
         Ok(trial)
     }
 
-    /// Makes a load, [`Trial::load`] or one like it. Takes as long as that says, and up to a few
-    /// seconds more.
+    /// Generates a load: [`Trial::load`] or a variant. Takes the duration of the load, and up to a
+    /// few seconds more.
     ///
-    /// Errors: the generator or the server ended; there is no result. Lost and failed operations are
+    /// Fails without a result if the generator or the server exited. Lost and failed operations are
     /// in the row.
     pub(crate) fn run(&mut self, load: LoadSpec) -> Result<Row> {
         let mut row = empty_row(Plan {
@@ -80,7 +80,7 @@ impl Trial {
         });
         let subject = Some(&self.subject);
         let measured = measure(&self.program, subject, &row.load, &self.stop, &mut |_| ());
-        ensure!(self.subject.is_running(), "the server has ended");
+        ensure!(self.subject.is_running(), "the server exited");
         take(&mut row, measured?);
         let judgement = judge(&Evidence::of(&row, self.kind));
         row.verdict = judgement.verdict;
@@ -88,7 +88,7 @@ impl Trial {
         Ok(row)
     }
 
-    /// Whether the generator rather than the server limited what a row says.
+    /// Whether the generator rather than the server was the bottleneck of a row.
     pub(crate) fn is_client_bound(&self, row: &Row) -> bool {
         !generator_faults(&Evidence::of(row, self.kind)).is_empty()
     }
@@ -97,11 +97,11 @@ impl Trial {
 fn only_cell(definition: &Definition) -> Result<&Cell> {
     match definition.cells.as_slice() {
         [cell] => Ok(cell),
-        cells => bail!("{} cells where one was expected", cells.len()),
+        cells => bail!("expected one cell, found {}", cells.len()),
     }
 }
 
-/// The load with a measured phase of this length.
+/// Returns the load with a measured phase of this length.
 pub(crate) fn timed(load: &LoadSpec, run_ms: u64) -> LoadSpec {
     let mut load = load.clone();
     load.warmup = Warmup::Fixed { ms: run_ms / WARMUP_SHARE };
@@ -109,7 +109,7 @@ pub(crate) fn timed(load: &LoadSpec, run_ms: u64) -> LoadSpec {
     load
 }
 
-/// What went wrong, in a few words; `None` if every request that was sent had its answer.
+/// Describes failures briefly; `None` if every sent request had its reply.
 pub(crate) fn fault(row: &Row) -> Option<String> {
     let beside = row
         .report

@@ -1,4 +1,4 @@
-//! `myriad-lab webbench`: that tool's options and output over this lab's generator.
+//! `myriad-lab webbench`: the options and output of that tool, with this lab's generator.
 
 mod options;
 
@@ -16,12 +16,12 @@ use crate::load::{
     LoadSpec, Operation, Protocol, Sharing, Sizes, SocketWork, Warmup, Work, generate,
 };
 
-/// For the connection that shows whether there is a server.
+/// For the initial connection that checks for a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Windows are not reported here. The tool counts in seconds.
 const WINDOW_MS: u64 = 1_000;
 
-/// The arguments after `webbench`.
+/// Parses the arguments after `webbench`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     Ok(match options::parse(parser)? {
         Wanted::Help => printing(HELP),
@@ -33,7 +33,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
 fn run(options: &Options) -> Result<()> {
     let address = resolve(options)?;
     crate::command_line::print(&beginning(options))?;
-    // As the tool does, which connects once before it starts its clients.
+    // As in the tool, which connects once before it starts its clients.
     TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).with_context(|| {
         format!("Connect to server failed. Aborting benchmark. Could not connect to {address}")
     })?;
@@ -44,13 +44,13 @@ fn run(options: &Options) -> Result<()> {
         }
         Ok(())
     })?;
-    let report = report.context("the load ended without a report")?;
+    let report = report.context("the load generator sent no report")?;
     crate::command_line::print(&end(&report))?;
     ensure!(report.operations > 0, "no request succeeded");
     Ok(())
 }
 
-/// Where requests go: to the proxy if there is one.
+/// Returns the target address: that of the proxy if there is one.
 fn resolve(options: &Options) -> Result<SocketAddr> {
     let url = (options.url.host.clone(), options.url.port);
     let (host, port) = options.proxy.clone().unwrap_or(url);
@@ -88,7 +88,7 @@ fn spec(options: &Options, address: SocketAddr) -> LoadSpec {
                 host: url.host.clone(),
                 headers,
                 body_bytes: None,
-                // The tool waits to its end.
+                // The tool waits until the end.
                 timeout_ms: options.seconds * 1_000,
                 ignores_answers: options.ignores_answers,
             })),
@@ -102,7 +102,7 @@ fn spec(options: &Options, address: SocketAddr) -> LoadSpec {
     }
 }
 
-/// What is said before the load.
+/// Formats the output before the load.
 fn beginning(options: &Options) -> String {
     let Options { method, clients, seconds, .. } = options;
     let using = match options.version {
@@ -112,7 +112,7 @@ fn beginning(options: &Options) -> String {
     };
     let plural = if *clients == 1 { "" } else { "s" };
     let mut text = format!(
-        "Webbench - Simple Web Benchmark {VERSION}, by the generator of myriad-lab\n\n\
+        "Webbench - Simple Web Benchmark {VERSION}, with the generator of myriad-lab\n\n\
          Benchmarking: {method} {}{using}\n{clients} client{plural}, running {seconds} sec",
         options.url.text
     );
@@ -120,7 +120,7 @@ fn beginning(options: &Options) -> String {
         text.push_str(", early socket close");
     }
     if let Some((host, port)) = &options.proxy {
-        write!(text, ", via proxy server {host}:{port}").expect("a string takes everything");
+        write!(text, ", via proxy server {host}:{port}").expect("writing to a String cannot fail");
     }
     if options.reloads {
         text.push_str(", forcing reload");
@@ -128,7 +128,7 @@ fn beginning(options: &Options) -> String {
     text + ".\n"
 }
 
-/// What is said after it.
+/// Formats the output after the load.
 fn end(report: &LoadReport) -> String {
     let ns = u128::from(report.duration_ns.max(1));
     let per = |count: u64, unit_ns: u128| u128::from(count) * unit_ns / ns;
@@ -142,11 +142,11 @@ fn end(report: &LoadReport) -> String {
     if failed > 0 {
         let by_word = report.errors.iter().map(|(word, count)| format!("{count} {word}"));
         let by_word: Vec<String> = by_word.collect();
-        writeln!(text, "Failed: {}.", by_word.join(", ")).expect("a string takes everything");
+        writeln!(text, "Failed: {}.", by_word.join(", ")).expect("writing to a String cannot fail");
     }
     if report.unfinished > 0 {
-        writeln!(text, "Under way at the end: {}.", report.unfinished)
-            .expect("a string takes everything");
+        writeln!(text, "In flight at the end: {}.", report.unfinished)
+            .expect("writing to a String cannot fail");
     }
     text
 }
@@ -194,13 +194,13 @@ mod tests {
         assert!(text.starts_with("\nSpeed=3000 pages/min"), "{text}");
         assert!(
             text.ends_with(
-                "1500 susceed, 7 failed.\nFailed: 3 refused, 4 status 404.\nUnder way at the end: 5.\n"
+                "1500 susceed, 7 failed.\nFailed: 3 refused, 4 status 404.\nIn flight at the end: 5.\n"
             ),
             "{text}"
         );
     }
 
-    /// As the tool, which ends at once where nothing answers.
+    /// As in the tool, which exits immediately if no server listens.
     #[test]
     fn webbench_fails_at_once_where_nothing_answers() {
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
@@ -218,7 +218,7 @@ mod tests {
         // Ends with the process.
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                // A client that has closed its end needs no answer.
+                // A client that has closed its end needs no response.
                 let _ = stream.read(&mut [0; 512]);
                 let _ = stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n");
             }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(error, "no request succeeded");
     }
 
-    /// From the command line to a page of a server that answers one request after the other.
+    /// From the command line to a page of a server that handles one request after the other.
     #[test]
     fn webbench_asks_for_the_page_as_the_tool_does() {
         use std::io::{Read, Write};

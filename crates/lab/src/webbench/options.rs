@@ -1,4 +1,4 @@
-//! The options, as webbench 1.5 has them.
+//! The options of webbench 1.5.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -23,12 +23,12 @@ Usage: myriad-lab webbench [OPTIONS] URL
   -?, -h, --help             This information.
   -V, --version              Display program version.
 
-Options and output are those of webbench 1.5. What runs is this lab's generator, and what is counted is
-different: a page is an answer that is there whole, with a status of 2xx. Failures are no pages and no part of
-the speed; a line says what they were, another one what was under way at the end.
+Options and output are those of webbench 1.5. The load generator is that of this lab, and counts
+differently: a page is a complete response with a status of 2xx. Failures are neither pages nor part of
+the speed; they are listed separately, as are requests in flight at the end.
 ";
 
-/// That of the tool whose options these are.
+/// Version of the tool with these options.
 pub(super) const VERSION: &str = "1.5";
 /// As in the tool.
 const URL_BYTES_MAX: usize = 1_500;
@@ -36,7 +36,7 @@ const PORT_DEFAULT: u16 = 80;
 /// A day, as for every load.
 const SECONDS_MAX: u64 = 86_400;
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) ignores_answers: bool,
@@ -49,10 +49,10 @@ pub(crate) struct Options {
     pub(crate) url: Url,
 }
 
-/// Where a page is.
+/// Location of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Url {
-    /// As it was given.
+    /// As given.
     pub(crate) text: String,
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -60,7 +60,7 @@ pub(crate) struct Url {
     pub(crate) target: String,
 }
 
-/// What is to be done.
+/// The requested action.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Help,
@@ -112,7 +112,7 @@ pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Wanted> {
 }
 
 impl Options {
-    /// What older versions do not have needs a newer one, as the tool decides it.
+    /// Options that older versions lack require a newer one, as in the tool.
     fn raise_version(&mut self) {
         let is_oldest = self.version == HttpVersion::V0_9;
         let wants_head = self.method == "HEAD" || (self.reloads && self.proxy.is_some());
@@ -135,7 +135,7 @@ fn proxy(text: &str) -> Result<(String, u16)> {
 }
 
 impl Url {
-    /// Reads a URL in the tool's words. By way of a proxy any scheme will do.
+    /// Parses a URL with the tool's error messages. With a proxy any scheme is allowed.
     fn of(text: &str, has_proxy: bool) -> Result<Url> {
         let Some((scheme, rest)) = text.split_once("://") else {
             bail!("{text}: is not a valid URL.");
@@ -150,9 +150,9 @@ impl Url {
         };
         let (authority, target) = rest.split_at(slash);
         let (host, port) = match authority.rsplit_once(':') {
-            // Colons of an address of IPv6 are inside brackets.
+            // Colons of an IPv6 address are inside brackets.
             Some((host, port)) if !port.contains(']') => {
-                (host, port.parse().with_context(|| format!("{text}: {port:?} is no port"))?)
+                (host, port.parse().with_context(|| format!("{text}: {port:?} is not a port"))?)
             }
             _ => (authority, PORT_DEFAULT),
         };
@@ -160,7 +160,7 @@ impl Url {
         ensure!(!host.is_empty(), "{text}: is not a valid URL.");
         ensure!(
             target.bytes().all(|byte| byte.is_ascii_graphic()),
-            "{text}: write what is no printable ASCII as %XX"
+            "{text}: characters other than printable ASCII must be escaped as %XX"
         );
         let (host, target) = (host.to_owned(), target.to_owned());
         Ok(Url { text: text.to_owned(), host, port, target })
@@ -228,7 +228,7 @@ mod tests {
             ("http://", "Invalid URL syntax - hostname don't ends with '/'."),
             ("https://a/", "Only HTTP protocol is directly supported, set --proxy for others."),
             ("http:///", "http:///: is not a valid URL."),
-            ("http://a:b/", "http://a:b/: \"b\" is no port"),
+            ("http://a:b/", "http://a:b/: \"b\" is not a port"),
         ] {
             assert_eq!(Url::of(text, false).unwrap_err().to_string(), reason);
         }

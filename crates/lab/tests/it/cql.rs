@@ -1,5 +1,5 @@
-//! What the generator says of a CQL server, beside what that server did: one that answers in strange
-//! orders, forgets statements and is overloaded by plan.
+//! Compares the generator's report for a CQL server with the server's own records. The server
+//! replies out of order, evicts statements and is overloaded as planned.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ use crate::server::{PATIENT, Server as Echo};
 
 const ID: [u8; 16] = [9; 16];
 
-/// What happens to an EXECUTE.
+/// Reaction to an EXECUTE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Row,
@@ -31,7 +31,7 @@ enum Act {
     Forgotten,
 }
 
-/// What the server knows of itself.
+/// The server's own records.
 #[derive(Debug, Default)]
 struct Account {
     queries: Vec<String>,
@@ -39,7 +39,7 @@ struct Account {
     prepared: u64,
     executed: u64,
     answered: u64,
-    /// Most requests of one read.
+    /// Maximum number of requests in one read.
     most: usize,
     keys: Vec<Vec<u8>>,
 }
@@ -48,8 +48,8 @@ struct State {
     /// By the number of the EXECUTE, counted over all connections.
     plan: Box<dyn Fn(u64) -> Act + Send + Sync>,
     account: Mutex<Account>,
-    /// Requests of a connection are answered when so many are there, the last one first. A load must
-    /// come in such lots to its end.
+    /// Requests of a connection are answered in batches of this size, the last one first. A load
+    /// must send a multiple of it.
     together: usize,
     password: Option<&'static str>,
 }
@@ -118,7 +118,7 @@ fn serve(mut stream: TcpStream, state: &State) {
                 execute(stream, state, &mut out);
             }
         }
-        // The client may be gone, which is its affair.
+        // The client may have disconnected.
         let _ = stream.write_all(&out);
     }
 }
@@ -144,7 +144,7 @@ fn answer(
             if *token == Some(expected.as_bytes()) {
                 to.auth_success(stream, out).unwrap();
             } else {
-                to.error(stream, CqlError::BadCredentials, "who are you", out);
+                to.error(stream, CqlError::BadCredentials, "bad credentials", out);
             }
         }
         Request::Query { statement, .. } => {
@@ -231,7 +231,7 @@ fn work(address: SocketAddr) -> SocketWork {
     }
 }
 
-/// So many operations, however long they take.
+/// Runs this many operations, however long they take.
 fn run(work: SocketWork, operations: u64) -> Result<LoadReport, String> {
     let spec = LoadSpec {
         work: Work::Socket(work),
@@ -251,7 +251,7 @@ fn run(work: SocketWork, operations: u64) -> Result<LoadReport, String> {
         Ok(())
     });
     ended.map_err(|error| format!("{error:#}"))?;
-    Ok(report.expect("a load that ended well has a report"))
+    Ok(report.expect("a successful load has a report"))
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn the_schema_is_made_once_and_by_who_has_the_password() {
     let server = Server::start_with(1, Some("secret"), |_| Act::Row);
     let mut work = work(server.address);
     let error = run(work.clone(), 10).unwrap_err();
-    assert!(error.contains("BadCredentials") || error.contains("who are you"), "{error}");
+    assert!(error.contains("BadCredentials") || error.contains("bad credentials"), "{error}");
     work.password = Some("secret".to_owned());
     assert_eq!(run(work.clone(), 10).unwrap().operations, 10);
     let account = server.state.account.lock();
@@ -318,8 +318,8 @@ fn errors_are_told_apart_and_missing_rows_are_seen() {
     assert_eq!(report.rows_missing, 100);
 }
 
-/// All eight requests that are on their way find the statement forgotten; it is prepared once, and
-/// all of them are repeated.
+/// All eight requests in flight find the statement evicted; it is prepared once, and all of them
+/// are repeated.
 #[test]
 fn forgotten_statements_are_prepared_again_and_their_requests_repeated() {
     let server =

@@ -1,4 +1,4 @@
-//! Rows as a machine might have measured them, from a seed.
+//! Plausible rows, generated from a seed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,14 +20,14 @@ const DURATION_MS: u64 = 3_000;
 const WINDOW_MS: u64 = 100;
 const REPEATS: usize = 3;
 
-/// What a cell is made of; everything else follows.
+/// Parameters of a cell, from which everything else is derived.
 pub(crate) struct Planned {
     pub(crate) parameters: Value,
     pub(crate) kind: &'static str,
     pub(crate) work: Work,
     pub(crate) per_second: f64,
     pub(crate) latency_us: f64,
-    /// Share of a core of each reactor; empty: the subject has none.
+    /// Share of a core of each reactor; empty for subjects without.
     pub(crate) reactors: Vec<f64>,
     pub(crate) client_share: f64,
 }
@@ -41,7 +41,7 @@ impl Maker {
         Self { random: SmallRng::seed_from_u64(seed) }
     }
 
-    /// Around 1, more or less far from it.
+    /// A random number around 1.
     fn around(&mut self, spread: f64) -> f64 {
         1.0 + (self.random.random::<f64>() - 0.5) * 2.0 * spread
     }
@@ -241,7 +241,7 @@ pub(crate) fn instances() -> Vec<Planned> {
     cells
 }
 
-/// Reads beside writes that take longer.
+/// Reads with concurrent, slower writes.
 pub(crate) fn beside(maker: &mut Maker) -> Vec<Row> {
     let cell = |words: &[&str], connections, per_second: f64| Planned {
         parameters: json!({}),
@@ -255,7 +255,7 @@ pub(crate) fn beside(maker: &mut Maker) -> Vec<Row> {
     let writes = maker.rows("reads", &[cell(&["SET", "{key}", "{value}"], 64, 20_000.0)]);
     let mut reads = maker.rows("reads", &[cell(&["GET", "{key}"], 50, 100_000.0)]);
     for (read, write) in reads.iter_mut().zip(writes) {
-        let Work::Socket(work) = write.load.work else { unreachable!("it was made so") };
+        let Work::Socket(work) = write.load.work else { unreachable!("constructed above") };
         let work = SocketWork { pipeline: 4, ..work };
         read.load.beside.insert("writers".into(), work);
         let report = LoadReport { threads: Vec::new(), ..write.report };
@@ -264,7 +264,7 @@ pub(crate) fn beside(maker: &mut Maker) -> Vec<Row> {
     reads
 }
 
-/// Reactors by connections: with few connections some reactors have nothing to do.
+/// Reactors by connections: with few connections some reactors are idle.
 pub(crate) fn reactors() -> Vec<Planned> {
     let mut cells = Vec::new();
     for reactors in [1usize, 2, 4, 8, 16] {
@@ -312,7 +312,7 @@ pub(crate) fn rates() -> Vec<Planned> {
     cells
 }
 
-/// Appends to a log: three ways, by threads.
+/// Appends to a log: three variants, by threads.
 pub(crate) fn appends() -> Vec<Planned> {
     let mut cells = Vec::new();
     let modes = [
@@ -368,7 +368,7 @@ pub(crate) fn pools() -> Vec<Planned> {
     cells
 }
 
-/// A run folder with all that a runner leaves.
+/// Writes a run folder with all files of a run.
 pub(crate) fn write_run(folder: &Path, name: &str, title: &str, rows: &[Row]) {
     fs::create_dir_all(folder).unwrap();
     write_rows(folder, rows);

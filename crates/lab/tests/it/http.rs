@@ -1,5 +1,5 @@
-//! What the generator says of a web server, beside what that server did: one that refuses, breaks off
-//! and keeps silent by plan.
+//! Compares the generator's report for a web server with the server's own records. The server
+//! refuses, closes connections and is silent as planned.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -17,38 +17,38 @@ use parking_lot::Mutex;
 
 use crate::server::{PATIENT, nobody};
 
-/// What happens to a request.
+/// Reaction to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Hello,
-    /// And a while until the connection is closed.
+    /// With a delay until the connection is closed.
     HelloAndWait,
-    /// In chunks, each of them a write.
+    /// Chunked, with a write per chunk.
     Chunks,
-    /// Until the connection ends.
+    /// Delimited by the end of the connection.
     UntilClose,
     Busy,
-    /// More is promised than comes.
+    /// More content is announced than sent.
     Cut,
     /// A page of another length.
     Long,
     Nonsense,
-    /// The connection ends without an answer.
+    /// The connection is closed without a response.
     Close,
-    /// And without a farewell.
+    /// The connection is reset.
     Reset,
-    /// No answer, ever.
+    /// There is never a response.
     Silent,
 }
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// What the server knows of itself.
+/// The server's own records.
 #[derive(Debug, Clone, Default)]
 struct Account {
     connections: u64,
     requests: u64,
-    /// Connections that were closed by the client before the server did.
+    /// Connections closed by the client before the server.
     left: u64,
     heads: Vec<String>,
 }
@@ -122,7 +122,7 @@ fn serve(mut stream: TcpStream, state: &State) {
     }
 }
 
-/// Of a request without a body; one of HTTP/0.9 is a line.
+/// End of a request without a body; an HTTP/0.9 request is a line.
 fn head_end(input: &[u8]) -> Option<usize> {
     let line = input.windows(2).position(|two| two == b"\r\n")?;
     if !input[..line].windows(5).any(|five| five == b"HTTP/") {
@@ -131,7 +131,7 @@ fn head_end(input: &[u8]) -> Option<usize> {
     input.windows(4).position(|four| four == b"\r\n\r\n").map(|end| end + 4)
 }
 
-/// Whether the connection goes on. The client may be gone, which is its affair.
+/// Returns whether the connection continues. The client may have disconnected.
 fn answer(stream: &mut TcpStream, act: Act) -> bool {
     let mut send = |bytes: &[u8]| stream.write_all(bytes).is_ok();
     match act {
@@ -189,7 +189,7 @@ fn work(address: SocketAddr, http: HttpWork) -> SocketWork {
     }
 }
 
-/// Waits for answers also where the server stands still for seconds.
+/// Timeouts long enough for a server that stalls for seconds.
 fn kept() -> HttpWork {
     HttpWork { timeout_ms: 60_000, ..HttpWork::default() }
 }
@@ -221,15 +221,15 @@ fn run(spec: &LoadSpec) -> LoadReport {
         Ok(())
     })
     .unwrap();
-    report.expect("a load that ended well has a report")
+    report.expect("a successful load has a report")
 }
 
-/// So many requests, however long they take.
+/// Runs this many requests, however long they take.
 fn counted(work: SocketWork, requests: u64) -> LoadReport {
     run(&spec(work, Some(requests), 60_000))
 }
 
-/// `report` has so many operations and these failures, and nothing else went wrong.
+/// Checks that `report` has this many operations and these failures, and no other problem.
 #[track_caller]
 fn check(report: &LoadReport, operations: u64, failures: &[(&str, u64)]) {
     let failures: BTreeMap<String, u64> =
@@ -250,7 +250,7 @@ fn kept_connections_take_request_after_request() {
         check(&report, 480, &[]);
         let account = server.account();
         assert_eq!(account.requests, 480);
-        // A thread that comes late finds nothing left to do.
+        // A thread that starts late has nothing left to do.
         let is_all = account.connections == connections as u64;
         assert!(is_all || threads > 1, "{} connections", account.connections);
         assert_eq!(account.heads[0], "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -272,14 +272,14 @@ fn a_connection_for_one_request_is_closed_by_the_server_first() {
     }
     let server = Server::start(|_| Act::HelloAndWait);
     check(&counted(work(server.address, short()), 9), 9, &[]);
-    // Those that were open when the load ended do not tell.
+    // Connections that were open at the end of the load do not count.
     assert_eq!(server.account().connections, 9);
     assert!(server.account().left <= 3, "{} were left", server.account().left);
 }
 
 #[test]
 fn connections_that_end_are_opened_again() {
-    // Each third answer is the last of its connection.
+    // Each third response is the last of its connection.
     let acts = [Act::Hello, Act::Hello, Act::UntilClose];
     let server = Server::start(move |number| acts[number as usize % 3]);
     let work = work(server.address, kept());
@@ -323,7 +323,7 @@ fn silence_is_a_failure_when_its_time_is_over_and_nothing_before() {
         let work = work(server.address, HttpWork { timeout_ms, ..kept() });
         (server, SocketWork { connections: 1, ..work })
     };
-    // A server that stands still is silent, too: then with more time.
+    // A stalled server is silent too: retry with more time.
     let ended = |timeout_ms: u64| {
         let (server, work) = start(timeout_ms);
         (counted(work, 8), server.account().connections)
@@ -364,7 +364,7 @@ fn older_clients_wait_for_the_end_or_for_nothing() {
     let server = Server::start(|_| Act::UntilClose);
     let http = HttpWork { version: HttpVersion::V0_9, ..short() };
     let mut lines = work(server.address, http);
-    // All that comes is the answer.
+    // The response is everything received.
     lines.http.as_mut().unwrap().body_bytes = None;
     check(&counted(lines, 20), 20, &[]);
     assert_eq!(server.account().heads[0], "GET /\r\n");
@@ -372,7 +372,7 @@ fn older_clients_wait_for_the_end_or_for_nothing() {
     let server = Server::start(|_| Act::Hello);
     let http = HttpWork { ignores_answers: true, ..short() };
     check(&counted(work(server.address, http), 20), 20, &[]);
-    // Nobody has waited for the server to take them.
+    // The load has not waited for the server to accept them.
     let until = Instant::now() + Duration::from_mins(1);
     while server.account().connections < 20 {
         assert!(Instant::now() < until, "{} connections", server.account().connections);

@@ -1,5 +1,5 @@
-//! A report made of rows that a machine might have measured. `cargo xtask report` opens the page
-//! that [`a_run_of_every_kind_becomes_one_page`] leaves below `target/` in a browser.
+//! A report of plausible rows. `cargo xtask report` opens the page that
+//! [`a_run_of_every_kind_becomes_one_page`] writes below `target/` in a browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use lexopt::Parser;
 
 use crate::fixture::{self, Maker};
 
-/// An empty folder below `target/tmp`.
+/// Creates an empty folder below `target/tmp`.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if path.exists() {
@@ -51,7 +51,7 @@ fn a_run_of_every_kind_becomes_one_page() {
     for part in [
         "5 experiments",
         "Instances of a load tool on one reactor",
-        "Ours beside the source document",
+        "Comparison with the source document",
         "Latency against rate",
         "Every cell at a glance",
         "Throughput over time",
@@ -93,10 +93,9 @@ fn the_csv_has_a_line_per_measurement() {
 fn a_load_beside_the_first_has_columns_of_its_own() {
     let root = folder("report-beside");
     let rows = fixture::beside(&mut Maker::new(2));
-    fixture::write_run(&root, "reads", "Reads beside writes", &rows);
+    fixture::write_run(&root, "reads", "Reads with writes", &rows);
     let page = fs::read_to_string(report::write(&root).unwrap()).unwrap();
-    for part in ["Loads beside the first", "writers: SET {key} {value}, 64 connections, pipeline 4"]
-    {
+    for part in ["Additional loads", "writers: SET {key} {value}, 64 connections, pipeline 4"] {
         assert!(page.contains(part), "{part} is missing");
     }
     let mut reader = csv::Reader::from_path(root.join("rows.csv")).unwrap();
@@ -126,7 +125,7 @@ fn a_torn_last_row_is_left_out_and_said() {
     text.truncate(text.len() - 20);
     fs::write(&path, text).unwrap();
     let page = fs::read_to_string(report::write(&root).unwrap()).unwrap();
-    assert!(page.contains("the last row is incomplete and left out"));
+    assert!(page.contains("the last row is incomplete and was ignored"));
     assert!(page.contains("2 measurements"));
 }
 
@@ -134,14 +133,14 @@ fn a_torn_last_row_is_left_out_and_said() {
 fn what_is_damaged_is_named() {
     let root = folder("report-damaged");
     let fault = |root: &Path| format!("{:#}", report::write(root).unwrap_err());
-    assert!(fault(&root).contains("nothing has been measured"));
+    assert!(fault(&root).contains("contains no rows"));
     let rows = Maker::new(3).rows("s1.t6", &fixture::instances());
     fixture::write_run(&root, "s1.t6", "Damaged", &rows[..2]);
     let path = root.join("rows.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, format!("{text}{{}}\n")).unwrap();
     let found = fault(&root);
-    assert!(found.contains("rows.jsonl: line 3 is no row"), "{found}");
+    assert!(found.contains("rows.jsonl: line 3 is not a row"), "{found}");
     let mut damaged = rows[0].clone();
     damaged.report.latency_raw = "AAAA".into();
     fixture::write_rows(&root, &[damaged]);
@@ -154,7 +153,7 @@ fn what_is_damaged_is_named() {
 fn arguments_are_checked() {
     let run = |arguments: &[&str]| lab::run(&mut Parser::from_args(arguments));
     let fault = run(&["report"]).unwrap_err().to_string();
-    assert!(fault.contains("the folder of a run is missing"), "{fault}");
+    assert!(fault.contains("missing folder of a run"), "{fault}");
     assert!(run(&["report", "a", "b"]).is_err());
     assert!(run(&["report", "no such folder"]).is_err());
 }

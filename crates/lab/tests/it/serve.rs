@@ -1,4 +1,4 @@
-//! The live view, asked by a browser and by those that mean harm.
+//! The live view with normal and hostile clients.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,8 +10,8 @@ use lab::serve::{CONNECTIONS_MAX, HEAD_BYTES_MAX, LiveView, Settings};
 
 use crate::fixture::{self, Maker};
 
-/// Tests wait for this out only where it is to be seen. So long that a test that has no processor for
-/// seconds is not slow itself.
+/// Only one test waits for this timeout. It is long enough that a test without processor time for
+/// seconds does not exceed it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn folder(name: &str) -> PathBuf {
@@ -99,7 +99,7 @@ fn a_run_is_followed_while_it_is_written() {
     fs::write(root.join("first/rows.jsonl"), "no row\n".repeat(9_000)).unwrap();
     let damaged = get(&view, "/live");
     check_status(&damaged, "500");
-    assert!(damaged.contains("line 1 is no row"), "{damaged}");
+    assert!(damaged.contains("line 1 is not a row"), "{damaged}");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_huge_head_is_refused_unread() {
 #[test]
 fn who_is_slow_is_let_go() {
     let view = start(&folder("serve-slow"), HEAD_TIMEOUT);
-    // All at once, so that their time is over at once.
+    // Started together, so that they time out together.
     let mut slow = [&b"GET / HTTP/1.1\r\nHost: loc"[..], b""].map(|bytes| {
         let mut stream = TcpStream::connect(view.address()).unwrap();
         stream.write_all(bytes).unwrap();
@@ -159,7 +159,7 @@ fn who_is_slow_is_let_go() {
 fn a_crowd_is_sent_away_and_leaves_no_trace() {
     let view = patient(&folder("serve-crowd"));
     let mut idle: Vec<TcpStream> = Vec::new();
-    // Each is accepted in its turn, so the one after the last finds no thread.
+    // Connections are accepted in order, so the one after the last finds no free thread.
     for _ in 0..CONNECTIONS_MAX {
         idle.push(TcpStream::connect(view.address()).unwrap());
     }
@@ -174,5 +174,5 @@ fn a_crowd_is_sent_away_and_leaves_no_trace() {
 fn a_folder_that_is_not_there_is_refused() {
     let listen = "127.0.0.1:0".parse().unwrap();
     let fault = LiveView::start(Settings::new(Path::new("no such folder"), listen)).unwrap_err();
-    assert!(fault.to_string().contains("is no folder"), "{fault}");
+    assert!(fault.to_string().contains("is not a folder"), "{fault}");
 }

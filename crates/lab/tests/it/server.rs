@@ -1,4 +1,4 @@
-//! A server with planted faults that keeps its own account of what it did.
+//! A server with planned faults that keeps its own records.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,31 +11,31 @@ use lab::load::Patience;
 use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketType};
 
-/// On a machine that is busy with other things a server may stand still for seconds.
+/// On a busy machine, a server may stall for seconds.
 pub(crate) const PATIENT: Patience =
     Patience { reply: Duration::from_mins(1), drain: Duration::from_mins(1) };
 
-/// What happens to one request.
+/// Reaction to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Reply,
-    /// Replies after so long; others of the connection wait.
+    /// Replies after this time; other requests on the connection wait.
     ReplyAfter(Duration),
-    /// Nobody on any connection gets a reply for so long.
+    /// No connection gets a reply for this time.
     PauseAll(Duration),
     Error,
-    /// No reply, ever.
+    /// Never replies.
     Swallow,
-    /// Closes the connection without replies to what has come with this request.
+    /// Closes the connection without replies to the current input.
     Close,
-    /// An answer that no server gives.
+    /// A malformed reply.
     Nonsense,
 }
 
-/// By the number of the request, counted over all connections from 0.
+/// By the number of the request, counted over all connections.
 type Plan = dyn Fn(u64) -> Act + Send + Sync;
 
-/// What the server knows of itself.
+/// The server's own records.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
     pub(crate) requests: u64,
@@ -44,12 +44,13 @@ pub(crate) struct Account {
     pub(crate) swallowed: u64,
     /// From the arrival of a request to its reply.
     pub(crate) served: Vec<Duration>,
-    /// From the reply before a request to the arrival of the one after it, on the same connection. Where
-    /// requests wait for replies, what the client sees of the request in the middle lies within.
+    /// From the reply before a request to the arrival of the request after it, on the same
+    /// connection. If requests wait for replies, this includes the client's latency of the request
+    /// in the middle.
     pub(crate) around: Vec<Duration>,
     pub(crate) first: Option<Instant>,
     pub(crate) last: Option<Instant>,
-    /// How long the planned pauses really took.
+    /// Actual duration of the planned pauses.
     pub(crate) paused: Duration,
 }
 
@@ -57,11 +58,11 @@ struct State {
     plan: Box<Plan>,
     number: AtomicU64,
     account: Mutex<Account>,
-    /// Held while all must wait.
+    /// Held during a pause of all connections.
     pause: Mutex<()>,
 }
 
-/// One thread per connection; they end with their connections.
+/// One thread per connection, which ends with its connection.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     state: Arc<State>,
@@ -72,7 +73,7 @@ impl Server {
         Server::start_with(plan, serve)
     }
 
-    /// Sends back what comes, as fast as it can, and keeps no account.
+    /// Echoes the input as fast as possible, without records.
     pub(crate) fn echo() -> Server {
         Server::start_with(|_| Act::Reply, |stream, _| echo(stream))
     }
@@ -100,13 +101,13 @@ impl Server {
         Server { address, state }
     }
 
-    /// All requests so far; those of a run that has ended are final.
+    /// Returns all requests so far; those of a completed run are final.
     pub(crate) fn account(&self) -> Account {
         self.state.account.lock().clone()
     }
 }
 
-/// An address where nobody listens. Nobody else gets it while the socket is kept.
+/// Returns an address without a listener. It stays reserved while the socket is kept.
 pub(crate) fn nobody() -> (OwnedFd, SocketAddr) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
@@ -114,7 +115,7 @@ pub(crate) fn nobody() -> (OwnedFd, SocketAddr) {
     (socket, address)
 }
 
-/// Until the client has gone, in whatever way.
+/// Echoes until the client disconnects.
 fn echo(mut stream: TcpStream) {
     let mut chunk = vec![0; 256 * 1024];
     while let Ok(count) = stream.read(&mut chunk) {
@@ -139,7 +140,7 @@ fn serve(mut stream: TcpStream, state: &State) {
         let came = Instant::now();
         input.extend_from_slice(&chunk[..count]);
         let mut consumed = 0;
-        // Requests have the form of replies.
+        // Requests have the same form as replies.
         while let Some(len) = wire::resp::reply_len(&input[consumed..]).unwrap() {
             consumed += len;
             let number = state.number.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +158,7 @@ fn serve(mut stream: TcpStream, state: &State) {
     }
 }
 
-/// When it replied.
+/// Returns when it replied.
 fn answer(stream: &mut TcpStream, state: &State, act: Act, came: Instant) -> Instant {
     let reply: &[u8] = match act {
         Act::Reply | Act::ReplyAfter(_) | Act::PauseAll(_) => b"+OK\r\n",
@@ -187,7 +188,7 @@ fn answer(stream: &mut TcpStream, state: &State, act: Act, came: Instant) -> Ins
         account.first.get_or_insert(came);
         account.last = Some(now);
     }
-    // The client may be gone, which is its affair.
+    // The client may have disconnected.
     let _ = stream.write_all(reply);
     now
 }

@@ -1,6 +1,6 @@
-//! What the generator says is compared with what the server did: counts exactly, rates and times with
-//! bounds that the server saw itself, which are as near to each other as the machine is quiet. Nothing
-//! here is compared with what a quiet machine would do.
+//! Compares the generator's report with the server's own records: counts exactly, rates and times
+//! with bounds that the server observed, whose tightness depends on the machine's load. No
+//! comparison assumes a quiet machine.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ fn spec(work: SocketWork, duration_ms: u64) -> LoadSpec {
     }
 }
 
-/// So many operations, however long they take.
+/// Runs this many operations, however long they take.
 fn counted(work: SocketWork, operations: u64) -> LoadSpec {
     LoadSpec { operations_max: Some(operations), ..spec(work, 60_000) }
 }
@@ -56,7 +56,7 @@ fn run(spec: &LoadSpec) -> Result<LoadReport, String> {
     run_timed(spec, PATIENT).map(|(report, _)| report)
 }
 
-/// Also how long it took until all was counted, connecting included: no load has lasted longer.
+/// Also returns the total time including connecting, an upper limit for the duration of the load.
 fn run_timed(spec: &LoadSpec, patience: Patience) -> Result<(LoadReport, Duration), String> {
     let begun = Instant::now();
     let (mut report, mut lasted) = (None, Duration::ZERO);
@@ -69,14 +69,14 @@ fn run_timed(spec: &LoadSpec, patience: Patience) -> Result<(LoadReport, Duratio
         Ok(())
     });
     ended.map_err(|error| format!("{error:#}"))?;
-    Ok((report.expect("a load that ended well has a report"), lasted))
+    Ok((report.expect("a successful load has a report"), lasted))
 }
 
 fn open(per_second: f64) -> Arrival {
     Arrival::Open { per_second, schedule: Schedule::Even }
 }
 
-/// Histograms are off by 0.1 % at most.
+/// Histograms have an error of at most 0.1 %.
 #[track_caller]
 fn check_between(measured_ns: u64, least: Duration, most: Duration) {
     let (measured, least, most) = (real(measured_ns), real_ns(least), real_ns(most));
@@ -88,12 +88,12 @@ fn real_ns(time: Duration) -> f64 {
     time.as_secs_f64() * 1e9
 }
 
-/// Bounds of the median that the client sees.
+/// Bounds of the client's median.
 fn median_bounds(account: &Account) -> (Duration, Duration) {
     let (mut served, mut around) = (account.served.clone(), account.around.clone());
     served.sort();
     around.sort();
-    // Nothing is known around the first and the last request of a connection: it may be any time.
+    // The first and the last request of a connection have no upper bound.
     (served[(served.len() - 1) / 2], around[served.len() / 2])
 }
 
@@ -155,8 +155,9 @@ fn users_that_wait_for_a_connection_see_it_in_their_latency_only() {
     let (least, most) = median_bounds(&account);
     let raw = decode(&report.latency_raw).unwrap().value_at_quantile(0.5);
     check_between(raw, least, most);
-    // Four users take turns on each connection: six requests of others, three on each, go before. All
-    // but the first and the last users, fewer than half, wait for none but those whose bounds are known.
+    // Four users take turns on each connection: six requests of others, three on each, precede a
+    // request. All except the first and the last users, fewer than half, wait only for users with
+    // known bounds.
     let least = 4 * *account.served.iter().min().unwrap();
     let most = 4 * *account.around.iter().max().unwrap();
     let corrected = decode(&report.latency_corrected).unwrap().value_at_quantile(0.5);
@@ -176,19 +177,19 @@ fn requests_of_a_schedule_are_sent_whether_replies_come_or_not() {
         let report = run(&spec(work, duration_ms)).unwrap();
         let requests = server.account().requests;
         assert_eq!((report.lost, requests + report.unsent), (0, 100));
-        // Those that came after the phase are in the histogram, not in the count.
+        // Replies after the phase are in the histogram, but not in the count.
         assert_eq!(decode(&report.latency_corrected).unwrap().len(), requests);
         assert!(report.operations <= requests);
         report.unsent
     };
-    // The last one is due a hundredth of the phase before its end. A generator that has no processor
-    // just then sends it too late; of the longest phase it is half a second.
+    // The last request is due a hundredth of the phase before its end. A generator without
+    // processor time at that moment sends it too late; with the longest phase it has half a second.
     let mut runs = [1_000, 10_000, 50_000].into_iter().map(unsent);
     assert!(runs.any(|unsent| unsent == 0), "not all was sent");
 }
 
-/// In the pause of a server with 4 connections, 4 requests are on their way; all others wait in the
-/// generator, and only times from when they were due know of it.
+/// During a pause of a server with 4 connections, 4 requests are in flight; all others wait in the
+/// generator, and only corrected latencies include that.
 #[test]
 fn a_pause_shows_in_corrected_times_and_hides_in_raw_ones() {
     let pause = Duration::from_millis(600);
@@ -204,18 +205,18 @@ fn a_pause_shows_in_corrected_times_and_hides_in_raw_ones() {
         let work = SocketWork { arrival: open(1000.0), ..work(server.address) };
         let report = run(&spec(work, 2000)).unwrap();
         assert_eq!(server.account().requests + report.unsent, 2000);
-        // A request due when so much of the pause was left waited as long.
+        // A request that is due during the pause waits until its end.
         let expected = server.account().paused.as_secs_f64() * 1e3 - 200.0;
         let found = real(longer(&report.latency_corrected, 200));
-        // Where much is left at the end, the pause was longer than the phase.
+        // If many requests are left at the end, the pause was longer than the phase.
         let is_whole = real(report.unsent) <= 0.05 * expected;
         assert!(!is_whole || found >= 0.9 * expected, "{found} of {expected} waited");
         (report, is_whole && found <= 1.1 * expected)
     };
-    // More waited where something else took the processor, too: that is so, but no measure.
+    // More requests wait if other programs used the processor, which invalidates the run.
     let mut runs = (0..5).map(|_| paused_run());
     let undisturbed = runs.find(|(_, is_undisturbed)| *is_undisturbed);
-    let (report, _) = undisturbed.expect("one of five runs is left alone");
+    let (report, _) = undisturbed.expect("one of five runs is undisturbed");
     assert!(longer(&report.latency_raw, 200) <= 8);
     let quantile = |text: &str| decode(text).unwrap().value_at_quantile(0.9);
     assert!(quantile(&report.latency_corrected) > 4 * quantile(&report.latency_raw));
@@ -230,7 +231,7 @@ fn lost_replies_are_counted() {
         });
         let arrival = open(400_000.0 / real(duration_ms));
         let work = SocketWork { arrival, sharing: Sharing::Multiplexed, ..work(server.address) };
-        // They are waited for in vain.
+        // Waiting for them times out.
         let patience = Patience { drain: Duration::from_secs(8), ..PATIENT };
         let (report, _) = run_timed(&spec(work, duration_ms), patience).unwrap();
         let account = server.account();
@@ -238,7 +239,7 @@ fn lost_replies_are_counted() {
         assert_eq!((report.lost, report.broken_connections), (account.swallowed, 0));
         account.swallowed
     };
-    // A generator that has no processor for a part of the phase may send fewer.
+    // A generator without processor time for a part of the phase may send fewer.
     assert!([400, 10_000].into_iter().map(swallowed).any(|count| count == 8));
 }
 
@@ -248,13 +249,14 @@ fn closed_connections_and_what_they_take_along_are_counted() {
     let work = SocketWork { pipeline: 16, ..work(server.address) };
     let report = run(&counted(work, 1600)).unwrap();
     assert_eq!(report.broken_connections, 1);
-    // What had no reply of one batch is lost; the rest of the budget went over the others.
+    // Requests of one batch without replies are lost; the other connections used the rest of the
+    // budget.
     assert!((1..=16).contains(&report.lost), "{}", report.lost);
     assert_eq!(report.operations + report.lost, 1600);
     assert!(report.operations <= server.account().replies);
 }
 
-/// Two loads at once: the one that leads ends after its operations, and each has its own account.
+/// Two concurrent loads: the leading one ends after its operations, and each has separate results.
 #[test]
 fn loads_beside_each_other_are_counted_apart() {
     let (fast, slow) = (
@@ -268,7 +270,7 @@ fn loads_beside_each_other_are_counted_apart() {
     assert_eq!(report.operations, 200);
     let other = &report.beside["beside"];
     let account = fast.account();
-    // What was on its way at the end is not of the phase.
+    // Requests in flight at the end do not belong to the phase.
     assert!(other.operations > 0 && other.operations <= account.requests, "{}", other.operations);
     assert_eq!(account.requests % 5, 0);
     assert_eq!((report.lost, other.lost), (0, 0));
@@ -277,10 +279,10 @@ fn loads_beside_each_other_are_counted_apart() {
     assert_eq!(report.operations_of_all(), 200 + other.operations);
     let slowest = slow.account().served.into_iter().min().unwrap().as_nanos() as u64;
     assert!(decode(&report.latency_raw).unwrap().min() >= slowest * 99 / 100);
-    // All of them are threads of the one generator.
+    // All of them are threads of the same generator.
     assert!(other.threads.is_empty());
     assert!(report.threads.iter().filter(|thread| thread.name.starts_with('r')).count() >= 3);
-    // The one beside ends when the end of the other has been heard of.
+    // The additional load ends shortly after the first.
     check_between(other.duration_ns, Duration::from_nanos(report.duration_ns), lasted);
 }
 
@@ -313,7 +315,7 @@ fn a_server_that_says_nothing_has_stalled() {
     let (report, _) = run_timed(&spec(work, 3_600_000), Patience::default()).unwrap();
     assert_eq!(report.stalled_connections, 4);
     assert_eq!((report.operations, report.lost), (0, 12));
-    // It is not waited for until the end.
+    // The stall ends the wait.
     assert!(report.duration_ns < 3_000_000_000_000);
 }
 
@@ -352,7 +354,7 @@ fn a_generator_at_its_limit_is_late() {
         };
         run(&spec(work, duration_ms)).unwrap()
     };
-    // One that stands still in its turn is late otherwise: a longer phase outlasts that.
+    // A thread that stalls between turns causes a different delay: a longer phase covers it.
     let mut overloaded = [300, 1_000, 3_000].into_iter().map(|duration_ms| {
         let report = late(100_000_000.0, duration_ms);
         assert!(report.unsent > 1_000_000, "{}", report.unsent);

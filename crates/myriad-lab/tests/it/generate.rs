@@ -74,12 +74,12 @@ impl Generator {
         assert_eq!(events.pop(), Some(failure), "{name}");
         match events.pop() {
             Some(LoadEvent::Interrupted(report)) => *report,
-            other => panic!("no report but {other:?}"),
+            other => panic!("expected a report, got {other:?}"),
         }
     }
 }
 
-/// A server that is ended with the test.
+/// A server that is stopped at the end of the test.
 struct Echo(Child);
 
 impl Drop for Echo {
@@ -114,13 +114,13 @@ fn requests_that_are_interrupted_are_reported() {
     let mut spec = spec(Work::Socket(work.clone()));
     spec.beside.insert("others".into(), work);
     for name in ["-INT", "-TERM"] {
-        // Windows are those of the first load. Where threads of the other one were halted meanwhile, both
+        // The windows are those of the first load. If threads of the other load were stalled, both
         // get more time.
         let report = [1, 30, 1_000]
             .into_iter()
             .map(|windows| Generator::start(&spec).interrupted_report(name, windows))
             .find(|report| report.beside["others"].operations > 0)
-            .expect("the other load does something");
+            .expect("the other load makes progress");
         for report in [&report, &report.beside["others"]] {
             assert!(report.operations > 0 && report.duration_ns < LONG_MS * 1_000_000);
             assert_eq!((report.lost, report.broken_connections), (0, 0));

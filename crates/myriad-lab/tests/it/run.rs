@@ -1,4 +1,4 @@
-//! `myriad-lab run` with real servers: Myriad always, redis-server where it is installed.
+//! `myriad-lab run` with real servers: always Myriad, and redis-server if installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,13 +34,13 @@ zip = [[\"subject.kind\", \"subject.options\"]]
 
 const ATTEMPTS_MAX: usize = 5;
 
-/// A folder of this test; removed when it has passed.
+/// A folder of this test; removed if it passes.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Left over from a test that failed.
+        // From an earlier failed test.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("tiny.toml"), TINY).unwrap();
@@ -50,16 +50,16 @@ impl Folder {
     fn lab_run(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_myriad-lab"));
         command.arg("run").args(arguments).args(["--quiet-wait", "0"]);
-        // Servers have their directories here, so that what is left of them is found.
+        // Servers create their directories here, so that leftovers are detected.
         command.current_dir(&self.0).env("TMPDIR", &self.0).env("HOME", &self.0);
         command
     }
 
-    /// Runs the definition until each measurement has counted something and got every answer, and returns
-    /// what it printed.
+    /// Runs the definition until each measurement has completed operations without losses, and
+    /// returns the output.
     ///
-    /// A machine with other work may halt a load, or its server, for longer than these short cells last.
-    /// What does nothing, or loses something, does so again.
+    /// On a busy machine, a load or its server may stall for longer than these short cells.
+    /// Measurements without operations or with losses are repeated.
     fn measure(&self) -> String {
         for _ in 1..ATTEMPTS_MAX {
             let output = self.lab_run(&["tiny.toml", "--out", "results"]).output().unwrap();
@@ -80,7 +80,7 @@ impl Folder {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Neither a process that works in this folder, nor a directory of one.
+    /// Checks for leftover processes and directories in this folder.
     fn check_nothing_is_left(&self) {
         let left: Vec<PathBuf> = processes_in(&self.0).collect();
         assert!(left.is_empty(), "{left:?} are still there");
@@ -94,7 +94,7 @@ impl Folder {
     }
 }
 
-/// Processes that work in this folder, by their folders in `/proc`.
+/// Returns the processes that work in this folder, by their folders in `/proc`.
 pub(crate) fn processes_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
     let is_here = move |entry: &PathBuf| {
@@ -168,9 +168,15 @@ pub(crate) fn signal(child: &Child, name: &str) {
 fn a_second_load_is_measured_beside_the_first() {
     let folder = Folder::new("lab-run-beside");
     let grid = TINY.find("[grid]").unwrap();
-    let text = "options = { reactors = 2, durability = \"never\" }\n\n[load]\nconnections = 3\n\
-                mix = [{ weight = 1, words = [\"GET\", \"{key}\"] }]\n\n[beside.writers]\n\
-                mix = [{ weight = 1, words = [\"SET\", \"{key}\", \"{value}\"] }]\n";
+    let text = r#"options = { reactors = 2, durability = "never" }
+
+[load]
+connections = 3
+mix = [{ weight = 1, words = ["GET", "{key}"] }]
+
+[beside.writers]
+mix = [{ weight = 1, words = ["SET", "{key}", "{value}"] }]
+"#;
     let text = TINY[..grid].replace("\n[load]\n", text);
     let text = format!("{text}[grid]\n\"beside.writers.pipeline\" = [1, 8]\n");
     fs::write(folder.0.join("tiny.toml"), text).unwrap();
@@ -188,7 +194,7 @@ fn a_second_load_is_measured_beside_the_first() {
     folder.remove();
 }
 
-/// In its own protocol, where it is installed.
+/// With its own protocol, if installed.
 #[test]
 fn memcached_is_a_peer() {
     let folder = Folder::new("lab-run-memcached");
@@ -248,19 +254,19 @@ fn check_interrupted(name: &str) {
     folder.remove();
 }
 
-/// The kernel ends servers and generators of a lab that had no time to.
+/// The kernel kills servers and generators of a lab that was killed.
 #[test]
 fn a_run_that_is_killed_leaves_no_process() {
     let has_setpriv = Command::new("setpriv").arg("--version").stdout(Stdio::null()).status();
     if !has_setpriv.is_ok_and(|status| status.success()) {
-        // Then nothing is promised.
+        // Without setpriv, this is not guaranteed.
         return;
     }
     let folder = Folder::new("lab-run-killed");
     let (mut child, _said) = started(&folder);
     signal(&child, "-KILL");
     child.wait().unwrap();
-    // Servers have their own directories below this one as their working directories.
+    // Servers have their own working directories below this one.
     while processes_in(&folder.0).next().is_some() {
         std::thread::yield_now();
     }

@@ -351,7 +351,7 @@ fn options_that_fail_lose_nobody() {
         server.signal("HUP");
         wait_until("the workers with the new options have failed", || {
             let said = fs::read_to_string(&said).unwrap();
-            said.matches("the old ones stay").count() == round
+            said.matches("keeping the old options").count() == round
         });
         wait_until("they are gone", || server.workers() == workers);
         load.go_on(50);

@@ -1,4 +1,4 @@
-//! Connections of CQL: their beginning, and replies by stream.
+//! CQL connections: setup, and replies by stream.
 
 use reactor::Output;
 use wire::cql::{Direction, Header, Opcode, Response, decode_response};
@@ -8,20 +8,20 @@ use super::super::cql::{ENCODER, Message, STARTUP, Statements, UNPREPARED, error
 use super::super::shared::Notice;
 use super::{At, Client, Flights, Requests, Session, Taken};
 
-/// What a connection of CQL knows besides.
+/// Additional state of a CQL connection.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Its peer sends back what it gets.
+    /// The peer is an echo server.
     is_echo: bool,
-    /// Statements that the server has forgotten, with the requests that wait for them.
+    /// Statements that the server has evicted, with the requests that wait for them.
     forgotten: Vec<Forgotten>,
 }
 
-/// A statement that is prepared again.
+/// A statement that is being prepared again.
 #[derive(Debug)]
 struct Forgotten {
     position: usize,
-    /// Of the requests; on the first one it is asked for.
+    /// Of the requests; the first one is used for the PREPARE.
     streams: Vec<u16>,
 }
 
@@ -39,8 +39,8 @@ impl Client {
         }
     }
 
-    /// STARTUP, the login if one is asked for, and one PREPARE for each statement, whose streams are
-    /// their positions. Returns the bytes consumed.
+    /// Handles the handshake: STARTUP, the login if requested, and one PREPARE for each statement,
+    /// whose streams are their positions. Returns the bytes consumed.
     pub(super) fn greet(
         &mut self,
         session: &mut Session,
@@ -85,7 +85,7 @@ impl Client {
                 let position = usize::try_from(message.header.stream).unwrap_or(usize::MAX);
                 let statements = self.statements();
                 if position >= statements.len() {
-                    return Err("the server prepared what nobody asked for".to_owned());
+                    return Err("unsolicited PREPARED response from the server".to_owned());
                 }
                 statements.set(position, &reply)?;
                 session.setup_left -= 1;
@@ -103,7 +103,7 @@ impl Client {
         Ok(())
     }
 
-    /// Counts the replies that are there, whose users go on.
+    /// Counts the available replies, whose users continue.
     pub(super) fn take_messages(
         &mut self,
         session: &mut Session,
@@ -133,7 +133,7 @@ impl Client {
         Ok(taken)
     }
 
-    /// The request on this stream is over.
+    /// Completes the request on this stream.
     #[inline]
     fn land(
         &mut self,
@@ -146,13 +146,13 @@ impl Client {
             unreachable!("CQL has streams");
         };
         let flight = streams.land(stream);
-        let flight = flight
-            .ok_or_else(|| format!("the server answered on stream {stream}, where nobody asked"))?;
+        let flight = flight.ok_or_else(|| format!("unsolicited response on stream {stream}"))?;
         self.landed(session, flight, 1, at, out);
         Ok(())
     }
 
-    /// An error, or anything while statements are prepared again. Returns the replies that count.
+    /// Handles an error, or any reply while statements are being prepared again. Returns the number
+    /// of replies that count.
     fn take_special(
         &mut self,
         session: &mut Session,
@@ -166,7 +166,8 @@ impl Client {
             session.cql.forgotten.iter().position(|one| one.streams.first() == Some(&stream));
         match decoded(&message.header, message.body)? {
             Response::Error { code: UNPREPARED, details, .. } if of_forgotten.is_none() => {
-                let id = unprepared_id(details).ok_or("an error that does not say of what")?;
+                let id =
+                    unprepared_id(details).ok_or("an UNPREPARED error without a statement id")?;
                 let is_new = self.repeat_later(session, id, stream, out.buffer())?;
                 self.tally.prepared_again += u64::from(is_measuring && is_new);
                 Ok(0)
@@ -186,7 +187,7 @@ impl Client {
             }
             Response::Error { code, .. } => {
                 let streams = match of_forgotten {
-                    // What waited for the statement fails with it.
+                    // Requests that waited for the statement fail with it.
                     Some(index) => session.cql.forgotten.swap_remove(index).streams,
                     None => vec![stream],
                 };
@@ -204,8 +205,8 @@ impl Client {
         }
     }
 
-    /// A request whose statement the server has forgotten is repeated when it is prepared again. True
-    /// if that was not asked for yet.
+    /// Queues a request whose statement the server has evicted until it is prepared again. Returns
+    /// true if the PREPARE has not been sent yet.
     fn repeat_later(
         &mut self,
         session: &mut Session,
@@ -214,10 +215,10 @@ impl Client {
         out: &mut Vec<u8>,
     ) -> Result<bool, String> {
         let statements = self.statements();
-        let position = statements.find(id).ok_or("the server forgot what nobody prepared")?;
+        let position = statements.find(id).ok_or("UNPREPARED error for an unknown statement")?;
         let is_there = matches!(&session.flights, Flights::Streams(streams) if streams.has(stream));
         if !is_there {
-            return Err(format!("the server answered on stream {stream}, where nobody asked"));
+            return Err(format!("unsolicited response on stream {stream}"));
         }
         let forgotten = &mut session.cql.forgotten;
         if let Some(one) = forgotten.iter_mut().find(|one| one.position == position) {
@@ -230,14 +231,14 @@ impl Client {
     }
 }
 
-/// What the connection began with, as an echo has it.
+/// The first message of a connection, which an echo server returns.
 fn startup() -> Vec<u8> {
     let mut bytes = Vec::new();
     ENCODER.startup(0, &STARTUP, &mut bytes);
     bytes
 }
 
-/// A mix has far fewer operations than there are streams.
+/// Converts a position: a mix has far fewer operations than there are streams.
 fn stream_of(position: usize) -> u16 {
     u16::try_from(position).expect("check() bounds the operations of a mix")
 }

@@ -1,4 +1,4 @@
-//! Who sends when: callers that wait for a connection, and requests of a schedule that are due.
+//! Dispatching: callers that wait for a connection, and due requests of a schedule.
 
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
@@ -7,13 +7,13 @@ use super::super::shared::Mail;
 use super::super::spec::Sharing;
 use super::{At, Client, Session, TIMER_ARRIVAL};
 
-/// Bytes that a connection may have unsent before it gets more requests of an open loop.
+/// Limit of unsent bytes on a connection for further requests of an open loop.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
-/// Requests of an open loop that a thread sends before it looks for replies again.
+/// Requests of an open loop that a thread sends in one turn.
 const LAUNCHES_MAX: usize = 4096;
 
 impl Client {
-    /// Gives free connections to those who wait for one.
+    /// Assigns free connections to waiting users.
     pub(super) fn dispatch(&mut self, connections: &mut Connections<'_, Session>, at: At) {
         match (self.arrivals.is_some(), self.plan.sharing) {
             (false, _) => self.dispatch_users(connections, at),
@@ -28,7 +28,7 @@ impl Client {
             let Some((session, out)) = connections.get_mut(id) else { continue };
             let Some(user) = self.waiting.pop_front() else { return };
             if !self.launch(session, user, at, out) {
-                // Nobody sends any more.
+                // No more requests are sent.
                 self.waiting.clear();
             }
         }
@@ -49,9 +49,9 @@ impl Client {
         }
     }
 
-    /// Requests go to the connections in turn, whatever is on its way there.
+    /// Sends requests to the connections in turn, regardless of their requests in flight.
     fn spread_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
-        // What waited for room is not late by the generator's fault.
+        // Requests that waited for capacity are not late because of the generator.
         let ready_ns = if std::mem::take(&mut self.was_full) { at.now_ns } else { 0 };
         let (mut full, mut launched) = (0, 0);
         while self.due(at).is_some() && launched < LAUNCHES_MAX {
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// A connection of an open loop has nothing on its way: it takes what is due, or waits.
+    /// Handles an idle connection of an open loop: it sends a due request, or waits.
     pub(super) fn reuse(&mut self, id: ConnId, session: &mut Session, at: At, out: &mut Output) {
         if self.plan.sharing == Sharing::Multiplexed || !session.flights.is_empty() {
             return;
@@ -87,8 +87,8 @@ impl Client {
         }
     }
 
-    /// Wakes this thread when the next request is due. One that is due and was not sent waits for a
-    /// reply or for room, and with these a turn comes by itself, or for the next turn.
+    /// Sets a timer for the next due request. If a request is due but was not sent, it waits for a
+    /// reply or for capacity, which cause a turn by themselves, or for the next turn.
     pub(super) fn set_alarm(&mut self, cx: &mut Context<'_, Mail>, at: At) {
         let Some(arrivals) = &self.arrivals else { return };
         let next_ns = arrivals.next_ns();
@@ -102,7 +102,7 @@ impl Client {
         }
     }
 
-    /// Whether a connection is free, as far as is known.
+    /// Whether a connection appears to be free.
     fn can_send(&self) -> bool {
         match self.plan.sharing {
             Sharing::Blocking => !self.free.is_empty() || self.can_dial(),

@@ -1,9 +1,9 @@
-//! Connections of HTTP: a thread opens them by itself, for many requests or for one, and takes answers
-//! in pieces.
+//! HTTP connections: a thread opens them itself, for many requests or for one, and parses responses
+//! incrementally.
 //!
-//! A connection for one request costs `socket`, `connect`, `send`, the reads of the answer and of its end,
-//! and `close`. It is the server that closes first, so that what the kernel remembers of it is remembered
-//! by the server's port, and the load does not run out of its own.
+//! A connection for one request costs `socket`, `connect`, `send`, the reads of the response and of
+//! its end, and `close`. The server closes first, so that the `TIME_WAIT` state belongs to the
+//! server's port, and the load does not exhaust its own ports.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,24 +19,24 @@ use super::super::flights::{Flight, Flights};
 use super::super::shared::{Mail, Notice, now_ns};
 use super::{At, Client, Session, Stage, TIMER_ARRIVAL, Waiting, cql, record};
 
-/// Connections begun in a turn. A load that begins with thousands of clients would fill any queue at once;
-/// in between answers are taken.
+/// Connections opened in one turn. A load that starts with thousands of clients would overflow any
+/// queue; responses are processed in between.
 const DIALS_MAX: usize = 64;
-/// After a connection could not even be begun: who tries again at once only counts errors.
+/// Delay after a connection attempt fails immediately: retrying at once would only count errors.
 const PAUSE_NS: u64 = 1_000_000;
-/// How long answers are awaited that are on their way when the load ends.
+/// How long responses in flight are awaited when the load ends.
 pub(super) const GIVE_UP_NS: u64 = 100_000_000;
 
-/// What a thread is told of HTTP.
+/// The HTTP configuration of a thread.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about a load")]
 pub(crate) struct HttpPlan {
     pub(crate) address: SocketAddr,
-    /// Open at once, at most.
+    /// Maximum number of open connections.
     pub(crate) connections: usize,
-    /// A connection takes request after request.
+    /// A connection is used for many requests.
     pub(crate) is_kept: bool,
-    /// An answer is all that comes until the end.
+    /// A response is everything until the end of the connection.
     pub(crate) is_headless: bool,
     pub(crate) is_to_head: bool,
     pub(crate) ignores_answers: bool,
@@ -48,11 +48,11 @@ pub(crate) struct HttpPlan {
 #[derive(Debug)]
 pub(super) struct Dialer {
     plan: HttpPlan,
-    /// Connections that may still be opened.
+    /// Number of connections that may still be opened.
     permits: usize,
-    /// Since when there are some.
+    /// Time since permits are available.
     room_since_ns: u64,
-    /// Connections that are about to be opened, in this order, with their first requests.
+    /// Connections that are being opened, in order, with their first requests.
     dialed: VecDeque<(ConnId, Flight)>,
     paused_until_ns: u64,
 }
@@ -67,7 +67,7 @@ impl Dialer {
         !self.dialed.is_empty()
     }
 
-    /// A connection is gone.
+    /// Returns a permit after a connection has closed.
     fn give_back(&mut self, now_ns: u64) {
         if self.permits == 0 {
             self.room_since_ns = now_ns;
@@ -76,25 +76,25 @@ impl Dialer {
     }
 }
 
-/// What a connection of HTTP knows besides.
+/// Additional state of an HTTP connection.
 #[derive(Debug, Default)]
 pub(super) struct State {
     decoder: ResponseDecoder,
     status: u16,
     body_bytes: u64,
-    /// What follows the answer is the end.
+    /// The connection ends after the response.
     is_last: bool,
-    /// Who goes on when the connection is closed.
+    /// User that continues when the connection is closed.
     parked: Option<u32>,
-    /// The peer has closed, in whatever state.
+    /// The peer has closed the connection.
     has_ended: bool,
-    /// Why its requests have failed, where that is known before it is gone.
+    /// Reason why its requests have failed, if known before it is closed.
     failure: Option<&'static str>,
 }
 
 impl Client {
     fn http(&mut self) -> &mut Dialer {
-        self.dialer.as_mut().expect("this is asked of loads over HTTP only")
+        self.dialer.as_mut().expect("only called for loads over HTTP")
     }
 
     /// Whether a connection may be opened.
@@ -102,7 +102,7 @@ impl Client {
         self.dialer.as_ref().is_some_and(|dialer| dialer.permits > 0)
     }
 
-    /// Opens connections for those who wait for one, as far as there may be more.
+    /// Opens connections for waiting users, up to the limit.
     pub(super) fn dial_waiting(&mut self, cx: &mut Context<'_, Mail>, at: At) {
         for _ in 0..DIALS_MAX {
             if !self.can_dial() || at.now_ns < self.http().paused_until_ns {
@@ -122,7 +122,7 @@ impl Client {
         let user = self.waiting.pop_front()?;
         let flight = self.next_flight(user, at);
         if flight.is_none() {
-            // Nobody sends any more.
+            // No more requests are sent.
             self.waiting.clear();
         }
         flight
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// A connection that was dialed begins, with its first requests.
+    /// Handles an established connection: sends its first requests.
     pub(super) fn open_dialed(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -156,7 +156,7 @@ impl Client {
     ) -> Session {
         let at = At { now_ns: now_ns(), phase: self.phase() };
         let dialer = self.http();
-        let (dialed, flight) = dialer.dialed.pop_front().expect("connections open as dialed");
+        let (dialed, flight) = dialer.dialed.pop_front().expect("connections are opened in order");
         assert_eq!(dialed, id, "connections open in the order in which they were dialed");
         let (is_kept, ignores_answers) = (dialer.plan.is_kept, dialer.plan.ignores_answers);
         let mut state = State::default();
@@ -179,7 +179,7 @@ impl Client {
         session
     }
 
-    /// Takes what has come of answers; users of those that are complete go on.
+    /// Processes the available response data; users of complete responses continue.
     pub(super) fn take_answers(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -215,7 +215,7 @@ impl Client {
         Flow::read(consumed)
     }
 
-    /// Returns the bytes that are done with.
+    /// Returns the number of processed bytes.
     fn decode(
         &mut self,
         session: &mut Session,
@@ -243,7 +243,7 @@ impl Client {
         }
     }
 
-    /// An answer is there whole.
+    /// Handles a complete response.
     fn end_answer(
         &mut self,
         session: &mut Session,
@@ -251,7 +251,7 @@ impl Client {
         at: At,
         out: &mut Output,
     ) -> Result<(), &'static str> {
-        let flight = take_one(session).ok_or("an answer without a request")?;
+        let flight = take_one(session).ok_or("unsolicited response")?;
         self.in_flight -= 1;
         let plan = &self.http().plan;
         let is_kept = plan.is_kept && !session.http.is_last;
@@ -273,7 +273,7 @@ impl Client {
         Ok(())
     }
 
-    /// The peer has closed: an answer without another end is complete now.
+    /// Handles the end of the connection: a response without another delimiter is complete now.
     pub(super) fn end_of_answers(&mut self, session: &mut Session) {
         session.http.has_ended = true;
         let plan = &self.http().plan;
@@ -292,21 +292,21 @@ impl Client {
         }
     }
 
-    /// The last answer of a connection ends with it.
+    /// Completes the last response of a connection, which ends with it.
     fn end_last(&mut self, session: &mut Session) {
         let at = At { now_ns: now_ns(), phase: self.phase() };
         let plan = &self.http().plan;
         if plan.ignores_answers || plan.is_headless {
-            // Without a head there is no status: what has come is the answer.
+            // Without a head there is no status: the received data is the response.
             session.http.status = 200;
         }
         session.http.is_last = true;
-        // Nobody sends here any more, so nothing is appended.
+        // No more requests are sent here, so nothing is appended.
         let ended = self.end_answer(session, at.now_ns, at, &mut Output::default());
         session.http.failure = ended.err();
     }
 
-    /// A connection is gone: what it has not answered has failed, and whoever used it goes on.
+    /// Handles a closed connection: its unanswered requests have failed, and its users continue.
     pub(super) fn hung_up(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, mut session: Session) {
         let at = At { now_ns: now_ns(), phase: self.phase() };
         self.http().give_back(at.now_ns);
@@ -332,12 +332,13 @@ impl Client {
             self.wait_again(user, at);
         }
         if ignores_answers || session.http.failure.is_some() {
-            // Closed from here: at the end of a turn, when those who wait have been looked at.
+            // When closed by this side at the end of a turn, waiting users have been processed
+            // already.
             cx.poll();
         }
     }
 
-    /// Ends connections whose time is over. O(connections), twice a second.
+    /// Closes connections that exceed the timeout. O(connections), twice a second.
     pub(super) fn end_overdue(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -347,7 +348,7 @@ impl Client {
         let oldest_ns = now_ns().saturating_sub(dialer.plan.timeout_ns);
         for (info, session) in connections.list() {
             let sent_ns = session.flights.list().map(|flight| flight.sent_ns).min();
-            // One that has answered and does not close has to do it in that time, too.
+            // A connection that has been answered must also close within the timeout.
             let since_ns = sent_ns.or(session.http.parked.map(|_| session.heard_ns));
             if since_ns.is_some_and(|since_ns| since_ns < oldest_ns) {
                 session.http.failure = Some("timed out");
@@ -356,7 +357,7 @@ impl Client {
         }
     }
 
-    /// All is told: connections that have not even begun need not be waited for.
+    /// All results are reported: do not wait for connections that are not established.
     pub(super) fn leave(
         &self,
         cx: &mut Context<'_, Mail>,
@@ -367,7 +368,7 @@ impl Client {
         }
     }
 
-    /// What is not answered by now is left unfinished.
+    /// Leaves unanswered requests unfinished.
     pub(super) fn give_up(&mut self, reactor: usize) {
         if self.stage == Stage::Finishing && !self.has_told_idle {
             self.has_told_idle = true;
@@ -375,7 +376,8 @@ impl Client {
         }
     }
 
-    /// Failures count in the measured phase, as operations do. What fails after it was under way at its end.
+    /// Counts failures in the measured phase, like operations. Later failures were in flight at its
+    /// end.
     fn count_failed(&mut self, failure: String, count: u64, at: At) {
         if at.phase.has(at.now_ns) {
             self.tally.count_errors(failure, count);
@@ -384,7 +386,7 @@ impl Client {
         }
     }
 
-    /// A user of a closed loop looks for another connection.
+    /// Makes a user of a closed loop wait for another connection.
     fn wait_again(&mut self, user: u32, at: At) {
         if self.arrivals.is_none() {
             self.waiting.push_back(Waiting { user, since_ns: at.now_ns });
@@ -392,7 +394,7 @@ impl Client {
     }
 }
 
-/// The oldest request of a connection, answered: its flight as it is then.
+/// Takes one reply of the oldest request on a connection.
 fn take_one(session: &mut Session) -> Option<Flight> {
     let Flights::Ordered(flights) = &mut session.flights else {
         unreachable!("HTTP has no streams")
@@ -406,7 +408,7 @@ fn take_one(session: &mut Session) -> Option<Flight> {
     Some(taken)
 }
 
-/// What is wrong with a whole answer.
+/// Returns the error of a complete response, if any.
 fn fault(plan: &HttpPlan, answer: &State) -> Option<String> {
     let has_body = !plan.is_to_head && !plan.ignores_answers;
     let is_other = has_body && plan.body_bytes.is_some_and(|bytes| bytes != answer.body_bytes);
@@ -435,7 +437,7 @@ fn failure_of(error: Errno) -> String {
     }
 }
 
-/// A socket that is connected, or about to be. On one machine a refusal is known at once.
+/// Creates a socket that is connected or connecting. On one machine a refusal is known immediately.
 fn connect(address: SocketAddr, is_kept: bool) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -490,7 +492,7 @@ mod tests {
     fn a_refusal_on_this_machine_is_known_at_once() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         assert!(connect(listener.local_addr().unwrap(), true).is_ok());
-        // It is kept, but nobody listens on it: the port of a listener that is gone may be another's.
+        // The socket is kept but not listening: the port of a closed listener might be reused.
         let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = rustix::net::getsockname(&silent).unwrap().try_into().unwrap();

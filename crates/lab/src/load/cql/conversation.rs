@@ -1,4 +1,4 @@
-//! A connection that asks one thing at a time: for what is done once, before or after a load.
+//! A synchronous connection for operations before or after a load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,20 +14,20 @@ use super::super::spec::{CqlWork, SocketWork};
 use super::{ENCODER, STARTUP, error_name, login_token};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A change of the schema takes Cassandra seconds.
+/// A schema change takes Cassandra seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
-/// Answers of this connection are short.
+/// Responses on this connection are short.
 const ANSWER: Limits = Limits { body_bytes_max: 16 << 20 };
 
 #[derive(Debug)]
 pub(crate) struct Conversation {
     stream: TcpStream,
-    /// The last answer.
+    /// The last response.
     body: Vec<u8>,
 }
 
 impl Conversation {
-    /// Connects and logs in. `None`: what listens there only sends back what it gets.
+    /// Connects and logs in. Returns `None` for an echo server.
     pub(crate) fn begin(work: &SocketWork, cql: &CqlWork) -> Result<Option<Conversation>> {
         let Some(mut conversation) = Self::connect(work.address)? else { return Ok(None) };
         let mut request = Vec::new();
@@ -45,10 +45,10 @@ impl Conversation {
         }
     }
 
-    /// Connects to what answers as a server does. `None` if it sends back what it gets.
+    /// Connects to a server. Returns `None` for an echo server.
     pub(crate) fn connect(address: SocketAddr) -> Result<Option<Conversation>> {
         let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
-            .with_context(|| format!("connect to {address}"))?;
+            .with_context(|| format!("could not connect to {address}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
@@ -57,7 +57,7 @@ impl Conversation {
         ENCODER.options(0, &mut request);
         conversation.stream.write_all(&request)?;
         let mut head = [0; HEADER_BYTES];
-        conversation.stream.read_exact(&mut head).context("no answer to OPTIONS")?;
+        conversation.stream.read_exact(&mut head).context("no response to OPTIONS")?;
         if head[..] == request[..HEADER_BYTES] {
             return Ok(None);
         }
@@ -65,7 +65,7 @@ impl Conversation {
         Ok(Some(conversation))
     }
 
-    /// Runs a statement without values.
+    /// Executes a statement without values.
     pub(crate) fn run(&mut self, statement: &str) -> Result<()> {
         let parameters = Parameters::new(wire::cql::Consistency::LocalOne);
         let mut request = Vec::new();
@@ -83,7 +83,7 @@ impl Conversation {
         self.stream.write_all(request)?;
         loop {
             let mut head = [0; HEADER_BYTES];
-            self.stream.read_exact(&mut head).context("no answer")?;
+            self.stream.read_exact(&mut head).context("no response")?;
             let header = self.take(&head)?;
             if header.opcode != Opcode::Event as u8 {
                 return Ok(header);
@@ -94,9 +94,9 @@ impl Conversation {
     /// Reads the body of a response.
     fn take(&mut self, head: &[u8]) -> Result<Header> {
         let header = Header::decode(head, Direction::Response, None, &ANSWER)?;
-        let header = header.expect("it is as long as a header");
+        let header = header.expect("the buffer has the size of a header");
         self.body.resize(header.body_bytes, 0);
-        self.stream.read_exact(&mut self.body).context("half an answer")?;
+        self.stream.read_exact(&mut self.body).context("truncated response")?;
         Ok(header)
     }
 
@@ -105,9 +105,12 @@ impl Conversation {
     }
 }
 
-/// Runs the statements of the schema.
+/// Executes the statements of the schema.
 pub(crate) fn prepare_schema(work: &SocketWork) -> Result<()> {
     let Some(cql) = work.cql.as_ref().filter(|cql| !cql.schema.is_empty()) else { return Ok(()) };
     let Some(mut conversation) = Conversation::begin(work, cql)? else { return Ok(()) };
-    cql.schema.iter().try_for_each(|statement| conversation.run(statement)).context("the schema")
+    cql.schema
+        .iter()
+        .try_for_each(|statement| conversation.run(statement))
+        .context("could not create the schema")
 }

@@ -1,27 +1,27 @@
-//! What comes back, as far as a generator looks.
+//! Parsing of responses, as far as a generator needs it.
 
 use wire::cql::{Direction, EnvelopeError, HEADER_BYTES, Header, Limits, MalformedBody, Opcode};
 
 /// Kind of a result.
 // Source: native_protocol_v4.spec 4.2.5 "RESULT"
 const ROWS: [u8; 4] = [0, 0, 0, 2];
-/// The metadata of rows says only how many columns there are, and whether there are more pages.
+/// The metadata of rows contains only the number of columns, and whether there are more pages.
 // Source: native_protocol_v4.spec 4.2.5.2 "Rows", flags: No_metadata, Has_more_pages
 const NO_METADATA: u8 = 0x04;
 const MORE_PAGES: u8 = 0x02;
 
-/// Bytes that no server of this protocol sends.
+/// Bytes that violate the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     #[error(transparent)]
     Body(#[from] MalformedBody),
-    #[error("a response on stream {0}, which no client has")]
+    #[error("response on the invalid stream {0}")]
     Stream(i16),
 }
 
-/// The message at the front of the input.
+/// The first message of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
     pub(crate) header: Header,
@@ -29,7 +29,7 @@ pub(crate) struct Message<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// `None` if it is unfinished.
+/// Returns `None` if it is incomplete.
 #[inline]
 pub(crate) fn next(input: &[u8], direction: Direction) -> Result<Option<Message<'_>>, Malformed> {
     let Some(header) = Header::decode(input, direction, None, &Limits::DEFAULT)? else {
@@ -45,7 +45,7 @@ impl Message<'_> {
         self.header.envelope_bytes()
     }
 
-    /// The stream of the request that it answers; `None`: nobody asked.
+    /// Returns the stream of the request; `None` for an event.
     pub(crate) fn stream(&self) -> Result<Option<u16>, Malformed> {
         match (self.opcode, self.header.stream) {
             (Opcode::Event, _) => Ok(None),
@@ -53,7 +53,7 @@ impl Message<'_> {
         }
     }
 
-    /// Whether it is a result of no rows, whose metadata was not asked for.
+    /// Whether it is a result without rows and without metadata.
     pub(crate) fn has_no_rows(&self) -> bool {
         let body = self.body;
         let is_result = self.opcode == Opcode::Result && self.header.flags.0 == 0;
@@ -64,13 +64,13 @@ impl Message<'_> {
     }
 }
 
-/// The statement that the server does not know, from what follows the message of that error.
+/// Returns the id of the unknown statement from the details of an UNPREPARED error.
 pub(crate) fn unprepared_id(details: &[u8]) -> Option<&[u8]> {
     let (length, id) = details.split_first_chunk::<2>()?;
     id.get(..usize::from(u16::from_be_bytes(*length)))
 }
 
-/// The word that tells errors apart.
+/// Returns the name of an error code.
 // Source: native_protocol_v4.spec 9 "Error codes"
 pub(crate) fn error_name(code: i32) -> String {
     let name = match code {
@@ -97,7 +97,7 @@ pub(crate) fn error_name(code: i32) -> String {
     name.to_owned()
 }
 
-/// The server does not know the statement, or does not any more.
+/// The server does not know the statement, or has evicted it.
 pub(crate) const UNPREPARED: i32 = 0x2500;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a load over CQL is made of.
+//! Load over CQL.
 
 mod conversation;
 mod message;
@@ -12,13 +12,13 @@ use wire::cql::{Consistency, RequestEncoder, Version};
 
 use super::spec::CqlConsistency;
 
-/// What drivers speak that were not told otherwise to most servers; no checksums.
+/// The default protocol version of most drivers; without checksums.
 pub(crate) const ENCODER: RequestEncoder =
     RequestEncoder { version: Version::V4, compression: None };
-/// The language, which clients name in STARTUP; servers take any of the 3rd.
+/// The language version in STARTUP; servers accept any of version 3.
 pub(crate) const STARTUP: [(&str, &str); 1] = [("CQL_VERSION", "3.0.0")];
 
-/// What answers a request for user and password.
+/// Returns the response to a login request.
 // Source: RFC 4616 2
 pub(crate) fn login_token(user: &str, password: &str) -> Vec<u8> {
     format!("\0{user}\0{password}").into_bytes()

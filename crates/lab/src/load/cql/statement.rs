@@ -1,4 +1,4 @@
-//! Prepared statements of a mix, and the requests that run them.
+//! Prepared statements of a mix, and the requests that execute them.
 
 use wire::cql::{ColumnType, Parameters, ParametersToSend, PreparedReply, Value};
 
@@ -7,51 +7,51 @@ use super::super::spec::{CqlWork, Sizes, SocketWork};
 use super::super::template::{Part, Weights, parts, put_digits};
 use super::ENCODER;
 
-/// What a server that sends back what it gets is asked for.
+/// Statement id for an echo server.
 const ECHO_ID: [u8; 16] = [0; 16];
-/// Bytes of a request beside its values.
+/// Size of a request without its values.
 const FRAME_BYTES_MAX: usize = 64;
 const NUMBER_DIGITS_MAX: usize = 20;
 
-/// All operations, how often each is chosen, and how they are sent.
+/// All operations, their weights, and their encoding.
 #[derive(Debug)]
 pub(crate) struct Statements {
     list: Vec<Statement>,
     weights: Weights,
     prefix: Vec<u8>,
-    /// If all values are the same.
+    /// The value, if all are the same.
     value: Option<Vec<u8>>,
     parameters: Parameters<'static>,
-    /// Values of changing length, one after the other.
+    /// Values of varying length, concatenated.
     scratch: Vec<u8>,
 }
 
 /// One operation.
 #[derive(Debug)]
 struct Statement {
-    /// With `?` for what is bound.
+    /// With `?` for bound values.
     text: String,
-    /// What is bound, in its order.
+    /// The bound values, in order.
     marks: Vec<Part>,
-    /// It stores a value.
+    /// Whether it stores a value.
     writes: bool,
-    /// Of the server; empty until it is prepared.
+    /// Assigned by the server; empty until prepared.
     id: Vec<u8>,
     request: Request,
 }
 
 #[derive(Debug)]
 enum Request {
-    /// One copy, and what differs written into it.
+    /// One copied frame, and the positions of varying content.
     Fixed { frame: Vec<u8>, holes: Vec<(usize, Bind)> },
-    /// Lengths differ, too.
+    /// Lengths vary too.
     Varying(Vec<Bind>),
 }
 
-/// What is bound, in the form of its type.
+/// A bound value, in the encoding of its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bind {
-    /// The digits of a key, behind the prefix, which is part of the frame.
+    /// The digits of a key, after the prefix, which is part of the frame.
     KeyText,
     Key(Width),
     Value,
@@ -59,7 +59,7 @@ enum Bind {
     Operation(Width),
 }
 
-/// How a number is written.
+/// Encoding of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     Long,
@@ -68,14 +68,14 @@ enum Width {
 }
 
 impl Statements {
-    /// `work` was checked; `filler` is as long as its longest value.
+    /// `work` was validated; `filler` has the length of the longest value.
     pub(crate) fn new(work: &SocketWork, cql: &CqlWork, filler: &[u8]) -> Statements {
         let value = match work.value_bytes {
             Sizes::Fixed(bytes) => Some(filler[..bytes].to_vec()),
             Sizes::Between(..) => None,
         };
         let mut parameters = Parameters::new(cql.consistency.on_the_wire());
-        // As drivers do: the columns are known since the statement was prepared.
+        // As drivers do: the columns are known from the PREPARE.
         parameters.skip_metadata = true;
         Statements {
             list: work
@@ -95,13 +95,13 @@ impl Statements {
         self.list.len()
     }
 
-    /// The position of the next operation.
+    /// Draws the position of the next operation.
     #[inline]
     pub(crate) fn choose(&self, draws: &mut Draws) -> usize {
         self.weights.choose(draws)
     }
 
-    /// Asks for the id of a statement.
+    /// Appends a PREPARE for a statement.
     pub(crate) fn ask(&self, position: usize, stream: u16, out: &mut Vec<u8>) {
         ENCODER.prepare(signed(stream), &self.list[position].text, None, out);
     }
@@ -110,7 +110,7 @@ impl Statements {
         self.list.iter().position(|statement| statement.id == id)
     }
 
-    /// The server has prepared a statement. Why it cannot be run, if it cannot.
+    /// Stores a prepared statement. Fails if it cannot be executed.
     pub(crate) fn set(&mut self, position: usize, reply: &PreparedReply<'_>) -> Result<(), String> {
         let statement = &self.list[position];
         if statement.id == reply.id {
@@ -128,7 +128,8 @@ impl Statements {
         Ok(())
     }
 
-    /// Nobody prepares anything: keys and values have the types that are there without a schema.
+    /// Initializes the statements without a server: keys and values have the types of the default
+    /// schema.
     pub(crate) fn set_for_echo(&mut self) {
         for position in 0..self.list.len() {
             let binds = self.list[position].marks.iter().map(|mark| match mark {
@@ -149,7 +150,7 @@ impl Statements {
         statement.request = request;
     }
 
-    /// The request, if its values are always as long.
+    /// Returns the encoded request if its values have a fixed length.
     fn fixed(&self, id: &[u8], binds: &[Bind]) -> Option<Request> {
         let key = [&self.prefix[..], &[b'0'; KEY_DIGITS]].concat();
         let mut values = Vec::with_capacity(binds.len());
@@ -174,7 +175,7 @@ impl Statements {
         let mut frame = Vec::new();
         let with = ParametersToSend { parameters: self.parameters, values: &values };
         ENCODER.execute(0, id, &[], &with, &mut frame);
-        // Nothing stands behind the values.
+        // The values are at the end of the frame.
         let (mut end, mut holes) = (frame.len(), Vec::new());
         for (bind, (_, value)) in binds.iter().zip(&values).rev() {
             let Value::Bytes(bytes) = value else { continue };
@@ -185,7 +186,7 @@ impl Statements {
             }
             end -= bytes.len() + 4;
         }
-        // Keys are drawn in the order in which they stand.
+        // Keys are drawn in the order of their positions.
         holes.reverse();
         Some(Request::Fixed { frame, holes })
     }
@@ -237,7 +238,7 @@ impl Statements {
         }
     }
 
-    /// Bytes of the longest request, as far as they are known before anything is prepared.
+    /// Returns the size of the longest request, as far as known before preparation.
     pub(crate) fn bytes_max(work: &SocketWork) -> usize {
         let longest = work.mix.iter().map(|operation| {
             let statement = Statement::new(&operation.words.concat());
@@ -269,7 +270,7 @@ impl Statement {
     }
 }
 
-/// How a value of this type is bound.
+/// Returns the encoding of a value for this type.
 fn bind(mark: &Part, of: &ColumnType) -> Result<Bind, String> {
     let is_bytes = matches!(of, ColumnType::Text | ColumnType::Ascii | ColumnType::Blob);
     let width = match of {
@@ -285,10 +286,10 @@ fn bind(mark: &Part, of: &ColumnType) -> Result<Bind, String> {
         (Part::Operation, Some(width)) => Some(Bind::Operation(width)),
         _ => None,
     };
-    bound.ok_or_else(|| format!("there is no way to make a {of:?} of {mark:?}"))
+    bound.ok_or_else(|| format!("cannot convert {mark:?} to {of:?}"))
 }
 
-/// The lowest digits of a number that its type can hold.
+/// Writes the lowest digits of a number that fit the type.
 fn put_number(number: u64, width: Width, place: &mut [u8]) {
     let bytes = number.to_be_bytes();
     match width {
@@ -298,7 +299,7 @@ fn put_number(number: u64, width: Width, place: &mut [u8]) {
     }
 }
 
-/// A value behind those that are there.
+/// Appends a value.
 fn append(bind: Bind, writes: bool, prefix: &[u8], draws: &mut Draws, out: &mut Vec<u8>) {
     let (number, width) = match bind {
         Bind::Value => return out.extend_from_slice(draws.value()),
@@ -354,7 +355,7 @@ mod tests {
         (statements, draws(&work))
     }
 
-    /// The values of the first three requests, read by the server's side of the codec.
+    /// Checks the values of the first three requests, decoded by the server's side of the codec.
     fn check(words: &str, sizes: Sizes, types: &[ColumnType], expected: [&[&[u8]]; 3]) {
         let (mut statements, mut draws) = statements(words, sizes, types);
         for (stream, expected) in (7..).zip(expected) {
@@ -445,10 +446,7 @@ mod tests {
         };
         let text = "SELECT * FROM t WHERE k = ?";
         assert_eq!(refusal(None), format!("{text}: 0 markers, not 1"));
-        assert_eq!(
-            refusal(Some(ColumnType::Inet)),
-            format!("{text}: there is no way to make a Inet of Key")
-        );
+        assert_eq!(refusal(Some(ColumnType::Inet)), format!("{text}: cannot convert Key to Inet"));
     }
 
     #[test]

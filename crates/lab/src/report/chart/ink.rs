@@ -1,31 +1,32 @@
-//! Colours of charts. The plotting library knows only fixed ones; a page has two themes. So every
-//! ink is drawn as a colour that stands for it, and becomes a variable of the page's style sheet.
+//! Colors of charts. The plotting library only supports fixed ones; a page has two themes. Every
+//! ink is therefore drawn as a placeholder color, which is later replaced with a variable of the
+//! page's style sheet.
 
 use plotters::style::RGBColor;
 
-/// Series colours of the style sheet; further series use them again, with another shape.
+/// Series colors of the style sheet; further series reuse them with other shapes.
 pub(crate) const SERIES_COUNT: u8 = 6;
-/// Steps of the colour ramp for series that have an order.
+/// Steps of the color ramp for ordered series.
 pub(crate) const RAMP_COUNT: u8 = 9;
 
-/// All stand-ins begin with this, so that nothing else is taken for one.
+/// Prefix of all placeholders, to distinguish them from other colors.
 const MARK: u8 = 0xFE;
 
-/// What a line, area or text is drawn with.
+/// Color of a line, area or text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ink {
     Text,
     Grid,
     Paper,
-    /// One of series that have no order.
+    /// One of several unordered series.
     Series(u8),
-    /// One of series that have an order.
+    /// One of several ordered series.
     Ramp(u8),
 }
 
 impl Ink {
-    /// For the `index`-th of `count` lines. Few have colours that are told apart by everyone; more
-    /// that are in an order get a ramp.
+    /// Returns the ink of the `index`-th of `count` lines. Few lines have distinct colors; many
+    /// ordered ones get a ramp.
     pub(crate) fn of_line(index: usize, count: usize, is_ordered: bool) -> Self {
         if is_ordered && count > 2 {
             let last = usize::from(RAMP_COUNT) - 1;
@@ -58,7 +59,7 @@ impl Ink {
         }
     }
 
-    /// The value for a `fill` or `stroke` of the page.
+    /// Returns the value for `fill` or `stroke` in the page.
     pub(crate) fn css(self) -> String {
         match self {
             Self::Text => "var(--chart-text)".into(),
@@ -70,7 +71,7 @@ impl Ink {
     }
 }
 
-/// Puts the style sheet's variables in the place of stand-ins: `#FE0103` -> `var(--series-3)`.
+/// Replaces placeholders with the style sheet's variables: `#FE0103` -> `var(--series-3)`.
 pub(crate) fn replace_stand_ins(svg: &str) -> String {
     let start = format!("#{MARK:02X}");
     let mut page = String::with_capacity(svg.len());

@@ -1,8 +1,8 @@
-//! Charts as inline SVG whose colours are variables of the page.
+//! Charts as inline SVG whose colors are variables of the page.
 //!
-//! The library draws whole pixels, so charts are drawn at twice the size at which they are seen.
-//! Sizes are chosen so that a chart is as wide as a phone: its text can be read there, and
-//! three stand side by side on a desk.
+//! The library draws whole pixels, so charts are drawn at twice the display size. The sizes are
+//! chosen so that a chart is as wide as a phone, with readable text, and three fit next to each
+//! other on a desktop screen.
 
 mod ink;
 mod scale;
@@ -18,7 +18,7 @@ pub(crate) use scale::Scale;
 
 const WIDTH: u32 = 800;
 const HEIGHT: u32 = 500;
-/// The library divides sizes of text by 1.24 when it writes them.
+/// The library divides text sizes by 1.24 in its output.
 const FONT: f64 = 25.0 * 1.24;
 const LINE_WIDTH: u32 = 4;
 const MARKER: i32 = 9;
@@ -26,7 +26,7 @@ const MARKER: i32 = 9;
 const TITLED_AXIS_HEIGHT: u32 = 84;
 /// Space left of the axis: a tick such as `2.5 M/s`.
 const TICKS_WIDTH: u32 = 118;
-/// A character of a label takes about this much.
+/// Approximate width of a character in a label.
 const CHARACTER_WIDTH: usize = 13;
 const DOT_ROW_HEIGHT: usize = 38;
 const DOT_LABEL_CHARS_MAX: usize = 24;
@@ -35,7 +35,7 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 type DrawResult = Result<(), Box<dyn std::error::Error>>;
 
-/// Positions from 0 to 1 along a side of a chart, with those that have ticks.
+/// Positions from 0 to 1 along a side of a chart, with its ticks.
 struct Axis {
     ticks: Vec<f64>,
 }
@@ -45,7 +45,7 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, (start, end): (i32, i32)) -> i32 {
-        #[allow(clippy::cast_possible_truncation)] // between the ends
+        #[allow(clippy::cast_possible_truncation)] // clamped to the range
         let offset = (value * f64::from(end - start)).round() as i32;
         start + offset
     }
@@ -65,7 +65,7 @@ pub(crate) struct Series {
     pub(crate) label: String,
     pub(crate) ink: Ink,
     pub(crate) shape: Shape,
-    /// Rising in `x`.
+    /// In increasing order of `x`.
     pub(crate) points: Vec<Point>,
 }
 
@@ -75,11 +75,11 @@ pub(crate) struct Point {
     pub(crate) low: f64,
     pub(crate) median: f64,
     pub(crate) high: f64,
-    /// Points that may not be believed are hollow.
+    /// Points without a valid measurement are hollow.
     pub(crate) is_trusted: bool,
 }
 
-/// Lines differ in shape too: colours alone are not told apart by everyone.
+/// Lines also differ in shape, because colors alone are not distinguishable for everyone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Circle,
@@ -95,7 +95,7 @@ impl Shape {
         [Self::Circle, Self::Square, Self::Diamond, Self::Triangle][index % 4]
     }
 
-    /// Corners around the middle.
+    /// Corners relative to the center.
     fn corners(self) -> Vec<(i32, i32)> {
         let size = MARKER;
         match self {
@@ -107,7 +107,7 @@ impl Shape {
     }
 }
 
-/// Lines with the bands in which their medians lie, and a legend where there are several.
+/// Draws lines with the confidence bands of their medians, and a legend if there are several.
 pub(crate) fn lines(name: &str, x: &Scale, y: &Scale, series: &[Series]) -> Result<Markup> {
     let svg = draw(name, (WIDTH, HEIGHT), |canvas| {
         let mut plane = plane(canvas, x, y, TICKS_WIDTH)?;
@@ -125,7 +125,7 @@ pub(crate) fn lines(name: &str, x: &Scale, y: &Scale, series: &[Series]) -> Resu
     })
 }
 
-/// One row of dots: a value and the interval in which it lies.
+/// One row of dots: a value and its interval.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dot {
     pub(crate) label: String,
@@ -135,7 +135,7 @@ pub(crate) struct Dot {
     pub(crate) is_trusted: bool,
 }
 
-/// A row per dot, from above; `reference` is a value that gets a line of its own.
+/// Draws a row per dot, from the top; `reference` is marked by a line.
 pub(crate) fn dots(name: &str, x: &Scale, dots: &[Dot], reference: Option<f64>) -> Result<Markup> {
     let count = dots.len().max(1);
     let position = |row: usize| (count_f64(count - row) - 0.5) / count_f64(count);
@@ -164,8 +164,8 @@ pub(crate) fn dots(name: &str, x: &Scale, dots: &[Dot], reference: Option<f64>) 
     })
 }
 
-/// Thin bars from 0 to 1 side by side, without axes: they stand in a row of a table that names
-/// them and gives their range.
+/// Draws thin bars from 0 to 1 without axes: the surrounding table row names them and gives their
+/// range.
 pub(crate) fn bars(name: &str, shares: &[f64]) -> Result<Markup> {
     const BAR_WIDTH: i32 = 14;
     const BAR_HEIGHT: i32 = 52;
@@ -205,7 +205,7 @@ fn draw(
     Ok(inline(name, size, &svg))
 }
 
-/// Takes what a page needs of a whole SVG file, in the page's colours and font.
+/// Extracts the parts of an SVG file that a page needs, with the page's colors and font.
 fn inline(name: &str, (width, height): (u32, u32), svg: &str) -> Markup {
     let start = svg.find('>').map_or(0, |end| end + 1);
     let content = svg[start..].trim_end().trim_end_matches("</svg>");
@@ -232,7 +232,7 @@ fn plane<'a, 'b>(
     Ok(plane)
 }
 
-/// Rows of a chart of dots, from above.
+/// Rows of a dot chart, from the top.
 struct Rows {
     ticks: Vec<(f64, String)>,
 }
@@ -268,7 +268,7 @@ fn axes<'a, 'b>(
     Ok(plane)
 }
 
-/// Which lines of the grid help to read the values.
+/// Which grid lines to draw.
 #[derive(Clone, Copy, PartialEq)]
 enum Lines {
     Horizontal,
@@ -328,7 +328,7 @@ fn draw_line(plane: &mut Plane<'_, '_>, x: &Scale, y: &Scale, line: &Series) -> 
     Ok(())
 }
 
-/// A line of one point has no band: its interval stands upright.
+/// A line with a single point has no band: its interval is vertical.
 fn draw_whisker(
     plane: &mut Plane<'_, '_>,
     x: &Scale,
@@ -377,10 +377,10 @@ fn legend(series: &[Series]) -> Markup {
     }
 }
 
-/// A line's colour and shape, beside its name.
+/// A legend entry: color, shape and name of a line.
 fn key(line: &Series) -> Markup {
     let color = line.ink.css();
-    // Elements of SVG end themselves, which the page's own do not.
+    // SVG elements are self-closing, unlike the page's.
     let line_mark = format!(
         "<line x1=\"2\" y1=\"14\" x2=\"46\" y2=\"14\" stroke=\"{color}\" stroke-width=\"{LINE_WIDTH}\"/>"
     );

@@ -1,20 +1,20 @@
-//! From values to positions along an axis, and the ticks that a reader needs.
+//! Maps values to positions along an axis, and chooses ticks.
 
 use crate::report::number::Unit;
 
-/// Ticks nearer than this share of the axis would write over each other.
+/// Minimum distance of ticks, so that labels do not overlap.
 const TICK_DISTANCE_MIN: f64 = 0.075;
-/// Ticks that an axis gets, about.
+/// Approximate number of ticks.
 const TICKS_WANTED: f64 = 5.0;
-/// A wider range than this is better seen by ratios.
+/// Wider ranges use a logarithmic scale.
 const LINEAR_RANGE_MAX: f64 = 12.0;
 
-/// One axis: its title, how values become positions from 0 to 1, and its ticks.
+/// One axis: its title, the mapping of values to positions from 0 to 1, and its ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scale {
     pub(crate) title: String,
     kind: Kind,
-    /// Position and text, rising.
+    /// Position and text, in increasing order.
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 impl Scale {
-    /// From zero to a little above the largest value.
+    /// From zero to slightly above the largest value.
     pub(crate) fn from_zero(title: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let high = values.fold(0.0, f64::max);
         let high = if high > 0.0 { high * 1.06 } else { 1.0 };
@@ -42,7 +42,7 @@ impl Scale {
         Self { title: title.to_owned(), kind: Kind::Linear { low: 0.0, high }, ticks }
     }
 
-    /// By ratios, a little wider than the values, which are above zero; `None` without values.
+    /// Logarithmic, slightly wider than the values, which are above zero; `None` without values.
     pub(crate) fn logarithmic(
         title: &str,
         unit: Unit,
@@ -57,8 +57,8 @@ impl Scale {
         Some(Self { title: title.to_owned(), kind, ticks: thin(ticks.collect()) })
     }
 
-    /// For an axis with few values, each with its tick: by ratios where they are far apart.
-    /// `values` rise and have at least one element.
+    /// For an axis with few values, each with a tick: logarithmic if they are far apart. `values`
+    /// are in increasing order and not empty.
     pub(crate) fn of_levels(title: &str, values: &[(f64, String)]) -> Self {
         let (least, most) = (values[0].0, values[values.len() - 1].0);
         let kind = if least > 0.0 && most / least > LINEAR_RANGE_MAX {
@@ -72,12 +72,12 @@ impl Scale {
         Self { title: title.to_owned(), kind, ticks: thin(ticks.collect()) }
     }
 
-    /// Where a value stands, 0 to 1; values beyond the ends stand at the ends.
+    /// Returns the position of a value, 0 to 1, clamped to the ends.
     pub(crate) fn position(&self, value: f64) -> f64 {
         self.kind.position(value).clamp(0.0, 1.0)
     }
 
-    /// The text of the tick at a position that is one of `ticks`.
+    /// Returns the text of the tick at a position contained in `ticks`.
     pub(crate) fn tick_text(&self, position: f64) -> String {
         let found = self.ticks.iter().find(|(at, _)| (at - position).abs() < 1e-9);
         found.map(|(_, text)| text.clone()).unwrap_or_default()
@@ -102,7 +102,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// 1, 2 or 5 times a power of ten, at least `least`.
+/// Returns 1, 2 or 5 times a power of ten, at least `least`.
 fn nice_step(least: f64, unit: Unit) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let factors = [1.0, 2.0, 2.5, 5.0, 10.0];
@@ -111,7 +111,7 @@ fn nice_step(least: f64, unit: Unit) -> f64 {
     if unit == Unit::Count { step.max(1.0) } else { step }
 }
 
-/// Round values between two ends: powers of ten, more where these are few.
+/// Returns round values between two ends: powers of ten, or more values if these are few.
 fn round_values(low: f64, high: f64) -> Vec<f64> {
     let candidates: [&[f64]; 4] = [
         &[1.0],
@@ -135,7 +135,7 @@ fn round_values(low: f64, high: f64) -> Vec<f64> {
     found
 }
 
-/// Leaves out ticks that would write over their neighbours; the first and the last stay.
+/// Removes ticks that would overlap their neighbors; keeps the first and the last.
 fn thin(ticks: Vec<(f64, String)>) -> Vec<(f64, String)> {
     let Some(last) = ticks.last().cloned() else {
         return ticks;

@@ -1,6 +1,6 @@
-//! What the system calls of the serial server cost below and above the number of clients that its
-//! queue holds: counted by strace, as the source did, and beside it what the kernel accounts to the
-//! server when nobody traces it.
+//! Cost of the serial server's system calls below and above the number of clients that its queue
+//! can hold: counted by strace, as in the source, and for comparison the kernel's accounting
+//! without tracing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,41 +12,41 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use super::crowd::{Crowd, Manner, Plan};
+use super::clients::{Clients, Manner, Plan};
 use super::host::{Host, signal};
 use super::{Bench, per_second, real};
 use crate::measure::threads::{threads, uses_between};
 use crate::repro::finding::{Finding, Number, Way, median};
 
 const TRACER: &str = "strace";
-/// Clients at a time: what the queue holds, and what it does not.
+/// Concurrent clients: within and above the capacity of the queue.
 const CLIENTS: [usize; 2] = [5, 10];
 const BACKLOG: &str = "5";
-/// What the source calls them, what they are here, and its microseconds at 5 and at 10.
+/// The source's name, the system call here, and its microseconds at 5 and at 10.
 const CALLS: [(&str, &str, &str); 4] = [
     ("writev", "sendto", "86, 106"),
     ("close", "close", "71, 92"),
     ("accept", "accept4", "33, 38"),
     ("recv", "recvfrom", "14, 23"),
 ];
-/// Those of which the source says that they become slower.
+/// Calls that become slower according to the source.
 const SLOWER: [&str; 2] = ["writev", "close"];
 
-/// One look at the server, untraced and traced.
+/// One observation of the server, untraced and traced.
 #[derive(Debug, Default)]
 struct Look {
     pages_per_second: f64,
     cpu_us_per_page: f64,
     switches_per_page: f64,
-    /// By their names here.
+    /// By system call.
     calls: BTreeMap<String, Call>,
     calls_per_second: f64,
 }
 
-/// What is told of a look besides its calls, with its unit.
+/// A figure of an observation besides its calls, with its unit.
 type Figure = (&'static str, &'static str, fn(&Look) -> f64);
 
-/// What a tracer says of one kind of call.
+/// Statistics of one kind of call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Call {
     count: u64,
@@ -74,22 +74,22 @@ fn look(bench: &Bench<'_>, clients: usize) -> Result<Look> {
     let host = Host::start(bench, &["--accept", "serial", "--backlog", BACKLOG])?;
     let worker = host.worker()?;
     let plan = Plan { address: host.address(), clients, manner: Manner::NewConnections };
-    let crowd = Crowd::start(plan)?;
+    let client_group = Clients::start(plan)?;
     let measured = Duration::from_millis(bench.pick(2_000, 10_000));
     bench.pause(Duration::from_millis(bench.pick(500, 2_000)))?;
 
-    let (earlier, pages, started) = (threads(worker)?, crowd.pages(), Instant::now());
+    let (earlier, pages, started) = (threads(worker)?, client_group.pages(), Instant::now());
     bench.pause(measured)?;
     let uses = uses_between(&earlier, &threads(worker)?);
-    let (pages, elapsed) = (crowd.pages() - pages, started.elapsed());
-    ensure!(pages > 0, "not one page came");
+    let (pages, elapsed) = (client_group.pages() - pages, started.elapsed());
+    ensure!(pages > 0, "no page was received");
     let cpu_ns: u64 = uses.iter().map(crate::measure::ThreadUse::cpu_ns).sum();
     let switches: u64 =
         uses.iter().map(|one| one.voluntary_switches + one.involuntary_switches).sum();
 
     let (calls, traced) = trace(bench, worker, host.folder(), measured)?;
     let count = calls.values().map(|call| call.count).sum();
-    crowd.stop()?;
+    client_group.stop()?;
     Ok(Look {
         pages_per_second: per_second(pages, elapsed),
         cpu_us_per_page: real(cpu_ns) / 1e3 / real(pages),
@@ -99,8 +99,8 @@ fn look(bench: &Bench<'_>, clients: usize) -> Result<Look> {
     })
 }
 
-/// Counts the calls of a process for a while. What they cost contains the tracer's stops, as in the
-/// source: it is good for comparing.
+/// Counts the calls of a process for a while. Their cost includes the tracer's stops, as in the
+/// source: it is only suitable for comparisons.
 fn trace(
     bench: &Bench<'_>,
     pid: u32,
@@ -111,38 +111,39 @@ fn trace(
     let mut command = Command::new(TRACER);
     command.args(["-c", "-p", &pid.to_string(), "-o"]).arg(&path);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut tracer = command.spawn().context("start strace (Debian: strace)")?;
+    let mut tracer = command.spawn().context("could not start strace (Debian: strace)")?;
     let traced = wait_until_attached(&mut tracer).and_then(|()| {
         let started = Instant::now();
         bench.pause(duration)?;
         Ok(started.elapsed())
     });
-    // It writes its table when it is interrupted.
+    // strace prints its table when interrupted.
     let told = signal(tracer.id(), Signal::INT);
-    tracer.wait().context("wait for strace")?;
+    tracer.wait().context("could not wait for strace")?;
     let traced = traced?;
     told?;
-    let text = fs::read_to_string(&path).context("read what strace counted")?;
+    let text = fs::read_to_string(&path).context("could not read the output of strace")?;
     let calls = parse(&text);
     ensure!(!calls.is_empty(), "strace counted nothing: {text:?}");
     Ok((calls, traced))
 }
 
-/// Its first line says whether it may trace.
+/// Its first line reports whether it may trace.
 fn wait_until_attached(tracer: &mut Child) -> Result<()> {
     let mut said = BufReader::new(tracer.stderr.take().context("errors are piped")?);
     let mut line = String::new();
-    said.read_line(&mut line).context("hear strace")?;
+    said.read_line(&mut line).context("could not read from strace")?;
     if !line.contains("attached") {
-        said.read_to_string(&mut line).context("hear strace")?;
-        bail!("strace may not trace here: {}", line.trim());
+        said.read_to_string(&mut line).context("could not read from strace")?;
+        bail!("strace is not permitted here: {}", line.trim());
     }
-    // It says more when it leaves; somebody has to listen.
+    // It prints more on exit, which must be drained.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     Ok(())
 }
 
-/// The table of `strace -c`: share, seconds, microseconds per call, calls, errors if any, name.
+/// Parses the table of `strace -c`: share, seconds, microseconds per call, calls, errors if any,
+/// name.
 fn parse(text: &str) -> BTreeMap<String, Call> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -201,7 +202,7 @@ fn finding(looks: &[Vec<Look>; 2]) -> Finding {
             Number::new("pages at 5", pages(0), "per s"),
             Number::new("at 10", pages(1), "per s"),
         ],
-        source: "writev 86 and 106 us, close 71 and 92 us, and 21,897 calls that became 8,686"
+        source: "writev 86 and 106 us, close 71 and 92 us, and 21,897 calls that dropped to 8,686"
             .into(),
         agrees,
         teaches: TEACHES.into(),
@@ -211,11 +212,11 @@ fn finding(looks: &[Vec<Look>; 2]) -> Finding {
 }
 
 const TEACHES: &str = "\
-The calls are no cause. Of 10 clients 7 fit (6 in the queue, 1 served); the others' handshakes are dropped, and they wait \
-for a retransmission, a second or more. What a call costs tells only how warm the processor is when it is made.";
+The calls are not the cause. Of 10 clients 7 fit (6 in the queue, 1 served); the handshakes of the others are dropped, and \
+they wait for a retransmission, a second or more. The cost of a call only shows how warm the processor is.";
 const OTHERWISE: &str = "\
-a server here does not wait long enough between pages to become cold: clients on another core of the same machine keep its \
-queue full, and a call costs what it costs at 5.";
+the server here does not wait long enough between pages to become cold: clients on another core of the same machine keep \
+its queue full, and a call costs the same as at 5.";
 
 fn at_a_time(clients: usize) -> String {
     format!("{clients} at a time")

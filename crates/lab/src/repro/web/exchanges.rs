@@ -1,16 +1,16 @@
-//! What users of a web server expect, as far as a request and its answer show it.
+//! Expectations on a web server that can be checked with one request and its response.
 
-use super::ground::{BIG_BYTES, SMALL};
+use super::fixture::{BIG_BYTES, SMALL};
 
-/// A request on a connection of its own, and what its answer must be.
+/// A request on a separate connection, and the expected response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchange {
-    /// Of the list of expectations: `W4`.
+    /// Row in the list of expectations: `W4`.
     pub(super) row: &'static str,
     pub(super) what: &'static str,
     pub(super) request: &'static str,
     pub(super) status: u16,
-    /// Parts of what comes, in this order.
+    /// Expected parts of the response, in this order.
     pub(super) has: &'static [&'static str],
     pub(super) lacks: &'static [&'static str],
 }
@@ -26,7 +26,7 @@ const fn exchange(
     Exchange { row, what, request, status, has, lacks }
 }
 
-/// Refused, and the connection closed.
+/// Refused, with the connection closed.
 const fn refused(
     row: &'static str,
     what: &'static str,
@@ -50,21 +50,21 @@ pub(super) const ALL: &[Exchange] = &[
     exchange("W1", "pipelined requests are answered in order",
         concat!("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", get!("/")),
         200, &[SMALL, "Hello from", "<p>index</p>"], &[]),
-    exchange("W1", "a body in chunks ends where it says",
+    exchange("W1", "a chunked body ends at its last chunk",
         concat!("PUT /a.txt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
             "3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n", get!("/a.txt")),
         405, &["405", "HTTP/1.1 200 OK", SMALL], &[]),
     exchange("W1", "HEAD has the length and no content",
         "HEAD /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         200, &["Content-Length: 9\r\n"], &[SMALL]),
-    exchange("W1", "OPTIONS says what is allowed",
+    exchange("W1", "OPTIONS lists the allowed methods",
         "OPTIONS /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         204, &["Allow: GET, HEAD, OPTIONS"], &[]),
-    exchange("W1", "other methods are refused with what is allowed",
+    exchange("W1", "other methods are refused with a list of allowed ones",
         "DELETE /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         405, &["Allow: GET, HEAD, OPTIONS"], &[]),
     exchange("W1", "HTTP/1.0 ends with its answer", "GET /a.txt HTTP/1.0\r\n\r\n", 200, &[SMALL], &[]),
-    exchange("W1", "HTTP/1.0 with keep-alive goes on",
+    exchange("W1", "HTTP/1.0 with keep-alive continues",
         "GET /a.txt HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n",
         200, &["Connection: keep-alive", SMALL, "<p>index</p>"], &[]),
     refused("W1", "two lengths", "GET /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", 400),
@@ -84,11 +84,11 @@ pub(super) const ALL: &[Exchange] = &[
     exchange("W4", "the version is named", get!("/a.txt"), 200, &["ETag: \"", SMALL], &[]),
     exchange("W4", "the time of the last change is named", get!("/a.txt"), 200, &["Last-Modified: ", " GMT\r\n"], &[]),
     exchange("W4", "types follow names", get!("/data.json"), 200, &["Content-Type: application/json\r\n"], &[]),
-    exchange("W4", "what is not known is bytes", get!("/strange.xyz"), 200, &["Content-Type: application/octet-stream\r\n"], &[]),
+    exchange("W4", "unknown types are binary", get!("/strange.xyz"), 200, &["Content-Type: application/octet-stream\r\n"], &[]),
     exchange("W4", "a part of a file", get!("/a.txt", "Range: bytes=2-4"), 206, &["Content-Range: bytes 2-4/9\r\n", "\r\n\r\nnte"], &[SMALL]),
     exchange("W4", "the end of a long file", get!("/big.bin", "Range: bytes=-3"), 206, &["Content-Length: 3\r\n", BIG_BYTES], &[]),
-    exchange("W4", "a part that is not there", get!("/a.txt", "Range: bytes=99-"), 416, &["Content-Range: bytes */9\r\n"], &[SMALL]),
-    exchange("W4", "a version that everybody has", get!("/a.txt", "If-None-Match: *"), 304, &["ETag: \""], &[SMALL]),
+    exchange("W4", "a range beyond the end", get!("/a.txt", "Range: bytes=99-"), 416, &["Content-Range: bytes */9\r\n"], &[SMALL]),
+    exchange("W4", "the condition If-None-Match: *", get!("/a.txt", "If-None-Match: *"), 304, &["ETag: \""], &[SMALL]),
     exchange("W4", "a condition that fails", get!("/a.txt", "If-Match: \"other\""), 412, &[], &[SMALL]),
     exchange("W4", "a link inside the root", get!("/inside.txt"), 200, &[SMALL], &[]),
     refused("W4", "a link out of the root", get!("/link.txt"), 403),
@@ -102,19 +102,19 @@ pub(super) const ALL: &[Exchange] = &[
     refused("W4", "an escaped NUL", get!("/a.txt%00.html"), 400),
     refused("W4", "a broken escape", get!("/a.txt%2"), 400),
     refused("W4", "a hidden file", get!("/.hidden"), 404),
-    refused("W4", "a file that is none", get!("/none.txt"), 404),
-    exchange("W5", "text is packed for who takes it", get!("/page.html", "Accept-Encoding: gzip"),
+    refused("W4", "a missing file", get!("/none.txt"), 404),
+    exchange("W5", "text is compressed for clients that accept it", get!("/page.html", "Accept-Encoding: gzip"),
         200, &["Content-Encoding: gzip\r\n"], &["<p>page</p>"]),
-    exchange("W5", "what lies packed beside a file is sent", get!("/page.html", "Accept-Encoding: gzip, br"),
+    exchange("W5", "a precompressed variant is sent", get!("/page.html", "Accept-Encoding: gzip, br"),
         200, &["Content-Encoding: br\r\n", "packed before"], &["<p>page</p>"]),
-    exchange("W5", "others get it as it is", get!("/page.html"), 200, &["Vary: Accept-Encoding\r\n", "<p>page</p>"], &["Content-Encoding"]),
-    exchange("W5", "what is refused is not sent", get!("/page.html", "Accept-Encoding: gzip;q=0"), 200, &["<p>page</p>"], &["Content-Encoding"]),
-    exchange("W5", "short files are not packed", get!("/a.txt", "Accept-Encoding: gzip"), 200, &[SMALL], &["Content-Encoding"]),
-    exchange("W5", "what is packed is not packed again", get!("/photo.png", "Accept-Encoding: gzip"), 200, &["image/png"], &["Content-Encoding"]),
-    exchange("W16", "an upstream that is not there", get!("/api/x"), 502, &[], &[]),
+    exchange("W5", "others get it uncompressed", get!("/page.html"), 200, &["Vary: Accept-Encoding\r\n", "<p>page</p>"], &["Content-Encoding"]),
+    exchange("W5", "a refused coding is not used", get!("/page.html", "Accept-Encoding: gzip;q=0"), 200, &["<p>page</p>"], &["Content-Encoding"]),
+    exchange("W5", "short files are not compressed", get!("/a.txt", "Accept-Encoding: gzip"), 200, &[SMALL], &["Content-Encoding"]),
+    exchange("W5", "compressed formats are not compressed again", get!("/photo.png", "Accept-Encoding: gzip"), 200, &["image/png"], &["Content-Encoding"]),
+    exchange("W16", "an unreachable upstream", get!("/api/x"), 502, &[], &[]),
 ];
 
-/// `None`: as expected; else what is not.
+/// Returns `None` if the response is as expected; otherwise the difference.
 pub(super) fn judge(exchange: &Exchange, answer: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(answer);
     let line = text.lines().next().unwrap_or_default();
@@ -124,12 +124,12 @@ pub(super) fn judge(exchange: &Exchange, answer: &[u8]) -> Option<String> {
     let mut rest = text.as_ref();
     for part in exchange.has {
         let Some((_, after)) = rest.split_once(part) else {
-            return Some(format!("{part:?} is not where it should be"));
+            return Some(format!("{part:?} is missing or out of order"));
         };
         rest = after;
     }
     let wrong = exchange.lacks.iter().find(|part| text.contains(**part));
-    wrong.map(|part| format!("{part:?} is there"))
+    wrong.map(|part| format!("{part:?} is unexpected"))
 }
 
 #[cfg(test)]
@@ -147,13 +147,13 @@ mod tests {
             }
         };
         check("HTTP/1.1 200 OK\r\n\r\na b", None);
-        check("HTTP/1.1 200 OK\r\n\r\nb a", Some("\"b\" is not where"));
-        check("HTTP/1.1 200 OK\r\n\r\na b c", Some("\"c\" is there"));
+        check("HTTP/1.1 200 OK\r\n\r\nb a", Some("\"b\" is missing"));
+        check("HTTP/1.1 200 OK\r\n\r\na b c", Some("\"c\" is unexpected"));
         check("HTTP/1.1 404 Not Found\r\n\r\na b", Some("instead of 200"));
         check("", Some("\"\" instead of 200"));
     }
 
-    /// A server that answers the wrong thing to all of them passes none.
+    /// A server that responds incorrectly to all requests passes no check.
     #[test]
     fn no_exchange_is_content_with_anything() {
         for one in ALL {

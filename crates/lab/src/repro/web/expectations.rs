@@ -1,31 +1,33 @@
-//! What users of a web server expect: a list of checks, and how much many slow clients cost the others.
+//! Expectations of web server users: a list of checks, and the impact of many slow clients on
+//! others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::crowd::{Crowd, Manner, Plan};
-use super::dribble::Dribblers;
+use super::clients::{Clients, Manner, Plan};
 use super::exchanges::{self, Exchange, judge};
-use super::ground::{ABSENT, ELSEWHERE, Ground, TRIALS, Trial};
+use super::fixture::{ABSENT, ELSEWHERE, Fixture, TRIALS, Trial};
 use super::host::Host;
+use super::slow_clients::SlowClients;
 use super::talk::ask;
 use super::{Bench, real};
 use crate::repro::finding::{Finding, Number, Way, median};
 
-/// Clients of which the latency is told, and how often each asks.
+/// Clients whose latency is measured, and their request interval.
 const GOOD_CLIENTS: usize = 20;
 const GOOD_PERIOD: Duration = Duration::from_millis(20);
 const DRIBBLERS: usize = 10_000;
 const QUICK_DRIBBLERS: usize = 1_000;
-/// What slow clients may add to the p99 of the others of their server, beside what they cost those of any
-/// server here: they share a core with the good ones, and their bytes cross the server's core.
+/// Maximum factor that slow clients may add to the p99 of others at their server, compared with
+/// slow clients at any server on that core: they share a core with the other clients, and their
+/// bytes cross the server's core.
 const RATIO_MAX: f64 = 1.2;
-/// All dribble by then.
+/// Limit until all slow clients are active.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
-/// A check and what came of it.
+/// A check and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Checked {
     row: &'static str,
@@ -34,21 +36,21 @@ struct Checked {
     complaint: String,
 }
 
-/// p99 of good clients, one after the other, in milliseconds.
+/// p99 of normal clients, for each repeat, in milliseconds.
 #[derive(Debug, Default)]
 struct Slowed {
-    dribblers: usize,
-    /// Nobody is slow.
+    slow_clients: usize,
+    /// Without slow clients.
     without_ms: Vec<f64>,
-    /// As many slow clients keep another server busy, on the same core: what they, their sockets and that
-    /// core cost in any case.
+    /// With as many slow clients at another server on the same core: the cost of clients, sockets
+    /// and core that is independent of the server.
     elsewhere_ms: Vec<f64>,
     with_ms: Vec<f64>,
 }
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
-    let ground = Ground::new()?;
-    let host = ground.host(bench, &[])?;
+    let fixture = Fixture::new()?;
+    let host = fixture.host(bench, &[])?;
     let mut checked = Vec::new();
     for exchange in exchanges::ALL {
         bench.go_on()?;
@@ -57,9 +59,9 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     drop(host);
     for trial in TRIALS {
         bench.go_on()?;
-        checked.push(try_trial(bench, &ground, trial));
+        checked.push(try_trial(bench, &fixture, trial));
     }
-    let slowed = dribble(bench).context("clients that dribble")?;
+    let slowed = measure_slow(bench).context("could not measure slow clients")?;
     Ok(finding(&checked, &slowed))
 }
 
@@ -70,57 +72,65 @@ fn try_exchange(host: &Host, exchange: &Exchange) -> Result<Checked> {
     Ok(Checked { row: exchange.row, what: exchange.what, complaint })
 }
 
-/// One that cannot be carried out is not as expected.
-fn try_trial(bench: &Bench<'_>, ground: &Ground, trial: &Trial) -> Checked {
-    let complaint = (trial.run)(bench, ground).err().map(|error| format!("{error:#}"));
+/// Runs a check. One that cannot be completed counts as failed.
+fn try_trial(bench: &Bench<'_>, fixture: &Fixture, trial: &Trial) -> Checked {
+    let complaint = (trial.run)(bench, fixture).err().map(|error| format!("{error:#}"));
     Checked { row: trial.row, what: trial.what, complaint: complaint.unwrap_or_default() }
 }
 
-fn dribble(bench: &Bench<'_>) -> Result<Slowed> {
+fn measure_slow(bench: &Bench<'_>) -> Result<Slowed> {
     let mut slowed = Slowed::default();
     let host = Host::start(bench, &["--workers", "1"])?;
     let other = Host::start(bench, &["--workers", "1"])?;
     let (address, manner) = (host.address(), Manner::Paced(GOOD_PERIOD));
-    let crowd = Crowd::start(Plan { address, clients: GOOD_CLIENTS, manner })?;
+    let client_group = Clients::start(Plan { address, clients: GOOD_CLIENTS, manner })?;
     bench.pause(Duration::from_millis(500))?;
     for repeat in 0..bench.pick(3, 11) {
-        slowed.without_ms.push(p99_ms(bench, &crowd)?);
-        // Each of the two comes first as often.
+        slowed.without_ms.push(p99_ms(bench, &client_group)?);
+        // Each of the two is first equally often.
         for is_ours in [repeat % 2 == 0, repeat % 2 != 0] {
             let target = if is_ours { address } else { other.address() };
-            let (active, p99_ms) = beside_slow(bench, &crowd, target)?;
+            let (active, p99_ms) = beside_slow(bench, &client_group, target)?;
             if is_ours {
-                slowed.dribblers = active;
+                slowed.slow_clients = active;
                 slowed.with_ms.push(p99_ms);
             } else {
                 slowed.elsewhere_ms.push(p99_ms);
             }
         }
     }
-    ensure!(crowd.failure_count() == 0, "{} good requests failed", crowd.failure_count());
-    crowd.stop()?;
+    ensure!(
+        client_group.failure_count() == 0,
+        "{} requests of normal clients failed",
+        client_group.failure_count()
+    );
+    client_group.stop()?;
     Ok(slowed)
 }
 
-/// How many are slow at `target`, and the p99 of the good clients meanwhile.
-fn beside_slow(bench: &Bench<'_>, crowd: &Crowd, target: SocketAddr) -> Result<(usize, f64)> {
-    let dribblers = Dribblers::start(target, bench.pick(QUICK_DRIBBLERS, DRIBBLERS))?;
-    let is_there = || dribblers.active() * 10 >= dribblers.count() * 9;
-    let look = || Ok(is_there().then(|| dribblers.active()));
-    let active = bench.wait_for("the slow clients are there", OPENING_MAX, look)?;
-    let p99_ms = p99_ms(bench, crowd)?;
-    drop(dribblers);
-    // The server says goodbye to them.
+/// Returns the number of slow clients at `target`, and the p99 of the normal clients with them.
+fn beside_slow(
+    bench: &Bench<'_>,
+    client_group: &Clients,
+    target: SocketAddr,
+) -> Result<(usize, f64)> {
+    let slow_clients = SlowClients::start(target, bench.pick(QUICK_DRIBBLERS, DRIBBLERS))?;
+    let is_there = || slow_clients.active() * 10 >= slow_clients.count() * 9;
+    let look = || Ok(is_there().then(|| slow_clients.active()));
+    let active = bench.wait_for("the slow clients are active", OPENING_MAX, look)?;
+    let p99_ms = p99_ms(bench, client_group)?;
+    drop(slow_clients);
+    // The server closes their connections.
     bench.pause(Duration::from_millis(bench.pick(300, 2_000)))?;
     Ok((active, p99_ms))
 }
 
-/// Over the next while.
-fn p99_ms(bench: &Bench<'_>, crowd: &Crowd) -> Result<f64> {
-    crowd.take_latencies_ns();
+/// Measures the p99 over the next interval.
+fn p99_ms(bench: &Bench<'_>, client_group: &Clients) -> Result<f64> {
+    client_group.take_latencies_ns();
     bench.pause(Duration::from_millis(bench.pick(1_500, 4_000)))?;
-    let mut latencies = crowd.take_latencies_ns();
-    ensure!(!latencies.is_empty(), "no good request was answered");
+    let mut latencies = client_group.take_latencies_ns();
+    ensure!(!latencies.is_empty(), "no request of normal clients was answered");
     latencies.sort_unstable();
     let at = (latencies.len() * 99).div_ceil(100).saturating_sub(1);
     Ok(real(latencies[at]) / 1e6)
@@ -134,15 +144,15 @@ fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
     let is_all = passed == checked.len();
     let agrees = is_all && ratio <= RATIO_MAX;
     let mut rows: Vec<Way> = groups(checked);
-    for (role, list) in [("tried elsewhere", ELSEWHERE), ("not there", ABSENT)] {
+    for (role, list) in [("tried elsewhere", ELSEWHERE), ("not available", ABSENT)] {
         rows.extend(list.iter().map(|(row, what, instead)| {
             Way::once(row, role, 0.0, "checks", format!("{what}: {instead}"))
         }));
     }
-    let slow = format!("with {} slow clients", slowed.dribblers);
+    let slow = format!("with {} slow clients", slowed.slow_clients);
     rows.push(Way::over("p99", "without slow clients", &slowed.without_ms, "ms", String::new()));
     rows.push(Way::over("p99", &slow, &slowed.with_ms, "ms", String::new()));
-    let elsewhere = "with as many at another server of that core";
+    let elsewhere = "with slow clients at another server on that core";
     rows.push(Way::over("p99", elsewhere, &slowed.elsewhere_ms, "ms", String::new()));
     rows.push(Way::over("p99", "with over without", &over_without, "x", String::new()));
     rows.push(Way::over("p99", "with over elsewhere", &over_elsewhere, "x", String::new()));
@@ -153,8 +163,8 @@ fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
             Number::new("checks", real(checked.len() as u64), ""),
             Number::new("as expected", real(passed as u64), ""),
             Number::new("p99 with slow clients over without", median(&over_without), "x"),
-            Number::new("over the same with them at another server", ratio, "x"),
-            Number::new("slow clients", real(slowed.dribblers as u64), ""),
+            Number::new("over the same with slow clients at another server", ratio, "x"),
+            Number::new("slow clients", real(slowed.slow_clients as u64), ""),
         ],
         source: "the source's server has no limits, no timeouts and no files".into(),
         agrees,
@@ -164,12 +174,12 @@ fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
     }
 }
 
-/// One by one.
+/// Divides element by element.
 fn ratios(of: &[f64], over: &[f64]) -> Vec<f64> {
     of.iter().zip(over).map(|(of, over)| of / over.max(1e-6)).collect()
 }
 
-/// A line for each row of the list, with what is not as expected.
+/// Returns a line for each row of the list, with the failed checks.
 fn groups(checked: &[Checked]) -> Vec<Way> {
     let mut names: Vec<&str> = checked.iter().map(|one| one.row).collect();
     names.sort_by_key(|name| (name.len(), *name));
@@ -193,14 +203,16 @@ fn otherwise(is_all: bool, ratio: f64) -> String {
         parts.push("checks failed, see the rows");
     }
     if ratio > RATIO_MAX {
-        parts.push("slow clients cost the others of their server more than a fifth");
+        parts.push(
+            "slow clients increase the latency of others at their server by more than a fifth",
+        );
     }
     parts.join("; ")
 }
 
 const TEACHES: &str = "\
-A web server is mostly what it refuses, and when it loses patience. Whoever is slow costs a buffer and a look per second, \
-not a worker; whoever climbs out of the root is stopped by the kernel while he does, not by a comparison of names before.";
+A web server mostly consists of limits and timeouts. A slow client costs a buffer and a check per second, not a worker; a \
+client that tries to leave the root is stopped by the kernel during path resolution, not by an earlier check of the name.";
 
 #[cfg(test)]
 mod tests {
@@ -212,7 +224,7 @@ mod tests {
 
     fn slowed(with_ms: f64) -> Slowed {
         Slowed {
-            dribblers: 1_000,
+            slow_clients: 1_000,
             without_ms: vec![0.5; 3],
             elsewhere_ms: vec![1.0; 3],
             with_ms: vec![with_ms; 3],

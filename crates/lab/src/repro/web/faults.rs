@@ -1,4 +1,4 @@
-//! A worker is killed under load, and the program is replaced under load: who notices?
+//! Kills a worker and replaces the program under load, and counts the affected clients.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-use super::crowd::{Crowd, Failure, Manner, Plan};
+use super::clients::{Clients, Failure, Manner, Plan};
 use super::host::{Host, signal};
 use super::sockets::clients_of;
 use super::talk::{GET, connect, hears_hello};
@@ -15,34 +15,34 @@ use super::{Bench, milliseconds, real};
 use crate::repro::finding::{Finding, Number, Way};
 
 const WORKERS: &str = "2";
-/// Clients that keep their connections, and clients that make a new one for each page.
+/// Clients that keep their connections, and clients that open a new one for each page.
 const KEEPING: usize = 32;
 const CHANGING: usize = 4;
-/// A worker in the place of another is there within this time.
+/// Time limit for a replacement worker to be running.
 const RESPAWN_MAX: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Failures that a death brings show within this time.
+/// Failures caused by a death appear within this time.
 const AFTERMATH: Duration = Duration::from_millis(300);
-/// A worker that lived so long is replaced at once when it dies; sooner, deaths are taken for a fault
-/// that repeats itself.
+/// A worker that ran this long is replaced immediately when it dies; earlier deaths count as
+/// repeated startup failures.
 const LIFE: Duration = Duration::from_secs(11);
 const REPLACEMENTS: usize = 10;
 
-/// What a death brought.
+/// Consequences of a death.
 #[derive(Debug, Clone, Default)]
 struct Death {
-    /// Until another process was there, and until it had a client.
+    /// Time until another process was running, and until it had a client.
     respawned: Duration,
     serving: Duration,
-    /// Clients of the one that died.
+    /// Number of clients of the dead worker.
     clients: usize,
-    /// Pages that did not come.
+    /// Number of failed requests.
     failures: usize,
-    /// Of them, those of clients of another worker.
+    /// Of these, requests to other workers.
     of_others: usize,
 }
 
-/// What ten replacements brought.
+/// Results of ten replacements.
 #[derive(Debug, Default)]
 struct Replacements {
     took: Vec<Duration>,
@@ -53,17 +53,17 @@ struct Replacements {
 
 /// Both kinds of clients.
 struct Load {
-    keeping: Crowd,
-    changing: Crowd,
+    keeping: Clients,
+    changing: Clients,
 }
 
 impl Load {
     fn start(host: &Host) -> Result<Self> {
         let address = host.address();
-        let crowd = |clients, manner| Crowd::start(Plan { address, clients, manner });
+        let client_group = |clients, manner| Clients::start(Plan { address, clients, manner });
         Ok(Self {
-            keeping: crowd(KEEPING, Manner::KeepAlive)?,
-            changing: crowd(CHANGING, Manner::NewConnections)?,
+            keeping: client_group(KEEPING, Manner::KeepAlive)?,
+            changing: client_group(CHANGING, Manner::NewConnections)?,
         })
     }
 
@@ -79,11 +79,11 @@ impl Load {
         [self.keeping.failures_since(at), self.changing.failures_since(at)].concat()
     }
 
-    /// Waits until `count` more pages have come.
+    /// Waits for `count` more pages.
     fn go_on(&self, bench: &Bench<'_>, count: u64) -> Result<()> {
         let target = self.pages() + count;
         let look = || Ok((self.pages() >= target).then_some(()));
-        bench.wait_for("pages come", WAIT_MAX, look)
+        bench.wait_for("pages are received", WAIT_MAX, look)
     }
 
     fn stop(self) -> Result<()> {
@@ -93,7 +93,7 @@ impl Load {
 }
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
-    let deaths = kill_workers(bench).context("kill workers")?;
+    let deaths = kill_workers(bench).context("could not kill workers")?;
     let mut replaced = Vec::new();
     for accept in ["least-loaded", "fdpass"] {
         if bench.is_quick && accept != "least-loaded" {
@@ -125,23 +125,23 @@ fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result
     load.go_on(bench, 1_000)?;
     let port = host.address().port();
     let workers = host.workers()?;
-    ensure!(workers.len() == 2, "{} workers are there", workers.len());
+    ensure!(workers.len() == 2, "found {} workers", workers.len());
     let (victim, other) = (workers[index], workers[1 - index]);
     let others = clients_of(other, port)?;
     let clients = clients_of(victim, port)?.len();
     let killed = Instant::now();
     signal(victim, Signal::KILL)?;
-    let next = bench.wait_for("another worker is there", WAIT_MAX, || {
+    let next = bench.wait_for("another worker is running", WAIT_MAX, || {
         Ok(host.workers()?.into_iter().find(|pid| !workers.contains(pid)))
     })?;
     let respawned = killed.elapsed();
-    // Kept, so that the least loaded worker is the new one as soon as it serves.
+    // Kept open, so that the new worker is the least loaded one as soon as it serves.
     let mut kept = Vec::new();
     let mut serving = Duration::ZERO;
     bench.wait_for("it has a client", WAIT_MAX, || {
         let mut stream = connect(host.address(), WAIT_MAX)?;
-        stream.write_all(GET).context("send a request")?;
-        ensure!(hears_hello(&mut stream)?, "a client that comes now is not answered");
+        stream.write_all(GET).context("could not send a request")?;
+        ensure!(hears_hello(&mut stream)?, "a new client got no response");
         serving = killed.elapsed();
         let own = stream.local_addr()?.port();
         kept.push(stream);
@@ -153,7 +153,7 @@ fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result
     Ok(Death { respawned, serving, clients, failures: failures.len(), of_others })
 }
 
-/// Failures of clients whose worker has not died.
+/// Counts the failures of clients whose worker has not died.
 fn of_others(failures: &[Failure], others: &BTreeSet<u16>) -> usize {
     failures.iter().filter(|failure| others.contains(&failure.port)).count()
 }
@@ -185,7 +185,7 @@ fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
     let mut rows: Vec<Way> = Vec::new();
     for (at, death) in deaths.iter().enumerate() {
         let note = format!(
-            "there after {:.0} ms; {} connections died, {} requests failed, {} of other workers' clients",
+            "running after {:.0} ms; {} connections closed, {} requests failed, {} of other workers' clients",
             milliseconds(death.respawned),
             death.clients,
             death.failures,
@@ -211,15 +211,14 @@ fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
     }
     Finding {
         name: "s2.r7".into(),
-        title: "A worker dies".into(),
+        title: "Death of a worker".into(),
         numbers: vec![
             Number::new("served again after at most", milliseconds(slowest), "ms"),
             Number::new("failed requests of the dead", real((failed - of_others) as u64), ""),
             Number::new("of others", real(of_others as u64), ""),
             Number::new("in replacements", real(broken), ""),
         ],
-        source: "nobody takes the place of a worker that dies, and a new program means a new start"
-            .into(),
+        source: "a dead worker is not replaced, and a new program requires a restart".into(),
         agrees,
         teaches: TEACHES.into(),
         otherwise: if agrees { String::new() } else { OTHERWISE.into() },
@@ -228,11 +227,11 @@ fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
 }
 
 const TEACHES: &str = "\
-A worker owns what only it has, its connections: these die with it, and nothing else does. Listening sockets and passed \
-connections that wait are the master's, so the next worker finds them. A program is replaced the same way: the sockets stay, \
-new workers serve, and old ones leave when they have said so to their clients.";
+A worker only owns its connections: they die with it, and nothing else does. Listening sockets and waiting connections \
+belong to the master, so the next worker accepts them. A program is replaced the same way: the sockets stay open, new \
+workers serve, and old ones end after announcing it to their clients.";
 const OTHERWISE: &str = "\
-a worker was not replaced within a second, or somebody noticed who should not have; the rows say who.";
+a worker was not replaced within a second, or other clients were affected; the rows contain details.";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The web server of an experiment: a master with its workers, which it may replace.
+//! The web server of an experiment: a master, which may replace itself, with its workers.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -14,17 +14,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Bench, POLL_INTERVAL, SERVER_CPU};
 use crate::subject::{Scratch, available_cpus, ending_with_us, spawn_pinned, stop};
 
-/// A master on this machine is ready at once, or something is wrong.
+/// A master on this machine is normally ready immediately.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// Workers have 10 s for what is under way.
+/// Workers have 10 s for pending requests.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A running web server. Dropping it stops its processes.
+/// A running web server. Its processes are stopped on drop.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// The first master; others come after it when the program is replaced.
+    /// The first master; upgrades start others.
     child: Child,
-    /// The one that serves now.
+    /// The process id of the current master.
     master: u32,
     address: SocketAddr,
     lines: Receiver<String>,
@@ -38,7 +38,8 @@ impl Host {
         Self::start_on(bench, &words, "http=", &available_cpus(&[SERVER_CPU]))
     }
 
-    /// Starts the program with these words, and waits until it names its address behind `label`.
+    /// Starts the program with these arguments, and waits until it prints its address after
+    /// `label`.
     pub(super) fn start_on(
         bench: &Bench<'_>,
         words: &[&str],
@@ -46,20 +47,23 @@ impl Host {
         cpus: &[usize],
     ) -> Result<Self> {
         bench.go_on()?;
-        let scratch = Scratch::new(&std::env::temp_dir()).context("make a directory")?;
+        let scratch =
+            Scratch::new(&std::env::temp_dir()).context("could not create a directory")?;
         let complaints = scratch.path().join("errors");
-        let errors = File::create(&complaints).context("make a file for errors")?;
+        let errors =
+            File::create(&complaints).context("could not create a file for error output")?;
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let mut command = ending_with_us(bench.program, &words);
         command.current_dir(scratch.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = spawn_pinned(&mut command, cpus).context("start the server")?;
+        let mut child = spawn_pinned(&mut command, cpus).context("could not start the server")?;
         let output = child.stdout.take().context("output is piped")?;
         let lines = follow(output);
         let Some(address) = ready(&lines, label) else {
             stop(&mut child);
-            let said = fs::read_to_string(&complaints).context("read what the server said")?;
-            bail!("the server is not ready within {READY_TIMEOUT:?}; it said: {}", said.trim());
+            let said = fs::read_to_string(&complaints)
+                .context("could not read the server's error output")?;
+            bail!("the server is not ready within {READY_TIMEOUT:?}; output: {}", said.trim());
         };
         let master = child.id();
         Ok(Self { child, master, address, lines, scratch })
@@ -69,47 +73,47 @@ impl Host {
         self.address
     }
 
-    /// The process of the master of now.
+    /// Returns the process id of the current master.
     pub(super) fn master(&self) -> u32 {
         self.master
     }
 
-    /// Where it may have files; removed with it.
+    /// Returns a folder for files of the server; removed with it.
     pub(super) fn folder(&self) -> &std::path::Path {
         self.scratch.path()
     }
 
-    /// Processes that serve for the master of now.
+    /// Returns the worker processes of the current master.
     pub(super) fn workers(&self) -> Result<Vec<u32>> {
         let children = children(self.master)?;
         Ok(children.into_iter().filter(|pid| has_word(*pid, "--worker")).collect())
     }
 
-    /// The one process that serves.
+    /// Returns the only worker process.
     pub(super) fn worker(&self) -> Result<u32> {
         match self.workers()?.as_slice() {
             [only] => Ok(*only),
-            others => bail!("{} workers are there, not one", others.len()),
+            others => bail!("found {} workers instead of one", others.len()),
         }
     }
 
-    /// Has the master replace itself by a new process of the program, and waits until the old one has
-    /// ended. How long it took until the new one served.
+    /// Makes the master replace itself with a new process of the program, and waits until the old
+    /// one has exited. Returns the time until the new one was serving.
     pub(super) fn replace(&mut self, bench: &Bench<'_>) -> Result<Duration> {
         let before = self.master;
         let started = Instant::now();
         signal(before, Signal::USR2)?;
-        let next = bench.wait_for("a new master is there", READY_TIMEOUT, || {
+        let next = bench.wait_for("a new master is running", READY_TIMEOUT, || {
             Ok(children(before)?.into_iter().find(|pid| has_word(*pid, "--inherit")))
         })?;
         self.master = next;
         let address = ready(&self.lines, "http=").context("the new master is not ready")?;
         let took = started.elapsed();
         if address != self.address {
-            bail!("the new master serves {address}, not {}", self.address);
+            bail!("the new master listens on {address} instead of {}", self.address);
         }
         let is_over = || Ok((!is_running(before)).then_some(()));
-        bench.wait_for("the old master has ended", END_TIMEOUT, is_over)?;
+        bench.wait_for("the old master has exited", END_TIMEOUT, is_over)?;
         Ok(took)
     }
 }
@@ -123,10 +127,10 @@ impl Drop for Host {
     }
 }
 
-/// Ends a master that is no child of ours: asks it to, then kills it.
+/// Terminates a master that is not a child process, and kills it if necessary.
 fn end_stranger(pid: u32) {
     let until = Instant::now() + END_TIMEOUT;
-    // Fails only when it is already gone, which is what is wanted.
+    // Only fails if the process has already exited.
     let _ = signal(pid, Signal::TERM);
     while is_running(pid) {
         if Instant::now() > until {
@@ -137,12 +141,12 @@ fn end_stranger(pid: u32) {
     }
 }
 
-/// The lines that a program and its successors print, as they come.
+/// Forwards the output lines of a program and its successors.
 fn follow(output: ChildStdout) -> Receiver<String> {
     let (lines, received) = channel();
     thread::spawn(move || {
         for line in BufReader::new(output).lines() {
-            // Ends with the program, or when nobody listens any more.
+            // Ends with the program, or when the receiver is dropped.
             let Ok(line) = line else { return };
             if lines.send(line).is_err() {
                 return;
@@ -152,7 +156,7 @@ fn follow(output: ChildStdout) -> Receiver<String> {
     received
 }
 
-/// The address behind `label` in the line that says that a server is ready.
+/// Returns the address after `label` in the line that reports readiness.
 fn ready(lines: &Receiver<String>, label: &str) -> Option<SocketAddr> {
     let until = Instant::now() + READY_TIMEOUT;
     loop {
@@ -169,28 +173,28 @@ fn announced(line: &str, label: &str) -> Option<SocketAddr> {
     rest.split_whitespace().find_map(|word| word.strip_prefix(label))?.parse().ok()
 }
 
-/// Tells a process something.
+/// Sends a signal to a process.
 pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let process = process.with_context(|| format!("{pid} is no process"))?;
-    kill_process(process, signal).with_context(|| format!("signal process {pid}"))
+    let process = process.with_context(|| format!("invalid process id {pid}"))?;
+    kill_process(process, signal).with_context(|| format!("could not signal process {pid}"))
 }
 
 // Source: proc_pid_task(5), children
 fn children(pid: u32) -> Result<Vec<u32>> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    let pids = text.split_whitespace().map(|word| word.parse().context("a child has a number"));
+    let pids = text.split_whitespace().map(|word| word.parse().context("malformed process id"));
     pids.collect()
 }
 
-/// Whether the process was started with this word. One that is gone was not.
+/// Whether the process was started with this argument. False if it has exited.
 fn has_word(pid: u32, word: &str) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|&byte| byte == 0).any(|found| found == word.as_bytes())
 }
 
-/// Whether a process is there, and not only its exit status.
+/// Whether a process is running, and not a zombie.
 fn is_running(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn processes_are_known_by_their_parents_and_words() {
-        // Two commands, so that the shell stays and waits for the first.
+        // Two commands, so that the shell keeps running and waits for the first.
         let mut shell =
             std::process::Command::new("sh").args(["-c", "sleep 60; :"]).spawn().unwrap();
         let until = Instant::now() + READY_TIMEOUT;

@@ -1,18 +1,18 @@
-//! What table s2 asks of a web server and no grid can answer: what its system calls cost, how long
-//! its queue is, what becomes of requests in pieces, of workers that die, of clients that dribble.
+//! Experiments of table s2 that are not grids: the cost of system calls, the length of the accept
+//! queue, fragmented requests, dying workers, and slow clients.
 //!
-//! Each experiment starts `myriad web` on one core and makes its load with clients of its own on
-//! another, which see a server as any client does.
+//! Each experiment starts `myriad web` on one core and generates load with its own clients on
+//! another; the clients treat the server as a black box.
 
 mod calls;
-mod crowd;
-mod dribble;
+mod clients;
 mod exchanges;
 mod expectations;
 mod faults;
-mod ground;
+mod fixture;
 mod host;
 mod queue;
+mod slow_clients;
 mod sockets;
 mod split;
 mod talk;
@@ -28,13 +28,13 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::finding::Finding;
 use crate::subject::available_cpus;
 
-/// Server and clients on a core each.
+/// Server and clients have one core each.
 const SERVER_CPU: usize = 0;
 const LOAD_CPU: usize = 1;
-/// How often waiting looks at what it waits for.
+/// Interval at which waits poll.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What an experiment works with.
+/// Environment of an experiment.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) program: &'a Path,
@@ -47,7 +47,7 @@ impl Bench<'_> {
         if self.is_quick { quick } else { full }
     }
 
-    /// An error once somebody wants the end.
+    /// Fails once a stop was requested.
     fn go_on(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) {
             bail!("stopped in the middle of an experiment");
@@ -55,7 +55,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Waits, but not when somebody wants the end.
+    /// Sleeps, but fails if a stop is requested.
     fn pause(&self, duration: Duration) -> Result<()> {
         let until = Instant::now() + duration;
         loop {
@@ -68,7 +68,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Waits until `look` finds something, for at most `limit`.
+    /// Waits until `look` returns a value, for at most `limit`.
     fn wait_for<T>(
         &self,
         what: &str,
@@ -82,14 +82,14 @@ impl Bench<'_> {
             }
             self.go_on()?;
             if Instant::now() > until {
-                bail!("waited {} s in vain until {what}", limit.as_secs());
+                bail!("timed out after {} s waiting until {what}", limit.as_secs());
             }
             thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// One of them.
+/// One experiment.
 struct Experiment {
     name: &'static str,
     run: fn(&Bench<'_>) -> Result<Finding>,
@@ -103,16 +103,16 @@ const ALL: [Experiment; 5] = [
     Experiment { name: "s2.r8", run: expectations::measure },
 ];
 
-/// Does the experiment of this name.
+/// Runs the experiment of this name.
 pub(super) fn measure(name: &str, bench: &Bench<'_>) -> Result<Finding> {
     let found = ALL.iter().find(|experiment| experiment.name == name);
-    let experiment = found.with_context(|| format!("there is no experiment {name}"))?;
+    let experiment = found.with_context(|| format!("unknown experiment {name}"))?;
     let finding = (experiment.run)(bench).with_context(|| format!("try {name}"))?;
-    assert_eq!(finding.name, name, "it says its own name");
+    assert_eq!(finding.name, name, "each finding has the name of its table");
     Ok(finding)
 }
 
-/// Keeps the calling thread on the core of the load, where there is one.
+/// Pins the calling thread to the core of the load, if it exists.
 fn stay_on_load_cpu() -> Result<()> {
     let cpus = available_cpus(&[LOAD_CPU]);
     if cpus.is_empty() {
@@ -122,10 +122,10 @@ fn stay_on_load_cpu() -> Result<()> {
     for cpu in cpus {
         set.set(cpu);
     }
-    sched_setaffinity(None, &set).context("keep the load on its core")
+    sched_setaffinity(None, &set).context("could not pin the load to its core")
 }
 
-/// Counts of ours are far below the 2^53 that a float holds exactly.
+/// Converts counts far below 2^53, which a double holds exactly.
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of minutes")]
 fn real(count: u64) -> f64 {
     count as f64
@@ -168,10 +168,10 @@ mod tests {
         let found = bench.wait_for("three", Duration::from_mins(1), || Ok(Some(3))).unwrap();
         assert_eq!((found, bench.pick(1, 2)), (3, 1));
         let error = bench.wait_for("never", Duration::ZERO, || Ok(None::<u8>)).unwrap_err();
-        assert!(error.to_string().contains("in vain until never"), "{error}");
+        assert!(error.to_string().contains("waiting until never"), "{error}");
         stop.store(true, Ordering::Relaxed);
         let error = bench.pause(Duration::from_mins(1)).unwrap_err();
         assert!(error.to_string().contains("stopped"), "{error}");
-        assert!(measure("s2.none", &bench).unwrap_err().to_string().contains("no experiment"));
+        assert!(measure("s2.none", &bench).unwrap_err().to_string().contains("unknown experiment"));
     }
 }

@@ -1,19 +1,19 @@
-//! How many connections wait to be accepted while clients load the serial server: by the length of its
-//! queue, and beside it our own way of accepting with the same short queue.
+//! Number of connections waiting to be accepted while clients load the serial server, for several
+//! lengths of its queue, and for comparison our own accept strategy with the same short queue.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::crowd::{Crowd, Manner, Plan};
+use super::clients::{Clients, Manner, Plan};
 use super::host::Host;
 use super::sockets::{accept_queue, drops};
 use super::{Bench, per_second, real};
 use crate::measure::{added, tcp_counters};
 use crate::repro::finding::{Finding, Number, Way};
 
-/// The queue is looked at this often.
+/// Sampling interval of the queue.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// One server under one load.
@@ -41,7 +41,7 @@ const QUICK: [Cell; 7] = [
     ours(5, 50),
     ours(1024, 50),
 ];
-/// What it comes down to.
+/// The key numbers.
 const NUMBERS: [(&str, Cell); 5] = [
     ("serial, 10 at a time, backlog 5:", serial(5, 10)),
     ("backlog 20:", serial(20, 10)),
@@ -52,18 +52,18 @@ const NUMBERS: [(&str, Cell); 5] = [
 const BACKLOGS: [u64; 4] = [5, 20, 128, 1024];
 const CLIENTS: [usize; 5] = [5, 10, 20, 50, 100];
 
-/// What was seen.
+/// Observations of a cell.
 #[derive(Debug, Clone)]
 struct Seen {
     cell: Cell,
     pages_per_second: f64,
     failures: u64,
     longest: u64,
-    /// Looks at which the queue held as many as it can.
+    /// Share of samples with a full queue.
     full_share: f64,
-    /// Connections, and beginnings of connections, that the queue had no room for.
+    /// Connections and connection attempts dropped because the queue was full.
     overflows: u64,
-    /// The kernel's counters, of the whole machine.
+    /// The kernel's counters, for the whole machine.
     tcp: BTreeMap<String, u64>,
 }
 
@@ -87,11 +87,12 @@ fn look(bench: &Bench<'_>, cell: Cell) -> Result<Seen> {
     let options = ["--accept", cell.accept, "--backlog", &backlog, "--workers", "1"];
     let host = Host::start(bench, &options)?;
     let (address, clients) = (host.address(), cell.clients);
-    let crowd = Crowd::start(Plan { address, clients, manner: Manner::NewConnections })?;
+    let client_group = Clients::start(Plan { address, clients, manner: Manner::NewConnections })?;
     bench.pause(Duration::from_millis(bench.pick(300, 2_000)))?;
 
     let measured = Duration::from_millis(bench.pick(1_200, 5_000));
-    let (before, pages, failures) = (tcp_counters()?, crowd.pages(), crowd.failure_count());
+    let (before, pages, failures) =
+        (tcp_counters()?, client_group.pages(), client_group.failure_count());
     let (overflows, started) = (drops(address.port())?, Instant::now());
     let (mut longest, mut looks, mut full) = (0, 0_u64, 0_u64);
     while started.elapsed() < measured {
@@ -104,14 +105,14 @@ fn look(bench: &Bench<'_>, cell: Cell) -> Result<Seen> {
     let elapsed = started.elapsed();
     let seen = Seen {
         cell,
-        pages_per_second: per_second(crowd.pages() - pages, elapsed),
-        failures: crowd.failure_count() - failures,
+        pages_per_second: per_second(client_group.pages() - pages, elapsed),
+        failures: client_group.failure_count() - failures,
         longest,
         full_share: real(full) / real(looks.max(1)),
         overflows: drops(address.port())?.saturating_sub(overflows),
         tcp: added(&tcp_counters()?, &before),
     };
-    crowd.stop()?;
+    client_group.stop()?;
     Ok(seen)
 }
 
@@ -120,7 +121,7 @@ impl Seen {
         let Cell { accept, backlog, clients } = self.cell;
         let count = |name: &str| self.tcp.get(name).copied().unwrap_or_default();
         let note = format!(
-            "{} overflows, {} handshakes begun again on the machine, {} failed; the queue held {} at \
+            "{} overflows, {} handshakes retried on the machine, {} failed; the queue held {} at \
              most, and was full {:.0} % of the time",
             self.overflows,
             count("TCPSynRetrans"),
@@ -134,7 +135,8 @@ impl Seen {
     }
 }
 
-/// The statement: with 5 the queue overflows at 10 clients; 20 cures 10 and 20 clients, not 50.
+/// The expected result: with a backlog of 5 the queue overflows at 10 clients; 20 is sufficient for
+/// 10 and 20 clients, not for 50.
 fn finding(seen: &[Seen]) -> Finding {
     let overflows = |cell: Cell| {
         let found = seen.iter().find(|seen| seen.cell == cell);
@@ -152,7 +154,7 @@ fn finding(seen: &[Seen]) -> Finding {
         name: "s2.p1b".into(),
         title: "Length of the accept queue".into(),
         numbers: NUMBERS.into_iter().filter_map(number).collect(),
-        source: "backlog 20 instead of 5 cures 10 and 20 at a time, not 50".into(),
+        source: "backlog 20 instead of 5 fixes 10 and 20 at a time, not 50".into(),
         agrees,
         teaches: TEACHES.into(),
         otherwise: if agrees { String::new() } else { OTHERWISE.into() },
@@ -161,11 +163,11 @@ fn finding(seen: &[Seen]) -> Finding {
 }
 
 const TEACHES: &str = "\
-A queue of backlog + 1 holds who waits while one is served; it overflows as soon as more come at once, and then it is the \
-kernel's timers that decide. A longer queue moves the bound. What removes it is a server that takes all who wait before it \
-serves the next, with a queue that is longer than any burst.";
+A queue of backlog + 1 holds the clients that wait while one is served; it overflows as soon as more arrive at once, and \
+then the timers of the kernel determine the delay. A longer queue only moves the limit. The solution is a server that \
+accepts all waiting clients before it serves the next, with a queue that is longer than any burst.";
 const OTHERWISE: &str = "\
-the rows say which cell is another; a load that other programs hold up comes in other bursts.";
+the rows show which cell differs; other programs can change the bursts of a load.";
 
 #[cfg(test)]
 mod tests {
@@ -197,7 +199,7 @@ mod tests {
             "{numbers}"
         );
         assert!(
-            found.rows[1].note.starts_with("7 overflows, 0 handshakes begun again on the machine"),
+            found.rows[1].note.starts_with("7 overflows, 0 handshakes retried on the machine"),
             "{found:?}"
         );
         assert!(found.rows[1].note.ends_with("held 6 at most, and was full 25 % of the time"));

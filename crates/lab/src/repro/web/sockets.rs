@@ -1,4 +1,4 @@
-//! What the kernel says of the sockets of a port: how many connections wait, and whose they are.
+//! The kernel's information about the sockets of a port: waiting connections, and their owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,12 +15,12 @@ const LISTENING: u8 = 0x0a;
 struct Socket {
     local_port: u16,
     state: u8,
-    /// Of one that listens: connections that wait to be accepted.
+    /// For a listening socket: connections that wait to be accepted.
     waiting: u64,
 }
 
-/// Connections that wait to be accepted at the sockets that listen on `port`. The kernel lists these
-/// first, so the others are not read, however many there are.
+/// Returns the connections waiting at the sockets that listen on `port`. The kernel lists listening
+/// sockets first, so the others are not read, however many there are.
 pub(super) fn accept_queue(port: u16) -> Result<u64> {
     let file = File::open(TABLE).with_context(|| format!("open {TABLE}"))?;
     let mut waiting = 0;
@@ -36,22 +36,22 @@ pub(super) fn accept_queue(port: u16) -> Result<u64> {
     Ok(waiting)
 }
 
-/// How often the sockets that listen on `port` had no room for a connection, or for one that was about
-/// to be made. The kernel's counters of this are of the whole machine; `ss` asks it for one socket.
+/// Returns how often the sockets that listen on `port` dropped a connection or a handshake. The
+/// kernel's counters cover the whole machine; `ss` provides them per socket.
 pub(super) fn drops(port: u16) -> Result<u64> {
     let text = ask_kernel(&["-l", "-m", &format!("sport = :{port}")])?;
     Ok(text.split_whitespace().filter_map(drops_of).sum())
 }
 
-/// The last number of `skmem:(r0,rb131072,t0,tb16384,f0,w0,o0,bl0,d7)`.
+/// Parses the last number of `skmem:(r0,rb131072,t0,tb16384,f0,w0,o0,bl0,d7)`.
 // Source: ss(8), "-m" (sock_drop)
 fn drops_of(word: &str) -> Option<u64> {
     let fields = word.strip_prefix("skmem:(")?.strip_suffix(')')?;
     fields.rsplit_once(",d")?.1.parse().ok()
 }
 
-/// The clients' ports of the connections to `port` that process `pid` has. The kernel's table in `/proc`
-/// would say it too, but tens of thousands of connections that have ended are in there as well.
+/// Returns the client ports of the connections to `port` owned by process `pid`. The table in
+/// `/proc` has the same information, but also contains tens of thousands of closed connections.
 pub(super) fn clients_of(pid: u32, port: u16) -> Result<BTreeSet<u16>> {
     let text = ask_kernel(&["-e", "state", "established", &format!("sport = :{port}")])?;
     let by_inode: BTreeMap<u64, u16> = text.lines().filter_map(client_of).collect();
@@ -59,7 +59,7 @@ pub(super) fn clients_of(pid: u32, port: u16) -> Result<BTreeSet<u16>> {
     Ok(owned.iter().filter_map(|inode| by_inode.get(inode).copied()).collect())
 }
 
-/// Number of the socket, and port of the client: `0 0 127.0.0.1:80 127.0.0.1:37026 ino:19218190 sk:1`.
+/// Parses inode and client port: `0 0 127.0.0.1:80 127.0.0.1:37026 ino:19218190 sk:1`.
 // Source: ss(8), "-e" (ino)
 fn client_of(line: &str) -> Option<(u64, u16)> {
     let mut words = line.split_whitespace();
@@ -68,21 +68,21 @@ fn client_of(line: &str) -> Option<(u64, u16)> {
     Some((inode, port))
 }
 
-/// What `ss` says of TCP sockets.
+/// Returns the output of `ss` for TCP sockets.
 fn ask_kernel(words: &[&str]) -> Result<String> {
     let mut command = Command::new("ss");
     command.args(["-H", "-t", "-n"]).args(words).stdin(Stdio::null());
-    let output = command.output().context("start ss (Debian: iproute2)")?;
+    let output = command.output().context("could not start ss (Debian: iproute2)")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "ss failed: {}: {complaint}", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Sockets that a process has open.
+/// Returns the open sockets of a process.
 fn inodes(pid: u32) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // A descriptor that is closed meanwhile is no socket of the process any more.
+        // A descriptor that was closed in between does not belong to the process any longer.
         let Ok(link) = fs::read_link(entry?.path()) else { continue };
         let inode = link.to_str().and_then(|text| text.strip_prefix("socket:["));
         found.extend(inode.and_then(|text| text.trim_end_matches(']').parse::<u64>().ok()));
@@ -90,7 +90,7 @@ fn inodes(pid: u32) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// `None`: no line of that table.
+/// Returns `None` for malformed lines.
 // Source: proc_net_tcp.rst; of a listening socket the receive queue is its backlog (inet_diag)
 fn parse(line: &str) -> Option<Socket> {
     let fields: Vec<&str> = line.split_whitespace().collect();
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// A connection is complete for its client a moment before it is for the server.
+    /// A connection is established for the client slightly earlier than for the server.
     fn wait_until_waiting(port: u16, count: u64) {
         let until = Instant::now() + Duration::from_mins(1);
         while accept_queue(port).unwrap() != count {
@@ -156,7 +156,7 @@ mod tests {
         let streams = [(); 3].map(|()| TcpStream::connect(address).unwrap());
         wait_until_waiting(address.port(), 3);
         let pid = std::process::id();
-        assert!(clients_of(pid, address.port()).unwrap().is_empty(), "nobody has them yet");
+        assert!(clients_of(pid, address.port()).unwrap().is_empty(), "they are not accepted yet");
         let (_first, remote) = listener.accept().unwrap();
         assert_eq!(accept_queue(address.port()).unwrap(), 2);
         let expected = BTreeSet::from([remote.port()]);

@@ -1,5 +1,5 @@
-//! A request in two segments, split at each of its bytes, for each way of accepting; and how long
-//! somebody else waits meanwhile.
+//! A request in two segments, split at each of its bytes, for each accept strategy; and the time
+//! that other clients wait in between.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::talk::{GET, connect, hears_hello};
 use super::{Bench, milliseconds, real};
 use crate::repro::finding::{Finding, Number, Way};
 
-/// With what each is marked.
+/// With their chart marks.
 const WAYS: [(&str, &str); 7] = [
     ("least-loaded", ""),
     ("reuseport", ""),
@@ -22,21 +22,23 @@ const WAYS: [(&str, &str); 7] = [
     ("notify-et", "historical"),
     ("serial", "historical"),
 ];
-/// Between the two parts: the server has read the first one by then.
+/// Delay between the two parts: the server has read the first one by then.
 const BETWEEN: Duration = Duration::from_millis(3);
-/// Who is not answered by then is not.
+/// Limit for a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Who waits for somebody else's request is answered at once, or not before that one is whole.
+/// Limit for another client: it is answered immediately, or only after the split request is
+/// complete.
 const OTHER_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What was seen of one way.
+/// Observations for one strategy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Seen {
     accept: &'static str,
     role: &'static str,
     tried: u64,
     answered: u64,
-    /// Until somebody else was answered while half a request was there; `None`: not before it was whole.
+    /// Time until another client was answered while half a request was pending; `None` if only
+    /// after its completion.
     other: Option<Duration>,
 }
 
@@ -60,23 +62,23 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     Ok(finding(&seen))
 }
 
-/// Whether a request is answered whose first part is `at` bytes long.
+/// Whether a request with a first part of `at` bytes is answered.
 fn is_answered(bench: &Bench<'_>, address: SocketAddr, at: usize) -> Result<bool> {
     let mut stream = connect(address, ANSWER_TIMEOUT)?;
-    stream.write_all(&GET[..at]).context("send the first part")?;
+    stream.write_all(&GET[..at]).context("could not send the first part")?;
     bench.pause(BETWEEN)?;
-    stream.write_all(&GET[at..]).context("send the second part")?;
+    stream.write_all(&GET[at..]).context("could not send the second part")?;
     hears_hello(&mut stream)
 }
 
-/// How long a whole request waits while half of another one is there.
+/// Measures how long a complete request waits while half of another one is pending.
 fn other_waits(bench: &Bench<'_>, address: SocketAddr) -> Result<Option<Duration>> {
     let mut half = connect(address, ANSWER_TIMEOUT)?;
-    half.write_all(&GET[..GET.len() / 2]).context("send a half")?;
+    half.write_all(&GET[..GET.len() / 2]).context("could not send half a request")?;
     bench.pause(BETWEEN)?;
     let mut other = connect(address, OTHER_TIMEOUT)?;
     let started = Instant::now();
-    other.write_all(GET).context("send a whole request")?;
+    other.write_all(GET).context("could not send a whole request")?;
     let is_answered = hears_hello(&mut other)?;
     Ok(is_answered.then(|| started.elapsed()))
 }
@@ -85,9 +87,9 @@ fn finding(seen: &[Seen]) -> Finding {
     let row = |one: &Seen| {
         let note = match one.other {
             Some(waited) => {
-                format!("somebody else meanwhile: answered after {:.2} ms", milliseconds(waited))
+                format!("another client: answered after {:.2} ms", milliseconds(waited))
             }
-            None => "somebody else meanwhile: waits for the rest".to_owned(),
+            None => "another client: waits for the rest".to_owned(),
         };
         let unit = format!("of {}", one.tried);
         Way::once(one.accept, one.role, real(one.answered), &unit, note)
@@ -101,26 +103,25 @@ fn finding(seen: &[Seen]) -> Finding {
         numbers: vec![
             Number::new("requests in two segments", sum(|one| one.tried), ""),
             Number::new("answered", sum(|one| one.answered), ""),
-            Number::new("ways in which others wait meanwhile", real(held_up as u64), ""),
+            Number::new("strategies in which other clients wait", real(held_up as u64), ""),
         ],
-        source:
-            "a request that does not come whole is never answered: its parser gives the socket up"
-                .into(),
+        source: "a request in several segments is never answered: its parser abandons the socket"
+            .into(),
         agrees,
         teaches: TEACHES.into(),
         otherwise: if agrees {
             String::new()
         } else {
-            "a way of accepting does not answer all of them; that is a fault of ours.".into()
+            "an accept strategy does not answer all of them, which is a defect.".into()
         },
         rows: seen.iter().map(row).collect(),
     }
 }
 
 const TEACHES: &str = "\
-A segment is no request: a parser keeps what it has and goes on. All ways of accepting share ours, the historical ones \
-too, so the source's fault is not in them; what is left of it is that the serial server serves nobody while it waits for \
-the rest.";
+A segment is not a request: a parser keeps its state and continues. All accept strategies share our parser, including the \
+historical ones, so they do not have the fault of the source; what remains is that the serial server serves no other client \
+while it waits for the rest.";
 
 #[cfg(test)]
 mod tests {
@@ -133,7 +134,7 @@ mod tests {
         let found = finding(&[one("exclusive", 30, waited), one("serial", 30, None)]);
         assert!(found.agrees);
         let expected =
-            "requests in two segments 60, answered 60, ways in which others wait meanwhile 1";
+            "requests in two segments 60, answered 60, strategies in which other clients wait 1";
         assert_eq!(found.numbers(), expected);
         assert!(found.rows[0].note.ends_with("answered after 0.25 ms"), "{found:?}");
         assert!(found.rows[1].note.ends_with("waits for the rest"), "{found:?}");

@@ -1,4 +1,4 @@
-//! One client that says exactly what it is told to, and waits for the answer.
+//! A client that sends exact bytes and waits for the response.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,38 +6,38 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The answer to [`GET`], to the byte.
+/// The response to [`GET`], byte for byte.
 pub(super) const HELLO: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
 pub(super) const GET: &[u8] = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
-/// What the source's load sends: the connection ends with the answer.
+/// Request of the source's load: the connection ends with the response.
 pub(super) const GET_OLD: &[u8] = b"GET /hello HTTP/1.0\r\n\r\n";
-/// The bytes behind the head of [`HELLO`].
+/// The bytes after the head of [`HELLO`].
 pub(super) const HELLO_BODY_BYTES: usize = 27;
-/// A server on this machine answers at once; it ends what hangs.
+/// A server on this machine normally responds immediately.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer answers are none that an experiment asks for.
+/// Limit for responses: no experiment needs longer ones.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Connects, with a limit to all that is waited for.
+/// Connects, with a timeout for all reads.
 pub(super) fn connect(address: SocketAddr, patience: Duration) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)
-        .with_context(|| format!("connect to {address}"))?;
+        .with_context(|| format!("could not connect to {address}"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     Ok(stream)
 }
 
-/// Sends `request` on a connection of its own, and gives all that comes until the server ends it. A
-/// reset is an end as well. An answer that never ends is as long as it is when patience does.
+/// Sends `request` on a new connection, and returns everything until the server closes it. A reset
+/// also counts as the end. An endless response is truncated by the timeout.
 pub(super) fn ask(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
     let mut stream = connect(address, PATIENCE)?;
     let mut answer = Vec::new();
     match stream.write_all(request) {
-        // It has heard enough, and its answer is there.
+        // The server may close early, after its response.
         Err(error) if is_end(&error) => {}
-        sent => sent.context("send a request")?,
+        sent => sent.context("could not send a request")?,
     }
     let mut part = vec![0; 64 * 1024];
     while answer.len() < ANSWER_BYTES_MAX {
@@ -46,19 +46,19 @@ pub(super) fn ask(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
             Ok(count) => answer.extend_from_slice(&part[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if is_end(&error) || is_timeout(&error) => break,
-            Err(error) => return Err(error).context("read an answer"),
+            Err(error) => return Err(error).context("could not read a response"),
         }
     }
     Ok(answer)
 }
 
-/// Whether exactly [`HELLO`] comes next, before the stream's patience ends.
+/// Whether exactly [`HELLO`] is received within the stream's timeout.
 pub(super) fn hears_hello(stream: &mut TcpStream) -> Result<bool> {
     let mut answer = [0; HELLO.len()];
     match stream.read_exact(&mut answer) {
         Ok(()) => Ok(answer == HELLO),
         Err(error) if is_end(&error) || is_timeout(&error) => Ok(false),
-        Err(error) => Err(error).context("read an answer"),
+        Err(error) => Err(error).context("could not read a response"),
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives `answer` to the first who asks, and ends the connection.
+    /// A server that sends `answer` to the first client, and closes the connection.
     fn answering(answer: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -114,7 +114,7 @@ fn who_finds_no_descriptor_left_is_told_so() {
         ask(stream, GET_HELLO, HELLO);
     }
     wait_until("the operator is told", || {
-        fs::read_to_string(&said).unwrap().contains("clients were refused with 503")
+        fs::read_to_string(&said).unwrap().contains("clients refused with 503")
     });
     drop(kept);
     wait_until("there is room", || {

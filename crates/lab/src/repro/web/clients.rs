@@ -1,4 +1,4 @@
-//! Many clients on one thread, each of which asks for the same page over and over.
+//! Many clients on one thread, each of which repeatedly requests the same page.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,24 +22,24 @@ use super::stay_on_load_cpu;
 use super::talk::{GET, GET_OLD, HELLO_BODY_BYTES};
 
 const EVENTS_MAX: usize = 512;
-/// The clients look this often whether they shall end.
+/// Interval at which the stop flag is checked.
 const WAIT_MAX: Duration = Duration::from_millis(5);
-/// Who has failed tries again after this.
+/// Delay before a failed client retries.
 const RETRY: Duration = Duration::from_millis(5);
-/// Failures that are kept one by one; more are counted.
+/// Failures that are recorded individually; further ones are only counted.
 const FAILURES_MAX: usize = 10_000;
-/// The page is much shorter; a longer answer is another one.
+/// Longer responses are not the expected page.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// How the clients ask.
+/// Request pattern of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// A new connection for each page; the next begins when the one before has ended.
+    /// A new connection for each page, opened after the previous one has ended.
     NewConnections,
-    /// One connection for all pages; the next request follows the answer.
+    /// One connection for all pages; each request follows the previous response.
     KeepAlive,
-    /// One connection for all pages, asked for at times that do not depend on answers. Latency counts
-    /// from when a request was due.
+    /// One connection for all pages, requested at times that do not depend on responses. Latency is
+    /// measured from the due time.
     Paced(Duration),
 }
 
@@ -50,18 +50,18 @@ pub(super) struct Plan {
     pub(super) manner: Manner,
 }
 
-/// A page that a client did not get.
+/// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) at: Instant,
-    /// The client's; 0 for one that had no connection yet.
+    /// The client's port; 0 without a connection.
     pub(super) port: u16,
     pub(super) what: String,
 }
 
-/// Clients that ask until they are told to stop, or dropped.
+/// Clients that send requests until stopped or dropped.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct Clients {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<()>>>,
 }
@@ -81,37 +81,37 @@ struct Book {
     latencies_ns: Vec<u64>,
 }
 
-impl Crowd {
+impl Clients {
     pub(super) fn start(plan: Plan) -> Result<Self> {
         let shared = Arc::new(Shared::default());
-        let mut clients = Clients::new(plan, Arc::clone(&shared))?;
-        let builder = thread::Builder::new().name("crowd".to_owned());
+        let mut clients = ClientLoop::new(plan, Arc::clone(&shared))?;
+        let builder = thread::Builder::new().name("clients".to_owned());
         let thread = builder.spawn(move || stay_on_load_cpu().and_then(|()| clients.run()));
-        Ok(Self { shared, thread: Some(thread.context("start the clients")?) })
+        Ok(Self { shared, thread: Some(thread.context("could not start the clients")?) })
     }
 
-    /// Pages that have come.
+    /// Returns the number of received pages.
     pub(super) fn pages(&self) -> u64 {
         self.shared.pages.load(Ordering::Relaxed)
     }
 
-    /// Pages that have not come.
+    /// Returns the number of failed requests.
     pub(super) fn failure_count(&self) -> u64 {
         self.shared.book.lock().failure_count
     }
 
-    /// Those of them since `at`.
+    /// Returns the failures since `at`.
     pub(super) fn failures_since(&self, at: Instant) -> Vec<Failure> {
         let book = self.shared.book.lock();
         book.failures.iter().filter(|failure| failure.at >= at).cloned().collect()
     }
 
-    /// The latencies since the last call.
+    /// Returns the latencies since the last call.
     pub(super) fn take_latencies_ns(&self) -> Vec<u64> {
         std::mem::take(&mut self.shared.book.lock().latencies_ns)
     }
 
-    /// Ends the clients; an error if they could not go on.
+    /// Stops the clients; fails if they ended with an error.
     pub(super) fn stop(mut self) -> Result<()> {
         self.end()
     }
@@ -123,17 +123,17 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Clients {
     fn drop(&mut self) {
-        // Dropped by an error of the experiment, which says more.
+        // Dropped after an error of the experiment, which is more informative.
         let _ = self.end();
     }
 }
 
-/// What a client does.
+/// State of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Its time has not come; it may have a connection.
+    /// The client waits for its next request; it may have a connection.
     Waiting,
     Connecting,
     Asking,
@@ -143,7 +143,7 @@ enum Phase {
 struct Client {
     stream: Option<TcpStream>,
     phase: Phase,
-    /// How many connections it has had, so that events of old ones are known.
+    /// Number of connections so far, to recognize events of old ones.
     generation: u32,
     port: u16,
     input: Vec<u8>,
@@ -152,18 +152,19 @@ struct Client {
 
 /// All clients of one thread.
 #[derive(Debug)]
-struct Clients {
+struct ClientLoop {
     plan: Plan,
     shared: Arc<Shared>,
     epoll: OwnedFd,
     list: Vec<Client>,
-    /// Who asks next.
+    /// Clients by the time of their next request.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
-impl Clients {
+impl ClientLoop {
     fn new(plan: Plan, shared: Arc<Shared>) -> Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).context("make an epoll")?;
+        let epoll =
+            epoll::create(CreateFlags::CLOEXEC).context("could not create an epoll instance")?;
         let start = Instant::now();
         let client = |_| Client {
             stream: None,
@@ -201,7 +202,7 @@ impl Clients {
             let timeout = self.timeout();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("wait for answers"),
+                Err(error) => return Err(error).context("could not wait for responses"),
             }
             for event in &events {
                 let (data, flags) = (event.data, event.flags);
@@ -217,7 +218,7 @@ impl Clients {
         Timespec { tv_sec: 0, tv_nsec: left.min(WAIT_MAX).subsec_nanos().into() }
     }
 
-    /// The time of a client has come.
+    /// Sends a client's next request.
     fn ask(&mut self, index: usize) {
         if self.list[index].stream.is_some() {
             return self.send(index);
@@ -231,7 +232,7 @@ impl Clients {
 
     fn watch(&mut self, index: usize, stream: TcpStream) -> io::Result<()> {
         let client = &mut self.list[index];
-        // Sockets of other addresses have none that matters here.
+        // Other sockets do not need their port.
         client.port = if self.plan.manner == Manner::NewConnections {
             0
         } else {
@@ -245,7 +246,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Something happened to a connection.
+    /// Handles an event of a connection.
     fn advance(&mut self, token: u64, flags: EventFlags) {
         let index = usize::try_from(token & u64::from(u32::MAX)).unwrap_or(usize::MAX);
         let Some(client) = self.list.get(index) else { return };
@@ -271,7 +272,7 @@ impl Clients {
         let Some(stream) = &mut client.stream else { return };
         match stream.write(request) {
             Ok(count) if count == request.len() => {}
-            Ok(_) => self.fail(index, "a request did not fit into its socket"),
+            Ok(_) => self.fail(index, "request did not fit into the socket buffer"),
             Err(error) => self.fail(index, &format!("send: {error}")),
         }
     }
@@ -289,7 +290,7 @@ impl Clients {
                 Err(error) => return self.fail(index, &format!("read: {error}")),
             }
             if client.input.len() > ANSWER_BYTES_MAX {
-                return self.fail(index, "an answer that is too long");
+                return self.fail(index, "response too long");
             }
         }
         if self.plan.manner == Manner::NewConnections {
@@ -302,16 +303,16 @@ impl Clients {
         }
     }
 
-    /// The server has ended the connection.
+    /// Handles the end of a connection.
     fn ended(&mut self, index: usize) {
         match answer(&self.list[index].input) {
             Answer::Page { .. } => self.finish(index, true),
-            Answer::Unfinished => self.fail(index, "the connection ended without an answer"),
+            Answer::Unfinished => self.fail(index, "connection closed without a response"),
             Answer::Other => self.fail_with_answer(index),
         }
     }
 
-    /// A page has come.
+    /// Handles a received page.
     fn finish(&mut self, index: usize, closes: bool) {
         self.shared.pages.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
@@ -346,7 +347,7 @@ impl Clients {
         let at = Instant::now();
         let client = &mut self.list[index];
         if client.phase == Phase::Waiting {
-            // The server has ended a connection on which nothing was asked, as it may.
+            // The server may close an idle connection.
             client.stream = None;
             client.generation = client.generation.wrapping_add(1);
             return;
@@ -366,7 +367,7 @@ impl Clients {
     }
 }
 
-/// A socket that is about to be connected and does not block.
+/// Creates a nonblocking socket that is connecting.
 pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -378,7 +379,7 @@ pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// What the bytes of a connection are so far.
+/// Parsing result of a connection's input.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Unfinished,
@@ -420,7 +421,7 @@ mod tests {
         assert_eq!(answer(b"HTTP/1.1 503 Busy\r\n\r\n"), Answer::Other);
     }
 
-    /// Waits until `is_true`; a minute is more than it ever takes.
+    /// Waits until `is_true`, for at most a minute.
     fn wait_until(mut is_true: impl FnMut() -> bool) {
         let until = Instant::now() + Duration::from_mins(1);
         while !is_true() {
@@ -429,7 +430,7 @@ mod tests {
         }
     }
 
-    /// A server that answers everything that comes, or ends each connection at once.
+    /// A server that answers every request, or closes each connection immediately.
     fn server(answers: bool) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -460,12 +461,12 @@ mod tests {
         let address = server(true);
         let period = Duration::from_millis(1);
         for manner in [Manner::NewConnections, Manner::KeepAlive, Manner::Paced(period)] {
-            let crowd = Crowd::start(Plan { address, clients: 3, manner }).unwrap();
-            wait_until(|| crowd.pages() >= 20);
-            assert_eq!(crowd.failure_count(), 0, "{manner:?}");
-            let has_latencies = !crowd.take_latencies_ns().is_empty();
+            let client_group = Clients::start(Plan { address, clients: 3, manner }).unwrap();
+            wait_until(|| client_group.pages() >= 20);
+            assert_eq!(client_group.failure_count(), 0, "{manner:?}");
+            let has_latencies = !client_group.take_latencies_ns().is_empty();
             assert_eq!(has_latencies, matches!(manner, Manner::Paced(_)));
-            crowd.stop().unwrap();
+            client_group.stop().unwrap();
         }
     }
 
@@ -474,14 +475,16 @@ mod tests {
         let started = Instant::now();
         for manner in [Manner::NewConnections, Manner::KeepAlive] {
             let plan = Plan { address: server(false), clients: 2, manner };
-            let crowd = Crowd::start(plan).unwrap();
-            wait_until(|| crowd.failure_count() >= 4);
-            let failures = crowd.failures_since(started);
-            assert!(failures.len() >= 4 && crowd.pages() == 0, "{failures:?}");
+            let client_group = Clients::start(plan).unwrap();
+            wait_until(|| client_group.failure_count() >= 4);
+            let failures = client_group.failures_since(started);
+            assert!(failures.len() >= 4 && client_group.pages() == 0, "{failures:?}");
             let has_port = failures.iter().all(|failure| failure.port != 0);
             assert_eq!(has_port, manner == Manner::KeepAlive, "{failures:?}");
-            assert!(crowd.failures_since(Instant::now() + Duration::from_mins(1)).is_empty());
-            crowd.stop().unwrap();
+            assert!(
+                client_group.failures_since(Instant::now() + Duration::from_mins(1)).is_empty()
+            );
+            client_group.stop().unwrap();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that send their request byte by byte and never get to its end.
+//! Clients that send their request byte by byte and never complete it.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::crowd::connect;
+use super::clients::connect;
 use super::stay_on_load_cpu;
 
-/// Each sends a byte this often: enough that no server can take it for silent.
+/// Interval of one client's bytes: short enough that no server treats it as silent.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Clients are served this often.
+/// Interval at which the clients are processed.
 const TICK: Duration = Duration::from_millis(2);
-/// All of them connect within this time, and send their first byte within it.
+/// All of them connect and send their first byte within this time.
 const OPENING: Duration = Duration::from_millis(600);
 const HEAD: &[u8] = b"GET /hello HTTP/1.1\r\nX: ";
-/// Descriptors of this process for other things.
+/// Descriptors of this process for other purposes.
 const DESCRIPTORS_KEPT: u64 = 200;
 
-/// Clients that dribble until they are dropped.
+/// Clients that send slowly until dropped.
 #[derive(Debug)]
-pub(super) struct Dribblers {
+pub(super) struct SlowClients {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<()>>>,
     count: usize,
@@ -34,48 +34,48 @@ pub(super) struct Dribblers {
 #[derive(Debug, Default)]
 struct Shared {
     must_stop: AtomicBool,
-    /// Clients that have sent a byte.
+    /// Number of clients that have sent a byte.
     active: AtomicUsize,
 }
 
-impl Dribblers {
-    /// `count` of them, or as many as this process may have descriptors for.
+impl SlowClients {
+    /// Starts `count` clients, or as many as the limit of open files allows.
     pub(super) fn start(address: SocketAddr, count: usize) -> Result<Self> {
         let count = count.min(descriptors()?);
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let builder = thread::Builder::new().name("dribblers".to_owned());
-        let run = move || stay_on_load_cpu().map(|()| dribble(address, count, &theirs));
-        let thread = builder.spawn(run).context("start the dribbling clients")?;
+        let builder = thread::Builder::new().name("slow-clients".to_owned());
+        let run = move || stay_on_load_cpu().map(|()| send_slowly(address, count, &theirs));
+        let thread = builder.spawn(run).context("could not start the slow clients")?;
         Ok(Self { shared, thread: Some(thread), count })
     }
 
-    /// How many there are.
+    /// Returns the number of clients.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// How many dribble now.
+    /// Returns the number of active clients.
     pub(super) fn active(&self) -> usize {
         self.shared.active.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Dribblers {
+impl Drop for SlowClients {
     fn drop(&mut self) {
         self.shared.must_stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It fails only where this process may not choose its core, and others say so too.
+            // Pinning failed; other threads report the same error.
             let _ = thread.join();
         }
     }
 }
 
-/// Raises the bound of open files, and says for how many clients that is enough.
+/// Raises the limit of open files, and returns the number of clients that it allows.
 fn descriptors() -> Result<usize> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).context("raise the bound of open files")?;
+    setrlimit(Resource::Nofile, limit).context("could not raise the limit of open files")?;
     let left = limit.current.map_or(u64::MAX, |most| most.saturating_sub(DESCRIPTORS_KEPT));
     Ok(usize::try_from(left).unwrap_or(usize::MAX))
 }
@@ -86,8 +86,8 @@ struct Client {
     sent: usize,
 }
 
-/// Goes round all clients, so that each has its turn once per period; the first rounds are quicker.
-fn dribble(address: SocketAddr, count: usize, shared: &Shared) {
+/// Processes all clients in turn, once per period; the first rounds are faster.
+fn send_slowly(address: SocketAddr, count: usize, shared: &Shared) {
     let mut clients: Vec<Client> = (0..count).map(|_| Client::default()).collect();
     let (mut next, mut round) = (0, 0_u64);
     let mut began = Instant::now();
@@ -106,7 +106,7 @@ fn dribble(address: SocketAddr, count: usize, shared: &Shared) {
     }
 }
 
-/// How many of `count` clients have had their turn after a part of the period.
+/// Returns how many of `count` clients are due after a part of the period.
 fn share_due(count: usize, elapsed: Duration, period: Duration) -> usize {
     let part = elapsed.as_nanos().min(period.as_nanos());
     let due = count as u128 * part / period.as_nanos().max(1);
@@ -114,10 +114,10 @@ fn share_due(count: usize, elapsed: Duration, period: Duration) -> usize {
 }
 
 impl Client {
-    /// Connects, or sends one byte more; one that was let go begins anew.
+    /// Connects, or sends one more byte; reconnects if disconnected.
     fn turn(&mut self, address: SocketAddr, shared: &Shared) {
         let Some(stream) = &mut self.stream else {
-            // Refused: it tries again in its next turn.
+            // If refused, it retries in its next turn.
             self.stream = connect(address).ok();
             return;
         };

@@ -1,4 +1,5 @@
-//! `myriad-lab peel`: what each layer of the server costs a request, by answering earlier and earlier.
+//! `myriad-lab layers`: the cost of each server layer for a request, by responding earlier and
+//! earlier.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,55 +17,51 @@ use crate::run::{Options, RunFolder, Terminal, run};
 use crate::stats::{Estimate, median_interval};
 
 const HELP: &str = "\
-Usage: myriad-lab peel [OPTIONS]
-       myriad-lab peel DIR
+Usage: myriad-lab layers [OPTIONS]
+       myriad-lab layers DIR
 
-Measures one request of CQL on servers that answer it earlier and earlier, down to a program that
-only sends back what it gets, and prints what each layer between costs: processor time of the server
-per request, median [low,high] repeats. Or prints that of the rows that are in DIR.
+Measures a CQL request on servers that respond earlier and earlier, down to a program that
+only echoes its input, and prints the cost of each layer in between: processor time of the server
+per request, median [low,high] repeats. With DIR, evaluates the rows in that folder instead.
 
       --quick             One repeat, measured phases of half a second
-      --repeats <N>       [5]
+      --repeats <N>       Repeats of each cell [5]
       --cell-ms <MS>      Length of measured phases [3000]
       --out <DIR>         Put rows there; else into target/lab/s1.r10-TIME
-      --quiet-wait <S>    Put a measurement off for so long while other programs use the machine
-                          [60, with --quick 5]; then it is made all the same, and marked
+      --quiet-wait <S>    Delay a measurement for up to this time while other programs use the
+                          machine [60, with --quick 5]; after that, measure and mark it
   -h, --help              Print this
 ";
 
-/// What is measured: a read and a write, on every level.
+/// A read and a write, on every level.
 const DEFINITION: &str = "s1.r10";
 
-/// How a request is answered, and what that needs which the level before did not.
+/// How a request is answered, and the additional work compared with the previous level.
 struct Level {
-    /// Of the server; `None`: not the server.
+    /// Option of the server; `None`: an echo instead of the server.
     stub: Option<u64>,
     answered: &'static str,
     adds: &'static str,
 }
 
-/// From the least to all.
+/// From least to most.
 const LEVELS: [Level; 7] = [
     Level { stub: None, answered: "by an echo", adds: "sockets, reactor" },
-    Level {
-        stub: Some(5),
-        answered: "as it came",
-        adds: "the server's turn: its counters and timers",
-    },
+    Level { stub: Some(5), answered: "unparsed", adds: "turn of the server: counters and timers" },
     Level { stub: Some(4), answered: "by its header", adds: "frames, and a response for each" },
     Level { stub: Some(3), answered: "decoded", adds: "decoding the request" },
     Level { stub: Some(2), answered: "found", adds: "finding the prepared statement" },
     Level {
         stub: Some(1),
         answered: "run",
-        adds: "running it: locks, data, log, rows in the response",
+        adds: "executing it: locks, data, log, rows in the response",
     },
-    Level { stub: Some(0), answered: "in full", adds: "waiting for the log where it has to" },
+    Level { stub: Some(0), answered: "in full", adds: "waiting for the log if required" },
 ];
 
-/// `myriad-lab peel`.
+/// `myriad-lab layers`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
-    let program = std::env::current_exe().context("find this program's file")?;
+    let program = std::env::current_exe().context("could not find this program's executable")?;
     let Some((options, folder)) = parse(parser, program)? else { return Ok(printing(HELP)) };
     Ok(Box::new(move || run_or_print(options, folder)))
 }
@@ -77,12 +74,15 @@ fn run_or_print(mut options: Options, folder: Option<PathBuf>) -> Result<()> {
     let definition = definitions::find(DEFINITION)?;
     let folder = run(&definition, &options, &mut Terminal::default())?;
     if !folder.is_complete {
-        bail!("interrupted; what is there: myriad-lab peel {}", folder.path().display());
+        bail!(
+            "interrupted; to see the results so far: myriad-lab layers {}",
+            folder.path().display()
+        );
     }
     print(&text(&folder.rows()?)?)
 }
 
-/// `None`: help is wanted. A folder, if rows are there already.
+/// Returns `None` if help was requested, and the folder if rows exist already.
 fn parse(
     parser: &mut CommandLine<'_>,
     program: PathBuf,
@@ -106,13 +106,14 @@ fn parse(
     Ok(Some((options, folder)))
 }
 
-/// A table for each request that was measured.
+/// Formats a table for each measured request.
 fn text(rows: &[Row]) -> Result<String> {
     let mut requests: Vec<&Value> = Vec::new();
     let mut sorted: Vec<&Row> = rows.iter().collect();
     sorted.sort_by_key(|row| row.cell);
     for row in sorted {
-        let mix = row.parameters.get("load.mix").context("rows of another definition are there")?;
+        let mix =
+            row.parameters.get("load.mix").context("the rows belong to another definition")?;
         if !requests.contains(&mix) {
             requests.push(mix);
         }
@@ -158,8 +159,8 @@ impl Level {
         stub.and_then(Value::as_u64) == self.stub
     }
 
-    /// The rows that its figures are made of. A reactor that waits for its load finds fewer requests
-    /// per turn, and each costs more: what the load limited counts only if there is nothing else.
+    /// Returns the rows that enter the figures. A reactor that waits for its load finds fewer
+    /// requests per turn, and each costs more: client-bound rows count only if there are no others.
     fn counted<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
         let mut counted: Vec<&Row> =
             rows.iter().copied().filter(|row| self.is_of(row) && is_usable(row)).collect();
@@ -171,12 +172,12 @@ impl Level {
     }
 }
 
-/// A figure of one that lost something is none.
+/// Rows with losses are not usable.
 fn is_usable(row: &Row) -> bool {
     !matches!(row.verdict, Verdict::Stalled | Verdict::Lossy | Verdict::Failed | Verdict::Skipped)
 }
 
-/// What one level uses more than another, by the repeats: these were measured close to each other.
+/// Difference between two levels, by repeat: measurements of a repeat are close in time.
 fn difference(level: &[&Row], before: &[&Row]) -> Option<Estimate> {
     let cpu_ns = |row: &Row| Figure::CpuNsPerOperation.value(row);
     let of_repeat = |row: &&Row| {
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
     use crate::measure::ThreadUse;
 
-    /// 1,000 operations in a second, with so much processor time for each.
+    /// A row with 1,000 operations in a second, with this processor time for each.
     fn row(stub: Option<u64>, repeat: usize, cpu_ns: u64) -> Row {
         let definition = definitions::find(DEFINITION).unwrap();
         let of_stub = |cell: &&crate::definition::Cell| {
