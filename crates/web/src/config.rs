@@ -20,6 +20,7 @@ pub(crate) const WORKERS_MAX: usize = 64;
 pub(crate) const ADDRESSES_MAX: usize = 16;
 
 /// A worker that computes for longer is indistinguishable from one that hangs.
+#[cfg(feature = "experiments")]
 const WORK_US_MAX: u64 = 1_000_000;
 
 /// Workers are checked once per second, and one missed check is not conclusive.
@@ -50,14 +51,39 @@ pub(crate) enum Accept {
     /// The master accepts and passes each connection to the worker with the fewest connections.
     Fdpass,
     /// Historical: the master notifies workers in turn, repeatedly, while connections are waiting.
+    #[cfg(feature = "experiments")]
     NotifyLt,
     /// Historical and broken: the master notifies a worker once, when connections begin to wait.
+    #[cfg(feature = "experiments")]
     NotifyEt,
     /// Historical: one connection at a time.
+    #[cfg(feature = "experiments")]
     Serial,
 }
 
+#[cfg(feature = "experiments")]
 impl Accept {
+    const HISTORICAL: &[Accept] = &[Accept::NotifyLt, Accept::NotifyEt, Accept::Serial];
+    const SERIAL: Option<Accept> = Some(Accept::Serial);
+}
+
+#[cfg(not(feature = "experiments"))]
+impl Accept {
+    const HISTORICAL: &[Accept] = &[];
+    const SERIAL: Option<Accept> = None;
+}
+
+impl Accept {
+    /// Whether it is a faulty design that is kept to measure against.
+    pub(crate) fn is_historical(self) -> bool {
+        Self::HISTORICAL.contains(&self)
+    }
+
+    /// Whether one worker serves one connection at a time.
+    pub(crate) fn is_serial(self) -> bool {
+        Self::SERIAL == Some(self)
+    }
+
     /// Whether each worker has its own listening socket.
     pub(crate) fn has_own_listeners(self) -> bool {
         matches!(self, Accept::LeastLoaded | Accept::Reuseport)
@@ -65,7 +91,7 @@ impl Accept {
 
     /// Whether the master polls the listening sockets.
     pub(crate) fn is_accepted_by_master(self) -> bool {
-        matches!(self, Accept::Fdpass | Accept::NotifyLt | Accept::NotifyEt)
+        self == Accept::Fdpass || self.is_historical() && !self.is_serial()
     }
 }
 
@@ -125,6 +151,7 @@ pub(crate) struct Config {
     pub(crate) write_rate_min: u64,
     pub(crate) upstream_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
+    #[cfg(feature = "experiments")]
     pub(crate) work_us: u64,
 }
 
@@ -170,6 +197,7 @@ impl Default for Config {
             write_rate_min: 512,
             upstream_timeout_ms: 30_000,
             drain_timeout_ms: 10_000,
+            #[cfg(feature = "experiments")]
             work_us: 0,
         }
     }
@@ -186,7 +214,7 @@ enum Kind {
 }
 
 /// Options with their help texts.
-const OPTIONS: [(&str, Kind, &str); 39] = [
+const OPTIONS: &[(&str, Kind, &str)] = &[
     ("listen", Kind::List, "Host and port to listen on; repeatable; port 0 is any free one"),
     ("listen-tls", Kind::List, "The same for HTTPS [off]"),
     ("status", Kind::Text, "Host and port of the status page and /metrics [off]"),
@@ -257,6 +285,7 @@ const OPTIONS: [(&str, Kind, &str); 39] = [
         "Silence of the upstream after which the request fails: 504",
     ),
     ("drain-timeout-ms", Kind::Number, "Time for requests in progress when a worker ends"),
+    #[cfg(feature = "experiments")]
     ("work-us", Kind::Number, "Processor time spent before each response, for benchmarks"),
 ];
 
@@ -270,7 +299,7 @@ pub(crate) fn help() -> String {
          \x20 -h, --help\n        Print this\n",
     );
     let defaults = toml::Table::try_from(Config::default()).unwrap_or_default();
-    for (name, _, words) in OPTIONS {
+    for &(name, _, words) in OPTIONS {
         let default = defaults.get(name).filter(|_| name != "workers");
         let default = default.filter(|value| value.as_array().is_none_or(|list| !list.is_empty()));
         let default = default.map_or(String::new(), |value| format!(" [{}]", plain(value)));
@@ -281,11 +310,19 @@ pub(crate) fn help() -> String {
          \x20 least-loaded  A socket per worker; new connections move to the least loaded worker\n\
          \x20 reuseport     A socket per worker; the kernel's hash decides, evenly or not\n\
          \x20 exclusive     One socket polled by all; the kernel mostly wakes the same worker\n\
-         \x20 fdpass        The master accepts and distributes; it is the bottleneck\n\
+         \x20 fdpass        The master accepts and distributes; it is the bottleneck\n",
+    );
+    if cfg!(feature = "experiments") {
+        text.push_str(
+            "\
          Historical designs, for comparison. Their faults are real; do not use them:\n\
          \x20 notify-lt     The master notifies workers in turn, repeatedly, while connections wait\n\
          \x20 notify-et     The master notifies once: connections above --accept-max wait for another one\n\
-         \x20 serial        One worker, one connection at a time: a slow client blocks all others\n\n\
+         \x20 serial        One worker, one connection at a time: a slow client blocks all others\n",
+        );
+    }
+    text.push_str(
+        "\n\
          Signals to the master: TERM and INT finish requests and exit; HUP re-reads the options, and\n\
          certificate and key, with new workers; USR1 reopens the access log; USR2 restarts the program on the same sockets.\n",
     );
@@ -500,7 +537,7 @@ impl Config {
         self.check_addresses()?;
         self.check_tls()?;
         self.check_user()?;
-        if self.https_redirect_port != 0 && self.accept == Accept::Serial {
+        if self.https_redirect_port != 0 && self.accept.is_serial() {
             return Err(option_error("https-redirect-port", "accept = serial does not redirect"));
         }
         let worker_ms = self.worker_timeout_ms;
@@ -511,6 +548,7 @@ impl Config {
                 format!("{worker_ms} is out of range: {bounds}"),
             ));
         }
+        #[cfg(feature = "experiments")]
         if self.work_us > WORK_US_MAX {
             let reason = format!("{} is out of range: 0 to {WORK_US_MAX}", self.work_us);
             return Err(option_error("work-us", reason));
@@ -547,7 +585,7 @@ impl Config {
         {
             return Err(option_error(given, format!("requires {missing}")));
         }
-        if !self.listen_tls.is_empty() && self.accept == Accept::Serial {
+        if !self.listen_tls.is_empty() && self.accept.is_serial() {
             return Err(option_error("listen-tls", "accept = serial does not support TLS"));
         }
         Ok(())
@@ -560,7 +598,7 @@ impl Config {
                 "at least one address is required, here or in listen-tls",
             ));
         }
-        if self.status.is_some() && self.accept == Accept::Serial {
+        if self.status.is_some() && self.accept.is_serial() {
             return Err(option_error("status", "accept = serial has no status page"));
         }
         let mut seen: Vec<&HostPort> = Vec::new();
@@ -608,9 +646,21 @@ impl Config {
         }
     }
 
+    /// Processor time to waste before each response, which only experiments do.
+    #[cfg(feature = "experiments")]
+    pub(crate) fn work_us(&self) -> u64 {
+        self.work_us
+    }
+
+    #[cfg(not(feature = "experiments"))]
+    #[expect(clippy::unused_self, reason = "called in the same way with the feature")]
+    pub(crate) fn work_us(&self) -> u64 {
+        0
+    }
+
     /// Returns the number of workers; 1 for the serial strategy.
     pub(crate) fn worker_count(&self) -> usize {
-        if self.accept == Accept::Serial { 1 } else { self.workers }
+        if self.accept.is_serial() { 1 } else { self.workers }
     }
 
     /// Returns the limits of the codec.
@@ -668,7 +718,7 @@ mod tests {
             "user",
             "group",
         ];
-        for (name, ..) in OPTIONS {
+        for &(name, ..) in OPTIONS {
             assert!(table.contains_key(name) || optional.contains(&name), "{name}");
         }
         assert_eq!(table.len() + optional.len(), OPTIONS.len());
@@ -735,12 +785,14 @@ mod tests {
             (&["--listen", "25005"], "--listen: \"25005\" is not HOST:PORT"),
             (&["--upstream", "http://a:1"], "--upstream: \"http://a:1\" is not HOST:PORT"),
             (&["--idle-timeout-ms", "0"], "--idle-timeout-ms: 0 is out of range: 1 to 86400000"),
+            #[cfg(feature = "experiments")]
             (&["--work-us", "1000001"], "--work-us: 1000001 is out of range: 0 to 1000000"),
             (&["--config", "/nonexistent/web.toml"], "could not read /nonexistent/web.toml: "),
             (&["--listen-tls", "127.0.0.1:1"], "--listen-tls: requires tls-cert-file"),
             (&["--tls-key-file", "k"], "--tls-key-file: requires listen-tls"),
             (&["--listen", "a:1", "--listen", "a:1"], "--listen: a:1 is given twice"),
             (&["--listen", "a:1", "--status", "a:1"], "--status: a:1 is given twice"),
+            #[cfg(feature = "experiments")]
             (&["--status", "a:1", "--accept", "serial"], "--status: accept = serial has no status"),
             (
                 &["--worker-timeout-ms", "1999"],
@@ -767,8 +819,8 @@ mod tests {
         check(&parts[2..], "--tls-cert-file: requires listen-tls");
         check(&parts[..4], "--listen-tls: requires tls-key-file");
         let with = |more: &[&'static str]| [&parts[..], more].concat();
-        let serial = "--listen-tls: accept = serial does not support TLS";
-        check(&with(&["--accept", "serial"]), serial);
+        #[cfg(feature = "experiments")]
+        check(&with(&["--accept", "serial"]), "--listen-tls: accept = serial does not support TLS");
         let same = "--listen-tls: 127.0.0.1:443 is given twice";
         check(&with(&["--listen", "127.0.0.1:443"]), same);
         assert!(read(&with(&["--listen", ""])).unwrap().listen.is_empty());

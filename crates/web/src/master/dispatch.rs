@@ -8,7 +8,9 @@ use crate::accept::{Accepted, Acceptor, WAITING_MAX, refuse};
 use crate::config::Accept;
 use crate::scheme::Scheme;
 use crate::table::{ABSENT, least};
-use crate::worker::{NOTICE, letter};
+#[cfg(feature = "experiments")]
+use crate::worker::NOTICE;
+use crate::worker::letter;
 
 /// Pause of accepting after a failure that would repeat immediately.
 const REST: Duration = Duration::from_millis(100);
@@ -17,6 +19,7 @@ const REST: Duration = Duration::from_millis(100);
 pub(crate) struct Dispatch {
     acceptor: Acceptor,
     /// Next worker to notify.
+    #[cfg(feature = "experiments")]
     turn: usize,
     pub(crate) is_watching: bool,
     pub(crate) rests_until: Option<Instant>,
@@ -24,7 +27,13 @@ pub(crate) struct Dispatch {
 
 impl Dispatch {
     pub(crate) fn new() -> Dispatch {
-        Dispatch { acceptor: Acceptor::new(), turn: 0, is_watching: false, rests_until: None }
+        Dispatch {
+            acceptor: Acceptor::new(),
+            #[cfg(feature = "experiments")]
+            turn: 0,
+            is_watching: false,
+            rests_until: None,
+        }
     }
 
     pub(crate) fn rest(&mut self) {
@@ -40,11 +49,12 @@ impl Dispatch {
     ) -> bool {
         match group.config.accept {
             Accept::Fdpass => self.accept(group, listener, scheme),
+            #[cfg(feature = "experiments")]
             Accept::NotifyLt | Accept::NotifyEt => {
                 self.notify(group);
                 true
             }
-            Accept::LeastLoaded | Accept::Reuseport | Accept::Exclusive | Accept::Serial => true,
+            _ => true,
         }
     }
 
@@ -68,7 +78,7 @@ impl Dispatch {
         for _ in 0..WAITING_MAX {
             match self.acceptor.accept(listener, scheme) {
                 // The serial worker has no mailbox.
-                Accepted::Connection(socket, _) if group.config.accept == Accept::Serial => {
+                Accepted::Connection(socket, _) if group.config.accept.is_serial() => {
                     refuse(&socket, scheme);
                 }
                 Accepted::Connection(socket, _) => pass(group, &mut numbers, &socket, scheme),
@@ -80,6 +90,7 @@ impl Dispatch {
 
     /// Notifies the next worker, as in the historical design: regardless of earlier notifications
     /// and of its load. Drops the notification if its mailbox is full.
+    #[cfg(feature = "experiments")]
     fn notify(&mut self, group: &WorkerGroup) {
         let mailboxes = group.senders();
         self.turn = (self.turn + 1) % mailboxes.len().max(1);

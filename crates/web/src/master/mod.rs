@@ -363,7 +363,7 @@ impl Master {
         if config.user.is_none() && privileges::is_root() {
             tracing::warn!("workers run as root; set the option user");
         }
-        if matches!(config.accept, Accept::NotifyLt | Accept::NotifyEt | Accept::Serial) {
+        if config.accept.is_historical() {
             tracing::warn!("accept strategy is historical and faulty");
         }
         if let Some((parent, words)) = self.parent.take()
@@ -398,6 +398,7 @@ impl Master {
             return Ok(());
         }
         let flags = match self.group.config.accept {
+            #[cfg(feature = "experiments")]
             Accept::NotifyEt => EventFlags::IN | EventFlags::ET,
             accept if accept.is_accepted_by_master() => EventFlags::IN,
             _ => return Ok(()),

@@ -13,7 +13,7 @@ use super::addresses::Share;
 use super::resources::Resources;
 use super::worker_handle::{WorkerEvent, WorkerHandle};
 use crate::channel::Channel;
-use crate::config::{Accept, Config};
+use crate::config::Config;
 use crate::counters::Counters;
 use crate::table::{ABSENT, Table};
 use crate::worker::REOPEN;
@@ -131,7 +131,7 @@ impl WorkerGroup {
     /// not run either, and no worker is blamed.
     pub(crate) fn check_beats(&mut self) {
         // The serial worker has no loop.
-        if self.config.accept == Accept::Serial {
+        if self.config.accept.is_serial() {
             return;
         }
         let slots = self.table.slots();

@@ -10,6 +10,7 @@ mod proxy;
 mod rejections;
 mod resolver;
 mod sending;
+#[cfg(feature = "experiments")]
 mod serial;
 mod server;
 mod status;
@@ -31,7 +32,10 @@ use crate::scheme::{Listener, Scheme};
 use crate::table::Table;
 use crate::{accept, logging};
 
-pub(crate) use answer::{Answer, Opened, Site};
+pub(crate) use answer::Site;
+#[cfg(feature = "experiments")]
+pub(crate) use answer::{Answer, Opened};
+#[cfg(feature = "experiments")]
 pub(crate) use client::ResponseOptions;
 pub(crate) use proxy::encode_for_check;
 
@@ -212,6 +216,7 @@ pub(crate) fn report(control: &Channel, error: &anyhow::Error) {
 /// Serves until ordered to end.
 pub(crate) fn run(mut start: Start, signals: Option<Signals>) -> anyhow::Result<()> {
     debug_assert_eq!(signals.is_some(), start.order.config.mode == Mode::Process);
+    #[cfg(feature = "experiments")]
     if start.order.config.accept == Accept::Serial {
         return serial::run(start);
     }
