@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
 mod command_line;
+mod options;
 mod pipeline;
 mod request_lines;
 mod secure;

@@ -1,0 +1,310 @@
+//! Where a server listens, what clients it serves, and what it logs.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::fixture::{
+    Cql, Server, ask, happens, happens_within, is_closed_within, outcome, read_reply, request, word,
+};
+use super::{Row, row};
+use crate::secure::{conversation, dial};
+
+const ANY: &str = "127.0.0.1:0";
+const CQL: &[&str] = &["--cql", ANY];
+const SECRET: &[&str] = &["--cql", ANY, "--requirepass", "secret"];
+const ROLES: &[&str] =
+    &["--cql", ANY, "--cql-authenticator", "password", "--requirepass", "secret"];
+const TLS: &[&str] = &[
+    "--resp-tls",
+    ANY,
+    "--tls-cert-file",
+    "{dir}/one.pem",
+    "--tls-key-file",
+    "{dir}/one.key",
+    "--tls-ca-cert-file",
+    "{dir}/ca.pem",
+];
+const OPEN_TLS: &[&str] = &[
+    "--resp-tls",
+    ANY,
+    "--tls-cert-file",
+    "{dir}/one.pem",
+    "--tls-key-file",
+    "{dir}/one.key",
+    "--tls-auth-clients",
+    "no",
+];
+/// Without a listener: the row adds it.
+const TLS_FILES: &[&str] = &[
+    "--tls-cert-file",
+    "{dir}/one.pem",
+    "--tls-key-file",
+    "{dir}/one.key",
+    "--tls-auth-clients",
+    "no",
+];
+const STARTS: [&str; 2] = ["starts", "refuses"];
+
+pub(super) const ROWS: &[Row] = &[
+    row("dir", "{dir}/other", &[], place_of_data, ["data", "other"]),
+    row("resp", "127.0.0.2:0", &[], host_of_resp, ["127.0.0.1 +PONG", "127.0.0.2 +PONG"]),
+    row("cql", ANY, &[], speaks_cql, ["no", "yes"]),
+    row("http", ANY, &[], speaks_http, ["no", "yes"]),
+    row("resp-tls", ANY, TLS_FILES, |server| speaks_tls(server, "resp-tls"), ["no", "yes"]),
+    row("cql-tls", ANY, TLS_FILES, |server| speaks_tls(server, "cql-tls"), ["no", "yes"]),
+    row("http-tls", ANY, TLS_FILES, |server| speaks_tls(server, "http-tls"), ["no", "yes"]),
+    // Certificate `two` does not fit the key of `one`.
+    row("tls-cert-file", "{dir}/two.pem", TLS, starts, STARTS),
+    row("tls-key-file", "{dir}/two.key", TLS, starts, STARTS),
+    row("tls-ca-cert-file", "{dir}/none.pem", TLS, starts, STARTS),
+    row("tls-auth-clients", "no", TLS, admits_strangers, ["no", "yes"]),
+    row("tls-protocols", "TLSv1.2", OPEN_TLS, version_of_tls, ["TLSv1_3", "TLSv1_2"]),
+    row("reactors", "3", &[], threads_of_reactors, ["1", "3"]),
+    row("placement", "source-port", CQL, announces_shards, ["no", "yes"]),
+    row("tcp-backlog", "1", &[], waits_to_be_accepted, ["many", "few"]),
+    row("tcp-keepalive", "0", &[], keepalive_timer, ["on", "off"]),
+    row("timeout", "1", &[], is_idle_closed, ["no", "yes"]),
+    row("maxclients", "1", &[], second_client, ["+PONG", "-ERR max number of clients reached"]),
+    row("protected-mode", "no", &["--resp", "0.0.0.0:0"], starts, ["refuses", "starts"]),
+    row("requirepass", "p", &[], ping, ["+PONG", "-NOAUTH Authentication required."]),
+    row("cql-authenticator", "allow-all", SECRET, startup, ["AUTHENTICATE", "READY"]),
+    row("cql-authorizer", "allow-all", ROLES, role_creates, ["ERROR 2100", "RESULT"]),
+    row("enable-debug-command", "no", &[], is_debug_refused, ["no", "yes"]),
+    row("shutdown-timeout-ms", "100", &[], ends_soon, ["no", "yes"]),
+    row("log-level", "error", &[], logs_its_start, ["yes", "no"]),
+    row("log-format", "json", &[], first_character, ["text", "json"]),
+    row("log-file", "{dir}/log", &[], place_of_log, ["stderr", "log"]),
+    row("log-cql-requests", "yes", CQL, logs_requests, ["no", "yes"]),
+    row("slowlog-log-slower-than", "0", &[], is_slow, ["no", "yes"]),
+    row(
+        "slowlog-max-len",
+        "1",
+        &["--slowlog-log-slower-than", "0"],
+        slow_commands,
+        ["several", "1"],
+    ),
+    row("latency-monitor-threshold", "1", &[], has_latency_event, ["no", "yes"]),
+    row("latency-tracking", "no", &[], has_histograms, ["yes", "no"]),
+    row("latency-tracking-info-percentiles", "10", &[], percentile, ["p50", "p10"]),
+    row("notify-keyspace-events", "KEA", &[], hears_of_a_key, ["no", "yes"]),
+];
+
+const YES: [&str; 2] = ["yes", "no"];
+
+fn starts(server: &Server) -> String {
+    word(server.has_started(), STARTS)
+}
+
+fn ping(server: &Server) -> String {
+    server.ask(&["PING"])
+}
+
+fn place_of_data(server: &Server) -> String {
+    let holds = |name: &&str| server.listed(name).iter().any(|(file, _)| file == "log.manifest");
+    ["data", "other"].into_iter().filter(holds).collect()
+}
+
+fn host_of_resp(server: &Server) -> String {
+    format!("{} {}", server.address("resp").unwrap().ip(), ping(server))
+}
+
+fn speaks_cql(server: &Server) -> String {
+    let speaks = || outcome(&Cql::connect(server).ask(Cql::OPTIONS, &[])) == "SUPPORTED";
+    word(server.address("cql").is_some() && speaks(), YES)
+}
+
+fn speaks_http(server: &Server) -> String {
+    let speaks = || {
+        let mut stream = server.connect("http");
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        &answer == b"HTTP/1.1 200"
+    };
+    word(server.address("http").is_some() && speaks(), YES)
+}
+
+/// Some answer through TLS.
+fn speaks_tls(server: &Server, option: &str) -> String {
+    let Some(address) = server.address(option) else { return "no".to_owned() };
+    let mut stream = dial(address, &server.files.client(None));
+    let asked: &[u8] = match option {
+        "cql-tls" => &[4, 0, 0, 1, Cql::OPTIONS, 0, 0, 0, 0],
+        "http-tls" => b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+        _ => b"PING\r\n",
+    };
+    stream.write_all(asked).unwrap();
+    word(stream.read_exact(&mut [0; 7]).is_ok(), YES)
+}
+
+fn admits_strangers(server: &Server) -> String {
+    let mut stream = dial(server.address("resp-tls").unwrap(), &server.files.client(None));
+    word(ask(&mut stream, &["PING"]) == "+PONG", YES)
+}
+
+fn version_of_tls(server: &Server) -> String {
+    let mut stream = server.connect("resp-tls");
+    let mut client = conversation(&server.files.client(None));
+    client.complete_io(&mut stream).unwrap();
+    let version = client.protocol_version().unwrap();
+    version.as_str().unwrap_or("unknown").to_owned()
+}
+
+fn threads_of_reactors(server: &Server) -> String {
+    // The list may lack one while other threads start and end.
+    happens_within(Duration::from_secs(1), || count_reactors(server) == 3);
+    count_reactors(server).to_string()
+}
+
+fn count_reactors(server: &Server) -> usize {
+    let names = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+    let is_reactor = |name: &String| {
+        let number = name.trim().strip_prefix('r');
+        number.is_some_and(|number| number.len() == 2 && number.parse::<u8>().is_ok())
+    };
+    names.filter_map(|task| name(task.unwrap())).filter(is_reactor).count()
+}
+
+fn announces_shards(server: &Server) -> String {
+    let (_, body) = Cql::connect(server).ask(Cql::OPTIONS, &[]);
+    word(String::from_utf8_lossy(&body).contains("SCYLLA_NR_SHARDS"), YES)
+}
+
+/// Connections that the kernel completes for a server that accepts none.
+fn waits_to_be_accepted(server: &Server) -> String {
+    let address = server.address("resp").unwrap();
+    server.signal("-STOP");
+    let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+    let connected: Vec<TcpStream> = (0..8).filter_map(connect).collect();
+    server.signal("-CONT");
+    word(connected.len() == 8, ["many", "few"])
+}
+
+/// The timer of the server's end, of which `/proc/net/tcp` shows the kind: 2 is keep-alive.
+fn keepalive_timer(server: &Server) -> String {
+    let mut stream = server.connect("resp");
+    assert_eq!(ask(&mut stream, &["PING"]), "+PONG");
+    let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
+    let local = port(stream.peer_addr().unwrap());
+    let remote = port(stream.local_addr().unwrap());
+    let is_on = || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        table.lines().any(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            columns.len() > 5
+                && columns[1].ends_with(&local)
+                && columns[2].ends_with(&remote)
+                && columns[5].starts_with("02:")
+        })
+    };
+    word(happens_within(Duration::from_millis(500), is_on), ["on", "off"])
+}
+
+fn is_idle_closed(server: &Server) -> String {
+    word(is_closed_within(&mut server.connect("resp"), Duration::from_secs(4)), YES)
+}
+
+fn second_client(server: &Server) -> String {
+    let mut first = server.connect("resp");
+    assert_eq!(ask(&mut first, &["PING"]), "+PONG");
+    // Refused before it has asked anything: what it writes may find the connection closed.
+    let mut second = server.connect("resp");
+    let _ = second.write_all(&request(&["PING"]));
+    read_reply(&mut second)
+}
+
+fn startup(server: &Server) -> String {
+    outcome(&Cql::connect(server).startup())
+}
+
+/// A role without permissions creates a keyspace.
+fn role_creates(server: &Server) -> String {
+    let mut root = Cql::login(server, "cassandra", "secret");
+    let made = root.query("CREATE ROLE r WITH PASSWORD = 'r' AND LOGIN = true");
+    assert_ne!(made.0, 0, "{}", String::from_utf8_lossy(&made.1));
+    let mut role = Cql::login(server, "r", "r");
+    outcome(&role.query(
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    ))
+}
+
+fn is_debug_refused(server: &Server) -> String {
+    word(server.ask(&["DEBUG", "SLEEP", "0"]).starts_with("-ERR"), YES)
+}
+
+/// Whether a server that is stopped waits for a client that does not read its reply.
+fn ends_soon(server: &Server) -> String {
+    server.ask(&["SETRANGE", "k", "67108864", "x"]);
+    let mut reader = server.connect("resp");
+    reader.write_all(&request(&["GET", "k"])).unwrap();
+    assert!(happens(|| server.counter("total_commands_processed") >= 2));
+    server.signal("-TERM");
+    word(server.ends_within(Duration::from_secs(4)), YES)
+}
+
+fn logs_its_start(server: &Server) -> String {
+    word(server.text("stderr").contains("accepting connections"), YES)
+}
+
+fn first_character(server: &Server) -> String {
+    word(server.text("stderr").starts_with('{'), ["json", "text"])
+}
+
+fn place_of_log(server: &Server) -> String {
+    let holds = |name: &&str| server.text(name).contains("accepting connections");
+    ["stderr", "log"].into_iter().filter(holds).collect()
+}
+
+fn logs_requests(server: &Server) -> String {
+    Cql::connect(server).ask(Cql::OPTIONS, &[]);
+    let is_logged = || server.text("stderr").contains(" options\n");
+    word(happens_within(Duration::from_secs(2), is_logged), YES)
+}
+
+fn is_slow(server: &Server) -> String {
+    ping(server);
+    word(server.ask(&["SLOWLOG", "LEN"]) != ":0", YES)
+}
+
+fn slow_commands(server: &Server) -> String {
+    (0..5).for_each(|_| drop(ping(server)));
+    word(server.ask(&["SLOWLOG", "LEN"]) == ":1", ["1", "several"])
+}
+
+fn has_latency_event(server: &Server) -> String {
+    server.ask(&["DEBUG", "SLEEP", "0.05"]);
+    word(server.ask(&["LATENCY", "LATEST"]) != "*0", YES)
+}
+
+/// INFO latencystats once PING is there, if it comes.
+fn histograms(server: &Server) -> String {
+    ping(server);
+    let mut text = String::new();
+    happens_within(Duration::from_secs(2), || {
+        text = server.ask(&["INFO", "latencystats"]);
+        text.contains("_ping:")
+    });
+    text
+}
+
+fn has_histograms(server: &Server) -> String {
+    word(histograms(server).contains("_ping:"), YES)
+}
+
+fn percentile(server: &Server) -> String {
+    let text = histograms(server);
+    let first = text.split_once("_ping:").and_then(|(_, values)| values.split('=').next());
+    first.unwrap_or_default().to_owned()
+}
+
+fn hears_of_a_key(server: &Server) -> String {
+    let mut subscriber = server.connect("resp");
+    assert_eq!(ask(&mut subscriber, &["SUBSCRIBE", "__keyspace@0__:k"]), "*3");
+    let rest = ["subscribe", "__keyspace@0__:k", ":1"];
+    assert_eq!([(); 3].map(|()| read_reply(&mut subscriber)), rest);
+    assert_eq!(server.ask(&["SET", "k", "v"]), "+OK");
+    subscriber.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    word(read_reply(&mut subscriber) == "*3", YES)
+}

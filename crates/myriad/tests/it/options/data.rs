@@ -1,0 +1,171 @@
+//! How data is logged, kept, evicted and expired.
+
+use std::time::Duration;
+
+use super::fixture::{Server, ask, happens_within, request, word};
+use super::{Row, row};
+
+const COMPACT: [&str; 2] = ["listpack", "hashtable"];
+const ORDERED: [&str; 2] = ["listpack", "skiplist"];
+const LFU: &[&str] = &["--maxmemory-policy", "allkeys-lfu"];
+const SHORT_OF_MEMORY: &[&str] = &["--maxmemory", "2mb"];
+const SOONEST: &[&str] = &["--maxmemory-policy", "volatile-ttl"];
+const INTERVAL: &[&str] = &["--durability", "interval"];
+const YES: [&str; 2] = ["yes", "no"];
+
+pub(super) const ROWS: &[Row] = &[
+    row("durability", "never", &[], syncs, ["yes", "no"]),
+    row("durability-interval-ms", "60000", INTERVAL, syncs, ["yes", "no"]),
+    row("log-segment-bytes", "64kb", &[], size_of_segment, ["more", "64 KiB"]),
+    row("snapshot-log-bytes", "64kb", &[], takes_a_snapshot, ["no", "yes"]),
+    row("maxmemory", "1mb", &[], fills, ["+OK", "-OOM"]),
+    row("maxmemory-policy", "allkeys-lru", SHORT_OF_MEMORY, fills, ["-OOM", "+OK"]),
+    row("maxmemory-samples", "1", SOONEST, evicts_the_soonest, ["mostly", "by chance"]),
+    row("lfu-log-factor", "0", LFU, frequency, ["below 100", "above 100"]),
+    row("hash-max-listpack-entries", "1", &[], hash, COMPACT),
+    row("hash-max-listpack-value", "1", &[], hash, COMPACT),
+    row("list-max-listpack-size", "1", &[], list, ["listpack", "quicklist"]),
+    row("set-max-intset-entries", "1", &[], integers, ["intset", "hashtable"]),
+    row("set-max-listpack-entries", "1", &[], set, COMPACT),
+    row("set-max-listpack-value", "1", &[], set, COMPACT),
+    row("zset-max-listpack-entries", "1", &[], sorted_set, ORDERED),
+    row("zset-max-listpack-value", "1", &[], sorted_set, ORDERED),
+    row("hz", "200", &[], wakes_per_second, ["below 60", "above 60"]),
+    row("active-expire", "no", &[], keys_after_expiry, [":0", ":1"]),
+    row(
+        "active-expire-effort",
+        "10",
+        &["--latency-monitor-threshold", "5", "--durability", "never"],
+        has_long_cycle,
+        ["no", "yes"],
+    ),
+];
+
+/// Whether the log is synced for a write within two seconds.
+fn syncs(server: &Server) -> String {
+    let is_synced_soon = || {
+        let before = server.counter("log_syncs");
+        assert_eq!(server.ask(&["SET", "k", "v"]), "+OK");
+        happens_within(Duration::from_secs(2), || server.counter("log_syncs") > before)
+    };
+    // The first interval has ended before the first write.
+    is_synced_soon();
+    word(is_synced_soon(), YES)
+}
+
+fn size_of_segment(server: &Server) -> String {
+    let files = server.listed("data");
+    let segment = files.iter().find(|(name, _)| name.starts_with("log-0"));
+    word(segment.is_some_and(|(_, bytes)| *bytes == 64 << 10), ["64 KiB", "more"])
+}
+
+fn takes_a_snapshot(server: &Server) -> String {
+    let value = "v".repeat(64 << 10);
+    (0..8).for_each(|_| drop(server.ask(&["SET", "k", &value])));
+    let is_there =
+        || server.listed("data").iter().any(|(name, bytes)| name.contains("snap") && *bytes > 0);
+    word(happens_within(Duration::from_secs(4), is_there), YES)
+}
+
+/// The first word of the reply to the last of several writes.
+fn fills(server: &Server) -> String {
+    let value = "v".repeat(1 << 10);
+    let mut stream = server.connect("resp");
+    let set = |index: usize| ask(&mut stream, &["SET", &format!("k{index}"), &value]);
+    let last = (0..4_000).map(set).last().unwrap();
+    last.split(' ').next().unwrap().to_owned()
+}
+
+/// Of the evicted keys, those that would have expired first: nearly all with five samples of each
+/// choice, half of them with one.
+fn evicts_the_soonest(server: &Server) -> String {
+    const KEYS: usize = 600;
+    let value = "v".repeat(4 << 10);
+    let mut stream = server.connect("resp");
+    for index in 0..KEYS {
+        let seconds = (10_000 + index).to_string();
+        let set = ["SET", &format!("k{index}"), &value, "EX", &seconds];
+        assert_eq!(ask(&mut stream, &set), "+OK");
+    }
+    assert_eq!(ask(&mut stream, &["CONFIG", "SET", "maxmemory", "2mb"]), "+OK");
+    assert_eq!(ask(&mut stream, &["SET", "last", "v"]), "+OK");
+    let mut is_gone = |index: usize| ask(&mut stream, &["EXISTS", &format!("k{index}")]) == ":0";
+    let soon = (0..KEYS / 2).filter(|&index| is_gone(index)).count();
+    let late = (KEYS / 2..KEYS).filter(|&index| is_gone(index)).count();
+    assert!(soon + late > 20, "{soon} and {late} are evicted");
+    word(soon * 5 > (soon + late) * 4, ["mostly", "by chance"])
+}
+
+fn frequency(server: &Server) -> String {
+    let mut stream = server.connect("resp");
+    ask(&mut stream, &["SET", "k", "v"]);
+    (0..200).for_each(|_| drop(ask(&mut stream, &["GET", "k"])));
+    let reply = ask(&mut stream, &["OBJECT", "FREQ", "k"]);
+    let frequency: u64 = reply.strip_prefix(':').unwrap().parse().unwrap();
+    word(frequency > 100, ["above 100", "below 100"])
+}
+
+fn encoding(server: &Server, write: &[&str]) -> String {
+    let written = server.ask(write);
+    assert!(written.starts_with(':'), "{written}");
+    server.ask(&["OBJECT", "ENCODING", "k"])
+}
+
+fn hash(server: &Server) -> String {
+    encoding(server, &["HSET", "k", "one", "first", "two", "second"])
+}
+
+fn list(server: &Server) -> String {
+    encoding(server, &["RPUSH", "k", "one", "two"])
+}
+
+fn integers(server: &Server) -> String {
+    encoding(server, &["SADD", "k", "1", "2"])
+}
+
+fn set(server: &Server) -> String {
+    encoding(server, &["SADD", "k", "one", "two"])
+}
+
+fn sorted_set(server: &Server) -> String {
+    encoding(server, &["ZADD", "k", "1", "one", "2", "two"])
+}
+
+/// Turns of an idle server.
+fn wakes_per_second(server: &Server) -> String {
+    let turns = || server.counter("syscalls_epoll_wait");
+    std::thread::sleep(Duration::from_millis(500));
+    let before = turns();
+    std::thread::sleep(Duration::from_secs(1));
+    word(turns() - before > 60, ["above 60", "below 60"])
+}
+
+fn keys_after_expiry(server: &Server) -> String {
+    assert_eq!(server.ask(&["SET", "k", "v", "PX", "50"]), "+OK");
+    let is_removed = || server.ask(&["DBSIZE"]) == ":0";
+    happens_within(Duration::from_secs(2), is_removed);
+    server.ask(&["DBSIZE"])
+}
+
+/// Many keys expire at once: a cycle takes a millisecond with the default.
+fn has_long_cycle(server: &Server) -> String {
+    use std::io::{Read, Write};
+    let mut stream = server.connect("resp");
+    let unix_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() + 3_000;
+    let mut requests = Vec::new();
+    for index in 0..100_000 {
+        let words = ["SET", &format!("k{index}"), "v", "PXAT", &unix_ms.to_string()];
+        requests.extend(request(&words));
+    }
+    let mut replies = vec![0; 5 * 100_000];
+    let mut writer = stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || writer.write_all(&requests).unwrap());
+        stream.read_exact(&mut replies).unwrap();
+    });
+    let is_long = || {
+        let latest = server.ask(&["LATENCY", "HISTORY", "expire-cycle"]);
+        latest != "*0" && !latest.is_empty()
+    };
+    word(happens_within(Duration::from_secs(6), is_long), YES)
+}
