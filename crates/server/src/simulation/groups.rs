@@ -1,9 +1,12 @@
 //! How writes come together in groups where a sync takes its time: the simulated disk's does.
 
+use std::sync::Arc;
+
 use binlog::Faults as DiskFaults;
 
 use super::model::command;
 use super::world::{Plan, World};
+use crate::config::Settings;
 
 const MS: u64 = 1_000_000;
 /// How finely time is simulated. A client that has its reply sends its next request one step later.
@@ -197,6 +200,17 @@ fn a_reactor_stays_awake_for_a_fast_log_only() {
         scene.run(WARMUP_NS);
         assert_eq!(scene.world.server(0).log_answers_soon(), expected, "{sync_ns}");
     }
+}
+
+#[test]
+fn log_spin_us_bounds_the_waits_for_which_a_reactor_stays_awake() {
+    let mut scene = Scene::new(1, MS / 10);
+    let shared = scene.world.shared();
+    let settings = Settings { log_spin_us: 10, ..(**shared.settings.load()).clone() };
+    shared.settings.store(Arc::new(settings));
+    scene.add(Habit::AfterReply(0), 0);
+    scene.run(WARMUP_NS);
+    assert!(!scene.world.server(0).log_answers_soon());
 }
 
 #[test]

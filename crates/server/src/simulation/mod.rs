@@ -33,6 +33,7 @@ mod http_pipelines;
 mod http_routes;
 mod linear;
 mod model;
+mod options;
 mod oracle;
 mod pubsub;
 mod pubsub_client;
