@@ -1,11 +1,11 @@
-//! Who a client is: SASL PLAIN, with the server's password or that of a role.
+//! Client authentication: SASL PLAIN, with the server's password or that of a role.
 
 use cql::error::CqlError;
 
 use crate::config::Password;
 use crate::engine::secret::is_same_secret;
 
-/// What drivers answer with user name and password.
+/// The authenticator that makes drivers send a user name and password.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
 
 /// Wrong passwords after which a connection is closed.
@@ -19,7 +19,7 @@ pub(crate) struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    /// `[authorization id] NUL user NUL password`. The texts of faults are Cassandra's.
+    /// Decodes `[authorization id] NUL user NUL password`. The error texts are Cassandra's.
     // Source: RFC 4616 2; Cassandra 5.0, PlainTextSaslAuthenticator.decodeCredentials
     pub(crate) fn decode(token: &'a [u8]) -> Result<Credentials<'a>, &'static str> {
         let mut parts = token.rsplitn(3, |byte| *byte == 0);
@@ -32,12 +32,12 @@ impl<'a> Credentials<'a> {
         Ok(Credentials { user, password })
     }
 
-    /// Whether the password is the server's one. Any user name will do.
+    /// Whether the password is the server's. Any user name is accepted.
     pub(crate) fn are_right(&self, expected: &Password) -> bool {
         !expected.is_set() || is_same_secret(self.password, expected.0.as_bytes())
     }
 
-    /// What a wrong password, and a name that nobody has, are answered with.
+    /// The reply to a wrong password or an unknown user name.
     // Source: Cassandra 5.0, PasswordAuthenticator.authenticate
     pub(crate) fn refusal(&self) -> CqlError {
         let user = self.user;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_taken_apart() {
+    fn tokens_are_decoded() {
         let check = |token: &[u8], expected| assert_eq!(Credentials::decode(token), expected);
         check(b"\0user\0secret", Ok(Credentials { user: "user", password: b"secret" }));
         check(b"other\0user\0s", Ok(Credentials { user: "user", password: b"s" }));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_password_is_right() {
+    fn only_the_password_is_checked() {
         let right = |password: &[u8], expected: &str| {
             Credentials { user: "u", password }.are_right(&Password(expected.to_owned()))
         };

@@ -17,8 +17,8 @@ impl EventKinds {
     const STATUS: u8 = 2;
     const TOPOLOGY: u8 = 4;
 
-    /// Adds a kind by its name in REGISTER. False if there is no such kind. One server alone has no
-    /// news of status and topology.
+    /// Adds a kind by its name in REGISTER. Returns false if there is no such kind. A single server
+    /// has no status or topology changes to report.
     // Source: native_protocol_v5.spec 4.2.6 "EVENT"
     pub(crate) fn add(&mut self, name: &str) -> bool {
         let kind = match name {
@@ -36,7 +36,7 @@ impl EventKinds {
     }
 }
 
-/// Sends a change of the schema to the reactors, which notify their clients once its gate opens.
+/// Sends a schema change to the reactors, which notify their clients once its gate opens.
 pub(crate) fn announce(shared: &Shared, event: Event, gate: Gate) {
     shared.broadcast(&Mail::SchemaChanged { event: Arc::new(event), gate });
 }

@@ -1,50 +1,50 @@
-//! Bytes of a connection to whole messages: plain ones, or those that travel in segments.
+//! Splits the bytes of a connection into whole messages, either plain or carried in segments.
 
 use wire::cql::{
     Direction, EnvelopeError, HEADER_BYTES, Header, Limits, Segment, SegmentError, SegmentFormat,
     Version, decode_segment,
 };
 
-/// How messages of one connection travel, and what is unfinished of them.
+/// How a connection's messages are framed, and the state of an incomplete one.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
     /// The version that STARTUP agreed on.
     pub(crate) agreed: Option<Version>,
-    /// None: messages follow each other, as in versions 3 and 4 and before STARTUP is answered.
+    /// `None`: messages follow each other, as in versions 3 and 4 and before the reply to STARTUP.
     pub(crate) segments: Option<SegmentFormat>,
-    /// The front of a message that takes several segments.
+    /// The first part of a message that spans several segments.
     assembly: Vec<u8>,
-    /// Bytes that are still to come of a message that was refused because it is too large.
+    /// Remaining bytes of a message that was refused because it is too large.
     skipped_bytes: u32,
-    /// Payload of the first segment of the input that was done with in an earlier call.
+    /// Payload bytes of the input's first segment that an earlier call consumed.
     done_bytes: u32,
 }
 
-/// What became of a message that was shown.
+/// The outcome of passing a message to a [`Reader`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It is done with; the next one, please.
+    /// Consumed; continue with the next message.
     Next,
-    /// It is done with; no more for now.
+    /// Consumed; stop for now.
     Stop,
-    /// It was not looked at and is to be shown again.
+    /// Not processed: pass it again later.
     NotNow,
 }
 
 /// Why reading ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All whole messages are done with; so many unread bytes must be there before the next one can
-    /// be whole, 0 if that is unknown.
+    /// All whole messages are consumed. The next one needs at least this many unread bytes to be
+    /// whole, or 0 if that is unknown.
     Unfinished {
         needed: usize,
     },
-    /// The caller said so.
+    /// The reader returned [`Step::Stop`] or [`Step::NotNow`].
     Stopped,
     Broken(FrameError),
 }
 
-/// Bytes that are no messages. The peer is told why, and the connection closed.
+/// Bytes that are not valid messages. The peer receives the error, and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub(crate) enum FrameError {
 }
 
 impl FrameError {
-    /// The stream to answer on.
+    /// The stream to reply on.
     pub(crate) fn stream(self) -> i16 {
         match self {
             FrameError::Envelope(error) => error.stream(),
@@ -63,31 +63,33 @@ impl FrameError {
     }
 }
 
-/// Whose connection it is: [`read`] shows it each message and asks it each time how the next one
-/// travels, as STARTUP changes that.
+/// The receiver of a connection's messages. [`read`] asks it before each message how that message
+/// is framed, because STARTUP changes the framing.
 pub(crate) trait Reader {
     fn framing(&mut self) -> &mut Framing;
 
-    /// Messages that are shown next if nothing comes in between, with what has come of the last one.
-    /// Returns how many of their bytes were looked at: what is behind them is shown here later.
+    /// Receives messages that will follow if nothing intervenes, including the received part of the
+    /// last one. Returns how many of their bytes it inspected; the bytes after that are passed to a
+    /// later call.
     fn look_ahead(&mut self, messages: &[u8]) -> usize;
 
-    /// The body is as it was sent, compressed or not.
+    /// Handles one message. The body is as received, compressed or not.
     fn message(&mut self, header: &Header, body: &[u8]) -> Step;
 
-    /// A message in several segments that is too large. It is answered now; its body is skipped.
+    /// Handles a message in several segments that is too large. The error reply is sent now; the
+    /// body is skipped.
     fn oversized(&mut self, header: &Header, error: EnvelopeError);
 }
 
 impl Framing {
-    /// Bytes that are kept of an unfinished message.
+    /// Bytes buffered of an incomplete message.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.assembly.len()
     }
 }
 
-/// Shows `reader` every whole message of `input`. Returns how many bytes are done with, and why it
-/// ended. Bodies are borrowed from the input wherever they stand there in one piece uncompressed.
+/// Passes every whole message of `input` to `reader`. Returns how many bytes are consumed, and why
+/// reading ended. A body is borrowed from the input wherever it is contiguous and uncompressed.
 pub(crate) fn read(reader: &mut impl Reader, input: &[u8], limits: Limits) -> (usize, End) {
     let (mut consumed, mut ahead) = (0, 0);
     loop {
@@ -119,9 +121,9 @@ pub(crate) fn read(reader: &mut impl Reader, input: &[u8], limits: Limits) -> (u
 }
 
 enum Taken {
-    /// So many bytes are done with; go on.
+    /// This many bytes are consumed; continue.
     Whole(usize),
-    /// So many bytes are done with; no more.
+    /// This many bytes are consumed; stop.
     Last(usize),
     NotNow,
     Unfinished {
@@ -179,7 +181,7 @@ fn take_segment(
     }
 }
 
-/// Messages that share a segment of so many bytes.
+/// Handles the messages of a segment of the given number of bytes.
 fn take_envelopes(
     reader: &mut impl Reader,
     segment: &Segment<'_>,
@@ -218,7 +220,7 @@ fn take_envelopes(
     Ok(Taken::Whole(bytes))
 }
 
-/// A piece of one large message, in a segment of so many bytes.
+/// Handles a piece of one large message, in a segment of the given number of bytes.
 fn take_piece(
     reader: &mut impl Reader,
     piece: &[u8],
@@ -239,7 +241,7 @@ fn take_piece(
         Err(error @ EnvelopeError::TooLarge { .. }) => return skip(reader, piece, bytes, error),
         decoded => decoded?,
     };
-    // The first piece has the whole header, and none goes on behind the message's end.
+    // The first piece has the whole header, and no piece extends past the end of the message.
     let header = header.ok_or(SegmentError::Containment)?;
     if assembly.len() > header.envelope_bytes() || piece.is_empty() {
         return Err(SegmentError::Containment.into());
@@ -260,8 +262,8 @@ fn within_segment(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("a segment is far below 4 GiB")
 }
 
-/// Has a message refused that is too large, by its first piece. Segments have their own lengths, so the
-/// connection continues.
+/// Refuses a message whose first piece shows that it is too large. Segments have their own lengths,
+/// so the connection continues.
 // Source: Cassandra 5.0, CQLMessageHandler.processTooLargeRequest
 fn skip(
     reader: &mut impl Reader,
@@ -286,14 +288,14 @@ mod tests {
     const FORMATS: [Option<SegmentFormat>; 3] =
         [None, Some(SegmentFormat::Plain), Some(SegmentFormat::Lz4)];
 
-    /// Remembers streams and bodies; does as `steps` says, in turn.
+    /// Records streams and bodies, and returns `steps` one after another.
     #[derive(Default)]
     struct Witness {
         framing: Framing,
         seen: Vec<(i16, usize)>,
         steps: Vec<Step>,
         shown: usize,
-        /// Bytes to look ahead at a time, and how often that was done.
+        /// Bytes to inspect per look-ahead, and the number of look-aheads.
         window: usize,
         looks: usize,
         /// Streams of messages that are too large.
@@ -335,7 +337,7 @@ mod tests {
 
     fn prepare(stream: i16, bytes: usize, out: &mut Vec<u8>) {
         let to = RequestEncoder { version: Version::V5, compression: None };
-        // Eight bytes of lengths and flags stand beside the text.
+        // The text is preceded by eight bytes of lengths and flags.
         to.prepare(stream, &"x".repeat(bytes - 8), None, out);
     }
 
@@ -356,7 +358,7 @@ mod tests {
         (out, expected)
     }
 
-    /// Feeds the input in parts as a reactor does: what was not consumed is shown again.
+    /// Feeds the input in parts as a reactor does: bytes that were not consumed are passed again.
     fn feed(witness: &mut Witness, input: &[u8], cuts: impl Iterator<Item = usize>) {
         let mut start = 0;
         for cut in cuts.chain([input.len()]) {
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_split_gives_the_same_messages() {
+    fn every_split_produces_the_same_messages() {
         let (bytes, expected) = messages(&[8, 30, 9]);
         for format in FORMATS {
             let input = in_format(&bytes, format);
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_looked_at_before_they_are_shown() {
+    fn messages_are_inspected_ahead_of_delivery() {
         let (bytes, expected) = messages(&[8; 100]);
         for format in FORMATS {
             let input = in_format(&bytes, format);
@@ -400,7 +402,7 @@ mod tests {
                 witness.window = window;
                 read(&mut witness, &input, Limits::DEFAULT);
                 assert_eq!(witness.seen, expected);
-                // Where nothing is left there is one more look that finds it out.
+                // After the last message, one more look-ahead finds nothing left.
                 let spare = usize::from(format.is_none());
                 assert_eq!(witness.looks, looks + spare, "{format:?} {window}");
             }
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_come_in_pieces() {
+    fn large_messages_arrive_in_pieces() {
         let (bytes, expected) = messages(&[8, 3 * PAYLOAD_BYTES_MAX, 8, PAYLOAD_BYTES_MAX + 1, 8]);
         for format in FORMATS {
             for steps in [&[][..], &[Step::Stop], &[Step::NotNow, Step::Next, Step::Stop]] {
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_left_in_the_middle_and_taken_up_again() {
+    fn reading_stops_and_resumes_inside_a_segment() {
         let (bytes, expected) = messages(&[8, 9, 10, 11, 12]);
         for format in FORMATS {
             let input = in_format(&bytes, format);
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_told_and_what_is_too_large_refused_at_once() {
+    fn missing_bytes_are_reported_and_oversized_messages_refused_early() {
         let mut out = Vec::new();
         prepare(7, 1000, &mut out);
         let (_, end) = read(&mut witness(None, &[]), &out[..20], Limits::DEFAULT);
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_lie_about_their_ends_are_refused() {
+    fn segments_with_wrong_message_ends_are_refused() {
         let mut small = Vec::new();
         prepare(1, 100, &mut small);
         let mut large = Vec::new();
@@ -475,13 +477,13 @@ mod tests {
         let whole = in_format(&small, Some(SegmentFormat::Plain));
         let pieces = in_format(&large, Some(SegmentFormat::Plain));
         let first_piece = PAYLOAD_BYTES_MAX + 10;
-        // A whole message in the middle of a large one.
+        // A whole message inside a large one.
         let between = [&pieces[..first_piece], &whole[..]].concat();
         let (bytes, end) =
             read(&mut witness(Some(SegmentFormat::Plain), &[]), &between, Limits::DEFAULT);
         assert_eq!(bytes, first_piece);
         assert_eq!(end, End::Broken(SegmentError::Containment.into()));
-        // The second piece comes twice, and so goes on behind the message's end.
+        // The second piece arrives twice and so extends past the end of the message.
         let twice = [&pieces[..2 * first_piece], &pieces[first_piece..]].concat();
         let (bytes, end) =
             read(&mut witness(Some(SegmentFormat::Plain), &[]), &twice, Limits::DEFAULT);
@@ -490,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found() {
+    fn corruption_is_detected() {
         let (bytes, _) = messages(&[8, 30, 9]);
         for format in [SegmentFormat::Plain, SegmentFormat::Lz4] {
             let input = in_format(&bytes, Some(format));

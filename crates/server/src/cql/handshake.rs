@@ -1,4 +1,4 @@
-//! The beginning of a connection: OPTIONS, STARTUP, `AUTH_RESPONSE`, REGISTER.
+//! The start of a connection: OPTIONS, STARTUP, `AUTH_RESPONSE`, REGISTER.
 
 use std::sync::Arc;
 
@@ -16,16 +16,17 @@ use crate::engine::gate::Gate;
 use crate::engine::mail::CqlReply;
 use crate::engine::secret::FAILED_LOGIN_NS;
 
-/// Myriad's own option of STARTUP: when a write of the connection is answered.
+/// Myriad's own STARTUP option: when the connection's writes are acknowledged.
 const DURABILITY: &str = "MYRIAD_DURABILITY";
 
-/// The version of the language, which clients repeat in STARTUP.
+/// The CQL version, which clients repeat in STARTUP.
 pub(super) const CQL_VERSION: &str = "3.4.7";
 
 type Result<T> = std::result::Result<T, CqlError>;
 
 impl Session {
-    /// Whether a request of this kind may come now. The texts are Cassandra's.
+    /// Checks that a request of this kind is allowed in the current phase. The texts are
+    /// Cassandra's.
     // Source: Cassandra 5.0, ServerConnection.validateNewMessage
     pub(super) fn admit(&self, opcode: Opcode) -> Result<()> {
         let unexpected = |what: &str| {
@@ -78,8 +79,8 @@ impl Requests<'_> {
         Ok(answer.encoder.supported(answer.stream, &options, answer.out)?)
     }
 
-    /// Reactors as the drivers of `ScyllaDB` know shards. Each reactor can run everything, so a client that
-    /// does not care loses nothing.
+    /// Describes the reactors to the drivers of `ScyllaDB`, which know them as shards. Every
+    /// reactor can run every request, so a client that ignores shards loses nothing.
     // Source: ScyllaDB, protocol-extensions.md, "Intranode sharding"
     fn shards(&self, session: &Session) -> [(&'static str, String); 6] {
         let reactors = self.shared.links().mailboxes().len();
@@ -94,7 +95,7 @@ impl Requests<'_> {
         ]
     }
 
-    /// Agrees on version and compression. In version 5 everything behind the answer travels in
+    /// Negotiates version and compression. In version 5, everything after the reply is sent in
     /// segments.
     // Source: native_protocol_v5.spec 4.1.1 "STARTUP"
     pub(super) fn startup(
@@ -139,7 +140,7 @@ impl Requests<'_> {
         Ok(())
     }
 
-    /// Lets the client in, or has it wait for its refusal.
+    /// Admits the client, or delays its refusal.
     // Source: native_protocol_v5.spec 4.1.2 "AUTH_RESPONSE"
     pub(super) fn auth_response(
         &mut self,
@@ -156,7 +157,7 @@ impl Requests<'_> {
             let Some(access) = self.known_login(&credentials) else { return Ok(Ran::TooLong) };
             session.client.access = Some(Box::new(access));
         } else if !credentials.are_right(&self.shared.settings.load().requirepass) {
-            // The setting was read anew: it may have changed in this very turn.
+            // The setting was re-read: it may have changed in this very turn.
             let error = credentials.refusal();
             let mut refusal = Vec::new();
             let Answer { encoder, stream, .. } = answer;
@@ -169,7 +170,7 @@ impl Requests<'_> {
         Ok(Ran::Answered(Gate::OPEN))
     }
 
-    /// Lets a role in whose password was found right lately, and has not changed since.
+    /// Admits a role whose password was verified recently and has not changed since.
     fn known_login(&self, credentials: &Credentials<'_>) -> Option<Access> {
         let roles = self.shared.roles.load();
         let role = roles.role(credentials.user).filter(|role| role.can_login)?;
@@ -183,7 +184,7 @@ impl Requests<'_> {
         Access::new(role, self.shared.roles.load_full(), is_enforced)
     }
 
-    /// Checks the password of a role, on a thread of a pool: see [`Ran::TooLong`].
+    /// Checks a role's password on a pool thread: see [`Ran::TooLong`].
     pub(super) fn check_login(
         &self,
         client: &mut ClientState,
@@ -193,7 +194,7 @@ impl Requests<'_> {
         let credentials = decode(token)?;
         let role = self.shared.roles.load().role(credentials.user).map(Arc::clone);
         let hash = role.as_ref().and_then(|role| role.salted_hash.as_deref());
-        // Another connection of the same client may have been first.
+        // Another connection of the same client may have been verified first.
         let is_known = |hash| self.cql.logins.knows(credentials.password, hash);
         if !hash.is_some_and(is_known) && !password::is_right(credentials.password, hash) {
             return Err(credentials.refusal());
@@ -211,7 +212,7 @@ impl Requests<'_> {
         Ok(())
     }
 
-    /// What has come of the check of a password: see [`Requests::check_login`].
+    /// Handles the outcome of a password check: see [`Requests::check_login`].
     pub(super) fn end_check(&self, session: &mut Session, reply: CqlReply, out: &mut Vec<u8>) {
         let Some(access) = reply.access else { return self.delay_refusal(session, reply.message) };
         session.wait = None;
@@ -220,7 +221,7 @@ impl Requests<'_> {
         out.extend_from_slice(&reply.message);
     }
 
-    /// Has the client wait for its refusal.
+    /// Delays the refusal that the client will receive.
     fn delay_refusal(&self, session: &mut Session, refusal: Vec<u8>) {
         let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
         session.wait = Some(Wait::Login { at });
@@ -247,7 +248,7 @@ impl Requests<'_> {
 }
 
 impl Session {
-    /// Answers a wrong password. After some of them the connection ends.
+    /// Refuses a wrong password. After [`FAILED_LOGINS_MAX`] of them the connection closes.
     pub(crate) fn refuse_login(&mut self, out: &mut Vec<u8>) {
         self.wait = None;
         self.failed_logins += 1;
@@ -261,7 +262,8 @@ fn decode(token: Option<&[u8]>) -> Result<Credentials<'_>> {
     decoded.map_err(|text| CqlError::BadCredentials(text.to_owned()))
 }
 
-/// Any version from 3 on: drivers repeat what they were offered, or say what they were written for.
+/// Accepts any version from 3 on: drivers repeat the version that they were offered, or send the
+/// one that they were written for.
 // Source: Cassandra 5.0, StartupMessage.execute
 fn check_cql_version(version: Option<&str>) -> Result<()> {
     let version = version.ok_or_else(|| {
@@ -281,7 +283,8 @@ fn check_cql_version(version: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Of the connection, in the place of the server's: as CLIENT DURABILITY of the Redis protocol.
+/// Parses the connection's durability, which replaces the server's, like CLIENT DURABILITY of the
+/// Redis protocol.
 fn durability_of(word: &str) -> Result<Durability> {
     let known = Durability::ALL.iter().find(|known| known.word().eq_ignore_ascii_case(word));
     known.copied().ok_or_else(|| {
@@ -305,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_the_language() {
+    fn cql_versions_are_checked() {
         let check = |version, expected: &str| {
             let found = check_cql_version(version).err().map(|error| error.to_string());
             assert!(found.as_deref().unwrap_or("fine").contains(expected), "{version:?} {found:?}");
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn snappy_ends_with_version_4() {
+    fn snappy_is_refused_in_version_5() {
         assert_eq!(agree_on("SNAPPY", Version::V4), Ok(Compression::Snappy));
         assert_eq!(agree_on("lz4", Version::V5), Ok(Compression::Lz4));
         assert!(agree_on("snappy", Version::V5).is_err());

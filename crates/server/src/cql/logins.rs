@@ -1,5 +1,4 @@
-//! Passwords that were found right lately: a login that is repeated costs a microsecond, not tens of
-//! milliseconds.
+//! Recently verified passwords: a repeated login costs a microsecond, not tens of milliseconds.
 
 use std::collections::HashMap;
 
@@ -8,15 +7,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::engine::secret::is_same_secret;
 
-/// Roles that are remembered; one more and all are forgotten.
+/// Roles that are remembered. When the limit is exceeded, all are forgotten.
 const LOGINS_MAX: usize = 1024;
 
-/// See the module. Passwords are not kept, only what they hash to with a key that nobody knows and
-/// that ends with the process.
+/// Recently verified logins. Passwords are not stored, only their hashes under a random key that
+/// exists only in this process.
 #[derive(Debug)]
 pub(crate) struct Logins {
     key: [u8; 32],
-    /// By the salted hash of the role: a changed password is not found.
+    /// Keyed by the role's salted hash, so a changed password is not found.
     known: Mutex<HashMap<String, [u8; 32]>>,
 }
 
@@ -33,7 +32,7 @@ impl Logins {
         known.is_some_and(|known| is_same_secret(&known, &digest))
     }
 
-    /// The password was found right.
+    /// Records that the password was verified.
     pub(crate) fn remember(&self, password: &[u8], salted_hash: &str) {
         let digest = self.digest(password, salted_hash);
         let mut known = self.known.lock();
@@ -45,7 +44,7 @@ impl Logins {
 
     fn digest(&self, password: &[u8], salted_hash: &str) -> [u8; 32] {
         let hash = Sha256::new().chain_update(self.key).chain_update([0]);
-        // A hash by bcrypt has no zero byte.
+        // A bcrypt hash contains no zero byte.
         let hash = hash.chain_update(salted_hash).chain_update([0]).chain_update(password);
         hash.finalize().into()
     }
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_right_is_known() {
+    fn only_verified_passwords_are_known() {
         let logins = Logins::default();
         assert!(!logins.knows(b"p", "hash"));
         logins.remember(b"p", "hash");

@@ -1,15 +1,15 @@
-//! CQL's connections, and the execution of its statements. The language itself is the crate `cql`.
+//! CQL connections, and the execution of CQL statements. The crate `cql` implements the language
+//! itself.
 //!
 //! `engine` (the requests of a session), `execute` (plans on the store), `stored_schema` and
 //! `schema_change` (schema and roles in the store and in the log), `virtual_tables` (computed tables).
 //!
-//! The connection's side: `frames` (bytes to messages), `session` (the state of a connection),
-//! `handshake` and `auth` (how it begins), `logins` (passwords verified recently), `requests` (messages
-//! to replies), `prepared` (statements by id), `processor` and `pool` (where requests run), `parked`
-//! (replies that wait for the log), `scan_queue` (paused reads), `reply` (the form of
-//! results), `events` (schema events for clients),
-//! `watch` (requests for SLOWLOG and MONITOR), `request_lines` (a log line per request), `traces`
-//! (the trace of a request).
+//! The connection side: `frames` (bytes to messages), `session` (the state of a connection),
+//! `handshake` and `auth` (the start of a connection), `logins` (recently verified passwords),
+//! `requests` (messages to replies), `prepared` (statements by id), `processor` and `pool` (where
+//! requests run), `parked` (replies that wait for the log), `scan_queue` (paused reads), `reply`
+//! (the encoding of results), `events` (schema events for clients), `watch` (requests for SLOWLOG
+//! and MONITOR), `request_lines` (a log line per request), `traces` (the trace of a request).
 
 pub(crate) mod auth;
 pub(crate) mod engine;

@@ -1,15 +1,16 @@
-//! Replies that wait for the log, beside a connection's output: those behind them do not wait.
+//! Replies that wait for the log, held apart from a connection's output so that later replies need
+//! not wait.
 
 use crate::engine::gate::{Gate, Lsn};
 
-/// Where one reply ends in the bytes, and the log position that it waits for.
+/// The end of one reply in the bytes, and the log position that the reply waits for.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     end: usize,
     gate: Gate,
 }
 
-/// Replies of one connection whose gates are closed, oldest first. Empty, it holds no memory.
+/// Replies of one connection whose gates are closed, oldest first. Uses no heap memory when empty.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     bytes: Vec<u8>,
@@ -19,7 +20,7 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// Takes a whole reply, which may leave when the log is durable up to `gate`.
+    /// Adds a whole reply, which may be sent when the log is durable up to `gate`.
     pub(crate) fn push(&mut self, gate: Gate, reply: &[u8]) {
         if self.marks.is_empty() {
             (self.gate_min, self.gate_max) = (gate, gate);
@@ -47,13 +48,13 @@ impl Parked {
         if self.is_empty() { Gate::OPEN } else { self.gate_max }
     }
 
-    /// Whether some reply may leave when the log is durable up to `durable`.
+    /// Whether a reply may be sent when the log is durable up to `durable`.
     pub(crate) fn has_open(&self, durable: Lsn) -> bool {
         !self.is_empty() && self.gate_min.is_open_at(durable)
     }
 
-    /// Appends the replies whose gates are open to `out`, in the order in which they came. O(replies),
-    /// unless all leave or none does.
+    /// Appends the replies whose gates are open to `out`, in the order in which they were added.
+    /// O(replies), unless all or none are released.
     pub(crate) fn release(&mut self, durable: Lsn, out: &mut Vec<u8>) {
         if !self.has_open(durable) {
             return;
@@ -81,7 +82,7 @@ impl Parked {
         *self = stay;
     }
 
-    /// Gives all replies to `take`, those with the lowest gate first. Nothing is parked afterwards.
+    /// Passes all replies to `take`, lowest gate first. Nothing is parked afterwards.
     pub(crate) fn take_by_gate(&mut self, mut take: impl FnMut(Gate, &[u8])) {
         let Parked { bytes, marks, .. } = std::mem::take(self);
         let mut start = 0;
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn open_replies_pass_closed_ones() {
+    fn open_replies_overtake_closed_ones() {
         let mut parked = Parked::default();
         parked.push(at(10), b"write");
         parked.push(at(3), b"read");
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_leaves_in_the_order_of_gates() {
+    fn remaining_replies_are_taken_in_gate_order() {
         let mut parked = Parked::default();
         for (gate, reply) in [(5, "b"), (9, "d"), (1, "a"), (5, "c")] {
             parked.push(at(gate), reply.as_bytes());
@@ -138,7 +139,8 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a list: at each level just what is open leaves, in order.
+        /// Checks against a list that each durable position releases exactly the open replies, in
+        /// order.
         #[test]
         fn releases_what_is_open(
             steps in prop::collection::vec((0_u64..20, 0_usize..5, 0_u64..25), 1..40),

@@ -1,32 +1,32 @@
-//! Logins whose passwords wait to be checked, in fair turns.
+//! Queues logins whose passwords wait to be checked, and schedules them fairly.
 //!
-//! A check takes tens of milliseconds, and anybody can ask for one. So addresses take turns, and each role of an
-//! address takes turns with its other roles; all names that no role has share one turn. The newest login of a
-//! role and address is checked first, and when too many wait the oldest of them is refused: a flood of wrong
-//! passwords does not delay logins from other addresses or of other roles, and those of the same role and
-//! address are not stuck behind it.
+//! A check takes tens of milliseconds, and any client can request one. So addresses take turns, and
+//! each role of an address takes turns with its other roles; all unknown names share one turn. The
+//! newest login of a role and address is checked first, and when too many wait, the oldest of them
+//! is refused. A flood of wrong passwords therefore does not delay logins from other addresses or
+//! of other roles, and does not block those of the same role and address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use super::pool::Call;
 
-/// Logins of one role and address that wait.
+/// Limit of waiting logins of one role and address.
 const OF_PARTY_MAX: usize = 8;
 
-/// Logins that wait: a minute of work for one thread.
+/// Limit of all waiting logins: a minute of work for one thread.
 const WAITING_MAX: usize = 1024;
 
-/// Whose login it is.
+/// The address and role that a login counts toward.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Party {
     peer: Option<IpAddr>,
-    /// None: no role has the name.
+    /// `None`: no role has the name.
     role: Option<Box<str>>,
 }
 
 impl Party {
-    /// Addresses of IPv6 count by their network, which one machine can have all of.
+    /// IPv6 addresses count by their network, because one machine can own the whole network.
     pub(crate) fn new(peer: Option<IpAddr>, role: Option<&str>) -> Party {
         const NETWORK: u128 = !0 << 64;
         let peer = peer.map(|address| match address.to_canonical() {
@@ -37,19 +37,19 @@ impl Party {
     }
 }
 
-/// Logins of one address.
+/// Waiting logins of one address.
 #[derive(Debug, Default)]
 struct Peer {
     by_role: HashMap<Option<Box<str>>, VecDeque<Call>>,
-    /// Roles with logins that wait; the first one's turn is next.
+    /// Roles with waiting logins; the first one's turn is next.
     turns: VecDeque<Option<Box<str>>>,
 }
 
-/// See the module.
+/// The waiting logins: see the module.
 #[derive(Debug, Default)]
 pub(super) struct PasswordChecks {
     peers: HashMap<Option<IpAddr>, Peer>,
-    /// Addresses with logins that wait; the first one's turn is next.
+    /// Addresses with waiting logins; the first one's turn is next.
     turns: VecDeque<Option<IpAddr>>,
     len: usize,
 }
@@ -60,7 +60,7 @@ impl PasswordChecks {
         self.len
     }
 
-    /// Adds a login. Returns the one that is refused instead, if too many wait.
+    /// Adds a login. If too many wait, returns the login that is refused instead.
     pub(super) fn push(&mut self, party: Party, call: Call) -> Option<Call> {
         let Party { peer: address, role } = party;
         let waiting = self
@@ -88,7 +88,7 @@ impl PasswordChecks {
         refused
     }
 
-    /// The next login to check.
+    /// Removes the next login to check.
     pub(super) fn pop(&mut self) -> Option<Call> {
         let address = self.turns.pop_front()?;
         let peer = self.peers.get_mut(&address)?;
@@ -166,19 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_role_has_share_a_turn() {
+    fn unknown_names_share_a_turn() {
         let mut checks = PasswordChecks::default();
         let refused = (0..100).filter(|id| checks.push(party("::1", None), call(*id)).is_some());
         assert_eq!(refused.count(), 100 - OF_PARTY_MAX);
         checks.push(party("::2", Some("app")), call(1_000));
         checks.pop();
-        assert_eq!(checks.pop().unwrap().id.0, 1_000, "of the same network, but a role");
+        assert_eq!(checks.pop().unwrap().id.0, 1_000, "the same network, but a known role");
         while checks.pop().is_some() {}
         assert_eq!((checks.len(), checks.peers.len(), checks.turns.len()), (0, 0, 0));
     }
 
     #[test]
-    fn logins_that_wait_are_bounded() {
+    fn waiting_logins_are_bounded() {
         let mut checks = PasswordChecks::default();
         let address = |number: usize| format!("10.0.{}.{}", number / 256, number % 256);
         for number in 0..WAITING_MAX {

@@ -1,8 +1,8 @@
-//! Requests that run on threads of a pool instead of on the reactor that read them.
+//! Requests that run on pool threads instead of on the reactor that read them.
 //!
-//! Requests with passwords, which take tens of milliseconds, always run on a pool. The experiment
-//! `reply` pool runs all statements on another: a queue that all reactors and threads share, a copy of
-//! each request, and a message to the reactor for each response.
+//! Requests with passwords take tens of milliseconds and always run on a pool. The experiment
+//! `reply` pool runs all statements on a second pool, at the cost of a queue that all reactors and
+//! threads share, a copy of each request, and a message to the reactor for each response.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use crate::engine::shared::{Shared, params};
 use crate::engine::worker::Worker;
 use reactor::ConnId;
 
-/// A request on its way to a thread of the pool.
+/// A request for a pool thread.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) reactor: usize,
     pub(crate) id: ConnId,
     pub(crate) header: Header,
-    /// As it was sent.
+    /// As received.
     pub(crate) body: Vec<u8>,
     pub(crate) compression: Option<Compression>,
     pub(crate) limits: Limits,
     pub(crate) client: ClientState,
 }
 
-/// The queue and its threads.
+/// A queue and its threads.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     queue: Mutex<Queue>,
@@ -47,7 +47,7 @@ pub(crate) struct Pool {
 struct Queue {
     calls: VecDeque<Call>,
     logins: PasswordChecks,
-    /// Calls and logins take turns.
+    /// Whether the last call taken was a login: calls and logins take turns.
     was_login: bool,
     is_closed: bool,
 }
@@ -84,18 +84,18 @@ impl Pool {
         Ok(())
     }
 
-    /// Waits until what is queued has been run.
+    /// Stops the pool after the queued calls have run.
     pub(crate) fn stop(&self) {
         self.queue.lock().is_closed = true;
         self.filled.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the pool panicked");
+                tracing::error!("a pool thread panicked");
             }
         }
     }
 
-    /// False if `calls_max` are waiting: the call is not taken then.
+    /// Queues a call. Returns false and drops the call if `calls_max` are waiting.
     pub(crate) fn push(&self, call: Call, calls_max: usize) -> bool {
         let mut queue = self.queue.lock();
         if queue.calls.len() >= calls_max || queue.is_closed {
@@ -107,8 +107,8 @@ impl Pool {
         true
     }
 
-    /// Adds a login whose password is to be checked. Returns the login that is refused instead, if too many
-    /// wait.
+    /// Adds a login whose password is to be checked. If too many wait, returns the login that is
+    /// refused instead.
     pub(crate) fn push_login(&self, party: Party, call: Call) -> Option<Call> {
         let mut queue = self.queue.lock();
         let refused = if queue.is_closed { Some(call) } else { queue.logins.push(party, call) };
@@ -117,7 +117,7 @@ impl Pool {
         refused
     }
 
-    /// The next call; none when the pool has stopped.
+    /// Removes the next call, waiting for one if needed. Returns `None` when the pool has stopped.
     fn pop(&self) -> Option<Call> {
         let mut queue = self.queue.lock();
         loop {
@@ -138,7 +138,7 @@ impl Pool {
     }
 }
 
-/// Runs the calls that wait, on the thread of a test.
+/// Runs the waiting calls on a test's own thread.
 #[cfg(test)]
 pub(crate) fn run_waiting(shared: &Shared, cql: &CqlState) {
     let mut worker = Worker::new(shared, 0);
@@ -157,7 +157,7 @@ pub(crate) fn run_waiting(shared: &Shared, cql: &CqlState) {
     }
 }
 
-/// Runs calls until the pool stops. Its records go into the lane of a reactor.
+/// Runs calls until the pool stops. Log records are written to the lane of a reactor.
 fn work(shared: &Shared, cql: &CqlState, pool: &Pool, number: usize) {
     let mut worker = Worker::new(shared, number % shared.published.len());
     worker.is_beside = true;
@@ -166,7 +166,7 @@ fn work(shared: &Shared, cql: &CqlState, pool: &Pool, number: usize) {
         let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);
         let mail = Mail::CqlReply(Box::new(reply));
         if shared.links().mailboxes()[reactor].send(mail).is_err() {
-            tracing::warn!(reactor, "a reactor did not take a response");
+            tracing::warn!(reactor, "could not deliver a response to its reactor");
         }
     }
 }

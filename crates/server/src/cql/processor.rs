@@ -1,17 +1,17 @@
-//! What a request needs exclusively while it runs.
+//! State that a request uses exclusively while it runs.
 
 use super::state::CqlState;
 use crate::engine::commit::Record;
 use crate::engine::prepared::Known;
 
-/// Scratch space of a request, and prepared statements that were used before.
+/// Scratch space of a request, and the prepared statements used earlier.
 #[derive(Debug, Default)]
 pub(crate) struct Processor {
     pub(crate) record: Record,
     pub(crate) known: Known,
 }
 
-/// Runs a request with its reactor's processor, or with that of an experiment.
+/// Runs a request with its reactor's processor, or with one from the experiment.
 #[inline]
 pub(super) fn lend_processor<R>(
     #[cfg_attr(not(feature = "experiments"), expect(unused_variables))] cql: &CqlState,

@@ -1,4 +1,4 @@
-//! The experiment `processor`: scratch space that reactors share, as other servers do.
+//! The experiment `processor`: reactors share scratch space, as in other servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,22 +8,22 @@ use super::processor::Processor;
 use crate::config::ProcessorSource;
 use crate::engine::prepared::PreparedTable;
 
-/// Processors that are lent in turn.
+/// Processors used round robin.
 const RING: usize = 256;
 
-/// One of those that are lent in turn, in cache lines of its own: two reactors at once have
-/// neighbours.
+/// A processor that is used round robin. It has its own cache lines because two reactors at a time
+/// use neighboring slots.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot(Mutex<Processor>);
 
-/// Processors that reactors share, if they do. In cache lines of its own, which each request
-/// writes to then.
+/// Processors that reactors share in some experiments. It has its own cache lines because each
+/// request then writes to it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Processors {
     source: ProcessorSource,
-    /// The last one given back is the first one taken. As many as were ever used at once.
+    /// Last in, first out. Holds as many processors as were ever in use at once.
     list: Mutex<Vec<Processor>>,
     ring: Box<[Slot]>,
     next: AtomicUsize,
@@ -40,7 +40,7 @@ impl Processors {
         }
     }
 
-    /// Runs something with a processor in the place of `own`, which is the reactor's.
+    /// Runs `run` with a shared processor instead of `own`, the reactor's.
     #[inline]
     pub(crate) fn with<R>(&self, own: &mut Processor, run: impl FnOnce(&mut Processor) -> R) -> R {
         match self.source {
@@ -58,7 +58,7 @@ impl Processors {
         }
     }
 
-    /// Gives statements back that have left the table.
+    /// Drops references to statements that were removed from the table.
     pub(crate) fn forget_departed(&self, table: &PreparedTable) {
         for Slot(processor) in &self.ring {
             processor.lock().known.forget_departed(table);
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_source_lends_what_it_says() {
+    fn each_source_lends_its_own_processor() {
         for (source, uses_own) in [
             (ProcessorSource::PerReactor, true),
             (ProcessorSource::Rr256, false),
@@ -87,7 +87,7 @@ mod tests {
             }
             let bytes = own.record.rows.len();
             assert_eq!(bytes, if uses_own { 2 * RING } else { 0 }, "{source:?}");
-            // Alone, one processor is enough for a list; a ring goes round.
+            // With one user, one processor is enough for a list; a ring uses each slot in turn.
             assert!(processors.list.lock().len() <= 1);
             assert!(processors.ring.iter().all(|one| one.0.lock().record.rows.len() == 2));
         }

@@ -1,4 +1,4 @@
-//! Results of statements in the form of CQL's protocol.
+//! Statement results in CQL's protocol.
 
 use wire::cql::{
     Columns, Encoded, Notation as _, Notes, ResponseEncoder, RowsMetadata, SchemaChange, Value,
@@ -9,16 +9,16 @@ use wire::cql::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResultRows<'a> {
     pub(crate) columns: Columns<'a>,
-    /// Where the next page begins, if there is one.
+    /// The start of the next page, if there is one.
     pub(crate) paging_state: Option<&'a [u8]>,
-    /// The cells of all rows, each encoded as a value of CQL's protocol.
+    /// The cells of all rows, each encoded as a CQL protocol value.
     pub(crate) cells: &'a [u8],
     /// The number of rows.
     pub(crate) count: usize,
     pub(crate) warnings: &'a [&'a str],
 }
 
-/// Rows that are put together cell by cell.
+/// Rows built cell by cell.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     cells: Vec<u8>,
@@ -30,7 +30,7 @@ impl Rows {
         self.cells.put_value(bytes.map_or(Value::Null, Value::Bytes))
     }
 
-    /// All cells of a row were added.
+    /// Ends a row after all its cells were added.
     pub(crate) fn end_row(&mut self) {
         self.count += 1;
     }
@@ -41,11 +41,11 @@ impl Rows {
     }
 }
 
-/// Where the result of a statement goes; one implementation for each form.
+/// The destination of a statement's result, with one implementation per format.
 pub(crate) trait ResultSink {
-    /// A statement without a result.
+    /// A result without rows.
     fn void(&mut self, warnings: &[&str]) -> Encoded;
-    /// USE.
+    /// The result of USE.
     fn set_keyspace(&mut self, keyspace: &str) -> Encoded;
     fn schema_changed(&mut self, change: &SchemaChange<'_>, warnings: &[&str]) -> Encoded;
     fn rows(&mut self, rows: &ResultRows<'_>) -> Encoded;
@@ -57,13 +57,14 @@ pub(crate) struct WireReply<'a> {
     pub(crate) encoder: ResponseEncoder<'a>,
     pub(crate) stream: i16,
     pub(crate) out: &'a mut Vec<u8>,
-    /// The client has the columns of the result already.
+    /// Whether the client already has the result's columns.
     pub(crate) skip_columns: bool,
-    /// Version 5: the client has the columns of an older table; this is the id of the new ones.
+    /// Version 5: the client has the columns of an earlier table version; this is the id of the new
+    /// ones.
     pub(crate) new_metadata_id: Option<&'a [u8]>,
 }
 
-/// The same encoder with warnings, which versions before 4 do not have.
+/// Adds warnings to an encoder. Versions before 4 have none.
 // Source: native_protocol_v4.spec 9 "Changes from v3"
 fn warned<'e>(encoder: ResponseEncoder<'e>, warnings: &'e [&'e str]) -> ResponseEncoder<'e> {
     let warnings = if encoder.version >= Version::V4 { warnings } else { &[] };

@@ -1,11 +1,11 @@
-//! Requests of CQL by their opcode, for counters, timers and log lines.
+//! CQL requests by opcode, for counters, timers and log lines.
 
 use wire::cql::Opcode;
 
-/// Of all names of requests.
+/// Prefix of all request names.
 const PREFIX: &str = "cql|";
 
-/// What a request is, by its opcode.
+/// A kind of request, by its opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Startup,
@@ -16,12 +16,12 @@ pub(crate) enum RequestKind {
     Register,
     Batch,
     AuthResponse,
-    /// What no client sends.
+    /// An opcode that no client sends.
     Other,
 }
 
 impl RequestKind {
-    /// In the order of the variants.
+    /// Names in the order of the variants.
     pub(crate) const NAMES: [&'static str; 9] = [
         "cql|startup",
         "cql|options",
@@ -48,7 +48,7 @@ impl RequestKind {
         }
     }
 
-    /// Whether it is about a statement, and so needs more than its connection.
+    /// Whether the request concerns a statement, and so needs more than its connection.
     pub(crate) fn is_statement(self) -> bool {
         matches!(
             self,
@@ -56,7 +56,7 @@ impl RequestKind {
         )
     }
 
-    /// All names without the protocol's, in the order of the numbers.
+    /// All names without the protocol prefix, in the order of the numbers.
     pub(crate) fn words() -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().map(|name| &name[PREFIX.len()..])
     }

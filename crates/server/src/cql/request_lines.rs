@@ -1,4 +1,4 @@
-//! What `log-cql-requests` writes: a line per request, to where events go.
+//! The output of `log-cql-requests`: a line per request, in the event log.
 //!
 //! ```text
 //! 2023-11-14 r0 CQL requests
@@ -6,14 +6,15 @@
 //! 22:13:20.000042 r0 7/4 query
 //! ```
 //!
-//! The time of day (UTC), the reactor, the connection and its stream, the kind. The date stands
-//! before the first line of a reactor and of each day. As an object a line has the form of an event.
+//! The time of day (UTC), the reactor, the connection and its stream, the kind. A line with the
+//! date precedes each reactor's first line, in total and of each day. In JSON format a line is an
+//! object like an event.
 //!
-//! An event costs as much as a request, so these lines do not take that way: each reactor gathers
-//! its own, made of parts that change once per turn or connection, and hands many at a time to
-//! [`LineWriter`]. They come up to a tick of the reactor late, behind events that were later, and
-//! are not among the events that the console shows. What is left of their price is the kernel's
-//! copy, by the byte, which is why they are short.
+//! An event costs as much as a request, so these lines bypass the event path: each reactor builds
+//! its own lines from parts that change once per turn or connection, and passes them in batches to
+//! [`LineWriter`]. They arrive up to one reactor tick late, possibly after later events, and are
+//! not among the events that the console shows. The remaining cost is the kernel's copy, per byte,
+//! which is why the lines are short.
 
 use std::sync::Arc;
 
@@ -25,17 +26,18 @@ use crate::config::LogFormat;
 use crate::engine::line_writer::LineWriter;
 use reactor::ConnId;
 
-/// Lines are handed over when so much has gathered, or at the next tick: about a thousand.
+/// Size at which a batch is written, about a thousand lines; a smaller one is written at the next
+/// tick.
 const BATCH_BYTES: usize = 32 * 1024;
-/// Longer than any line.
+/// Upper bound of a line's length.
 const LINE_BYTES_MAX: usize = 256;
 
 const US_PER_S: i64 = 1_000_000;
 const S_PER_DAY: i64 = 24 * 60 * 60;
-/// Of a second in microseconds.
+/// Digits of a second's fraction, in microseconds.
 const FRACTION_DIGITS: usize = 6;
 
-/// What a line says about a request.
+/// The logged properties of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) id: ConnId,
@@ -43,31 +45,31 @@ pub(crate) struct Seen {
     pub(crate) kind: RequestKind,
 }
 
-/// Lines of one reactor that are not handed over yet.
+/// Lines of one reactor that have not been written yet.
 #[derive(Debug)]
 pub(crate) struct RequestLines {
     format: LogFormat,
     reactor: usize,
     writer: Arc<LineWriter>,
     batch: Vec<u8>,
-    /// Requests that `batch` has lines of.
+    /// Requests that have lines in `batch`.
     count: u64,
-    /// Requests whose lines were refused, and no line that was taken says so.
+    /// Requests whose lines were refused and not yet reported.
     lost: u64,
     head: Head,
-    /// How a line ends, by the number of its kind.
+    /// The end of a line, indexed by the number of the request kind.
     ends: Vec<Vec<u8>>,
 }
 
-/// How a line begins: all before its stream.
+/// The beginning of a line: everything before the stream.
 #[derive(Debug)]
 struct Head {
     bytes: Vec<u8>,
     unix_us: i64,
-    /// The second and the day for which it was made.
+    /// The second and the day of its timestamp.
     second: i64,
     day: i64,
-    /// Where in `bytes` the digits of the microsecond are, and where those of the connection begin.
+    /// Offsets in `bytes` of the microsecond's digits and of the connection's.
     fraction_at: usize,
     id_at: usize,
     id: Option<ConnId>,
@@ -100,7 +102,7 @@ impl RequestLines {
         }
     }
 
-    /// Notes a request, unless events of this importance are not logged.
+    /// Adds a line for a request, unless events of this level are disabled.
     pub(crate) fn note(&mut self, seen: Seen, now: Now) {
         if !tracing::enabled!(tracing::Level::INFO) {
             return;
@@ -134,7 +136,7 @@ impl RequestLines {
         }
     }
 
-    /// Makes what the lines of this microsecond have in common.
+    /// Builds the part that all lines of this microsecond have in common.
     fn begin_turn(&mut self, unix_us: i64) {
         let (second, fraction_us) = (unix_us.div_euclid(US_PER_S), unix_us.rem_euclid(US_PER_S));
         if second != self.head.second {
@@ -194,7 +196,7 @@ impl RequestLines {
         head.id = Some(id);
     }
 
-    /// A line about those that were refused, at the time of the last request.
+    /// Adds a line that reports the refused ones, with the time of the last request.
     fn say_lost(&mut self) {
         let (reactor, lost) = (self.reactor, self.lost);
         let second = self.head.unix_us.div_euclid(US_PER_S);
@@ -211,7 +213,7 @@ impl RequestLines {
         self.batch.extend_from_slice(line.as_bytes());
     }
 
-    /// Hands over what has gathered, and what was lost before.
+    /// Writes the batch and reports lines lost before it.
     pub(crate) fn write(&mut self) {
         if self.batch.is_empty() {
             if self.lost == 0 {
@@ -224,7 +226,7 @@ impl RequestLines {
         } else {
             self.lost += self.count;
             self.batch.clear();
-            // The date may have been among it.
+            // The refused batch may have included the date.
             (self.head.second, self.head.day) = (i64::MIN, i64::MIN);
         }
         self.count = 0;
@@ -248,7 +250,7 @@ fn time_of_day(second: i64) -> String {
     format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
 }
 
-/// `2023-11-14`, UTC. A clock that is beyond the calendar says nothing.
+/// `2023-11-14`, UTC. Empty for a clock outside the calendar.
 fn date(second: i64) -> String {
     let at = Timestamp::from_second(second).map(|at| at.to_string()).unwrap_or_default();
     at.split('T').next().unwrap_or_default().to_owned()
@@ -280,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_who_and_what() {
+    fn a_line_has_time_client_and_kind() {
         let mut lines = lines(LogFormat::Text);
         lines.append(SEEN, now(AT_US));
         lines.append(Seen { stream: 9, ..SEEN }, now(AT_US));
         lines.append(Seen { id: ConnId(1234), ..SEEN }, now(AT_US));
         lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_000));
         lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_999_957));
-        // 22:13:20 and 6,400 seconds are midnight.
+        // 22:13:20 plus 6,400 seconds is midnight.
         lines.append(SEEN, now(AT_US + 6_400_000_000));
         assert_eq!(
             text_of(lines),
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_longer_than_there_is_room() {
+    fn no_line_exceeds_the_maximum() {
         for format in [LogFormat::Text, LogFormat::Json] {
             let mut lines = lines(format);
             let (id, kind) = (ConnId(u64::MAX), RequestKind::AuthResponse);
@@ -327,8 +329,8 @@ mod tests {
         }
     }
 
-    /// Hands over two batches more than a stuck log takes, then calls `end`, which releases the log.
-    /// Returns what was written, and how many lines were refused.
+    /// Writes two batches more than a blocked log accepts, then calls `end`, which unblocks the
+    /// log. Returns the written text and the number of refused lines.
     fn write_while_stuck(
         format: LogFormat,
         end: impl FnOnce(RequestLines, mpsc::Sender<()>),
@@ -339,7 +341,7 @@ mod tests {
         let (begun, has_begun) = mpsc::channel();
         let writer = Arc::new(LineWriter::default());
         let write = move |lines: &[u8]| {
-            // Both only matter to the first write: later the other ends may be gone.
+            // Both matter only for the first write: later the other ends may be closed.
             let (_, _) = (begun.send(()), stuck.recv());
             out.lock().extend_from_slice(lines);
             Ok(())
@@ -360,7 +362,7 @@ mod tests {
         (text, lost)
     }
 
-    /// Reports the loss as soon as the log takes lines again, and continues.
+    /// Reports the loss as soon as the log accepts lines again, and continues.
     fn recover(mut lines: RequestLines, release: mpsc::Sender<()>) {
         drop(release);
         while lines.lost != 0 {
@@ -385,7 +387,7 @@ mod tests {
         check_loss_is_reported(write_while_stuck(LogFormat::Text, recover));
     }
 
-    /// The queue is full until after the end.
+    /// Unlike during the run, the queue is full until the end.
     #[test]
     fn the_last_lines_are_never_refused() {
         check_loss_is_reported(write_while_stuck(LogFormat::Text, |mut lines, release| {

@@ -1,32 +1,33 @@
-//! Long SELECTs that share their reactor: they run in parts, with other requests in between.
+//! Long SELECTs share their reactor: they run in parts, interleaved with other requests.
 //!
-//! A statement that has examined [`ROWS_PER_TURN`] rows pauses: it returns what it has so far, which waits
-//! here with its request until the reactor resumes it in a later turn.
+//! A statement that has examined [`ROWS_PER_TURN`] rows pauses. Its request and its rows so far
+//! wait in this queue until the reactor resumes it in a later turn.
 
 use std::collections::VecDeque;
 
 use cql::error::CqlError;
 
-/// Rows that a statement examines before others are served: about a millisecond. Few in unit tests, so
-/// that they need not fill big tables.
+/// Rows that a statement examines before it yields: about a millisecond. Small in unit tests, which
+/// then need no large tables.
 pub(crate) const ROWS_PER_TURN: usize = if cfg!(test) { 256 } else { 4096 };
 
-/// Paused statements of one reactor and protocol; one more is refused.
+/// Limit of paused statements of one reactor and protocol; further ones are refused.
 const STATEMENTS_MAX: usize = 512;
 
-/// Paused statements of one connection: no further request of it is read until half of them are over. A
-/// client that does not read can hold this many; the rest of [`STATEMENTS_MAX`] stays for others.
+/// Limit of paused statements of one connection: its next request is not read until half of them
+/// have finished. A client that does not read can hold this many; the rest of [`STATEMENTS_MAX`] is
+/// left for other clients.
 pub(crate) const OF_CONNECTION_MAX: u32 = 64;
 
 const _: () = assert!((OF_CONNECTION_MAX as usize) < STATEMENTS_MAX);
 
-/// The rows that paused statements of one reactor and protocol hold, and their requests; a single one
-/// may hold more.
+/// Limit of the bytes that paused statements of one reactor and protocol hold, including their
+/// requests. A single statement may exceed it.
 const HELD_BYTES_MAX: usize = 128 << 20;
 
 /// A request whose statement is paused.
 pub(crate) trait PausedRequest {
-    /// What it holds in memory.
+    /// Bytes that it holds in memory.
     fn bytes(&self) -> usize;
 }
 
@@ -35,7 +36,7 @@ pub(crate) trait PausedRequest {
 pub(crate) struct ScanQueue<R> {
     requests: VecDeque<R>,
     bytes: usize,
-    /// How often a statement has paused.
+    /// The number of pauses so far.
     #[cfg(test)]
     pub(crate) pauses: usize,
 }
@@ -52,7 +53,8 @@ impl<R> Default for ScanQueue<R> {
 }
 
 impl<R: PausedRequest> ScanQueue<R> {
-    /// Adds a request. One that is refused does not run to its end instead: others would wait for it.
+    /// Adds a request. A refused statement is not run to its end instead, because other requests
+    /// would wait for it.
     pub(crate) fn push(&mut self, request: R) -> Result<(), CqlError> {
         let bytes = request.bytes();
         let is_long = self.bytes > 0 && self.bytes.saturating_add(bytes) > HELD_BYTES_MAX;
@@ -76,7 +78,7 @@ impl<R: PausedRequest> ScanQueue<R> {
         self.requests.push_back(request);
     }
 
-    /// The request that has waited longest.
+    /// Removes the request that has waited longest.
     pub(crate) fn pop(&mut self) -> Option<R> {
         let request = self.requests.pop_front()?;
         self.bytes -= request.bytes();

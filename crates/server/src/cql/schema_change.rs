@@ -1,4 +1,4 @@
-//! Changes of the schema and of roles: one record of the log each.
+//! Changes to the schema and to roles, each as one log record.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::engine::gate::Gate;
 use crate::engine::shared::Shared;
 use crate::engine::worker::Worker;
 
-/// A UUID of version 1: no two changes have the same timestamp, also in another life of the server.
-/// An id that came again would show the new table what is left of the old one.
+/// Returns a version 1 UUID. No two changes have the same timestamp, even across restarts of the
+/// server. A reused id would expose leftover rows of the old table in the new one.
 fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
-    /// From the beginning of the Gregorian calendar to 1970, in the unit of such UUIDs.
+    /// From the start of the Gregorian calendar to 1970, in the unit of version 1 UUIDs.
     const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
     let ticks = timestamp.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH);
     let [high, low, node @ ..] = seed.to_be_bytes();
@@ -29,7 +29,7 @@ fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
     uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
 }
 
-/// What is known of the one who changes the schema or roles.
+/// The client that changes the schema or roles.
 #[derive(Debug)]
 pub(crate) struct Changer<'a> {
     pub(crate) shared: &'a Shared,
@@ -37,11 +37,11 @@ pub(crate) struct Changer<'a> {
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) record: &'a mut Record,
-    /// Who it is, if he had to log in.
+    /// The login, if one was required.
     pub(crate) access: Option<&'a Access>,
 }
 
-/// What becomes of roles: rows as they are from now on, and rows that go.
+/// A change to roles: rows to write, and rows to delete.
 #[derive(Debug, Default)]
 struct RolesDifference {
     written: ItemRows,
@@ -49,7 +49,7 @@ struct RolesDifference {
 }
 
 impl RolesDifference {
-    /// Costs as much as the roles that are not the same: those that are, are shared.
+    /// The cost is proportional to the roles that differ: equal ones are shared.
     fn between(before: &Roles, after: &Roles) -> RolesDifference {
         let mut found = RolesDifference::default();
         let changed = |of: &Roles, other: &Roles| -> ItemRows {
@@ -71,9 +71,8 @@ impl RolesDifference {
 }
 
 impl Changer<'_> {
-    /// Carries out a statement on the schema: see [`super::changes_schema`]. Returns what clients are
-    /// told, and the position of the log that must be durable before; no event: nothing was to be
-    /// done.
+    /// Executes a schema statement: see [`super::changes_schema`]. Returns the event for clients
+    /// and the log position that must be durable before it is sent; no event if nothing changed.
     pub(crate) fn change(
         &mut self,
         statement: &Statement,
@@ -86,7 +85,7 @@ impl Changer<'_> {
         Ok((event, gate))
     }
 
-    /// The same, and no client is told.
+    /// Like [`change`], but notifies no clients.
     pub(crate) fn carry_out(
         &mut self,
         statement: &Statement,
@@ -98,7 +97,7 @@ impl Changer<'_> {
         let new_table = table_id_at(timestamp, self.shared.keyspace.seed());
         let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
         let Some(change) = change(&catalog, statement, &cx)? else {
-            // What is there already may not be durable yet: whoever is told so builds on it.
+            // The existing schema may not be durable yet, and the client will rely on this reply.
             return Ok((None, last.gate));
         };
         let before = self.shared.roles.load_full();
@@ -129,9 +128,9 @@ impl Changer<'_> {
         Ok((Some(change.event), gate))
     }
 
-    /// Carries out a statement on roles: see [`roles::changes_roles`]. Returns what the client is
-    /// warned of, and the position of the log that must be durable before it is told anything.
-    /// `salted_hash`: of the statement's password.
+    /// Executes a role statement: see [`roles::changes_roles`]. Returns warnings for the client,
+    /// and the log position that must be durable before the reply is sent. `salted_hash`: of the
+    /// statement's password.
     pub(crate) fn change_roles(
         &mut self,
         statement: &Statement,
@@ -155,7 +154,7 @@ impl Changer<'_> {
         let difference = RolesDifference::between(&before, &change.roles);
         let mut batch = Batch::new(timestamp, self.params.now());
         difference.put_into(&mut batch);
-        // The newest timestamp stays readable when all rows of a change are deletions.
+        // The newest timestamp stays readable even if all rows of a change are deletions.
         let (local_id, local) = local_row(|row| row.uuid("schema_version", catalog.version));
         batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
         let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
@@ -165,9 +164,9 @@ impl Changer<'_> {
         Ok((change.warning, gate))
     }
 
-    /// Puts mutations on the log and into the store, as one record, and publishes what they say: under
-    /// the same locks, so that a write that was planned for a table that is dropped comes before, or
-    /// is refused. `truncates`: a table of any stripe.
+    /// Appends mutations to the log and applies them to the store as one record, then publishes the
+    /// resulting schema under the same locks. A write that was planned for a dropped table is
+    /// therefore either ordered before the drop or refused. `truncates`: a table of any stripe.
     fn write(
         &mut self,
         mutations: &[Mutation<'_>],

@@ -1,4 +1,4 @@
-//! What one CQL connection remembers between requests.
+//! The state of one CQL connection between requests.
 
 use base::time::MonoNs;
 use reactor::{ConnId, Peer};
@@ -15,15 +15,15 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
 
-/// Most bytes of the names that a client gives itself and its driver.
+/// Limit of the bytes of the names that a client reports for itself and its driver.
 const NAME_BYTES_MAX: usize = 128;
 
-/// How far the handshake is.
+/// Progress of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Only OPTIONS and STARTUP are understood.
+    /// Only OPTIONS and STARTUP are accepted.
     Start,
-    /// Who the client is has yet to be shown.
+    /// The client has not authenticated yet.
     Login,
     Ready,
 }
@@ -31,13 +31,13 @@ pub(crate) enum Phase {
 /// Why a connection is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// The log has no room.
+    /// The log is full.
     Room,
-    /// Too many of its replies, or of all connections of its reactor, wait for the log.
+    /// Too many replies of this connection, or of all connections of its reactor, wait for the log.
     Replies,
-    /// Its password is being checked.
+    /// The connection's password is being checked.
     Check,
-    /// A wrong password is answered then.
+    /// The reply to a wrong password is sent at this time.
     Login { at: MonoNs },
 }
 
@@ -47,33 +47,33 @@ pub(crate) struct Session {
     pub(crate) id: ConnId,
     pub(crate) phase: Phase,
     pub(crate) framing: Framing,
-    /// Of bodies, in versions 3 and 4.
+    /// Compression of bodies, in versions 3 and 4.
     pub(crate) compression: Option<Compression>,
     pub(crate) client: ClientState,
     pub(crate) events: EventKinds,
     /// Replies that wait for the log.
     pub(crate) parked: Parked,
-    /// Its reactor looks at `parked` when the log has got further.
+    /// Whether its reactor checks `parked` when the log advances.
     pub(crate) is_listed: bool,
     pub(crate) wait: Option<Wait>,
-    /// Requests that the pool has, or that have paused.
+    /// Requests that are on the pool or paused.
     pub(crate) in_flight: u32,
-    /// Those that have paused.
+    /// Requests that are paused.
     pub(crate) walking: u32,
-    /// Its peer has yet to take replies before it gets more.
+    /// Whether the peer must read replies before it is sent more.
     pub(crate) is_full: bool,
-    /// Nothing more comes: it ends with the answer to the last of them.
+    /// No more input arrives: the connection closes after the last response.
     pub(crate) input_ended: bool,
-    /// Nothing more is read from it.
+    /// Nothing more is read from the connection.
     pub(crate) closing: bool,
     pub(crate) failed_logins: u8,
-    /// The answer to a wrong password, until its time.
+    /// The reply to a wrong password, until it is sent.
     pub(crate) refusal: Box<[u8]>,
     pub(crate) requests: u64,
     pub(crate) last_request: RequestKind,
     pub(crate) charges: Charges,
     pub(crate) above_soft_since: Option<MonoNs>,
-    /// What STARTUP said, until it stands in the row of CLIENT LIST.
+    /// Names from STARTUP, until they are in the row of CLIENT LIST.
     pub(crate) names: Option<Box<Names>>,
 }
 
@@ -112,12 +112,12 @@ impl Session {
         }
     }
 
-    /// The version to answer in.
+    /// The version of responses.
     pub(crate) fn version(&self) -> Version {
         self.framing.agreed.unwrap_or(Version::GREATEST)
     }
 
-    /// For messages that answer no request: errors of the connection, events.
+    /// For messages that do not answer a request: connection errors and events.
     pub(crate) fn encoder(&self) -> ResponseEncoder<'static> {
         ResponseEncoder {
             version: self.version(),
@@ -126,28 +126,29 @@ impl Session {
         }
     }
 
-    /// Whether it stays when its peer has left: replies are on their way, or requests to be run.
+    /// Whether the session remains after its peer has closed, because replies or requests are
+    /// pending.
     pub(crate) fn outlives_peer(&self) -> bool {
         matches!(self.wait, Some(Wait::Room | Wait::Replies)) || self.unanswered() > 0
     }
 
-    /// Nothing more comes. Whether it stays for what is still being done.
+    /// Marks the end of input. Returns whether the session remains for pending work.
     pub(crate) fn end_input(&mut self) -> bool {
         self.input_ended = self.in_flight > 0;
         self.input_ended
     }
 
-    /// Whether nothing more is to be said on it.
+    /// Whether nothing more will be sent.
     pub(crate) fn is_done(&self) -> bool {
         self.input_ended && self.in_flight == 0
     }
 
-    /// Requests that were taken and whose responses have not left.
+    /// Requests that were accepted and whose responses have not been sent.
     pub(crate) fn unanswered(&self) -> usize {
         self.parked.len() + self.in_flight as usize
     }
 
-    /// The row of CLIENT LIST of a connection that comes now, but for its peer's address and names.
+    /// The CLIENT LIST row of a new connection, without its peer's address and names.
     pub(crate) fn row(&mut self, reactor: usize, now: MonoNs, kinds: &RequestKinds) -> ClientRow {
         let mut row = ClientRow::new(self.id, reactor, now, self.client.durability);
         row.local = self.client.local;
@@ -157,7 +158,7 @@ impl Session {
         row
     }
 
-    /// The fields of the row that change with requests.
+    /// Updates the fields of the row that change with requests.
     pub(crate) fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, kinds: &RequestKinds) {
         row.active = now;
         row.durability = self.client.durability;
@@ -174,7 +175,7 @@ impl Session {
 }
 
 impl Names {
-    /// Takes over what STARTUP says; names that would not fit one line of CLIENT LIST are left out.
+    /// Takes names from STARTUP options; those too long for one line of CLIENT LIST are omitted.
     pub(crate) fn of(options: &[(&str, &str)]) -> Names {
         let option = |wanted: &str| {
             let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));

@@ -1,4 +1,4 @@
-//! What all reactors share for CQL alone.
+//! CQL state that all reactors share.
 
 use super::logins::Logins;
 use super::pool::Pool;
@@ -11,7 +11,7 @@ use crate::config::ProcessorSource;
 
 #[derive(Debug)]
 pub(crate) struct CqlState {
-    /// Its lock is held while the catalog or the roles change.
+    /// The last schema change. Its lock is held while the catalog or the roles change.
     pub(crate) schema: LastChange,
     pub(crate) traces: Traces,
     /// Passwords verified recently.
@@ -21,7 +21,7 @@ pub(crate) struct CqlState {
     /// Runs all statements with `reply` pool.
     #[cfg(feature = "experiments")]
     pub(crate) pool: Pool,
-    /// Runs requests that compute for long: those with passwords.
+    /// Runs requests that need much computation: those with passwords.
     pub(crate) password_pool: Pool,
 }
 
@@ -39,7 +39,7 @@ impl CqlState {
         }
     }
 
-    /// With scratch space from elsewhere than the reactors.
+    /// Uses scratch space from `source` instead of the reactors'.
     #[cfg(feature = "experiments")]
     pub(crate) fn with_processors(mut self, source: ProcessorSource) -> CqlState {
         self.processors = Processors::new(source);

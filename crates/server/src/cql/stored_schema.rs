@@ -27,16 +27,16 @@ use crate::engine::gate::Gate;
 use crate::engine::shared::{Shared, params};
 use crate::engine::worker::Worker;
 
-/// The key of the one row of `system.local`; what of it is stored is this server's for ever.
+/// The key of the only row of `system.local`. Its stored part identifies this server permanently.
 const LOCAL: &str = "local";
 
-/// The last change of the schema. Its lock is held while the schema is changed, and taken before
-/// those of stripes.
+/// The last schema change. Its lock is held while the schema changes, and is taken before those of
+/// stripes.
 #[derive(Debug, Default)]
 pub(crate) struct LastChange(pub(super) Mutex<Last>);
 
 impl LastChange {
-    /// What replies about the schema as it is now wait for.
+    /// The gate of replies that depend on the current schema.
     pub(crate) fn gate(&self) -> Gate {
         self.0.lock().gate
     }
@@ -45,19 +45,20 @@ impl LastChange {
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) timestamp: i64,
-    /// What replies about the schema wait for.
+    /// The gate of replies that depend on the schema.
     pub(super) gate: Gate,
 }
 
 impl Last {
-    /// The timestamp of the next change: one number for what a row was before, one for what it is.
+    /// The timestamp of the next change. One number deletes a row's previous state and the next
+    /// writes its new state.
     pub(super) fn next_timestamp(&self, now: UnixMs) -> i64 {
         let now_us = i64::try_from(now.0.saturating_mul(1000)).unwrap_or(i64::MAX);
         now_us.max(self.timestamp.saturating_add(2))
     }
 }
 
-/// What a start finds in the store.
+/// What startup finds in the store.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) catalog: Catalog,
@@ -78,7 +79,7 @@ fn seconds(now: UnixMs) -> Seconds {
     Seconds::try_from(now.0 / 1000).unwrap_or(Seconds::MAX)
 }
 
-/// Reads the schema back. O(stripes) beside the schema itself.
+/// Reads the schema from the store. O(stripes) in addition to the size of the schema.
 pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, LoadError> {
     let described = DESCRIBING.map(|name| builtin_table(SCHEMA, name));
     let of_roles = roles::TABLES.map(|name| builtin_table("system_auth", name));
@@ -95,7 +96,7 @@ pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, LoadE
     })
 }
 
-/// Without the items of sets.
+/// Drops the items of sets.
 fn plain(rows: &ItemRows) -> Rows {
     let plain = |cells: &ItemCells| {
         let cells = cells.iter().filter(|((_, item), _)| item.is_none());
@@ -104,7 +105,8 @@ fn plain(rows: &ItemRows) -> Rows {
     rows.iter().map(|(id, cells)| (id.clone(), plain(cells))).collect()
 }
 
-/// All rows of some tables, and the newest timestamp of a cell or row.
+/// Reads all rows of the given tables, and updates `newest` with the newest timestamp of a cell or
+/// row.
 fn read(keyspace: &Keyspace, params: &Params, tables: &[&Table], newest: &mut i64) -> ItemRows {
     let mut rows = ItemRows::new();
     for stripe in 0..STRIPES {
@@ -131,7 +133,7 @@ fn read_stripe(locked: &Locked<'_>, table: &Table, rows: &mut ItemRows, newest: 
     }
 }
 
-/// Changes of rows, as the writes of each partition.
+/// Row changes, collected as the writes of each partition.
 pub(super) struct Batch<'a> {
     timestamp: i64,
     now: Seconds,
@@ -147,13 +149,13 @@ impl<'a> Batch<'a> {
         self.partitions.entry((id.table, &id.partition)).or_default()
     }
 
-    /// The row is this from now on, whatever it was.
+    /// Replaces a row, whatever its previous state.
     pub(super) fn put(&mut self, id: &'a RowId, cells: &'a Cells) {
         let cells = cells.iter().map(|(column, bytes)| (*column, None, &**bytes));
         self.replace(id, cells);
     }
 
-    /// The same with items of sets.
+    /// Like [`Batch::put`], with items of sets.
     pub(super) fn put_items(&mut self, id: &'a RowId, cells: &'a ItemCells) {
         let cells =
             cells.iter().map(|((column, item), bytes)| (*column, item.as_deref(), &**bytes));
@@ -202,7 +204,7 @@ pub(super) fn local_row(fill: impl FnOnce(RowBuilder<'_>) -> RowBuilder<'_>) -> 
     fill(RowBuilder::new(&table).text("key", LOCAL)).stored()
 }
 
-/// Some cells of a row; others stay.
+/// Selects some cells of a row, which leaves the others unchanged.
 pub(super) fn cells_of<'a>(
     id: &'a RowId,
     cells: &'a Cells,
@@ -218,7 +220,7 @@ pub(super) fn cells_of<'a>(
     })
 }
 
-/// Who this server is, the same in all of its lives. None before it has served CQL.
+/// The server's identity, which survives restarts. `None` before it has served CQL.
 pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
     let (id, _) = local_row(|row| row);
     let key = key_of(&id);
@@ -229,9 +231,9 @@ pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
     RowReader::stored(&table, &id, &cells).ok()?.uuid("host_id").ok()?
 }
 
-/// Makes the rows that describe the server's own keyspaces what this program has, and gives the
-/// server an identity if it has none. At start, before anybody is served; nothing is written if
-/// nobody can ask. `random` seeds the identity.
+/// Updates the rows that describe the server's own keyspaces to this program's definitions, and
+/// creates the server's identity if there is none. Runs at start, before clients are served; writes
+/// nothing if CQL is disabled. `random` seeds the identity.
 pub(crate) fn install(
     shared: &Shared,
     last_change: &LastChange,
@@ -276,7 +278,7 @@ pub(crate) fn install(
     }
     let mut worker = Worker::new(shared, 0);
     let mut record = Record::default();
-    // A record for each: the next start finds what a crash has left out.
+    // One record per mutation: after a crash, the next start writes the missing ones.
     for mutation in batch.mutations() {
         let Mutation::Partition { key, .. } = &mutation else {
             unreachable!("a batch writes partitions")
@@ -296,7 +298,7 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// The superuser with the server's password, if those who log in must be known and nobody is.
+/// Creates the superuser with the server's password, if logins are required and there are no roles.
 // Source: Cassandra 5.0, CassandraRoleManager.setupDefaultRole
 fn first_roles(shared: &Shared, settings: &Settings) -> anyhow::Result<Option<Roles>> {
     if settings.cql_authenticator != CqlAuthenticator::Password {
@@ -312,6 +314,6 @@ fn first_roles(shared: &Shared, settings: &Settings) -> anyhow::Result<Option<Ro
          becomes the password of the superuser {}",
         roles::SUPERUSER
     );
-    tracing::info!(role = roles::SUPERUSER, "made a superuser, with the password of requirepass");
+    tracing::info!(role = roles::SUPERUSER, "created a superuser with the password of requirepass");
     Ok(Some(roles.with_superuser(roles::password::hash(&settings.requirepass.0))))
 }

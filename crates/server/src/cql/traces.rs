@@ -1,7 +1,7 @@
-//! Requests whose clients want to know what became of them: rows of `system_traces`.
+//! Traced requests: rows of `system_traces`.
 //!
-//! A trace is of what happens to a statement until its response is ready. How long the response then
-//! waits for the log is not known when the trace is written, but what it waits for is.
+//! A trace covers a statement until its response is ready. It records which log position the
+//! response waits for, but not how long, because that is unknown when the trace is written.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use super::processor::Processor;
 use super::requests::{Answer, Ran, Requests};
 use crate::engine::published::Published;
 
-/// How long a trace is kept.
+/// TTL of a trace.
 // Source: Cassandra 5.0, cassandra.yaml, trace_type_query_ttl
 pub(super) const TTL: Seconds = 24 * 3600;
 
-/// Traces that are kept since the start of the server; one more and the oldest one goes.
+/// Traces kept since the server started. When the limit is exceeded, the oldest is deleted.
 const TRACES_MAX: usize = 10_000;
 
-/// Bytes of a statement's text that a trace shows.
+/// Limit of the bytes of a statement's text in a trace.
 const TEXT_BYTES_MAX: usize = 4096;
 
 const PASSWORD: &str = "password";
@@ -34,7 +34,7 @@ const PASSWORD: &str = "password";
 pub(crate) struct Traces(Mutex<VecDeque<Uuid>>);
 
 impl Traces {
-    /// Takes note of a new one. Returns the one that goes for it.
+    /// Adds a trace. Returns the one that is evicted for it.
     fn push(&self, id: Uuid) -> Option<Uuid> {
         let mut kept = self.0.lock();
         kept.push_back(id);
@@ -44,22 +44,22 @@ impl Traces {
 
 type RunResult = Result<Ran, cql::error::CqlError>;
 
-/// What is known of a traced request.
+/// The recorded details of a traced request.
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) id: Uuid,
-    /// The one that goes for it.
+    /// The trace that was evicted for it.
     pub(super) evicted: Option<Uuid>,
     pub(super) client: Option<IpAddr>,
     pub(super) request: &'static str,
     pub(super) parameters: Vec<(&'static str, String)>,
-    /// What happened, and after how many microseconds.
+    /// Events, with the microseconds before each.
     pub(super) events: Vec<(i32, String)>,
 }
 
 impl Requests<'_> {
-    /// Runs a request that is traced, or a piece of it: the response says which trace it is. `before_ns`:
-    /// time spent on it so far.
+    /// Runs a traced request or a part of it. The response contains the trace's id. `before_ns`:
+    /// time spent on the request so far.
     pub(super) fn run_traced(
         &mut self,
         client: &mut ClientState,
@@ -73,7 +73,7 @@ impl Requests<'_> {
         let before = answer.out.len();
         let start = self.worker.clock.now();
         let ran = run(self, client, processor, answer)?;
-        // The trace of a statement that is paused is made when it has ended.
+        // The trace of a paused statement is written when the statement has finished.
         let Ran::Answered(gate) = ran else { return Ok(ran) };
         let end = self.worker.clock.now();
         let ns = before_ns + self.worker.clock.delta_ns(start, end);
@@ -100,12 +100,12 @@ impl Requests<'_> {
             now: self.now,
         };
         if let Err(error) = engine.write_trace(client, &trace) {
-            tracing::debug!(%error, "a trace was not written");
+            tracing::debug!(%error, "could not write a trace");
         }
         Ok(ran)
     }
 
-    /// Where the client is, if it is still there.
+    /// The client's address, if it is still connected.
     fn client_address(&self) -> Option<IpAddr> {
         let id = self.connection.0;
         let mut rows = self.shared.published.iter();
@@ -113,7 +113,7 @@ impl Requests<'_> {
         rows.find_map(found).map(|remote| remote.ip())
     }
 
-    /// A UUID of version 1: drivers show when it was made.
+    /// A version 1 UUID: drivers read the time from it.
     fn trace_id(&mut self) -> Uuid {
         let [counter_high, counter_low, node @ ..] = self.worker.random().to_be_bytes();
         let counter = u16::from_be_bytes([counter_high, counter_low]);
@@ -121,20 +121,20 @@ impl Requests<'_> {
     }
 }
 
-/// A UUID of version 1 at some microseconds since 1970, and some tenths of one.
+/// A version 1 UUID for a time in microseconds since 1970, plus tenths of a microsecond.
 pub(super) fn time_uuid(unix_us: i64, tenths: u64, counter: u16, node: [u8; 6]) -> Uuid {
-    /// From the beginning of the Gregorian calendar to 1970, in the unit of such UUIDs.
+    /// From the start of the Gregorian calendar to 1970, in the unit of version 1 UUIDs.
     const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
     let ticks = unix_us.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH).wrapping_add(tenths);
     uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
 }
 
-/// Whether a client wants its request traced.
+/// Whether a client requests a trace.
 pub(super) fn is_traced(header: &Header) -> bool {
     header.flags.has(Flags::TRACING)
 }
 
-/// What kind of request it is in Cassandra's words, and what it says.
+/// The kind of request in Cassandra's words, and its parameters.
 fn describe(request: &Request<'_>) -> (&'static str, Vec<(&'static str, String)>) {
     let mut shown = Vec::new();
     let kind = match request {
@@ -165,7 +165,7 @@ fn describe(request: &Request<'_>) -> (&'static str, Vec<(&'static str, String)>
     (kind, shown)
 }
 
-/// Everybody may read traces: what follows the word password is not in them.
+/// Every client may read traces, so the text is cut after the word password.
 // Source: Cassandra 5.0, PasswordObfuscator
 fn shortened(text: &str) -> String {
     let shown = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_for_the_newest() {
+    fn the_oldest_trace_is_evicted() {
         let traces = Traces::default();
         let id = |number: usize| Uuid::from_u128(number as u128);
         for number in 0..TRACES_MAX {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_shown_as_far_as_they_go() {
+    fn texts_are_truncated_and_redacted() {
         assert_eq!(shortened("SELECT"), "SELECT");
         assert_eq!(
             shortened("ALTER USER é WITH PassWord 'x'"),

@@ -1,7 +1,7 @@
-//! Statements for those who look on: SLOWLOG and MONITOR, which know no protocol but RESP's words.
+//! Reports requests to SLOWLOG and MONITOR, which represent them as RESP words.
 //!
-//! Nothing of this costs anything as long as nobody looks and nothing is slow: a request is decoded
-//! once more where its text is wanted.
+//! This costs nothing while no client monitors and no request is slow: a request is decoded a
+//! second time only if its text is needed.
 
 use cql::statements::begins_as_data;
 use wire::cql::{BatchStatement, Header, Request, decode_request, decompress_body};
@@ -12,7 +12,7 @@ use super::session::Session;
 use crate::engine::secret::{REDACTED, Shown};
 
 impl Requests<'_> {
-    /// Shows a request that has run.
+    /// Reports a request that has run.
     #[inline]
     pub(super) fn show(&mut self, session: &Session, header: &Header, body: &[u8], ns: u64) {
         let is_slow = self.worker.is_slow(ns);
@@ -30,11 +30,11 @@ impl Requests<'_> {
         slow_ns: Option<u64>,
     ) {
         let Ok(body) = decompress_body(header, body, session.compression, &self.limits) else {
-            return; // it was refused for that
+            return; // the request was refused for it
         };
         let Ok((request, _)) = decode_request(header, &body) else { return };
         let Some(words) = self.words(&request) else { return };
-        // Who it is stands in the row of CLIENT LIST: sessions stay small.
+        // The row of CLIENT LIST identifies the client, so that sessions stay small.
         let published = self.shared.published[self.worker.index].lock();
         let row = published.clients.get(&session.id.0);
         let remote = row.and_then(|row| row.remote);
@@ -48,7 +48,7 @@ impl Requests<'_> {
         }
     }
 
-    /// The opcode, and the texts of what it runs. None of what is no statement.
+    /// The opcode and the statement texts. `None` for a request without a statement.
     fn words(&self, request: &Request<'_>) -> Option<OwnedArgs> {
         let mut words = OwnedArgs::new();
         match request {
@@ -84,14 +84,14 @@ impl Requests<'_> {
     fn prepared_text(&self, id: &[u8]) -> Vec<u8> {
         let entry = <[u8; 16]>::try_from(id).ok().and_then(|id| self.shared.prepared.find(&id));
         entry.map_or_else(
-            || b"(a statement that is not known any more)".to_vec(),
+            || b"(prepared statement is no longer cached)".to_vec(),
             |entry| without_password(&entry.statement.text),
         )
     }
 }
 
-/// A statement up to the password in it. Only what surely begins as one on data is shown whole:
-/// comments may stand anywhere.
+/// Cuts a statement before its password. Only text that certainly begins as a data statement is
+/// kept whole: comments may appear anywhere.
 pub(super) fn without_password(text: &str) -> Vec<u8> {
     const WORD: &[u8] = b"password";
     let place =
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn passwords_are_redacted() {
         for (text, expected) in [
             ("CREATE ROLE a WITH PASSWORD = 'secret'", "CREATE ROLE a WITH PASSWORD (redacted)"),
             ("alter user b with password 'secret'", "alter user b with password (redacted)"),
