@@ -17,6 +17,7 @@ use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::engine::commit::Record;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Backlog;
@@ -179,6 +180,17 @@ impl Server {
         let seed = self.shared.keyspace.seed();
         let now = self.worker.time(&self.params);
         self.params = params(&self.worker.settings, now.unix, seed, random);
+    }
+
+    /// Lends the reactor's state to one piece of work.
+    fn context(&mut self) -> ReactorContext<'_> {
+        ReactorContext {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+            now: self.now,
+        }
     }
 
     /// What every read of a connection begins with. Returns the cycle counter.

@@ -1,23 +1,20 @@
 //! What a session asks of CQL: to prepare a statement, to run one, to run a batch.
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use base::time::Now;
 use cql::error::CqlError;
 use cql::plan::prepared::PreparedStatement;
 use cql::roles::Access;
-use store::Params;
 use wire::cql::Parameters;
 
 use super::execute::Paused;
 use super::reply::ResultSink;
 use super::state::CqlState;
 use crate::config::Durability;
-use crate::engine::commit::Record;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
-use crate::engine::shared::Shared;
-use crate::engine::worker::Worker;
 
 /// What one connection has chosen; owned by its session.
 #[derive(Debug, Clone)]
@@ -31,15 +28,25 @@ pub(crate) struct ClientState {
     pub(crate) local: Option<SocketAddr>,
 }
 
-/// Everything a request needs that is not its connection's. Lives for one read of one connection.
+/// Runs statements: what the reactor lends, and the state of CQL.
 #[derive(Debug)]
 pub(crate) struct Engine<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) context: ReactorContext<'a>,
     pub(crate) cql: &'a CqlState,
-    pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
-    pub(crate) record: &'a mut Record,
-    pub(crate) now: Now,
+}
+
+impl<'a> Deref for Engine<'a> {
+    type Target = ReactorContext<'a>;
+
+    fn deref(&self) -> &ReactorContext<'a> {
+        &self.context
+    }
+}
+
+impl DerefMut for Engine<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.context
+    }
 }
 
 /// How far a statement runs before it pauses, and where it begins.

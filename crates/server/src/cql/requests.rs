@@ -29,6 +29,7 @@ use super::state::CqlState;
 use super::traces;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::Record;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::prepared::{Known, PreparedLimits};
@@ -338,15 +339,7 @@ impl Requests<'_> {
         reply.skip_columns = parameters.skip_metadata && !has_old_metadata;
         reply.new_metadata_id = has_old_metadata.then_some(&statement.result_metadata_id[..]);
         let rows_max = if self.may_take_long { 0 } else { ROWS_PER_TURN };
-        let now = self.worker.time(self.params);
-        let mut engine = Engine {
-            shared: self.shared,
-            cql: self.cql,
-            params: self.params,
-            worker: self.worker,
-            record,
-            now,
-        };
+        let mut engine = self.engine(record);
         let turn = Turn { rows_max, begun };
         Ok(match engine.execute(client, statement, parameters, turn, &mut reply)? {
             Executed::Done(gate) => Ran::Answered(gate),
@@ -681,7 +674,7 @@ impl Requests<'_> {
             }
             Request::Query { statement, parameters } => {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
-                let statement = self.engine(processor).prepare(statement, keyspace)?;
+                let statement = self.engine(&mut processor.record).prepare(statement, keyspace)?;
                 if takes_long(&statement, client) && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
@@ -711,15 +704,7 @@ impl Requests<'_> {
                 }
                 let Processor { record, known } = processor;
                 let find = |id: &[u8]| known.get(id);
-                let now = self.worker.time(self.params);
-                let mut engine = Engine {
-                    shared: self.shared,
-                    cql: self.cql,
-                    params: self.params,
-                    worker: self.worker,
-                    record,
-                    now,
-                };
+                let mut engine = self.engine(record);
                 engine.batch(client, batch, &find, &mut answer.reply()).map(Ran::Answered)
             }
             Request::AuthResponse(token) => {
@@ -735,16 +720,11 @@ impl Requests<'_> {
         self.worker.settings.experiments.stub() >= stub::PLANNED
     }
 
-    fn engine<'e>(&'e mut self, processor: &'e mut Processor) -> Engine<'e> {
+    /// Lends a statement what it needs, with the time of now.
+    pub(super) fn engine<'e>(&'e mut self, record: &'e mut Record) -> Engine<'e> {
         let now = self.worker.time(self.params);
-        Engine {
-            shared: self.shared,
-            cql: self.cql,
-            params: self.params,
-            worker: self.worker,
-            record: &mut processor.record,
-            now,
-        }
+        let Requests { shared, params, worker, cql, .. } = self;
+        Engine { context: ReactorContext { shared, params, worker, record, now }, cql }
     }
 
     /// A prepared statement, which is known from now on.
@@ -767,7 +747,7 @@ impl Requests<'_> {
             id = statement_id(text, keyspace);
         }
         if self.learn(&mut processor.known, &id).is_err() {
-            let statement = self.engine(processor).prepare(text, keyspace)?;
+            let statement = self.engine(&mut processor.record).prepare(text, keyspace)?;
             let settings = &self.worker.settings;
             let limits = PreparedLimits {
                 statements_max: settings.internals.prepared_statements_max(),

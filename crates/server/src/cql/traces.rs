@@ -12,7 +12,7 @@ use store::Seconds;
 use uuid::Uuid;
 use wire::cql::{Consistency, Flags, Header, Request};
 
-use super::engine::{ClientState, Engine};
+use super::engine::ClientState;
 use super::processor::Processor;
 use super::requests::{Answer, Ran, Requests};
 use crate::engine::published::Published;
@@ -91,14 +91,7 @@ impl Requests<'_> {
         let client_address = self.client_address();
         let trace =
             Trace { id, evicted, client: client_address, request: kind, parameters, events };
-        let mut engine = Engine {
-            shared: self.shared,
-            cql: self.cql,
-            params: self.params,
-            worker: self.worker,
-            record: &mut processor.record,
-            now: self.now,
-        };
+        let mut engine = self.engine(&mut processor.record);
         if let Err(error) = engine.write_trace(client, &trace) {
             tracing::debug!(%error, "could not write a trace");
         }

@@ -1,14 +1,13 @@
 //! Making room when memory is full.
 
-use base::time::Now;
-use store::{Change, Mutation, Params};
+use store::{Change, Mutation};
 
 use crate::config::{KeyEvent, KeyEvents};
-use crate::engine::commit::{Record, Unit};
+use crate::engine::commit::Unit;
+use crate::engine::context::ReactorContext;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::room::NoRoom;
-use crate::engine::shared::{Shared, eviction_policy};
-use crate::engine::worker::Worker;
+use crate::engine::shared::eviction_policy;
 
 /// Keys evicted for one command at most: a lowered limit is reached over many commands, and no
 /// single one waits for all of it.
@@ -16,18 +15,18 @@ const KEYS_PER_COMMAND_MAX: usize = 128;
 
 const EVICTED: KeyEvent = KeyEvent { class: KeyEvents::EVICTED, name: "evicted" };
 
-#[derive(Debug)]
-pub(crate) struct Eviction<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
-    pub(crate) record: &'a mut Record,
-    pub(crate) now: Now,
-}
-
-impl Eviction<'_> {
+impl ReactorContext<'_> {
     /// Evicts until a request of this many bytes has room, or for as long as one command may take.
+    #[inline]
     pub(crate) fn make_room(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
+        if self.worker.room.has(self.shared.used_bytes(), request_bytes) {
+            return Ok(());
+        }
+        self.evict_for(request_bytes)
+    }
+
+    #[cold]
+    fn evict_for(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
         let room = self.worker.room;
         let limit_bytes = room.target(request_bytes);
         let start = self.worker.clock.now();
@@ -55,13 +54,13 @@ impl Eviction<'_> {
         Err(NoRoom { option: if is_maxmemory { "maxmemory" } else { "memory-limit" } })
     }
 
-    /// What the trackers show, and what this reactor has not reported to them yet.
+    /// Bytes that the trackers show, plus those that this reactor has not reported to them yet.
     fn used_bytes(&self) -> u64 {
         self.shared.used_bytes().saturating_add_signed(self.worker.store_bytes as i64)
     }
 
     fn evict(&mut self, db: u8, name: &[u8]) {
-        let Eviction { shared, worker, record, params, .. } = self;
+        let ReactorContext { shared, worker, record, params, .. } = self;
         let key = shared.keyspace.key(name);
         let locked = shared.keyspace.lock_one(key.hash, params);
         let mut unit = Unit::new(shared, worker, record, locked);

@@ -1,40 +1,33 @@
-//! Active expiry: keys whose time has come leave even if nobody asks for them.
+//! Active expiry: deletes expired keys that no client reads.
 //!
-//! Each reactor looks at its share of the stripes at every tick. A stripe knows its next expiry, so
-//! a stripe without due keys costs one try of its lock, and no key is looked at in vain.
+//! Each reactor checks its share of the stripes at every tick. A stripe stores its next expiry, so a
+//! stripe without expired keys costs one attempt to lock it, and only expired keys are read.
 
 use base::time::MonoNs;
-use store::{Key, Params, STRIPES};
+use store::{Key, STRIPES};
 
 use crate::config::{KeyEvent, KeyEvents};
-use crate::engine::commit::{Record, Unit};
+use crate::engine::commit::Unit;
+use crate::engine::context::ReactorContext;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::shared::Shared;
 use crate::engine::worker::Worker;
 
-/// A tick ends after this long; the next one goes on where it stopped. Times `active-expire-effort`.
+/// A tick ends after this long; the next one continues there. Multiplied by `active-expire-effort`.
 const CYCLE_NS_MAX: u64 = 1_000_000;
 
-/// A record that is longer takes no further key: names may be long, and the log has its limit.
+/// No key is added to a longer record: names may be long, and the log has its limit.
 const RECORD_BYTES_MAX: usize = 1 << 20;
 
 const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
 
-/// Keys deleted under one lock, so that a stripe full of due keys is not held for long.
+/// Keys deleted under one lock, so that a stripe full of expired keys is not locked for long.
 const KEYS_PER_LOCK_MAX: usize = 32;
 
-#[derive(Debug)]
-pub(crate) struct Cycle<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
-    pub(crate) record: &'a mut Record,
-}
-
-impl Cycle<'_> {
-    /// Visits the stripes that are `worker.index` modulo `reactors`, starting at `from`. Returns
-    /// where to go on.
-    pub(crate) fn run(&mut self, from: usize, reactors: usize) -> usize {
+impl ReactorContext<'_> {
+    /// Visits the stripes that are `worker.index` modulo `reactors`, beginning at `from`. Returns
+    /// where the next tick continues.
+    pub(crate) fn expire_cycle(&mut self, from: usize, reactors: usize) -> usize {
         if !self.shared.log.takes_writes() {
             return from;
         }
@@ -46,13 +39,13 @@ impl Cycle<'_> {
         for stripe in after.into_iter().chain(before) {
             while self.shared.keyspace.has_due(stripe, self.params.now()) {
                 if self.elapsed_ns(start) > budget_ns || !has_room(self.shared, self.worker) {
-                    self.note_latency(start);
+                    self.note_expire_latency(start);
                     return stripe;
                 }
                 self.expire_some(stripe);
             }
         }
-        self.note_latency(start);
+        self.note_expire_latency(start);
         0
     }
 
@@ -60,7 +53,7 @@ impl Cycle<'_> {
         self.worker.clock.delta_ns(start, self.worker.clock.now())
     }
 
-    fn note_latency(&self, start: u64) {
+    fn note_expire_latency(&self, start: u64) {
         let ns = self.elapsed_ns(start);
         if self.worker.is_latency_event(ns) {
             let mut events = self.shared.latency.lock();
@@ -69,7 +62,7 @@ impl Cycle<'_> {
     }
 
     fn expire_some(&mut self, stripe: usize) {
-        let Cycle { shared, params, worker, record } = self;
+        let ReactorContext { shared, params, worker, record, .. } = self;
         let locked = shared.keyspace.lock_stripe(stripe, params);
         let mut unit = Unit::new(shared, worker, record, locked);
         for _ in 0..KEYS_PER_LOCK_MAX {
@@ -84,10 +77,9 @@ impl Cycle<'_> {
         worker.publish_some(shared);
     }
 
-    /// Deletes those of the given keys whose time has come. Keys of one stripe stand next to each other,
-    /// as SCAN finds them.
+    /// Deletes the given keys that have expired. Keys of one stripe are adjacent, as SCAN finds them.
     pub(crate) fn expire_found(&mut self, db: u8, names: &[Vec<u8>]) {
-        let Cycle { shared, params, worker, record } = self;
+        let ReactorContext { shared, params, worker, record, .. } = self;
         let stripe_of = |name: &[u8]| shared.keyspace.stripe_of_key(name);
         for of_stripe in names.chunk_by(|one, next| stripe_of(one) == stripe_of(next)) {
             for some in of_stripe.chunks(KEYS_PER_LOCK_MAX) {
@@ -109,7 +101,7 @@ impl Cycle<'_> {
     }
 }
 
-/// Deletes a key whose time has come, counts it, and tells of it.
+/// Deletes an expired key, counts it, and publishes the event.
 pub(crate) fn expire_key(
     unit: &mut Unit<'_>,
     shared: &Shared,
@@ -123,8 +115,8 @@ pub(crate) fn expire_key(
     }
 }
 
-/// Whether a command that only reads may delete the expired keys that it meets. Otherwise they stay
-/// for the next round in the background or the next command; no client sees them.
+/// Whether a command that only reads may delete the expired keys that it finds. Otherwise
+/// the next background cycle or write deletes them; no client sees them.
 pub(crate) fn may_expire_at_reads(shared: &Shared, worker: &Worker, now: MonoNs) -> bool {
     takes_expiries(shared, worker) && shared.pause.until(now).is_none()
 }

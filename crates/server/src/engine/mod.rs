@@ -11,6 +11,7 @@ pub(crate) mod busiest_clients;
 pub(crate) mod client_row;
 pub(crate) mod clock;
 pub(crate) mod commit;
+pub(crate) mod context;
 pub(crate) mod elements;
 pub(crate) mod evict;
 pub(crate) mod expire;

@@ -1,51 +1,40 @@
-//! What CQL tables need not remember any more: expired cells, and deletions older than their table's
-//! `gc_grace_seconds`.
+//! Purge of CQL tables: removes expired cells, and deletions older than their table's `gc_grace_seconds`.
 //!
-//! Each reactor walks its share of the stripes all the time, slowly: a walk over all of them takes
-//! [`WALK_MS`]. What it finds it removes by mutations in the log, since a late write that is older than
-//! a forgotten deletion must fare the same when the log is replayed. Nothing that is shown changes, so
-//! nobody waits for those records.
+//! Each reactor scans its share of the stripes slowly and continuously: a scan over all of them takes
+//! [`SCAN_MS`]. It removes what it finds by mutations in the log, because a late write that is older than
+//! a purged deletion must have the same result when the log is replayed. No visible data changes, so no
+//! reply waits for those records.
 
 use cql::schema::TableSource;
-use store::{Mutation, Params, PartitionKey, STRIPES, Seconds, TableId};
+use store::{Mutation, PartitionKey, STRIPES, Seconds, TableId};
 
-use crate::engine::commit::{Record, Unit};
+use crate::engine::commit::Unit;
+use crate::engine::context::ReactorContext;
 
-use crate::engine::shared::Shared;
-use crate::engine::worker::Worker;
+/// Duration of a scan over all stripes.
+const SCAN_MS: u64 = 60_000;
 
-/// How long a walk over all stripes takes.
-const WALK_MS: u64 = 60_000;
-
-/// A tick ends after this long; the next one goes on with the stripe after.
+/// A tick ends after this long; the next one continues with the next stripe.
 const CYCLE_NS_MAX: u64 = 1_000_000;
 
 /// Partitions purged under one lock, so that a stripe is not held for long.
 const PARTITIONS_PER_LOCK_MAX: usize = 32;
 
-#[derive(Debug)]
-pub(crate) struct Cycle<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
-    pub(crate) record: &'a mut Record,
-}
-
 /// Stripes of a reactor that are due in one tick.
 pub(crate) fn stripes_per_tick(hz: u64, reactors: usize) -> usize {
-    let ticks = (WALK_MS * hz.max(1) / 1000).max(1);
+    let ticks = (SCAN_MS * hz.max(1) / 1000).max(1);
     let share = (STRIPES / reactors.max(1)) as u64;
     usize::try_from(share.div_ceil(ticks)).unwrap_or(STRIPES)
 }
 
-impl Cycle<'_> {
-    /// Visits up to `count` of the stripes that are `worker.index` modulo `reactors`, from `from` on.
-    /// Returns where to go on.
-    pub(crate) fn run(&mut self, from: usize, reactors: usize, count: usize) -> usize {
+impl ReactorContext<'_> {
+    /// Visits up to `count` of the stripes that are `worker.index` modulo `reactors`, beginning at
+    /// `from`. Returns where the next tick continues.
+    pub(crate) fn purge_cycle(&mut self, from: usize, reactors: usize, count: usize) -> usize {
         if !self.shared.log.takes_writes() {
             return from;
         }
-        let tables = self.tables();
+        let tables = self.purged_tables();
         let first = if from < STRIPES { from.max(self.worker.index) } else { self.worker.index };
         let start = self.worker.clock.now();
         let mut stripe = first;
@@ -63,16 +52,16 @@ impl Cycle<'_> {
         stripe
     }
 
-    fn now(&self) -> Seconds {
+    fn now_seconds(&self) -> Seconds {
         Seconds::try_from(self.params.now().0 / 1000).unwrap_or(Seconds::MAX)
     }
 
-    /// Stored tables, and the time before which their deletions are forgotten.
-    fn tables(&self) -> Vec<(TableId, Seconds)> {
+    /// Stored tables, and the time before which their deletions are purged.
+    fn purged_tables(&self) -> Vec<(TableId, Seconds)> {
         let catalog = self.shared.catalog.load();
         let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         let stored = tables.filter(|table| table.source == TableSource::Stored);
-        let now = self.now();
+        let now = self.now_seconds();
         let rows = stored.map(|table| {
             let gc_before = now.saturating_sub(table.options.gc_grace_seconds);
             (TableId(table.id.as_u128()), gc_before)
@@ -81,8 +70,8 @@ impl Cycle<'_> {
     }
 
     fn purge(&mut self, stripe: usize, table: TableId, gc_before: Seconds) {
-        let now = self.now();
-        let Cycle { shared, params, worker, record } = self;
+        let now = self.now_seconds();
+        let ReactorContext { shared, params, worker, record, .. } = self;
         let locked = shared.keyspace.lock_stripe(stripe, params);
         let mut unit = Unit::new(shared, worker, record, locked);
         let found = unit.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
@@ -101,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_takes_its_time_whatever_the_rate_of_ticks_and_the_number_of_reactors() {
+    fn the_duration_of_a_scan_depends_on_no_rate_of_ticks_and_number_of_reactors() {
         for (hz, reactors) in [(1, 1), (10, 1), (10, 3), (100, 2), (500, 64)] {
             let count = stripes_per_tick(hz, reactors);
             let ticks = (STRIPES / reactors).div_ceil(count) as u64;
-            assert!(count > 0 && ticks <= WALK_MS * hz / 1000, "{hz} {reactors}");
+            assert!(count > 0 && ticks <= SCAN_MS * hz / 1000, "{hz} {reactors}");
         }
     }
 }

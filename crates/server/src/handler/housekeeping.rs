@@ -120,26 +120,16 @@ impl Server {
             return;
         }
         let reactors = self.shared.published.len();
-        let mut cycle = crate::engine::expire::Cycle {
-            shared: &self.shared,
-            params: &self.params,
-            worker: &mut self.worker,
-            record: &mut self.record,
-        };
-        self.next_expiry_stripe = cycle.run(self.next_expiry_stripe, reactors);
+        let from = self.next_expiry_stripe;
+        self.next_expiry_stripe = self.context().expire_cycle(from, reactors);
     }
 
     /// Forgets what CQL tables need not remember in this reactor's share of the stripes.
     fn purge_old(&mut self, hz: u64) {
         let reactors = self.shared.published.len();
         let count = crate::engine::purge::stripes_per_tick(hz, reactors);
-        let mut cycle = crate::engine::purge::Cycle {
-            shared: &self.shared,
-            params: &self.params,
-            worker: &mut self.worker,
-            record: &mut self.record,
-        };
-        self.next_purge_stripe = cycle.run(self.next_purge_stripe, reactors, count);
+        let from = self.next_purge_stripe;
+        self.next_purge_stripe = self.context().purge_cycle(from, reactors, count);
     }
 
     /// Gives tables the indexes that they are to have in this reactor's share of the stripes: for a

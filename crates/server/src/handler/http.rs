@@ -17,6 +17,7 @@ use crate::config::{Durability, OutputLimit, Settings};
 use crate::cql::scan_queue::ScanQueue;
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Subscriptions;
@@ -314,14 +315,16 @@ impl Server {
     ) -> Exchange<'_> {
         self.http.scratch.clear();
         Exchange {
-            shared: &self.shared,
+            context: ReactorContext {
+                shared: &self.shared,
+                params: &self.params,
+                worker: &mut self.worker,
+                record: &mut self.record,
+                now: self.now,
+            },
             cql: &self.cql_state,
             feeds: &self.feeds,
-            params: &self.params,
-            worker: &mut self.worker,
-            record: &mut self.record,
             scratch: &mut self.http.scratch,
-            now: self.now,
             pending_bytes: out.pending_bytes(),
             client: client_of(session, durability),
         }

@@ -14,12 +14,13 @@ use super::waits::write_wait_reply;
 use crate::config::{OutputLimit, Settings};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::requests::{RequestId, RequestKinds};
 use crate::protocol::ClientProtocol;
-use crate::resp::execute::{Executor, prepare};
+use crate::resp::execute::prepare;
 use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Wait};
 use crate::resp::transactions::end_watches;
@@ -226,7 +227,7 @@ impl Server {
         started: u64,
         out: &mut Output,
     ) -> Option<usize> {
-        let mut executor = Executor {
+        let mut context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
             worker: &mut self.worker,
@@ -238,12 +239,12 @@ impl Server {
             let gate_before = session.last_gate;
             let mut reply = ReplyWriter::new(out.buffer(), session.protocol);
             let start = reply.mark();
-            let gate = executor.request(session, *prepared, args, reply.reborrow());
-            if executor.is_lost(gate) {
-                executor.reply_lost(session, gate_before, &start, &mut reply);
+            let gate = context.request(session, *prepared, args, reply.reborrow());
+            if context.is_lost(gate) {
+                context.reply_lost(session, gate_before, &start, &mut reply);
                 out.hold(0);
-            } else if !gate.is_open_at(executor.worker.durable) {
-                executor.worker.note_gate(gate, session.last_command);
+            } else if !gate.is_open_at(context.worker.durable) {
+                context.worker.note_gate(gate, session.last_command);
                 out.hold(gate.position());
             } else {
                 out.hold(0);
@@ -253,12 +254,12 @@ impl Server {
             }
             // What it has published itself comes behind the reply to that, as what others have.
             if session.subscriptions.is_some()
-                && !catch_up(executor.shared, executor.worker, session, out)
+                && !catch_up(context.shared, context.worker, session, out)
             {
                 return Some(index + 1);
             }
             let goes_on = !session.closing && session.wait.is_none();
-            let worker = &executor.worker;
+            let worker = &context.worker;
             let must_yield = worker.must_yield(started, out.pending_bytes());
             if !goes_on || must_yield || worker.has_new_settings {
                 return Some(index + 1);

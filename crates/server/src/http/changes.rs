@@ -35,7 +35,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     let seen = request.header("last-event-id").filter(|id| !id.is_empty());
     let from = target::parameter(request.query(), "from");
     let from = seen.or(from.as_deref());
-    let log = &exchange.shared.log;
+    let log = &exchange.context.shared.log;
     let position = match from {
         None | Some(b"now") => log.durable(),
         Some(text) => {

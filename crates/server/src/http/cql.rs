@@ -254,7 +254,7 @@ impl<'a> Given<'a> {
 impl Exchange<'_> {
     fn run_cql(&mut self, call: &Call<'_>) -> Result<Outcome> {
         // The password of the server says nothing of what a role may do.
-        if self.worker.settings.cql_authenticator == CqlAuthenticator::Password {
+        if self.context.worker.settings.cql_authenticator == CqlAuthenticator::Password {
             let text = "roles log in to CQL, which is not done by HTTP: see cql-authenticator";
             return Err(CqlError::Unauthorized(text.to_owned()));
         }
@@ -280,7 +280,7 @@ impl Exchange<'_> {
 
     /// Plans a statement, unless this reactor has planned it for the schema as it is now.
     fn plan(&mut self, text: &str, keyspace: Option<&str>) -> Result<Arc<PreparedStatement>> {
-        let catalog = self.shared.catalog.load_full();
+        let catalog = self.context.shared.catalog.load_full();
         if let Some(known) = self.scratch.statements.find(text, keyspace, &catalog) {
             return Ok(known);
         }
@@ -302,9 +302,9 @@ impl Exchange<'_> {
             paging_state: request.paging_state.as_deref(),
             ..Parameters::new(Consistency::One)
         };
-        let Exchange { shared, cql, params, worker, record, scratch, .. } = self;
-        let now = worker.time(params);
-        let mut engine = Engine { shared, cql, params, worker, record, now };
+        let Exchange { context, cql, scratch, .. } = self;
+        context.now = context.worker.time(context.params);
+        let mut engine = Engine { context: context.reborrow(), cql };
         let turn = Turn { rows_max: ROWS_PER_TURN, begun };
         let (client, statement) = (&mut request.client, &request.statement);
         let mut result = JsonResult { out: &mut scratch.body };
@@ -313,7 +313,7 @@ impl Exchange<'_> {
                 let terms = Terms::REFUSED;
                 Ok(Outcome::paused(PausedStatement { id, request, paused, ns: 0, terms }))
             }
-            Executed::Done(gate) if self.worker.is_lost(self.shared, gate) => {
+            Executed::Done(gate) if self.context.worker.is_lost(self.context.shared, gate) => {
                 Err(CqlError::Server(LOG_FAILED.to_owned()))
             }
             Executed::Done(gate) => Ok(Outcome::new(200, JSON).gated(gate)),

@@ -1,7 +1,5 @@
 //! One request and its answer.
 
-use base::time::Now;
-use store::Params;
 use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk};
 use wire::resp::{Args, JsonReply, JsonResults, JsonStrings, OwnedArgs, Protocol, ReplyWriter};
 
@@ -14,14 +12,13 @@ use super::session::Session;
 use super::subscribe::Subscription;
 use crate::config::Durability;
 use crate::cql::CqlState;
-use crate::engine::commit::{LOG_FAILED, Record};
+use crate::engine::commit::LOG_FAILED;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
-use crate::engine::shared::Shared;
-use crate::engine::worker::Worker;
 use crate::resp;
 use crate::resp::cx::Cx;
-use crate::resp::execute::{Executor, NotRun, Prepared, prepare};
+use crate::resp::execute::{NotRun, Prepared, prepare};
 use crate::resp::fail::Fail;
 use binlog::Follower;
 use reactor::{ConnId, Peer};
@@ -147,14 +144,10 @@ pub(super) type Answered = Result<Outcome, Postponed>;
 /// One request, with what its reactor lends to it.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) context: ReactorContext<'a>,
     pub(crate) cql: &'a CqlState,
     pub(crate) feeds: &'a Feeds,
-    pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
-    pub(crate) record: &'a mut Record,
     pub(crate) scratch: &'a mut Scratch,
-    pub(crate) now: Now,
     /// Output that the client has not taken yet.
     pub(crate) pending_bytes: usize,
     /// The state in which the request's commands run.
@@ -175,7 +168,7 @@ pub(crate) fn client_of(session: &Session, durability: Durability) -> resp::Sess
 impl Exchange<'_> {
     /// Finds the command of a request.
     pub(super) fn prepare(&self, args: &OwnedArgs) -> Prepared {
-        prepare(self.shared, args.as_args(), None)
+        prepare(self.context.shared, args.as_args(), None)
     }
 
     /// Runs one command and appends its reply to the content.
@@ -185,8 +178,8 @@ impl Exchange<'_> {
         args: &OwnedArgs,
         form: ReplyForm,
     ) -> Result<Ran, Postponed> {
-        self.run_with(form, JsonResults::One, |executor, client, reply| {
-            executor.request(client, prepared, args.as_args(), reply)
+        self.run_with(form, JsonResults::One, |context, client, reply| {
+            context.request(client, prepared, args.as_args(), reply)
         })
     }
 
@@ -197,8 +190,8 @@ impl Exchange<'_> {
         commands: &[OwnedArgs],
         strings: JsonStrings,
     ) -> Result<Ran, Postponed> {
-        self.run_with(ReplyForm::Json(strings), JsonResults::Elements, |executor, client, reply| {
-            executor.transaction(client, commands, reply)
+        self.run_with(ReplyForm::Json(strings), JsonResults::Elements, |context, client, reply| {
+            context.transaction(client, commands, reply)
         })
     }
 
@@ -206,17 +199,11 @@ impl Exchange<'_> {
         &mut self,
         form: ReplyForm,
         results: JsonResults,
-        run: impl FnOnce(&mut Executor<'_>, &mut resp::Session, ReplyWriter<'_>) -> Gate,
+        run: impl FnOnce(&mut ReactorContext<'_>, &mut resp::Session, ReplyWriter<'_>) -> Gate,
     ) -> Result<Ran, Postponed> {
         let gate_before = self.client.last_gate;
         let Scratch { body, json, .. } = &mut *self.scratch;
-        let mut executor = Executor {
-            shared: self.shared,
-            params: self.params,
-            worker: self.worker,
-            record: self.record,
-            now: self.now,
-        };
+        let context = &mut self.context;
         let mut reply = match form {
             ReplyForm::Resp2 => ReplyWriter::new(body, Protocol::Resp2),
             ReplyForm::Json(strings) => {
@@ -225,7 +212,7 @@ impl Exchange<'_> {
             }
         };
         let start = reply.mark();
-        let mut gate = run(&mut executor, &mut self.client, reply.reborrow());
+        let mut gate = run(context, &mut self.client, reply.reborrow());
         if let Some(wait) = self.client.wait.take() {
             reply.rewind(&start);
             if wait == resp::session::Wait::Pause {
@@ -234,10 +221,10 @@ impl Exchange<'_> {
             reply.error("ERR blocking commands are not supported over HTTP");
             return Ok(Ran { gate: Gate::OPEN, status: 400 });
         }
-        if executor.is_lost(gate) {
-            executor.reply_lost(&mut self.client, gate_before, &start, &mut reply);
+        if context.is_lost(gate) {
+            context.reply_lost(&mut self.client, gate_before, &start, &mut reply);
             gate = Gate::OPEN;
-        } else if let Err(reached) = self.worker.accounts.http.check_answer(reply.out.len()) {
+        } else if let Err(reached) = context.worker.accounts.http.check_answer(reply.out.len()) {
             // The command has done its work: its log position still counts.
             reply.rewind(&start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
@@ -250,7 +237,7 @@ impl Exchange<'_> {
         Ok(Ran { gate, status: if reply.is_error_since(&start) { 400 } else { 200 } })
     }
 
-    /// Runs `body` in place of the function of a command: see [`Executor::run_as`]. What it appends to
+    /// Runs `body` in place of the function of a command: see [`ReactorContext::run_as`]. What it appends to
     /// its reply is the content of the response.
     pub(super) fn run_as<T>(
         &mut self,
@@ -262,18 +249,10 @@ impl Exchange<'_> {
         for word in words {
             args.push(word);
         }
-        let mut executor = Executor {
-            shared: self.shared,
-            params: self.params,
-            worker: self.worker,
-            record: self.record,
-            now: self.now,
-        };
+        let context = &mut self.context;
         let reply = ReplyWriter::new(content, Protocol::Resp2);
-        match executor.run_as(&mut self.client, args.as_args(), reply, body) {
-            Ok((_, gate)) if executor.is_lost(gate) => {
-                Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN))
-            }
+        match context.run_as(&mut self.client, args.as_args(), reply, body) {
+            Ok((_, gate)) if context.is_lost(gate) => Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN)),
             Ok(ran) => Ok(ran),
             Err(NotRun::Refused(fail)) => Ok((Err(fail), Gate::OPEN)),
             Err(NotRun::Paused) => Err(Postponed),
@@ -292,12 +271,12 @@ impl Exchange<'_> {
         kind: Kind,
         name: &[u8],
     ) -> Result<bool, pubsub::Refusal> {
-        self.worker.subscribe(self.shared, self.client.id, names, kind, name)
+        self.context.worker.subscribe(self.context.shared, self.client.id, names, kind, name)
     }
 
     /// Reverts [`Self::subscribe`].
     pub(super) fn forget_subscriptions(&mut self, names: &Subscriptions) {
-        self.worker.forget_subscriptions(self.shared, self.client.id, names);
+        self.context.worker.forget_subscriptions(self.context.shared, self.client.id, names);
     }
 
     /// The connection of the request.

@@ -14,9 +14,9 @@ pub(super) fn live(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
 /// Reads and writes are served, and will be. Before recovery is over [`super::early`] answers.
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn ready(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
-    let (status, word) = match exchange.shared.log.poisoned() {
-        _ if exchange.worker.is_draining => (503, "draining"),
-        None if !exchange.shared.log.takes_writes() => (503, "log-full"),
+    let (status, word) = match exchange.context.shared.log.poisoned() {
+        _ if exchange.context.worker.is_draining => (503, "draining"),
+        None if !exchange.context.shared.log.takes_writes() => (503, "log-full"),
         None => (200, "ready"),
         Some(_) => (503, "log-failed"),
     };

@@ -56,7 +56,7 @@ impl Pipeline {
 
     /// Runs commands to the end, or until the pipeline has to stop; then the outcome has it.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
-        let started = exchange.worker.stamp;
+        let started = exchange.context.worker.stamp;
         let mut outcome = Outcome::new(200, JSON);
         outcome.is_continuation = self.has_begun;
         loop {
@@ -85,11 +85,11 @@ impl Pipeline {
                 continue;
             }
             let pending_bytes = exchange.pending_bytes + exchange.scratch.body.len();
-            if exchange.worker.must_yield(started, pending_bytes) {
+            if exchange.context.worker.must_yield(started, pending_bytes) {
                 self.stop = PipelineStop::Turn;
                 break;
             }
-            if !exchange.shared.log.has_room(exchange.worker.index) {
+            if !exchange.context.shared.log.has_room(exchange.context.worker.index) {
                 self.stop = PipelineStop::Room;
                 break;
             }

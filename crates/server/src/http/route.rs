@@ -187,7 +187,7 @@ impl Route {
             return Ok(refused.with("Allow", self.allowed()));
         }
         // The setting is read anew: CONFIG SET may stand in the same pipeline.
-        if let Err(refusal) = self.admit(request, &exchange.shared.settings.load()) {
+        if let Err(refusal) = self.admit(request, &exchange.context.shared.settings.load()) {
             return Ok(exchange.refuse(refusal, self.challenge()));
         }
         (self.run)(exchange, request)

@@ -2,9 +2,8 @@
 
 use std::cell::Cell;
 
-use base::time::Now;
 use smallvec::SmallVec;
-use store::{Key, Locked, Params};
+use store::{Key, Locked};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
 use super::client::stops;
@@ -15,15 +14,15 @@ use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
 use crate::config::KeyEvents;
-use crate::engine::commit::{LOG_FAILED, Record, Unit};
-use crate::engine::evict::Eviction;
+use crate::engine::commit::{LOG_FAILED, Unit};
+use crate::engine::context::ReactorContext;
 use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::requests::RequestId;
 use crate::engine::shared::Shared;
-use crate::engine::worker::{Worker, is_gated};
+use crate::engine::worker::is_gated;
 
 /// What has been found out about a request before it runs.
 #[derive(Debug, Clone, Copy)]
@@ -31,16 +30,6 @@ pub(crate) struct Prepared {
     pub(crate) id: Option<RequestId>,
     /// Hash of the only key, when the command has exactly one.
     pub(crate) hash: Option<u64>,
-}
-
-/// Everything a request needs that is not its connection's. Lives for one read of one connection.
-#[derive(Debug)]
-pub(crate) struct Executor<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
-    pub(crate) record: &'a mut Record,
-    pub(crate) now: Now,
 }
 
 /// Why a request did not reach its command.
@@ -119,7 +108,8 @@ fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
     Fail::Quoting(text)
 }
 
-impl<'a> Executor<'a> {
+/// Runs commands.
+impl<'a> ReactorContext<'a> {
     /// Runs one request and appends its reply. Returns the log position that must be
     /// durable before the reply leaves; 0: none. A request that CLIENT PAUSE puts off is not run:
     /// the session waits for the end of the pause then.
@@ -298,7 +288,8 @@ impl<'a> Executor<'a> {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
-            self.make_room(args.bytes_max())?;
+            let made = self.make_room(args.bytes_max());
+            made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;
         }
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
             self.check_log()?;
@@ -356,32 +347,9 @@ impl<'a> Executor<'a> {
         Ok(Admitted::Queued)
     }
 
-    /// Evicts until there is room for a request of this many bytes.
-    #[inline]
-    fn make_room(&mut self, request_bytes: usize) -> Done {
-        if self.worker.room.has(self.shared.used_bytes(), request_bytes) {
-            return Ok(());
-        }
-        let mut eviction = Eviction {
-            shared: self.shared,
-            params: self.params,
-            worker: self.worker,
-            record: self.record,
-            now: self.now,
-        };
-        let made = eviction.make_room(request_bytes);
-        made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))
-    }
-
     #[inline]
     fn check_log(&self) -> Done {
         if self.shared.log.takes_writes() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
-    }
-
-    /// Whether a reply that waits for `gate` would wait for ever.
-    #[inline]
-    pub(crate) fn is_lost(&self, gate: Gate) -> bool {
-        self.worker.is_lost(self.shared, gate)
     }
 
     /// Replaces a reply whose gate never opens: what it says may not be there after a restart. What the
@@ -403,7 +371,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Runs a request that may run, and returns as [`Executor::request`] does.
+    /// Runs a request that may run, and returns as [`ReactorContext::request`] does.
     #[inline]
     pub(crate) fn run(
         &mut self,

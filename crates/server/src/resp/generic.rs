@@ -15,7 +15,8 @@ use super::fail::Fail;
 use super::notices::NEW;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::engine::commit::Record;
-use crate::engine::expire::{Cycle, has_room_for, may_expire_at_reads};
+use crate::engine::context::ReactorContext;
+use crate::engine::expire::{has_room_for, may_expire_at_reads};
 use crate::engine::gate::Gate;
 use crate::engine::glob::Steps;
 use crate::engine::worker::is_gated;
@@ -468,10 +469,10 @@ fn expire_found(cx: &mut Cx<'_>, names: &[Vec<u8>]) {
         return;
     }
     if !cx.locked.is_all() {
-        let (shared, worker) = (cx.shared, &mut *cx.worker);
         let params = cx.locked.params();
+        let (shared, worker, now) = (cx.shared, &mut *cx.worker, cx.now);
         let record = &mut Record::default();
-        return Cycle { shared, params, worker, record }.expire_found(cx.db, names);
+        return ReactorContext { shared, params, worker, record, now }.expire_found(cx.db, names);
     }
     for name in names {
         let key = cx.key(name);

@@ -11,11 +11,12 @@ use super::cql_client::run_reactors;
 use super::pubsub_client::{ask, connect, message, publish, received, run, send, world_with};
 use crate::config::Durability;
 use crate::engine::commit::Record;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{Desk, Kind, Subscriptions};
 use crate::engine::shared::{Shared, params};
 use crate::engine::worker::Worker;
-use crate::resp::execute::{Executor, Prepared, prepare};
+use crate::resp::execute::{Prepared, prepare};
 use crate::resp::session::Session;
 use reactor::Peer;
 
@@ -41,28 +42,34 @@ impl Hand<'_> {
 
     /// Runs a request. Returns the log position that its reply waits for, and the reply.
     fn ask(&mut self, words: &[&str]) -> (Gate, String) {
-        self.execute(words, |executor, session, prepared, args, reply| {
-            executor.request(session, prepared, args, reply)
+        self.execute(words, |context, session, prepared, args, reply| {
+            context.request(session, prepared, args, reply)
         })
     }
 
     /// The same without the checks before it, as if things had changed since.
     fn ask_unchecked(&mut self, words: &[&str]) -> (Gate, String) {
-        self.execute(words, |executor, session, prepared, args, reply| {
-            executor.run(session, prepared.id.unwrap(), prepared.hash, args, reply)
+        self.execute(words, |context, session, prepared, args, reply| {
+            context.run(session, prepared.id.unwrap(), prepared.hash, args, reply)
         })
     }
 
     fn execute(
         &mut self,
         words: &[&str],
-        run: impl FnOnce(&mut Executor<'_>, &mut Session, Prepared, Args<'_>, ReplyWriter<'_>) -> Gate,
+        run: impl FnOnce(
+            &mut ReactorContext<'_>,
+            &mut Session,
+            Prepared,
+            Args<'_>,
+            ReplyWriter<'_>,
+        ) -> Gate,
     ) -> (Gate, String) {
         let args: OwnedArgs = words.iter().copied().collect();
         let prepared = prepare(self.shared, args.as_args(), None);
         let (now, seed) = (Now::default(), self.shared.keyspace.seed());
         let params = params(&self.worker.settings, now.unix, seed, seed);
-        let mut executor = Executor {
+        let mut context = ReactorContext {
             shared: self.shared,
             params: &params,
             worker: &mut self.worker,
@@ -71,7 +78,7 @@ impl Hand<'_> {
         };
         let mut out = Vec::new();
         let reply = ReplyWriter::new(&mut out, self.session.protocol);
-        let gate = run(&mut executor, &mut self.session, prepared, args.as_args(), reply);
+        let gate = run(&mut context, &mut self.session, prepared, args.as_args(), reply);
         (gate, String::from_utf8(out).unwrap())
     }
 }

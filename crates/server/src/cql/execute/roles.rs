@@ -28,22 +28,22 @@ impl Engine<'_> {
             Some(text) => {
                 // Who may not do it is told so before the work; the lock is not held meanwhile.
                 let cx = ChangeContext {
-                    catalog: &self.shared.catalog.load(),
+                    catalog: &self.context.shared.catalog.load(),
                     keyspace,
                     performer: access.map(Access::name),
                     is_enforced: access.is_some_and(Access::is_enforced),
                     salted_hash: None,
                 };
-                roles::change(&self.shared.roles.load(), statement, &cx)?;
+                roles::change(&self.context.shared.roles.load(), statement, &cx)?;
                 Some(password::hash(text))
             }
         };
         let mut changer = Changer {
-            shared: self.shared,
+            shared: self.context.shared,
             cql: self.cql,
-            params: self.params,
-            worker: self.worker,
-            record: self.record,
+            params: self.context.params,
+            worker: self.context.worker,
+            record: self.context.record,
             access,
         };
         let changed = changer.change_roles(statement, keyspace, salted_hash.as_deref());
@@ -62,13 +62,13 @@ impl Engine<'_> {
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         let access = client.access.as_deref();
-        let roles = self.shared.roles.load();
+        let roles = self.context.shared.roles.load();
         let performer = Performer {
             roles: &roles,
             name: access.map(Access::name),
             is_enforced: access.is_some_and(Access::is_enforced),
         };
-        let catalog = self.shared.catalog.load();
+        let catalog = self.context.shared.catalog.load();
         match roles::list(&performer, statement, &catalog, keyspace)? {
             None => reply.void(&[])?,
             Some(listed) => put_rows(&listed, reply)?,

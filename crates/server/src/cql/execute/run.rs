@@ -164,11 +164,11 @@ impl Engine<'_> {
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let mut changer = Changer {
-            shared: self.shared,
+            shared: self.context.shared,
             cql: self.cql,
-            params: self.params,
-            worker: self.worker,
-            record: self.record,
+            params: self.context.params,
+            worker: self.context.worker,
+            record: self.context.record,
             access: client.access.as_deref(),
         };
         let (event, gate) = changer.change(statement, keyspace)?;
@@ -185,7 +185,7 @@ impl Engine<'_> {
 
     fn keyspace_warning(&self, event: &Event) -> Option<String> {
         let is_defined = event.target == Target::Keyspace && event.verb != Verb::Dropped;
-        let catalog = self.shared.catalog.load();
+        let catalog = self.context.shared.catalog.load();
         let keyspace = catalog.keyspace(&event.keyspace).filter(|_| is_defined);
         keyspace.and_then(|keyspace| replication_warning(keyspace))
     }
@@ -197,9 +197,9 @@ impl Engine<'_> {
         statement: &PreparedStatement,
     ) -> Result<(), CqlError> {
         let Some(access) = &mut client.access else { return Ok(()) };
-        access.refresh(&self.shared.roles);
+        access.refresh(&self.context.shared.roles);
         // Of now, not that of PREPARE: what a name stands for may have changed since.
-        let catalog = self.shared.catalog.load();
+        let catalog = self.context.shared.catalog.load();
         access.check(&statement.plan, &catalog, statement.keyspace.as_deref())
     }
 
@@ -209,11 +209,11 @@ impl Engine<'_> {
     }
 
     fn moment(&mut self) -> Moment {
-        Moment::new(self.now.unix_us(), self.worker.random())
+        Moment::new(self.context.now.unix_us(), self.context.worker.random())
     }
 
     fn seconds(&self, asked: Option<i32>) -> Seconds {
-        let own = || Seconds::try_from(self.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
+        let own = || Seconds::try_from(self.context.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
         asked.and_then(|seconds| Seconds::try_from(seconds).ok()).unwrap_or_else(own)
     }
 
@@ -315,11 +315,12 @@ impl Engine<'_> {
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
-        let locked = self.shared.keyspace.lock_all(self.params);
-        let mut unit = Unit::new(self.shared, self.worker, self.record, locked);
+        let locked = self.context.shared.keyspace.lock_all(self.context.params);
+        let mut unit =
+            Unit::new(self.context.shared, self.context.worker, self.context.record, locked);
         let mutation = Mutation::Truncate { table: table_id(table) };
         unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
-        let gate = unit.commit(self.worker);
+        let gate = unit.commit(self.context.worker);
         reply.void(&[])?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }

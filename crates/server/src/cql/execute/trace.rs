@@ -37,15 +37,15 @@ impl Engine<'_> {
         trace: &Trace,
     ) -> Result<(), CqlError> {
         self.admit_write()?;
-        let now_us = self.now.unix_us();
-        let timestamp = self.shared.write_clock.take(now_us, 1);
-        let now = Seconds::try_from(self.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
+        let now_us = self.context.now.unix_us();
+        let timestamp = self.context.shared.write_clock.take(now_us, 1);
+        let now = Seconds::try_from(self.context.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
         let when = When { timestamp, now };
         let [sessions, events] = TABLES.map(|name| builtin_table(KEYSPACE, name));
         let mut session = Packed::default();
         put_session(client, trace, &sessions, now_us, &when, &mut session);
         let mut happened = Packed::default();
-        let node = self.worker.random();
+        let node = self.context.worker.random();
         put_events(client, trace, &events, (now_us, node), &when, &mut happened);
         let [session_key, events_key] = [&sessions, &events].map(|table| (table, trace.id));
         let mut parts = vec![(session_key, session), (events_key, happened)];
@@ -63,14 +63,15 @@ impl Engine<'_> {
         let keys = keys.collect::<Result<Vec<_>, CqlError>>()?;
         let places = || keys.iter().map(|(table, key)| key.place(*table));
         let hashes = places().map(|place| place.hash());
-        let locked = self.shared.keyspace.lock(hashes, self.params);
-        let mut unit = Unit::new(self.shared, self.worker, self.record, locked);
+        let locked = self.context.shared.keyspace.lock(hashes, self.context.params);
+        let mut unit =
+            Unit::new(self.context.shared, self.context.worker, self.context.record, locked);
         for (key, (_, packed)) in places().zip(&parts) {
             let mutation = Mutation::Partition { key, writes: packed.writes() };
             unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
         unit.stamp(timestamp);
-        unit.commit(self.worker);
+        unit.commit(self.context.worker);
         Ok(())
     }
 }

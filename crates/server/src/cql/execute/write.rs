@@ -27,7 +27,6 @@ use crate::cql::engine::{ClientState, Engine};
 use crate::cql::reply::ResultSink;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::{Refusal, Unit};
-use crate::engine::evict::Eviction;
 use crate::engine::gate::Gate;
 use crate::engine::records::RECORD_BYTES_MAX;
 use crate::engine::worker::is_gated;
@@ -233,21 +232,10 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
 impl Engine<'_> {
     /// Whether the server may take a write: there is room, and a log.
     pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
-        if !self.shared.log.takes_writes() {
+        if !self.context.shared.log.takes_writes() {
             return Err(CqlError::Server(LOG_FAILED.to_owned()));
         }
-        if self.worker.room.has(self.shared.used_bytes(), 0) {
-            return Ok(());
-        }
-        let mut eviction = Eviction {
-            shared: self.shared,
-            params: self.params,
-            worker: self.worker,
-            record: self.record,
-            now: self.now,
-        };
-        eviction
-            .make_room(0)
+        self.make_room(0)
             .map_err(|no_room| CqlError::Overloaded(format!("Memory is full: {no_room}")))
     }
 
@@ -264,9 +252,9 @@ impl Engine<'_> {
             return Ok(Gate::OPEN);
         }
         self.sample_writes(writes);
-        let mut packed = Packed { count: 0, bytes: std::mem::take(&mut self.record.rows) };
+        let mut packed = Packed { count: 0, bytes: std::mem::take(&mut self.context.record.rows) };
         let outcome = self.write_packed(client, writes, batch, reply, &mut packed);
-        self.record.keep_rows(packed.bytes);
+        self.context.record.keep_rows(packed.bytes);
         outcome
     }
 
@@ -278,20 +266,20 @@ impl Engine<'_> {
         reply: &mut dyn ResultSink,
         packed: &mut Packed,
     ) -> Result<Gate, CqlError> {
-        let shared = self.shared;
+        let shared = self.context.shared;
         let keyspace = &shared.keyspace;
         let locked = match writes {
             [write] if write.keys.len() == 1 => {
                 let (_, hash) = write.places(keyspace).next().expect("there is one");
-                keyspace.lock_one(hash, self.params)
+                keyspace.lock_one(hash, self.context.params)
             }
             _ => {
                 let places = writes.iter().flat_map(|write| write.places(keyspace));
-                keyspace.lock(places.map(|(_, hash)| hash), self.params)
+                keyspace.lock(places.map(|(_, hash)| hash), self.context.params)
             }
         };
         let newest_before = shared.write_clock.newest();
-        let mut unit = Unit::new(shared, self.worker, self.record, locked);
+        let mut unit = Unit::new(shared, self.context.worker, self.context.record, locked);
         let current = shared.catalog.load();
         writes.iter().try_for_each(|write| write.check_table(&current))?;
         drop(current);
@@ -310,16 +298,16 @@ impl Engine<'_> {
         }
         // Under the locks: of two writes to a partition the later one has the higher timestamp.
         if writes.iter().any(|write| write.takes_timestamp) {
-            let timestamp = shared.write_clock.take_above(newest, self.now.unix_us());
+            let timestamp = shared.write_clock.take_above(newest, self.context.now.unix_us());
             let own = writes.iter_mut().filter(|write| write.takes_timestamp);
             own.for_each(|write| write.when.timestamp = timestamp);
         }
         let clock = &shared.write_clock;
-        let room = self.worker.room.used_bytes_max;
+        let room = self.context.worker.room.used_bytes_max;
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
-            let elements_max = self.worker.settings.elements_per_command_max;
+            let elements_max = self.context.worker.settings.elements_per_command_max;
             change(writes, &mut unit, clock, packed, (room, elements_max))?;
         }
         // Also of other reactors: no harm.
@@ -331,7 +319,7 @@ impl Engine<'_> {
             // What a deletion was to remove may have been removed by a write that a crash could undo.
             seen = newest_gate(writes, &unit);
         }
-        let written = unit.commit(self.worker);
+        let written = unit.commit(self.context.worker);
         if is_conditional {
             reply_applied(&writes[0].plan.table, reply)?;
         } else {

@@ -18,11 +18,11 @@ const ROWS_MAX: usize = 500;
 const SLOW_MAX: usize = 100;
 
 pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
-    let (shared, now) = (exchange.shared, exchange.now);
+    let (shared, now) = (exchange.context.shared, exchange.context.now);
     let totals = shared.totals();
     let counters = shared.links().stats_sum();
     let (databases, _) = shared.keyspace.stats(now.unix);
-    let settings = &exchange.worker.settings;
+    let settings = &exchange.context.worker.settings;
     let log = shared.log.stats();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -58,7 +58,7 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
 }
 
 pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
-    let shared = exchange.shared;
+    let shared = exchange.context.shared;
     let links = shared.links();
     let row =
         |(index, published): (usize, &parking_lot::Mutex<crate::engine::published::Published>)| {
@@ -86,11 +86,11 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
 
 /// Requests that wait or whose replies do, and those that were slow.
 pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
-    let (now, kinds) = (exchange.now.mono, &exchange.shared.request_kinds);
+    let (now, kinds) = (exchange.context.now.mono, &exchange.context.shared.request_kinds);
     let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
     let waiting: Vec<_> =
         rows(exchange, waits).iter().map(|row| connection(row, kinds, now)).collect();
-    let slowlog = exchange.shared.slowlog.lock();
+    let slowlog = exchange.context.shared.slowlog.lock();
     let slow: Vec<_> = slowlog
         .iter()
         .take(SLOW_MAX)
@@ -105,22 +105,22 @@ pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
             })
         })
         .collect();
-    let threshold_us = exchange.worker.settings.slowlog_log_slower_than_us;
+    let threshold_us = exchange.context.worker.settings.slowlog_log_slower_than_us;
     json!({ "waiting": waiting, "slow": slow, "slow_threshold_us": threshold_us })
 }
 
 pub(super) fn connections(exchange: &Exchange<'_>) -> Value {
-    let (now, kinds) = (exchange.now.mono, &exchange.shared.request_kinds);
+    let (now, kinds) = (exchange.context.now.mono, &exchange.context.shared.request_kinds);
     let rows: Vec<_> =
         rows(exchange, |_| true).iter().map(|row| connection(row, kinds, now)).collect();
-    let all = exchange.shared.links().connections();
+    let all = exchange.context.shared.links().connections();
     json!({ "connections": all, "shown": rows.len(), "rows": rows })
 }
 
 /// Those that did something last come first.
 fn rows(exchange: &Exchange<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
     let mut rows = Vec::new();
-    for published in &exchange.shared.published {
+    for published in &exchange.context.shared.published {
         let published = published.lock();
         rows.extend(published.clients.values().filter(|row| is_wanted(row)).cloned());
     }
@@ -151,7 +151,7 @@ fn connection(row: &ClientRow, kinds: &RequestKinds, now: MonoNs) -> Value {
 
 /// Commands and requests by the time that they took, with their stages.
 pub(super) fn statements(exchange: &Exchange<'_>) -> Value {
-    let shared = exchange.shared;
+    let shared = exchange.context.shared;
     let timers = shared.stage_timers();
     let mut seen: Vec<(usize, CommandCounts)> =
         shared.request_counts().into_iter().enumerate().collect();

@@ -17,13 +17,14 @@ const NAME_CHARS_MAX: usize = 64;
 /// Keys that many commands of all reactors name. Those of tables are left out where roles say who may read
 /// them, because HTTP knows no roles.
 pub(super) fn keys(exchange: &Exchange<'_>) -> Value {
-    let shared = exchange.shared;
+    let shared = exchange.context.shared;
     let mut window = Window::default();
     for published in &shared.published {
         window.add(published.lock().hot_keys.last());
     }
     let catalog = shared.catalog.load();
-    let hides_tables = exchange.worker.settings.cql_authenticator == CqlAuthenticator::Password;
+    let hides_tables =
+        exchange.context.worker.settings.cql_authenticator == CqlAuthenticator::Password;
     let row = |key: &HotKey| -> Option<Value> {
         let (database, table) = match key.space {
             Space::Database(number) => (Some(number), None),
@@ -53,7 +54,7 @@ fn table_name(catalog: &Catalog, id: Uuid) -> Option<String> {
 /// have gone since.
 pub(super) fn clients(exchange: &Exchange<'_>) -> Value {
     let mut found = Vec::new();
-    for published in &exchange.shared.published {
+    for published in &exchange.context.shared.published {
         let published = published.lock();
         let busiest = &published.busiest_clients;
         for client in busiest.clients() {

@@ -11,8 +11,8 @@ use crate::http::Exchange;
 /// that took at most this and more than the bound before.
 pub(super) fn stages(exchange: &Exchange<'_>) -> Value {
     let mut sums: BTreeMap<(&str, &str), BTreeMap<u64, u64>> = BTreeMap::new();
-    let kinds = &exchange.shared.request_kinds;
-    for published in &exchange.shared.published {
+    let kinds = &exchange.context.shared.request_kinds;
+    for published in &exchange.context.shared.published {
         let published = published.lock();
         for (id, stage, cell) in published.timers.cells() {
             let buckets = sums.entry((kinds.protocol(id).name(), stage.name())).or_default();

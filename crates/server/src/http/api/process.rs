@@ -12,7 +12,7 @@ const REDACTED: &str = "(redacted)";
 
 /// Passwords are never shown.
 pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
-    let settings = exchange.shared.settings.load();
+    let settings = exchange.context.shared.settings.load();
     let rows = OPTIONS.iter().map(|option| {
         let value = option.text(&settings);
         let is_secret = matches!(option.kind, Kind::Password { .. }) && !value.is_empty();

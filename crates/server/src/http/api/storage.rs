@@ -7,7 +7,7 @@ use crate::http::Exchange;
 
 /// The tree, parents first.
 pub(super) fn memory(exchange: &Exchange<'_>) -> Value {
-    let rows = exchange.shared.memory.server.tree().into_iter().map(|node| {
+    let rows = exchange.context.shared.memory.server.tree().into_iter().map(|node| {
         json!({
             "path": node.path,
             "depth": node.depth,
@@ -21,7 +21,7 @@ pub(super) fn memory(exchange: &Exchange<'_>) -> Value {
 }
 
 pub(super) fn log(exchange: &Exchange<'_>) -> Value {
-    let log = &exchange.shared.log;
+    let log = &exchange.context.shared.log;
     let stats = log.stats();
     let sizes = log.group_sizes();
     // Bucket i has what took 2^i to 2^(i+1) nanoseconds.
@@ -30,7 +30,7 @@ pub(super) fn log(exchange: &Exchange<'_>) -> Value {
         .filter(|(_, count)| *count > 0)
         .map(|(power, count)| json!({ "from_ns": 1_u64 << power, "count": count }))
         .collect();
-    let snapshots = exchange.shared.snapshots.status();
+    let snapshots = exchange.context.shared.snapshots.status();
     json!({
         "next": log.next().0,
         "written": log.written().0,

@@ -20,7 +20,7 @@ const NS_PER_SECOND: f64 = 1e9;
 
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn page(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
-    let text = write(exchange.shared, exchange.now);
+    let text = write(exchange.context.shared, exchange.context.now);
     exchange.scratch.body.extend_from_slice(text.as_bytes());
     Ok(Outcome::new(200, MEDIA))
 }

@@ -30,13 +30,13 @@ use crate::cql::execute::install_indexes;
 use crate::cql::reply::WireReply;
 use crate::cql::schema_change::Changer;
 use crate::engine::commit::Record;
-use crate::engine::purge::Cycle;
+use crate::engine::context::ReactorContext;
 use crate::engine::shared::{Shared, params};
 use crate::engine::worker::Worker;
 use crate::handler::State;
 use crate::recovery::recover;
 use crate::resp::Session;
-use crate::resp::execute::{Executor, prepare};
+use crate::resp::execute::prepare;
 use crate::serve::build_state;
 use crate::simulation::{Disk, FaultDisk};
 use reactor::{ConnId, Peer};
@@ -153,17 +153,18 @@ impl Server {
         self.worker.begin_turn(self.now);
     }
 
-    /// Walks over all stripes once.
+    /// Purges all stripes once.
     pub(super) fn purge(&mut self) {
-        let mut cycle = Cycle {
+        let mut context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,
+            now: self.now,
         };
         let mut next = 0;
         while next < STRIPES {
-            next = cycle.run(next, 1, STRIPES);
+            next = context.purge_cycle(next, 1, STRIPES);
         }
     }
 
@@ -251,14 +252,14 @@ impl Server {
 
     fn engine(&mut self) -> Engine<'_> {
         let now = self.worker.time(&self.params);
-        Engine {
+        let context = ReactorContext {
             shared: &self.shared,
-            cql: &self.cql,
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,
             now,
-        }
+        };
+        Engine { context, cql: &self.cql }
     }
 
     /// One request of the Redis protocol. Returns its reply, spaces for the ends of lines.
@@ -270,7 +271,7 @@ impl Server {
         let args = batch.get(0, input.as_bytes());
         let prepared = prepare(&self.shared, args, None);
         let mut out = Vec::new();
-        let mut executor = Executor {
+        let mut context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
             worker: &mut self.worker,
@@ -278,7 +279,7 @@ impl Server {
             now: self.now,
         };
         let reply = ReplyWriter::new(&mut out, self.resp.protocol);
-        executor.request(&mut self.resp, prepared, args, reply);
+        context.request(&mut self.resp, prepared, args, reply);
         String::from_utf8(out).unwrap().trim_end().replace("\r\n", " ")
     }
 
