@@ -170,7 +170,24 @@ fn is_port(text: &[u8]) -> bool {
     *colon == b':' && (digits.is_empty() || port.is_some_and(|port| port.parse::<u16>().is_ok()))
 }
 
+/// Bytes of a registered name outside of escapes, except the comma: lists of hosts are ambiguous. A
+/// table, because every request has a host.
+// Source: RFC 3986 3.2.2 (reg-name), 2.3 (unreserved), 2.2 (sub-delims)
+static IS_NAME_BYTE: [bool; 256] = {
+    let allowed = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._~!$&'()*+;=";
+    let mut table = [false; 256];
+    let mut index = 0;
+    while index < allowed.len() {
+        table[allowed[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
+
 fn is_registered_name(name: &[u8]) -> bool {
+    if name.iter().all(|byte| IS_NAME_BYTE[usize::from(*byte)]) {
+        return !name.is_empty();
+    }
     let mut rest = name;
     while let [first, tail @ ..] = rest {
         rest = match (first, tail) {
@@ -179,9 +196,7 @@ fn is_registered_name(name: &[u8]) -> bool {
             {
                 tail
             }
-            (byte, tail) if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(byte) => {
-                tail
-            }
+            (byte, tail) if IS_NAME_BYTE[usize::from(*byte)] => tail,
             _ => return false,
         };
     }
