@@ -1,5 +1,5 @@
-//! Where requests are going to look: asked for before the first of them runs, so that their cache misses
-//! overlap.
+//! Prefetches the partitions of upcoming requests before the first of them runs, so that their
+//! cache misses overlap.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use wire::cql::{Value, Values};
 
 use super::keys::{Key, table_id};
 
-/// Partitions that are asked for at once. What lies on the way to more of them does not fit the
-/// first-level cache.
+/// Partitions prefetched at a time. The memory on the path to more of them exceeds the first-level
+/// cache.
 pub(super) const PLACES_MAX: usize = 32;
 
 /// Partitions of the next requests, by table and token.
@@ -31,15 +31,16 @@ impl Places {
         self.found.len()
     }
 
-    /// Adds the partition of a statement with these values, if it names one by them and there is room.
+    /// Adds the partition that a statement names with these values, if it names one and there is
+    /// room.
     pub(crate) fn add(&mut self, statement: &PreparedStatement, values: &Values<'_>) {
         if !self.is_full() {
             self.found.extend(place(statement, values));
         }
     }
 
-    /// Has the memory on the way to all of them loaded, one step after the other: where the next one
-    /// leads is known only when the one before has arrived.
+    /// Loads the memory on the path to all partitions, one level at a time: the address of the next
+    /// level is known only after the previous one is loaded.
     pub(crate) fn prefetch(&self, keyspace: &Keyspace) {
         for reach in Reach::ALL {
             for (table, token) in &self.found {
@@ -49,7 +50,7 @@ impl Places {
     }
 }
 
-/// What is wrong with the values is found out when the statement runs.
+/// Invalid values are ignored here and reported when the statement runs.
 fn place(statement: &PreparedStatement, values: &Values<'_>) -> Option<(TableId, i64)> {
     let table = match &statement.plan {
         Plan::Select(plan) => &plan.table,

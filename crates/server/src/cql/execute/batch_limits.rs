@@ -1,4 +1,4 @@
-//! What is said of batches that are not what batches are for.
+//! Limits and warnings for batches that are too large or span too many partitions.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use cql::statements::BatchKind;
 
 use super::write::Ready;
 
-/// A batch of several partitions is refused above this.
+/// Size above which a batch of several partitions is refused.
 // Source: Cassandra 5.0, cassandra.yaml, batch_size_fail_threshold
 const BATCH_BYTES_MAX: usize = 50 << 10;
 
-/// And its client is warned above this.
+/// Size above which the client receives a warning.
 // Source: Cassandra 5.0, cassandra.yaml, batch_size_warn_threshold
 const BATCH_BYTES_WARNED: usize = 5 << 10;
 
-/// The client of a batch that is not logged is warned above so many partitions.
+/// Number of partitions above which an unlogged batch causes a warning.
 // Source: Cassandra 5.0, cassandra.yaml, unlogged_batch_across_partitions_warn_threshold
 const PARTITIONS_WARNED: usize = 10;
 
@@ -31,7 +31,7 @@ fn spans_partitions(writes: &[Ready<'_>]) -> bool {
     writes.iter().any(|write| write.keys != writes[0].keys)
 }
 
-/// What the client is warned of; `bytes`: of the batch in the log.
+/// The client's warnings. `bytes`: size of the batch in the log.
 // Source: Cassandra 5.0, BatchStatement.verifyBatchSize and verifyBatchType
 pub(super) fn warnings(writes: &[Ready<'_>], kind: BatchKind, bytes: usize) -> Vec<String> {
     let is_big = bytes > BATCH_BYTES_WARNED;
@@ -66,7 +66,7 @@ pub(super) fn warnings(writes: &[Ready<'_>], kind: BatchKind, bytes: usize) -> V
     found
 }
 
-/// As Cassandra writes sizes below a MiB.
+/// Formats sizes below a MiB as Cassandra does.
 // Source: Cassandra 5.0, FBUtilities.prettyPrintMemory
 #[expect(clippy::cast_precision_loss, reason = "a batch is smaller than 2^52 bytes")]
 fn kib(bytes: usize) -> String {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_cassandra_writes_them() {
+    fn sizes_are_formatted_like_cassandra() {
         assert_eq!(kib(5 << 10), "5.000KiB");
         assert_eq!(kib(6001), "5.860KiB");
     }

@@ -1,4 +1,4 @@
-//! What a write does to one row: operations to writes of the store.
+//! The effect of a write on one row: translates operations into store writes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,12 +19,12 @@ use super::item;
 use super::values::Cx;
 use crate::engine::write_clock::WriteClock;
 
-/// What a cell counts as that is written, or that is passed in a collection: see [`Moment::spend`].
+/// Cost of writing a cell, or of passing one in a collection: see [`Moment::spend`].
 const CELL_WORK_BYTES: usize = 16;
-/// The same of one that a list is made of again.
+/// Cost of rewriting a list cell.
 const COPIED_WORK_BYTES: usize = 64;
 
-/// Writes of one partition as bytes.
+/// Encoded writes of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     pub(super) count: usize,
@@ -37,7 +37,7 @@ impl Packed {
         self.count += 1;
     }
 
-    /// What the writes count as: to make and to apply a small one takes as long as to copy some bytes.
+    /// Cost of the writes: creating and applying a small one takes as long as copying some bytes.
     pub(super) fn work_bytes(&self) -> usize {
         self.bytes.len() + self.count * CELL_WORK_BYTES
     }
@@ -52,7 +52,7 @@ impl Packed {
     }
 }
 
-/// When a write was made and how long it lasts.
+/// Timestamp and expiry of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct When {
     pub(super) timestamp: Timestamp,
@@ -65,26 +65,27 @@ impl When {
         Stamp { timestamp: self.timestamp, at: self.now }
     }
 
-    /// Before all that is written now: what a collection held goes, what is written stays.
+    /// A timestamp before this write's own: it deletes a collection's earlier content but not what
+    /// is written now.
     fn stamp_before(self) -> Stamp {
         Stamp { timestamp: self.timestamp.saturating_sub(1), at: self.now }
     }
 }
 
-/// Changes of one row.
+/// Changes to one row.
 pub(super) struct RowChange<'c> {
     pub(super) plan: &'c WritePlan,
     pub(super) cx: Cx<'c>,
     pub(super) when: When,
     pub(super) clock: &'c WriteClock,
-    /// What is there now, for the few operations that depend on it.
+    /// The current content, for the few operations that depend on it.
     pub(super) partition: Option<&'c Partition>,
     pub(super) row: RowKey<'c>,
     pub(super) out: &'c mut Packed,
 }
 
 impl<'c> RowChange<'c> {
-    /// Appends what all operations on rows, or on static cells, do.
+    /// Appends the writes of all operations on rows, or on static cells.
     pub(super) fn apply(&mut self) -> Result<(), CqlError> {
         let plan = self.plan;
         let is_static = self.row == RowKey::Static;
@@ -125,7 +126,7 @@ impl<'c> RowChange<'c> {
         Ok(())
     }
 
-    /// `start`: where in `out` the writes of earlier operations begin.
+    /// `start`: offset in `out` of the writes of earlier operations.
     fn operate(&mut self, operation: &'c Operation, start: usize) -> Result<(), CqlError> {
         let plan = self.plan;
         let column = &plan.table.columns[operation.column()];
@@ -207,7 +208,7 @@ impl<'c> RowChange<'c> {
         CellValue::Live { bytes, expiry: self.when.expiry }
     }
 
-    /// Sets an item, or deletes it by null.
+    /// Sets an item, or deletes it if the value is null.
     fn put_item(&mut self, column: &Column, item: &[u8], value: Evaluated<'_>) {
         match value {
             Evaluated::Bytes(bytes) => {
@@ -234,7 +235,8 @@ impl<'c> RowChange<'c> {
         self.out.put(Write::DeleteItems { row: self.row, column: column.number, stamp });
     }
 
-    /// Null is assigned. A collection loses what it held, but not what is written at the same time.
+    /// Assigns null. A collection loses its earlier content, but not what is written at the same
+    /// time.
     // Source: Cassandra 5.0, UpdateParameters.setComplexDeletionTimeForOverwrite
     fn replace_by_nothing(&mut self, column: &Column) {
         if column.column_type.is_multi_cell() {
@@ -277,7 +279,8 @@ impl<'c> RowChange<'c> {
         self.put_list(column, &bytes, is_before)
     }
 
-    /// Items of a list have numbers for keys: higher ones behind, negative ones before.
+    /// Adds list items, which have numbers for keys: higher ones when appended, negative ones when
+    /// prepended.
     fn put_list(&mut self, column: &Column, bytes: &[u8], is_before: bool) -> Result<(), CqlError> {
         let items = items(bytes, 1).map_err(damaged)?;
         let count = i64::try_from(items.len()).expect("fits memory");
@@ -290,7 +293,7 @@ impl<'c> RowChange<'c> {
         Ok(())
     }
 
-    /// Items of a set, entries of a map.
+    /// Adds items of a set, or entries of a map.
     fn add_items(&mut self, column: &Column, bytes: &[u8]) -> Result<(), CqlError> {
         let mut key = Vec::new();
         match &column.column_type {
@@ -312,12 +315,12 @@ impl<'c> RowChange<'c> {
                     self.put_item(column, &key, Evaluated::Bytes(value));
                 }
             }
-            _ => unreachable!("the plan knows the type"),
+            _ => unreachable!("the plan has checked the type"),
         }
         Ok(())
     }
 
-    /// Items of a set or list by their values, entries of a map by their keys.
+    /// Removes items of a set or list by value, or entries of a map by key.
     fn remove_items(
         &mut self,
         column: &Column,
@@ -337,7 +340,7 @@ impl<'c> RowChange<'c> {
             return Ok(());
         }
         let (CqlType::Set(of) | CqlType::Map(of, _)) = &column.column_type else {
-            unreachable!("the plan knows the type")
+            unreachable!("the plan has checked the type")
         };
         let mut key = Vec::new();
         for item in gone {
@@ -348,7 +351,7 @@ impl<'c> RowChange<'c> {
         Ok(())
     }
 
-    /// The key of a map's entry or the item of a set, and its type.
+    /// The key of a map entry or the item of a set, and its type.
     fn entry_key<'t>(
         &self,
         key: &'c Expression,
@@ -357,7 +360,7 @@ impl<'c> RowChange<'c> {
         let (of, kind) = match &column.column_type {
             CqlType::Set(of) => (of, "set value"),
             CqlType::Map(of, _) => (of, "map key"),
-            _ => unreachable!("the plan knows the type"),
+            _ => unreachable!("the plan has checked the type"),
         };
         match self.evaluate(key)? {
             Evaluated::Bytes(bytes) => Ok((of, bytes)),
@@ -366,7 +369,7 @@ impl<'c> RowChange<'c> {
         }
     }
 
-    /// The live cells that a column has in a partition, which is this one before or within the write.
+    /// The live cells of a column in a partition, as it was before or is within the write.
     fn cells_of<'p>(
         &self,
         partition: Option<&'p Partition>,
@@ -380,7 +383,7 @@ impl<'c> RowChange<'c> {
         view.map(|view| column.cells(view)).into_iter().flatten()
     }
 
-    /// The column as earlier operations of the statement have left it. None: they have written nothing.
+    /// The column after earlier operations of the statement. `None`: they have written nothing.
     // Source: Cassandra 5.0, UpdateParameters.getPrefetchedList
     fn changed(&self, column: &Column, start: usize) -> Result<Option<Partition>, CqlError> {
         let written = &self.out.bytes[start..];
@@ -402,7 +405,7 @@ impl<'c> RowChange<'c> {
         Ok(Some(partition))
     }
 
-    /// The key of the item at a place of a list.
+    /// The key of the item at an index of a list.
     // Source: Cassandra 5.0, Lists.SetterByIndex and DiscarderByIndex
     fn list_item(
         &self,
@@ -434,7 +437,7 @@ impl<'c> RowChange<'c> {
         Ok(found.unwrap_or_default().to_vec())
     }
 
-    /// The sum is written, behind what it was made of.
+    /// Writes the sum, together with its operands.
     fn increment(
         &mut self,
         column: &Column,
@@ -467,24 +470,24 @@ impl<'c> RowChange<'c> {
     }
 }
 
-/// A value of an index has fewer bytes.
+/// Limit of an indexed value.
 // Source: Cassandra 5.0, FBUtilities.MAX_UNSIGNED_SHORT
 const INDEXED_BYTES_MAX: usize = 65_535;
 
-/// Writes that were encoded one after the other.
+/// Decodes writes that were encoded one after the other.
 fn decoded(mut bytes: &[u8]) -> impl Iterator<Item = Result<Write<'_>, CqlError>> {
     std::iter::from_fn(move || {
         let write = (!bytes.is_empty()).then(|| Write::decode(&mut bytes))?;
         if write.is_err() {
             bytes = &[];
         }
-        Some(write.map_err(|_| CqlError::Server("a write is damaged".to_owned())))
+        Some(write.map_err(|_| CqlError::Server("a write is corrupt".to_owned())))
     })
 }
 
-/// How many bytes of a cell an index stores.
+/// Bytes of a cell that an index stores.
 fn indexed_bytes(cell: CellView<'_>, of: &CqlType, target: IndexTarget) -> usize {
-    /// Lengths and ends of the two parts.
+    /// Lengths and terminators of the two parts.
     const ENTRY_BYTES: usize = 6;
     let entry = |key: &CqlType| {
         let entry = item::map_entry(cell, key);

@@ -1,4 +1,4 @@
-//! IF: whether a conditional write is carried out, and what its client is told.
+//! IF: decides whether a conditional write is applied, and builds the client's response.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,14 +25,14 @@ use crate::cql::reply::{ResultSink, Rows};
 
 const APPLIED: &str = "[applied]";
 
-/// What conditional writes find in their one partition: as Cassandra reads it before it judges, so that
-/// what it has not read is not shown either.
+/// The content of the one partition that conditional writes read. Like Cassandra it reads before it
+/// evaluates, so the response omits columns that were not read.
 pub(super) struct Current<'r> {
     writes: &'r [Ready<'r>],
     partition: Option<&'r Partition>,
     /// The columns outside the key that are read.
     read: Vec<&'r Column>,
-    /// What the conditions of rows are, and of the static cells, which have no key.
+    /// Conditions by row. Those of static cells have no key.
     places: BTreeMap<Option<&'r [u8]>, Place<'r>>,
 }
 
@@ -42,7 +42,7 @@ struct Place<'r> {
     columns: Vec<(&'r ConditionPlan, &'r Ready<'r>)>,
 }
 
-/// What is asked of one row, or of the static cells.
+/// The kind of condition on one row, or on the static cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum About {
     Exists,
@@ -51,7 +51,7 @@ enum About {
 }
 
 impl<'r> Current<'r> {
-    /// Refuses conditions that do not go together.
+    /// Refuses conditions that cannot be combined.
     // Source: Cassandra 5.0, CQL3CasRequest
     pub(super) fn new(
         writes: &'r [Ready<'r>],
@@ -123,7 +123,7 @@ impl<'r> Current<'r> {
         view.cells().any(|cell| self.read.iter().any(|column| column.has(&cell)))
     }
 
-    /// A row, if something of it is read.
+    /// A row, if any of the columns read have content.
     fn row(&self, key: &[u8]) -> Option<RowView<'r>> {
         let row = self.partition?.row(key, self.now())?;
         Some(row).filter(|row| self.is_seen(row))
@@ -138,8 +138,8 @@ impl<'r> Current<'r> {
         Some(statics).filter(|statics| self.has_cells(statics))
     }
 
-    /// The rows that conditions are about; where they are about static cells alone the first row, which
-    /// says that there is a partition.
+    /// The rows that conditions refer to. If they refer only to static cells, the first row, which
+    /// shows that the partition exists.
     fn rows(&self) -> Vec<RowView<'r>> {
         let Some(partition) = self.partition else { return Vec::new() };
         let keys: Vec<&[u8]> = self.places.keys().copied().flatten().collect();
@@ -158,8 +158,8 @@ impl<'r> Current<'r> {
         look(&RowCx::new(table, &parts, statics, row, self.now()))
     }
 
-    /// The highest timestamp of what the writes may replace, deletions included: a conditional write
-    /// that was not above all of them would report that it was applied, and have no effect.
+    /// The highest timestamp of the data that the writes may replace, including deletions. A
+    /// conditional write with a lower timestamp would be reported as applied, but have no effect.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         let partition = self.partition?;
         let written = self.writes.iter().filter_map(|write| write.newest(partition));
@@ -184,7 +184,7 @@ impl<'r> Current<'r> {
         Ok(true)
     }
 
-    /// Whether all conditions on columns of one place hold.
+    /// Whether all conditions on columns of one row hold.
     fn columns_hold(
         &self,
         place: Option<&[u8]>,
@@ -201,7 +201,7 @@ impl<'r> Current<'r> {
         })
     }
 
-    /// The values that are shown where a condition does not hold, for each row that was read.
+    /// The values to return when a condition does not hold, for each row that was read.
     fn values(&self, shown: &[usize]) -> Result<Vec<Vec<Option<Vec<u8>>>>, CqlError> {
         let table = self.table();
         let values = |row: Option<RowView<'r>>| {
@@ -222,8 +222,8 @@ impl<'r> Current<'r> {
     }
 }
 
-/// All regular columns if rows are written, all static ones if they are written with conditions, and those
-/// that are compared.
+/// All regular columns if rows are written, all static ones if they are written with conditions,
+/// and the compared columns.
 // Source: Cassandra 5.0, BatchStatement and CQL3CasRequest.columnsToRead
 fn columns_read<'r>(writes: &'r [Ready<'_>]) -> Vec<&'r Column> {
     let table = &writes[0].plan.table;
@@ -242,7 +242,7 @@ fn columns_read<'r>(writes: &'r [Ready<'_>]) -> Vec<&'r Column> {
     columns.filter(|(index, column)| is_read(*index, column)).map(|(_, column)| column).collect()
 }
 
-/// None is null, and so is an empty collection whose items are cells.
+/// Returns `None` for null, and for an empty collection whose items are cells.
 fn normal<'v>(value: Option<Cow<'v, [u8]>>, of: &CqlType) -> Option<Cow<'v, [u8]>> {
     let is_empty = |bytes: &Cow<'_, [u8]>| of.is_multi_cell() && bytes.iter().all(|b| *b == 0);
     value.filter(|bytes| !(is_empty(bytes) && bytes.len() <= 4))
@@ -268,7 +268,7 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
                 value
             }
             Evaluated::Null => None,
-            // IN leaves such values out.
+            // IN ignores such values.
             Evaluated::Unset if condition.operator == Comparison::In => return Ok(()),
             Evaluated::Unset => {
                 return Err(CqlError::invalid(format!(
@@ -320,7 +320,7 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
     })
 }
 
-/// Whether a collection holds what is asked for.
+/// Whether a collection contains the requested item.
 fn contains<'v>(
     condition: &'v ConditionPlan,
     own: Option<&[u8]>,
@@ -356,7 +356,7 @@ fn contains<'v>(
     })
 }
 
-/// The value that a condition is about.
+/// The current value that a condition is compared with.
 fn current<'r>(
     condition: &ConditionPlan,
     row: &'r RowCx<'_>,
@@ -400,7 +400,7 @@ fn current<'r>(
     }
 }
 
-/// The response to a conditional write that was carried out.
+/// Writes the response to a conditional write that was applied.
 pub(super) fn reply_applied(table: &Table, reply: &mut dyn ResultSink) -> Encoded {
     let columns = [applied_column()];
     let mut rows = Rows::default();
@@ -409,7 +409,7 @@ pub(super) fn reply_applied(table: &Table, reply: &mut dyn ResultSink) -> Encode
     rows.reply(shown_as(table, &columns), reply)
 }
 
-/// The response to one that was not: the values that are there instead.
+/// Writes the response to a conditional write that was not applied: the current values.
 // Source: Cassandra 5.0, ModificationStatement.buildCasResultSet
 pub(super) fn reply_refused(
     current: &Current<'_>,
@@ -441,8 +441,8 @@ pub(super) fn reply_refused(
     Ok(rows.reply(shown_as(table, &columns), reply)?)
 }
 
-/// Columns by their places in the table: all, or those that conditions name, static ones behind the
-/// others of a statement.
+/// Indexes of columns in the table: all of them, or those that conditions name, with a statement's
+/// static columns last.
 fn shown_columns(writes: &[Ready<'_>], is_batch: bool) -> Vec<usize> {
     let table = &writes[0].plan.table;
     let mut shown = Vec::new();
@@ -477,7 +477,7 @@ fn shown_as<'m>(table: &'m Table, columns: &'m [Shown]) -> Columns<'m> {
     Columns { keyspace: &table.keyspace, table: &table.name, columns }
 }
 
-/// Whether all conditions of some writes are about one partition.
+/// Whether all the writes' conditions refer to one partition.
 pub(super) fn is_one_partition(writes: &[Ready<'_>]) -> bool {
     let first = &writes[0].keys;
     writes.iter().all(|write| write.keys.len() == 1 && write.keys == *first)

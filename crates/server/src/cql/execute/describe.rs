@@ -1,4 +1,4 @@
-//! DESCRIBE: what the schema is, as statements.
+//! DESCRIBE: returns the schema as statements.
 
 use cql::error::CqlError;
 use cql::schema::{DescribeContext, describe};
@@ -16,12 +16,12 @@ impl Engine<'_> {
         VirtualCx { shared: self.shared, params: self.params, now: self.now, local: client.local }
     }
 
-    /// What waits for it shows no schema that a crash could take back.
+    /// The gate for a schema response: once it is open, no crash can undo the schema shown.
     pub(super) fn schema_gate(&self, client: &ClientState) -> Gate {
         if is_gated(client.durability) { self.cql.schema.gate() } else { Gate::OPEN }
     }
 
-    /// All rows at once: a schema is bounded.
+    /// Returns all rows at once: a schema is bounded.
     pub(super) fn describe(
         &self,
         client: &ClientState,

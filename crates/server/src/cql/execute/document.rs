@@ -8,15 +8,15 @@ use cql::plan::WritePlan;
 
 use super::values::Cx;
 
-/// The values of all columns, by their places in the table.
+/// The values of all columns, indexed like the table's columns.
 pub(super) struct Document {
     values: Vec<Evaluated<'static>>,
-    /// Columns that stay as they are.
+    /// Columns that keep their values.
     left_out: Vec<bool>,
 }
 
 impl Document {
-    /// None unless the statement has one.
+    /// Decodes the statement's document. `None` if it has none.
     pub(super) fn read<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Document>, CqlError> {
         let Some(json) = &plan.json else { return Ok(None) };
         let text = match cx.evaluate(&json.document)? {
@@ -30,7 +30,7 @@ impl Document {
         Ok(Some(Document { values, left_out }))
     }
 
-    /// Where columns are those of the document.
+    /// A context in which columns have the document's values.
     pub(super) fn within<'v>(document: Option<&'v Document>, cx: Cx<'v>) -> Cx<'v> {
         match document {
             None => cx,

@@ -1,4 +1,4 @@
-//! What rows are compared with beyond their keys.
+//! Filters: comparisons of rows by columns other than their keys.
 
 use cql::error::CqlError;
 use cql::expression::Evaluated;
@@ -14,18 +14,18 @@ use smallvec::SmallVec;
 use super::row::RowCx;
 use super::values::Cx;
 
-/// Filters with the values of one run.
+/// Filters with the values bound for one run.
 pub(super) struct Filters<'v> {
     ready: Vec<Ready<'v>>,
 }
 
 struct Ready<'v> {
     filter: &'v Filter,
-    /// What is compared: the column's value, or what it holds.
+    /// Type of the compared value: the column's, or that of its items.
     of: CqlType,
-    /// Ordered bytes of the values, in their order.
+    /// Ordered encodings of the values, in their order.
     wanted: SmallVec<[Vec<u8>; 1]>,
-    /// Of a map's entry.
+    /// The key of a map entry.
     key: Option<Vec<u8>>,
 }
 
@@ -35,7 +35,7 @@ impl<'v> Filters<'v> {
         Ok(Filters { ready: ready.collect::<Result<_, _>>()? })
     }
 
-    /// What an index of the filter's column is asked for.
+    /// The term to look up in an index of the filter's column.
     pub(super) fn term(&self, nth: usize) -> Option<Vec<u8>> {
         let Ready { key, wanted, .. } = &self.ready[nth];
         let mut term = key.clone().unwrap_or_default();
@@ -57,7 +57,7 @@ impl<'v> Filters<'v> {
     }
 }
 
-/// Bytes of a value in the order of its type.
+/// Encodes a value so that bytes sort in the order of its type.
 pub(super) fn ordered(value: &[u8], of: &CqlType) -> Vec<u8> {
     let mut key = Vec::new();
     comparable::encode(value, of, false, &mut key);
@@ -153,7 +153,7 @@ impl<'v> Ready<'v> {
         }
     }
 
-    /// Whether an item of a collection is the wanted one.
+    /// Whether an item of a collection is the requested one.
     fn contains(&self, value: &[u8], row: &RowCx<'_>, looks_at_keys: bool) -> bool {
         let own = row.table.columns[self.filter.column].column_type.unfrozen();
         let is_map = matches!(own, CqlType::Map(..));

@@ -1,4 +1,4 @@
-//! What indexes find rows by: cells and keys of tables as the store's terms.
+//! Index terms: translates tables' cells and keys into the store's terms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::result::is_descending;
 struct Terms {
     id: IndexId,
     table: Arc<Table>,
-    /// The place of the column in the table.
+    /// The index of the column in the table.
     column: usize,
     target: IndexTarget,
 }
 
-/// Tells the store which indexes tables have from now on.
+/// Passes the current index definitions of all tables to the store.
 pub(crate) fn install_indexes(catalog: &Catalog, keyspace: &Keyspace) {
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let indexed =
@@ -33,7 +33,8 @@ pub(crate) fn install_indexes(catalog: &Catalog, keyspace: &Keyspace) {
     keyspace.set_indexes(all);
 }
 
-/// One for each column and target: indexes that differ in nothing else have the same terms.
+/// One definition for each column and target: indexes that differ only in other respects have the
+/// same terms.
 fn definitions(table: &Arc<Table>) -> Definitions {
     let mut found: BTreeMap<IndexId, Arc<dyn Indexing>> = BTreeMap::new();
     for index in &table.indexes {

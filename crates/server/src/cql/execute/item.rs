@@ -1,8 +1,8 @@
 //! Items of sets and entries of maps as cells.
 //!
-//! The store keeps a cell under the ordered bytes of its item or key, so that equal ones are one cell.
-//! Decimals are equal when they differ in zeros at their end, which clients see: where such are in an
-//! item or a key, it is in the value of the cell, too, as it was written last.
+//! The store keys a cell by the ordered bytes of its item or map key, so that equal values share
+//! one cell. Decimals that differ only in trailing zeros are equal, but clients see the zeros. If
+//! an item or key contains decimals, the cell's value also holds its bytes as last written.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use cql::value::collection::{put_part, take_part};
 use cql::value::comparable;
 use store::CellView;
 
-/// Whether values of the type that are equal may have different bytes.
+/// Whether equal values of the type may have different bytes.
 fn has_decimal(of: &CqlType) -> bool {
     match of {
         CqlType::Native(native) => *native == Native::Decimal,
@@ -26,12 +26,12 @@ fn has_decimal(of: &CqlType) -> bool {
     }
 }
 
-/// The value of the cell of a set's item.
+/// The cell value for an item of a set.
 pub(super) fn of_set<'a>(item: &'a [u8], of: &CqlType) -> &'a [u8] {
     if has_decimal(of) { item } else { &[] }
 }
 
-/// The value of the cell of a map's entry.
+/// The cell value for an entry of a map.
 pub(super) fn of_map<'a>(key: &[u8], value: Cow<'a, [u8]>, of: &CqlType) -> Cow<'a, [u8]> {
     if !has_decimal(of) {
         return value;
@@ -42,7 +42,7 @@ pub(super) fn of_map<'a>(key: &[u8], value: Cow<'a, [u8]>, of: &CqlType) -> Cow<
     Cow::Owned(bytes)
 }
 
-/// The item of a set that a cell is. None: the cell is damaged.
+/// Decodes a cell as an item of a set. `None`: the cell is corrupt.
 pub(super) fn set_item<'r>(cell: CellView<'r>, of: &CqlType) -> Option<Cow<'r, [u8]>> {
     if !cell.bytes.is_empty() {
         return Some(Cow::Borrowed(cell.bytes));
@@ -50,7 +50,7 @@ pub(super) fn set_item<'r>(cell: CellView<'r>, of: &CqlType) -> Option<Cow<'r, [
     comparable::decode(&mut cell.item?, of, false).map(Cow::Owned)
 }
 
-/// The entry of a map that a cell is. None: the cell is damaged.
+/// Decodes a cell as an entry of a map. `None`: the cell is corrupt.
 pub(super) fn map_entry<'r>(cell: CellView<'r>, of: &CqlType) -> Option<(Cow<'r, [u8]>, &'r [u8])> {
     if has_decimal(of) {
         let mut value = cell.bytes;
@@ -60,7 +60,7 @@ pub(super) fn map_entry<'r>(cell: CellView<'r>, of: &CqlType) -> Option<(Cow<'r,
     Some((Cow::Owned(comparable::decode(&mut cell.item?, of, false)?), cell.bytes))
 }
 
-/// The value alone.
+/// Decodes only the value of a map entry.
 pub(super) fn map_value<'r>(cell: CellView<'r>, of: &CqlType) -> Option<&'r [u8]> {
     if !has_decimal(of) {
         return Some(cell.bytes);

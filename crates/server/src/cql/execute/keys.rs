@@ -1,4 +1,4 @@
-//! Keys of partitions: from values to bytes and tokens, and back.
+//! Partition keys: conversion between values, bytes and tokens.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use store::{PartitionKey, TableId};
 use super::ring::TokenSpan;
 use super::values::Cx;
 
-/// A partition's key as the store takes it.
+/// A partition key in the store's encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) bytes: SmallVec<[u8; 64]>,
     pub(super) token: i64,
 }
 
-/// Most partitions that one statement may name.
+/// Limit of the partitions that one statement may name.
 const KEYS_MAX: usize = 65_536;
-/// Most bytes of combinations of values that IN names: some milliseconds of a reactor's time.
+/// Limit of the bytes of value combinations from IN: some milliseconds of a reactor's time.
 const PRODUCT_BYTES_MAX: usize = 16 << 20;
-/// Of the serialized key, as in Cassandra.
+/// Limit of the serialized key, as in Cassandra.
 pub(super) const KEY_BYTES_MAX: usize = 65_535;
 
 impl Key {
-    /// The key of these parts.
+    /// Builds a key from its parts.
     pub(super) fn new(parts: &[Cow<'_, [u8]>]) -> Result<Key, CqlError> {
         let key = Self::named(parts)?;
         key.check()?;
@@ -43,7 +43,7 @@ impl Key {
         Ok(())
     }
 
-    /// One that a statement names, though it may be empty.
+    /// Builds a key that a statement names, which may be empty.
     // Source: Cassandra 5.0, CompositeType: each part behind its length and before a zero
     fn named(parts: &[Cow<'_, [u8]>]) -> Result<Key, CqlError> {
         let mut bytes = SmallVec::new();
@@ -77,7 +77,7 @@ pub(super) fn table_id(table: &Table) -> TableId {
     TableId(table.id.as_u128())
 }
 
-/// The parts of a key; fewer if its bytes are damaged.
+/// Splits a key into its parts; returns fewer if its bytes are corrupt.
 pub(super) fn split<'k>(key: &'k [u8], table: &Table) -> SmallVec<[&'k [u8]; 4]> {
     let count = table.partition_key().len();
     let mut parts = SmallVec::new();
@@ -96,7 +96,7 @@ pub(super) fn split<'k>(key: &'k [u8], table: &Table) -> SmallVec<[&'k [u8]; 4]>
     parts
 }
 
-/// The keys that a statement names: once each, in the order of their values.
+/// The keys that a statement names, without duplicates, in the order of their values.
 pub(super) fn partition_keys(
     choices: &[Choices],
     table: &Table,
@@ -107,7 +107,7 @@ pub(super) fn partition_keys(
     Ok(keys)
 }
 
-/// Those of them that lie there: the others need be no keys at all.
+/// Like [`partition_keys`], but only the keys within the span: others need not be valid.
 // Source: Cassandra 5.0, TokenFilter.values
 pub(super) fn partition_keys_within(
     span: TokenSpan,
@@ -149,7 +149,7 @@ fn named_keys(
     sorted.values().map(|parts| Key::named(parts)).collect()
 }
 
-/// Parts of a key, behind the bytes that put it in its order.
+/// Parts of a key, preceded by the bytes that determine its order.
 type Ordered<'v> = (Vec<u8>, Vec<Cow<'v, [u8]>>);
 
 fn product<'v>(
@@ -170,7 +170,8 @@ fn product<'v>(
     found
 }
 
-/// What IN multiplies must stay small, in number and in bytes; of each prefix and each value the bytes.
+/// Limits the combinations from IN, in number and in bytes. The iterators return the bytes of each
+/// prefix and each value.
 pub(super) fn check_product(
     prefixes: impl ExactSizeIterator<Item = usize>,
     values: impl ExactSizeIterator<Item = usize>,

@@ -1,4 +1,5 @@
-//! SELECT by indexes: only the rows that one of them has found are looked at, again with all filters.
+//! SELECT by index: reads only the rows that one index has found, and applies all filters to them
+//! again.
 
 use cql::error::CqlError;
 use cql::plan::{Choices, ClusteringRestriction, IndexedRestriction, SelectPlan};
@@ -14,18 +15,18 @@ use super::row::{RowCx, is_there};
 use super::values::Cx;
 use super::walk::Walk;
 
-/// Several indexes that find something are compared up to so many rows: the one with the fewest is
-/// taken.
+/// Number of rows up to which the results of several indexes are compared; the index with the
+/// fewest rows is used.
 const COMPARED_ROWS_MAX: usize = 1024;
 
-/// What is looked up in an index.
+/// An index term to look up.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     index: IndexId,
     bytes: Vec<u8>,
 }
 
-/// What the indexes of a plan are asked for. Rows from the last to the first are walked instead.
+/// The index terms of a plan. None for a reversed SELECT, which scans the rows instead.
 pub(super) fn terms<'v>(
     plan: &'v SelectPlan,
     filters: &Filters<'v>,
@@ -54,16 +55,16 @@ pub(super) fn terms<'v>(
     Ok(terms)
 }
 
-/// Which part of an index is looked at.
+/// The part of an index to read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'l> {
     pub(super) start: Start<'l>,
     pub(super) tokens: Ring,
-    /// One partition alone.
+    /// Limits the lookup to one partition.
     pub(super) only: Option<&'l [u8]>,
 }
 
-/// Where a walk goes on in an index.
+/// The position at which a scan resumes in an index.
 pub(super) fn start(state: &PagingState) -> Start<'_> {
     match &state.row {
         None => Start::After(token(&state.key), &state.key),
@@ -72,7 +73,7 @@ pub(super) fn start(state: &PagingState) -> Start<'_> {
 }
 
 impl Walk<'_> {
-    /// The term that the fewest rows of a stripe have. None: no index knows this stripe.
+    /// The term with the fewest rows in a stripe. `None`: no index covers this stripe.
     pub(super) fn best_term(
         &self,
         locked: &Locked<'_>,
@@ -92,7 +93,7 @@ impl Walk<'_> {
         looks.first().map(|(term, _)| (*term).clone())
     }
 
-    /// The rows of a stripe that have a term, as long as they are in the wanted part.
+    /// Visits the rows of a stripe that have a term and are in the requested part.
     pub(super) fn look_up(
         &mut self,
         locked: &Locked<'_>,
@@ -130,9 +131,10 @@ impl Walk<'_> {
                 return Ok(next);
             }
             if next == Next::PartitionDone || found.next_if(is_same).is_some() {
-                // The partition has shown all that it may: the index continues after it.
-                let behind = Start::After(token, &key);
-                let Some(rest) = locked.find(table, term.index, &term.bytes, behind) else {
+                // The partition has returned all its rows: continue in the index after it.
+                let after_partition = Start::After(token, &key);
+                let Some(rest) = locked.find(table, term.index, &term.bytes, after_partition)
+                else {
                     return Ok(Next::GoOn);
                 };
                 found = rest.peekable();
@@ -144,7 +146,7 @@ impl Walk<'_> {
         Ok(Next::GoOn)
     }
 
-    /// These rows of one partition, as far as they are wanted.
+    /// Visits the given rows of one partition that the statement requests.
     fn visit_rows(
         &mut self,
         key: &[u8],

@@ -1,6 +1,6 @@
-//! Plans on the store: what statements read and write.
+//! Executes plans on the store: reads and writes of statements.
 //!
-//! Before all of it: `ahead` (what requests will look up).
+//! Runs before the rest: `ahead` (prefetches the partitions of upcoming requests).
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
 //! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk`, `index`, `item`, `lookup`, `pause` and `select`

@@ -1,22 +1,23 @@
-//! Where the next page of a result begins: told to the client, and checked when it comes back.
+//! The paging state: the start of a result's next page, sent to the client and validated when the
+//! client returns it.
 
 use cql::error::CqlError;
 use cql::schema::Table;
 use cql::value::collection::{put_part, take_part};
 use smallvec::SmallVec;
 
-/// The first byte of a state: another format gets another one.
+/// The first byte of a state. Another format gets another number.
 const FORMAT: u8 = 1;
 
-/// The last row of a page. Nothing before it is shown again.
+/// The last row of a page. The next page resumes after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PagingState {
     pub(super) key: SmallVec<[u8; 64]>,
-    /// None: the partition was shown to its end.
+    /// `None`: all rows of the partition were returned.
     pub(super) row: Option<Vec<u8>>,
     /// Rows that LIMIT still allows.
     pub(super) remaining: u32,
-    /// Rows of this partition that were shown.
+    /// Rows of this partition that were returned.
     pub(super) in_partition: u32,
 }
 
@@ -31,7 +32,7 @@ impl PagingState {
         out
     }
 
-    /// Refuses what this server has not made for this table.
+    /// Refuses a state that this server did not create for this table.
     pub(super) fn decode(bytes: &[u8], table: &Table) -> Result<PagingState, CqlError> {
         Self::read(bytes, table)
             .ok_or_else(|| CqlError::Protocol("Invalid value for the paging state".to_owned()))
@@ -48,7 +49,7 @@ impl PagingState {
         let key = take_part(&mut rest).ok()??;
         let row = take_part(&mut rest).ok()?;
         let remaining = u32::from_be_bytes(*remaining);
-        // A page that has reached LIMIT is the last one.
+        // A page that reaches LIMIT is the last one.
         if !rest.is_empty() || remaining == 0 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! A SELECT between two of its pieces.
+//! The state of a paused SELECT.
 
 use cql::moment::Moment;
 use store::Seconds;
@@ -8,26 +8,26 @@ use super::redis::Gathering;
 use super::result::Progress;
 use crate::engine::gate::Gate;
 
-/// All that a SELECT has done so far.
+/// The progress of a paused SELECT.
 #[derive(Debug)]
 pub(crate) struct Paused {
     pub(super) done: Done,
     pub(super) when: When,
 }
 
-/// What there is of its response.
+/// The part of the response produced so far.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// The last row that was looked at.
+    /// The last row that was examined.
     pub(super) at: PagingState,
     pub(super) progress: Progress,
-    /// The value of the Redis protocol that it is in.
+    /// The Redis value that is being read.
     pub(super) gathering: Option<Gathering>,
-    /// The log position that it waits for.
+    /// The log position that the response waits for.
     pub(super) gate: Gate,
 }
 
-/// The time that a statement began with is its time to the end.
+/// The time at which the statement began. It stays the same until the end.
 #[derive(Debug)]
 pub(super) struct When {
     pub(super) moment: Moment,
@@ -35,7 +35,7 @@ pub(super) struct When {
 }
 
 impl Paused {
-    /// What was gathered.
+    /// Bytes of the rows collected so far.
     pub(crate) fn bytes(&self) -> usize {
         let gathering = self.done.gathering.as_ref();
         self.done.progress.bytes() + gathering.map_or(0, Gathering::bytes)

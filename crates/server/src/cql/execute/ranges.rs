@@ -1,7 +1,7 @@
 //! Restrictions of clustering columns as ranges of row keys.
 //!
-//! All ranges are half open: from a key on, and below another. What begins with a prefix is the
-//! range from the prefix to the next bytes that do not begin with it.
+//! All ranges are half open: inclusive start, exclusive end. All keys with a prefix form the range
+//! from the prefix to the next bytes that do not begin with it.
 
 use std::borrow::Cow;
 
@@ -14,28 +14,28 @@ use smallvec::SmallVec;
 use super::keys::{KEY_BYTES_MAX, check_product, too_long};
 use super::values::Cx;
 
-/// Keys of rows, or what they begin with. Nearly always one.
+/// Row keys or prefixes of them. Nearly always one.
 pub(super) type Keys = SmallVec<[Vec<u8>; 1]>;
 
-/// The rows of a partition that are meant.
+/// The selected rows of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rows {
     All,
     /// Whole keys, in their order.
     Points(Keys),
-    /// In their order, apart from each other.
+    /// In order and disjoint.
     Ranges(Vec<RowRange>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowRange {
     pub(super) start: Vec<u8>,
-    /// None: to the last row.
+    /// `None`: up to the last row.
     pub(super) end: Option<Vec<u8>>,
 }
 
 impl RowRange {
-    /// What begins with these bytes.
+    /// All keys that begin with these bytes.
     fn of_prefix(prefix: Vec<u8>) -> RowRange {
         let end = successor(&prefix);
         RowRange { start: prefix, end }
@@ -47,7 +47,7 @@ impl RowRange {
 }
 
 impl Rows {
-    /// Whether no row can be meant.
+    /// Whether no row is selected.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Rows::All => false,
@@ -56,10 +56,10 @@ impl Rows {
         }
     }
 
-    /// Refuses keys of rows that Cassandra could not store.
+    /// Refuses row keys that Cassandra could not store.
     // Source: Cassandra 5.0, ClusteringPrefix.validate
     pub(super) fn check_lengths(&self, table: &Table) -> Result<(), CqlError> {
-        /// Nearly all keys are shorter, and are not decoded.
+        /// Nearly all keys are shorter and need not be decoded.
         const CHECKED_BYTES_MIN: usize = 8192;
         let Rows::Points(points) = self else { return Ok(()) };
         for point in points.iter().filter(|point| point.len() >= CHECKED_BYTES_MIN) {
@@ -88,7 +88,7 @@ impl Rows {
     }
 }
 
-/// The first bytes behind all that begin with these.
+/// The first bytes after all those that begin with the prefix.
 fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
     let mut next = prefix[..=last].to_vec();
@@ -156,7 +156,7 @@ fn parts<'b>(value: &'b [u8], columns: &[Column]) -> Result<Vec<&'b [u8]>, CqlEr
     found.collect()
 }
 
-/// Every prefix with every value behind it.
+/// Appends each value to each prefix.
 fn extend<'v>(
     prefixes: &mut Keys,
     choices: &'v Choices,
@@ -191,7 +191,7 @@ fn extend<'v>(
     Ok(())
 }
 
-/// The keys on the wanted side of an edge, as ranges in their order.
+/// The keys on the selected side of an edge, as ranges in order.
 fn edge<'v>(
     prefix: &[u8],
     edge: Option<&'v Edge>,
@@ -223,7 +223,7 @@ fn edge<'v>(
     Ok(merged(found))
 }
 
-/// Sorted, without empty ones, and with neighbours made one.
+/// Sorts ranges, removes empty ones and merges adjacent ones.
 fn merged(mut ranges: Vec<RowRange>) -> Vec<RowRange> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_unstable_by(|left, right| left.start.cmp(&right.start));
@@ -247,7 +247,7 @@ fn merged(mut ranges: Vec<RowRange>) -> Vec<RowRange> {
     found
 }
 
-/// What is in both.
+/// Intersects two lists of ranges.
 fn intersect(left: &[RowRange], right: &[RowRange], found: &mut Vec<RowRange>) {
     for one in left {
         for other in right {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_before_the_next_bytes() {
+    fn a_prefix_range_ends_before_the_successor() {
         assert_eq!(successor(b"a"), Some(b"b".to_vec()));
         assert_eq!(successor(b"a\xff"), Some(b"b".to_vec()));
         assert_eq!(successor(b"\xff\xff"), None);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_joined_and_cut() {
+    fn ranges_are_merged_and_intersected() {
         let ranges =
             vec![range(b"d", Some(b"f")), range(b"a", Some(b"c")), range(b"b", Some(b"d"))];
         assert_eq!(merged(ranges), [range(b"a", Some(b"f"))]);

@@ -1,4 +1,4 @@
-//! Rows of a result on their way to the client, or into groups.
+//! Collects the rows of a result for the client, or into groups.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,43 +18,44 @@ use super::paging::PagingState;
 use super::row::RowCx;
 use super::values::Cx;
 
-/// A page ends behind so many bytes: the next one goes on there.
+/// A page ends after this many bytes; the next page resumes there.
 const PAGE_BYTES_MAX: usize = 16 << 20;
-/// Of a result that is not paged: it is put together, and into the connection's output, in one turn.
+/// Limit of a result without paging, which is built and copied to the connection's output in one
+/// turn.
 const RESULT_BYTES_MAX: usize = 64 << 20;
-/// Of a response, as Cassandra's largest one.
+/// Limit of a response, equal to Cassandra's.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
-/// Of one row. A page that ends with it is not longer than a response may be.
+/// Limit of one row. A page that ends with such a row still fits a response.
 const ROW_BYTES_MAX: usize = RESPONSE_BYTES_MAX - PAGE_BYTES_MAX;
-/// Bytes of a row that count as those of one row for the turn of a walk.
+/// Bytes of a row that count as one row toward a turn.
 pub(super) const ROW_BYTES_USUAL: usize = 1024;
-/// The same for bytes that functions and comparisons process.
+/// Bytes processed by functions and comparisons that count as one row toward a turn.
 const WORK_BYTES_USUAL: usize = 128;
-/// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
+/// Rows examined for one page, returned or not: 0.2 s of a reactor's time.
 const ROWS_EXAMINED_MAX: usize = 1 << 20;
 
-/// What becomes of the walk after a row.
+/// The action of a scan after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     GoOn,
-    /// The partition has shown all it may.
+    /// The partition has returned all rows that it may.
     PartitionDone,
     /// The page is full, and there may be more.
     PageFull,
-    /// Nothing more may be shown.
+    /// No more rows may be returned.
     Done,
-    /// Others are to be served: the walk goes on later.
+    /// Other requests must be served: the scan resumes later.
     Pause,
 }
 
 impl Next {
-    /// Whether no further row is to be looked at now.
+    /// Whether no further row is examined now.
     pub(super) fn ends_walk(self) -> bool {
         matches!(self, Next::Done | Next::PageFull | Next::Pause)
     }
 }
 
-/// See the module.
+/// The result of a SELECT under construction.
 pub(super) struct Results<'s> {
     plan: &'s SelectPlan,
     cx: Cx<'s>,
@@ -62,35 +63,36 @@ pub(super) struct Results<'s> {
     /// Encoded rows.
     pub(super) out: Vec<u8>,
     pub(super) count: usize,
-    /// None: the client takes all at once.
+    /// `None`: the client requests all rows at once.
     page_rows_max: Option<usize>,
     per_partition_max: u32,
     remaining: u32,
     in_partition: u32,
     has_met_no_row: bool,
     examined: usize,
-    /// Rows that may be looked at before the walk pauses.
+    /// Rows that may be examined before the scan pauses.
     turn_rows: usize,
-    /// Whether it may pause within a partition.
+    /// Whether the scan may pause within a partition.
     pauses_inside: bool,
-    /// Where the next page begins, once this one is full; where the walk goes on, when it pauses.
+    /// The start of the next page if this one is full, or the position at which a paused scan
+    /// resumes.
     full_at: Option<PagingState>,
     group: Option<Group>,
-    /// None while there are none.
+    /// `None` if there are no rows.
     sorted: Option<Box<Sorted>>,
 }
 
-/// Rows of several partitions in the order that they are shown in.
+/// Rows of several partitions in result order.
 #[derive(Debug, Default)]
 struct Sorted {
-    /// By what they are sorted by, and where that is equal as they came.
+    /// By sort key, then by order of arrival.
     rows: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
     bytes: usize,
-    /// How many have come so far.
+    /// Rows added so far.
     count: usize,
 }
 
-/// What of a result is there when its walk pauses.
+/// The part of a result that exists when its scan pauses.
 #[derive(Debug)]
 pub(super) struct Progress {
     out: Vec<u8>,
@@ -109,21 +111,21 @@ impl Progress {
     }
 }
 
-/// Rows that are shown as one.
+/// Rows that are returned as one row.
 #[derive(Debug)]
 struct Group {
     key: Vec<u8>,
-    /// What the rows' keys have in common.
+    /// The part that the rows' keys have in common.
     prefix: Vec<u8>,
     folds: Vec<Fold>,
     /// The columns of the first row.
     first: Vec<Option<Vec<u8>>>,
-    /// What it is sorted by among groups of other partitions.
+    /// The sort key among groups of other partitions.
     order: Vec<u8>,
     last: PagingState,
 }
 
-/// A group as expressions see it.
+/// Presents a group as a row to expressions.
 struct GroupRow<'g> {
     first: &'g [Option<Vec<u8>>],
     aggregates: Vec<Option<Vec<u8>>>,
@@ -182,7 +184,7 @@ impl<'s> Results<'s> {
         self.cx.now
     }
 
-    /// Rows that were looked at, shown or not.
+    /// Rows examined, returned or not.
     pub(super) fn examined(&self) -> u64 {
         self.examined as u64
     }
@@ -192,19 +194,20 @@ impl<'s> Results<'s> {
         self.remaining
     }
 
-    /// Goes on where a page has ended.
+    /// Resumes after the previous page.
     pub(super) fn resume(&mut self, state: &PagingState) {
         self.remaining = state.remaining;
         self.in_partition = state.in_partition;
     }
 
-    /// From now on so many rows are looked at before the walk pauses; 0: it does not.
+    /// Sets the number of rows to examine before the scan pauses; 0: it does not pause.
     pub(super) fn set_turn(&mut self, rows_max: usize, pauses_inside: bool) {
         self.turn_rows = if rows_max == 0 { usize::MAX } else { rows_max };
         self.pauses_inside = pauses_inside;
     }
 
-    /// Behind a partition, which may have had no rows: whether the walk goes on.
+    /// Accounts for the end of a partition, which may have had no rows. Returns whether the scan
+    /// continues.
     pub(super) fn pass_partition(&mut self, key: &[u8]) -> Next {
         self.turn_rows = self.turn_rows.saturating_sub(1);
         if self.turn_rows > 0 {
@@ -215,7 +218,7 @@ impl<'s> Results<'s> {
         Next::Pause
     }
 
-    /// The same behind keys that show nothing; `last`: the last of a stripe.
+    /// Accounts for partitions without results. `last`: the key of the last one in a stripe.
     pub(super) fn pass_keys(&mut self, count: usize, last: &[u8]) -> Next {
         if count == 0 {
             return Next::GoOn;
@@ -224,7 +227,7 @@ impl<'s> Results<'s> {
         self.pass_partition(last)
     }
 
-    /// After a place of a partition that has no row now.
+    /// Accounts for a key of a partition that has no row now.
     pub(super) fn pass_row(&mut self, key: &[u8], row: &[u8]) -> Next {
         self.turn_rows = self.turn_rows.saturating_sub(1);
         if self.turn_rows > 0 || !self.pauses_inside {
@@ -239,12 +242,13 @@ impl<'s> Results<'s> {
         Next::Pause
     }
 
-    /// Takes so many rows off the turn. The walk pauses at its next look.
+    /// Deducts the given number of rows from the turn. The scan pauses at its next check.
     pub(super) fn spend(&mut self, rows: usize) {
         self.turn_rows = self.turn_rows.saturating_sub(rows).max(1);
     }
 
-    /// Within a partition, at a place that the walk knows: whether it continues.
+    /// Returns whether the scan continues, at a position within a partition from which it can
+    /// resume.
     pub(super) fn pause_within(&mut self, key: &[u8]) -> Next {
         if self.turn_rows > 1 {
             return Next::GoOn;
@@ -258,7 +262,7 @@ impl<'s> Results<'s> {
         Next::Pause
     }
 
-    /// Rows of the partition that are shown at most, where each row that is looked at is shown.
+    /// Maximum number of the partition's rows to return, if every examined row is returned.
     pub(super) fn rows_taken(&self) -> Option<usize> {
         let shows_each = self.filters.is_empty()
             && !self.plan.is_grouped()
@@ -269,9 +273,9 @@ impl<'s> Results<'s> {
         shows_each.then(|| self.page_rows_max.map_or(limit, |page| limit.min(page)))
     }
 
-    /// Takes what is there of a walk that pauses, and where it goes on.
+    /// Takes the result so far and the position at which the paused scan resumes.
     pub(super) fn pause(&mut self) -> (PagingState, Progress) {
-        let at = self.full_at.take().expect("a walk pauses behind a row");
+        let at = self.full_at.take().expect("a scan pauses after a row");
         let progress = Progress {
             out: std::mem::take(&mut self.out),
             count: self.count,
@@ -285,7 +289,7 @@ impl<'s> Results<'s> {
         (at, progress)
     }
 
-    /// Goes on with what was there.
+    /// Continues with a result taken by [`Results::pause`].
     pub(super) fn go_on(&mut self, progress: Progress) {
         (self.out, self.count) = (progress.out, progress.count);
         (self.remaining, self.in_partition) = (progress.remaining, progress.in_partition);
@@ -298,17 +302,17 @@ impl<'s> Results<'s> {
         self.has_met_no_row = true;
     }
 
-    /// The partition has a row, which may not be what is asked for.
+    /// Records that the partition has a row, which the filters may still exclude.
     pub(super) fn meet_row(&mut self) {
         self.has_met_no_row = false;
     }
 
-    /// Whether all of a partition was visited, in one piece or several, and had no row.
+    /// Whether all of a partition was visited, in one or several parts, and had no row.
     pub(super) fn has_met_no_row(&self) -> bool {
         self.has_met_no_row
     }
 
-    /// Groups never span partitions, unless all rows are one.
+    /// Ends a partition. Groups never span partitions, unless all rows form one group.
     pub(super) fn end_partition(&mut self) -> Result<Next, CqlError> {
         match self.group.take_if(|_| self.plan.group_by.is_some()) {
             Some(group) => self.show_group(group),
@@ -316,12 +320,12 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// Nothing is behind the row that has filled the page.
+    /// No row follows the one that filled the page.
     pub(super) fn forget_next_page(&mut self) {
         self.full_at = None;
     }
 
-    /// Whether the row that has filled the page was the last one that this partition may show.
+    /// Whether the row that filled the page was the last one that this partition may return.
     // Source: Cassandra 5.0, AbstractQueryPager.Pager.onClose
     pub(super) fn has_ended_partition(&self, key: &[u8]) -> bool {
         let has_one_row = self.plan.table.clustering().is_empty();
@@ -331,12 +335,12 @@ impl<'s> Results<'s> {
         has_one_row || state.row.is_none() || state.in_partition >= self.per_partition_max
     }
 
-    /// Whether rows of a partition that is gone on with may still be shown.
+    /// Whether more rows may be returned from a partition in which the scan resumes.
     pub(super) fn allows_more_of_partition(&self) -> bool {
         self.in_partition < self.per_partition_max
     }
 
-    /// Shows a row if it is what was asked for. `key`: of its partition.
+    /// Returns a row to the client if the filters match. `key`: of its partition.
     pub(super) fn offer(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
         self.examined += 1;
         let bytes_before = self.out.len();
@@ -353,7 +357,7 @@ impl<'s> Results<'s> {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::PageFull);
         }
-        // A long row takes as long as several, and so do functions of long values.
+        // A long row takes as long as several, and so do functions on long values.
         let bytes = self.out.len().saturating_sub(bytes_before);
         let work_bytes = self.cx.moment.take_work();
         let cost = 1 + bytes / ROW_BYTES_USUAL + work_bytes / WORK_BYTES_USUAL;
@@ -385,7 +389,7 @@ impl<'s> Results<'s> {
         self.count_row(|results| results.position(key, row))
     }
 
-    /// Moves what was written from `start` on to the rows that are sorted at the end.
+    /// Moves the output from `start` on to the rows that are sorted at the end.
     fn sort_in(&mut self, order: Vec<u8>, start: usize) -> Result<Next, CqlError> {
         let encoded = self.out.split_off(start);
         let is_reversed = self.plan.is_reversed;
@@ -406,7 +410,7 @@ impl<'s> Results<'s> {
         check_bytes(sorted_bytes)
     }
 
-    /// One more row was written.
+    /// Counts a row that was written.
     fn count_row(&mut self, position: impl FnOnce(&Self) -> PagingState) -> Result<Next, CqlError> {
         self.count += 1;
         self.remaining -= 1;
@@ -434,7 +438,8 @@ impl<'s> Results<'s> {
         });
         if !is_same {
             if let Some(group) = self.group.take() {
-                // A walk that goes on behind the last row of a partition has not ended that.
+                // A scan that resumed after the last row of a partition has not ended that
+                // partition.
                 let is_of_other = group.key != key;
                 let next = self.show_group(group)?;
                 if next.ends_walk() {
@@ -449,7 +454,7 @@ impl<'s> Results<'s> {
             }
             self.group = Some(self.start_group(key, prefix, Some(row))?);
         }
-        // All rows as one are no page.
+        // A single group of all rows has no paging position.
         let position = self.plan.group_by.is_some().then(|| self.position(key, row));
         let group = self.group.as_mut().expect("was just made");
         for (call, fold) in self.plan.selection.aggregates.iter().zip(&mut group.folds) {
@@ -496,7 +501,7 @@ impl<'s> Results<'s> {
         })
     }
 
-    /// The part of a row's key that rows of its group have in common.
+    /// The part of a row's key that all rows of its group share.
     fn group_prefix(&self, row: &RowCx<'_>) -> Vec<u8> {
         let table = &self.plan.table;
         let Some(columns) = self.plan.group_by else { return Vec::new() };
@@ -533,7 +538,8 @@ impl<'s> Results<'s> {
         })
     }
 
-    /// Behind the last row. Returns where the next page begins, if there is one.
+    /// Completes the result after the last row. Returns the start of the next page, if there is
+    /// one.
     pub(super) fn finish(&mut self, mut end: Next) -> Result<Option<PagingState>, CqlError> {
         if end != Next::Done && end != Next::PageFull {
             match self.group.take() {
@@ -546,7 +552,7 @@ impl<'s> Results<'s> {
             }
         }
         if let Some(sorted) = self.sorted.take() {
-            // What is equal stays in the order of the partition keys, in both directions.
+            // Equal rows stay in the order of the partition keys, in both directions.
             self.count += sorted.rows.len();
             let rows = sorted.rows.into_values();
             if self.plan.is_reversed {
@@ -560,7 +566,7 @@ impl<'s> Results<'s> {
     }
 }
 
-/// A result must fit the memory.
+/// Limits the size of a result.
 fn check_bytes(bytes: usize) -> Result<Next, CqlError> {
     if bytes <= RESULT_BYTES_MAX {
         return Ok(Next::GoOn);
@@ -574,7 +580,7 @@ pub(super) fn is_descending(column: &Column) -> bool {
     matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. })
 }
 
-/// Appends what is shown of one row.
+/// Appends the selected columns of one row.
 fn write_row(
     plan: &SelectPlan,
     cx: &Cx<'_>,
@@ -645,7 +651,7 @@ fn put_cell(value: Option<&[u8]>, start: usize, out: &mut Vec<u8>) -> Result<(),
     Ok(out.put_value(value.map_or(Value::Null, Value::Bytes))?)
 }
 
-/// A row must fit a message.
+/// Limits the size of a row.
 fn check_row(bytes: usize) -> Result<(), CqlError> {
     if bytes <= ROW_BYTES_MAX {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Ranges of the ring that a SELECT asks for.
+//! Ranges of the token ring that a SELECT requests.
 
 use cql::error::CqlError;
 use cql::expression::Evaluated;
@@ -6,7 +6,7 @@ use cql::plan::{Edge, Tokens};
 
 use super::values::Cx;
 
-/// Tokens that are wanted, both included; none if the first is above the last.
+/// Requested tokens, both ends included; empty if the first is greater than the last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring {
     pub(super) first: i64,
@@ -28,7 +28,7 @@ impl Ring {
         }
         if let Some(edge) = &wanted.upper {
             let token = value(edge, cx)?;
-            // Clients say "to the end" by the lowest number, which no partition has.
+            // Clients denote the end of the ring by the lowest number, which no partition has.
             if token != i64::MIN {
                 let last = if edge.is_inclusive { token } else { token - 1 };
                 tokens.last = tokens.last.min(last);
@@ -42,8 +42,8 @@ impl Ring {
     }
 }
 
-/// Tokens that keys must have which a statement names: unlike those of a walk they go around the
-/// ring where the first bound is above the last, and the lowest number is nothing special.
+/// Tokens that named keys must have. Unlike a scan's range, the span wraps around the ring if the
+/// first bound is greater than the last, and the lowest number has no special meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TokenSpan {
     lower: Option<Bound>,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_go_around_the_ring() {
+    fn spans_wrap_around_the_ring() {
         let bound = |token, is_inclusive| Some(Bound { token, is_inclusive });
         let check = |lower, upper, expected: &[i64]| {
             let span = TokenSpan { lower, upper };

@@ -1,4 +1,4 @@
-//! Statements on roles: who may do what.
+//! Statements on roles and permissions.
 
 use cql::error::CqlError;
 use cql::roles::{self, Access, ChangeContext, Listed, Performer, password};
@@ -13,7 +13,7 @@ use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
 
 impl Engine<'_> {
-    /// With a password it takes tens of milliseconds: see `PreparedStatement::takes_long`.
+    /// Takes tens of milliseconds if there is a password: see `PreparedStatement::takes_long`.
     pub(super) fn change_roles(
         &mut self,
         client: &ClientState,
@@ -26,7 +26,7 @@ impl Engine<'_> {
         let salted_hash = match hashes_password(statement) {
             None => None,
             Some(text) => {
-                // Who may not do it is told so before the work; the lock is not held meanwhile.
+                // Checks the permission before the work. The lock is not held during the work.
                 let cx = ChangeContext {
                     catalog: &self.context.shared.catalog.load(),
                     keyspace,
@@ -53,7 +53,7 @@ impl Engine<'_> {
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 
-    /// Waits, as DESCRIBE does: it shows no role that a crash could take back.
+    /// Waits for the gate, as DESCRIBE does: it shows no role that a crash could undo.
     pub(super) fn list_roles(
         &self,
         client: &ClientState,
@@ -77,7 +77,7 @@ impl Engine<'_> {
     }
 }
 
-/// All rows at once: roles are bounded.
+/// Returns all rows at once: roles are bounded.
 fn put_rows(listed: &Listed, reply: &mut dyn ResultSink) -> Encoded {
     let columns = listed.columns.iter();
     let columns: Vec<Column> = columns

@@ -1,4 +1,4 @@
-//! A row of a partition as expressions, filters and conditions see it: whole values of columns.
+//! A row as expressions, filters and conditions read it: with whole column values.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -15,13 +15,13 @@ use store::{CellView, Expiry, RowView, Seconds};
 
 use super::item;
 
-/// See the module.
+/// A row of a partition, with its key and static cells.
 pub(super) struct RowCx<'r> {
     pub(super) table: &'r Table,
     /// Parts of the partition key.
     pub(super) key: &'r [&'r [u8]],
     pub(super) statics: Option<RowView<'r>>,
-    /// None: the partition has static cells only.
+    /// `None`: the partition has only static cells.
     pub(super) row: Option<RowView<'r>>,
     pub(super) extras: &'r [Extra],
     pub(super) now: Seconds,
@@ -59,7 +59,7 @@ impl<'r> RowCx<'r> {
         })
     }
 
-    /// The row that has the cells of a column.
+    /// The row, or the static row, that has the cells of a column.
     fn view(&self, column: &Column) -> Option<RowView<'r>> {
         if column.kind == ColumnKind::Static { self.statics } else { self.row }
     }
@@ -69,7 +69,7 @@ impl<'r> RowCx<'r> {
         self.view(column).map(|view| column.cells(view)).into_iter().flatten()
     }
 
-    /// The whole value of a column by its place in the table.
+    /// The whole value of a column by its index in the table.
     pub(super) fn value(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError> {
         let keys = self.key.len();
         if index < keys {
@@ -90,11 +90,11 @@ impl<'r> RowCx<'r> {
         }
     }
 
-    /// `writetime(c)` and the like.
+    /// The value of `writetime(c)` and similar functions.
     fn extra(&self, index: usize) -> Option<Cow<'_, [u8]>> {
         let Extra { column, what } = *self.extras.get(index)?;
         if self.table.source == TableSource::Redis && what != ExtraKind::TimeToLive {
-            return None; // when a value was written is not kept
+            return None; // write times are not stored
         }
         let column = &self.table.columns[column];
         let is_list = what != ExtraKind::MaxWriteTime && column.column_type.is_multi_cell();
@@ -113,7 +113,7 @@ impl<'r> RowCx<'r> {
         let mut cells = cells.peekable();
         cells.peek()?;
         let values: SmallVec<[Option<Vec<u8>>; 8]> = match &column.column_type {
-            // Of each field, there or not.
+            // One for each field, present or not.
             CqlType::UserDefined(user) => by_field(cells, user.fields.len(), value),
             _ => cells.map(value).collect(),
         };
@@ -126,8 +126,8 @@ impl<'r> RowCx<'r> {
     }
 }
 
-/// Whether there is such a row for the table as it is now, or such static cells: cells of columns that were
-/// dropped are none.
+/// Whether the row, or the static cells, exist for the current table. Cells of dropped columns do
+/// not count.
 pub(super) fn is_there(view: &RowView<'_>, table: &Table) -> bool {
     let is_known = |cell: CellView<'_>| table.columns.iter().any(|column| column.has(&cell));
     table.dropped.is_empty() || view.is_inserted() || view.cells().any(is_known)
@@ -148,7 +148,7 @@ impl Row for RowCx<'_> {
     }
 }
 
-/// The value that cells of a column make up; none if there are none.
+/// The value that the cells of a column form; `None` without cells.
 pub(super) fn whole<'r>(
     mut cells: impl Iterator<Item = CellView<'r>>,
     of: &CqlType,
@@ -194,7 +194,7 @@ pub(super) fn whole<'r>(
     Ok(Some(Cow::Owned(parts)))
 }
 
-/// What each field's cell is turned into. Fields are numbered in 2 bytes.
+/// Converts the cell of each field. Field numbers have 2 bytes.
 fn by_field<'r, T: Clone>(
     cells: impl Iterator<Item = CellView<'r>>,
     count: usize,
@@ -211,7 +211,7 @@ fn by_field<'r, T: Clone>(
     found
 }
 
-/// A user-defined type from its fields.
+/// Builds a user-defined type from its fields.
 fn fields<'r>(
     cells: impl Iterator<Item = CellView<'r>>,
     count: usize,

@@ -1,4 +1,4 @@
-//! Rows of one partition, from either end.
+//! Scans the rows of one partition in either direction.
 
 use std::ops::Bound;
 
@@ -8,17 +8,17 @@ use store::{Partition, RowView, Seconds};
 use super::ranges::Rows;
 use super::result::Next;
 
-/// The walk: behind those rows that were shown.
+/// A scan that starts after the rows that were returned.
 pub(super) struct RowWalk<'r> {
     pub(super) partition: &'r Partition,
-    /// The last row that was shown.
+    /// The last row that was returned.
     pub(super) after: Option<&'r [u8]>,
     pub(super) is_reversed: bool,
     pub(super) now: Seconds,
 }
 
 impl<'r> RowWalk<'r> {
-    /// Offers what is there at each place: nothing where a row was named, has expired, or is deleted.
+    /// Passes each key and its row, which is `None` if a named row is absent, expired or deleted.
     pub(super) fn visit(
         &self,
         rows: &Rows,
@@ -66,7 +66,7 @@ impl<'r> RowWalk<'r> {
     }
 }
 
-/// Offers places as long as they are wanted.
+/// Passes items until `offer` ends the scan.
 fn each<P>(
     places: impl Iterator<Item = P>,
     offer: &mut impl FnMut(P) -> Result<Next, CqlError>,
@@ -80,7 +80,7 @@ fn each<P>(
     Ok(Next::GoOn)
 }
 
-/// A range without what was shown up to a row.
+/// Excludes the rows up to the last returned one from a range.
 fn behind<'b>(
     start: Bound<&'b [u8]>,
     end: Bound<&'b [u8]>,

@@ -1,4 +1,5 @@
-//! A request to its plan: what session and engine know becomes what reading and writing need.
+//! Runs a request: combines the state of the session and the engine into what reads and writes
+//! need.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,11 +28,12 @@ use crate::engine::commit::Unit;
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
 
-/// Statements of a BATCH message that come as text. Planning cannot pause, so their number is limited.
+/// Limit of the unprepared statements in a BATCH message. Planning cannot pause, so their number is
+/// limited.
 const BATCH_TEXTS_MAX: usize = 16_384;
 
-/// A statement of a batch. One that was prepared is not counted as used: reactors would write to the same
-/// memory for it.
+/// A statement of a batch. Prepared ones are not counted as used, because reactors would write to
+/// the same memory.
 enum Part<'k> {
     Known(&'k PreparedStatement),
     Own(Box<PreparedStatement>),
@@ -48,7 +50,8 @@ impl Deref for Part<'_> {
     }
 }
 
-/// The writes of a batch. Another partition beside conditions is refused before what follows it is looked at.
+/// Collects the writes of a conditional batch, and refuses a second partition before it reads the
+/// statements after it.
 // Source: Cassandra 5.0, BatchStatement.makeCasRequest
 fn together<'w>(
     writes: impl Iterator<Item = Result<Ready<'w>, CqlError>>,
@@ -105,7 +108,7 @@ impl Engine<'_> {
         self.run_at_once(client, statement, parameters, cx, reply).map(Executed::Done)
     }
 
-    /// Runs a statement that never pauses: any but SELECT.
+    /// Runs a statement that never pauses: any except SELECT.
     fn run_at_once(
         &mut self,
         client: &mut ClientState,
@@ -115,7 +118,7 @@ impl Engine<'_> {
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         match &statement.plan {
-            Plan::Select(_) => unreachable!("the caller runs it"),
+            Plan::Select(_) => unreachable!("the caller runs SELECT"),
             Plan::Write(plan) => {
                 self.admit_write()?;
                 if plan.is_conditional() {
@@ -190,7 +193,7 @@ impl Engine<'_> {
         keyspace.and_then(|keyspace| replication_warning(keyspace))
     }
 
-    /// Whether the client may run the statement. Free where nobody has to have a role.
+    /// Checks that the client may run the statement. Free when roles are not required.
     fn authorize(
         &self,
         client: &mut ClientState,
@@ -198,7 +201,7 @@ impl Engine<'_> {
     ) -> Result<(), CqlError> {
         let Some(access) = &mut client.access else { return Ok(()) };
         access.refresh(&self.context.shared.roles);
-        // Of now, not that of PREPARE: what a name stands for may have changed since.
+        // Resolves names now, not at PREPARE: they may refer to other objects since then.
         let catalog = self.context.shared.catalog.load();
         access.check(&statement.plan, &catalog, statement.keyspace.as_deref())
     }
@@ -217,8 +220,8 @@ impl Engine<'_> {
         asked.and_then(|seconds| Seconds::try_from(seconds).ok()).unwrap_or_else(own)
     }
 
-    /// The timestamp of a write that specifies none. Conditions are evaluated here, so their writes get
-    /// the server's; as do those of clients that send none.
+    /// The timestamp of a write that specifies none. Conditions are evaluated on the server, so
+    /// conditional writes get its timestamp, as do those of clients that send none.
     fn timestamp(asked: Option<i64>, is_conditional: bool) -> Option<i64> {
         asked.filter(|asked| !is_conditional && *asked != i64::MIN)
     }
@@ -307,7 +310,7 @@ impl Engine<'_> {
         self.write(client, &mut writes, Some(kind), reply)
     }
 
-    /// Empties a table: all stripes at once.
+    /// Empties a table in all stripes at once.
     fn truncate(
         &mut self,
         client: &ClientState,

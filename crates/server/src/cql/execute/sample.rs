@@ -1,4 +1,4 @@
-//! Which partitions statements name: a sample of them, for [`HotKeys`](crate::engine::hot_keys::HotKeys).
+//! Samples the partitions that statements name, for [`HotKeys`](crate::engine::hot_keys::HotKeys).
 
 use cql::schema::Table;
 use cql::value::text::put_json;
@@ -8,11 +8,11 @@ use super::write::Ready;
 use crate::cql::engine::Engine;
 use crate::engine::hot_keys::Space;
 
-/// A longer part of a key is shown by its first bytes: nobody sees the others.
+/// Longer key parts are truncated to this size before display.
 const PART_BYTES_MAX: usize = 64;
 
 impl Engine<'_> {
-    /// Notes one of the keys that a SELECT names, if it is to be looked at.
+    /// Records one of the keys that a SELECT names, if it is selected for the sample.
     #[inline]
     pub(super) fn sample_keys(&mut self, table: &Table, keys: &[Key]) {
         if self.worker.key_sampler.is_due() {
@@ -20,7 +20,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The same for writes that are carried out as one; there is at least one.
+    /// Records a key of writes that are applied atomically. There is at least one write.
     #[inline]
     pub(super) fn sample_writes(&mut self, writes: &[Ready<'_>]) {
         if self.worker.key_sampler.is_due() {
@@ -44,7 +44,7 @@ impl Engine<'_> {
     }
 }
 
-/// A key as text: its parts as SELECT JSON shows them.
+/// Formats a key: its parts as SELECT JSON shows them.
 fn shown(key: &Key, table: &Table) -> String {
     let mut out = String::new();
     let parts = split(&key.bytes, table);

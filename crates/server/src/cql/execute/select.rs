@@ -1,4 +1,4 @@
-//! SELECT: from a request to its response.
+//! Runs SELECT: from a request to its response.
 
 use cql::error::CqlError;
 use cql::plan::prepared::PreparedStatement;
@@ -29,19 +29,19 @@ pub(super) struct Select<'a> {
     pub(super) statement: &'a PreparedStatement,
     pub(super) plan: &'a SelectPlan,
     pub(super) parameters: &'a Parameters<'a>,
-    /// Rows that it may examine before it pauses; 0: it runs to its end.
+    /// Rows to examine before it pauses; 0: it runs to its end.
     pub(super) rows_max: usize,
 }
 
-/// What became of a SELECT.
+/// The outcome of a SELECT.
 pub(super) enum Selected {
-    /// Its result is written, and waits for this gate.
+    /// The result is written and waits for this gate.
     Done(Gate),
     Paused(Box<Done>),
 }
 
 impl Engine<'_> {
-    /// Writes the result, unless the statement pauses. `begun`: what it has done before.
+    /// Writes the result, unless the statement pauses. `begun`: its earlier progress.
     pub(super) fn select(
         &mut self,
         client: &ClientState,
@@ -81,7 +81,7 @@ impl Engine<'_> {
         } else if let Some(state) = &walk.resume {
             walk.results.resume(state);
         }
-        // What is computed is computed at once; a small value of the Redis protocol is read as a whole.
+        // Computed tables are read in one turn; a small Redis value is read as a whole.
         let turn = if plan.table.is_virtual() { 0 } else { rows_max };
         walk.results.set_turn(turn, plan.table.source == TableSource::Stored);
         let end = self.walk(client, &mut walk, &cx, &mut gate)?;
@@ -105,7 +105,7 @@ impl Engine<'_> {
         Ok(Selected::Done(if is_gated(client.durability) { gate } else { Gate::OPEN }))
     }
 
-    /// Visits what is asked for. Adds to the log position that the response waits for.
+    /// Visits the requested rows. Raises the log position that the response waits for.
     fn walk<'s>(
         &mut self,
         client: &ClientState,

@@ -1,4 +1,4 @@
-//! Rows that are computed when they are asked for, as partitions like all others.
+//! Rows that are computed on request, in the form of ordinary partitions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,10 +10,11 @@ use store::{CellValue, Partition, RowKey, Write};
 use super::keys::Key;
 use super::result::is_descending;
 
-/// By token and key.
+/// Partitions by token and key.
 pub(super) type Partitions = BTreeMap<(i64, Vec<u8>), Partition>;
 
-/// Rows whose values are in the order of the table's columns. One without a whole key is left out.
+/// Builds partitions from rows whose values are in the order of the table's columns. Rows without a
+/// complete key are omitted.
 pub(super) fn partitions(table: &Table, rows: Vec<Vec<Option<Vec<u8>>>>) -> Partitions {
     let mut found = Partitions::new();
     for values in rows {

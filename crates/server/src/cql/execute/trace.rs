@@ -1,4 +1,4 @@
-//! A trace as rows of `system_traces`.
+//! Writes a trace as rows of `system_traces`.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::engine::commit::Unit;
 const KEYSPACE: &str = "system_traces";
 const TABLES: [&str; 2] = ["sessions", "events"];
 
-/// When the rows of a trace are written, and when they go.
+/// The timestamp and expiry of a trace's rows.
 struct When {
     timestamp: i64,
     now: Seconds,
@@ -30,7 +30,7 @@ impl When {
 }
 
 impl Engine<'_> {
-    /// One record: the session, its events, and the end of an older trace.
+    /// Writes one record: the session, its events, and the deletion of an evicted trace.
     pub(in crate::cql) fn write_trace(
         &mut self,
         client: &ClientState,
@@ -115,7 +115,7 @@ fn put_session(
     }
 }
 
-/// The pair: microseconds since 1970, and a number that no other trace has.
+/// `(now_us, node)`: microseconds since 1970, and a number unique to this trace.
 fn put_events(
     client: &ClientState,
     trace: &Trace,

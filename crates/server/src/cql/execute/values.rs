@@ -1,4 +1,4 @@
-//! Expressions to values, for one run of a statement.
+//! Evaluates expressions for one run of a statement.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use cql::value::collection::items;
 use smallvec::{SmallVec, smallvec};
 use store::Seconds;
 
-/// What evaluation needs beside the expression.
+/// Evaluation inputs other than the expression.
 #[derive(Clone, Copy)]
 pub(super) struct Cx<'v> {
     pub(super) values: &'v BoundValues<'v>,
-    /// Of INSERT JSON: the columns as the document has them.
+    /// Of INSERT JSON: the columns of the document.
     pub(super) document: Option<&'v dyn Row>,
-    /// Columns that the document does not name and that stay as they are, by their places.
+    /// Flags the columns that the document does not name and that keep their values, by index.
     pub(super) left_out: &'v [bool],
     pub(super) moment: &'v Moment,
-    /// Expiry is reckoned from it.
+    /// The reference time of expiry.
     pub(super) now: Seconds,
 }
 
@@ -32,7 +32,7 @@ impl<'v> Cx<'v> {
         self.left_out.get(column).copied().unwrap_or(false)
     }
 
-    /// A value that is compared with a column: it must be there.
+    /// Evaluates a value that is compared with a column; it must not be null or unset.
     pub(super) fn known(
         &self,
         expression: &'v Expression,
@@ -49,7 +49,7 @@ impl<'v> Cx<'v> {
         }
     }
 
-    /// The value of what has only one.
+    /// Evaluates choices that can only be a single value.
     pub(super) fn one(
         &self,
         choices: &'v Choices,
@@ -57,11 +57,11 @@ impl<'v> Cx<'v> {
     ) -> Result<Cow<'v, [u8]>, CqlError> {
         match choices {
             Choices::One(value) => self.known(value, column),
-            Choices::Several(_) | Choices::List(_) => unreachable!("the caller has asked"),
+            Choices::Several(_) | Choices::List(_) => unreachable!("the caller has checked"),
         }
     }
 
-    /// All values, none of them null.
+    /// Evaluates all values, none of which may be null.
     pub(super) fn choose(
         &self,
         choices: &'v Choices,
@@ -89,7 +89,7 @@ impl<'v> Cx<'v> {
         }
     }
 
-    /// A number that a clause takes; none if the value is unset.
+    /// Evaluates the number of a clause; `None` if the value is unset.
     pub(super) fn integer(
         &self,
         expression: &'v Expression,
@@ -99,7 +99,7 @@ impl<'v> Cx<'v> {
         self.integer_or(expression, clause, null)
     }
 
-    /// The same, with an answer for null.
+    /// Like [`Cx::integer`], with a value for null.
     pub(super) fn integer_or(
         &self,
         expression: &'v Expression,

@@ -1,4 +1,4 @@
-//! The walk of a SELECT: partitions by key or in token order, and their rows.
+//! Scans for SELECT: visits partitions by key or in token order, and their rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,11 +26,11 @@ pub(super) struct Walk<'s> {
     pub(super) plan: &'s SelectPlan,
     pub(super) rows: Rows,
     pub(super) results: Results<'s>,
-    /// Where the page before this one has ended.
+    /// The end of the previous page.
     pub(super) resume: Option<PagingState>,
-    /// What indexes are asked for: each of them finds all rows that are wanted.
+    /// Index terms. The index of each term finds all requested rows.
     pub(super) terms: Vec<Term>,
-    /// The value of the Redis protocol that the walk is in.
+    /// The Redis value that the scan is reading.
     pub(super) gathering: Option<Gathering>,
 }
 
@@ -48,7 +48,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Partitions by their keys.
+    /// Visits partitions by key.
     pub(super) fn keys(
         &mut self,
         engine: &Engine<'_>,
@@ -72,7 +72,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Calls `visit` with each key, from the one where the page before this one has ended.
+    /// Calls `visit` with each key, starting at the end of the previous page.
     pub(super) fn each_key(
         &mut self,
         keys: &[Key],
@@ -84,7 +84,7 @@ impl Walk<'_> {
             let at = keys.iter().position(|key| key.bytes == state.key).ok_or_else(|| {
                 CqlError::Protocol("Invalid value for the paging state".to_owned())
             })?;
-            // Behind the last row of a key the next one follows.
+            // If all rows of a key were returned, continue with the next key.
             let is_done = state.row.is_none();
             keys = &keys[at + usize::from(is_done)..];
             resume = resume.filter(|_| !is_done);
@@ -106,7 +106,7 @@ impl Walk<'_> {
         Ok(Next::GoOn)
     }
 
-    /// All partitions of some tokens, one stripe after the other.
+    /// Visits all partitions in a token range, stripe by stripe.
     pub(super) fn scan(
         &mut self,
         engine: &Engine<'_>,
@@ -164,7 +164,7 @@ impl Walk<'_> {
         Ok(Next::GoOn)
     }
 
-    /// Partitions that were made for this statement.
+    /// Visits partitions that were computed for this statement.
     pub(super) fn computed(
         &mut self,
         partitions: &BTreeMap<(i64, Vec<u8>), Partition>,
@@ -202,7 +202,7 @@ impl Walk<'_> {
         Ok(Next::GoOn)
     }
 
-    /// The wanted rows of one partition, behind those that were shown.
+    /// Visits the requested rows of one partition, after those that were returned.
     pub(super) fn visit(
         &mut self,
         key: &[u8],
@@ -211,7 +211,7 @@ impl Walk<'_> {
     ) -> Result<Next, CqlError> {
         let after = match resume {
             None => None,
-            // It has shown all it had.
+            // All its rows were returned.
             Some(PagingState { row: None, .. }) => return Ok(Next::GoOn),
             Some(state) => state.row,
         };

@@ -1,4 +1,4 @@
-//! INSERT, UPDATE, DELETE and batches of them: one record, all or nothing.
+//! INSERT, UPDATE, DELETE and batches of them, each applied atomically as one record.
 
 use std::sync::Arc;
 
@@ -34,25 +34,25 @@ use crate::engine::write_clock::WriteClock;
 
 pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
 
-/// Longest life of a cell, in seconds: 20 years.
+/// Maximum TTL of a cell, in seconds: 20 years.
 // Source: Cassandra 5.0, Attributes.MAX_TTL
 const TTL_MAX: i64 = 630_720_000;
 
-/// A write whose keys and times are known: what is left depends on data, or needs its lock.
+/// A write with bound keys and times. The remaining work depends on data or requires its lock.
 pub(super) struct Ready<'w> {
     pub(super) plan: &'w WritePlan,
-    /// The schema that it was planned against.
+    /// The schema that the write was planned against.
     catalog: &'w Arc<Catalog>,
     pub(super) cx: Cx<'w>,
     pub(super) keys: SmallVec<[Key; 1]>,
     rows: Rows,
     when: When,
-    /// Gets its timestamp under the locks.
+    /// Whether the write gets its timestamp under the locks.
     takes_timestamp: bool,
 }
 
 impl<'w> Ready<'w> {
-    /// `timestamp`: of a write that specifies none; `None`: the server's, taken under the locks.
+    /// `timestamp`: for a write that specifies none; `None`: the server's, taken under the locks.
     pub(super) fn new(
         plan: &'w WritePlan,
         catalog: &'w Arc<Catalog>,
@@ -88,7 +88,7 @@ impl<'w> Ready<'w> {
         Ok(Ready { plan, catalog, cx, keys, rows, when, takes_timestamp })
     }
 
-    /// The row of a conditional write.
+    /// The row key of a conditional write.
     pub(super) fn row_key(&self) -> RowKey<'_> {
         match &self.rows {
             Rows::Points(points) if !points.is_empty() => RowKey::Clustering(&points[0]),
@@ -112,7 +112,7 @@ impl<'w> Ready<'w> {
         self.plan.table.source == TableSource::Redis
     }
 
-    /// Database and hash of its partitions: what is locked, and what reads wait for.
+    /// Database and hash of each partition: identifies the locks, and what reads wait for.
     fn places<'p>(&'p self, keyspace: &'p Keyspace) -> impl Iterator<Item = (u8, u64)> + 'p {
         let table = table_id(&self.plan.table);
         let is_redis = self.is_redis();
@@ -124,9 +124,9 @@ impl<'w> Ready<'w> {
         })
     }
 
-    /// Refuses what was planned before its table was dropped, and what was planned for the columns that it
-    /// had before it was altered. Asked under the locks: a table is dropped under all of them, so what gets
-    /// through is there to be dropped with it.
+    /// Refuses a write whose table was dropped or altered after planning. Called under the locks: a
+    /// drop holds all of them, so any write admitted here is applied before the drop and removed by
+    /// it.
     fn check_table(&self, current: &Arc<Catalog>) -> Result<(), CqlError> {
         if Arc::ptr_eq(self.catalog, current) {
             return Ok(());
@@ -140,7 +140,7 @@ impl<'w> Ready<'w> {
         }
     }
 
-    /// What becomes of one of its partitions.
+    /// Produces the writes of one partition.
     fn produce(
         &self,
         partition: Option<&Partition>,
@@ -154,7 +154,7 @@ impl<'w> Ready<'w> {
                 self.delete_rows(out);
                 self.cx.moment.spend(out.work_bytes() - before)?;
             }
-            // Said this late, as other mistakes come first.
+            // Reported this late because other errors take precedence.
             Target::CellsOfRange if self.rows.is_empty() => {}
             Target::CellsOfRange => {
                 return Err(CqlError::invalid(
@@ -212,7 +212,7 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
     let default = i64::from(plan.table.options.default_time_to_live);
     let ttl = match &plan.ttl {
         None => default,
-        // Null means none, whatever the table's default is.
+        // Null means no TTL, whatever the table's default is.
         Some(expression) => cx.integer_or(expression, "TTL", || Ok(Some(0)))?.unwrap_or(default),
     };
     if ttl < 0 {
@@ -225,12 +225,12 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
             "ttl is too large. requested ({ttl}) maximum ({TTL_MAX})"
         )));
     }
-    let ttl = Seconds::try_from(ttl).expect("was checked");
+    let ttl = Seconds::try_from(ttl).expect("checked against TTL_MAX");
     Ok((ttl > 0).then(|| Expiry { at: cx.now.saturating_add(ttl), ttl }))
 }
 
 impl Engine<'_> {
-    /// Whether the server may take a write: there is room, and a log.
+    /// Checks that the server can accept a write: memory has room, and the log is writable.
     pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
         if !self.context.shared.log.takes_writes() {
             return Err(CqlError::Server(LOG_FAILED.to_owned()));
@@ -239,7 +239,7 @@ impl Engine<'_> {
             .map_err(|no_room| CqlError::Overloaded(format!("Memory is full: {no_room}")))
     }
 
-    /// Carries writes out atomically. Returns what the response waits for.
+    /// Applies writes atomically. Returns the gate of the response.
     pub(super) fn write(
         &mut self,
         client: &ClientState,
@@ -296,7 +296,7 @@ impl Engine<'_> {
             };
             newest = found;
         }
-        // Under the locks: of two writes to a partition the later one has the higher timestamp.
+        // Under the locks: the later of two writes to a partition has the higher timestamp.
         if writes.iter().any(|write| write.takes_timestamp) {
             let timestamp = shared.write_clock.take_above(newest, self.context.now.unix_us());
             let own = writes.iter_mut().filter(|write| write.takes_timestamp);
@@ -310,13 +310,13 @@ impl Engine<'_> {
             let elements_max = self.context.worker.settings.elements_per_command_max;
             change(writes, &mut unit, clock, packed, (room, elements_max))?;
         }
-        // Also of other reactors: no harm.
+        // The stamp may also be another reactor's, which is harmless.
         if clock.newest() > newest_before {
             unit.stamp(clock.newest());
         }
         let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, unit.record_bytes()));
         if !unit.has_written() {
-            // What a deletion was to remove may have been removed by a write that a crash could undo.
+            // Data to delete may already have been removed by a write that a crash could undo.
             seen = newest_gate(writes, &unit);
         }
         let written = unit.commit(self.context.worker);
@@ -331,7 +331,7 @@ impl Engine<'_> {
     }
 }
 
-/// The newest write, not yet durable, to what the writes are about.
+/// The gate of the newest write to these partitions that is not yet durable.
 fn newest_gate(writes: &[Ready<'_>], unit: &Unit<'_>) -> Gate {
     let places = writes.iter().flat_map(|write| write.places(unit.keyspace()));
     places.map(|(db, hash)| Gate::of(unit, db, hash)).max().unwrap_or_default()
@@ -351,8 +351,8 @@ fn check_conditional(writes: &[Ready<'_>]) -> Result<(), CqlError> {
     }
 }
 
-/// None if a condition does not hold, and the client was told so; otherwise the newest timestamp of
-/// what conditional writes replace.
+/// Returns the newest timestamp of the data that conditional writes replace. `None` if a condition
+/// does not hold; the response is then written.
 fn check_conditions(
     writes: &[Ready<'_>],
     locked: &Locked<'_>,
@@ -368,7 +368,7 @@ fn check_conditions(
             RowKey::Clustering(row) => Some(row.to_vec()),
             RowKey::Static => None,
         });
-        // Conditions are about rows that writes name: a value may have many others.
+        // Reads only the rows that writes name: a Redis value may have many others.
         let rows: BTreeSet<Vec<u8>> = rows.collect();
         made = redis::partition(locked, table, key, &Rows::Points(rows.into_iter().collect()));
         made.as_ref()
@@ -397,10 +397,10 @@ impl Part<'_> {
     }
 }
 
-/// What a mutation of a partition takes in the log beyond its key and its writes.
+/// Log bytes of a partition's mutation in addition to its key and its writes.
 const PART_BYTES: usize = 64;
 
-/// Computes what all writes do, and then does it. On an error nothing has changed.
+/// Computes the effects of all writes, and then applies them. On an error nothing is changed.
 fn change(
     writes: &[Ready<'_>],
     unit: &mut Unit<'_>,
@@ -425,7 +425,7 @@ fn failed(error: store::StoreError) -> CqlError {
     CqlError::Server(error.to_string())
 }
 
-/// What all writes of stored partitions do.
+/// Computes the effects of all writes to stored partitions.
 fn produce_all<'w>(
     writes: &'w [Ready<'_>],
     locked: &Locked<'_>,
@@ -455,7 +455,7 @@ fn bytes_of(parts: &[Part<'_>], packed: &Packed) -> usize {
     keys + packed.bytes.len()
 }
 
-/// Refuses what the log or the memory has no room for.
+/// Refuses a change that exceeds the log's or the memory's limits.
 fn admit(
     parts: &[Part<'_>],
     packed: &Packed,
@@ -483,7 +483,7 @@ fn too_long(bytes: usize) -> CqlError {
     ))
 }
 
-/// What a statement does to keys of the Redis protocol, on its way into the log.
+/// Encodes the effects of a statement on Redis keys for the log.
 struct Keys<'k> {
     clock: &'k WriteClock,
     elements: Elements,
@@ -491,8 +491,8 @@ struct Keys<'k> {
 }
 
 impl Keys<'_> {
-    /// Appends what writes do to keys, and does it to drafts only where a later write of the batch must see
-    /// it.
+    /// Appends the effects of writes on keys, and applies them to drafts only where a later write
+    /// of the batch must see them.
     fn encode_all(&mut self, writes: &[Ready<'_>], locked: &Locked<'_>) -> Result<(), CqlError> {
         let changes = writes.iter().filter(|write| write.is_redis());
         let changes = changes.flat_map(|write| write.keys.iter().map(move |key| (write, key)));
@@ -535,8 +535,8 @@ impl Keys<'_> {
     }
 }
 
-/// Counters are added up one after the other, so that one batch may count the same cell twice. What
-/// can fail depends on no counter, so it is tried before the first change.
+/// Applies counter increments one after the other, so that one batch may increment the same cell
+/// twice. Possible errors do not depend on counter values and are checked before the first change.
 fn count(
     writes: &[Ready<'_>],
     unit: &mut Unit<'_>,

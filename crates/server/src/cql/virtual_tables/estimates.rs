@@ -1,4 +1,4 @@
-//! How much there is of each table: tools cut their work by it.
+//! Size estimates of each table, by which tools split their work.
 
 use cql::schema::{RowBuilder, Table, TableSource, Values};
 use store::{STRIPES, TableId, stripe_of_token};
@@ -6,7 +6,7 @@ use store::{STRIPES, TableId, stripe_of_token};
 use super::VirtualCx;
 use super::system::TOKEN;
 
-/// The ring begins and ends here.
+/// The start and the end of the token ring.
 const RING_START: &str = "-9223372036854775808";
 
 /// Partitions and bytes of a table in one half of the ring.
@@ -19,7 +19,7 @@ struct Estimate {
     bytes: u64,
 }
 
-/// Each table on both sides of the server's token. Locks every stripe once for a moment.
+/// Estimates for each table on both sides of the server's token. Locks every stripe once, briefly.
 fn estimates(cx: &VirtualCx<'_>) -> Vec<Estimate> {
     let catalog = cx.shared.catalog.load_full();
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
@@ -65,7 +65,7 @@ pub(super) fn sizes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 pub(super) fn tables(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let mut rows = Vec::new();
     for estimates in estimates(cx).chunk_by(|one, other| one.table == other.table) {
-        // The same, as this server is the only one.
+        // Both are the same because this server is the only one.
         for range_type in ["local_primary", "primary"] {
             let estimates = estimates.iter();
             rows.extend(estimates.map(|e| row(table, e).text("range_type", range_type).values()));

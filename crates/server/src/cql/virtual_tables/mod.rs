@@ -1,4 +1,4 @@
-//! Tables whose rows are computed when somebody asks: what the server knows about itself.
+//! Virtual tables: rows that are computed on request from the server's state.
 
 mod estimates;
 mod schema;
@@ -16,27 +16,27 @@ use cql::schema::{Table, Values};
 
 use crate::engine::shared::Shared;
 
-/// What rows are computed from.
+/// The inputs from which rows are computed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VirtualCx<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) params: &'a Params,
     pub(crate) now: Now,
-    /// Where the client has dialled: that is where it shall come back to.
+    /// The address that the client connected to, and should reconnect to.
     pub(crate) local: Option<SocketAddr>,
 }
 
-/// Where a client comes back to if nobody knows what it has dialled.
+/// The address for clients to reconnect to if the one that they connected to is unknown.
 const ADDRESS_UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042);
 
 impl VirtualCx<'_> {
-    /// An IPv4 address also of a listener for both.
+    /// Returns an IPv4 address even for a dual-stack listener.
     fn address(&self) -> (IpAddr, i32) {
         let local = self.local.unwrap_or(ADDRESS_UNKNOWN);
         (local.ip().to_canonical(), i32::from(local.port()))
     }
 
-    /// The same as text.
+    /// The address and port as text.
     pub(crate) fn endpoint(&self) -> String {
         let (address, port) = self.address();
         format!("{address}:{port}")
@@ -45,7 +45,7 @@ impl VirtualCx<'_> {
 
 type Compute = fn(&Table, &VirtualCx<'_>) -> Vec<Values>;
 
-/// Keyspace, table, and how its rows are computed.
+/// Keyspace, table, and the function that computes its rows.
 const TABLES: [(&str, &str, Compute); 21] = [
     ("system", "local", system::local),
     ("system", "peers", none),
@@ -70,7 +70,7 @@ const TABLES: [(&str, &str, Compute); 21] = [
     ("system_views", "settings", views::settings),
 ];
 
-/// There is one server, no view, and nothing to compact.
+/// For tables without rows: there is one server, no view, and nothing to compact.
 fn none(_: &Table, _: &VirtualCx<'_>) -> Vec<Values> {
     Vec::new()
 }
@@ -79,7 +79,7 @@ fn none(_: &Table, _: &VirtualCx<'_>) -> Vec<Values> {
 pub(crate) fn rows(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let place = (table.keyspace.as_str(), table.name.as_str());
     let found = TABLES.iter().find(|(keyspace, name, _)| (*keyspace, *name) == place);
-    let (_, _, compute) = found.expect("every virtual table has a line");
+    let (_, _, compute) = found.expect("every virtual table is in TABLES");
     compute(table, cx)
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use cql::schema::builtin;
 
     #[test]
-    fn every_virtual_table_has_a_line() {
+    fn every_virtual_table_is_listed() {
         let catalog = builtin();
         let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         let mut found: Vec<_> = tables

@@ -1,4 +1,4 @@
-//! `system`: where drivers learn whom they talk to.
+//! `system`: the tables from which drivers identify the server.
 
 use cql::schema::{DATA_CENTER, RowBuilder, Table, Values};
 
@@ -7,12 +7,12 @@ use crate::cql::handshake::CQL_VERSION;
 use crate::cql::stored_schema::host_id;
 use crate::cql::watch::without_password;
 
-/// Drivers and cqlsh look at it to know what they may ask.
+/// Drivers and cqlsh derive supported features from it.
 const RELEASE_VERSION: &str = "5.0.0";
 pub(crate) const CLUSTER_NAME: &str = "Myriad";
 const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
-/// The one token of the one server: all keys are its.
+/// The only token of the only server, which owns all keys.
 pub(crate) const TOKEN: &str = "0";
 
 pub(super) fn local(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
@@ -43,7 +43,7 @@ pub(super) fn local(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     vec![row.values()]
 }
 
-/// All indexes are complete: they are part of their tables.
+/// All indexes are complete: they are stored with their tables.
 pub(super) fn indexes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let catalog = cx.shared.catalog.load();
     let mut names: Vec<(&str, &str)> = Vec::new();

@@ -1,4 +1,4 @@
-//! `system_views`: what INFO shows of the server, as tables.
+//! `system_views`: the server's INFO data as tables.
 
 use cql::schema::{RowBuilder, Table, Values};
 
@@ -7,7 +7,7 @@ use crate::cql::watch::without_password;
 use crate::engine::client_row::ClientRow;
 use crate::protocol::ClientProtocol;
 
-/// Counters are never that high; a table has no type without a sign.
+/// Saturates: counters never get that high, and CQL has no unsigned type.
 fn bigint(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -43,7 +43,7 @@ pub(super) fn connections(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     client_rows(cx).iter().map(|client| connection(table, client, cx)).collect()
 }
 
-/// Connections of CQL, in the columns that tools for Cassandra read. What is not known is null.
+/// CQL connections, in the columns that Cassandra's tools read. Unknown values are null.
 pub(super) fn clients(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let clients = client_rows(cx);
     let of_cql = clients.iter().filter(|client| client.protocol == ClientProtocol::Cql);
@@ -184,7 +184,7 @@ pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     rows.collect()
 }
 
-/// Shown in the place of a password.
+/// Shown instead of a password.
 const HIDDEN: &str = "********";
 
 pub(super) fn settings(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
