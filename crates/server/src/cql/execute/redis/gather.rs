@@ -1,9 +1,10 @@
-//! Rows of a large value, gathered in pieces.
+//! Reads the rows of a large value in parts.
 //!
-//! The elements of a value are in no order or are many, so that the rows of a large one are not made at once.
-//! A round visits all elements and keeps the first rows that fit [`BYTES_MAX`]; then these rows are shown in
-//! their order, some at a time. What did not fit is for the next round. Between two pieces others are served,
-//! and the value may change: a row that is there from the first piece to the last is shown once.
+//! A value's elements are unordered or numerous, so the rows of a large one are not built all at
+//! once. A round visits all elements and keeps the first rows in order that fit [`BYTES_MAX`]; then
+//! these rows are returned in order, some at a time. The other rows wait for the next round. Other
+//! requests are served between two parts, and the value may change: a row that exists throughout is
+//! returned exactly once.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +14,30 @@ use super::shape::{Pick, visit_some};
 use crate::cql::execute::paging::PagingState;
 use crate::cql::execute::result::ROW_BYTES_USUAL;
 
-/// A value of fewer elements is read as a whole.
+/// A value with fewer elements is read as a whole.
 pub(super) const ELEMENTS_MIN: usize = if cfg!(test) { 32 } else { 512 };
-/// Elements visited, or rows made, between two looks at what is left of the turn.
+/// Elements visited, or rows built, between two checks of the turn's remainder.
 pub(super) const STEP: usize = if cfg!(test) { 16 } else { 256 };
-/// Rows that a round keeps. More of them would take less time for the largest values, and more memory for
-/// each statement that waits.
+/// Limit of the rows that a round keeps. A higher limit would be faster for the largest values, but
+/// use more memory for each waiting statement.
 const BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 16 << 20 };
-/// What a kept row takes beside its key and its cell.
+/// Overhead of a kept row in addition to its key and its cell.
 const ROW_BYTES: usize = 64;
-/// Bytes of rows that are made at once, unless a single one has more.
+/// Limit of the rows built at a time, unless a single row exceeds it.
 const STEP_BYTES_MAX: usize = 256 << 10;
 
-/// The rows of one value that are still to be shown.
+/// The rows of one value that remain to be returned.
 #[derive(Debug)]
 pub(in crate::cql::execute) struct Gathering {
     pub(super) key: Vec<u8>,
-    /// Where the next round continues in the value; none when all elements were visited.
+    /// The position at which the next round continues in the value; `None` when all elements were
+    /// visited.
     next: Option<u64>,
     rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,
-    /// The nearest row that was left to the next round, with all behind it.
+    /// The first row that was deferred to the next round, together with all rows after it.
     left: Option<Vec<u8>>,
-    /// The last row that was shown, by an earlier page or piece.
+    /// The last row that was returned, by an earlier page or part.
     after: Option<Vec<u8>>,
 }
 
@@ -60,7 +62,7 @@ impl Gathering {
         self.next.is_none()
     }
 
-    /// Visits some more elements. Returns what that costs, in rows that are looked at.
+    /// Visits some more elements. Returns the cost, in examined rows.
     pub(super) fn visit(&mut self, value: Value<'_>, pick: Pick<'_>) -> usize {
         let Some(from) = self.next else { return 0 };
         let after = self.after.take();
@@ -94,7 +96,7 @@ impl Gathering {
         }
     }
 
-    /// The next rows in their order; none when this round has no more of them.
+    /// The next rows in order; empty when this round has no more.
     pub(super) fn take(&mut self, is_reversed: bool) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -112,7 +114,7 @@ impl Gathering {
         taken
     }
 
-    /// Begins another round with what was left, if something was.
+    /// Begins another round for the deferred rows, if there are any.
     pub(super) fn begin_round(&mut self) -> bool {
         self.next = Some(0);
         self.left.take().is_some()

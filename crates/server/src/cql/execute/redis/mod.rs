@@ -1,10 +1,12 @@
-//! Values of the Redis protocol as rows: keyspace `redis`, database 0.
+//! Redis values as rows: keyspace `redis`, database 0.
 //!
-//! A key is a partition of the table of its type, and of no other. Reading order: `shape` (values as
-//! partitions), `gather` (rows of large values, in pieces), `walk` (which of them a SELECT visits), `write` (writes of rows as changes of keys).
+//! A key is a partition of the table for its type, and of no other. Reading order: `shape` (values
+//! as partitions), `gather` (rows of large values, in parts), `walk` (the rows that a SELECT
+//! visits), `write` (writes of rows as changes of keys).
 //!
-//! All goes under the locks, into the log and through the gates of the Redis protocol, so its clients
-//! see a write of CQL as one of their own: WATCH notices it, a transaction is before or after it.
+//! CQL statements use the locks, the log and the gates of the Redis protocol, so Redis clients see
+//! a CQL write like one of their own: WATCH detects it, and it is ordered before or after a
+//! transaction.
 
 mod gather;
 mod shape;
@@ -15,5 +17,5 @@ pub(super) use gather::Gathering;
 pub(super) use shape::partition;
 pub(super) use write::{Elements, KeyChange};
 
-/// The database whose values are shown.
+/// The database that the keyspace exposes.
 pub(super) const DB: u8 = 0;

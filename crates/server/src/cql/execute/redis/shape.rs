@@ -1,4 +1,4 @@
-//! A value of the Redis protocol as a partition.
+//! A Redis value as a partition.
 
 use cql::schema::Table;
 use cql::type_name::Native;
@@ -9,7 +9,7 @@ use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, V
 use super::DB;
 use crate::cql::execute::ranges::Rows;
 
-/// Which type of values a table shows.
+/// The type of values that a table exposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Strings,
@@ -20,7 +20,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// Of a table of keyspace `redis`.
+    /// The shape of a table of keyspace `redis`.
     pub(super) fn of(table: &Table) -> Shape {
         match table.name.as_str() {
             "strings" => Shape::Strings,
@@ -42,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// Of the values of a type.
+    /// The shape for values of a type.
     fn showing(kind: ValueKind) -> Shape {
         match kind {
             ValueKind::String => Shape::Strings,
@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// The type of the clustering column; that of strings has none.
+    /// The type of the clustering column; strings have none.
     fn row_type(self) -> CqlType {
         match self {
             Shape::Lists => CqlType::INT,
@@ -61,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// The key of a row.
+    /// Encodes the key of a row.
     pub(super) fn row_key(self, value: &[u8], out: &mut Vec<u8>) {
         out.clear();
         if self != Shape::Strings {
@@ -69,19 +69,19 @@ impl Shape {
         }
     }
 
-    /// What a row's key was made of.
+    /// Decodes a row's key.
     pub(super) fn row_value(self, mut row: &[u8]) -> Option<Vec<u8>> {
         comparable::decode(&mut row, &self.row_type(), false)
     }
 }
 
-/// The place of a list's item that a row's key says.
+/// Decodes a row's key as the index of a list item.
 pub(super) fn list_place(row: &[u8]) -> Option<i32> {
     let bytes = Shape::Lists.row_value(row)?;
     <[u8; 4]>::try_from(&bytes[..]).ok().map(i32::from_be_bytes)
 }
 
-/// Calls `visit` with all rows of a value: what their keys are made of, and their cell.
+/// Calls `visit` with the decoded key and the cell of each row of a value.
 pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
     match value {
         Value::String(bytes) => visit(&[], Some(bytes)),
@@ -95,7 +95,7 @@ pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u
             }
         }
         Value::List(list) => {
-            // More items than numbers of the type cannot be named.
+            // Items beyond the range of the index type cannot be addressed.
             for (place, item) in (0..=i32::MAX).zip(list.iter()) {
                 visit(&place.to_be_bytes(), Some(item));
             }
@@ -139,8 +139,8 @@ pub(super) fn has_row(value: Value<'_>, row: &[u8]) -> bool {
     is_there
 }
 
-/// Calls `visit` with the rows of about `count` elements from a place on, 0 at first: their keys, and their
-/// cells. Returns the next place, 0 at the end. What is there from the first call to the last is visited.
+/// Calls `visit` with the keys and cells of about `count` elements from a position on, 0 at first.
+/// Returns the next position, 0 at the end. Elements that exist throughout are visited.
 pub(super) fn visit_some(
     value: Value<'_>,
     rows: &Rows,
@@ -177,7 +177,7 @@ pub(super) fn visit_some(
             zset.scan(from, count, |member, score| visit(member, Some(&score.to_be_bytes())))
         }
         Value::List(list) => {
-            // More items than numbers of the type cannot be named.
+            // Items beyond the range of the index type cannot be addressed.
             let places = i32::try_from(first).unwrap_or(i32::MAX)..i32::MAX;
             for (place, item) in places.zip(list.iter_from(first).take(count)) {
                 visit(&place.to_be_bytes(), Some(item));
@@ -187,21 +187,22 @@ pub(super) fn visit_some(
     }
 }
 
-/// Puts rows into a partition.
+/// Adds rows to a partition.
 pub(super) struct Maker {
-    /// Of the only column with cells.
+    /// The only column with cells.
     column: u32,
     expiry: Option<Expiry>,
     pub(super) partition: Partition,
 }
 
 impl Maker {
-    /// For rows of this key.
+    /// Creates a builder for rows of this key.
     pub(super) fn new(locked: &Locked<'_>, table: &Table, key: Key<'_>) -> Maker {
         let now_ms = locked.params().now().0;
         let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
         let expiry = locked.expiry(DB, key).flatten().map(|at| {
-            // What is left, rounded up: never more than was asked for, and not before the key is gone.
+            // The remaining time, rounded up: never more than was requested, and not 0 before the
+            // key expires.
             let left = at.0.saturating_sub(now_ms).div_ceil(1000);
             Expiry { at: seconds((now_ms / 1000).saturating_add(left)), ttl: seconds(left) }
         });
@@ -224,29 +225,29 @@ impl Maker {
     }
 }
 
-/// Which rows of a value are shown.
+/// Selects the rows of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pick<'p> {
     pub(super) rows: &'p Rows,
     pub(super) is_reversed: bool,
-    /// The first of them in their order are enough; None: all.
+    /// Only this many rows are needed, in result order; `None`: all.
     pub(super) rows_max: Option<usize>,
 }
 
 impl Pick<'_> {
-    /// Whether a row comes before another.
+    /// Whether a row precedes another in result order.
     pub(super) fn is_nearer(&self, row: &[u8], other: &[u8]) -> bool {
         if self.is_reversed { row > other } else { row < other }
     }
 }
 
-/// A value, if it is of the type that the table shows.
+/// A value, if it has the type that the table exposes.
 pub(super) fn value<'l>(locked: &'l Locked<'_>, table: &Table, key: Key<'_>) -> Option<Value<'l>> {
     let kind = Shape::of(table).kind();
     locked.get(DB, key).filter(|value| value.kind() == kind)
 }
 
-/// These rows of a key, and maybe others of it. O(value) unless they are named.
+/// A partition with these rows of a key, and possibly others. O(value) unless the rows are named.
 pub(in crate::cql::execute) fn partition(
     locked: &Locked<'_>,
     table: &Table,

@@ -19,7 +19,7 @@ use crate::cql::execute::walk::Walk;
 use crate::engine::gate::Gate;
 
 impl Walk<'_> {
-    /// Keys by their names.
+    /// Visits keys by name.
     pub(in crate::cql::execute) fn redis_keys(
         &mut self,
         engine: &Engine<'_>,
@@ -34,7 +34,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The wanted rows of one value.
+    /// Visits the requested rows of one value.
     fn redis_value(
         &mut self,
         locked: &Locked<'_>,
@@ -47,7 +47,7 @@ impl Walk<'_> {
         let elements =
             if let Rows::Points(points) = &self.rows { points.len() } else { value.len() };
         if self.plan.is_distinct {
-            // That there is a row is all that is asked for.
+            // The caller needs to know only that a row exists.
             let mut maker = Maker::new(locked, table, found);
             visit_some(value, &self.rows, (0, 1), |row, cell| maker.add(row, cell));
             return self.visit(key, &maker.partition, resume);
@@ -56,7 +56,7 @@ impl Walk<'_> {
             let Some(partition) = partition(locked, table, found, &self.rows) else {
                 return Ok(Next::GoOn);
             };
-            // To make a row takes longer than to look at one.
+            // Building a row takes longer than examining one.
             self.results.spend(2 * elements + partition.heap_bytes() / ROW_BYTES_USUAL);
             return self.visit(key, &partition, resume);
         }
@@ -74,7 +74,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The rows of a large value, as many as fit this turn.
+    /// Visits the rows of a large value, as many as fit this turn.
     fn redis_pieces(
         &mut self,
         locked: &Locked<'_>,
@@ -82,7 +82,7 @@ impl Walk<'_> {
         mut gathering: Gathering,
     ) -> Result<Next, CqlError> {
         let table = &*self.plan.table;
-        // Where rows are shown as they are, a round is no longer than the page.
+        // If every examined row is returned, a round need not exceed the page.
         let rows_max = self.results.rows_taken();
         loop {
             if gathering.is_complete() {
@@ -112,7 +112,7 @@ impl Walk<'_> {
         }
     }
 
-    /// All rows of a part of a partition.
+    /// Offers all rows of a part of a partition.
     fn offer_rows(&mut self, key: &[u8], partition: &Partition) -> Result<Next, CqlError> {
         let plan = self.plan;
         let now = self.results.now();
@@ -124,9 +124,9 @@ impl Walk<'_> {
         })
     }
 
-    /// All keys of some tokens: stripe by stripe as SCAN goes, in a stripe by their bytes. A key that is
-    /// there from the first page to the last is on one of them. Tokens are not the order of the walk,
-    /// so it visits all keys whichever are wanted.
+    /// Visits all keys of a token range: stripes in SCAN order, and keys by their bytes within a
+    /// stripe. A key that exists throughout is on one of the pages. Because the scan is not in
+    /// token order, it visits all keys, whatever the range.
     pub(in crate::cql::execute) fn redis_scan(
         &mut self,
         engine: &Engine<'_>,
@@ -162,7 +162,7 @@ impl Walk<'_> {
                 if next.ends_walk() {
                     return Ok(next);
                 }
-                // Keys of other types take their time, too.
+                // Keys of other types also count toward the turn.
                 if self.results.pass_partition(key) == Next::Pause {
                     return Ok(Next::Pause);
                 }

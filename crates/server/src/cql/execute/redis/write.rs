@@ -1,4 +1,4 @@
-//! Writes of rows as changes of a key.
+//! Translates writes of rows into changes of a Redis key.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +14,22 @@ use super::shape::{Shape, each_row, has_row, list_place};
 use crate::engine::elements::{SET_COST, copy_cost, may_process};
 use crate::engine::records::RECORD_BYTES_MAX;
 
-/// What becomes of rows, in the order in which a statement says it.
+/// The effect on rows, in the order of the statement's operations.
 enum Deed<'w> {
-    /// A row with this cell; sets have none.
+    /// Writes a row with this cell; sets have none.
     Put {
         row: &'w [u8],
         cell: Option<&'w [u8]>,
         expiry: Option<Expiry>,
     },
     Remove(&'w [u8]),
-    /// From the first on and below the second; None: to the last.
+    /// From the first key, up to but excluding the second; `None`: to the last row.
     RemoveRange(&'w [u8], Option<&'w [u8]>),
     RemoveAll,
 }
 
-/// Elements that the writes of a statement process: as those of a command, they have the reactor to
-/// themselves.
+/// Counts the elements that the writes of a statement process. As with a command's elements, the
+/// reactor does nothing else meanwhile.
 #[derive(Debug)]
 pub(in crate::cql::execute) struct Elements {
     spent: usize,
@@ -52,7 +52,7 @@ impl Elements {
         ))
     }
 
-    /// Before a value is copied.
+    /// Accounts for the copy of a value.
     pub(in crate::cql::execute) fn copy(
         &mut self,
         value: Option<Value<'_>>,
@@ -64,18 +64,18 @@ impl Elements {
     }
 }
 
-/// One key that a statement writes.
+/// A change to one key by a statement.
 pub(in crate::cql::execute) struct KeyChange<'c, 'l> {
     pub(in crate::cql::execute) table: &'c Table,
     pub(in crate::cql::execute) key: Key<'c>,
     pub(in crate::cql::execute) locked: &'c Locked<'l>,
     pub(in crate::cql::execute) elements: &'c mut Elements,
-    /// Of the log: changes are appended, and not made.
+    /// The log record: changes are appended to it, and not applied.
     pub(in crate::cql::execute) record: &'c mut Vec<u8>,
 }
 
 impl<'w> KeyChange<'_, '_> {
-    /// Appends what the writes do. On an error the record may hold some of it.
+    /// Appends the changes. On an error the record may contain some of them.
     pub(in crate::cql::execute) fn encode(
         mut self,
         writes: impl Iterator<Item = Write<'w>>,
@@ -137,7 +137,7 @@ impl<'w> KeyChange<'_, '_> {
                             deeds.push(Deed::Put { row, cell: Some(bytes), expiry });
                         }
                         (CellValue::Deleted { .. }, Some(_)) => return Err(self.no_cell()),
-                        // There is no row without its cell.
+                        // A row does not exist without its cell.
                         (CellValue::Deleted { .. }, None) => deeds.push(Deed::Remove(row)),
                     }
                 }
@@ -163,7 +163,7 @@ impl<'w> KeyChange<'_, '_> {
         Mutation::Key { db: DB, key: self.key, change }.encode(self.record);
     }
 
-    /// When a key ends that is to live for so long.
+    /// The time at which a key with this expiry expires.
     fn ends(&self, expiry: Option<Expiry>) -> Option<UnixMs> {
         let now_ms = self.locked.params().now().0;
         expiry.map(|expiry| UnixMs(now_ms.saturating_add(u64::from(expiry.ttl) * 1000)))
@@ -215,14 +215,14 @@ impl<'w> KeyChange<'_, '_> {
                 self.put_items(before, deeds)?;
             }
         }
-        // A key has one end, and its rows have that of the key.
+        // A key has one expiry time, which is also that of its rows.
         if ends.is_some() {
             self.change(Change::Expire { at: ends });
         }
         Ok(())
     }
 
-    /// An item in the place of another, or behind the last one.
+    /// Replaces an item, or appends one after the last.
     fn put_items(&mut self, mut size: usize, deeds: &[Deed<'w>]) -> Result<(), CqlError> {
         for deed in deeds {
             let Deed::Put { row, cell, .. } = deed else { continue };
@@ -242,7 +242,7 @@ impl<'w> KeyChange<'_, '_> {
         Ok(())
     }
 
-    /// Removes rows that are there.
+    /// Removes the rows that exist.
     fn remove(
         &mut self,
         shape: Shape,
@@ -290,8 +290,8 @@ impl<'w> KeyChange<'_, '_> {
             (Shape::Sets, _) => self.change(Change::SetRemove { members: rows }),
             (Shape::ZSets, _) => self.change(Change::ZSetRemove { members: rows }),
             (Shape::Lists, Value::List(list)) => {
-                // The log knows no removal by place: the items become one that is not there, and
-                // that one is removed.
+                // The log has no removal by position: the items are overwritten with a value that
+                // the list does not contain, and that value is removed.
                 self.elements.spend(value.len())?;
                 let mark = unlike_any(list.iter());
                 for row in &gone {
@@ -301,7 +301,7 @@ impl<'w> KeyChange<'_, '_> {
                 self.change(Change::ListRemove { count: 0, value: &mark });
             }
             (Shape::Strings | Shape::Lists, _) => {
-                unreachable!("not a string, and a list is a list")
+                unreachable!("strings and lists are handled above")
             }
         }
         Ok(())
@@ -323,10 +323,10 @@ impl Deed<'_> {
     }
 }
 
-/// Where rows go: from a key on and below another; None: to the last.
+/// A range of rows, end excluded; `None`: to the last row.
 type Span<'w> = (&'w [u8], Option<&'w [u8]>);
 
-/// The ranges that are removed, in order and apart from each other.
+/// The ranges to remove, in order and disjoint.
 fn merged_ranges<'w>(deeds: &[Deed<'w>]) -> Vec<Span<'w>> {
     let ranges = deeds.iter().filter_map(|deed| match deed {
         Deed::RemoveRange(start, end) => Some((*start, *end)),
@@ -352,8 +352,8 @@ fn is_in(ranges: &[Span<'_>], row: &[u8]) -> bool {
     before.is_some_and(|(_, end)| end.is_none_or(|end| row < end))
 }
 
-/// Bytes that differ from all of these: they have the smallest length that none of them has, which is
-/// at most the root of twice the bytes of all.
+/// Returns bytes that differ from all items. They have the smallest length that no item has, which
+/// is at most the root of twice the bytes of all items.
 fn unlike_any<'i>(items: impl Iterator<Item = &'i [u8]>) -> Vec<u8> {
     let taken: BTreeSet<usize> = items.map(<[u8]>::len).collect();
     let free = taken.iter().zip(0..).take_while(|(length, nth)| **length == *nth).count();
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_of_many_deletions_are_one_list() {
+    fn ranges_of_many_deletions_are_merged() {
         let range = |start: &'static [u8], end| Deed::RemoveRange(start, end);
         let deeds = [
             range(b"m", Some(&b"p"[..])),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_differs_from_all_items() {
+    fn the_marker_differs_from_all_items() {
         let items: [&[u8]; 5] = [b"", b"\0", b"\0\0", b"a", b"\0\0\0\0"];
         for count in 0..items.len() {
             let mark = unlike_any(items[..count].iter().copied());

@@ -1,4 +1,4 @@
-//! What is asked for before requests run.
+//! Partitions prefetched before requests run.
 
 use cql::token::token;
 use store::TableId;
@@ -12,7 +12,7 @@ use crate::cql::execute::ahead::{PLACES_MAX, Places};
 
 type Named<'v> = (Option<&'v str>, Value<'v>);
 
-/// The token that is asked for when a statement comes with values.
+/// The token that is prefetched for a statement with these values.
 fn asked(text: &str, values: &[Named<'_>]) -> Option<i64> {
     let mut server = Server::new();
     server.run("CREATE TABLE one (k text PRIMARY KEY, v int)").unwrap();
@@ -37,7 +37,7 @@ fn plain(bytes: &'static [u8]) -> Named<'static> {
 }
 
 #[test]
-fn the_partition_is_known_where_values_name_it() {
+fn the_partition_is_found_if_values_name_it() {
     let found = asked("SELECT v FROM one WHERE k = ?", &[plain(b"key")]);
     assert_eq!(found, Some(token(b"key")));
     let found = asked("UPDATE one SET v = ? WHERE k = ?", &[plain(&[0, 0, 0, 1]), plain(b"key")]);
@@ -49,7 +49,7 @@ fn the_partition_is_known_where_values_name_it() {
 }
 
 #[test]
-fn others_are_left_to_their_time() {
+fn other_statements_are_not_prefetched() {
     let one = "SELECT v FROM one WHERE k = ?";
     for (text, values) in [
         ("SELECT v FROM one WHERE k = 'key'", vec![]),
@@ -65,7 +65,7 @@ fn others_are_left_to_their_time() {
 }
 
 #[test]
-fn no_more_are_asked_for_than_fit() {
+fn prefetches_are_limited() {
     let mut places = Places::default();
     places.found.extend(std::iter::repeat_n((TableId(1), 1), PLACES_MAX - 1));
     assert!(!places.is_full());

@@ -1,11 +1,11 @@
-//! Conditional writes beside writes whose timestamps are of clocks that are ahead: a write that is reported
-//! as applied has its effect, and whether it is applied depends on what a read has shown before.
+//! Conditional writes concurrent with writes from clocks that are ahead. An applied write takes
+//! effect, and whether it is applied is consistent with the previous read.
 
 use proptest::prelude::*;
 
 use super::harness::Server;
 
-/// Microseconds that a client's clock is ahead.
+/// How far a client's clock is ahead, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
 fn server() -> (Server, u64) {
@@ -21,7 +21,7 @@ fn server() -> (Server, u64) {
 }
 
 #[test]
-fn rows_are_inserted_over_deletions_of_the_future() {
+fn rows_are_inserted_over_deletions_with_future_timestamps() {
     for deleted in ["", "AND c = 1", "AND c > 0", "AND c < 5"] {
         let (mut server, ahead) = server();
         server.check(&format!(
@@ -39,7 +39,7 @@ fn rows_are_inserted_over_deletions_of_the_future() {
 }
 
 #[test]
-fn rows_of_the_future_are_deleted() {
+fn rows_with_future_timestamps_are_deleted() {
     let (mut server, ahead) = server();
     server.check(&format!(
         "
@@ -54,7 +54,7 @@ fn rows_of_the_future_are_deleted() {
 }
 
 #[test]
-fn cells_are_written_over_deletions_of_the_future() {
+fn cells_are_written_over_deletions_with_future_timestamps() {
     let (mut server, ahead) = server();
     server.check(&format!(
         "
@@ -107,7 +107,7 @@ fn locks_have_one_winner() {
     assert!(won >= ATTEMPTS, "only {won} attempts took the lock");
 }
 
-/// What is done to the one row; timestamps so many microseconds ahead.
+/// An operation on the one row. Timestamps are in microseconds ahead of the clock.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Insert(u64),
@@ -140,9 +140,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Each step's condition is judged by a read before it, and its effect by one behind it.
+    /// Each step's condition agrees with a read before it, and its effect with a read after it.
     #[test]
-    fn conditional_writes_are_linear(steps in steps()) {
+    fn conditional_writes_are_linearizable(steps in steps()) {
         let (mut server, start) = server();
         let start = start - AHEAD_US;
         for (nth, step) in steps.into_iter().enumerate() {
@@ -152,7 +152,8 @@ proptest! {
             let before = read(&mut server);
             let at = |ahead: u64| format!("USING TIMESTAMP {}", start + ahead);
             let row = "WHERE p = 1 AND c = 1";
-            // The statement; of a condition whether it holds, and what is there behind it.
+            // The statement; for a conditional one, whether the condition holds and the value
+            // afterwards.
             let (text, expected) = match step {
                 Step::Insert(ahead) => {
                     (format!("INSERT INTO t (p, c, v) VALUES (1, 1, {nth}) {}", at(ahead)), None)

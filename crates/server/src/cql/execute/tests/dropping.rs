@@ -1,4 +1,4 @@
-//! DROP TABLE beside writes that were planned before it.
+//! DROP TABLE concurrent with writes that were planned before it.
 
 use cql::error::CqlError;
 use cql::plan::prepared::PreparedStatement;
@@ -6,14 +6,14 @@ use store::TableId;
 
 use super::harness::{Asked, Server};
 
-/// Partitions of a table that may be gone.
+/// The number of partitions of a table, which may have been dropped.
 fn kept(server: &Server, statement: &PreparedStatement) -> usize {
     let id = statement.catalog.table("k", "t").unwrap().id;
     server.partitions_of(TableId(id.as_u128()))
 }
 
 #[test]
-fn a_write_that_was_planned_before_leaves_nothing_behind() {
+fn a_write_planned_before_the_drop_leaves_no_rows() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
     let text = "INSERT INTO t (p, v) VALUES (1, 1)";
@@ -24,7 +24,7 @@ fn a_write_that_was_planned_before_leaves_nothing_behind() {
     assert_eq!(kept(&server, &statement), 0);
     let error = server.execute(&statement, Asked::default()).unwrap_err();
     assert_eq!(error.to_string(), "table t does not exist");
-    // One of the same name is another table.
+    // A new table with the same name is a different table.
     server.change_schema("CREATE TABLE t (p int PRIMARY KEY, v int)");
     let error = server.execute(&statement, Asked::default()).unwrap_err();
     assert_eq!(error.to_string(), "table t does not exist");
@@ -32,9 +32,9 @@ fn a_write_that_was_planned_before_leaves_nothing_behind() {
     server.check("> SELECT * FROM t");
 }
 
-/// Columns have numbers, which a plan has taken from the table as it was.
+/// Columns have numbers, which a plan takes from the table as it was.
 #[test]
-fn a_write_that_was_planned_before_an_alteration_is_planned_again() {
+fn a_write_planned_before_an_alteration_is_replanned() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int, w int)");
     let texts = [
@@ -66,7 +66,7 @@ fn a_write_that_was_planned_before_an_alteration_is_planned_again() {
 }
 
 #[test]
-fn a_change_of_another_table_stops_no_write() {
+fn changing_another_table_does_not_affect_writes() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
     let statement = server.prepare("INSERT INTO t (p, v) VALUES (1, 1)").unwrap();
@@ -78,9 +78,10 @@ fn a_change_of_another_table_stops_no_write() {
     );
 }
 
-/// Writers that know the table race with who drops it: nothing of it is left, nor after a restart.
+/// Writers with a prepared statement race with a drop. No data of the table remains, even after a
+/// restart.
 #[test]
-fn writers_that_race_with_a_drop_leave_nothing_behind() {
+fn writers_that_race_with_a_drop_leave_no_data() {
     let mut server = Server::new();
     for _ in 0..20 {
         server.change_schema("CREATE TABLE t (p int PRIMARY KEY, v int)");

@@ -1,5 +1,5 @@
-//! User-defined types that get fields after values of them were stored, and columns that return after
-//! they were dropped.
+//! User-defined types that get new fields after values of them were stored, and columns that are
+//! dropped and added again.
 
 use wire::cql::Value;
 
@@ -17,7 +17,7 @@ const STORED: &str = "
         (1, {a: 1}, {i: {a: 2}, n: 3}, 4, {{a: 5}}, {({a: 6}): 7})";
 
 #[test]
-fn stored_keys_stay_what_they_were_when_their_type_grows() {
+fn stored_keys_are_unchanged_when_their_type_gets_fields() {
     let mut server = Server::new();
     server.check(STORED);
     let before = server.run("SELECT * FROM t").unwrap();
@@ -56,7 +56,7 @@ fn stored_keys_stay_what_they_were_when_their_type_grows() {
     );
 }
 
-/// Drivers send as many fields as they know.
+/// Drivers send only the fields that they know.
 #[test]
 fn keys_with_fewer_fields_are_the_same_keys() {
     let mut server = Server::new();
@@ -75,7 +75,7 @@ fn keys_with_fewer_fields_are_the_same_keys() {
 }
 
 #[test]
-fn columns_that_return_have_their_newer_cells_after_a_restart_too() {
+fn re_added_columns_keep_their_newer_cells_after_a_restart() {
     let mut server = Server::new();
     server.check(
         "> CREATE TABLE t (p int, c int, v int, l list<int>, w int, PRIMARY KEY (p, c))
@@ -100,7 +100,7 @@ fn columns_that_return_have_their_newer_cells_after_a_restart_too() {
             true",
         );
     }
-    // An index finds only what is shown.
+    // An index finds only visible values.
     server.check(
         "> CREATE INDEX ON t (v)
         > SELECT c FROM t WHERE v = 2

@@ -1,8 +1,8 @@
-//! An engine over a disk in memory, and scripts for it.
+//! An engine on an in-memory disk, and scripts for it.
 //!
-//! A script is statements behind `> `, each followed by what comes back: rows with ` | ` between their
-//! cells, `!` and a message, or nothing. Behind `# ` it is a request of the Redis protocol, and what comes
-//! back its reply with spaces for the ends of lines.
+//! In a script each statement follows `> `, and its result follows it: rows with ` | ` between
+//! cells, `!` and a message, or nothing. After `# ` follows a request of the Redis protocol, with
+//! its reply in which spaces replace line ends.
 
 use std::sync::Arc;
 
@@ -54,17 +54,17 @@ pub(super) struct Server {
     pub(super) now: Now,
     tables: u128,
     resp: Session,
-    /// Each as soon as it is made.
+    /// Whether each index is built as soon as it is created.
     pub(super) builds_indexes: bool,
-    /// Rows that a SELECT looks at before it pauses; 0: it does not.
+    /// Rows that a SELECT examines before it pauses; 0: it does not pause.
     pub(super) turn_rows: usize,
-    /// How often one has paused.
+    /// The number of pauses.
     pub(super) pauses: usize,
     /// Requests of the Redis protocol: one runs at each pause, the last one first.
     pub(super) meanwhile: Vec<String>,
 }
 
-/// What came back.
+/// The result of a statement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Answer {
     pub(super) names: Vec<String>,
@@ -72,7 +72,7 @@ pub(super) struct Answer {
     pub(super) paging_state: Option<Vec<u8>>,
 }
 
-/// How a statement is asked for.
+/// The parameters of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Asked<'a> {
     pub(super) values: &'a [Value<'a>],
@@ -82,7 +82,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Server {
-    /// With keyspace `k` in use.
+    /// A server with keyspace `k` in use.
     pub(super) fn new() -> Server {
         let disk = Arc::new(FaultDisk::new(1));
         let now = Now::new(START_NS, MonoNs(1));
@@ -175,20 +175,20 @@ impl Server {
         }
     }
 
-    /// Rows that a statement looks at.
+    /// The number of rows that a statement examines.
     pub(super) fn examined(&mut self, text: &str) -> u64 {
         let before = self.worker.tally.totals.rows_examined;
         self.run(text).unwrap();
         self.worker.tally.totals.rows_examined - before
     }
 
-    /// Bytes of all data by the accounts of their changes, and counted.
+    /// Bytes of all data: the sum of the accounted changes, and counted.
     pub(super) fn bytes(&self) -> (isize, isize) {
         let (_, counted) = self.shared.keyspace.stats(self.now.unix);
         (self.worker.store_bytes, counted.cast_signed())
     }
 
-    /// Partitions that are kept of a table of keyspace `k`.
+    /// The number of stored partitions of a table in keyspace `k`.
     pub(super) fn partitions(&self, table: &str) -> usize {
         let id = self.shared.catalog.load().table("k", table).unwrap().id;
         self.partitions_of(TableId(id.as_u128()))
@@ -198,7 +198,7 @@ impl Server {
         self.shared.keyspace.lock_all(&self.params).table_stats(table).0
     }
 
-    /// Changes the schema as the server does it: in the store and in the log.
+    /// Changes the schema in the store and in the log, as the server does.
     pub(super) fn change_schema(&mut self, text: &str) {
         let statement = parse(text).unwrap().statement;
         let mut changer = Changer {
@@ -212,7 +212,7 @@ impl Server {
         changer.carry_out(&statement, self.client.keyspace.as_deref()).unwrap();
     }
 
-    /// `elements-per-command-max`.
+    /// Sets `elements-per-command-max`.
     pub(super) fn set_elements_max(&mut self, elements_max: usize) {
         let mut settings = (*self.worker.settings).clone();
         settings.elements_per_command_max = elements_max;
@@ -262,7 +262,7 @@ impl Server {
         Engine { context, cql: &self.cql }
     }
 
-    /// One request of the Redis protocol. Returns its reply, spaces for the ends of lines.
+    /// Runs one Redis request. Returns its reply, with spaces instead of line ends.
     pub(super) fn resp(&mut self, text: &str) -> String {
         let input = format!("{text}\r\n");
         let mut batch = RequestBatch::new();
@@ -356,7 +356,7 @@ impl Server {
                 }
                 Executed::Paused(paused) => begun = Some(paused),
             }
-            assert!(out.is_empty(), "a response that is not whole");
+            assert!(out.is_empty(), "an incomplete response");
             self.pauses += 1;
             if let Some(request) = self.meanwhile.pop() {
                 self.resp(&request);
@@ -421,7 +421,7 @@ impl Server {
     }
 }
 
-/// Runs a script on a server of its own.
+/// Runs a script on a new server.
 pub(super) fn check(script: &str) {
     Server::new().check(script);
 }
@@ -430,7 +430,7 @@ fn split(message: &[u8]) -> (Header, &[u8]) {
     let (header, bytes) =
         match Header::decode(message, wire::cql::Direction::Request, None, &Limits::DEFAULT) {
             Ok(Some(header)) => (header, HEADER_BYTES),
-            _ => panic!("no request"),
+            _ => panic!("not a request"),
         };
     (header, &message[bytes..])
 }
@@ -454,7 +454,7 @@ fn decoded(out: &[u8]) -> Answer {
     }
 }
 
-/// As JSON, but texts without quotes.
+/// Formats a cell as JSON, but texts without quotes.
 fn text(cell: Option<&[u8]>, of: &CqlType) -> String {
     let Some(bytes) = cell else { return "null".to_owned() };
     if *of == CqlType::TEXT {

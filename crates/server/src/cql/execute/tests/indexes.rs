@@ -1,4 +1,4 @@
-//! Indexes: which rows they find, and how few are looked at.
+//! Indexes: the rows that they find, and the number of rows examined.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn filled(indexes: &str) -> Server {
     server
 }
 
-/// Asks what has four answers, and at how many rows it looks.
+/// Runs a query with four results, and checks how many rows it examines.
 #[track_caller]
 fn check(server: &mut Server, condition: &str, examined: u64) {
     let text = format!("SELECT p FROM t WHERE {condition}");
@@ -37,7 +37,7 @@ fn check(server: &mut Server, condition: &str, examined: u64) {
 }
 
 #[test]
-fn a_query_looks_at_what_it_finds_and_at_nothing_else() {
+fn a_query_examines_only_the_rows_that_it_finds() {
     let indexes = "
         > CREATE INDEX ON t (v)
         > CREATE INDEX ON t (w)
@@ -51,7 +51,7 @@ fn a_query_looks_at_what_it_finds_and_at_nothing_else() {
         > CREATE INDEX ON t (ENTRIES(m))
         > CREATE INDEX ON t (FULL(f))
         ";
-    // Built with the rows, and by a walk over them.
+    // Built from inserts, and by a scan of existing rows.
     let mut late = filled("");
     check(&mut late, "v = 7 ALLOW FILTERING", 200);
     late.check(indexes);
@@ -67,7 +67,7 @@ fn a_query_looks_at_what_it_finds_and_at_nothing_else() {
             "m CONTAINS KEY 'b7'",
             "m['a'] = 7",
             "f = {7, 1000}",
-            // The index with the fewest rows is taken.
+            // The index with the fewest rows is used.
             "v = 7 AND w = 7 ALLOW FILTERING",
             "w = 7 AND v = 7 ALLOW FILTERING",
             "e CONTAINS 1000 AND v = 7 ALLOW FILTERING",
@@ -86,7 +86,7 @@ fn a_query_looks_at_what_it_finds_and_at_nothing_else() {
 }
 
 #[test]
-fn what_was_overwritten_deleted_or_has_expired_is_not_found() {
+fn overwritten_deleted_and_expired_values_are_not_found() {
     let mut server = filled(
         "> CREATE INDEX by_v ON t (v)\n> CREATE INDEX by_e ON t (e)\n> CREATE INDEX by_s ON t (s)",
     );
@@ -122,7 +122,7 @@ fn what_was_overwritten_deleted_or_has_expired_is_not_found() {
 }
 
 #[test]
-fn an_index_that_is_dropped_gives_its_memory_back() {
+fn dropping_an_index_frees_its_memory() {
     let mut server = filled("");
     let before = server.bytes();
     server.check("> CREATE INDEX by_v ON t (v)");
@@ -138,14 +138,14 @@ fn an_index_that_is_dropped_gives_its_memory_back() {
 }
 
 #[test]
-fn a_stripe_without_the_index_is_walked() {
+fn a_stripe_without_the_index_is_scanned() {
     let mut server = filled("");
     server.builds_indexes = false;
     server.check("> CREATE INDEX by_v ON t (v)");
     check(&mut server, "v = 7", 200);
     server.settle_indexes();
     check(&mut server, "v = 7", 4);
-    // The same after a restart: what is not logged is built again.
+    // The same after a restart: indexes are not logged but rebuilt.
     let mut server = server.restart();
     server.check("> SELECT count(*) FROM t\n200");
     check(&mut server, "v = 7", 200);
@@ -154,7 +154,7 @@ fn a_stripe_without_the_index_is_walked() {
 }
 
 #[test]
-fn filtering_must_be_allowed_where_no_index_finds_all() {
+fn filtering_must_be_allowed_unless_an_index_suffices() {
     let mut server = filled(
         "> CREATE INDEX ON t (v)
          > CREATE CUSTOM INDEX ON t (w) USING 'StorageAttachedIndex'
@@ -168,7 +168,7 @@ fn filtering_must_be_allowed_where_no_index_finds_all() {
     check(&mut server, "w = 7 AND s = 7", 4);
 }
 
-/// Pages of what a query finds.
+/// All pages of a query's result.
 fn pages(server: &mut Server, text: &str, page_size: i32) -> Vec<String> {
     let mut rows = Vec::new();
     let mut state: Option<Vec<u8>> = None;
@@ -184,7 +184,7 @@ fn pages(server: &mut Server, text: &str, page_size: i32) -> Vec<String> {
     }
 }
 
-/// A change of a table of a few rows.
+/// A change to a table of a few rows.
 #[derive(Debug, Clone)]
 enum Step {
     Set { p: u8, c: u8, column: &'static str, value: u8, ttl: u8 },
@@ -235,9 +235,10 @@ impl Step {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// With indexes and without, whole or page by page, a query finds the same rows in the same order.
+    /// A query returns the same rows in the same order with and without indexes, whole or page by
+    /// page.
     #[test]
-    fn indexes_find_what_a_walk_finds(before in steps(), after in steps(), page_size in 1..6_i32) {
+    fn indexes_find_the_same_rows_as_a_scan(before in steps(), after in steps(), page_size in 1..6_i32) {
         let mut server = Server::new();
         for table in ["t", "u"] {
             let columns = "p int, c int, s int STATIC, v int, w int, e set<int>, PRIMARY KEY (p, c)";

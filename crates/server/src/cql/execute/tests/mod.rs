@@ -1,4 +1,5 @@
-//! Statements on a real server's data, in process: a script says what is asked and what comes back.
+//! Statements on a real server's data, in process: a script contains requests and the expected
+//! results.
 
 mod ahead;
 mod conditional;

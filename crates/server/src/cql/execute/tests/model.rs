@@ -1,10 +1,11 @@
-//! Random writes and deletions beside a model that knows nothing but the rule: the latest wins.
+//! Random writes and deletions compared with a model that knows only one rule: the latest write
+//! wins.
 
 use proptest::prelude::*;
 
 use super::harness::{Asked, Server};
 
-/// One statement; its timestamp is another for each.
+/// One statement; each has its own timestamp.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Insert {
@@ -27,7 +28,7 @@ pub(crate) enum Step {
         p: i32,
         c: i32,
     },
-    /// From the first on and below the second.
+    /// From the first key, up to but excluding the second.
     DeleteRange {
         p: i32,
         from: i32,
@@ -38,11 +39,11 @@ pub(crate) enum Step {
     },
 }
 
-/// What a SELECT asks for.
+/// The parameters of a SELECT.
 #[derive(Debug, Clone)]
 struct Question {
     p: Option<Vec<i32>>,
-    /// Included, and left out.
+    /// First value included, second excluded.
     c: Option<(i32, i32)>,
     one_of: Option<Vec<i32>>,
     v_above: Option<i32>,
@@ -53,7 +54,7 @@ struct Question {
 
 const PARTITIONS: std::ops::Range<i32> = 0..3;
 const ROWS: std::ops::Range<i32> = -3..4;
-/// How late the questions are asked, in seconds: some lives have ended.
+/// Delay of the queries in seconds: some TTLs have elapsed by then.
 const LATER: u32 = 50;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -112,7 +113,7 @@ impl Step {
         }
     }
 
-    /// Whether it deletes a row, whatever is in it.
+    /// Whether the step deletes a row, whatever its content.
     fn covers(&self, p: i32, c: i32) -> bool {
         match *self {
             Step::DeleteRow { p: own, c: row } => (own, row) == (p, c),
@@ -127,12 +128,12 @@ fn lasts(ttl: u32) -> bool {
     ttl == 0 || ttl > LATER
 }
 
-/// A row that is there.
+/// A row that exists.
 pub(crate) struct Row {
     pub(crate) v: Option<i32>,
 }
 
-/// None: there is none. Timestamps are places in the list.
+/// `None`: there is no row. Timestamps are positions in the list.
 pub(crate) fn row(steps: &[(usize, Step)], p: i32, c: i32) -> Option<Row> {
     let deleted = steps.iter().filter(|(_, step)| step.covers(p, c)).map(|(at, _)| *at).max();
     let newer = || steps.iter().filter(|(at, _)| deleted.is_none_or(|deleted| *at > deleted));
@@ -188,7 +189,7 @@ impl Question {
 
     fn expected(&self, steps: &[(usize, Step)]) -> Vec<String> {
         let mut found = Vec::new();
-        // By token, which is also the order of the values.
+        // In token order, which is also the order of the expected values.
         for p in [1, 0, 2] {
             let mut rows: Vec<i32> = ROWS.collect();
             if self.is_reversed {
@@ -232,13 +233,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_writes_in_any_order_give_the_same_rows(
+    fn writes_in_any_order_produce_the_same_rows(
         steps in steps(),
         seed in any::<u64>(),
         questions in questions(),
     ) {
         let mut order: Vec<(usize, Step)> = steps.into_iter().enumerate().collect();
-        // Timestamps are places in the list; the order of arrival is another.
+        // Timestamps are positions in the list; the order of arrival is different.
         order.sort_by_key(|(at, _)| (*at as u64).wrapping_mul(seed | 1));
         let mut server = Server::new();
         server.check("> CREATE TABLE t (p int, c int, v int, PRIMARY KEY (p, c))");

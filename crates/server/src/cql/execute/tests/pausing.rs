@@ -1,4 +1,4 @@
-//! Long reads in pieces: what they answer does not depend on where they pause.
+//! Long reads in parts: results do not depend on where reads pause.
 
 use super::harness::Server;
 
@@ -25,7 +25,7 @@ const QUESTIONS: [&str; 19] = [
 ];
 
 #[test]
-fn pieces_make_up_the_whole() {
+fn paused_reads_return_the_same_rows() {
     let mut server = Server::new();
     server.check(
         "> CREATE TABLE t (p int, c int, d int, s int STATIC, v int, PRIMARY KEY (p, c, d))",
@@ -57,9 +57,9 @@ fn pieces_make_up_the_whole() {
     assert!(server.pauses >= 6, "{}", server.pauses);
 }
 
-/// What is deleted under a walk ends nothing, and the time stays that of the beginning.
+/// Deletions during a scan do not end it, and the scan keeps its start time.
 #[test]
-fn a_walk_of_partitions_without_rows_pauses_too() {
+fn scans_of_partitions_without_rows_pause() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
     for p in 0..50 {
@@ -70,9 +70,9 @@ fn a_walk_of_partitions_without_rows_pauses_too() {
     assert!(server.pauses >= 4, "{}", server.pauses);
 }
 
-/// Rows that are gone, and places where none ever was, count as well.
+/// Deleted and expired rows, and keys without rows, count as well.
 #[test]
-fn a_walk_over_nothing_within_a_partition_pauses_too() {
+fn scans_without_rows_inside_a_partition_pause() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int, c int, s int STATIC, v int, PRIMARY KEY (p, c))");
     server.check("> CREATE INDEX ON t (v)");
@@ -96,7 +96,7 @@ fn a_walk_over_nothing_within_a_partition_pauses_too() {
         assert_eq!(server.run(question).unwrap().rows, [answer], "{question}");
         assert!(server.pauses >= 15, "{question}: {}", server.pauses);
     }
-    // A partition of which the static cells are left is shown, in however many pieces it was visited.
+    // A partition with only static cells is returned, in however many parts it was visited.
     server.turn_rows = 1;
     assert_eq!(server.run("SELECT c, s FROM t WHERE p = 2").unwrap().rows, ["null | 6"]);
 }

@@ -1,9 +1,9 @@
-//! What tables forget, and what they must not.
+//! Purging of tables: what is purged, and what must be kept.
 
 use super::harness::Server;
 
 #[test]
-fn expired_rows_and_old_deletions_are_forgotten_and_nothing_else() {
+fn only_expired_rows_and_old_deletions_are_purged() {
     let mut server = Server::new();
     server.check(
         "> CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c)) WITH gc_grace_seconds = 100
@@ -15,7 +15,7 @@ fn expired_rows_and_old_deletions_are_forgotten_and_nothing_else() {
          > DELETE v FROM t WHERE k = 4 AND c = 1",
     );
     server.purge();
-    assert_eq!(server.partitions("t"), 4, "nothing is old");
+    assert_eq!(server.partitions("t"), 4, "nothing is old enough");
     server.pass_seconds(50);
     server.purge();
     assert_eq!(server.partitions("t"), 4, "a late write must still find the deletions");
@@ -27,12 +27,12 @@ fn expired_rows_and_old_deletions_are_forgotten_and_nothing_else() {
                 4 | 1 | null";
     server.check(rest);
     let mut server = server.restart();
-    assert_eq!(server.partitions("t"), 2, "what was forgotten stays forgotten");
+    assert_eq!(server.partitions("t"), 2, "purged rows stay purged");
     server.check(rest);
 }
 
 #[test]
-fn a_deletion_is_remembered_for_ten_days() {
+fn a_deletion_is_kept_for_ten_days() {
     let mut server = Server::new();
     server.check(
         "> CREATE TABLE t (k int PRIMARY KEY, v int)
@@ -41,7 +41,7 @@ fn a_deletion_is_remembered_for_ten_days() {
     server.pass_seconds(800_000);
     server.purge();
     assert_eq!(server.partitions("t"), 1);
-    // Older than the deletion, and later than it was told.
+    // Older than the deletion, but received after it.
     server.check(
         "> INSERT INTO t (k, v) VALUES (1, 1) USING TIMESTAMP 5
          > SELECT * FROM t",

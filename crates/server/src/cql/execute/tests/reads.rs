@@ -48,7 +48,7 @@ fn rows_are_found_by_key() {
 }
 
 #[test]
-fn ranges_of_rows_are_cut_at_their_ends() {
+fn row_ranges_respect_their_bounds() {
     with_rows(
         "
         > SELECT v FROM t WHERE p = 1 AND c > 1
@@ -89,7 +89,7 @@ fn ranges_of_rows_are_cut_at_their_ends() {
 }
 
 #[test]
-fn descending_columns_turn_ranges_over() {
+fn descending_columns_reverse_ranges() {
     check(
         "
         > CREATE TABLE d (p int, a int, b int, PRIMARY KEY (p, a, b)) WITH CLUSTERING ORDER BY (a DESC, b ASC)
@@ -122,7 +122,7 @@ fn descending_columns_turn_ranges_over() {
 }
 
 #[test]
-fn scans_go_around_the_ring() {
+fn scans_cover_the_whole_ring() {
     with_rows(
         "
         > SELECT p, v FROM t
@@ -176,7 +176,7 @@ fn scans_go_around_the_ring() {
 }
 
 #[test]
-fn pages_go_on_where_they_ended() {
+fn pages_resume_after_the_previous_page() {
     let mut server = Server::new();
     server.check(ROWS);
     for text in [
@@ -206,7 +206,7 @@ fn pages_go_on_where_they_ended() {
                     break;
                 }
             }
-            assert_eq!(rows, whole, "{text}, {page_size} rows a page");
+            assert_eq!(rows, whole, "{text}, {page_size} rows per page");
         }
     }
     for state in [&b"x"[..], b"", &[1; 40]] {
@@ -217,7 +217,7 @@ fn pages_go_on_where_they_ended() {
 }
 
 #[test]
-fn collections_are_filtered_by_what_they_hold() {
+fn collections_are_filtered_by_their_items() {
     check(
         "
         > CREATE TABLE m (p int PRIMARY KEY, l list<int>, s set<text>, m map<text, int>, f frozen<map<text, int>>)
@@ -245,7 +245,7 @@ fn collections_are_filtered_by_what_they_hold() {
 }
 
 #[test]
-fn counts_fold_rows() {
+fn counts_aggregate_rows() {
     with_rows(
         "
         > SELECT count(*) FROM t
@@ -274,7 +274,7 @@ fn counts_fold_rows() {
 }
 
 #[test]
-fn json_shows_all_columns_as_one() {
+fn json_returns_all_columns_in_one() {
     with_rows(
         "
         > SELECT JSON p, v, s FROM t WHERE p = 1 AND c = 2
@@ -284,7 +284,7 @@ fn json_shows_all_columns_as_one() {
 }
 
 #[test]
-fn times_of_cells_are_shown() {
+fn write_times_and_ttls_are_returned() {
     check(
         "
         > CREATE TABLE w (p int PRIMARY KEY, v int, m map<text, int>)
@@ -299,7 +299,7 @@ fn times_of_cells_are_shown() {
 }
 
 #[test]
-fn markers_have_types_names_and_places() {
+fn bind_markers_have_types_names_and_indexes() {
     let mut server = Server::new();
     server.check(ROWS);
     server.check(

@@ -1,4 +1,4 @@
-//! Keyspace `redis`: the same values by both protocols.
+//! Keyspace `redis`: the same values through both protocols.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,7 @@ fn rows_are_written_as_values_of_all_types() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_writes_are_refused_and_change_nothing() {
     server(
         "
         # SADD e a
@@ -185,7 +185,7 @@ fn strings_of_every_length_are_deleted() {
 }
 
 #[test]
-fn a_row_lives_as_long_as_its_key() {
+fn a_row_expires_with_its_key() {
     let mut server = server(
         "
         > INSERT INTO strings (key, value) VALUES (0x73, 0x31) USING TTL 100
@@ -207,7 +207,7 @@ fn a_row_lives_as_long_as_its_key() {
         100
         ",
     );
-    // Between two seconds the life of a key is not longer than what was asked for.
+    // Within a second, the reported TTL of a key does not exceed the requested one.
     server.pass_ms(700);
     server.check(
         "
@@ -249,7 +249,7 @@ fn a_row_lives_as_long_as_its_key() {
 }
 
 #[test]
-fn conditions_are_judged_on_values() {
+fn conditions_are_evaluated_on_values() {
     server(
         "
         # SET s 1
@@ -314,7 +314,7 @@ fn batches_hold_values_and_rows_and_are_all_or_nothing() {
 }
 
 #[test]
-fn writes_are_seen_by_who_watches() {
+fn writes_are_detected_by_watch() {
     server(
         "
         # SET s 1
@@ -335,7 +335,7 @@ fn writes_are_seen_by_who_watches() {
 }
 
 #[test]
-fn the_schema_says_that_the_keyspace_is_there_and_nobody_changes_it() {
+fn the_keyspace_is_in_the_schema_and_cannot_be_changed() {
     let mut server = Server::new();
     for statement in
         ["DROP KEYSPACE redis", "DROP TABLE redis.sets", "CREATE TABLE redis.t (p int PRIMARY KEY)"]
@@ -356,8 +356,8 @@ fn hex(bytes: &[u8]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Each key and field is on one page, however many pages there are, and a write of either protocol
-    /// is what the other reads.
+    /// Each key and field is on exactly one page, however many pages there are, and each protocol
+    /// reads the writes of the other.
     #[test]
     fn pages_hold_every_row_once(
         fields in prop::collection::btree_map((0..200_u8, 0..4_u8), any::<u8>(), 0..60),
@@ -392,7 +392,7 @@ proptest! {
     }
 }
 
-/// Rows that are not shown are not made, and which are is the same.
+/// Only returned rows are built, and they are the expected ones.
 #[test]
 fn pages_of_large_values_have_the_first_rows() {
     let mut server = server("");
@@ -446,9 +446,9 @@ fn pages_of_large_values_have_the_first_rows() {
     }
 }
 
-/// A walk counts keys of other types and of other tokens.
+/// A scan counts keys of other types and of other tokens.
 #[test]
-fn walks_over_keys_that_show_nothing_pause() {
+fn scans_of_keys_without_results_pause() {
     let mut server = server("");
     for at in 0..2000 {
         server.resp(&format!("SET k{at} v"));

@@ -1,4 +1,4 @@
-//! Keyspace `redis`: large values are read in pieces.
+//! Keyspace `redis`: large values are read in parts.
 
 use wire::cql::BatchKind;
 
@@ -6,12 +6,12 @@ use super::harness::{Asked, Server};
 
 const ELEMENTS: usize = 600;
 
-/// A hash, a set, a sorted set and a list of [`ELEMENTS`] elements, and small ones beside them.
+/// A hash, a set, a sorted set and a list of [`ELEMENTS`] elements, and small values as well.
 fn server() -> Server {
     let mut server = Server::new();
     server.client.keyspace = Some("redis".to_owned());
     for at in 0..ELEMENTS {
-        // Not in the order of their names.
+        // Not in name order.
         let name = (at * 7919) % ELEMENTS;
         server.resp(&format!("HSET h {name:03} {}", name % 5));
         server.resp(&format!("SADD s {name:03}"));
@@ -23,7 +23,7 @@ fn server() -> Server {
     server
 }
 
-/// Statements, and in how many turns of 100 rows they are answered at least.
+/// Statements, and the minimum number of turns of 100 rows that they need.
 const QUESTIONS: &[(&str, usize)] = &[
     ("SELECT count(*) FROM hashes WHERE key = 0x68", 12),
     ("SELECT count(*), min(field), max(value) FROM hashes", 12),
@@ -107,9 +107,9 @@ fn pages_of_filtered_values_hold_every_row_once() {
     assert_eq!(found, expected);
 }
 
-/// A row that stays is shown exactly once while others come and go.
+/// A row that exists throughout is returned exactly once while others are added and removed.
 #[test]
-fn a_value_may_change_between_two_pieces() {
+fn a_value_may_change_between_two_parts() {
     let mut server = server();
     server.turn_rows = 100;
     let statement = "SELECT blobAsText(field) FROM hashes WHERE key = 0x68";
@@ -121,7 +121,7 @@ fn a_value_may_change_between_two_pieces() {
         (0..ELEMENTS).filter(stays).map(|name| format!("{name:03}")).collect();
     let is_old = |row: &&String| expected.contains(row);
     assert_eq!(rows.iter().filter(is_old).cloned().collect::<Vec<_>>(), expected);
-    // A value that is deleted, or is of another type then, has no more rows.
+    // A value that is deleted, or replaced by one of another type, has no more rows.
     for change in ["DEL h", "SET h 1"] {
         server.meanwhile = vec![change.into()];
         let rows = server.run("SELECT count(*) FROM hashes WHERE key = 0x68").unwrap().rows;
@@ -129,9 +129,9 @@ fn a_value_may_change_between_two_pieces() {
     }
 }
 
-/// A condition is about one row, and looks at no other.
+/// A condition refers to one row, and examines no other.
 #[test]
-fn conditions_look_at_their_rows_alone() {
+fn conditions_examine_only_their_rows() {
     let mut server = server();
     let before = server.examined("SELECT * FROM sets WHERE key = 0x73 AND member = 0x303031");
     assert_eq!(before, 1);
@@ -156,7 +156,7 @@ fn writes_that_process_many_elements_are_refused() {
     assert_eq!(server.run(ranges).unwrap_err().to_string(), refused);
     let items = "DELETE FROM lists WHERE key = 0x6c AND \"index\" > 100 AND \"index\" < 300";
     assert_eq!(server.run(items).unwrap_err().to_string(), refused);
-    // Of two writes to one key the second one sees a copy.
+    // Of two writes to one key, the second reads a copy.
     let put = ("INSERT INTO sets (key, member) VALUES (0x73, 0x61)", &[][..]);
     let error = server.batch(BatchKind::Logged, &[put, put]).unwrap_err();
     assert_eq!(error.to_string(), refused);

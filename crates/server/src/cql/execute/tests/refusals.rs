@@ -1,4 +1,4 @@
-//! Statements that mean nothing, in Cassandra's words.
+//! Invalid statements, with Cassandra's error texts.
 
 use wire::cql::Value;
 
@@ -146,7 +146,7 @@ fn writes_must_name_their_rows() {
 }
 
 #[test]
-fn the_schema_is_changed_by_its_own_statements_only() {
+fn the_schema_is_changed_only_by_schema_statements() {
     check(
         "
         > INSERT INTO system_schema.keyspaces (keyspace_name) VALUES ('x')
@@ -198,7 +198,7 @@ fn combinations_of_long_values_are_refused() {
 }
 
 #[test]
-fn numbers_whose_text_takes_long_are_refused() {
+fn numbers_with_very_long_texts_are_refused() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v varint, d decimal)");
     let digits = |count: usize| "7".repeat(count);
@@ -226,7 +226,8 @@ fn numbers_whose_text_takes_long_are_refused() {
     }
 }
 
-/// What one row of a result or one write may process is limited, because the reactor cannot pause within it.
+/// The bytes that one result row or one write may process are limited, because the reactor cannot
+/// pause within it.
 #[test]
 fn rows_and_writes_that_process_many_bytes_are_refused() {
     let mut server = Server::new();
@@ -235,7 +236,7 @@ fn rows_and_writes_that_process_many_bytes_are_refused() {
          > INSERT INTO t (p, b, l) VALUES (1, 0x00, [1, 2])",
     );
     let refused = "A row of the result, or the write, processes more than 67108864 bytes";
-    // Many rows may process as much together, and one row some.
+    // Many rows together may process this much, as may one row that stays below the limit.
     let nested = format!("SELECT {}b{} FROM t", "to_json(".repeat(12), ")".repeat(12));
     server.run(&nested).unwrap();
     let blob = vec![7; 1 << 20];

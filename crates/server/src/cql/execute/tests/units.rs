@@ -1,11 +1,11 @@
-//! Units of work: what memory holds is what the log holds, whatever is rejected, and what a conditional
-//! write says has happened has happened.
+//! Units of work: memory and the log have the same content, whatever is rejected, and a conditional
+//! write that is reported as applied has taken effect.
 
 use proptest::prelude::*;
 
 use super::harness::{Asked, Server};
 
-/// One thing that happens to a few keys of keyspace `redis`.
+/// An operation on a few keys of keyspace `redis`.
 #[derive(Debug, Clone)]
 enum Step {
     Resp(String),
@@ -15,7 +15,7 @@ enum Step {
 
 const KEYS: usize = 3;
 
-/// Writes of each type, so that many meet a key of another type.
+/// Writes of each type, so that many target a key of another type.
 fn resp_write() -> impl Strategy<Value = Step> {
     let parts = (0..KEYS, 0..4_u8, 1..40_u64);
     let words = (0..11_usize, parts).prop_map(|(kind, (key, member, ms))| match kind {
@@ -75,7 +75,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// All that a client can see of the keys.
+/// Everything that a client can read from the keys.
 fn visible(server: &mut Server) -> Vec<String> {
     let mut seen = Vec::new();
     for key in 0..KEYS {
@@ -101,16 +101,16 @@ fn visible(server: &mut Server) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// After a restart the data equals the data before it, whether statements and commands succeeded or
-    /// were rejected. Expired keys stay in memory meanwhile.
+    /// After a restart the data equals the data before it, whether statements and commands
+    /// succeeded or were rejected. Expired keys stay in memory until then.
     #[test]
-    fn what_memory_holds_the_log_holds(steps in steps()) {
+    fn memory_and_log_have_the_same_content(steps in steps()) {
         let mut server = Server::new();
         server.client.keyspace = Some("redis".to_owned());
         for step in &steps {
             match step {
                 Step::Resp(text) => drop(server.resp(text)),
-                // Many are rejected, for a key of another type or a repeated one.
+                // Many are rejected, because a key has another type or is repeated.
                 Step::Cql(text) => drop(server.run(text)),
                 Step::PassMs(ms) => server.pass_ms(*ms),
             }
@@ -129,7 +129,7 @@ struct Write {
     v: i32,
 }
 
-/// A conditional write, and what must be seen once it was applied.
+/// A conditional write, and the value that must be read once it was applied.
 const CONDITIONAL: [(&str, &str); 7] = [
     ("INSERT INTO t (p, c, v) VALUES (1, 1, 77) IF NOT EXISTS", "77"),
     ("UPDATE t SET v = 77 WHERE p = 1 AND c = 1 IF v = null", "77"),
@@ -161,10 +161,10 @@ fn plain(write: &Write, now_us: i64) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Cells, markers, and deletions of cells, rows, ranges, partitions and collections that are ahead of
-    /// the clock: a conditional write that says it was applied is what is read afterwards.
+    /// Cells, markers, and deletions of cells, rows, ranges, partitions and collections that are
+    /// ahead of the clock: a conditional write reported as applied is visible afterwards.
     #[test]
-    fn an_applied_conditional_write_has_its_effect(
+    fn an_applied_conditional_write_takes_effect(
         writes in proptest::collection::vec((0..9_usize, -50..50_i64, 0..3_i32), 0..8),
         conditional in 0..CONDITIONAL.len(),
     ) {
@@ -179,10 +179,10 @@ proptest! {
         let answer = server.run(statement).unwrap();
         if answer.rows[0].starts_with("true") {
             let seen = server.run("SELECT v FROM t WHERE p = 1 AND c = 1").unwrap();
-            // A row without a marker goes with its last cell.
+            // A row without a marker disappears with its last cell.
             let seen = seen.rows.join("");
             prop_assert!(seen == expected || (expected == "null" && seen.is_empty()), "{}", seen);
-            // Nothing is left for which the same may be applied once more.
+            // The same insertion cannot be applied a second time.
             if statement.ends_with("IF NOT EXISTS") {
                 let again = server.run(statement).unwrap();
                 prop_assert!(again.rows[0].starts_with("false"), "two winners");
@@ -193,7 +193,7 @@ proptest! {
 
 /// The longest record is 4 MiB in unit tests.
 #[test]
-fn commands_for_which_the_record_is_too_short_change_nothing() {
+fn commands_that_exceed_the_record_limit_change_nothing() {
     let mut server = Server::new();
     assert_eq!(server.resp("SETRANGE large 1048575 x"), ":1048576");
     assert_eq!(server.resp("RPUSH queue a b c"), ":3");
@@ -221,8 +221,8 @@ fn commands_for_which_the_record_is_too_short_change_nothing() {
     assert_eq!(seen(&mut server.restart()), before);
 }
 
-/// A lock that begins late in a long turn lasts as long as it should, and what has expired within the
-/// turn is gone.
+/// A lock taken late in a long turn has its full duration, and keys that have expired within the
+/// turn are gone.
 #[test]
 fn commands_late_in_a_turn_see_a_later_time() {
     let mut server = Server::new();
@@ -244,7 +244,7 @@ fn commands_late_in_a_turn_see_a_later_time() {
 
 /// The server never assigns a timestamp that a conditional write has already used.
 #[test]
-fn the_clock_of_writes_goes_on_behind_conditional_ones() {
+fn write_timestamps_follow_those_of_conditional_writes() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
     let ahead = Asked { timestamp: Some(server.now.unix_us() + 500_000), ..Asked::default() };

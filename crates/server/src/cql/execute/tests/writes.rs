@@ -86,7 +86,7 @@ fn the_latest_timestamp_wins() {
 }
 
 #[test]
-fn what_has_a_life_ends() {
+fn cells_with_a_ttl_expire() {
     let mut server = Server::new();
     server.check(
         "
@@ -154,7 +154,7 @@ fn collections_change_by_items() {
 }
 
 #[test]
-fn fields_change_one_by_one() {
+fn fields_are_updated_individually() {
     check(
         "
         > CREATE TYPE address (street text, number int)
@@ -177,7 +177,7 @@ fn fields_change_one_by_one() {
 }
 
 #[test]
-fn counters_add_up() {
+fn counters_are_incremented() {
     check(
         "
         > CREATE TABLE n (p int, c int, hits counter, PRIMARY KEY (p, c))
@@ -198,7 +198,7 @@ fn counters_add_up() {
 }
 
 #[test]
-fn conditions_are_judged_before_the_write() {
+fn conditions_are_evaluated_before_the_write() {
     check(
         "
         > CREATE TABLE t (p int, c int, s int STATIC, v int, m map<text, int>, l list<int>, PRIMARY KEY (p, c))
@@ -241,9 +241,9 @@ fn conditions_are_judged_before_the_write() {
     );
 }
 
-/// What was not read for the conditions is not shown.
+/// Columns that were not read for the conditions are not returned.
 #[test]
-fn a_refusal_shows_what_was_read() {
+fn a_refusal_returns_the_columns_read() {
     check(
         "
         > CREATE TABLE t (p int, c int, s int STATIC, u int STATIC, v int, x set<int>, PRIMARY KEY (p, c))
@@ -279,7 +279,7 @@ fn a_refusal_shows_what_was_read() {
 }
 
 #[test]
-fn conditions_on_one_row_must_go_together() {
+fn conditions_on_one_row_must_be_compatible() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int, c int, v int, PRIMARY KEY (p, c))");
     let exists = "UPDATE t SET v = 1 WHERE p = 1 AND c = 1 IF EXISTS";
@@ -297,9 +297,9 @@ fn conditions_on_one_row_must_go_together() {
     }
 }
 
-/// Replaced by null, a collection loses what is older, and nothing of the same time.
+/// Assigning null to a collection deletes older items, but none with the same timestamp.
 #[test]
-fn null_replaces_what_was_there_before() {
+fn null_deletes_only_older_items() {
     check(
         "
         > CREATE TYPE y (f int)
@@ -320,7 +320,7 @@ fn null_replaces_what_was_there_before() {
 }
 
 #[test]
-fn conditional_writes_come_behind_what_they_saw() {
+fn conditional_writes_follow_the_timestamps_they_read() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
     let ahead = Some(server.now.unix_us() + 1_000_000);
@@ -338,7 +338,7 @@ fn conditional_writes_come_behind_what_they_saw() {
 }
 
 #[test]
-fn batches_are_one() {
+fn batches_are_atomic() {
     check(
         "
         > CREATE TABLE t (p int, c int, v int, PRIMARY KEY (p, c))
@@ -366,7 +366,7 @@ fn batches_are_one() {
 }
 
 #[test]
-fn batches_come_as_messages_too() {
+fn batch_messages_are_supported() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
     let number = |number: i32| number.to_be_bytes();
@@ -417,7 +417,7 @@ fn unset_values_change_nothing() {
 }
 
 #[test]
-fn the_log_makes_the_same_rows_again() {
+fn replaying_the_log_restores_the_same_rows() {
     let mut server = Server::new();
     server.check(
         "
@@ -455,7 +455,7 @@ fn the_log_makes_the_same_rows_again() {
 }
 
 #[test]
-fn documents_are_rows() {
+fn json_documents_are_inserted_as_rows() {
     check(
         "
         > CREATE TABLE t (p int PRIMARY KEY, v int, w text)
@@ -478,7 +478,7 @@ fn documents_are_rows() {
 }
 
 #[test]
-fn a_null_time_to_live_is_none() {
+fn a_null_ttl_means_no_ttl() {
     let mut server = Server::new();
     server.check("> CREATE TABLE t (k int PRIMARY KEY, v int) WITH default_time_to_live = 1000");
     for (text, value, expected) in [
@@ -496,7 +496,7 @@ fn a_null_time_to_live_is_none() {
 }
 
 #[test]
-fn places_of_lists_must_be_known() {
+fn list_indexes_must_be_valid() {
     let mut server = Server::new();
     server.check(
         "> CREATE TABLE t (k int PRIMARY KEY, l list<int>)
@@ -516,9 +516,9 @@ fn places_of_lists_must_be_known() {
     server.check("> SELECT l FROM t\n[1, 2]");
 }
 
-/// So that data can go back to a Cassandra.
+/// So that data can be moved back to Cassandra.
 #[test]
-fn keys_and_indexed_values_are_no_longer_than_those_of_cassandra() {
+fn key_and_index_lengths_have_the_limits_of_cassandra() {
     let mut server = Server::new();
     server.check(
         "> CREATE TABLE t (k int, c text, d text, v int, s set<text>, PRIMARY KEY (k, c, d))
@@ -567,7 +567,7 @@ fn keys_and_indexed_values_are_no_longer_than_those_of_cassandra() {
 }
 
 #[test]
-fn conditions_leave_unset_values_of_in_out() {
+fn conditions_ignore_unset_values_of_in() {
     let mut server = Server::new();
     server.check(
         "> CREATE TYPE u (a int)
