@@ -1,8 +1,9 @@
-//! The data server: sessions of the Redis protocol on reactors, one shared keyspace, one log.
+//! The data server: client sessions on reactors, one shared keyspace, one log.
 //!
-//! [`serve`] runs it. The path of a request: `handler` (bytes to requests, one reactor) ->
-//! `resp::execute` (locks, runs, logs, gates) -> a command's function in `resp/<family>.rs` ->
-//! `store` by mutations -> `binlog`; the reply leaves when its gate opens.
+//! [`serve`] runs the server. The path of a Redis command: `handler` (bytes to requests, on one
+//! reactor) -> `resp::execute` (locks, runs, logs, gates) -> the command's function in
+//! `resp/<family>.rs` -> `store` through mutations -> `binlog`. The reply is sent when its gate
+//! opens.
 #![forbid(unsafe_code)]
 
 pub mod config;

@@ -1,4 +1,5 @@
-//! Where events go: text or JSON, to a file or to standard error. The last ones are kept for the console.
+//! Logging: events as text or JSON, to a file or to standard error. The last ones are kept for the
+//! console.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -11,7 +12,7 @@ use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use crate::config::{LogFormat, Settings};
 
-/// Installs the logger of the process. Fails when there is one already, or when the file cannot be
+/// Installs the logger of the process. Fails if one is already installed or if the file cannot be
 /// opened.
 pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
     let level: LevelFilter = settings.log_level.word().parse()?;
@@ -26,18 +27,18 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
             .create(true)
             .append(true)
             .open(path)
-            .with_context(|| format!("opening the log file {}", path.display()))?;
+            .with_context(|| format!("could not open log file {}", path.display()))?;
         let file = Arc::clone(FILE.get_or_init(|| Arc::new(file)));
         let builder = builder.with_writer(file.and(Keeper::new)).with_ansi(false);
         if json { builder.json().try_init() } else { builder.try_init() }
     };
-    installed.map_err(|error| anyhow::anyhow!("installing the logger: {error}"))
+    installed.map_err(|error| anyhow::anyhow!("could not install logger: {error}"))
 }
 
-/// Where events go, if not to standard error.
+/// The log file; unset if events go to standard error.
 static FILE: OnceLock<Arc<File>> = OnceLock::new();
 
-/// Writes complete lines to where events go.
+/// Writes complete lines to the destination of events.
 pub(crate) fn write_lines(lines: &[u8]) -> io::Result<()> {
     match FILE.get() {
         Some(file) => file.as_ref().write_all(lines),
@@ -45,19 +46,19 @@ pub(crate) fn write_lines(lines: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Events that are kept.
+/// Number of events kept for the console.
 const LINES_MAX: usize = 500;
-/// What is kept of a longer one.
+/// Bytes kept of each event; longer ones are truncated.
 const LINE_BYTES_MAX: usize = 2048;
 
 static LAST_LINES: parking_lot::Mutex<VecDeque<String>> = parking_lot::Mutex::new(VecDeque::new());
 
-/// The last events as they were written, oldest first.
+/// Returns the last events as they were written, oldest first.
 pub(crate) fn last_lines() -> Vec<String> {
     LAST_LINES.lock().iter().cloned().collect()
 }
 
-/// Keeps what is written to it, a line per event.
+/// A writer that keeps the last events, one line per event.
 #[derive(Debug)]
 struct Keeper;
 
@@ -90,8 +91,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept() {
-        // An event comes in one piece.
+    fn only_the_last_lines_are_kept() {
+        // An event arrives in one `write` call.
         for number in 0..LINES_MAX + 10 {
             Keeper.write_all(format!("line {number}\n").as_bytes()).unwrap();
         }

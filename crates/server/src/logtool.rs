@@ -1,5 +1,5 @@
-//! `myriad log dump` and `myriad log verify`: looking into a data directory, also of a running
-//! server.
+//! `myriad log dump` and `myriad log verify`: inspect a data directory, even while a server is
+//! using it.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use store::Mutation;
 
 use crate::engine::records;
 
-/// Prints every record from position `from` on, one line each.
+/// Prints every record from position `from`, one per line.
 pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
     let disk = FileDisk::read_only(dir).with_context(|| format!("opening {}", dir.display()))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -35,7 +35,7 @@ pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the whole log and says what is in it. Fails when durable records are missing.
+/// Checks the whole log and prints a summary. Fails if durable records are missing.
 pub fn verify(dir: &Path) -> anyhow::Result<()> {
     let disk = FileDisk::read_only(dir).with_context(|| format!("opening {}", dir.display()))?;
     let report = binlog::verify(&disk)?;
@@ -53,11 +53,11 @@ pub fn verify(dir: &Path) -> anyhow::Result<()> {
         report.end
     )?;
     match report.tail {
-        Tail::Clean => writeln!(out, "the log is whole")?,
+        Tail::Clean => writeln!(out, "the log is intact")?,
         Tail::Torn { file, offset, lsn } => writeln!(
             out,
-            "torn tail in {file} at offset {offset} (position {lsn}): remains of a group that was \
-             never acknowledged; the next start cuts it"
+            "torn tail in {file} at offset {offset} (position {lsn}): an incomplete group that \
+             was never acknowledged; the next start removes it"
         )?,
         Tail::Damaged(damage) => bail!("{damage}"),
     }

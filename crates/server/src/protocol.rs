@@ -1,6 +1,6 @@
-//! The protocols of the server.
+//! Client protocols that the server supports.
 
-/// What a client speaks.
+/// Protocol of a client connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientProtocol {
     Resp,

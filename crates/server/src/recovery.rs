@@ -1,4 +1,5 @@
-//! From the files in the data directory to the data: the newest snapshot, then the log after it.
+//! Recovery of the data from the data directory: loads the newest snapshot, then replays the log
+//! after it.
 
 use std::sync::Arc;
 
@@ -16,21 +17,22 @@ use crate::engine::records;
 use crate::engine::shared::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
 
-/// Everything that a server starts from.
+/// Everything that the server starts from.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) keyspace: Keyspace,
     pub(crate) log: Arc<Log>,
     pub(crate) report: RecoveryReport,
     pub(crate) snapshot_unix_ms: u64,
-    /// The position of the snapshot, or of the log's first record.
+    /// Log position of the snapshot; without a snapshot, of the first record.
     pub(crate) snapshot_position: u64,
     pub(crate) schema: Loaded,
-    /// No timestamp that the server gave to a write is greater.
+    /// Upper bound of the timestamps that the server has assigned to writes.
     pub(crate) newest_timestamp: i64,
 }
 
-/// A group fits a segment, and a lane a group, however small a segment is.
+/// Log options from the settings. A group always fits into a segment and a lane into a group, no
+/// matter how small the segments are.
 fn log_options(settings: &Settings, salt: u64) -> Options {
     let group_bytes_max = settings.internals.log_group_bytes_max().min(settings.log_segment_bytes);
     let lane_bytes_max = settings.internals.log_lane_bytes_max().min(group_bytes_max);
@@ -44,7 +46,8 @@ fn log_options(settings: &Settings, salt: u64) -> Options {
     }
 }
 
-/// Reads the data back. `lanes`: one per reactor. `random` seeds a new keyspace and a new log.
+/// Recovers the keyspace and the log. `lanes`: one per reactor. `random` seeds a new keyspace and a
+/// new log.
 pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     settings: &Settings,
@@ -55,11 +58,11 @@ pub(crate) fn recover(
     let start = clock::mono_now();
     let salt = SmallRng::seed_from_u64(random).next_u64();
     let loading = params(settings, now, random, random);
-    let loaded = snapshots::load(&**disk, &loading).context("loading the snapshot")?;
+    let loaded = snapshots::load(&**disk, &loading).context("could not load snapshot")?;
     let loaded = loaded.unwrap_or_else(|| Snapshot::none(random, now));
     let Snapshot { keyspace, floors, keys: snapshot_keys, taken_unix_ms, .. } = loaded;
-    // Each stripe was read at a position of its own. A log that does not reach the last of them
-    // would give out positions that some stripe's block covers already.
+    // Each stripe was read at its own log position. A log that does not reach the highest of them
+    // would reassign positions that the block of some stripe already covers.
     let from = Lsn(floors.iter().copied().min().unwrap_or(0));
     let reach = Lsn(floors.iter().copied().max().unwrap_or(0));
     let replaying = params(settings, now, keyspace.seed(), random);
@@ -72,15 +75,15 @@ pub(crate) fn recover(
     };
     let (log, recovered) =
         Log::open(Arc::clone(disk), options, lanes, Span { from, reach }, &mut replay)
-            .context("recovering the log")?;
+            .context("could not recover log")?;
     if let Tail::Torn { file, offset, .. } = &recovered.tail {
-        tracing::warn!(file, offset, "the log ended in a group that was never acknowledged: cut");
+        tracing::warn!(file, offset, "removed an unacknowledged torn tail from the log");
     }
     let took_ms = clock::mono_now().since(start) / 1_000_000;
     let report = RecoveryReport { snapshot_keys, log_records: recovered.records, took_ms };
     tracing::info!(snapshot_keys, log_records = recovered.records, took_ms, "data recovered");
     warn_of_clock(newest_timestamp, now);
-    let schema = stored_schema::load(&keyspace, &replaying).context("reading the CQL schema")?;
+    let schema = stored_schema::load(&keyspace, &replaying).context("could not read CQL schema")?;
     Ok(Recovered {
         keyspace,
         log,
@@ -92,8 +95,9 @@ pub(crate) fn recover(
     })
 }
 
-/// The clock was set back while the server was down. Its own timestamps go on from the newest one, so
-/// that later writes win; those of clients may be older than what is there.
+/// Warns if the clock was set back while the server was down. The server's own timestamps continue
+/// from the newest one, so that later writes win; timestamps from clients may be older than the
+/// stored ones.
 fn warn_of_clock(newest_timestamp: i64, now: UnixMs) {
     const LEAD_US: i64 = 1_000_000;
     let now_us = i64::try_from(now.0).unwrap_or(i64::MAX).saturating_mul(1000);
@@ -101,13 +105,13 @@ fn warn_of_clock(newest_timestamp: i64, now: UnixMs) {
     if ahead_us > LEAD_US {
         tracing::warn!(
             ahead_ms = ahead_us / 1000,
-            "the wall clock is behind the newest timestamp that this server has given to a CQL \
-             write: writes with timestamps of clients' clocks may lose to older ones"
+            "wall clock is behind the newest CQL timestamp of this server; writes with client \
+             timestamps may lose to older ones"
         );
     }
 }
 
-/// Applies a record. Returns the newest timestamp of the server that it names.
+/// Applies a record. Returns the newest server timestamp that the record names.
 pub(crate) fn replay_record(
     keyspace: &Keyspace,
     params: &Params,
@@ -115,7 +119,7 @@ pub(crate) fn replay_record(
     record: Record<'_>,
 ) -> Result<Option<i64>, binlog::ReplayError> {
     let Some((mut input, stamp)) = records::mutations(&record) else {
-        return Err(format!("a record of unknown kind {}", record.kind).into());
+        return Err(format!("unknown record kind {}", record.kind).into());
     };
     while !input.is_empty() {
         let mutation = Mutation::decode(&mut input, |key| keyspace.hash(key))

@@ -1,12 +1,14 @@
-//! `myriad log repair`: from a directory that the server refuses to the data that can still be read.
+//! `myriad log repair`: recovers the readable data from a directory that the server refuses.
 //!
-//! All that recovery can read becomes a new snapshot, at a position above all that the old log has ever
-//! given out. The old files move to a directory beside it: nothing is removed, and a new log begins at
-//! the next start. Whenever this is interrupted, the directory is refused as before or it is repaired:
+//! All data that recovery can read is written to a new snapshot, at a position above every position
+//! that the old log has assigned. The old files move to a subdirectory: nothing is deleted, and the
+//! next start begins a new log. An interruption at any point leaves a directory that is either
+//! repaired or still refused:
 //!
-//! 1. the snapshot is written and gets its name; the old log does not reach its position, and is refused;
-//! 2. segments and older snapshots move; without segments a log with a manifest is refused;
-//! 3. the manifest moves.
+//! 1. The snapshot is written and renamed. The old log does not reach its position, so the
+//!    directory is refused.
+//! 2. Segments and older snapshots move. A log that has a manifest but no segments is refused.
+//! 3. The manifest moves.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
@@ -24,50 +26,47 @@ use crate::engine::snapshot_taker::write_whole;
 use crate::engine::snapshots::{self, Snapshot};
 use crate::recovery::replay_record;
 
-/// What is done with a directory that needs a repair.
+/// What to do with a directory that needs a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Say what would be done. An error, as the directory still needs it.
+    /// Reports what a repair would do. Returns an error, because the directory still needs the
+    /// repair.
     Try,
     Apply,
 }
 
-/// Repairs the directory of a server that does not run. A directory that the server would take stays
-/// as it is.
+/// Repairs the data directory of a stopped server. Does not change a directory that the server
+/// would accept.
 pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()> {
     let opening = || format!("opening {}", dir.display());
-    // Not made if it is missing, as the server would.
+    // Unlike the server, do not create a missing directory.
     FileDisk::read_only(dir).with_context(opening)?;
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::open_buffered(dir).with_context(opening)?);
     let (read, found) = read_back(&*disk, Lsn(u64::MAX))?;
     let Some(fault) = &found.fault else {
-        writeln!(out, "nothing to repair: a server would start with this directory")?;
+        writeln!(out, "nothing to repair: the server can start with this directory")?;
         return Ok(());
     };
     writeln!(out, "{fault}")?;
     if read.floors.iter().any(|floor| *floor > 0) {
-        writeln!(out, "there is a snapshot of {} keys", read.keys)?;
+        writeln!(out, "the snapshot has {} keys", read.keys)?;
     }
-    writeln!(
-        out,
-        "{} records of the log can be used, up to position {}",
-        found.records, found.end
-    )?;
+    writeln!(out, "{} log records are usable, up to position {}", found.records, found.end)?;
     if mode == Mode::Try {
-        bail!("nothing was changed; to continue with these data, run it again with --apply");
+        bail!("nothing was changed; to keep only this data, run the command again with --apply");
     }
     drop(read);
-    // Again, but not into the record that could not be applied.
+    // Read again, this time stopping before the record that could not be applied.
     let (read, again) = read_back(&*disk, found.end)?;
     if again.records != found.records {
-        bail!("{} has changed meanwhile", dir.display());
+        bail!("{} changed during the repair", dir.display());
     }
     let old: Vec<String> = disk.list()?.into_iter().filter(|name| is_data(name)).collect();
     let position = found.above.0;
     let keys = write_whole(&disk, &read.keyspace, position, read.newest_timestamp)
-        .context("writing a new snapshot")?;
+        .context("could not write new snapshot")?;
     let aside = format!("before-repair-{position}");
-    move_to(dir, &aside, old).with_context(|| format!("moving the old files to {aside}"))?;
+    move_to(dir, &aside, old).with_context(|| format!("could not move old files to {aside}"))?;
     writeln!(
         out,
         "repaired: a new snapshot holds {keys} keys; the old files are in {aside}, which \
@@ -76,12 +75,12 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What recovery can read before position `stop`.
+/// Reads what recovery can read before position `stop`.
 fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot, Salvage)> {
     let (now, random) = (clock::unix_now(), rand::random());
     let settings = Settings::default();
     let read = snapshots::read(disk, &params(&settings, now, random, random))
-        .context("a snapshot cannot be repaired")?;
+        .context("could not read snapshot, which cannot be repaired")?;
     let mut read = read.unwrap_or_else(|| Snapshot::none(random, now));
     let replaying = params(&settings, now, read.keyspace.seed(), random);
     let lowest = read.floors.iter().copied().min().unwrap_or(0);
@@ -90,7 +89,7 @@ fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot, Salvage)> 
     let mut newest = read.newest_timestamp;
     let found = binlog::salvage(disk, span, &mut |record| {
         if record.start >= stop {
-            return Err(ReplayError::from("the repair stops here"));
+            return Err(ReplayError::from("end of the usable records"));
         }
         let stamp = replay_record(&read.keyspace, &replaying, &read.floors, record)?;
         newest = newest.max(stamp.unwrap_or(i64::MIN));
@@ -105,7 +104,7 @@ fn is_data(name: &str) -> bool {
     has("log-", ".seg") || has("snapshot-", ".myr") || name.starts_with(MANIFEST_START)
 }
 
-/// A manifest, or one that was not finished.
+/// Prefix of the manifest's name, also of an unfinished one.
 const MANIFEST_START: &str = "log.manifest";
 
 fn move_to(dir: &Path, aside: &str, mut names: Vec<String>) -> std::io::Result<()> {

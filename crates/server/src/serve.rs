@@ -1,4 +1,4 @@
-//! From a configuration to a running server, and back down.
+//! Startup and shutdown of the server.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -46,27 +46,28 @@ use crate::recovery::{self, Recovered};
 use crate::resp::registry::REGISTRY;
 use crate::{logging, tls};
 
-/// What a connection over `maxclients` is told. Source: Redis 7.2 `networking.c`.
+/// Reply to a connection above `maxclients`. Source: Redis 7.2 `networking.c`.
 const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// What a connection over `maxclients` is told by HTTP.
+/// HTTP response to a connection above `maxclients`.
 const REFUSAL_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
                               Retry-After: 1\r\nConnection: close\r\n\r\n";
 
-/// Checking passwords takes a whole core: the others stay for what is known already.
+/// Checking a password takes a whole core; the other cores remain for clients that are already
+/// authenticated.
 const CORES_PER_PASSWORD_THREAD: usize = 4;
 
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN. Prints one line that starts with `ready` and
-/// names each listener as soon as connections are accepted.
+/// names each listener as soon as the server accepts connections.
 pub fn serve(config: Config) -> anyhow::Result<()> {
     config.validate()?;
     let settings = config.settings().clone();
     logging::install(&settings)?;
-    reactor::block_signals().context("blocking signals")?;
+    reactor::block_signals().context("could not block signals")?;
     let dir = settings.dir.display().to_string();
     let disk: Arc<dyn Disk> = Arc::new(
         FileDisk::open(&settings.dir)
-            .with_context(|| format!("opening the data directory {dir}"))?,
+            .with_context(|| format!("could not open data directory {dir}"))?,
     );
     let reactors = match settings.reactors {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -77,9 +78,9 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let sockets = bind_all(&settings)?;
     let early = early_listeners(&settings, &sockets)
         .and_then(|listeners| Early::start(&listeners))
-        .context("starting the thread of early HTTP")?;
+        .context("could not start early-HTTP thread")?;
     let recovered = recovery::recover(&disk, &settings, reactors, started.unix, rand::random())
-        .with_context(|| format!("recovering the data in {dir}"))?;
+        .with_context(|| format!("could not recover data in {dir}"))?;
     let log = Arc::clone(&recovered.log);
     let cycles = CycleClock::new();
     let state = build_state(config, &disk, recovered, reactors, started, cycles);
@@ -88,15 +89,15 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         shared.tls.get_or_init(|| tls);
     }
     let measured = settings.experiments.counts_memory().then(|| Arc::clone(&shared.memory.server));
-    shared.janitor.start(measured).context("starting the janitor thread")?;
-    shared.lines.start().context("starting the thread that writes lines of the log")?;
+    shared.janitor.start(measured).context("could not start janitor thread")?;
+    shared.lines.start().context("could not start log-line thread")?;
     stored_schema::install(shared, &cql.schema, started.unix, rand::random())
-        .context("writing the schema of the system's own tables")?;
-    let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
+        .context("could not write schema of the system tables")?;
+    let writer = log.spawn_writer(clock::mono_now).context("could not start log writer")?;
     drop(early);
     let group = start_group(&state, &settings, reactors, sockets)?;
-    snapshot_taker::start(shared).context("starting the snapshot thread")?;
-    feeds.start(shared).context("starting the thread of change streams")?;
+    snapshot_taker::start(shared).context("could not start snapshot thread")?;
+    feeds.start(shared).context("could not start change-stream thread")?;
     start_pools(&state, &settings)?;
     announce(&group, shared)?;
     let ran = group.run(|signal| on_signal(shared, signal));
@@ -104,15 +105,15 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     cql.pool.stop();
     cql.password_pool.stop();
     feeds.stop();
-    tracing::info!("draining is over: closing the log");
+    tracing::info!("connections drained; closing the log");
     shared.snapshots.stop();
     shared.janitor.stop();
     shared.lines.stop();
-    writer.stop().map_err(|cause| anyhow::anyhow!("closing the log: {cause}"))?;
-    ran.context("running the reactors")
+    writer.stop().map_err(|cause| anyhow::anyhow!("could not close log: {cause}"))?;
+    ran.context("could not run reactors")
 }
 
-/// Everything that reactors share. Starts no thread.
+/// Builds the state that all reactors share. Starts no thread.
 pub(crate) fn build_state(
     config: Config,
     disk: &Arc<dyn Disk>,
@@ -122,7 +123,7 @@ pub(crate) fn build_state(
     cycles: CycleClock,
 ) -> State {
     let settings = config.settings().clone();
-    // The reactors build them while they serve.
+    // The reactors build the index contents while they serve.
     install_indexes(&recovered.schema.catalog, &recovered.keyspace);
     let memory = MemoryTrackers::new(&settings, machine_memory_bytes());
     let (_, store_bytes) = recovered.keyspace.stats(started.unix);
@@ -182,7 +183,7 @@ pub(crate) fn build_state(
     State { shared: Arc::new(shared), cql: Arc::new(cql), feeds: Arc::default() }
 }
 
-/// The handler of one reactor, which the log and the other threads can wake from now on.
+/// Builds the handler of one reactor. From now on the log and the other threads can wake it.
 pub(crate) fn join_group(state: &State, index: usize, links: &Links<Mail>) -> Server {
     let shared = &state.shared;
     let links = shared.links.get_or_init(|| links.clone());
@@ -191,7 +192,7 @@ pub(crate) fn join_group(state: &State, index: usize, links: &Links<Mail>) -> Se
     Server::new(state.clone(), index)
 }
 
-/// 40 hexadecimal digits, as a Redis run id.
+/// Returns 40 hexadecimal digits, the form of a Redis run ID.
 fn random_hex() -> String {
     let mut bytes = [0u8; 20];
     rand::rng().fill_bytes(&mut bytes);
@@ -199,7 +200,7 @@ fn random_hex() -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// What listeners with TLS present, if there are any.
+/// Loads the certificates for TLS listeners; `None` without such listeners.
 fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
     if !settings.has_tls() {
         return Ok(None);
@@ -210,8 +211,8 @@ fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
     }
 }
 
-/// Takes the addresses, so that one in use is reported before the data is read. In the order in which
-/// the handler counts them.
+/// Binds all addresses before the data is read, so that an address in use is reported early. The
+/// order is the one in which the handler counts endpoints.
 fn bind_all(settings: &Settings) -> anyhow::Result<Vec<OwnedFd>> {
     let bind = |endpoint: Endpoint| {
         let address = endpoint.address;
@@ -221,17 +222,17 @@ fn bind_all(settings: &Settings) -> anyhow::Result<Vec<OwnedFd>> {
             }
             Ok(socket)
         });
-        taken.with_context(|| format!("listening on {address}"))
+        taken.with_context(|| format!("could not listen on {address}"))
     };
     settings.endpoints().map(bind).collect()
 }
 
-/// Whether it answers before the data is there.
+/// Whether the endpoint answers before the data is recovered.
 fn answers_early(endpoint: &Endpoint) -> bool {
     endpoint.protocol == ClientProtocol::Http && !endpoint.is_tls
 }
 
-/// The sockets of those that answer early, once more.
+/// Duplicates the sockets of the endpoints that answer early.
 fn early_listeners(settings: &Settings, sockets: &[OwnedFd]) -> std::io::Result<Vec<TcpListener>> {
     let all = settings.endpoints().zip(sockets);
     let early = all.filter(|(endpoint, _)| answers_early(endpoint));
@@ -252,12 +253,12 @@ fn start_group(
         let Endpoint { protocol, is_tls, address, .. } = endpoint;
         let refusal = match protocol {
             ClientProtocol::Resp => REFUSAL,
-            // It has not asked anything yet: there is no stream to answer on.
+            // The client has not sent a request, so there is no stream ID to answer on.
             ClientProtocol::Cql => &[],
             ClientProtocol::Http => REFUSAL_HTTP,
         };
         let listener = Listener::from_bound(socket, settings.tcp_backlog, refusal)
-            .with_context(|| format!("listening on {address}"))?;
+            .with_context(|| format!("could not listen on {address}"))?;
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
             _ => listener,
@@ -268,7 +269,7 @@ fn start_group(
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes != 0 {
             let sized = listener.set_receive_buffer_bytes(bytes);
-            sized.context("setting the receive buffer of a listening socket")?;
+            sized.context("could not set receive buffer of listening socket")?;
         }
     }
     let config = reactor::Config {
@@ -278,8 +279,8 @@ fn start_group(
         drain_timeout_ms: settings.shutdown_timeout_ms,
     };
     let join = |index, links: &Links<Mail>| join_group(state, index, links);
-    let group = Group::start(&config, listeners, join).context("starting the reactors")?;
-    // Their first turns start the housekeeping, whether or not anybody connects.
+    let group = Group::start(&config, listeners, join).context("could not start reactors")?;
+    // The first turns start the housekeeping, even if no client connects.
     for waker in group.links().wakers() {
         waker.wake();
     }
@@ -296,7 +297,7 @@ fn start_group(
     Ok(group)
 }
 
-/// Threads for statements that reactors do not run themselves.
+/// Starts the threads for statements that reactors do not run themselves.
 fn start_pools(state: &State, settings: &Settings) -> anyhow::Result<()> {
     let State { shared, cql, .. } = state;
     if !settings.speaks_cql() {
@@ -306,7 +307,7 @@ fn start_pools(state: &State, settings: &Settings) -> anyhow::Result<()> {
     if settings.cql_authenticator == CqlAuthenticator::Password {
         let threads = cores.div_ceil(CORES_PER_PASSWORD_THREAD);
         Pool::start(shared, cql, |cql| &cql.password_pool, "password", threads)
-            .context("starting the threads that check passwords")?;
+            .context("could not start password threads")?;
     }
     #[cfg(feature = "experiments")]
     start_experiments(state, settings, cores)?;
@@ -329,7 +330,7 @@ fn start_experiments(state: &State, settings: &Settings, cores: usize) -> anyhow
         count => count,
     };
     Pool::start(shared, cql, |cql| &cql.pool, "cql", threads)
-        .context("starting the pool of CQL threads")
+        .context("could not start CQL thread pool")
 }
 
 fn placement(settings: &Settings) -> reactor::Placement {
@@ -371,19 +372,23 @@ fn on_signal(shared: &Shared, signal: Signal) -> Control {
     }
 }
 
-/// Reads the files of TLS again; those that were read before stay if it fails.
+/// Re-reads the TLS files. If that fails, the current certificates remain in use.
 fn reload_tls(shared: &Shared) {
     let Some(tls) = shared.tls.get() else { return };
-    // So that no CONFIG SET comes in between.
+    // Exclude a concurrent CONFIG SET.
     let config = shared.config.lock();
     match tls::load(config.settings()) {
         Ok(loaded) => {
             tls.replace(loaded);
-            tracing::info!("new connections use the certificates as they are now");
+            tracing::info!("TLS certificates reloaded");
         }
         Err(error) => {
             let option = tls::option_of(&error);
-            tracing::error!(option, %error, "the certificates stay as they were");
+            tracing::error!(
+                option,
+                %error,
+                "could not reload TLS certificates; keeping the current ones"
+            );
         }
     }
 }
@@ -395,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_before_anything_is_read_from_them() {
+    fn addresses_are_bound_before_resp_accepts_connections() {
         let any = "127.0.0.1:0".parse().unwrap();
         let settings = Settings { resp: vec![any], http: vec![any], ..Settings::default() };
         let sockets = bind_all(&settings).unwrap();
@@ -408,6 +413,6 @@ mod tests {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let resp = vec![other.local_addr().unwrap()];
         let error = bind_all(&Settings { resp, ..settings }).unwrap_err();
-        assert!(error.to_string().starts_with("listening on 127.0.0.1:"), "{error}");
+        assert!(error.to_string().starts_with("could not listen on 127.0.0.1:"), "{error}");
     }
 }

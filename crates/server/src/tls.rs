@@ -1,4 +1,4 @@
-//! Certificates, keys and rules of the listeners with TLS, from files.
+//! TLS certificates, keys and rules of the listeners, read from files.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use rustls::ServerConfig;
 
 use crate::config::{Settings, TlsAuthClients, TlsProtocols};
 
-/// The options that say what a handshake needs. Giving one by CONFIG SET reads all files again, also when
-/// it has that value already.
+/// Options that determine handshakes. Setting one with CONFIG SET re-reads all files, even if the
+/// value does not change.
 const OPTIONS: [&str; 5] =
     ["tls-cert-file", "tls-key-file", "tls-ca-cert-file", "tls-auth-clients", "tls-protocols"];
 
-/// The option to look at.
+/// Returns the option that caused the error.
 pub(crate) fn option_of(error: &TlsError) -> &'static str {
     match error.part() {
         TlsPart::Certificate => "tls-cert-file",
@@ -22,12 +22,12 @@ pub(crate) fn option_of(error: &TlsError) -> &'static str {
     }
 }
 
-/// Whether an option of this name changes what handshakes need.
+/// Whether changing this option affects handshakes.
 pub(crate) fn is_concerned(option: &[u8]) -> bool {
     OPTIONS.iter().any(|name| option.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Reads the files that the options name. Blocks for the disk.
+/// Reads the files that the options name. Blocks on disk I/O.
 pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
     let authorities = || Pem::read(TlsPart::Authorities, &settings.tls_ca_cert_file);
     let clients = match settings.tls_auth_clients {
@@ -47,7 +47,7 @@ pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
         key: &key,
         clients,
         versions,
-        // Each listener speaks one protocol, so there is nothing to agree upon.
+        // Each listener serves one protocol, so there is nothing to negotiate.
         protocols: &[],
     };
     rules.config()
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes a certificate and its key into a directory of the test's own.
+    /// Writes a certificate and its key into a new directory.
     fn files(label: &str) -> (PathBuf, PathBuf) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let name = format!("myriad-tls-{label}-{}", std::process::id());
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_and_faults_name_option_and_file() {
+    fn load_errors_name_option_and_file() {
         check(|_| {}, Ok(()));
         for auth in [TlsAuthClients::No, TlsAuthClients::Optional] {
             check(|settings| settings.tls_auth_clients = auth, Ok(()));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_handshakes_are_known_by_name() {
+    fn handshake_options_are_matched_by_name() {
         assert!(is_concerned(b"TLS-Cert-File"));
         assert!(!is_concerned(b"tls-handshake-timeout-ms"));
         assert!(OPTIONS.iter().all(|name| crate::config::find(name).is_some()));

@@ -155,7 +155,7 @@ fn end_with_reason(mut subject: Subject) -> Result<()> {
     subject.terminate()?;
     let ended = subject.wait()?;
     ensure!(ended.status.code() == Some(1), "{}: {}", ended.status, ended.stderr);
-    ensure!(ended.stderr.contains("closing the log"), "no reason in {}", ended.stderr);
+    ensure!(ended.stderr.contains("could not close log"), "no reason in {}", ended.stderr);
     Ok(())
 }
 

@@ -160,7 +160,7 @@ fn port(scene: &Scene<'_>) -> Result<Outcome> {
     let directory = TempDir::new("hostile")?;
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
-    let reason = format!("listening on {address}");
+    let reason = format!("could not listen on {address}");
     let words = [reason.as_str(), "in use"];
     expect_refusal(scene, directory.path(), &["--resp", &address], FAILED, &words)?;
     Ok(Outcome::Passed)

@@ -1,4 +1,4 @@
-//! Who may ask: the server's password as a token, and pages of strangers never.
+//! Access control: the server's password serves as a token, and cross-site requests are refused.
 
 use base::address::is_local_host;
 use base64::Engine as _;
@@ -10,18 +10,18 @@ use crate::config::Settings;
 use crate::engine::secret::is_same_secret;
 use crate::resp::USER;
 
-/// Why a request is refused.
+/// Reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// No token.
+    /// The request has no token.
     Token,
-    /// A wrong one: the answer is delayed.
+    /// The token is wrong; the response is delayed.
     WrongToken,
-    /// A page of another site made the browser ask.
+    /// A page of another site caused the request.
     Stranger,
 }
 
-/// Whether the request may be served. `is_command`: its path is a command, which may write.
+/// Checks whether the request may be served. `is_command`: its path is a command, which may write.
 pub(super) fn check(
     request: &Request<'_>,
     settings: &Settings,
@@ -44,7 +44,8 @@ pub(super) fn check(
     }
 }
 
-/// `Bearer <password>`, or `Basic` with the user `default`, as browsers ask for it.
+/// Whether the header contains the password: `Bearer <password>`, or `Basic` with the user
+/// `default`, which browsers prompt for.
 // Source: RFC 6750 2.1 (Bearer), RFC 7617 2 (Basic), RFC 9110 11.4 (the scheme in any case)
 fn header_shows(request: &Request<'_>, password: &[u8]) -> bool {
     let Some(value) = request.header("authorization") else { return false };
@@ -61,8 +62,8 @@ fn header_shows(request: &Request<'_>, password: &[u8]) -> bool {
     pair[..colon] == *USER.as_bytes() && is_same_secret(&pair[colon + 1..], password)
 }
 
-/// Whether a page of another site stands behind the request. A browser sends what any page wants it
-/// to, to addresses of its own machine as well, and a GET can write here.
+/// Whether a page of another site caused the request. Any page can make a browser send requests,
+/// also to addresses of the browser's machine, and a GET can write here.
 // Source: Fetch Standard 3.2 (Origin); Fetch Metadata Request Headers 2.4 (Sec-Fetch-Site)
 fn is_strange(request: &Request<'_>, settings: &Settings) -> bool {
     let host = request.host().unwrap_or_default();
@@ -79,13 +80,15 @@ fn is_strange(request: &Request<'_>, settings: &Settings) -> bool {
     {
         return true;
     }
-    // A name of a stranger can be made to point to this machine, and its pages are of one origin with
-    // it then. Where nobody has to show a password, only addresses and this machine's name will do.
+    // An attacker can make a host name resolve to this machine (DNS rebinding); pages under that
+    // name are then same-origin with the server. Without a password, accept only IP addresses and
+    // local host names.
     settings.protected_mode && !settings.requirepass.is_set() && !is_local_host(host)
 }
 
-/// Whether a browser does not say which page made it ask: by plain HTTP to another machine it says so
-/// of no GET. No page can hide the browser's name from a server that did not agree.
+/// Whether the request is from a browser but does not identify the page that caused it. Over plain
+/// HTTP to another machine, browsers omit the origin of a GET. A page cannot change the User-Agent
+/// header without the server's consent.
 // Source: Fetch Metadata Request Headers 2 (only to potentially trustworthy URLs)
 fn is_unsaid(request: &Request<'_>) -> bool {
     request.header("user-agent").is_some_and(|name| name.starts_with(b"Mozilla/"))
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_the_password() {
+    fn only_the_password_is_a_valid_token() {
         let wrong = Err(Refusal::WrongToken);
         let host = "Host: a\r\n";
         check_lines("p w", "/", host, Err(Refusal::Token));
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_strangers_are_refused() {
+    fn cross_site_requests_are_refused() {
         let strange = Err(Refusal::Stranger);
         for host in ["localhost", "LocalHost:80", "127.0.0.1:8080", "[::1]:80", "[::1]", ""] {
             check_lines("", "/", &format!("Host: {host}\r\n"), Ok(()));
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_that_does_not_say_who_asks_runs_no_command() {
+    fn browser_commands_of_unknown_origin_are_refused() {
         let strange = Err(Refusal::Stranger);
         for (lines, expected) in [
             ("User-Agent: Mozilla/5.0 (X11)", strange),
@@ -181,7 +184,7 @@ mod tests {
             let lines = format!("Host: 10.0.0.1:80\r\n{lines}\r\n");
             check_lines("p", "/set/a/b?_token=p", &lines, expected);
         }
-        // A page of the console is shown to it, and does no harm.
+        // Such a browser may load a page of the console, which changes nothing.
         let lines = "Host: 10.0.0.1:80\r\nUser-Agent: Mozilla/5.0\r\n";
         check_access("p", "/?_token=p", lines, false, Ok(()));
     }

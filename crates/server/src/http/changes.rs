@@ -1,7 +1,7 @@
-//! `/changes?from=POSITION`: what changes, as server-sent events, from a place in the log on.
+//! `/changes?from=POSITION`: changes as server-sent events, from a position in the log.
 //!
-//! Only what is on the disk is told, in the order of the log, each record once. An event's `id` is the
-//! place behind its record: a client that comes again with it misses nothing.
+//! Sends only durable records, in log order, each once. An event's `id` is the position after its
+//! record, so a client that reconnects with it misses nothing.
 
 use std::fmt::Write as _;
 
@@ -18,20 +18,23 @@ use binlog::{Batch, FollowError, Lsn, Scope};
 // Source: HTML Living Standard 9.2.5 (text/event-stream)
 const MEDIA: &str = "text/event-stream";
 
-/// A longer value is not told, but how long it is: who wants it reads the key.
+/// Maximum length of a value in an event. Of longer ones the event carries only the length; the
+/// client can read the key.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// Elements of one change that are told, and their bytes; of more only their number is.
+/// Maximum number of elements of one change in an event, and of their bytes. Of larger changes the
+/// event carries only the number of elements.
 const ITEMS_MAX: usize = 1024;
 const ITEMS_BYTES_MAX: usize = 1 << 20;
-/// Changes of a record are told until its event has so many bytes; of the rest only their number is.
+/// An event lists changes of its record until it has this many bytes, then only the number of
+/// omitted ones.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// What says nothing, now and then, so that both sides know of each other.
+/// A comment, sent periodically, that lets both sides detect a broken connection.
 pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
 
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
-    // Who comes again by himself, as browsers do it, asks for the same path as at first.
+    // A browser that reconnects automatically requests its original path and adds this header.
     let seen = request.header("last-event-id").filter(|id| !id.is_empty());
     let from = target::parameter(request.query(), "from");
     let from = seen.or(from.as_deref());
@@ -41,7 +44,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Some(text) => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             let Some(number) = number else {
-                let text = "ERR from and Last-Event-ID are positions of the log, or now";
+                let text = "ERR from and Last-Event-ID must be a log position or now";
                 return Ok(exchange.fail(400, text));
             };
             Lsn(number)
@@ -66,8 +69,9 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     }
 }
 
-/// Records as events. `hides_tables`: without changes of CQL tables, because roles specify who may read them, and
-/// HTTP knows no roles. Roles themselves, with the hashes of their passwords, are never shown.
+/// Encodes records as events. `hides_tables`: omit changes of CQL tables, because roles control who
+/// may read them and HTTP has no roles. Roles themselves, including their password hashes, are
+/// never shown.
 pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for record in batch.records() {
@@ -79,7 +83,7 @@ pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     out
 }
 
-/// The changes of one record, written one by one: it may hold a million.
+/// Writes the changes of one record one by one, because a record may hold a million.
 fn put_changes(mut input: &[u8], hides_tables: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"changes\":[");
     let start = out.len();
@@ -92,7 +96,7 @@ fn put_changes(mut input: &[u8], hides_tables: bool, out: &mut Vec<u8>) {
         if out.len() > start {
             out.push(b',');
         }
-        serde_json::to_writer(&mut *out, &change()).expect("memory takes all");
+        serde_json::to_writer(&mut *out, &change()).expect("writing to memory does not fail");
     };
     while !input.is_empty() {
         match Mutation::decode(&mut input, |_| 0) {
@@ -119,7 +123,7 @@ fn is_hidden(mutation: &Mutation<'_>, hides_tables: bool) -> bool {
     hides_tables || is_table_of_roles(table.0)
 }
 
-/// The last event of a client that cannot go on.
+/// Encodes the last event of a stream that cannot continue.
 pub(crate) fn encode_end(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_event(&mut out, "end", None, &json!({ "error": text }));
@@ -132,8 +136,8 @@ fn put_event(out: &mut Vec<u8>, name: &str, id: Option<Lsn>, data: &Value) {
     out.extend_from_slice(format!("event: {name}\n{id}data: {data}\n\n").as_bytes());
 }
 
-/// One change. Whoever applies them in order to an empty server has the same data, but for values that
-/// are too long.
+/// Describes one change. A reader that applies all changes in order to an empty server gets the
+/// same data, except for values that are too long.
 fn describe(mutation: &Mutation<'_>) -> Value {
     let (db, key, change) = match mutation {
         Mutation::Key { db, key, change } => (db, key, change),
@@ -196,7 +200,7 @@ fn describe(mutation: &Mutation<'_>) -> Value {
                 bytes_left = bytes_left.saturating_sub(member.len());
                 bytes_left > 0
             });
-            // Infinite scores are no numbers in JSON.
+            // JSON numbers cannot be infinite, so scores are sent as strings.
             let pairs: Vec<_> =
                 pairs.map(|(score, member)| json!([score.to_string(), bytes(member)])).collect();
             json!({ "change": "zset-add", "count": members.len(), "members": pairs })
@@ -216,7 +220,7 @@ fn describe(mutation: &Mutation<'_>) -> Value {
     value
 }
 
-/// A change as the log's tools show it, up to [`VALUE_BYTES_MAX`] and one more part.
+/// Formats a change as the log tools do, truncated after the part that exceeds [`VALUE_BYTES_MAX`].
 fn shown(mutation: &Mutation<'_>) -> String {
     struct Shown(String);
     impl std::fmt::Write for Shown {
@@ -242,7 +246,7 @@ fn end_name(end: End) -> &'static str {
     }
 }
 
-/// As CQL shows it in `system_schema`.
+/// Formats the ID of a table as `system_schema` does.
 fn table_name(id: u128) -> String {
     uuid::Uuid::from_u128(id).to_string()
 }
@@ -255,7 +259,8 @@ fn list(items: Items<'_>) -> Value {
     Value::Array(items.iter().map(bytes).collect())
 }
 
-/// A text, or an object: `base64` of what is no text, `bytes` of what is too long to be told.
+/// Converts bytes to a string if they are short valid UTF-8, otherwise to an object: `base64` with
+/// the encoded bytes, or `bytes` with the length of a value that is too long.
 fn bytes(value: &[u8]) -> Value {
     use base64::Engine as _;
     if value.len() > VALUE_BYTES_MAX {
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_described() {
+    fn changes_are_described_as_json() {
         check(
             Change::Set { value: b"v", expiry: Some(UnixMs(5)) },
             r#"{"change":"set","value":"v","expires_ms":5}"#,
@@ -321,9 +326,9 @@ mod tests {
         );
     }
 
-    /// However many changes a record has, its event is bounded, and says how many it does not tell.
+    /// The size of an event is bounded, and it reports the number of omitted changes.
     #[test]
-    fn a_record_of_many_changes_is_cut() {
+    fn an_event_omits_changes_above_its_limit() {
         const CHANGES: usize = 40;
         let value = vec![b'x'; VALUE_BYTES_MAX];
         let key = Key { bytes: b"k", hash: 0 };
@@ -343,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_with_many_writes_is_cut() {
+    fn the_text_of_a_large_partition_change_is_truncated() {
         let mut bytes = Vec::new();
         let row = [b'r'; 60];
         let count = 10_000;

@@ -1,5 +1,5 @@
-//! What must hold for every request, whoever sends it: called by the fuzzers and by the tests that replay
-//! their corpora. A broken rule panics.
+//! Properties that hold for every request, including hostile ones. Called by the fuzzers and by the
+//! tests that replay their corpora. A violation panics.
 
 use cql::json_limits::{self, JSON_DEPTH_MAX, JSON_VALUES_MAX};
 use cql::type_name::NATIVES;
@@ -17,10 +17,11 @@ use crate::config::{Password, Settings};
 use crate::resp::execute::Prepared;
 use crate::resp::registry::REGISTRY;
 
-/// Requests of one input.
+/// Requests decoded per input.
 const REQUESTS_MAX: usize = 64;
 
-/// Heads: routing, access and arguments of paths are defined for every request that the decoder accepts.
+/// Checks heads: routing, access and path arguments are defined for every request that the decoder
+/// accepts.
 pub fn check_heads(data: &[u8]) {
     let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
     decoder.decode(data, &Limits::DEFAULT, REQUESTS_MAX, &mut batch);
@@ -48,8 +49,9 @@ pub fn check_heads(data: &[u8]) {
     }
 }
 
-/// Bodies of `/`, `/pipeline`, `/multi-exec` and `/cql`: what passes the limits is within them, commands
-/// that are written again are the same commands, and values of all types are read without a panic.
+/// Checks bodies of `/`, `/pipeline`, `/multi-exec` and `/cql`: accepted bodies are within the
+/// limits, commands survive a round trip through JSON, and reading values of any type does not
+/// panic.
 pub fn check_body(body: &[u8]) {
     if json_limits::check(body).is_ok()
         && let Ok(value) = serde_json::from_slice::<Value>(body)
@@ -84,7 +86,7 @@ pub fn check_body(body: &[u8]) {
     }
 }
 
-/// Values, and levels of arrays and objects.
+/// Returns the number of values, and the nesting depth of arrays and objects.
 fn measure(value: &Value) -> (usize, usize) {
     let below: Vec<_> = match value {
         Value::Array(items) => items.iter().map(measure).collect(),
@@ -96,13 +98,13 @@ fn measure(value: &Value) -> (usize, usize) {
     (values + 1, depth + 1)
 }
 
-/// Arguments of JSON are texts.
+/// Returns the arguments as JSON strings.
 fn words(args: &OwnedArgs) -> Value {
     let word = |arg: &[u8]| json!(std::str::from_utf8(arg).expect("JSON is UTF-8"));
     args.as_args().iter().map(word).collect()
 }
 
-/// What is read as a value of some type is written as JSON again.
+/// Checks that a value that can be read as some type can be written as JSON.
 fn check_value(raw: &RawValue) {
     for of in types() {
         if let Ok(Some(bytes)) = cql_json::decode_raw(raw, &of) {
@@ -114,7 +116,7 @@ fn check_value(raw: &RawValue) {
     }
 }
 
-/// Every native type, and each kind of structure.
+/// Every native type, and each kind of collection or tuple.
 fn types() -> impl Iterator<Item = CqlType> {
     let list = |of: CqlType| CqlType::List(Box::new(of));
     let structures = [
@@ -137,7 +139,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    /// A corpus with fewer files has been lost, and its test would pass on nothing.
+    /// Minimum corpus size. With fewer files, the corpus has been lost and the test would check
+    /// nothing.
     const FILES_MIN: usize = 20;
 
     fn replay(target: &str, check: fn(&[u8])) {
@@ -162,7 +165,7 @@ mod tests {
         replay("json_body", super::check_body);
     }
 
-    /// Pieces of bodies, in any order.
+    /// Fragments of bodies, joined in any order.
     const PIECES: [&str; 24] = [
         "[",
         "]",
@@ -189,7 +192,7 @@ mod tests {
         "\u{e9}",
         "\"0xff\"",
     ];
-    /// Values without structure, as types of CQL read them.
+    /// Scalar JSON values that CQL types read.
     const LEAVES: [&str; 20] = [
         "0",
         "-1",

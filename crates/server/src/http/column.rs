@@ -1,14 +1,14 @@
-//! Types of columns, from what the protocol says of them.
+//! Converts column types of the protocol to CQL types.
 
 use cql::type_name::Native;
 use cql::types::{CqlType, UserType};
 use wire::cql::ColumnType;
 
-/// What stands before the names of Cassandra's classes.
+/// Package prefix of Cassandra's class names.
 const MARSHAL: &str = "org.apache.cassandra.db.marshal.";
 
-/// The type that a description was made of, but for what is frozen, which it does not say. A class that
-/// is not known is bytes.
+/// Returns the CQL type that the protocol's description was made from. The description does not
+/// include frozen. An unknown class is a blob.
 pub(super) fn of_wire(column: &ColumnType) -> CqlType {
     let part = |part: &ColumnType| Box::new(of_wire(part));
     CqlType::Native(match column {
@@ -47,7 +47,7 @@ pub(super) fn of_wire(column: &ColumnType) -> CqlType {
     })
 }
 
-/// Vectors of numbers are the classes that there are; others are shown as bytes.
+/// Converts a class name: vectors of numbers and texts are known, other classes are shown as bytes.
 fn of_class(class: &str) -> CqlType {
     let vector = || {
         let inside = class.strip_prefix(MARSHAL)?.strip_prefix("VectorType(")?.strip_suffix(')')?;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_come_back() {
+    fn types_survive_a_round_trip() {
         let float = || Box::new(CqlType::Native(Native::Float));
         for of in [
             CqlType::TEXT,

@@ -1,5 +1,5 @@
-//! Commands of Redis by REST, in the dialect that hosted Redis speaks and its SDKs expect: a JSON array
-//! in the body, a path, several at once, a transaction.
+//! Redis commands over REST, in the dialect of hosted Redis that its SDKs expect: a JSON array in
+//! the body, a path, a pipeline, or a transaction.
 
 // Source: Upstash documentation, "REST API"
 
@@ -17,14 +17,15 @@ use crate::resp::command::Flags;
 use crate::resp::execute::Prepared;
 use crate::resp::registry::REGISTRY;
 
-/// Commands of one pipeline or transaction. A transaction runs them in one go, like EXEC, and 10,000 short ones
-/// take some ten milliseconds; a pipeline keeps them in memory until it has run them.
+/// Maximum number of commands in a pipeline or transaction. A transaction runs them in one turn,
+/// like EXEC; 10,000 short commands take about ten milliseconds. A pipeline keeps them in memory
+/// until they have run.
 pub(super) const COMMANDS_MAX: usize = 10_000;
 
 const NOT_PARSED: &str = "ERR failed to parse command";
 const PIPELINE_NOT_PARSED: &str = "ERR failed to parse pipeline request";
 
-/// POST /: the command as a JSON array.
+/// `POST /`: a command as a JSON array.
 pub(super) fn from_body(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let mut args = std::mem::take(&mut exchange.scratch.args);
     args.clear();
@@ -36,7 +37,8 @@ pub(super) fn from_body(exchange: &mut Exchange<'_>, request: &Request<'_>) -> A
     answered
 }
 
-/// `/set/foo/bar/EX/100`, or `/set/foo?EX=100` with the value as the body.
+/// Runs a command from the path: `/set/foo/bar/EX/100`, or `/set/foo?EX=100` with the value as the
+/// body.
 pub(super) fn from_path(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let mut args = std::mem::take(&mut exchange.scratch.args);
     args.clear();
@@ -56,7 +58,7 @@ pub(super) fn push_path(
     let path = request.path();
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut word = Vec::new();
-    // A path that ends with a slash has an empty last argument, but for the root.
+    // Except for the root, a path that ends with a slash has an empty last argument.
     for part in path.split(|byte| *byte == b'/').filter(|_| !path.is_empty()) {
         if !part.contains(&b'%') {
             args.push(part);
@@ -83,7 +85,7 @@ pub(super) fn push_path(
     Ok(())
 }
 
-/// Runs one command and answers with its reply.
+/// Runs one command and responds with its reply.
 fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> Answered {
     let strings = match admit(exchange, request) {
         Ok(strings) => strings,
@@ -100,7 +102,8 @@ fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> 
     Ok(Outcome::new(ran.status, media).gated(ran.gate))
 }
 
-/// POST /pipeline: runs commands in order, with other clients' in between. Each has its own result.
+/// `POST /pipeline`: runs commands in order, interleaved with other clients'. Each has its own
+/// result.
 pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let strings = match admit(exchange, request) {
         Ok(strings) => strings,
@@ -112,7 +115,7 @@ pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> An
     }
 }
 
-/// POST /multi-exec: commands as one, on the log as one record.
+/// `POST /multi-exec`: runs commands atomically, in one log record.
 pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let strings = match admit(exchange, request) {
         Ok(strings) => strings,
@@ -129,7 +132,7 @@ pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> 
     Ok(Outcome::new(ran.status, JSON).gated(ran.gate))
 }
 
-/// What the request's header lines ask for.
+/// Applies the request's headers.
 fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<JsonStrings, &'static str> {
     if let Some(durability) = durability(request)? {
         exchange.choose_durability(durability);
@@ -142,14 +145,14 @@ fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<JsonStrin
 
 pub(super) type Parsed<T> = std::result::Result<T, Cow<'static, str>>;
 
-/// Appends the arguments of one command. The text of the error is for the client.
+/// Parses and appends the arguments of one command. The error text is for the client.
 pub(super) fn parse_one(body: &[u8], args: &mut OwnedArgs) -> Parsed<()> {
     json_limits::check(body).map_err(|error| format!("ERR {error}"))?;
     let words = serde_json::from_slice::<Vec<&RawValue>>(body).ok();
     words.and_then(|words| push_words(&words, args)).ok_or(Cow::Borrowed(NOT_PARSED))
 }
 
-/// Commands from a two-dimensional array. The text of the error is for the client.
+/// Parses a two-dimensional array of commands. The error text is for the client.
 pub(super) fn parse_all(body: &[u8]) -> Parsed<Vec<OwnedArgs>> {
     json_limits::check_commands(body, COMMANDS_MAX).map_err(|error| format!("ERR {error}"))?;
     let rows = serde_json::from_slice::<Vec<Vec<&RawValue>>>(body).ok();
@@ -161,8 +164,8 @@ pub(super) fn parse_all(body: &[u8]) -> Parsed<Vec<OwnedArgs>> {
     commands.filter(|all| !all.is_empty()).ok_or(Cow::Borrowed(PIPELINE_NOT_PARSED))
 }
 
-/// Appends arguments: strings, and numbers and truth values as they are written. None if something
-/// else is among them, or nothing at all.
+/// Appends arguments: strings, and numbers and booleans in their JSON form. Returns `None` if the
+/// list is empty or contains another type.
 fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
     for word in words {
         let text = word.get();
@@ -175,10 +178,10 @@ fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
     (!words.is_empty()).then_some(())
 }
 
-/// The error for a command that is not available over HTTP.
+/// Returns the error for a command that is not available over HTTP.
 pub(super) fn refusal(prepared: Prepared) -> Option<String> {
     let entry = REGISTRY.entry(prepared.id?);
-    // A subcommand is as its container.
+    // A subcommand follows the rule of its container command.
     let command = REGISTRY.entry(entry.parent.unwrap_or(prepared.id?)).command;
     command
         .flags
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_strings_numbers_and_truth_values() {
+    fn arguments_are_strings_numbers_and_booleans() {
         check_words(r#"["SET","k","v",1]"#, Some(&["SET", "k", "v", "1"]));
         check_words(
             r#"["a", 1.0, -5, 12345678901234567890123, 1e5, true, "\u00e9\n"]"#,
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_connections_are_refused() {
+    fn connection_commands_are_refused() {
         let refused = |name: &str| {
             let id = REGISTRY.find(name.as_bytes());
             refusal(Prepared { id, hash: None }).is_some()
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelines_have_a_limit() {
+    fn pipelines_have_a_command_limit() {
         let body = |count: usize| format!("[{}]", vec!["[\"PING\"]"; count].join(","));
         let parsed = |body: &str| parse_all(body.as_bytes()).map(|all| all.len());
         assert_eq!(parsed(&body(COMMANDS_MAX)), Ok(COMMANDS_MAX));

@@ -1,5 +1,5 @@
-//! The console: pages for people, made of `/api/v1/...` by the visitor's browser. Its files are part of
-//! the program; nothing comes from another host.
+//! The console: web pages that the browser builds from `/api/v1/...`. Its files are embedded in the
+//! program; it loads nothing from other hosts.
 
 use wire::http::Request;
 
@@ -7,7 +7,7 @@ use super::exchange::{Answered, Exchange, Outcome};
 
 pub(super) const PREFIX: &str = "/console/";
 
-/// Only what this server says itself is run, shown or asked.
+/// The browser may load scripts, styles and data only from this server.
 // Source: Content Security Policy Level 3
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -16,7 +16,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 const PAGE: &str = include_str!("console/index.html");
 
-/// Name below the prefix, type, content.
+/// Name below the prefix, media type, content.
 const PARTS: &[(&str, &str, &str)] = &[
     ("app.js", SCRIPT, include_str!("console/app.js")),
     ("chart.js", SCRIPT, include_str!("console/chart.js")),
@@ -36,7 +36,7 @@ pub(super) fn part(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answer
     let name = request.path().strip_prefix(PREFIX.as_bytes()).unwrap_or_default();
     match PARTS.iter().find(|(known, _, _)| known.as_bytes() == name) {
         Some((_, media, content)) => Ok(show(exchange, media, content)),
-        None => Ok(exchange.fail(404, "ERR the console has no such part")),
+        None => Ok(exchange.fail(404, "ERR the console has no such file")),
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_that_is_named_is_there() {
+    fn every_referenced_part_exists() {
         let all = PARTS.iter().map(|(_, _, content)| *content).chain([PAGE]);
         for content in all {
             for name in content.split("/console/").skip(1).chain(content.split("from \"./").skip(1))
@@ -64,7 +64,7 @@ mod tests {
             let strange = ["http://", "https://"].iter().any(|scheme| {
                 content.split(scheme).skip(1).any(|rest| !rest.starts_with("www.w3.org/"))
             });
-            assert!(!strange, "the console asks no other host");
+            assert!(!strange, "the console loads nothing from other hosts");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! `POST /cql`: a statement with values as JSON, its rows as JSON.
+//! `POST /cql`: runs a statement whose values and rows are JSON.
 //!
-//! Values are read by the types of the statement's markers, rows are written by the types of their
-//! columns, both as INSERT JSON and SELECT JSON do it. The connection remembers nothing, no USE either:
-//! the keyspace comes with each request.
+//! The types of the statement's markers determine how values are read, and the types of its columns
+//! determine how rows are written, as in INSERT JSON and SELECT JSON. The connection keeps no
+//! state, not even USE: each request names its keyspace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,20 +31,20 @@ use crate::cql::scan_queue::{PausedRequest, ROWS_PER_TURN};
 use crate::engine::commit::LOG_FAILED;
 use reactor::ConnId;
 
-/// Rows of a page where the request does not say how many, as drivers have it. A result without pages would be
-/// turned into JSON at once.
+/// Rows per page if the request does not specify it; the default of drivers. Without pages, a whole
+/// result would be converted to JSON at once.
 const PAGE_ROWS: i32 = 5_000;
-/// Bytes of an error's text.
+/// Maximum length of an error text.
 const ERROR_BYTES_MAX: usize = 1024;
 
-/// Planned statements that one reactor keeps; all are dropped when there is one more.
+/// Planned statements cached per reactor; one more clears the cache.
 const STATEMENTS_MAX: usize = 256;
-/// The longest text of a statement that is kept.
+/// Maximum length of a cached statement.
 const STATEMENT_BYTES_MAX: usize = 4096;
 
 type Result<T> = std::result::Result<T, CqlError>;
 
-/// What the body says. Unknown members are an error, so that a misspelt one is not lost.
+/// The parsed body. Unknown members are an error, so that a misspelled one is noticed.
 #[derive(Debug, Default)]
 pub(super) struct Call<'a> {
     statement: String,
@@ -73,14 +73,14 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         .map_err(|error| bad(error.to_string()))
         .and_then(|()| Call::parse(request.body()))
         .and_then(|call| match exchange.run_cql(&call) {
-            // It is planned for the table as it is now.
+            // Plan the statement again for the altered table.
             Err(CqlError::TableAltered) => exchange.run_cql(&call),
             ran => ran,
         });
     Ok(ran.unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body)))
 }
 
-/// Resumes a statement.
+/// Resumes a paused statement.
 pub(crate) fn resume(exchange: &mut Exchange<'_>, paused: PausedStatement) -> Outcome {
     let PausedStatement { request, paused, .. } = paused;
     exchange
@@ -88,7 +88,7 @@ pub(crate) fn resume(exchange: &mut Exchange<'_>, paused: PausedStatement) -> Ou
         .unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body))
 }
 
-/// Statements that were planned on one reactor, by their text.
+/// Statements that this reactor has planned, by their text.
 #[derive(Debug, Default)]
 pub(super) struct Statements(HashMap<String, Arc<PreparedStatement>, RandomState>);
 
@@ -131,7 +131,7 @@ pub(crate) struct PausedStatement {
     pub(crate) id: ConnId,
     request: BoundRequest,
     paused: Box<Paused>,
-    /// Time spent on it so far.
+    /// Time spent so far.
     pub(crate) ns: u64,
     pub(crate) terms: Terms,
 }
@@ -142,7 +142,7 @@ impl PausedRequest for PausedStatement {
     }
 }
 
-/// An error with Cassandra's code and words.
+/// Builds an error response with Cassandra's code and wording.
 pub(crate) fn statement_error(error: &CqlError, body: &mut Vec<u8>) -> Outcome {
     let status = match error {
         CqlError::Unauthorized(_) => 403,
@@ -159,7 +159,7 @@ pub(crate) fn statement_error(error: &CqlError, body: &mut Vec<u8>) -> Outcome {
     outcome
 }
 
-/// Cuts a text that repeats what the client has sent, which may be megabytes.
+/// Truncates a text that quotes client input, which may be megabytes.
 fn shortened(mut text: String) -> String {
     if text.len() > ERROR_BYTES_MAX {
         text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
@@ -175,7 +175,7 @@ fn bad(text: impl Into<String>) -> CqlError {
 impl<'a> Call<'a> {
     pub(super) fn parse(body: &'a [u8]) -> Result<Call<'a>> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
-            .map_err(|error| bad(format!("the body is no JSON object: {error}")))?;
+            .map_err(|error| bad(format!("the body is not a JSON object: {error}")))?;
         let mut call = Call::default();
         for (name, raw) in members {
             let wrong = |error: serde_json::Error| bad(format!("{name}: {error}"));
@@ -198,7 +198,7 @@ impl<'a> Call<'a> {
         Ok(call)
     }
 
-    /// The values as they are written.
+    /// Returns the values as raw JSON.
     pub(super) fn raws(&self) -> Vec<&'a RawValue> {
         match &self.values {
             Given::None => Vec::new(),
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The values in the order and the form of the statement's markers.
+    /// Binds the values in the order and encoding of the statement's markers.
     fn bind(&self, statement: &PreparedStatement) -> Result<OwnedValues> {
         let raws: Vec<Option<&RawValue>> = match &self.values {
             Given::None => Vec::new(),
@@ -228,7 +228,7 @@ impl<'a> Call<'a> {
                 raws.len()
             )));
         }
-        // A named value is repeated for each marker of its name.
+        // A named value is bound to each marker with its name.
         let (mut values, mut bytes) = (OwnedValues::default(), 0);
         for (raw, marker) in raws.into_iter().zip(&statement.values) {
             let missing = || CqlError::invalid(format!("no value for {}", marker.name));
@@ -253,14 +253,14 @@ impl<'a> Given<'a> {
 
 impl Exchange<'_> {
     fn run_cql(&mut self, call: &Call<'_>) -> Result<Outcome> {
-        // The password of the server says nothing of what a role may do.
+        // The server's password does not identify a role, so the role's permissions are unknown.
         if self.context.worker.settings.cql_authenticator == CqlAuthenticator::Password {
-            let text = "roles log in to CQL, which is not done by HTTP: see cql-authenticator";
+            let text = "CQL over HTTP is not supported with cql-authenticator 'password'";
             return Err(CqlError::Unauthorized(text.to_owned()));
         }
         let statement = self.plan(&call.statement, call.keyspace.as_deref())?;
         if statement.takes_long() {
-            let text = "passwords of roles are hashed for too long to do it by HTTP";
+            let text = "statements that hash a role's password are not supported over HTTP";
             return Err(CqlError::invalid(text));
         }
         let request = BoundRequest {
@@ -278,7 +278,7 @@ impl Exchange<'_> {
         self.run_bound(request, None)
     }
 
-    /// Plans a statement, unless this reactor has planned it for the schema as it is now.
+    /// Plans a statement, unless this reactor has already planned it for the current schema.
     fn plan(&mut self, text: &str, keyspace: Option<&str>) -> Result<Arc<PreparedStatement>> {
         let catalog = self.context.shared.catalog.load_full();
         if let Some(known) = self.scratch.statements.find(text, keyspace, &catalog) {
@@ -289,7 +289,7 @@ impl Exchange<'_> {
         Ok(statement)
     }
 
-    /// Runs a statement from its beginning, or from where it has paused, until it ends or pauses.
+    /// Runs a statement from its beginning or from where it paused, until it completes or pauses.
     fn run_bound(
         &mut self,
         mut request: BoundRequest,
@@ -321,7 +321,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Appends a result as a JSON object.
+/// A sink that appends a result as a JSON object.
 #[derive(Debug)]
 struct JsonResult<'a> {
     out: &'a mut Vec<u8>,

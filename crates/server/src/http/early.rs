@@ -1,8 +1,8 @@
-//! HTTP while the data is being recovered: who asks is told that the server lives, and is not ready.
+//! HTTP during recovery: reports that the server is running but not ready.
 //!
-//! One thread answers one connection after the other on the sockets that the reactors take over
-//! afterwards. A connection has a second; those that wait meanwhile are served by the reactors if
-//! recovery is faster.
+//! One thread serves one connection at a time on the sockets that the reactors take over later.
+//! Each connection has one second. If recovery ends first, the reactors serve the connections that
+//! are still queued.
 
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use wire::http::{Limits, RequestBatch, RequestDecoder, ResponseWriter};
 use super::exchange::{JSON, TEXT};
 use crate::engine::clock;
 
-/// Time of one connection.
+/// Time limit of one connection.
 const SERVED_NS_MAX: u64 = 1_000_000_000;
 const READ_BYTES: usize = 4096;
 
-/// Answers until it is ended or dropped.
+/// The thread that answers during recovery. Dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct Early {
-    /// Dropped first: the thread sees that and ends.
+    /// Dropped first, which makes the thread exit.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,7 +42,7 @@ impl Early {
         let (stopped, stop) = io::pipe()?;
         let run = move || {
             if let Err(error) = answer_all(&listeners, &stopped, served_ns_max) {
-                tracing::warn!(%error, "HTTP is not answered before recovery is over");
+                tracing::warn!(%error, "could not answer HTTP during recovery");
             }
         };
         let thread = std::thread::Builder::new().name("early-http".to_owned()).spawn(run)?;
@@ -77,17 +77,18 @@ fn answer_all(
             return Ok(());
         }
         for (listener, _) in listeners.iter().zip(&watched).filter(|(_, p)| p.any() == Some(true)) {
-            // A peer that is gone again, or a moment without descriptors: it is asked again.
+            // The peer may be gone, or descriptors may be short for a moment: polling repeats the
+            // attempt.
             if let Ok((stream, _)) = listener.accept()
                 && let Err(error) = answer(stream, served_ns_max)
             {
-                tracing::debug!(%error, "an early HTTP connection");
+                tracing::debug!(%error, "early HTTP connection failed");
             }
         }
     }
 }
 
-/// Answers one request, if it comes in so much time.
+/// Answers one request if it arrives within `served_ns_max`.
 fn answer(mut stream: TcpStream, served_ns_max: u64) -> io::Result<()> {
     let began = clock::mono_now();
     stream.set_nonblocking(false)?;
@@ -134,7 +135,7 @@ mod tests {
 
     fn ask(address: std::net::SocketAddr, target: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        // In two parts, as a slow network may bring it.
+        // Send the request in two parts, as a slow network may deliver it.
         write!(stream, "GET {target} HTTP/1.1\r\nHo").unwrap();
         stream.flush().unwrap();
         write!(stream, "st: a\r\n\r\n").unwrap();
@@ -144,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_recovers_lives_and_is_not_ready() {
+    fn a_recovering_server_is_healthy_but_not_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Time enough for a client that is halted between its two parts.
+        // Long enough for a client that is descheduled between the two parts.
         let patience_ns = 60 * SERVED_NS_MAX;
         let early = Early::start_with(std::slice::from_ref(&listener), patience_ns).unwrap();
         assert!(ask(address, "/healthz").starts_with("HTTP/1.1 200 OK\r\n"));
@@ -156,7 +157,7 @@ mod tests {
         assert!(ready.ends_with("{\"status\":\"recovering\"}\n"), "{ready}");
         assert!(ask(address, "/get/a").contains("LOADING"));
         drop(early);
-        // The socket is the reactors' now, with whoever waits.
+        // The reactors own the socket now, including its queued connections.
         let waiting = TcpStream::connect(address).unwrap();
         assert_eq!(listener.accept().unwrap().1, waiting.local_addr().unwrap());
         drop(Early::start(&[]).unwrap());

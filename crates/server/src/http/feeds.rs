@@ -1,8 +1,9 @@
-//! Change streams: the log as it becomes durable, read for clients that follow it.
+//! Change streams: the durable part of the log, read for the clients that follow it.
 //!
-//! One thread reads for all of them, so that no reactor waits for the disk. A client gets the next part
-//! when it has taken the last one: who is slow falls behind in the log, costs nobody anything but
-//! segments that are kept, and is told when they are not kept any more.
+//! One thread reads for all followers, so that no reactor blocks on disk I/O. A client is sent the
+//! next part after it has read the previous one. A slow client falls behind in the log; its only
+//! cost is that segments are retained for it. When they are no longer retained, the stream ends
+//! with an error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use crate::config::CqlAuthenticator;
 use crate::engine::mail::Mail;
 use crate::engine::shared::Shared;
 
-/// Clients that may follow the log at once.
+/// Limit of clients that follow the log at the same time.
 pub(crate) const FEEDS_MAX: usize = 64;
-/// How long the thread rests when a reactor's mailbox is full.
+/// Retry interval when a reactor's mailbox is full.
 const MAILBOX_REST: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
@@ -33,9 +34,9 @@ pub(crate) struct Feeds {
 #[derive(Debug)]
 struct Feed {
     reactor: usize,
-    /// None while the thread reads with it.
+    /// `None` while the thread reads from it.
     follower: Option<Box<Follower>>,
-    /// The client has taken what it was sent.
+    /// True if the client has read everything that it was sent.
     is_ready: bool,
 }
 
@@ -58,7 +59,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits until it is raised. False when everything is over.
+    /// Waits until the signal is raised. Returns false if the feeds are stopped.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while !state.is_raised && !state.is_over {
@@ -94,16 +95,16 @@ impl Feeds {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread of change streams panicked");
+            tracing::error!("the change-stream thread panicked");
         }
     }
 
-    /// Whether one more client may follow.
+    /// Whether another client may follow the log.
     pub(crate) fn has_room(&self) -> bool {
         self.followers.lock().len() < FEEDS_MAX
     }
 
-    /// Reads for this client from now on.
+    /// Starts reading for this client.
     pub(crate) fn open(&self, id: ConnId, reactor: usize, follower: Box<Follower>) {
         let signal = Arc::clone(&self.signal);
         follower.set_waker(Box::new(move || signal.raise()));
@@ -112,7 +113,7 @@ impl Feeds {
         self.signal.raise();
     }
 
-    /// The client has taken what it was sent.
+    /// Notes that the client has read everything that it was sent.
     pub(crate) fn taken(&self, id: ConnId) {
         if let Some(feed) = self.followers.lock().get_mut(&id) {
             feed.is_ready = true;
@@ -120,12 +121,12 @@ impl Feeds {
         }
     }
 
-    /// The client is gone.
+    /// Removes a client that has disconnected.
     pub(crate) fn close(&self, id: ConnId) {
         self.followers.lock().remove(&id);
     }
 
-    /// One part for each client that can take one.
+    /// Sends one part to each client that is ready for it.
     pub(crate) fn serve(&self, shared: &Shared, batch: &mut Batch) {
         let ready = |(id, feed): (&ConnId, &Feed)| feed.is_ready.then_some((*id, feed.reactor));
         let ids: Vec<_> = self.followers.lock().iter().filter_map(ready).collect();
@@ -136,7 +137,7 @@ impl Feeds {
             let (part, is_last) = match follower.next_batch(batch) {
                 Ok(true) => (changes::encode(batch, hides_tables), false),
                 Ok(false) if shared.log.poisoned().is_some() => {
-                    (changes::encode_end("the log has failed: nothing follows"), true)
+                    (changes::encode_end("the log has failed"), true)
                 }
                 Ok(false) => {
                     follower.wake_when_readable();
@@ -146,7 +147,7 @@ impl Feeds {
                 Err(error) => (changes::encode_end(&error.to_string()), true),
             };
             batch.shrink();
-            // Before it is sent: the answer may come at once.
+            // Update the state before sending: the reactor may answer at once.
             if is_last {
                 self.close(id);
             } else {
@@ -157,14 +158,15 @@ impl Feeds {
     }
 
     fn give_back(&self, id: ConnId, follower: Box<Follower>, is_ready: bool) {
-        // A client that is gone meanwhile is not there any more.
+        // The client may have disconnected and been removed in the meantime.
         if let Some(feed) = self.followers.lock().get_mut(&id) {
             feed.follower = Some(follower);
             feed.is_ready = is_ready;
         }
     }
 
-    /// A reactor that is behind with its mail is waited for: this thread has nothing better to do.
+    /// Sends mail, and retries while the mailbox of the reactor is full: this thread has no other
+    /// work.
     fn send(&self, shared: &Shared, reactor: usize, mut mail: Mail) {
         while let Err(undelivered) = shared.links().mailboxes()[reactor].send(mail) {
             if self.signal.is_over() {

@@ -1,17 +1,18 @@
-//! `/healthz` and `/readyz`: for those who start, stop and choose servers.
+//! `/healthz` and `/readyz`: health checks for supervisors and load balancers.
 
 use wire::http::Request;
 
 use super::exchange::{Answered, Exchange, JSON, Outcome, TEXT};
 
-/// The process answers.
+/// Responds 200 while the process can answer.
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn live(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     exchange.scratch.body.extend_from_slice(b"ok\n");
     Ok(Outcome::new(200, TEXT))
 }
 
-/// Reads and writes are served, and will be. Before recovery is over [`super::early`] answers.
+/// Responds 200 if the server can serve reads and writes, 503 otherwise. During recovery,
+/// [`super::early`] responds instead.
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn ready(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     let (status, word) = match exchange.context.shared.log.poisoned() {

@@ -1,6 +1,7 @@
-//! `/kv/{key}`: values as they are, with `ETag`, conditions and a time to live.
+//! `/kv/{key}`: raw values with `ETag`, preconditions and a TTL.
 //!
-//! A value is bytes: it comes back as `application/octet-stream`, whatever type it was sent with.
+//! A value is a byte string: it is returned as `application/octet-stream`, regardless of the type
+//! it was sent with.
 
 use sha2::{Digest as _, Sha256};
 use wire::http::{Method, Request};
@@ -12,18 +13,18 @@ use crate::resp::cx::Cx;
 use crate::resp::fail::Fail;
 use crate::resp::{DEL, GET, SET};
 
-/// The rest of the path is the key, escapes decoded; it may contain slashes.
+/// Path prefix. The rest of the path, percent-decoded, is the key; it may contain slashes.
 pub(super) const PREFIX: &str = "/kv/";
 
-/// Milliseconds: the TTL of the value in a PUT, the remaining one in a response.
+/// TTL of the value in milliseconds: the new TTL in a PUT, the remaining TTL in a response.
 const TTL_LINE: &str = "Myriad-TTL-Ms";
 
 const HASH_BYTES: usize = 16;
 
-/// A precondition of a request that does not hold.
+/// A failed precondition of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unmet {
-    /// The client has this value already: 304.
+    /// The client already has this value: 304.
     NotModified,
     /// `If-Match` names another value: 412.
     Differs,
@@ -144,7 +145,7 @@ fn change_if(
     Ok(Ok(existed))
 }
 
-/// The response to a request whose command failed.
+/// Builds the response to a request whose command failed.
 fn failed(exchange: &mut Exchange<'_>, fail: &Fail) -> Outcome {
     let text = String::from_utf8_lossy(&fail.bytes()).into_owned();
     let status = match text.split(' ').next() {
@@ -155,7 +156,8 @@ fn failed(exchange: &mut Exchange<'_>, fail: &Fail) -> Outcome {
     exchange.fail(status, &text)
 }
 
-/// The precondition that does not hold for a key with this tag; `None` as a tag: there is no value.
+/// Returns the precondition that fails for a key with this tag; the tag is `None` if there is no
+/// value.
 // Source: RFC 9110 13.1.1 (If-Match), 13.1.2 (If-None-Match), 13.2.2 (precedence)
 fn check(request: &Request<'_>, etag: Option<&str>) -> Option<Unmet> {
     let mut required = request.headers().get_all("if-match").peekable();
@@ -169,7 +171,7 @@ fn check(request: &Request<'_>, etag: Option<&str>) -> Option<Unmet> {
     Some(if is_read { Unmet::NotModified } else { Unmet::Exists })
 }
 
-/// How weak tags compare.
+/// How weak tags are compared.
 // Source: RFC 9110 8.8.3.2 (comparison)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weak {
@@ -177,7 +179,7 @@ enum Weak {
     Differs,
 }
 
-/// Whether a list of tags, or `*`, names what is there.
+/// Whether the list of tags, or `*`, matches the current tag.
 fn names(list: &[u8], etag: Option<&str>, weak: Weak) -> bool {
     let Some(etag) = etag else { return false };
     list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|tag| {
@@ -186,7 +188,7 @@ fn names(list: &[u8], etag: Option<&str>, weak: Weak) -> bool {
     })
 }
 
-/// The same for the same bytes, on every server.
+/// Returns a tag that depends only on the bytes, so it is the same on every server.
 fn etag(value: &[u8]) -> String {
     let digest = Sha256::digest(value);
     format!("\"{}\"", base::hex::hex(&digest[..HASH_BYTES]))
@@ -197,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_name_values() {
+    fn tags_identify_values() {
         let tag = etag(b"value");
         assert_eq!(tag.len(), 2 + 2 * HASH_BYTES);
         assert_ne!(tag, etag(b"valuf"));

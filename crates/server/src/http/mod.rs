@@ -1,14 +1,15 @@
-//! HTTP: the data by REST, health and metrics.
+//! HTTP: the REST API, health checks, metrics and the console.
 //!
-//! Reading order: `session` (what a connection remembers), `exchange` (one request and its answer),
-//! `route` (the table of everything that can be asked for), `access` (who may ask), `target` (paths and
-//! queries); then what is answered: `command` (one command or several, by the REST
-//! dialect of hosted Redis; `pipeline` runs those that may pause), `reply` (errors as JSON), `kv` (values as they are), `cql` (statements; `column` their types),
-//! `changes` (the log as events), `subscribe` (channels as events),
-//! `health` (and `early`, before recovery is over), `metrics`, `api` and the `console` made of it.
+//! Reading order: `session` (the state of a connection), `exchange` (one request and its response),
+//! `route` (the table of all routes), `access` (authentication and same-origin checks), `target`
+//! (paths and query strings). Then the handlers: `command` (one command or several, in the REST
+//! dialect of hosted Redis; `pipeline` runs those that may pause), `reply` (errors as JSON), `kv`
+//! (raw values), `cql` (statements; `column`: their types), `changes` (the log as events),
+//! `subscribe` (channels as events), `health` (and `early`, during recovery), `metrics`, `api`, and
+//! the `console` that uses it.
 //!
-//! A connection serves one request after the other and keeps nothing of them: commands run in a session
-//! that lasts for one request. `check` holds the properties that the fuzzers test.
+//! A connection serves one request at a time and keeps no state between requests: each command runs
+//! in a session that lasts for one request. `check` holds the properties that the fuzzers test.
 
 mod access;
 mod api;

@@ -1,9 +1,10 @@
-//! `POST /pipeline`: commands that run over as many turns of their reactor as they need.
+//! `POST /pipeline`: commands that may take several turns of their reactor.
 //!
-//! A pipeline stops when it has run for as long as one connection may in a turn, when its answer is as long as
-//! what a connection may leave unread, when the log has no room, and during CLIENT PAUSE. Its connection keeps
-//! the commands that are left and resumes in a later turn. An answer that is complete after the first turn
-//! has a length; the results of others follow in chunks, each as soon as its writes are durable.
+//! A pipeline stops when it has used its connection's share of the turn, when its unsent response
+//! reaches the limit of unread output, when the log has no free space, and during CLIENT PAUSE. The
+//! connection keeps the remaining commands and resumes in a later turn. A response that is complete
+//! after the first turn has a Content-Length; otherwise results are sent in chunks, each as soon as
+//! its writes are durable.
 
 use std::vec::IntoIter;
 
@@ -13,31 +14,31 @@ use super::command::refusal;
 use super::exchange::{Answered, Exchange, JSON, Outcome, Postponed, ReplyForm, Terms};
 use super::reply;
 
-/// Why commands of a pipeline are left.
+/// Reason why commands of a pipeline remain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PipelineStop {
-    /// Its share of the turn is used up, or too many of its messages are on their way.
+    /// The share of the turn is used up, or too many of its messages are in flight.
     Turn,
-    /// The log has no room.
+    /// The log has no free space.
     Room,
-    /// CLIENT PAUSE.
+    /// CLIENT PAUSE is in effect.
     Pause,
 }
 
-/// Commands that are still to be run.
+/// The remaining commands of a pipeline.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     commands: IntoIter<OwnedArgs>,
     strings: JsonStrings,
-    /// Memory of all its commands.
+    /// Memory of all commands.
     pub(crate) bytes: usize,
-    /// Whether a command was run, and so an answer begun.
+    /// Whether a command has run, so that the response has begun.
     has_begun: bool,
-    /// Set when it has stopped.
+    /// Set when the pipeline stops.
     pub(crate) stop: PipelineStop,
-    /// How its answer is sent; set when it has stopped.
+    /// How the response is sent; set when the pipeline stops.
     pub(crate) terms: Terms,
-    /// Time spent on it so far.
+    /// Time spent so far.
     pub(crate) ns: u64,
 }
 
@@ -54,7 +55,8 @@ impl Pipeline {
         }
     }
 
-    /// Runs commands to the end, or until the pipeline has to stop; then the outcome has it.
+    /// Runs commands until the end or until the pipeline must stop. In the second case the outcome
+    /// holds the pipeline.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
         let started = exchange.context.worker.stamp;
         let mut outcome = Outcome::new(200, JSON);

@@ -1,4 +1,4 @@
-//! Errors in the words of the dialect.
+//! Error bodies in the dialect of hosted Redis.
 
 use wire::resp::write_json_text;
 

@@ -1,5 +1,5 @@
-//! Everything that can be asked for, as one table. Routes are numbered for the counters behind the
-//! commands of RESP and the requests of CQL.
+//! The table of all routes. Routes are numbered for the counters, after the commands of RESP and
+//! the requests of CQL.
 
 use wire::http::{Method, Request};
 
@@ -8,31 +8,31 @@ use super::exchange::{Answered, Exchange};
 use super::{access, api, changes, command, console, cql, health, kv, metrics, subscribe};
 use crate::config::Settings;
 
-/// Who may use a route.
+/// Access rule of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Everyone: it tells nothing of the data.
+    /// No password required: the route does not expose data.
     Open,
-    /// Who knows the password, if there is one.
+    /// Requires the password, if one is set.
     Token,
 }
 
-/// Which paths a route is for.
+/// Paths that a route matches.
 #[derive(Debug, Clone, Copy)]
 enum Path {
     Is(&'static str),
-    /// All that begin with this.
+    /// All paths with this prefix.
     Below(&'static str),
-    /// Those that no other route is for.
+    /// Paths that no other route matches.
     Other,
 }
 
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// In the counters, behind `http|`.
+    /// Name in the counters, with the prefix `http|`.
     pub(crate) name: &'static str,
     path: Path,
-    /// HEAD goes where GET does.
+    /// Allowed methods. HEAD is allowed if GET is.
     methods: &'static [Method],
     access: Access,
     run: fn(&mut Exchange<'_>, &Request<'_>) -> Answered,
@@ -43,7 +43,8 @@ const POST: &[Method] = &[Method::Post, Method::Put];
 const VALUE: &[Method] = &[Method::Get, Method::Put, Method::Delete];
 const ANY: &[Method] = &[Method::Get, Method::Post, Method::Put];
 
-/// The first that fits path and method counts, else the first that fits the path.
+/// Routes in order of precedence: the first that matches path and method, otherwise the first that
+/// matches the path.
 pub(crate) static ROUTES: &[Route] = &[
     Route {
         name: "http|healthz",
@@ -177,7 +178,7 @@ impl Route {
         names.chain(["OPTIONS"]).collect::<Vec<_>>().join(", ")
     }
 
-    /// Answers a request that this route is for.
+    /// Responds to a request whose path this route matches.
     pub(crate) fn answer(&self, exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
         if request.method() == Method::Options {
             return Ok(super::Outcome::new(204, "").with("Allow", self.allowed()));
@@ -186,15 +187,16 @@ impl Route {
             let refused = exchange.fail(405, "ERR method not allowed");
             return Ok(refused.with("Allow", self.allowed()));
         }
-        // The setting is read anew: CONFIG SET may stand in the same pipeline.
+        // Load the setting for each request: CONFIG SET may precede it in the same pipeline.
         if let Err(refusal) = self.admit(request, &exchange.context.shared.settings.load()) {
             return Ok(exchange.refuse(refusal, self.challenge()));
         }
         (self.run)(exchange, request)
     }
 
-    /// How a client could show the password. Browsers ask their user only for `Basic`, and keep a page's own
-    /// request waiting meanwhile: not for the console's numbers.
+    /// Challenge for a client without valid credentials. A browser prompts its user only for
+    /// `Basic`, and a page's own requests wait during the prompt, so requests from the console get
+    /// a `Bearer` challenge.
     // Source: RFC 7617 2 (Basic), RFC 6750 3 (Bearer)
     fn challenge(&self) -> &'static str {
         match self.path {
@@ -203,7 +205,7 @@ impl Route {
         }
     }
 
-    /// Whether who asks may use the route.
+    /// Whether the client may use the route.
     fn admit(&self, request: &Request<'_>, settings: &Settings) -> Result<(), Refusal> {
         match self.access {
             Access::Open => Ok(()),
@@ -211,7 +213,7 @@ impl Route {
         }
     }
 
-    /// Whether the answer depends on the body of the request.
+    /// Whether the response depends on the body of the request.
     pub(crate) fn reads_body_of(&self, request: &Request<'_>, settings: &Settings) -> bool {
         self.access == Access::Token
             && request.method() != Method::Options
@@ -220,12 +222,12 @@ impl Route {
     }
 }
 
-/// The number and the route that a request is for.
+/// Finds the number and the route of a request.
 pub(crate) fn find(request: &Request<'_>) -> (usize, &'static Route) {
     let path = request.path();
     let mut fitting = ROUTES.iter().enumerate().filter(|(_, route)| route.is_for(path)).peekable();
-    let first = *fitting.peek().expect("the last route is for every path");
-    // Behind the routes of a path stands the one for every path.
+    let first = *fitting.peek().expect("the last route matches every path");
+    // The route that matches every path follows the routes of this path.
     let of_path = |(_, route): &(usize, &Route)| !matches!(route.path, Path::Other);
     let allowed = fitting.take_while(of_path).find(|(_, route)| route.allows(request.method()));
     allowed.unwrap_or(first)
@@ -236,15 +238,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_route_takes_the_rest() {
+    fn the_last_route_matches_all_other_paths() {
         assert!(ROUTES.last().is_some_and(|route| route.is_for(b"/set/a/b")));
         let names: std::collections::BTreeSet<_> = ROUTES.iter().map(|route| route.name).collect();
-        assert_eq!(names.len(), ROUTES.len(), "names are told apart");
+        assert_eq!(names.len(), ROUTES.len(), "names are unique");
         assert!(names.iter().all(|name| name.starts_with("http|")));
     }
 
     #[test]
-    fn methods_are_listed() {
+    fn the_allow_header_lists_methods() {
         assert_eq!(ROUTES[0].allowed(), "GET, HEAD, OPTIONS");
         assert!(ROUTES[0].allows(Method::Head) && !ROUTES[0].allows(Method::Post));
     }

@@ -1,4 +1,4 @@
-//! What one HTTP connection remembers between requests.
+//! State of one HTTP connection between requests.
 
 use std::net::SocketAddr;
 
@@ -15,39 +15,39 @@ use crate::engine::requests::RequestId;
 use crate::protocol::ClientProtocol;
 use reactor::{ConnId, Peer};
 
-/// What is awaited of the peer.
+/// What the server expects next from the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The first byte of a request, after one was answered.
+    /// The first byte of the next request.
     Idle,
-    /// The rest of a head; also the first byte of the first request.
+    /// The rest of a head, or the first byte of the first request.
     Head,
     /// The rest of a body.
     Body,
 }
 
-/// Why a connection is paused.
+/// Reason why a connection is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// The log has no room.
+    /// The log has no free space.
     Room,
-    /// CLIENT PAUSE is not over.
+    /// CLIENT PAUSE is in effect.
     Pause,
-    /// It follows the log, to its end.
+    /// The connection follows the log until it closes.
     Feed,
-    /// It listens to channels, to its end.
+    /// The connection is subscribed to channels until it closes.
     Subscription,
     /// Its statement continues in the next turn.
     Scan,
-    /// The time of the answer to a wrong password.
+    /// The response to a wrong password is delayed.
     Refusal,
 }
 
-/// An answer that is sent later.
+/// A response that is sent later.
 #[derive(Debug)]
 pub(crate) struct Delayed {
     pub(crate) bytes: Vec<u8>,
-    /// Whether the connection ends with it.
+    /// Whether the connection closes after it.
     pub(crate) closes: bool,
 }
 
@@ -58,21 +58,22 @@ pub(crate) struct Session {
     pub(crate) local: Option<SocketAddr>,
     pub(crate) decoder: RequestDecoder,
     pub(crate) phase: Phase,
-    /// When the phase began.
+    /// Start of the phase.
     pub(crate) since: MonoNs,
     pub(crate) wait: Option<Wait>,
     pub(crate) subscription: Option<Box<Subscription>>,
-    /// Commands of the last request that are left. Its last byte stays unread meanwhile.
+    /// Remaining commands of the last request. The last byte of the request stays unread until they
+    /// have run.
     pub(crate) pipeline: Option<Box<Pipeline>>,
-    /// The answer to a wrong password, until its time.
+    /// Delayed response to a wrong password.
     pub(crate) refusal: Option<Box<Delayed>>,
-    /// Nothing more is read from it.
+    /// True if the server reads no more input from the connection.
     pub(crate) closing: bool,
     pub(crate) requests: u64,
     pub(crate) last_request: RequestId,
-    /// Of the last request.
+    /// Durability of the last request.
     pub(crate) durability: Durability,
-    /// Highest gate of its answers.
+    /// Highest gate of the responses.
     pub(crate) last_gate: Gate,
     pub(crate) charges: Charges,
     pub(crate) above_soft_since: Option<MonoNs>,
@@ -101,12 +102,12 @@ impl Session {
         }
     }
 
-    /// Whether its answer goes on for ever.
+    /// Whether the response is an endless stream.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.wait, Some(Wait::Feed | Wait::Subscription))
     }
 
-    /// Notes what is awaited after all input is served; `has_served`: a request was answered.
+    /// Updates the phase after all input is served. `has_served`: a request was answered.
     pub(crate) fn note_phase(&mut self, has_served: bool, now: MonoNs) {
         let phase = if self.decoder.is_in_body() {
             Phase::Body
@@ -115,19 +116,20 @@ impl Session {
         } else {
             Phase::Idle
         };
-        // A head that comes byte by byte does not begin anew with each of them.
+        // A head that arrives byte by byte does not restart the phase with each byte.
         if has_served || phase != self.phase {
             self.phase = phase;
             self.since = now;
         }
     }
 
-    /// Whether it stays when its peer has closed its sending side: its requests are still to be run.
+    /// Whether the connection stays open after its peer has closed the sending side, because
+    /// requests are still to be run.
     pub(crate) fn outlives_peer(&self) -> bool {
         matches!(self.wait, Some(Wait::Room | Wait::Pause | Wait::Scan))
     }
 
-    /// The row of CLIENT LIST of a connection that comes now.
+    /// Builds the CLIENT LIST row of a new connection.
     pub(crate) fn row(&self, reactor: usize, now: MonoNs) -> ClientRow {
         let mut row = ClientRow::new(self.id, reactor, now, self.durability);
         row.local = self.local;
@@ -137,7 +139,7 @@ impl Session {
         row
     }
 
-    /// The fields of the row that change with requests.
+    /// Updates the fields of the row that change with requests.
     pub(crate) fn update_row(&self, row: &mut ClientRow, now: MonoNs) {
         row.active = now;
         row.resp = 0;

@@ -1,5 +1,5 @@
-//! `/subscribe/{channel}` and `/psubscribe/{pattern}`: messages as server-sent events, in the dialect of
-//! hosted Redis: `data: message,CHANNEL,MESSAGE`.
+//! `/subscribe/{channel}` and `/psubscribe/{pattern}`: messages as server-sent events, in the
+//! dialect of hosted Redis: `data: message,CHANNEL,MESSAGE`.
 
 // Source: Upstash documentation, "REST API" (SUBSCRIBE); HTML Living Standard 9.2.6 (event streams)
 
@@ -11,17 +11,17 @@ use super::exchange::{Answered, Exchange, Outcome};
 use super::target;
 use crate::engine::pubsub::{Kind, Message, Subscriptions, Way};
 
-/// Paths that begin so name channels, one in each part.
+/// Prefix of paths whose segments are channels.
 pub(super) const CHANNELS: &str = "/subscribe/";
-/// The same for patterns.
+/// Prefix of paths whose segments are patterns.
 pub(super) const PATTERNS: &str = "/psubscribe/";
 
 const MEDIA: &str = "text/event-stream";
 
-/// How messages are written.
+/// Encoding of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// As text; invalid UTF-8 becomes U+FFFD.
+    /// Text; invalid UTF-8 is replaced with U+FFFD.
     Text,
     Base64,
 }
@@ -29,13 +29,13 @@ pub(crate) enum Encoding {
 impl Encoding {
     pub(crate) const COUNT: usize = 2;
 
-    /// Its index in a table with a row for each.
+    /// Index of this encoding in a table with one row for each.
     pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
 
-/// What a connection of HTTP has subscribed to.
+/// Subscriptions of an HTTP connection.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     names: Subscriptions,
@@ -55,7 +55,7 @@ impl Subscription {
         self.encoding
     }
 
-    /// A message as it is sent, to all with the same encoding.
+    /// Encodes a message as an event, the same for all subscribers with this encoding.
     pub(crate) fn event(&self, message: &Message, way: Way<'_>) -> Vec<u8> {
         let encoded;
         let payload = match self.encoding {
@@ -94,13 +94,13 @@ fn answer(
     let encoding = match target::parameter(request.query(), "encoding").as_deref() {
         None => Encoding::Text,
         Some(b"base64") => Encoding::Base64,
-        Some(_) => return Ok(exchange.fail(400, "ERR encoding is base64, or is left out")),
+        Some(_) => return Ok(exchange.fail(400, "ERR encoding must be base64 or omitted")),
     };
     let Ok(wanted) = wanted(request, kind, prefix) else {
         return Ok(exchange.fail(400, "ERR failed to parse command"));
     };
     if wanted.is_empty() {
-        return Ok(exchange.fail(400, "ERR no channel and no pattern"));
+        return Ok(exchange.fail(400, "ERR no channel or pattern"));
     }
     let mut outcome = Outcome::new(200, MEDIA);
     if request.method() == Method::Head {
@@ -120,7 +120,7 @@ fn answer(
     Ok(outcome)
 }
 
-/// The parts of the path, and the parameters `pattern`.
+/// Returns the names in the path segments and in the `pattern` parameters.
 fn wanted(
     request: &Request<'_>,
     kind: Kind,
@@ -143,8 +143,8 @@ fn wanted(
     Ok(wanted)
 }
 
-/// Appends one event: words with commas between them. Streams of events are UTF-8, so bytes that are
-/// none become U+FFFD.
+/// Appends one event of comma-separated words. Event streams are UTF-8, so invalid bytes are
+/// replaced with U+FFFD.
 fn write_event(words: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(b"data: ");
     for (index, word) in words.iter().enumerate() {
@@ -156,7 +156,8 @@ fn write_event(words: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// A line end would end the field: each line is one of its own, and the receiver puts them together.
+/// Appends text. A line end would terminate the field, so each line gets its own `data` field; the
+/// receiver joins them.
 fn write_lines(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     while let Some(at) = memchr::memchr2(b'\r', b'\n', rest) {
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_whatever_is_in_it() {
+    fn line_ends_do_not_split_an_event() {
         check(&[b"subscribe", b"chat", b"1"], "data: subscribe,chat,1\n\n");
         check(&[b"message", b"chat", b""], "data: message,chat,\n\n");
         check(

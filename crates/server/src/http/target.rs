@@ -1,11 +1,11 @@
-//! Paths and queries: percent-decoding.
+//! Percent-decoding of paths and query strings.
 
-/// An escape that is none.
+/// A malformed percent escape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadEscape;
 
-/// Appends a part of a path without its escapes. Every byte may come of one: parts are data here, not
-/// names of files.
+/// Appends a path segment with its escapes decoded. An escape may encode any byte, because segments
+/// are data here and not file names.
 // Source: RFC 3986 2.1 (percent-encoding)
 pub(super) fn unescape(part: &[u8], out: &mut Vec<u8>) -> Result<(), BadEscape> {
     let mut rest = part;
@@ -27,8 +27,8 @@ fn digit(byte: u8) -> Result<u8, BadEscape> {
     Ok(u8::try_from(digit).expect("less than 16"))
 }
 
-/// The parameters of a query: names, and values if there is a `=`, decoded. A `+` is a space, as in
-/// forms.
+/// Parses the parameters of a query string. Names and values are decoded; a name without `=` has no
+/// value. As in forms, `+` stands for a space.
 // Source: WHATWG URL Standard 5.1 (application/x-www-form-urlencoded parsing)
 pub(super) fn parameters(query: &[u8]) -> impl Iterator<Item = Result<Parameter, BadEscape>> {
     query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
@@ -45,7 +45,7 @@ pub(super) struct Parameter {
     pub(super) value: Option<Vec<u8>>,
 }
 
-/// The value of the first parameter of this name.
+/// Returns the value of the first parameter with this name.
 pub(super) fn parameter(query: Option<&[u8]>, name: &str) -> Option<Vec<u8>> {
     let mut known = parameters(query?).filter_map(Result::ok);
     known.find(|parameter| parameter.name == name.as_bytes())?.value
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_become_bytes() {
+    fn escapes_are_decoded() {
         for (text, expected) in [
             ("foo", Some(&b"foo"[..])),
             ("a%2Fb%00%ff", Some(b"a/b\0\xff")),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_lists_of_names_and_values() {
+    fn queries_are_parsed_into_names_and_values() {
         let parsed: Vec<_> =
             parameters(b"EX=100&NX&a=b%3Dc&&e=&s=a+b").map(Result::unwrap).collect();
         let parsed: Vec<_> =

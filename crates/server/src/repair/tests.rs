@@ -1,4 +1,4 @@
-//! Directories that are harmed on purpose.
+//! Repairs of directories that the tests damage.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ fn append(log: &Log, payload: &[u8]) {
     assert_eq!(log.durable(), end.max(log.durable()));
 }
 
-/// A log of some segments, closed.
+/// Returns a directory with a closed log of several segments.
 fn directory(name: &str) -> Directory {
     let dir = std::env::temp_dir().join(format!("myriad-repair-{name}-{}", std::process::id()));
     let log = open(&dir);
@@ -64,7 +64,7 @@ fn segments(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Keys after a start, or why there is none.
+/// Starts from the directory. Returns the number of keys, or the reason why the start failed.
 fn start(dir: &Path) -> anyhow::Result<u64> {
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::open_buffered(dir).unwrap());
     let now = clock::unix_now();
@@ -79,7 +79,8 @@ fn run(dir: &Path, mode: Mode) -> (String, anyhow::Result<()>) {
     (String::from_utf8(out).unwrap(), ended)
 }
 
-/// A directory that is refused is repaired, and then started twice. Returns its keys.
+/// Checks that a refused directory is repaired and that the server can then start twice. Returns
+/// the number of keys.
 #[track_caller]
 fn check_repaired(dir: &Path, fault: &str) -> u64 {
     let before = segments(dir);
@@ -95,7 +96,7 @@ fn check_repaired(dir: &Path, fault: &str) -> u64 {
     assert!(said.contains("repaired: a new snapshot holds "), "{said}");
     let aside = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let aside: Vec<_> = aside.filter(|path| path.is_dir()).collect();
-    assert_eq!(segments(&aside[0]), before, "nothing is lost");
+    assert_eq!(segments(&aside[0]), before, "no file was deleted");
     let keys = start(dir).unwrap();
     assert_eq!(start(dir).unwrap(), keys);
     let (said, again) = run(dir, Mode::Apply);
@@ -104,7 +105,7 @@ fn check_repaired(dir: &Path, fault: &str) -> u64 {
 }
 
 #[test]
-fn what_stands_before_damage_is_kept() {
+fn records_before_the_damage_are_kept() {
     let dir = directory("damage");
     let names = segments(&dir.0);
     assert!(names.len() > 3);
@@ -117,7 +118,7 @@ fn what_stands_before_damage_is_kept() {
 }
 
 #[test]
-fn missing_files_are_survived() {
+fn a_log_with_missing_files_is_repaired() {
     for (what, fault) in [
         ("last", "is missing"),
         ("first", "starts at position"),
@@ -144,12 +145,12 @@ fn missing_files_are_survived() {
 }
 
 #[test]
-fn a_record_that_cannot_be_applied_ends_the_data() {
+fn records_from_one_that_cannot_be_applied_are_dropped() {
     let dir = directory("replay");
     let log = open(&dir.0);
     let values: [&[u8]; 1] = [b"v"];
     let push = Change::ListPush { end: End::Back, values: Items::Slice(&values) };
-    // A whole record or nothing of it.
+    // A record is applied completely or not at all.
     append(&log, &[set("half"), encoded("key1", push)].concat());
     append(&log, &set("behind"));
     log.close(&|| MonoNs(1)).unwrap();
@@ -158,7 +159,7 @@ fn a_record_that_cannot_be_applied_ends_the_data() {
 }
 
 #[test]
-fn a_running_server_and_a_missing_directory_are_refused() {
+fn directories_that_are_in_use_or_missing_are_refused() {
     let dir = directory("running");
     let log = open(&dir.0);
     let error = run(&dir.0, Mode::Apply).1.unwrap_err();

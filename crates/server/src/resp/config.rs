@@ -125,7 +125,7 @@ fn reload_tls(shared: &Shared, pairs: &[(&[u8], &[u8])], settings: &Settings) ->
         ))
     })?;
     tls.replace(loaded);
-    tracing::info!("new connections use the certificates as they are now");
+    tracing::info!("TLS certificates reloaded");
     Ok(())
 }
 

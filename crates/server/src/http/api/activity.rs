@@ -1,4 +1,4 @@
-//! What is going on: reactors, connections, requests, statements.
+//! Current activity: reactors, connections, requests, statements.
 
 use std::sync::atomic::Ordering;
 
@@ -12,9 +12,9 @@ use crate::engine::published::CommandCounts;
 use crate::engine::requests::RequestKinds;
 use crate::http::Exchange;
 
-/// Connections and statements that one page shows.
+/// Maximum number of connections or statements on one page.
 const ROWS_MAX: usize = 500;
-/// Slow requests that one page shows.
+/// Maximum number of slow requests on one page.
 const SLOW_MAX: usize = 100;
 
 pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
@@ -84,7 +84,7 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
     Value::Array(shared.published.iter().enumerate().map(row).collect())
 }
 
-/// Requests that wait or whose replies do, and those that were slow.
+/// Requests that are blocked or whose replies are held, and the latest slow ones.
 pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
     let (now, kinds) = (exchange.context.now.mono, &exchange.context.shared.request_kinds);
     let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
@@ -117,7 +117,7 @@ pub(super) fn connections(exchange: &Exchange<'_>) -> Value {
     json!({ "connections": all, "shown": rows.len(), "rows": rows })
 }
 
-/// Those that did something last come first.
+/// Returns the rows of matching clients, most recently active first.
 fn rows(exchange: &Exchange<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
     let mut rows = Vec::new();
     for published in &exchange.context.shared.published {
@@ -149,7 +149,7 @@ fn connection(row: &ClientRow, kinds: &RequestKinds, now: MonoNs) -> Value {
     })
 }
 
-/// Commands and requests by the time that they took, with their stages.
+/// Commands and requests with their stages, by total execution time.
 pub(super) fn statements(exchange: &Exchange<'_>) -> Value {
     let shared = exchange.context.shared;
     let timers = shared.stage_timers();

@@ -1,4 +1,4 @@
-//! Who keeps the server busy: keys and clients of the last few seconds.
+//! The busiest keys and clients of the last few seconds.
 
 use cql::schema::Catalog;
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use crate::config::CqlAuthenticator;
 use crate::engine::hot_keys::{HotKey, Space, Window};
 use crate::http::Exchange;
 
-/// Keys that are shown, and clients.
+/// Maximum number of keys, and of clients.
 const ROWS_MAX: usize = 10;
-/// Characters of a client's name that are shown.
+/// Maximum length of a client's name, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Keys that many commands of all reactors name. Those of tables are left out where roles say who may read
-/// them, because HTTP knows no roles.
+/// The keys that commands on all reactors name most often. Keys of tables are omitted if roles
+/// control who may read them, because HTTP has no roles.
 pub(super) fn keys(exchange: &Exchange<'_>) -> Value {
     let shared = exchange.context.shared;
     let mut window = Window::default();
@@ -43,15 +43,15 @@ pub(super) fn keys(exchange: &Exchange<'_>) -> Value {
     Value::Array(window.hottest().into_iter().filter_map(row).take(ROWS_MAX).collect())
 }
 
-/// None: it is gone.
+/// Returns the qualified name of a table; `None` if it was dropped.
 fn table_name(catalog: &Catalog, id: Uuid) -> Option<String> {
     let mut tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let table = tables.find(|table| table.id == id)?;
     Some(format!("{}.{}", table.keyspace, table.name))
 }
 
-/// Clients with the most requests, and what part of their reactor's requests that is. Not those that
-/// have gone since.
+/// The clients with the most requests, with their share of their reactor's requests. Clients that
+/// have disconnected are omitted.
 pub(super) fn clients(exchange: &Exchange<'_>) -> Value {
     let mut found = Vec::new();
     for published in &exchange.context.shared.published {

@@ -1,5 +1,5 @@
-//! How long requests take, by protocol and stage, as counters that only grow: a reader subtracts what it has
-//! read before, and has the percentiles of the time in between.
+//! Durations of requests, by protocol and stage, as counters that only grow. A client subtracts its
+//! previous reading to get the percentiles of the interval.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::http::Exchange;
 
-/// Counts of requests by protocol and stage. `buckets`: upper bounds in nanoseconds, with the number of requests
-/// that took at most this and more than the bound before.
+/// Counts of requests by protocol and stage. `buckets`: upper bounds in nanoseconds, each with the
+/// number of requests that took at most this long and longer than the previous bound.
 pub(super) fn stages(exchange: &Exchange<'_>) -> Value {
     let mut sums: BTreeMap<(&str, &str), BTreeMap<u64, u64>> = BTreeMap::new();
     let kinds = &exchange.context.shared.request_kinds;
@@ -29,7 +29,7 @@ pub(super) fn stages(exchange: &Exchange<'_>) -> Value {
     Value::Array(sums.into_iter().map(row).collect())
 }
 
-/// The end of the bucket of a time: at most a quarter longer.
+/// Returns the upper bound of the duration's bucket, which is at most a quarter longer.
 fn bound(ns: u64) -> u64 {
     const STEPS_OF_DOUBLING: u32 = 2; // as a power of two
     let shift = ns.max(1).ilog2().saturating_sub(STEPS_OF_DOUBLING);

@@ -1,6 +1,6 @@
-//! `/api/v1/...`: what the server knows of itself as JSON; the console's pages are made of it.
+//! `/api/v1/...`: the server's state as JSON, from which the console builds its pages.
 //!
-//! Names have their units last, as everywhere. Members are added, never changed.
+//! Units are the last word of a name. Members may be added but never change.
 
 mod activity;
 mod hottest;
@@ -15,7 +15,7 @@ use super::exchange::{Answered, Exchange, JSON, Outcome};
 
 pub(super) const PREFIX: &str = "/api/v1/";
 
-/// What is asked for, and what it gives.
+/// Name of a page and the function that builds it.
 type Page = (&'static str, fn(&Exchange<'_>) -> Value);
 
 const PAGES: &[Page] = &[
@@ -36,15 +36,16 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     let name = request.path().strip_prefix(PREFIX.as_bytes()).unwrap_or_default();
     let Some((_, page)) = PAGES.iter().find(|(known, _)| known.as_bytes() == name) else {
         let names = PAGES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        return Ok(exchange.fail(404, &format!("ERR there are {names}")));
+        return Ok(exchange.fail(404, &format!("ERR unknown page; the pages are {names}")));
     };
     let value = page(exchange);
     let body = &mut exchange.scratch.body;
-    serde_json::to_writer(&mut *body, &value).expect("names are texts, and vectors take all");
+    serde_json::to_writer(&mut *body, &value)
+        .expect("all keys are strings, and writing to a vector does not fail");
     Ok(Outcome::new(200, JSON))
 }
 
-/// As text, with U+FFFD for what is none.
+/// Converts bytes to a string; invalid UTF-8 is replaced with U+FFFD.
 fn text(bytes: &[u8]) -> Value {
     Value::String(String::from_utf8_lossy(bytes).into_owned())
 }

@@ -7,10 +7,10 @@ use crate::engine::process;
 use crate::http::Exchange;
 use crate::logging;
 
-/// In place of a password.
+/// Shown instead of a password.
 const REDACTED: &str = "(redacted)";
 
-/// Passwords are never shown.
+/// All options with their values. Passwords are redacted.
 pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
     let settings = exchange.context.shared.settings.load();
     let rows = OPTIONS.iter().map(|option| {
@@ -42,7 +42,7 @@ pub(super) fn threads(_: &Exchange<'_>) -> Value {
     Value::Array(rows.collect())
 }
 
-/// Oldest first.
+/// The last log lines, oldest first.
 pub(super) fn logs(_: &Exchange<'_>) -> Value {
     json!({ "lines": logging::last_lines() })
 }

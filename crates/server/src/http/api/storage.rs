@@ -1,11 +1,11 @@
-//! Where the data is: memory trackers and the log.
+//! Storage: memory trackers and the log.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::http::Exchange;
 
-/// The tree, parents first.
+/// The tree of memory trackers, parents first.
 pub(super) fn memory(exchange: &Exchange<'_>) -> Value {
     let rows = exchange.context.shared.memory.server.tree().into_iter().map(|node| {
         json!({
@@ -24,7 +24,7 @@ pub(super) fn log(exchange: &Exchange<'_>) -> Value {
     let log = &exchange.context.shared.log;
     let stats = log.stats();
     let sizes = log.group_sizes();
-    // Bucket i has what took 2^i to 2^(i+1) nanoseconds.
+    // Bucket i counts syncs that took 2^i to 2^(i+1) nanoseconds.
     let syncs: Vec<_> = (0_u32..)
         .zip(stats.sync_ns_buckets)
         .filter(|(_, count)| *count > 0)

@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Write as _};
 
-/// What a family counts.
+/// Type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,
@@ -22,10 +22,10 @@ impl Kind {
     }
 }
 
-/// Names and values of one sample.
+/// Label names and values of one sample.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page in the making. All samples of a family follow its head.
+/// A page under construction. All samples of a family follow its head.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     text: String,
@@ -38,7 +38,7 @@ impl Page {
         self.text
     }
 
-    /// Begins a family. Units are the last word of its name, but for `_total`.
+    /// Begins a family. The unit is the last word of its name, not counting `_total`.
     pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
         debug_assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
         debug_assert!(!help.contains(['\n', '\\']), "{name}");
@@ -46,19 +46,19 @@ impl Page {
         self.family = name;
     }
 
-    /// A sample of the family that was begun last.
+    /// Appends a sample to the current family.
     pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl Display) {
         self.line("", labels, None, value);
     }
 
-    /// A family of one sample.
+    /// Appends a family with one sample.
     pub(super) fn one(&mut self, name: &'static str, kind: Kind, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample(&[], value);
     }
 
-    /// A histogram: pairs of an upper bound and the number of values up to it, then all of them and
-    /// their sum.
+    /// Appends a histogram: pairs of an upper bound and the number of values up to it, then the
+    /// total count and the sum.
     pub(super) fn histogram(
         &mut self,
         labels: Labels<'_>,
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_have_heads_and_samples_labels() {
+    fn families_and_samples_are_formatted() {
         let mut page = Page::default();
         page.one("up", Kind::Gauge, "Whether it is up.", 1);
         page.family("calls_total", Kind::Counter, "Calls.");

@@ -1,4 +1,4 @@
-//! Metrics of what passes through: reactors, connections, commands, stages.
+//! Metrics of the traffic: reactors, connections, commands, stages.
 
 use base::stages::{Stage, StageCell};
 
@@ -9,7 +9,7 @@ use crate::engine::published::CommandCounts;
 use crate::engine::shared::Shared;
 use crate::protocol::ClientProtocol;
 
-/// Upper bounds of the stages' buckets, in nanoseconds.
+/// Upper bounds of the stage buckets, in nanoseconds.
 const STAGE_BOUNDS_NS: [u64; 16] = [
     250,
     500,
@@ -29,54 +29,57 @@ const STAGE_BOUNDS_NS: [u64; 16] = [
     10_000_000_000,
 ];
 
-/// A family of the reactors: name, kind, help, value.
+/// A reactor metric: name, kind, help, value.
 type Row = (&'static str, Kind, &'static str, fn(&Counters) -> f64);
 
 const ROWS: &[Row] = &[
-    ("myriad_reactor_busy_seconds_total", Kind::Counter, "Time outside of waiting.", |c| {
-        seconds(c.busy_ns)
-    }),
-    ("myriad_reactor_cpu_seconds_total", Kind::Counter, "Processor time.", |c| seconds(c.cpu_ns)),
-    ("myriad_reactor_wait_seconds_total", Kind::Counter, "Time of waiting for events.", |c| {
+    (
+        "myriad_reactor_busy_seconds_total",
+        Kind::Counter,
+        "Time not spent waiting for events.",
+        |c| seconds(c.busy_ns),
+    ),
+    ("myriad_reactor_cpu_seconds_total", Kind::Counter, "CPU time.", |c| seconds(c.cpu_ns)),
+    ("myriad_reactor_wait_seconds_total", Kind::Counter, "Time spent waiting for events.", |c| {
         seconds(c.wait_ns)
     }),
-    ("myriad_reactor_write_seconds_total", Kind::Counter, "Time inside of write calls.", |c| {
+    ("myriad_reactor_write_seconds_total", Kind::Counter, "Time spent in write calls.", |c| {
         seconds(c.write_ns)
     }),
     ("myriad_reactor_turns_total", Kind::Counter, "Turns, each with one wait call.", |c| {
         number(c.turns)
     }),
-    ("myriad_reactor_interest_changes_total", Kind::Counter, "Calls of epoll_ctl.", |c| {
+    ("myriad_reactor_interest_changes_total", Kind::Counter, "Calls to epoll_ctl.", |c| {
         number(c.interest_changes)
     }),
-    ("myriad_reactor_wakes_total", Kind::Counter, "Times that others woke it.", |c| {
-        number(c.wakes)
-    }),
+    ("myriad_reactor_wakes_total", Kind::Counter, "Wakeups by other threads.", |c| number(c.wakes)),
     ("myriad_reactor_reads_total", Kind::Counter, "Read calls on sockets.", |c| number(c.reads)),
-    ("myriad_reactor_input_bytes_total", Kind::Counter, "Bytes that peers sent.", |c| {
+    ("myriad_reactor_input_bytes_total", Kind::Counter, "Bytes received.", |c| {
         number(c.input_bytes)
     }),
     ("myriad_reactor_writes_total", Kind::Counter, "Write calls on sockets.", |c| number(c.writes)),
-    ("myriad_reactor_output_bytes_total", Kind::Counter, "Bytes that peers took.", |c| {
-        number(c.output_bytes)
-    }),
-    ("myriad_reactor_connections", Kind::Gauge, "Connections now.", |c| number(c.connections)),
-    ("myriad_reactor_accepted_total", Kind::Counter, "Connections that it was given new.", |c| {
-        number(c.accepted)
-    }),
-    ("myriad_reactor_migrated_in_total", Kind::Counter, "Connections from other reactors.", |c| {
-        number(c.migrated_in)
-    }),
-    ("myriad_reactor_migrated_out_total", Kind::Counter, "Connections to other reactors.", |c| {
-        number(c.migrated_out)
-    }),
-    ("myriad_reactor_held_bytes", Kind::Gauge, "Replies that wait for the log now.", |c| {
+    ("myriad_reactor_output_bytes_total", Kind::Counter, "Bytes sent.", |c| number(c.output_bytes)),
+    ("myriad_reactor_connections", Kind::Gauge, "Open connections.", |c| number(c.connections)),
+    ("myriad_reactor_accepted_total", Kind::Counter, "New connections.", |c| number(c.accepted)),
+    (
+        "myriad_reactor_migrated_in_total",
+        Kind::Counter,
+        "Connections moved here from other reactors.",
+        |c| number(c.migrated_in),
+    ),
+    (
+        "myriad_reactor_migrated_out_total",
+        Kind::Counter,
+        "Connections moved to other reactors.",
+        |c| number(c.migrated_out),
+    ),
+    ("myriad_reactor_held_bytes", Kind::Gauge, "Bytes of replies that wait for the log.", |c| {
         number(c.held_bytes)
     }),
     (
         "myriad_reactor_stalls_total",
         Kind::Counter,
-        "Times that held replies stopped reading.",
+        "Times reading paused because of held replies.",
         |c| number(c.stalls),
     ),
     (
@@ -88,37 +91,37 @@ const ROWS: &[Row] = &[
     (
         "myriad_reactor_output_overflows_total",
         Kind::Counter,
-        "Connections closed because replies were not taken.",
+        "Connections closed because the peer did not read replies.",
         |c| number(c.output_overflows),
     ),
-    ("myriad_reactor_idle_timeouts_total", Kind::Counter, "Connections closed as idle.", |c| {
-        number(c.idle_timeouts)
-    }),
-    ("myriad_reactor_tls_handshakes_total", Kind::Counter, "TLS handshakes finished.", |c| {
+    (
+        "myriad_reactor_idle_timeouts_total",
+        Kind::Counter,
+        "Connections closed by the idle timeout.",
+        |c| number(c.idle_timeouts),
+    ),
+    ("myriad_reactor_tls_handshakes_total", Kind::Counter, "Completed TLS handshakes.", |c| {
         number(c.tls_handshakes)
     }),
     (
         "myriad_reactor_tls_failures_total",
         Kind::Counter,
-        "Connections broken off because what came was no TLS, or was refused.",
+        "Connections closed because of a TLS protocol error or a refused certificate.",
         |c| number(c.tls_failures),
     ),
-    (
-        "myriad_reactor_tls_timeouts_total",
-        Kind::Counter,
-        "TLS handshakes that took too long.",
-        |c| number(c.tls_timeouts),
-    ),
+    ("myriad_reactor_tls_timeouts_total", Kind::Counter, "TLS handshakes that timed out.", |c| {
+        number(c.tls_timeouts)
+    }),
     (
         "myriad_reactor_tls_crowded_out_total",
         Kind::Counter,
-        "TLS handshakes ended because there were too many.",
+        "TLS handshakes closed because there were too many.",
         |c| number(c.tls_crowded_out),
     ),
     (
         "myriad_reactor_tls_truncated_total",
         Kind::Counter,
-        "TLS connections that ended without a goodbye.",
+        "TLS connections that ended without close_notify.",
         |c| number(c.tls_truncated),
     ),
 ];
@@ -133,12 +136,12 @@ pub(super) fn reactors(page: &mut Page, shared: &Shared) {
             page.sample(&[("reactor", reactor)], value(counters));
         }
     }
-    let help = "Busy share of about the last half second, 0 to 1.";
+    let help = "Fraction of about the last half second spent busy, 0 to 1.";
     page.family("myriad_reactor_load_ratio", Kind::Gauge, help);
     for (index, (reactor, _)) in all.iter().enumerate() {
         page.sample(&[("reactor", reactor)], f64::from(links.load_ppm(index)) / 1e6);
     }
-    page.family("myriad_reactor_commands_total", Kind::Counter, "Commands that it ran.");
+    page.family("myriad_reactor_commands_total", Kind::Counter, "Commands executed.");
     for ((reactor, _), published) in all.iter().zip(&shared.published) {
         page.sample(&[("reactor", reactor)], published.lock().totals.commands);
     }
@@ -156,9 +159,9 @@ pub(super) fn connections(page: &mut Page, shared: &Shared) {
         page.sample(&[("protocol", protocol.name())], count);
     }
     let acceptor = shared.links().acceptor_stats().read();
-    let help = "Connections that were accepted.";
+    let help = "Accepted connections.";
     page.one("myriad_connections_accepted_total", Kind::Counter, help, acceptor.accepted);
-    let help = "Connections that were refused, by reason.";
+    let help = "Refused connections, by reason.";
     page.family("myriad_connections_refused_total", Kind::Counter, help);
     for (reason, count) in [
         ("maxclients", acceptor.refused_over_limit),
@@ -166,18 +169,22 @@ pub(super) fn connections(page: &mut Page, shared: &Shared) {
     ] {
         page.sample(&[("reason", reason)], count);
     }
-    let help = "Failures of accept.";
+    let help = "Failed accept calls.";
     page.one("myriad_accept_errors_total", Kind::Counter, help, acceptor.errors);
 }
 
-/// A family of the commands: name, help, value.
+/// A command metric: name, help, value.
 type CommandRow = (&'static str, &'static str, fn(&CommandCounts) -> f64);
 
 const COMMAND_ROWS: &[CommandRow] = &[
-    ("myriad_commands_total", "Commands and requests that ran, by name.", |c| number(c.calls)),
-    ("myriad_command_seconds_total", "Time that they took to execute.", |c| seconds(c.ns)),
-    ("myriad_commands_rejected_total", "Refused before they ran.", |c| number(c.rejected)),
-    ("myriad_commands_failed_total", "Ran and answered with an error.", |c| number(c.failed)),
+    ("myriad_commands_total", "Commands and requests executed, by name.", |c| number(c.calls)),
+    ("myriad_command_seconds_total", "Execution time of commands and requests.", |c| seconds(c.ns)),
+    ("myriad_commands_rejected_total", "Commands and requests refused before execution.", |c| {
+        number(c.rejected)
+    }),
+    ("myriad_commands_failed_total", "Commands and requests that returned an error.", |c| {
+        number(c.failed)
+    }),
 ];
 
 pub(super) fn commands(page: &mut Page, shared: &Shared) {
@@ -198,16 +205,16 @@ pub(super) fn commands(page: &mut Page, shared: &Shared) {
             page.sample(&[("command", command)], value(counts));
         }
     }
-    page.family("myriad_errors_total", Kind::Counter, "Error replies, by their first word.");
+    page.family("myriad_errors_total", Kind::Counter, "Error replies, by first word.");
     for (kind, count) in &errors {
         page.sample(&[("kind", kind)], count);
     }
 }
 
-/// All commands together: each by itself would be thousands of series.
+/// Writes the stages of all commands together: one series per command would make thousands.
 pub(super) fn stages(page: &mut Page, shared: &Shared) {
     let timers = shared.stage_timers();
-    let help = "Where the time of commands goes: parse, execute, wait for the log, write.";
+    let help = "Time of commands by stage: parse, execute, wait for the log, write.";
     page.family("myriad_stage_seconds", Kind::Histogram, help);
     for stage in Stage::ALL {
         let cells: Vec<&StageCell> =
