@@ -1,4 +1,4 @@
-//! Single behaviours of the server, each from a fixed seed.
+//! Single behaviors of the server, each from a fixed seed.
 
 use binlog::Faults as DiskFaults;
 
@@ -17,14 +17,14 @@ fn get(key: &str) -> Command {
     command(&["GET", key])
 }
 
-/// A connection whose replies wait for no log.
+/// A connection whose replies do not wait for the log.
 fn connect_hasty(world: &mut World) -> usize {
     let client = world.connect();
     world.send(client, command(&["CLIENT", "DURABILITY", "never"]));
     client
 }
 
-/// Runs the reactors, but neither log nor clock, until they wait.
+/// Runs the reactors, but neither log nor clock, until they are idle.
 fn run_reactors(world: &mut World) {
     while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
 }
@@ -46,7 +46,7 @@ fn a_reply_waits_for_the_log_and_a_read_of_another_key_does_not() {
     assert!(is_served(&mut world, reader));
     world.send(reader, get("text0"));
     run_reactors(&mut world);
-    assert!(!is_served(&mut world, reader), "a read has shown what may be lost");
+    assert!(!is_served(&mut world, reader), "a read returned data that may be lost");
     world.write_log();
     run_reactors(&mut world);
     assert!(is_served(&mut world, writer) && is_served(&mut world, reader));
@@ -67,13 +67,13 @@ fn a_slow_reader_is_paused_and_keeps_little_memory() {
     }
     run_reactors(&mut world);
     let id = world.clients[slow].sim.id();
-    let info = world.sim().info(id).expect("it stays connected");
-    // The batch that was begun is finished.
+    let info = world.sim().info(id).expect("the slow reader stays connected");
+    // The command batch in progress is finished.
     assert!(info.output_bytes >= PAUSE_BYTES, "{info:?}");
     assert!(info.output_bytes < PAUSE_BYTES + 64 * 5000, "{info:?}");
     world.send(other, get("text1"));
     run_reactors(&mut world);
-    assert!(is_served(&mut world, other), "a slow reader has stopped another connection");
+    assert!(is_served(&mut world, other), "a slow reader blocked another connection");
     world.clients[slow].sim.set_window(usize::MAX);
     world.settle();
     world.check_served();
@@ -99,7 +99,7 @@ fn a_long_pipeline_does_not_starve_a_small_client() {
 }
 
 #[test]
-fn a_full_lane_stops_requests_and_loses_none() {
+fn a_full_lane_pauses_requests_and_loses_none() {
     let plan = Plan { reactors: 1, lane_bytes: 4096, ..Plan::default() };
     let mut world = World::new(SEED, plan);
     let clients = [world.connect(), connect_hasty(&mut world)];
@@ -133,7 +133,7 @@ fn draining_answers_what_was_received() {
 }
 
 #[test]
-fn expiry_is_in_the_log() {
+fn expiry_is_logged() {
     let mut world = World::new(SEED, Plan::default());
     let client = world.connect();
     world.send(client, command(&["SET", "text0", "x", "PX", "50"]));
@@ -145,7 +145,7 @@ fn expiry_is_in_the_log() {
     world.crash(true, DiskFaults::default());
     let now = world.sim().now().unix;
     let (databases, _) = world.shared().keyspace.stats(now);
-    assert_eq!(databases[0].keys, 1, "recovery has brought an expired key back");
+    assert_eq!(databases[0].keys, 1, "recovery restored an expired key");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_read_that_removes_an_expired_key_does_not_wait_for_the_disk() {
         assert!(is_served(&mut world, client));
     }
     let now = world.sim().now().unix;
-    assert_eq!(world.shared().keyspace.stats(now).0[0].keys, 0, "the read has left the key there");
+    assert_eq!(world.shared().keyspace.stats(now).0[0].keys, 0, "the read did not remove the key");
     world.settle();
     world.crash(true, DiskFaults::default());
     let now = world.sim().now().unix;
@@ -172,7 +172,7 @@ fn a_read_that_removes_an_expired_key_does_not_wait_for_the_disk() {
 
 // As redis-server 7.0 replies.
 #[test]
-fn replies_go_off_within_a_transaction_where_they_are_turned_off() {
+fn replies_stop_where_a_transaction_disables_them() {
     let mut world = pubsub_client::world_with(1, &[]);
     let client = pubsub_client::connect(&mut world, 0);
     let mut ask = |line: &str| {
@@ -197,19 +197,22 @@ fn replies_go_off_within_a_transaction_where_they_are_turned_off() {
 fn held_replies_move_with_their_connection() {
     let mut world = World::new(SEED, Plan::default());
     let (client, reader) = (world.connect(), world.connect());
-    // The reactors' first turns are over, and no tick is near: only the log can wake them.
+    // The reactors' first turns have ended, and no tick is due: only the log can wake them.
     world.settle();
     world.send(client, set("text0", "x"));
     run_reactors(&mut world);
     let id = world.clients[client].sim.id();
-    let from = world.sim().place_of(id).expect("it is connected");
+    let from = world.sim().place_of(id).expect("the client is connected");
     assert!(world.migrate(client, 1 - from));
     run_reactors(&mut world);
     assert_eq!(world.sim().place_of(id), Some(1 - from));
     assert!(!is_served(&mut world, client));
     world.write_log();
     run_reactors(&mut world);
-    assert!(is_served(&mut world, client), "nobody told the new reactor that the log has come");
+    assert!(
+        is_served(&mut world, client),
+        "the new reactor was not notified of the log's progress"
+    );
     world.send(client, get("text0"));
     world.send(reader, get("text0"));
     world.settle();
@@ -217,7 +220,7 @@ fn held_replies_move_with_their_connection() {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_held_leaves_and_writes_are_refused() {
+fn after_a_failed_sync_held_replies_stay_and_writes_are_refused() {
     let mut world = World::new(SEED, Plan::default());
     let (writer, late, hasty) = (world.connect(), world.connect(), connect_hasty(&mut world));
     world.send(writer, set("text0", "kept"));
@@ -243,13 +246,14 @@ fn after_a_failed_sync_nothing_held_leaves_and_writes_are_refused() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn the_same_seed_reproduces_the_run() {
     for seed in 0..20 {
         assert_eq!(super::chaos::run(seed, None), super::chaos::run(seed, None));
     }
 }
 
-/// Two reactors run CONFIG SET at the same time: what was answered with OK is in effect, and stays so.
+/// Two reactors run CONFIG SET at the same time. A change acknowledged with OK takes effect and is
+/// not undone.
 #[test]
 fn concurrent_changes_of_options_do_not_undo_each_other() {
     const CHANGES: u64 = 2000;

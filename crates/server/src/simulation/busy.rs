@@ -1,4 +1,5 @@
-//! One reactor is busy for seconds: clients of the others are served, and nothing is lost with it.
+//! One reactor is busy for seconds: clients of the other reactors are served, and no replies are
+//! lost.
 
 use rand::Rng;
 
@@ -9,13 +10,13 @@ use super::world::{Plan, World};
 
 const SEEDS: u64 = 100;
 const REACTORS: usize = 3;
-/// Two of each reactor: connections are handed out in turn.
+/// Two clients per reactor: connections are assigned round robin.
 const CLIENTS: usize = 2 * REACTORS;
 const ROUNDS: usize = 60;
-/// More rounds than this without replies are a stall: some seconds pass in them.
+/// More rounds than this without replies are a stall. They take some seconds.
 const SERVED_ROUNDS_MAX: usize = 2_000;
 
-/// Every reactor but the first takes its turns, until their clients are served.
+/// Runs every reactor except the first until their clients are served.
 fn run_others(world: &mut World) {
     let is_served = |world: &World| {
         let mut others = (0..CLIENTS).filter(|client| client % REACTORS != 0);
@@ -34,7 +35,7 @@ fn run_others(world: &mut World) {
             world.advance(10_000_000);
         }
     }
-    panic!("a client waits for a reactor that is not its own");
+    panic!("a client waits for another client's reactor");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What happens in a run, decided by its seed: commands, turns, time, faults, crashes.
+//! Chooses the events of a run from its seed: commands, turns, time, faults, crashes.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use super::model::{Bytes, Command, command};
 use super::world::{Canary, Plan, Seen, World};
 use crate::config::Durability;
 
-/// Names say of which type a key mostly is.
+/// A key's name indicates its usual type.
 const KEYS: [&str; 11] = [
     "text0", "text1", "text2", "hash0", "hash1", "list0", "list1", "set0", "set1", "zset0", "zset1",
 ];
@@ -20,7 +20,7 @@ const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const CLIENTS_MAX: usize = 5;
 const ACTIONS_MAX: usize = 220;
 
-/// Commands whose answers tell everything about the data, but for the names of other keys.
+/// Commands whose replies together reveal all data except the names of other keys.
 pub(super) fn questions() -> Vec<Command> {
     let ask = |key: &str| {
         let of_members = |name: &str| command(&[&[name, key], MEMBERS.as_slice()].concat());
@@ -38,7 +38,7 @@ pub(super) fn questions() -> Vec<Command> {
     KEYS.iter().flat_map(|key| ask(key)).collect()
 }
 
-/// Runs a server of this seed through all of its lives.
+/// Runs a server with this seed through all its restarts.
 pub(super) fn run(seed: u64, canary: Option<Canary>) -> Seen {
     let mut world = World::new(seed, plan(seed, canary));
     let lives = world.random.random_range(1..=3);
@@ -70,7 +70,7 @@ pub(super) fn pick<T: Copy>(random: &mut SmallRng, choices: &[T]) -> T {
     choices[random.random_range(0..choices.len())]
 }
 
-/// One life: from a start to a crash and the recovery from it.
+/// Runs the server from a start to a crash and the recovery from it.
 fn live(world: &mut World) {
     let random = &mut world.random;
     let network = pick(random, &[NetworkFaults::default(), NetworkFaults::harmless()]);
@@ -95,7 +95,7 @@ fn live(world: &mut World) {
     }
     if is_on && settles {
         world.disk.set_faults(DiskFaults::default());
-        // Whoever reads a few bytes at a time is not waited for.
+        // Do not wait for clients that read a few bytes at a time.
         world.clients.iter().for_each(|client| client.sim.set_window(usize::MAX));
         world.settle();
         check_settled(world);
@@ -129,7 +129,7 @@ pub(super) fn recovery_faults(random: &mut SmallRng) -> DiskFaults {
     faults
 }
 
-/// The plan of a server with CQL on a disk that tears and fails.
+/// The plan of a server with CQL on a disk with torn writes and failures.
 pub(super) fn cql_plan(random: &mut SmallRng, reactors_max: usize, durability: Durability) -> Plan {
     Plan {
         reactors: random.random_range(1..=reactors_max),
@@ -141,7 +141,7 @@ pub(super) fn cql_plan(random: &mut SmallRng, reactors_max: usize, durability: D
     }
 }
 
-/// What happens between a start of the server and the crash that ends it.
+/// The events between a start of the server and the crash that ends it.
 pub(super) struct Life {
     actions: usize,
     /// The action before which the disk begins to fail.
@@ -184,7 +184,7 @@ impl Life {
         let has_power = world.is_powered();
         if has_power && self.settles {
             world.disk.set_faults(DiskFaults::default());
-            // A log without room tries again after a tenth of a second.
+            // A full log retries after a tenth of a second.
             let times = if world.log_stalled { 10 } else { 1 };
             (0..times).for_each(|_| world.settle());
             run_reactors(world);
@@ -195,7 +195,7 @@ impl Life {
     }
 }
 
-/// After everything has come to rest.
+/// Checks the server after all work has finished.
 fn check_settled(world: &mut World) {
     if world.log_failed() {
         world.seen.failed_logs += 1;
@@ -205,10 +205,11 @@ fn check_settled(world: &mut World) {
     }
 }
 
-/// No reply is held for ever, writes are refused, and what is durable can be read.
+/// Checks that no reply is held forever, that writes are refused, and that durable data can be
+/// read.
 fn check_failed_log(world: &mut World) {
     for client in world.clients.iter().filter(|client| !client.is_over()) {
-        assert!(client.is_served(), "a connection waits for a log that has failed");
+        assert!(client.is_served(), "a connection waits for a failed log");
     }
     let durable = world.shared().log.durable().0;
     let keys = world.oracle.durable_keys(durable);
@@ -226,7 +227,7 @@ fn check_failed_log(world: &mut World) {
     assert!(reader.is_served(), "a reader of durable data was not answered");
 }
 
-/// A client comes.
+/// Connects a client.
 fn greet(world: &mut World) {
     let client = world.connect();
     let word = pick(&mut world.random, &["always", "always", "always", "interval", "never"]);
@@ -267,7 +268,7 @@ fn act(world: &mut World) {
     }
 }
 
-/// A client goes away, in one way or another.
+/// Disconnects a client in a random way.
 fn leave(world: &mut World, client: usize) {
     let resets = world.chance(0.5);
     let client = &mut world.clients[client];
@@ -285,7 +286,7 @@ fn greet_another(world: &mut World) {
     }
 }
 
-/// A client sends something.
+/// Sends something from a client.
 fn talk(world: &mut World, client: usize) {
     if world.clients[client].is_over() {
         world.reconnect(client);
@@ -309,7 +310,7 @@ fn key_of(random: &mut SmallRng, kind: &str) -> Bytes {
     pick(random, if any { &KEYS } else { &fitting }).as_bytes().to_vec()
 }
 
-/// Mostly short, sometimes longer than a lane or a segment.
+/// A value that is usually short, sometimes longer than a lane or a segment.
 fn value_of(random: &mut SmallRng) -> Bytes {
     let number = random.random::<u32>().to_string();
     let repeats = match random.random_range(0..40) {

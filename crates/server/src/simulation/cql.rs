@@ -1,4 +1,5 @@
-//! CQL connections of the simulated server: handshakes, frames, hostile bytes, replies around the log.
+//! CQL connections of the simulated server: handshakes, frames, malformed input, replies that wait
+//! for the log.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(super) const SUPPORTED: &str =
     "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION MYRIAD_DURABILITY";
 
 #[test]
-fn clients_of_every_version_and_compression_come_in() {
+fn clients_of_every_version_and_compression_connect() {
     let mut world = World::new(SEED, plan());
     for version in VERSIONS {
         for compression in [None, Some(Compression::Lz4), Some(Compression::Snappy)] {
@@ -48,7 +49,7 @@ fn clients_of_every_version_and_compression_come_in() {
 }
 
 #[test]
-fn drivers_that_know_shards_learn_of_reactors() {
+fn drivers_that_know_shards_see_the_reactors() {
     for (placement, is_told) in [("least-loaded", false), ("source-port", true)] {
         let mut world = World::new(SEED, with_options(&[("placement", placement)]));
         let mut client = Client::connect(&mut world, Version::V4);
@@ -64,7 +65,7 @@ fn drivers_that_know_shards_learn_of_reactors() {
 }
 
 #[test]
-fn drivers_learn_which_versions_there_are() {
+fn drivers_receive_the_supported_versions() {
     let mut world = World::new(SEED, plan());
     for (first, version) in [(0x42, 66), (0x06, 6), (0x7f, 127)] {
         let mut client = Client::connect(&mut world, Version::V5);
@@ -76,7 +77,7 @@ fn drivers_learn_which_versions_there_are() {
         assert_eq!(client.ask(&mut world), [expected]);
         assert!(client.sim.is_ended());
     }
-    // The first versions have shorter headers.
+    // Versions 1 and 2 have shorter headers.
     let mut client = Client::connect(&mut world, Version::V5);
     client.sim.send(&[1, 0, 7, 1, 0, 0, 0, 0]);
     let replies = client.ask(&mut world);
@@ -84,7 +85,7 @@ fn drivers_learn_which_versions_there_are() {
 }
 
 #[test]
-fn every_split_of_the_input_is_answered_alike() {
+fn every_split_of_the_input_gets_the_same_replies() {
     for version in VERSIONS {
         let conversation = |client: &mut Client| {
             let mut parts = vec![client.encoded(|to, out| to.options(1, out))];
@@ -122,7 +123,7 @@ fn every_split_of_the_input_is_answered_alike() {
 }
 
 #[test]
-fn what_comes_out_of_turn_is_refused_in_cassandras_words() {
+fn unexpected_requests_are_refused_with_cassandras_errors() {
     let mut world = World::new(SEED, plan());
     let mut client = Client::connect(&mut world, Version::V4);
     client.query(1, "SELECT 1");
@@ -151,7 +152,7 @@ fn what_comes_out_of_turn_is_refused_in_cassandras_words() {
 }
 
 #[test]
-fn a_damaged_body_is_answered_on_its_stream_and_the_connection_goes_on() {
+fn a_malformed_body_gets_an_error_and_the_connection_continues() {
     let mut world = World::new(SEED, plan());
     let mut client = Client::start(&mut world, Version::V4, None);
     let message = |stream: u8, flags: u8, opcode: u8, body: &[u8]| {
@@ -165,7 +166,7 @@ fn a_damaged_body_is_answered_on_its_stream_and_the_connection_goes_on() {
     client.sim.send(&message(5, 0, 0x05, b"more"));
     client.sim.send(&message(6, 1, 0x05, b"packed"));
     client.sim.send(&message(7, 2, 0x05, b""));
-    // A custom payload of one entry.
+    // A custom payload with one entry.
     client.sim.send(&message(8, 4, 0x05, b"\0\x01\0\x01k\0\0\0\x01v"));
     assert_eq!(
         client.ask(&mut world),
@@ -184,7 +185,7 @@ fn a_damaged_body_is_answered_on_its_stream_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_read_any_further_ends_the_connection() {
+fn unreadable_input_closes_the_connection() {
     let mut world = World::new(SEED, with_options(&[("native-transport-max-frame-size", "64kb")]));
     let check = |world: &mut World, version, bytes: &[u8], expected: &str| {
         let mut client = Client::start(world, version, None);
@@ -197,7 +198,7 @@ fn what_cannot_be_read_any_further_ends_the_connection() {
         assert!(replies[1].contains(expected), "{replies:?}");
         assert!(client.sim.is_ended());
     };
-    // 64 KiB and a byte are announced, none has come.
+    // 64 KiB and one byte are announced; none has arrived.
     check(
         &mut world,
         Version::V4,
@@ -215,7 +216,7 @@ fn what_cannot_be_read_any_further_ends_the_connection() {
 }
 
 #[test]
-fn strangers_get_little_memory() {
+fn unauthenticated_clients_get_little_memory() {
     let mut world = World::new(SEED, plan());
     let mut client = Client::connect(&mut world, Version::V4);
     client.sim.send(&[4, 0, 0, 9, 1, 0, 1, 0, 1]);
@@ -225,7 +226,7 @@ fn strangers_get_little_memory() {
 }
 
 #[test]
-fn a_damaged_segment_is_never_run() {
+fn a_corrupt_segment_is_never_executed() {
     for compression in [None, Some(Compression::Lz4)] {
         let mut world = World::new(SEED, plan());
         let probe = Client::start(&mut world, Version::V5, compression);
@@ -244,7 +245,7 @@ fn a_damaged_segment_is_never_run() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_guessing_takes_time() {
+fn a_password_is_required_and_guessing_takes_time() {
     let mut world = World::new(SEED, with_options(&[("requirepass", "secret")]));
     for version in VERSIONS {
         let mut client = Client::connect(&mut world, version);
@@ -296,7 +297,7 @@ fn many_streams_in_one_read_are_all_answered() {
 }
 
 #[test]
-fn the_other_protocol_goes_on_beside() {
+fn redis_clients_are_served_at_the_same_time() {
     let mut world = World::new(SEED, plan());
     let resp = world.connect();
     let mut cql = Client::start(&mut world, Version::V5, None);
@@ -307,7 +308,7 @@ fn the_other_protocol_goes_on_beside() {
     assert_eq!(cql.replies(), [format!("1 {SUPPORTED}")]);
 }
 
-/// A client that wants to know of changes of the schema.
+/// A client that registers for schema events.
 fn listener(world: &mut World, version: Version) -> Client {
     let mut client = Client::start(world, version, None);
     client.send(|to, out| to.register(1, &["SCHEMA_CHANGE"], out));
@@ -315,7 +316,7 @@ fn listener(world: &mut World, version: Version) -> Client {
     client
 }
 
-/// Tells clients that the schema has changed with the next write of `writer`, which is not durable.
+/// Notifies clients of a schema change that becomes durable with the next write of `writer`.
 fn change_schema(world: &mut World, writer: usize) {
     world.send(writer, command(&["SET", "text0", "x"]));
     run_reactors(world);
@@ -329,7 +330,7 @@ fn change_schema(world: &mut World, writer: usize) {
 const EVENT: &str = "-1 EVENT SCHEMA_CHANGE";
 
 #[test]
-fn what_waits_for_the_log_is_passed_by_what_does_not() {
+fn replies_overtake_those_that_wait_for_the_log() {
     for version in VERSIONS {
         let mut world = World::new(SEED, plan());
         let writer = world.connect();
@@ -342,25 +343,25 @@ fn what_waits_for_the_log_is_passed_by_what_does_not() {
         }
         world.write_log();
         assert_eq!(client.ask(&mut world), [EVENT]);
-        assert_eq!(other.ask(&mut world), [""; 0], "it did not register");
+        assert_eq!(other.ask(&mut world), [""; 0], "the client did not register");
     }
 }
 
 #[test]
-fn what_waits_for_the_log_moves_with_its_connection() {
+fn waiting_events_move_with_their_connection() {
     let mut world = World::new(SEED, Plan { reactors: 2, ..plan() });
     let writer = world.connect();
     let mut client = listener(&mut world, Version::V5);
     world.settle();
     change_schema(&mut world, writer);
     let id = client.sim.id();
-    let from = world.sim().place_of(id).expect("it is connected");
+    let from = world.sim().place_of(id).expect("the client is connected");
     assert!(world.sim().migrate(id, 1 - from));
     assert_eq!(client.ask(&mut world), [""; 0]);
     assert_eq!(world.sim().place_of(id), Some(1 - from));
     world.write_log();
-    assert_eq!(client.ask(&mut world), [EVENT], "nobody told the new reactor");
-    // And back again, with nothing left behind on either side.
+    assert_eq!(client.ask(&mut world), [EVENT], "the new reactor was not notified");
+    // Move it back; neither reactor keeps any of its state.
     change_schema(&mut world, writer);
     assert!(world.sim().migrate(id, from));
     run_reactors(&mut world);
@@ -369,7 +370,7 @@ fn what_waits_for_the_log_moves_with_its_connection() {
 }
 
 #[test]
-fn what_waits_for_the_log_leaves_before_the_end() {
+fn waiting_events_are_sent_before_the_connection_closes() {
     for version in VERSIONS {
         // SIGTERM.
         let mut world = World::new(SEED, plan());
@@ -384,7 +385,7 @@ fn what_waits_for_the_log_leaves_before_the_end() {
         world.settle();
         assert!(world.sim().is_ended());
 
-        // The client has sent all that it wanted to.
+        // The client has closed its sending side.
         let mut world = World::new(SEED, plan());
         let writer = world.connect();
         let mut client = listener(&mut world, version);
@@ -397,7 +398,7 @@ fn what_waits_for_the_log_leaves_before_the_end() {
         assert_eq!(client.ask(&mut world), [EVENT]);
         assert!(client.sim.is_ended());
 
-        // Its last message could not be understood.
+        // The client's last message was malformed.
         let mut client = listener(&mut world, version);
         change_schema(&mut world, writer);
         client.sim.send(&[0xff; 32]);
@@ -410,7 +411,7 @@ fn what_waits_for_the_log_leaves_before_the_end() {
 }
 
 #[test]
-fn what_waits_for_a_log_that_failed_is_never_said() {
+fn events_that_wait_for_a_failed_log_are_never_sent() {
     for version in VERSIONS {
         let mut world = World::new(SEED, plan());
         let writer = world.connect();
@@ -429,7 +430,7 @@ fn what_waits_for_a_log_that_failed_is_never_said() {
 }
 
 #[test]
-fn replies_that_wait_are_bounded_and_none_is_lost() {
+fn waiting_replies_are_bounded_and_none_is_lost() {
     let options = [("cql-requests-in-flight-max", "4")];
     let mut world = World::new(SEED, with_options(&options));
     let writer = world.connect();
@@ -438,7 +439,7 @@ fn replies_that_wait_are_bounded_and_none_is_lost() {
     for _ in 0..6 {
         change_schema(&mut world, writer);
     }
-    // It is full, and not read.
+    // The connection is full and is not read from.
     client.send(|to, out| (0..10).for_each(|stream| to.options(stream, out)));
     assert_eq!(client.ask(&mut world), [""; 0]);
     world.write_log();
@@ -452,13 +453,14 @@ fn clients_are_listed_with_their_drivers() {
     let mut world = World::new(SEED, plan());
     let _client = Client::start(&mut world, Version::V4, None);
     let published = world.shared().published[0].lock();
-    let row = published.clients.values().find(|row| row.resp == 0).expect("it is connected");
+    let row =
+        published.clients.values().find(|row| row.resp == 0).expect("the client is connected");
     assert_eq!((row.library_name.as_str(), row.commands), ("test", 1));
     assert_eq!(world.shared().request_kinds.name(usize::from(row.last_command)), "cql|startup");
 }
 
 #[test]
-fn statements_are_prepared_once_and_run_by_their_ids() {
+fn statements_are_prepared_once_and_run_by_id() {
     check_prepared_statements(&[]);
 }
 
@@ -471,7 +473,7 @@ pub(super) fn check_prepared_statements(options: &[(&'static str, &str)]) {
         client.send(|to, out| to.prepare(2, "USE system", None, out));
         execute(&client, 3, &id, &[]);
         client.query(4, "USE system_schema");
-        // The keyspace in use is part of the id.
+        // The current keyspace is part of the id.
         client.send(|to, out| to.prepare(5, "USE system", None, out));
         let replies = client.ask(&mut world);
         assert!(replies[0].starts_with("1 ERROR 2500 Prepared query with ID 756e6b6e6f776e"));
@@ -489,11 +491,11 @@ pub(super) fn check_prepared_statements(options: &[(&'static str, &str)]) {
     assert_eq!(world.shared().prepared.stats().statements, 2);
 }
 
-/// So the schema can change under it, or the keyspace that a driver's connections use, and a driver
-/// that prepares the statement again gets the id that its application knows.
+/// The schema, or the keyspace of a driver's connections, can then change, and a driver that
+/// prepares the statement again gets the id that its application uses.
 // Source: Cassandra 5.0, QueryProcessor.prepare
 #[test]
-fn ids_of_qualified_statements_do_not_depend_on_the_keyspace_in_use() {
+fn ids_of_qualified_statements_do_not_depend_on_the_keyspace() {
     let mut world = world_with_system(&[]);
     let text = "SELECT key FROM system.local WHERE key = ?";
     let id = hex(&statement_id(text, None));
@@ -503,7 +505,7 @@ fn ids_of_qualified_statements_do_not_depend_on_the_keyspace_in_use() {
         client.query(2, "USE system_schema");
         client.send(|to, out| to.prepare(3, text, None, out));
         client.send(|to, out| to.prepare(4, "SELECT key FROM system.local", Some("system"), out));
-        // Names without a keyspace are others in each.
+        // Unqualified names refer to different tables in each keyspace.
         client.send(|to, out| to.prepare(5, "SELECT keyspace_name FROM tables", None, out));
         let replies = client.ask(&mut world);
         let own = statement_id("SELECT keyspace_name FROM tables", Some("system_schema"));
@@ -549,7 +551,7 @@ fn statements_that_a_schema_change_affects_keep_their_id_and_get_new_columns() {
     let replies = ask(&mut world, &mut client);
     assert_eq!(replies[1], format!("7 PREPARED {}", hex(&id)));
     assert!(replies[2].starts_with("8 ROWS  now p,v,w as "), "{replies:?}");
-    // What cannot be run any more is not listed.
+    // Statements that can no longer run are not listed.
     client.query(9, "SELECT query_string FROM system.prepared_statements");
     client.query(10, "DROP TABLE k.t");
     client.query(11, "SELECT query_string FROM system.prepared_statements");
@@ -559,9 +561,9 @@ fn statements_that_a_schema_change_affects_keep_their_id_and_get_new_columns() {
     assert_eq!(*reply("11 "), "11 ROWS ");
 }
 
-/// No thread hashes passwords there, and none must.
+/// The server has no threads for hashing passwords in this mode.
 #[test]
-fn passwords_are_refused_at_once_where_there_are_no_roles() {
+fn passwords_are_refused_at_once_without_roles() {
     for options in [&[][..], &[("cql-authenticator", "allow-all")], &[("requirepass", "secret")]] {
         let mut world = world_with_system(options);
         let mut client = if options == [("requirepass", "secret")] {
@@ -595,7 +597,7 @@ fn passwords_are_refused_at_once_where_there_are_no_roles() {
 }
 
 #[test]
-fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
+fn statements_are_evicted_at_the_limit_or_with_their_keyspace() {
     let mut world = world_with_system(&[("prepared-statements-max", "2")]);
     let mut client = Client::start(&mut world, Version::V4, None);
     let texts = ["USE system", "USE system ", "USE system  "];
@@ -617,7 +619,7 @@ fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
 }
 
 #[test]
-fn statements_are_refused_when_memory_gets_scarce() {
+fn statements_are_refused_under_memory_pressure() {
     let mut world = world_with_system(&[("cql-rpc-memory-limit", "2mb")]);
     let mut client = Client::start(&mut world, Version::V4, None);
     let memory = Arc::clone(&world.shared().memory.read_buffer_cql);
@@ -629,7 +631,7 @@ fn statements_are_refused_when_memory_gets_scarce() {
     memory.release(2 << 20);
     client.query(3, "USE system");
     assert_eq!(client.ask(&mut world), ["3 KEYSPACE system"]);
-    // The front of a request for which there is no room.
+    // The beginning of a request for which there is no memory.
     memory.consume(1 << 20);
     client.sim.send(&[4, 0, 0, 4, 7, 0, 64, 0, 0]);
     client.sim.send(&vec![0; 2_400_000]);
@@ -639,7 +641,7 @@ fn statements_are_refused_when_memory_gets_scarce() {
 }
 
 #[test]
-fn no_bytes_disturb_other_connections() {
+fn malformed_input_does_not_affect_other_connections() {
     let mut random = SmallRng::seed_from_u64(SEED);
     let mut world = world_with_system(&[]);
     let mut witness = Client::start(&mut world, Version::V5, None);
@@ -668,6 +670,6 @@ fn no_bytes_disturb_other_connections() {
         client.sim.half_close();
         witness.send(|to, out| to.options(1, out));
         assert_eq!(witness.ask(&mut world), [format!("1 {SUPPORTED}")]);
-        assert!(client.sim.is_ended(), "round {round}: it waits for nothing");
+        assert!(client.sim.is_ended(), "round {round}: the server has not closed it");
     }
 }

@@ -1,5 +1,5 @@
-//! Statements of CQL on disks that tear and fail: what was answered is there after each crash, and
-//! what is there is what some first part of the statements has made of it.
+//! CQL statements on disks with torn writes and failures. Acknowledged statements survive every
+//! crash, and the recovered data are the result of some prefix of the statements.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,7 +14,7 @@ use super::tests::{Announce, seeds};
 use super::world::{Seen, World};
 use crate::config::Durability;
 
-/// Seeds that each `cargo test` tries.
+/// Seeds per `cargo test`.
 const SEEDS: u64 = 60;
 const CLIENTS: usize = 2;
 const ACTIONS_MAX: usize = 160;
@@ -23,29 +23,30 @@ const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 const STATES_MAX: usize = 10;
 /// Short TTLs have expired by then.
 const LATER_NS: u64 = 50_000_000_000;
-/// A refusal of a server whose log has failed.
+/// The refusal by a server whose log has failed.
 const FAILED: &str = "ERROR 0000 ";
 
-/// A client, its tables, and what it was told of them.
+/// A client, its tables, and the replies that it received.
 struct Writer {
     client: Client,
-    /// Its tables' names have it.
+    /// Part of its tables' names.
     number: usize,
-    /// What the tables may have held when this life of the server began. They look the same.
+    /// Possible contents of the tables when the server last started. They are indistinguishable.
     bases: Vec<State>,
-    /// After all that was sent.
+    /// The content after all statements that were sent.
     state: State,
-    /// In the order in which they are run; the stream of each is its place.
+    /// In order of execution; the stream of each is its index.
     sent: Vec<(Statement, Outcome)>,
-    /// So many of the first are on the disk.
+    /// The number of leading statements that must be durable.
     promised: usize,
     answered: usize,
-    /// The log has failed: from then on nothing is as it was foreseen.
+    /// The log has failed: from then on outcomes differ from the expected ones.
     is_refused: bool,
-    /// The log refused something and may have taken what came later: nothing is known of this life.
+    /// The log refused a write and may have accepted later ones: the content is unknown until a
+    /// restart.
     is_lost: bool,
     writes: usize,
-    /// What its cells may have.
+    /// The TTLs that its cells may have.
     lives: &'static [u32],
 }
 
@@ -53,7 +54,7 @@ fn version(world: &mut World) -> Version {
     pick(&mut world.random, &VERSIONS)
 }
 
-/// Runs reactors and log until a client has all its answers.
+/// Runs reactors and log until a client has all its responses.
 fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     let mut replies = client.ask(world);
     while world.write_log() {
@@ -66,11 +67,11 @@ fn ask(world: &mut World, client: &mut Client, text: &str) -> String {
     client.query(0, text);
     let replies = answers(world, client);
     let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
-    reply.strip_prefix("0 ").expect("it came by its stream").to_owned()
+    reply.strip_prefix("0 ").expect("the reply has stream 0").to_owned()
 }
 
 impl Writer {
-    /// With tables on a disk that does what it says.
+    /// Creates the writer and its tables, on a disk without faults.
     fn new(world: &mut World, number: usize, lives: &'static [u32]) -> Writer {
         let version = version(world);
         let mut client = Client::start(world, version, None);
@@ -99,16 +100,16 @@ impl Writer {
         for _ in 0..pick(random, &[1, 1, 2, 5, 20]) {
             let statement = Statement::random(random, &self.state, self.lives, &mut self.writes);
             let outcome = self.state.apply(&statement);
-            let stream = i16::try_from(self.sent.len()).expect("a life is short");
+            let stream = i16::try_from(self.sent.len()).expect("few statements per start");
             self.client.query(stream, &statement.text(self.number));
             self.sent.push((statement, outcome));
         }
     }
 
-    /// Judges what has arrived. Writes may be refused by a log that has failed, or was stalled.
+    /// Checks the replies that have arrived. Writes may be refused by a failed or stalled log.
     fn receive(&mut self, log_failed: bool, log_stalled: bool) {
         for reply in self.client.replies() {
-            let (stream, said) = reply.split_once(' ').expect("a stream stands before it");
+            let (stream, said) = reply.split_once(' ').expect("a reply begins with its stream");
             let at: usize = stream.parse().expect("a stream of this client");
             let (statement, outcome) = &self.sent[at];
             self.answered += 1;
@@ -140,7 +141,7 @@ impl Writer {
         }
     }
 
-    /// Connects anew, and looks for the statements that have made what is there.
+    /// Reconnects, and finds a prefix of the statements that explains the content.
     fn check(&mut self, world: &mut World) {
         let version = version(world);
         self.client = Client::start(world, version, None);
@@ -213,12 +214,12 @@ impl Writer {
     }
 }
 
-/// Runs a server of this seed through all of its lives. Its clients rely on `always`.
+/// Runs a server with this seed through all its restarts. Its clients rely on `always`.
 fn run(seed: u64, durability: Durability) -> Seen {
     let mut random = SmallRng::seed_from_u64(!seed);
     let plan = cql_plan(&mut random, 2, durability);
     let mut world = World::new(seed, plan);
-    // In some runs the clock is set back in each crash.
+    // In some runs each crash sets the clock back.
     let is_set_back = random.random_bool(0.4);
     let lives: &[u32] = if is_set_back { &LONG_LIVES } else { &LIVES };
     let writer = |number| Writer::new(&mut world, number, lives);
@@ -229,7 +230,7 @@ fn run(seed: u64, durability: Durability) -> Seen {
     world.seen
 }
 
-/// One life: from a start to a crash and what it has left.
+/// Runs the server from a start to a crash, and checks what survives.
 fn live(world: &mut World, writers: &mut [Writer], is_set_back: bool) {
     let life = Life::random(world, 10..=ACTIONS_MAX);
     let ending = life.run(world, |world| act(world, writers));
@@ -261,7 +262,7 @@ fn act(world: &mut World, writers: &mut [Writer]) {
     let (log_failed, log_stalled) = (world.log_failed(), world.log_stalled);
     let writer = &mut writers[nth];
     match world.random.random_range(0..100) {
-        // A connection whose answers are held for ever is closed.
+        // A connection whose replies are held forever is closed.
         0..30 if !writer.client.sim.is_closed() => writer.talk(&mut world.random),
         30..62 => {
             world.step(reactor);
@@ -289,14 +290,14 @@ fn act(world: &mut World, writers: &mut [Writer]) {
 }
 
 #[test]
-fn no_crash_takes_back_statements_that_were_answered() {
+fn no_crash_loses_acknowledged_statements() {
     let mut sum = Seen::default();
     for seed in seeds(SEEDS) {
         let _announce = Announce(seed);
         sum += run(seed, Durability::Always);
     }
     if seeds(SEEDS) == (0..SEEDS) {
-        // Runs that never come to what they are for prove nothing.
+        // Runs that never reach the interesting events prove nothing.
         let counts = [sum.failed_logs, sum.power_failures, sum.snapshots, sum.segments, sum.moves];
         assert!(counts.iter().all(|count| *count >= 3), "{sum:?}");
     }
@@ -304,7 +305,7 @@ fn no_crash_takes_back_statements_that_were_answered() {
 
 /// Tests the check itself: it must detect a server that answers before its log is written, by the lost writes.
 #[test]
-fn a_forgetful_server_is_caught() {
+fn a_server_that_acknowledges_too_early_is_caught() {
     let is_caught = |seed: &u64| {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(*seed, Durability::Never)));
         let complaint = outcome.err().and_then(|complaint| complaint.downcast::<String>().ok());

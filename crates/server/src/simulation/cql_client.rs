@@ -1,4 +1,4 @@
-//! A client of CQL for the simulated server, and the servers that it talks to.
+//! A CQL client for the simulated server, and servers for it to connect to.
 
 use cql::schema::builtin;
 use reactor::SimClient;
@@ -11,7 +11,7 @@ use wire::cql::{
 use super::world::{Plan, World};
 
 const SEED: u64 = 1;
-/// The listener behind the one of RESP.
+/// The listener after the RESP one.
 const CQL: usize = 1;
 
 pub(super) fn plan() -> Plan {
@@ -24,18 +24,18 @@ pub(super) fn with_options(options: &[(&'static str, &str)]) -> Plan {
     Plan { reactors: 1, options: all, ..Plan::default() }
 }
 
-/// Runs the reactors, but neither log nor clock, until they wait.
+/// Runs the reactors, but neither log nor clock, until they are idle.
 pub(super) fn run_reactors(world: &mut World) {
     while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
 }
 
-/// The far end of a CQL connection.
+/// The client's end of a CQL connection.
 pub(super) struct Client {
     pub(super) sim: SimClient,
     pub(super) encoder: RequestEncoder,
-    /// Of what is sent and received from now on.
+    /// The format of all later messages.
     pub(super) segments: Option<SegmentFormat>,
-    /// STARTUP has been answered: in version 5 segments come from now on.
+    /// The reply to STARTUP has arrived: in version 5, segments follow.
     is_started: bool,
     unread: Vec<u8>,
 }
@@ -47,7 +47,7 @@ impl Client {
         Client { sim, encoder, segments: None, is_started: false, unread: Vec::new() }
     }
 
-    /// Connected and past STARTUP.
+    /// A client that is connected and has completed STARTUP.
     pub(super) fn start(
         world: &mut World,
         version: Version,
@@ -59,7 +59,7 @@ impl Client {
         client
     }
 
-    /// Sends STARTUP; what follows is in the form that it asks for.
+    /// Sends STARTUP; later messages use the compression that it requests.
     pub(super) fn startup(&mut self, compression: Option<Compression>) {
         let mut options = vec![("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "test")];
         options.extend(compression.map(|compression| ("COMPRESSION", compression.name())));
@@ -89,19 +89,19 @@ impl Client {
         self.send(|to, out| to.query(stream, text, &no_values(), out));
     }
 
-    /// Runs the reactors and reads what has arrived.
+    /// Runs the reactors and returns the replies that have arrived.
     pub(super) fn ask(&mut self, world: &mut World) -> Vec<String> {
         run_reactors(world);
         self.replies()
     }
 
-    /// What has arrived, each as its stream and a summary.
+    /// The replies that have arrived, each as its stream and a summary.
     pub(super) fn replies(&mut self) -> Vec<String> {
         self.unread.extend(self.sim.received());
         let mut replies = Vec::new();
         let mut messages = Vec::new();
         loop {
-            // Answers up to that to STARTUP are never in segments.
+            // Replies up to and including the one to STARTUP are never in segments.
             if let Some(format) = self.segments.filter(|_| self.is_started) {
                 let Some((segment, bytes)) = decode_segment(&self.unread, format).unwrap() else {
                     break;
@@ -181,7 +181,7 @@ fn message_bytes(input: &[u8]) -> Option<usize> {
     (input.len() >= bytes).then_some(bytes)
 }
 
-/// A server that knows the keyspaces of every server.
+/// A server with the system keyspaces.
 pub(super) fn world_with_system(options: &[(&'static str, &str)]) -> World {
     let world = world(options);
     world.shared().catalog.store(builtin());

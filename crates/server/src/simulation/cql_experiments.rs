@@ -1,4 +1,4 @@
-//! Experiment switches of CQL.
+//! Experimental CQL switches.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::config::{Experiments, Settings};
 use crate::cql::pool;
 
 #[test]
-fn statements_run_with_scratch_space_from_anywhere() {
+fn statements_run_with_shared_scratch_space() {
     for source in ["rr256", "mutex"] {
         check_prepared_statements(&[("processor", source)]);
     }
@@ -24,7 +24,7 @@ fn stubs_answer_earlier_and_earlier() {
     let ask = |stub: &str| {
         let mut world = world_with_system(&[("stub", stub)]);
         let mut client = Client::start(&mut world, Version::V4, None);
-        // Queries and what prepares a statement are always run.
+        // Queries and PREPARE are always executed.
         client.query(1, "USE system");
         client.query(2, "nonsense");
         client.send(|to, out| to.prepare(3, "USE system", None, out));
@@ -34,7 +34,7 @@ fn stubs_answer_earlier_and_earlier() {
         assert!(replies[2].starts_with("3 PREPARED"), "stub {stub}: {replies:?}");
         execute(&client, 4, &statement_id("USE system", Some("system")), &[]);
         execute(&client, 5, &[7; 16], &[]);
-        // A body that ends too early.
+        // A truncated body.
         client.sim.send(&[4, 0, 0, 6, 0x0A, 0, 0, 0, 1, 0]);
         let replies = client.ask(&mut world);
         replies.iter().map(|reply| reply[2..reply.len().min(12)].to_owned()).collect::<Vec<_>>()
@@ -56,7 +56,7 @@ fn stubs_answer_earlier_and_earlier() {
 }
 
 #[test]
-fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
+fn a_pool_replies_in_any_order_and_refuses_excess_requests() {
     let options = [("reply", "pool"), ("cql-service-queue-length", "3")];
     let mut world = world_with_system(&options);
     for version in VERSIONS {
@@ -72,7 +72,7 @@ fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
         let expected: Vec<String> =
             (0..3).map(|stream| format!("{stream} KEYSPACE system")).collect();
         assert_eq!(client.ask(&mut world), expected);
-        // The keyspace came back with the response.
+        // The response set the keyspace of the session.
         client.send(|to, out| to.prepare(5, "USE system", None, out));
         run_reactors(&mut world);
         pool::run_waiting(world.shared(), &world.state().cql);
@@ -80,7 +80,7 @@ fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
         assert_eq!(client.ask(&mut world), [format!("5 PREPARED {}", hex(&id))]);
     }
     assert_eq!(world.shared().cql_pool_overflows.load(Ordering::Relaxed), 3);
-    // Who leaves gets no answer, and nobody misses him.
+    // A client that disconnects gets no response, and the server continues.
     let client = Client::start(&mut world, Version::V4, None);
     client.query(1, "USE system");
     run_reactors(&mut world);
@@ -95,7 +95,7 @@ fn stubs_of_writes_do_not_wait_or_do_nothing() {
     for (stub, is_written) in [(1, true), (2, false), (3, false), (4, false)] {
         let mut world = world(&[]);
         create_table(&mut world);
-        // As if it had been started so.
+        // As if the server had been started with this option.
         let settings = world.shared().settings.load_full();
         let experiments = Experiments { stub, ..settings.experiments.clone() };
         world.shared().settings.store(Arc::new(Settings { experiments, ..(*settings).clone() }));

@@ -1,4 +1,4 @@
-//! What the tables of one client of CQL must hold, statement by statement.
+//! A model of one CQL client's tables after each statement.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,30 @@ use rand::rngs::SmallRng;
 
 use crate::cql::execute::tests::model::{Step, row};
 
-/// Partitions and rows of each: few, so that statements meet.
+/// Partitions and rows of each: few, so that statements affect the same rows.
 const PARTITIONS: i32 = 3;
 const ROWS: i32 = 4;
-/// Lives in seconds: for ever, over when tables are looked at, longer than a run.
+/// TTLs in seconds: none, elapsed when tables are checked, longer than a run.
 pub(super) const LIVES: [u32; 4] = [0, 0, 10, 10_000_000];
-/// Those that a clock that is set back does not bring back.
+/// TTLs whose cells do not reappear when the clock is set back.
 pub(super) const LONG_LIVES: [u32; 2] = [0, 10_000_000];
-/// Times of one client's writes: one place of these, and its number behind it.
+/// Timestamps of one client's writes: the client's number is multiplied by this, and the write's
+/// number is added.
 const TIMES: usize = 1 << 20;
 
-/// The tables of a client: which columns are shown of each.
+/// The tables of a client, and the columns to compare.
 pub(super) const TABLES: [(&str, &str); 4] =
     [("t", "p, c, v"), ("n", "p, n"), ("l", "p, v"), ("x", "p, v")];
 
-/// A write of table `t` and its time, which no other has.
+/// A write to table `t` and its unique timestamp.
 pub(super) type Timed = (usize, Step);
 
 #[derive(Debug, Clone)]
 pub(super) enum Statement {
     Write(Timed),
-    /// All or nothing.
+    /// A batch, applied atomically.
     Batch(Vec<Timed>),
-    /// Of a counter.
+    /// Increments a counter.
     Count {
         p: i32,
         by: i64,
@@ -46,7 +47,7 @@ pub(super) enum Statement {
     DeleteIfPresent {
         p: i32,
     },
-    /// A table that comes and goes.
+    /// Creates a table that is dropped again.
     CreateSpare,
     DropSpare,
     TruncateSpare,
@@ -56,19 +57,19 @@ pub(super) enum Statement {
     },
 }
 
-/// What a statement comes to.
+/// The outcome of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Written,
-    /// There was nothing to do.
+    /// Nothing needed to change.
     Unchanged,
-    /// By its condition.
+    /// Its condition did not hold.
     Refused,
-    /// There is no such table.
+    /// The table does not exist.
     Unknown,
 }
 
-/// What the tables hold.
+/// The content of the tables.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     writes: Vec<Timed>,
@@ -123,8 +124,8 @@ impl State {
         Outcome::Written
     }
 
-    /// The rows of each of [`TABLES`], sorted, once short lives are over; none of a table that is not
-    /// there.
+    /// The rows of each of [`TABLES`], sorted, after short TTLs have elapsed; `None` for a table
+    /// that does not exist.
     pub(super) fn shown(&self) -> Vec<Option<Vec<String>>> {
         let places = (0..PARTITIONS).flat_map(|p| (0..ROWS).map(move |c| (p, c)));
         let rows = places.filter_map(|(p, c)| {
@@ -150,7 +151,7 @@ impl State {
 }
 
 impl Statement {
-    /// What a client does next. `number`: of its next write; each takes one.
+    /// A random statement. `number`: of the client's next write; each write increments it.
     pub(super) fn random(
         random: &mut SmallRng,
         state: &State,
@@ -180,7 +181,7 @@ impl Statement {
         }
     }
 
-    /// Its text for the tables of this client.
+    /// The statement's text for the tables of this client.
     pub(super) fn text(&self, client: usize) -> String {
         let write = |(time, step): &Timed| {
             step.text(*time).replacen(" t ", &format!(" {} ", table("t", client)), 1)
@@ -217,7 +218,7 @@ pub(super) fn table(name: &str, client: usize) -> String {
     format!("k.{name}{client}")
 }
 
-/// What makes the tables of a client that do not come and go.
+/// Statements that create the permanent tables of a client.
 pub(super) fn creation(client: usize) -> [String; 3] {
     let (t, n, l) = (table("t", client), table("n", client), table("l", client));
     [
@@ -240,6 +241,6 @@ fn timed(random: &mut SmallRng, lives: &[u32], number: &mut usize) -> Timed {
         _ => Step::DeletePartition { p },
     };
     *number += 1;
-    assert!(*number < TIMES, "times of writes would be those of others");
+    assert!(*number < TIMES, "timestamps would overlap with other clients'");
     (random.random_range(1..1000) * TIMES + *number, step)
 }

@@ -1,4 +1,4 @@
-//! What a CQL response says besides the answer: traces, warnings, columns that have changed.
+//! Parts of a CQL response besides the result: traces, warnings, changed columns.
 
 use cql::plan::prepared::{PreparedStatement, statement_id};
 use wire::cql::{
@@ -13,7 +13,7 @@ use crate::cql::scan_queue::ROWS_PER_TURN;
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
-/// Runs reactors and log until the client has been answered.
+/// Runs reactors and log until the client has a response.
 fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     let mut replies = client.ask(world);
     while world.write_log() {
@@ -38,9 +38,9 @@ fn world_with_table() -> World {
     world
 }
 
-/// A long read pauses though it is traced, and has one trace.
+/// A traced long read pauses like any other, and has one trace.
 #[test]
-fn a_traced_read_lets_others_go_first() {
+fn a_traced_read_yields_to_other_requests() {
     let mut world = world_with_table();
     let mut client = Client::start(&mut world, Version::V4, None);
     for p in 0..3 * ROWS_PER_TURN {
@@ -63,7 +63,7 @@ fn a_traced_read_lets_others_go_first() {
 }
 
 #[test]
-fn what_is_traced_can_be_looked_up() {
+fn traces_can_be_queried() {
     let mut world = world_with_table();
     let mut client = Client::start(&mut world, Version::V4, None);
     let mut traced = |text: &str| {
@@ -75,7 +75,7 @@ fn what_is_traced_can_be_looked_up() {
         message[1] |= 0x02;
         client.sim.send(&message);
         let replies = answers(&mut world, &mut client);
-        let (reply, id) = replies[0].split_once(" trace ").expect("it is traced");
+        let (reply, id) = replies[0].split_once(" trace ").expect("the response has a trace id");
         assert_eq!(id.len(), 32);
         (
             reply.to_owned(),
@@ -139,7 +139,7 @@ fn clients_are_warned_of_batches() {
 const SELECT: &str = "SELECT * FROM k.t";
 
 #[test]
-fn clients_of_old_columns_are_told_the_new_ones() {
+fn clients_with_outdated_columns_receive_the_new_ones() {
     let mut world = world_with_table();
     let mut old = Client::start(&mut world, Version::V5, None);
     let mut new = Client::start(&mut world, Version::V5, None);
@@ -161,7 +161,7 @@ fn clients_of_old_columns_are_told_the_new_ones() {
     execute(&old, &before);
     assert_eq!(answers(&mut world, &mut old), ["2 ROWS 00000001 61"]);
     assert!(run(&mut world, &mut new, "ALTER TABLE k.t ADD n int").starts_with("CHANGE"));
-    // Somebody else prepares it anew; this client goes on with what it knows.
+    // Another client prepares it again; this client continues with its old metadata.
     execute(&old, &before);
     assert!(answers(&mut world, &mut old)[0].starts_with("2 ERROR 2500"));
     new.send(|to, out| to.prepare(1, SELECT, None, out));
@@ -176,7 +176,7 @@ fn clients_of_old_columns_are_told_the_new_ones() {
 }
 
 #[test]
-fn a_connection_says_how_durable_its_writes_are() {
+fn a_connection_chooses_the_durability_of_its_writes() {
     let mut world = world_with_table();
     for (word, durability) in [
         ("NEVER", Durability::Never),
@@ -188,7 +188,7 @@ fn a_connection_says_how_durable_its_writes_are() {
         client.send(|to, out| to.startup(0, &options, out));
         assert_eq!(client.ask(&mut world), ["0 READY"]);
         client.query(1, "INSERT INTO k.t (p, v) VALUES (1, 'a')");
-        // The log is not written meanwhile.
+        // The log is not written in the meantime.
         let is_answered = !client.ask(&mut world).is_empty();
         assert_eq!(is_answered, durability != Durability::Always, "{word}");
         answers(&mut world, &mut client);
@@ -201,9 +201,9 @@ fn a_connection_says_how_durable_its_writes_are() {
     assert_eq!(client.ask(&mut world), [refusal]);
 }
 
-/// What DESCRIBE and USE say of a schema is on the disk.
+/// DESCRIBE and USE report only durable schema.
 #[test]
-fn who_asks_for_the_schema_waits_for_its_last_change() {
+fn schema_queries_wait_for_the_last_change() {
     let mut world = world(&[]);
     let mut writer = Client::start(&mut world, Version::V4, None);
     let mut reader = Client::start(&mut world, Version::V4, None);
@@ -217,14 +217,14 @@ fn who_asks_for_the_schema_waits_for_its_last_change() {
     let replies = reader.ask(&mut world);
     assert_eq!(replies[0], "2 KEYSPACE k");
     assert!(replies[1].starts_with("3 ROWS "), "{replies:?}");
-    // What is on the disk already is said at once.
+    // Durable schema is reported at once.
     reader.query(4, "USE k");
     assert_eq!(reader.ask(&mut world), ["4 KEYSPACE k"]);
 }
 
-/// Otherwise a crash could bring the value back although a client was told that it is deleted.
+/// Otherwise a crash could restore the value after a client was informed of its deletion.
 #[test]
-fn a_deletion_that_finds_nothing_waits_for_the_one_before() {
+fn a_deletion_without_effect_waits_for_the_previous_one() {
     let delete = "DELETE FROM redis.strings WHERE key = 0x6b";
     for first in [delete, "DELETE FROM redis.strings WHERE key = 0x6b IF EXISTS"] {
         let mut world = world(&[]);
@@ -235,7 +235,7 @@ fn a_deletion_that_finds_nothing_waits_for_the_one_before() {
         writer.query(1, first);
         assert!(writer.ask(&mut world).is_empty());
         other.query(2, delete);
-        assert!(other.ask(&mut world).is_empty(), "the key is not deleted on the disk yet");
+        assert!(other.ask(&mut world).is_empty(), "the deletion is not durable yet");
         world.write_log();
         assert_eq!(other.ask(&mut world), ["2 VOID"]);
         other.query(3, delete);

@@ -1,4 +1,4 @@
-//! Statements of CQL clients: replies leave as the log lets them, in any order, and none twice.
+//! CQL statements: replies are sent when the log permits, in any order, and none twice.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::cql::scan_queue::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
-/// Runs reactors and log until the client has been answered.
+/// Runs reactors and log until the client has a response.
 fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     let mut replies = client.ask(world);
     while world.write_log() {
@@ -22,7 +22,7 @@ fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     replies
 }
 
-/// A table of texts by number.
+/// Creates a table of texts with integer keys.
 pub(super) fn create_table(world: &mut World) {
     let mut client = Client::start(world, Version::V4, None);
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -40,7 +40,7 @@ fn world_with_table() -> World {
 
 const INSERT: &str = "INSERT INTO k.t (p, v) VALUES (?, ?)";
 
-/// A client that has prepared INSERT, and its id.
+/// A client that has prepared INSERT, and the statement's id.
 pub(super) fn inserter(world: &mut World, version: Version) -> (Client, [u8; 16]) {
     let mut client = Client::start(world, version, None);
     client.send(|to, out| to.prepare(1, INSERT, None, out));
@@ -80,7 +80,8 @@ fn a_thousand_streams_in_flight_are_each_answered_once() {
             let number = i32::from(stream).to_be_bytes();
             execute(&client, stream, &id, &[&number, b"text"]);
         }
-        // The lane of the log is full long before the last one: reading goes on as it is written.
+        // The lane of the log fills up long before the last request: reading continues as the log
+        // is written.
         let replies = answers(&mut world, &mut client);
         let expected: BTreeSet<String> = (0..1000).map(|stream| format!("{stream} VOID")).collect();
         assert_eq!(replies.len(), 1000);
@@ -92,7 +93,7 @@ fn a_thousand_streams_in_flight_are_each_answered_once() {
 }
 
 #[test]
-fn batches_find_what_was_prepared() {
+fn batches_find_prepared_statements() {
     for version in VERSIONS {
         let mut world = world_with_table();
         let (mut client, id) = inserter(&mut world, version);
@@ -113,14 +114,14 @@ fn batches_find_what_was_prepared() {
 }
 
 #[test]
-fn a_statement_is_prepared_anew_when_its_table_has_changed() {
+fn a_statement_is_prepared_again_after_its_table_changed() {
     for version in VERSIONS {
         let mut world = world_with_table();
         let (mut client, id) = inserter(&mut world, version);
         client.query(2, "CREATE TABLE k.other (p int PRIMARY KEY)");
         execute(&client, 3, &id, &[&[0, 0, 0, 1], b"a"]);
         let replies = answers(&mut world, &mut client);
-        assert_eq!(replies, ["2 CHANGE CREATED TABLE k other", "3 VOID"], "a table of no concern");
+        assert_eq!(replies, ["2 CHANGE CREATED TABLE k other", "3 VOID"], "an unrelated table");
         client.query(4, "ALTER TABLE k.t ADD w int");
         execute(&client, 5, &id, &[&[0, 0, 0, 1], b"b"]);
         let replies = answers(&mut world, &mut client);
@@ -135,7 +136,7 @@ fn a_statement_is_prepared_anew_when_its_table_has_changed() {
 }
 
 #[test]
-fn clients_hear_of_changes_of_the_schema_when_they_are_durable() {
+fn clients_receive_schema_events_when_they_are_durable() {
     let mut world = world_with_table();
     let mut client = Client::start(&mut world, Version::V5, None);
     let mut listener = Client::start(&mut world, Version::V4, None);
@@ -150,7 +151,7 @@ fn clients_hear_of_changes_of_the_schema_when_they_are_durable() {
 }
 
 #[test]
-fn writes_that_are_in_flight_are_answered_at_the_end() {
+fn writes_in_flight_are_answered_at_shutdown() {
     let mut world = world_with_table();
     let (mut client, id) = inserter(&mut world, Version::V5);
     for stream in 0..20_i16 {
@@ -166,7 +167,7 @@ fn writes_that_are_in_flight_are_answered_at_the_end() {
 }
 
 #[test]
-fn a_write_on_a_log_that_failed_is_not_acknowledged() {
+fn a_write_to_a_failed_log_is_not_acknowledged() {
     for version in VERSIONS {
         let mut world = world_with_table();
         let mut client = Client::start(&mut world, version, None);
@@ -200,7 +201,7 @@ fn writes_in_flight_move_with_their_connection() {
             execute(&client, stream, &id, &[&number, b"text"]);
         }
         run_reactors(&mut world);
-        let from = world.sim().place_of(client.sim.id()).expect("it is connected");
+        let from = world.sim().place_of(client.sim.id()).expect("the client is connected");
         assert!(world.sim().migrate(client.sim.id(), 1 - from));
         assert_eq!(answers(&mut world, &mut client).len(), 10);
         assert_eq!(world.sim().place_of(client.sim.id()), Some(1 - from));
@@ -211,7 +212,7 @@ fn writes_in_flight_move_with_their_connection() {
 }
 
 #[test]
-fn slow_statements_are_remembered() {
+fn slow_statements_are_in_the_slowlog() {
     let mut world = world(&[("slowlog-log-slower-than", "0")]);
     create_table(&mut world);
     let (mut client, id) = inserter(&mut world, Version::V4);
@@ -230,7 +231,7 @@ fn slow_statements_are_remembered() {
     );
 }
 
-/// More rows than are looked at in one turn.
+/// More rows than one turn examines.
 const MANY_ROWS: usize = 10 * ROWS_PER_TURN;
 
 fn world_with_many_rows(options: &[(&'static str, &str)]) -> World {
@@ -248,14 +249,14 @@ fn world_with_many_rows(options: &[(&'static str, &str)]) -> World {
 }
 
 #[test]
-fn a_long_read_lets_others_of_its_reactor_be_answered() {
+fn a_long_read_yields_to_other_clients_of_its_reactor() {
     let mut world = world_with_many_rows(&[]);
     for version in VERSIONS {
         let mut client = Client::start(&mut world, version, None);
         let mut other = Client::start(&mut world, version, None);
         client.query(1, "SELECT count(*) FROM k.t");
         client.query(2, "SELECT v FROM k.t WHERE p = 7");
-        // The whole table as one response, while the other counts.
+        // The whole table in one response, while the other client counts rows.
         client.query(3, "SELECT v FROM k.t");
         world.step(0);
         other.query(4, "SELECT v FROM k.t WHERE p = 8");
@@ -265,7 +266,7 @@ fn a_long_read_lets_others_of_its_reactor_be_answered() {
             replies = other.replies();
         }
         assert_eq!(replies, ["4 ROWS 74657874"]);
-        assert_eq!(client.replies(), ["2 ROWS 74657874"], "the long ones are on their way");
+        assert_eq!(client.replies(), ["2 ROWS 74657874"], "the long reads are still running");
         let replies = client.ask(&mut world);
         assert_eq!(replies.len(), 2);
         assert!(replies[0].starts_with(&format!("1 ROWS {MANY_ROWS:016x}")), "{}", replies[0]);
@@ -275,7 +276,7 @@ fn a_long_read_lets_others_of_its_reactor_be_answered() {
 }
 
 #[test]
-fn a_connection_may_go_while_it_reads() {
+fn a_connection_may_close_during_a_read() {
     let mut world = world_with_many_rows(&[]);
     let client = Client::start(&mut world, Version::V5, None);
     client.query(1, "SELECT count(*) FROM k.t");
@@ -289,7 +290,7 @@ fn a_connection_may_go_while_it_reads() {
 }
 
 #[test]
-fn a_long_read_is_answered_when_its_client_has_said_all() {
+fn a_long_read_is_answered_after_its_client_half_closed() {
     let mut world = world_with_many_rows(&[]);
     let expected = format!("1 ROWS {MANY_ROWS:016x}");
     for version in VERSIONS {
@@ -303,7 +304,7 @@ fn a_long_read_is_answered_when_its_client_has_said_all() {
             assert!(client.sim.is_ended());
         }
     }
-    // The process is to end.
+    // The process is shutting down.
     let mut client = Client::start(&mut world, Version::V5, None);
     client.query(1, "SELECT count(*) FROM k.t");
     world.step(0);
@@ -314,10 +315,10 @@ fn a_long_read_is_answered_when_its_client_has_said_all() {
     assert!(world.sim().is_ended());
 }
 
-/// Reads that have paused wait until their peer takes what they answer, cost nothing meanwhile, and go on
-/// as soon as it does: no clock moves here.
+/// Paused reads wait until their peer reads their results. They cost nothing in the meantime, and
+/// resume at once when it does: the clock does not move here.
 #[test]
-fn who_does_not_read_holds_few_reads_and_keeps_nobody_waiting() {
+fn a_client_that_does_not_read_holds_few_reads_and_delays_no_other() {
     const READS: usize = 120;
     const ROWS: usize = ROWS_PER_TURN + 50;
     let mut world = world_with_many_rows(&[("output-pause-bytes", "16kb")]);
