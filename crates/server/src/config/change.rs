@@ -1,15 +1,15 @@
-//! CONFIG GET, SET and REWRITE on a running server. Error texts are those of Redis 7, without the
-//! `ERR` in front.
+//! CONFIG GET, SET and REWRITE on a running server. Error texts match those of Redis 7, without the
+//! `ERR` prefix.
 
 use super::file;
 use super::options::owner_index;
 use super::{Change, OptionSpec, ValueError};
 use super::{Config, OPTIONS, Source, find};
 
-/// Patterns longer than this match nothing: no option has so long a name.
+/// Longer patterns match nothing: every option name is shorter.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// The options whose values a CONFIG SET changed, by their own names.
+/// Options that a CONFIG SET changed, by their own names rather than aliases.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changed(Vec<&'static str>);
 
@@ -23,7 +23,7 @@ impl Changed {
     }
 }
 
-/// Why a CONFIG SET changed nothing.
+/// Reason for which a CONFIG SET changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     #[error("Unknown option or number of arguments for CONFIG SET - '{0}'")]
@@ -32,22 +32,23 @@ pub enum SetError {
     Refused { argument: String, reason: String },
 }
 
-/// Why a CONFIG REWRITE changed nothing.
+/// Reason for which a CONFIG REWRITE changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
     #[error("The server is running without a config file")]
     NoFile,
     #[error("Rewriting config file: {0}")]
     Io(#[from] std::io::Error),
-    /// Someone broke the file since it was read.
+    /// The file was edited after it was read and is no longer valid.
     #[error("Rewriting config file: {0}")]
     Form(String),
 }
 
 impl Config {
-    /// Names and values of the options that match any of the patterns (`*`, `?`, `[a-z]`, `\x`;
-    /// any case), each once: in the order of the patterns, then of the table. An alias is listed as
-    /// an option of its own; a name that is no pattern is written as it was asked for.
+    /// Returns the names and values of the options that match any of the patterns (`*`, `?`,
+    /// `[a-z]`, `\x`; case-insensitive), each once: in the order of the patterns, then of the
+    /// table. An alias is listed as a separate option. A pattern without wildcards is echoed
+    /// exactly as the client wrote it.
     // Source: Redis 7.2 `config.c`, `configGetCommand`
     pub fn get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
         let mut found: Vec<(String, String)> = Vec::new();
@@ -98,8 +99,9 @@ impl Config {
         Ok(changed)
     }
 
-    /// Writes what the command line and CONFIG SET changed into the file that was read. Comments,
-    /// order and all else in it stay; the file is replaced in one step. Blocks for the disk.
+    /// Writes the changes made by the command line and CONFIG SET to the configuration file.
+    /// Preserves comments, order and unrelated lines, and replaces the file atomically. Blocks on
+    /// disk I/O.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
         let changed: Vec<usize> = (0..OPTIONS.len())
@@ -114,7 +116,7 @@ impl Config {
     }
 }
 
-/// The options of the pairs, if all are known, given once, and may change now.
+/// Returns the options of the pairs. Fails unless each is known, occurs once, and can change now.
 fn settable(pairs: &[(&[u8], &[u8])]) -> Result<Vec<&'static OptionSpec>, SetError> {
     let mut options: Vec<&'static OptionSpec> = Vec::with_capacity(pairs.len().min(OPTIONS.len()));
     for (name, _) in pairs {
@@ -122,7 +124,7 @@ fn settable(pairs: &[(&[u8], &[u8])]) -> Result<Vec<&'static OptionSpec>, SetErr
             .ok()
             .and_then(find)
             .ok_or_else(|| SetError::Unknown(printable(name)))?;
-        // A view is asked later: it accepts what it shows.
+        // A view checks the value later: it accepts only the value that it shows.
         if option.change == Change::Start {
             return Err(refused(name, ValueError::Immutable.to_string()));
         }
@@ -142,7 +144,7 @@ fn refused(argument: &[u8], reason: String) -> SetError {
     SetError::Refused { argument: printable(argument), reason }
 }
 
-/// A peer's bytes inside an error reply: one line, not long.
+/// Bytes sent by a peer, formatted for an error reply: short and on one line.
 fn printable(bytes: &[u8]) -> String {
     const CHARACTERS_MAX: usize = 128;
     String::from_utf8_lossy(bytes)
@@ -152,10 +154,10 @@ fn printable(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Does the name match the pattern, as Redis matches: case does not count; a class that is not
-/// closed ends with the pattern. O(pattern x name).
+/// Whether the name matches the pattern by the rules of Redis: matching is case-insensitive, and an
+/// unclosed class ends with the pattern. O(pattern x name).
 fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
-    // Where to go on when the text after the last `*` did not fit: one byte further.
+    // Where to retry when the text after the last `*` does not match: one byte further.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = pattern {
@@ -181,7 +183,8 @@ fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
     }
 }
 
-/// Matches the pattern's first element against one byte (none: the end) and gives the rest.
+/// Matches the pattern's first element against one byte (`None`: the end of the name) and returns
+/// the remaining pattern.
 fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let Some(byte) = byte else {
         return pattern.is_empty().then_some(pattern);
@@ -196,7 +199,7 @@ fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     }
 }
 
-/// `abc]`, `^a-z]`: everything behind the opening bracket.
+/// Matches a class such as `abc]` or `^a-z]`: everything after the opening bracket.
 fn match_class(mut class: &[u8], byte: u8) -> Option<&[u8]> {
     let byte = byte.to_ascii_lowercase();
     let negated = class.first() == Some(&b'^');
@@ -393,7 +396,7 @@ mod tests {
         assert!(matches!(config.rewrite(), Err(RewriteError::Io(_))));
     }
 
-    /// The definition, exponential in the number of stars.
+    /// Reference implementation, exponential in the number of stars.
     fn matches_by_definition(pattern: &[u8], name: &[u8]) -> bool {
         match pattern {
             [] => name.is_empty(),

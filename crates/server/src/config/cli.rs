@@ -8,25 +8,25 @@ use lexopt::Arg;
 
 use super::{Config, ConfigError};
 
-/// What was asked for.
+/// What the command line requests.
 #[derive(Debug)]
 pub enum Arguments {
     Help,
     Serve(Box<Config>),
 }
 
-/// Why the command line does not make a configuration.
+/// Reason for which the command line is not a valid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentsError {
-    /// The command line itself.
+    /// A syntax error in the command line itself.
     #[error(transparent)]
     Usage(#[from] lexopt::Error),
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
 
-/// Reads the rest of the command line and the file it names, and checks the whole. The command
-/// line wins over the file wherever `--config` stands.
+/// Parses the rest of the command line and the file that it names, then validates the result. The
+/// command line overrides the file regardless of where `--config` occurs.
 pub fn parse_arguments(parser: &mut lexopt::Parser) -> Result<Arguments, ArgumentsError> {
     let mut file: Option<PathBuf> = None;
     let mut given: Vec<(String, String)> = Vec::new();
@@ -55,7 +55,7 @@ pub fn parse_arguments(parser: &mut lexopt::Parser) -> Result<Arguments, Argumen
 
 fn split_pair(pair: OsString) -> Result<(String, String), lexopt::Error> {
     let pair = text(pair)?;
-    let (name, value) = pair.split_once('=').ok_or("--set wants NAME=VALUE")?;
+    let (name, value) = pair.split_once('=').ok_or("--set requires NAME=VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -112,7 +112,7 @@ mod tests {
             (&["--maxmemroy", "1"][..], "--maxmemroy: unknown option; did you mean maxmemory?"),
             (&["--dri", "x"], "--dri: unknown option; did you mean dir?"),
             (&["--hz"], "missing argument for option '--hz'"),
-            (&["--set", "hz"], "--set wants NAME=VALUE"),
+            (&["--set", "hz"], "--set requires NAME=VALUE"),
             (&["serve"], "unexpected argument \"serve\""),
             (&["-x"], "invalid option '-x'"),
             (

@@ -1,8 +1,8 @@
-//! Switches of experiments, which only builds with the feature `experiments` have.
+//! Experiment switches, available only in builds with the feature `experiments`.
 //!
-//! They exist to measure what other designs cost, and some lose data. In any other build their
-//! options are unknown, and what the code below a request asks here is a constant, so that the
-//! compiler removes the branches that depend on it.
+//! They measure the cost of alternative designs, and some of them lose data. In other builds the
+//! options are unknown, and the methods here return constants, so that the compiler removes the
+//! branches that depend on them.
 
 #[cfg(feature = "experiments")]
 use super::settings::choice;
@@ -11,11 +11,11 @@ use super::settings::choice;
 choice! {
     /// Where a CQL request gets its scratch space and prepared statements.
     ProcessorSource {
-        /// From its reactor: nothing is shared.
+        /// Owned by the reactor: nothing is shared.
         PerReactor = "per-reactor",
         /// One of 256, in turn.
         Rr256 = "rr256",
-        /// The first of a list behind one lock.
+        /// The first of a list protected by one lock.
         Mutex = "mutex",
     }
 }
@@ -24,14 +24,14 @@ choice! {
 choice! {
     /// Which thread runs CQL statements.
     ReplyPath {
-        /// The reactor that has read them.
+        /// The reactor that read the request.
         Direct = "direct",
-        /// Threads behind one queue.
+        /// A pool of threads with one queue.
         Pool = "pool",
     }
 }
 
-/// Words of other options that only experiments use: the reference page omits them.
+/// Values of other options that only experiments use: the reference page omits them.
 pub(super) const WORDS: &[&str] = &["hash"];
 
 /// Values of the options in [`Section::Experiments`](super::Section::Experiments).
@@ -55,7 +55,8 @@ pub struct Experiments {
 
 #[cfg(feature = "experiments")]
 impl Experiments {
-    /// How early prepared CQL statements are answered; 0: after they have run and are logged.
+    /// Stage at which prepared CQL statements are answered early. 0: after they have run and are
+    /// logged.
     #[inline]
     pub(crate) fn stub(&self) -> usize {
         self.stub

@@ -1,5 +1,5 @@
-//! The configuration file: flat TOML, `name = value`. Reading reports the line of every fault;
-//! rewriting keeps comments and order, and replaces the file in one step.
+//! The configuration file: flat TOML, `name = value`. The parser reports the line of every error;
+//! rewriting preserves comments and order, and replaces the file atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,26 +13,26 @@ use super::option::{Kind, OptionSpec};
 use super::options::{OPTIONS, find, owner_index};
 use super::settings::Settings;
 
-/// A file larger than this is not a configuration file.
+/// A larger file is not a configuration file.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// One `name = value` of the file, the value as the text that an option reads.
+/// One `name = value` of the file, with the value as text for the option to parse.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) value: String,
-    /// From 1.
+    /// Counted from 1.
     pub(super) line: usize,
 }
 
-/// A fault in the file's form.
+/// A syntax error in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) line: usize,
     pub(super) reason: String,
 }
 
-/// All entries, in order.
+/// Parses all entries, in order.
 pub(super) fn parse(text: &str) -> Result<Vec<Entry>, Fault> {
     let document = Document::parse(text).map_err(|error| syntax_fault(text, &error))?;
     let table = document.as_table();
@@ -80,7 +80,7 @@ fn scalar_text(value: &Value) -> Option<String> {
     }
 }
 
-/// The text with the options at `changed` (places in the table) set as in `settings`.
+/// Returns the text with the options at `changed` (indexes in the table) set as in `settings`.
 pub(super) fn edit(
     text: &str,
     changed: &[usize],
@@ -110,8 +110,8 @@ fn set_entry(document: &mut DocumentMut, index: usize, settings: &Settings) {
             }
             document[&name] = Item::Value(value);
         }
-        // The file says it in other words (appendfsync for durability), which may not be able to
-        // say the new value: the option's own name takes over, with the comment.
+        // The file sets the option by an alias (appendfsync for durability) that may be unable to
+        // express the new value. Write the option's own name instead, and keep the comment.
         Some(name) => {
             let mut key = Key::new(option.name);
             if let Some((old, _)) = document.remove_entry(&name) {
@@ -141,13 +141,13 @@ fn toml_value(option: &OptionSpec, settings: &Settings) -> Value {
     }
 }
 
-/// Replaces the file in one step: after a crash it is the old or the new one, whole.
+/// Replaces the file atomically: after a crash it has either its old or its new contents.
 ///
-/// 1. write a temporary file beside it, readable by its owner only, and sync it;
-/// 2. give it the mode of the old one (which may hold a password);
-/// 3. rename it over the old one and sync the directory.
+/// 1. write a temporary file in the same directory, readable by its owner only, and sync it;
+/// 2. copy the mode of the old file, which may contain a password;
+/// 3. rename it over the old file and sync the directory.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A link stays a link: what it points to is replaced.
+    // Preserve a symbolic link, and replace its target.
     let path = fs::canonicalize(path)?;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
@@ -160,14 +160,14 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|()| fs::rename(&temporary, &path))
         .and_then(|()| File::open(directory)?.sync_all());
     if outcome.is_err() {
-        // The first error is the one to report; the leftover is removed next time.
+        // Report the first error; the next attempt removes the leftover file.
         let _ = fs::remove_file(&temporary);
     }
     outcome
 }
 
 fn write_synced(temporary: &Path, text: &str, model: &Path) -> io::Result<()> {
-    // A leftover may have another mode, or be a link.
+    // A leftover file may have a different mode, or be a link.
     match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -287,7 +287,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let link = directory.join("link.toml");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        // What an earlier attempt left is not written to.
+        // A leftover of an earlier attempt is not written to.
         let other = directory.join("other");
         fs::write(&other, "other").unwrap();
         std::os::unix::fs::symlink(&other, directory.join(".m.toml.rewrite")).unwrap();

@@ -1,13 +1,13 @@
-//! Which events about keys are published: `notify-keyspace-events`.
+//! Key events to publish: `notify-keyspace-events`.
 
 use std::fmt;
 
-/// Classes of events, and the channels that they are published to.
+/// Classes of events, and the kinds of channels that receive them.
 // Source: Redis 7.2 `notify.c`, `keyspaceEventsStringToFlags`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeyEvents(u16);
 
-/// Letters in the order in which they are shown; those before [`CLASSES_OF_ALL`] are what `A` stands for.
+/// Letters in display order. `A` stands for those before [`CLASSES_OF_ALL`].
 const LETTERS: &[(char, KeyEvents)] = &[
     ('g', KeyEvents::GENERIC),
     ('$', KeyEvents::STRING),
@@ -40,15 +40,15 @@ impl KeyEvents {
     pub const ZSET: KeyEvents = KeyEvents(1 << 5);
     pub const EXPIRED: KeyEvents = KeyEvents(1 << 6);
     pub const EVICTED: KeyEvents = KeyEvents(1 << 7);
-    /// There are none of these here, as of the next one.
+    /// Streams are not implemented: no event has this class. The same is true of the next one.
     pub const STREAM: KeyEvents = KeyEvents(1 << 8);
     pub const MODULE: KeyEvents = KeyEvents(1 << 9);
     pub const NEW: KeyEvents = KeyEvents(1 << 10);
-    /// To `__keyspace@0__:KEY`.
+    /// Publishes to `__keyspace@0__:KEY`.
     pub const KEYSPACE: KeyEvents = KeyEvents(1 << 11);
-    /// To `__keyevent@0__:EVENT`.
+    /// Publishes to `__keyevent@0__:EVENT`.
     pub const KEYEVENT: KeyEvents = KeyEvents(1 << 12);
-    /// A key that was read was not there.
+    /// A read of a key that does not exist.
     pub const MISS: KeyEvents = KeyEvents(1 << 13);
 
     /// Whether anything is published at all.
@@ -57,13 +57,13 @@ impl KeyEvents {
         self.0 & (KeyEvents::KEYSPACE.0 | KeyEvents::KEYEVENT.0) != 0
     }
 
-    /// Whether this class, or this sort of channel, is among them.
+    /// Whether the set includes this class or channel kind.
     #[inline]
     pub fn has(self, class: KeyEvents) -> bool {
         self.0 & class.0 != 0
     }
 
-    /// None if a character stands for nothing.
+    /// Returns `None` if a character is not an event class.
     pub(super) fn parse(text: &str) -> Option<KeyEvents> {
         let mut bits = text.chars().map(|letter| match letter {
             'A' => Some(ALL.0),
@@ -87,7 +87,7 @@ impl fmt::Display for KeyEvents {
     }
 }
 
-/// An event about a key: its class, and the name that it is published with.
+/// A key event: its class and its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyEvent {
     pub(crate) class: KeyEvents,

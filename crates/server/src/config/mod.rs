@@ -1,5 +1,5 @@
-//! Configuration: one table of options ([`OPTIONS`]), a checked and typed form of their values
-//! ([`Settings`]), and where each value came from ([`Config`]).
+//! Configuration: one table of options ([`OPTIONS`]), their validated and typed values
+//! ([`Settings`]), and the source of each value ([`Config`]).
 //!
 //! Order of precedence: CONFIG SET, command line, file, default.
 
@@ -41,11 +41,11 @@ pub use trackers::{MemoryTrackers, machine_memory_bytes};
 
 use options::owner_index;
 
-/// Where a value came from.
+/// Source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Default,
-    /// The line in the configuration file, from 1.
+    /// A line in the configuration file, counted from 1.
     File {
         line: usize,
     },
@@ -53,32 +53,32 @@ pub enum Source {
     ConfigSet,
 }
 
-/// The settings and their origin. One per server; CONFIG SET changes it.
+/// Settings and their sources. One per server; CONFIG SET changes it.
 #[derive(Debug, Clone)]
 pub struct Config {
     settings: Settings,
-    /// By place in [`OPTIONS`].
+    /// Indexed as [`OPTIONS`].
     sources: Vec<Source>,
     file: Option<PathBuf>,
 }
 
-/// Why the server cannot start with this configuration. The text is one line for the operator and
-/// begins with the place to look at.
+/// Reason for which the server cannot start with this configuration. The text is one line for the
+/// operator and starts with the location of the error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("read configuration file {}: {error}", path.display())]
+    #[error("could not read configuration file {}: {error}", path.display())]
     Read { path: PathBuf, error: std::io::Error },
-    /// The file's form, or an option in it.
+    /// A syntax error in the file, or an invalid option.
     #[error("{}:{line}: {reason}", path.display())]
     File { path: PathBuf, line: usize, reason: String },
     #[error("--{name}: {reason}")]
     CommandLine { name: String, reason: String },
-    /// Options that do not go together.
+    /// Options that conflict with each other.
     #[error("{place}: {reason}")]
     Conflict { place: String, reason: String },
 }
 
-/// Why one option was not taken.
+/// Reason for which one option was rejected.
 #[derive(Debug)]
 enum OptionError {
     Unknown { nearest: Option<&'static str> },
@@ -115,17 +115,17 @@ impl Config {
         &self.settings
     }
 
-    /// The file that was read, which CONFIG REWRITE writes.
+    /// Returns the file that was read, which CONFIG REWRITE rewrites.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Where the value of the named option came from; none if there is no such option.
+    /// Returns the source of the named option's value, or `None` if there is no such option.
     pub fn source(&self, name: &str) -> Option<Source> {
         find(name).map(|option| self.sources[owner_index(option)])
     }
 
-    /// Takes all options of a file.
+    /// Applies all options of a file.
     pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let text = read_bounded(path)
             .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
@@ -139,7 +139,7 @@ impl Config {
         let entries = file::parse(text).map_err(|found| fault(found.line, found.reason))?;
         for entry in entries {
             if let Some(first) = find(&entry.name).and_then(|option| self.line_of(option)) {
-                let reason = format!("{}: given in line {first} already", entry.name);
+                let reason = format!("{}: already set in line {first}", entry.name);
                 return Err(fault(entry.line, reason));
             }
             self.take(&entry.name, &entry.value, Source::File { line: entry.line })
@@ -155,7 +155,7 @@ impl Config {
         }
     }
 
-    /// Takes one option of the command line; a later one replaces an earlier one.
+    /// Applies one option of the command line. A later one replaces an earlier one.
     pub fn take_argument(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         self.take(name, value, Source::CommandLine).map_err(|error| ConfigError::CommandLine {
             name: name.to_owned(),
@@ -173,7 +173,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks the options against each other. Once, after everything was taken.
+    /// Validates the options against each other. Called once, after all of them are set.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.settings.validate().map_err(|conflict| ConfigError::Conflict {
             place: self.place(conflict.option),
@@ -242,7 +242,7 @@ mod tests {
             ),
             (
                 "durability = \"always\"\nappendfsync = \"no\"\n",
-                "m.toml:2: appendfsync: given in line 1 already",
+                "m.toml:2: appendfsync: already set in line 1",
             ),
             ("port = 7000", "m.toml:1: port: read-only. The port of the first address in `resp`."),
             (
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_missing_or_huge_file_is_reported() {
         let error = Config::default().read_file(Path::new("no/such.toml")).unwrap_err();
-        assert!(error.to_string().starts_with("read configuration file no/such.toml: "));
+        assert!(error.to_string().starts_with("could not read configuration file no/such.toml: "));
         let error = Config::default().read_file(Path::new("/dev/zero")).unwrap_err();
         assert!(error.to_string().contains("larger than 1 MiB"), "{error}");
     }

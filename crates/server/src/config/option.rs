@@ -1,5 +1,5 @@
-//! One option as a value: its names, kind, default and doc, and how its text becomes a field of
-//! [`Settings`] and back.
+//! One option: its names, kind, default and documentation, and the conversion between its text and
+//! a field of [`Settings`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,37 +9,37 @@ use base::units::{Limit, exact_bytes, parse_bytes};
 use super::key_events::KeyEvents;
 use super::settings::{OutputLimit, OutputLimits, Password, Settings};
 
-/// Everything there is to know about an option. The rows are in [`super::OPTIONS`].
+/// Description of an option. The rows are in [`super::OPTIONS`].
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
-    /// The name in the file, on the command line and in CONFIG: Redis's where it has one.
+    /// Name in the file, on the command line and in CONFIG: the Redis name if there is one.
     pub name: &'static str,
-    /// Other names that Redis has for the same thing.
+    /// Alternative Redis names for the same option.
     pub aliases: &'static [&'static str],
     pub section: Section,
     pub kind: Kind,
-    /// As text. For an option that shows another one: its text when that has its default.
+    /// Default as text. For a view: its text when the option that it shows has its default.
     pub default: &'static str,
     pub change: Change,
     /// Unit and effect in one or two sentences.
     pub doc: &'static str,
 }
 
-/// When an option may be given.
+/// When an option can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// At the start and by CONFIG SET.
+    /// At startup and by CONFIG SET.
     Running,
     /// In the file and on the command line only.
     Start,
-    /// Never: it shows what is so anyway, or another option. Giving it the value that it has is
+    /// Never: the option shows a constant or another option. Setting it to its current value is
     /// accepted, since tools do that.
     Never,
     /// Like `Running`, but the value belongs to the named option.
     Through(&'static str),
 }
 
-/// Chapters of the help and of the documentation, in order.
+/// Sections of the help and the documentation, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     Server,
@@ -50,7 +50,7 @@ pub enum Section {
     Expiry,
     Insight,
     Compatibility,
-    /// To measure other designs and single layers; only with the feature `experiments`.
+    /// Measures alternative designs and single layers; only with the feature `experiments`.
     Experiments,
 }
 
@@ -82,7 +82,7 @@ impl Section {
     }
 }
 
-/// Where a value lives in [`Settings`].
+/// Accessors of a field of [`Settings`].
 #[derive(Debug)]
 pub struct Field<T: 'static> {
     pub get: fn(&Settings) -> &T,
@@ -97,7 +97,7 @@ impl<T> Clone for Field<T> {
 
 impl<T> Copy for Field<T> {}
 
-/// What an option's value is, the range it must be in, and the field that it fills.
+/// Type of an option's value, its valid range, and the field that stores it.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Bytes {
@@ -124,7 +124,7 @@ pub enum Kind {
     YesNo {
         field: Field<bool>,
     },
-    /// One of some words, known by its place among them.
+    /// One of several words, identified by its index.
     Choice {
         words: &'static [&'static str],
         get: fn(&Settings) -> usize,
@@ -151,13 +151,13 @@ pub enum Kind {
     KeyEvents {
         field: Field<KeyEvents>,
     },
-    /// Not a value of its own: what is shown.
+    /// Computed from other options; stores no value.
     View {
         show: fn(&Settings) -> String,
     },
 }
 
-/// Why a text is not a value of an option. The texts are those of Redis where it has one.
+/// Reason for which a text is not a valid value. Error texts match those of Redis where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     #[error("argument must be a memory value")]
@@ -193,17 +193,17 @@ pub enum ValueError {
 }
 
 impl OptionSpec {
-    /// The name and the aliases.
+    /// Returns the name and the aliases.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
-    /// False for those that only show, or pass on to, another option.
+    /// False for a view, and for an option that sets another one.
     pub fn owns_its_value(&self) -> bool {
         matches!(self.change, Change::Running | Change::Start)
     }
 
-    /// The value as CONFIG GET shows it. [`OptionSpec::set`] reads it back.
+    /// Returns the value as CONFIG GET shows it. [`OptionSpec::set`] accepts the same text.
     pub fn text(&self, settings: &Settings) -> String {
         match &self.kind {
             Kind::Bytes { field, .. } | Kind::Duration { field, .. } => {
@@ -224,8 +224,8 @@ impl OptionSpec {
         }
     }
 
-    /// Reads a text into the option's field. On an error the field may be half changed: work on a
-    /// copy.
+    /// Parses a text into the option's field. After an error the field may be partly changed: call
+    /// it on a copy.
     pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), ValueError> {
         if text.chars().any(char::is_control) {
             return Err(ValueError::ControlCharacter);
@@ -271,7 +271,8 @@ impl OptionSpec {
         Ok(())
     }
 
-    /// The default as people would write it; empty where it is empty.
+    /// Returns the default in the form in which an operator would write it; empty if the default is
+    /// empty.
     pub fn default_shown(&self) -> String {
         match (&self.kind, self.default.parse::<u64>()) {
             (Kind::Bytes { .. }, Ok(bytes)) => exact_bytes(bytes),
@@ -279,7 +280,7 @@ impl OptionSpec {
         }
     }
 
-    /// What kind of value is wanted, in the operator's words.
+    /// Describes the expected value, in the operator's terms.
     pub fn expected(&self) -> String {
         match &self.kind {
             Kind::Bytes { min, max, .. } => match (*min, *max) {
@@ -297,7 +298,7 @@ impl OptionSpec {
             Kind::YesNo { .. } => "yes or no".to_owned(),
             Kind::Choice { words, .. } => words.join(", "),
             Kind::Limit { .. } => "bytes or -PERCENT; 0: none".to_owned(),
-            Kind::Addresses { .. } => "IP:PORT, blanks between several".to_owned(),
+            Kind::Addresses { .. } => "IP:PORT, separated by blanks".to_owned(),
             Kind::Path { .. } => "path".to_owned(),
             Kind::Password { .. } => "text".to_owned(),
             Kind::OutputLimits { .. } => "CLASS HARD SOFT SECONDS ...".to_owned(),
@@ -308,7 +309,7 @@ impl OptionSpec {
     }
 }
 
-/// An upper bound that only says how large a number can be does not help anyone.
+/// Whether an upper bound is merely the largest representable number, which helps no operator.
 fn is_open(max: u64) -> bool {
     max >= i64::MAX as u64
 }
@@ -317,7 +318,7 @@ fn joined<T: ToString>(values: &[T]) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// The word for a truth.
+/// Returns the word for a boolean.
 pub(super) fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
@@ -336,7 +337,7 @@ fn place_of_word(words: &[&str], text: &str) -> Result<usize, ValueError> {
         .ok_or_else(|| ValueError::NotAWord { words: words.join(", ") })
 }
 
-/// Only the one way in which a number is printed is read: no `+1`, no `01`, no blanks.
+/// Parses an integer only in its canonical form: no `+1`, no `01`, no blanks.
 fn integer(text: &str) -> Result<i128, ValueError> {
     match text.parse::<i64>() {
         Ok(value) if value.to_string() == text => Ok(i128::from(value)),
@@ -378,7 +379,7 @@ fn parse_percentiles(text: &str) -> Result<Vec<f64>, ValueError> {
     text.split_ascii_whitespace().map(parse).collect()
 }
 
-/// Redis's form: any number of `CLASS HARD SOFT SECONDS`; classes that are not named stay.
+/// Parses the Redis form: any number of `CLASS HARD SOFT SECONDS`. Other classes keep their limits.
 fn update_output_limits(limits: &mut OutputLimits, text: &str) -> Result<(), ValueError> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let groups = words.chunks_exact(4);
@@ -523,7 +524,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted prints as a text that is read back as the same settings.
+        /// Any accepted value prints as a text that parses to the same settings.
         #[test]
         fn any_text_is_refused_or_reads_back(at in 0..super::super::OPTIONS.len(), text in "\\PC{0,20}|-?[0-9]{1,19}(kb|mb)?") {
             let option = &super::super::OPTIONS[at];

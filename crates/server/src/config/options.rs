@@ -1,8 +1,8 @@
-//! The one table of options. Everything that knows an option by name reads it here: the file, the
+//! The single table of options. All code that refers to an option by name uses it: the file, the
 //! command line, CONFIG GET, SET and REWRITE, the help and `docs/reference/config.md`. Names that
-//! only tools of Redis read are in [`super::views`].
+//! only Redis tools read are in [`super::views`].
 //!
-//! To add an option: a field in [`Settings`](super::Settings) and a row here.
+//! To add an option, add a field to [`Settings`](super::Settings) and a row here.
 
 use base::nearest::nearest;
 use base::units::{GIB, KIB, MIB};
@@ -16,9 +16,9 @@ use super::settings::{
 };
 use super::views::VIEWS;
 
-/// Redis counts many things in an `int`.
+/// Redis stores many counts in an `int`.
 const INT_MAX: usize = i32::MAX as usize;
-/// The largest number of the integer type in which limits in bytes are kept and compared.
+/// Maximum of the integer type in which byte limits are kept and compared.
 const BYTES_MAX: u64 = i64::MAX as u64;
 const SECONDS_MAX: u64 = i32::MAX as u64;
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
@@ -51,7 +51,7 @@ macro_rules! count {
     };
 }
 
-/// A row of the usual form: own value, no aliases.
+/// A row with its own value and no aliases.
 pub(super) const fn option(
     section: Section,
     name: &'static str,
@@ -71,8 +71,8 @@ pub(super) const fn with_aliases(
     option
 }
 
-/// All options and views, in the order of the documentation. Values and their sources are kept by
-/// place in this table.
+/// All options and views, in the order of the documentation. Values and their sources are indexed
+/// like this table.
 pub static OPTIONS: &[OptionSpec] = &{
     const COUNT: usize = OWN.len() + VIEWS.len();
     let mut rows = [OWN[0]; COUNT];
@@ -84,7 +84,8 @@ pub static OPTIONS: &[OptionSpec] = &{
     rows
 };
 
-/// What an operator can set, in the order of the documentation; in builds for it, experiments.
+/// Options that an operator can set, in the order of the documentation; experiments too in builds
+/// that have them.
 pub(super) const OWN: &[OptionSpec] = &[
     // --- Server and connections
     option(
@@ -93,7 +94,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Path { field: field!(dir) },
         "data",
         Change::Start,
-        "Directory of the log and the snapshots; made if it does not exist, for its owner only. So are its files. One server at a time may use it.",
+        "Directory of the log and the snapshots; created if it does not exist. Only its owner can access the directory and its files. Only one server at a time can use it.",
     ),
     option(
         Section::Server,
@@ -101,7 +102,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Addresses { field: field!(resp) },
         "127.0.0.1:6379",
         Change::Start,
-        "Addresses on which the Redis protocol is spoken. Port 0 takes any free port.",
+        "Addresses on which the server accepts the Redis protocol. Port 0 selects any free port.",
     ),
     option(
         Section::Server,
@@ -109,7 +110,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Addresses { field: field!(cql) },
         "",
         Change::Start,
-        "Addresses on which Cassandra's protocol is spoken, usually 127.0.0.1:9042; empty is none. Port 0 takes any free port.",
+        "Addresses on which the server accepts Cassandra's protocol, usually 127.0.0.1:9042; empty: none. Port 0 selects any free port.",
     ),
     option(
         Section::Server,
@@ -117,7 +118,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Addresses { field: field!(http) },
         "",
         Change::Start,
-        "Addresses on which HTTP is spoken: the data by REST, health, metrics and the console; empty is none. Port 0 takes any free port.",
+        "Addresses on which the server accepts HTTP: the REST API, health checks, metrics and the console; empty: none. Port 0 selects any free port.",
     ),
     option(
         Section::Server,
@@ -125,7 +126,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Addresses { field: field!(resp_tls) },
         "",
         Change::Start,
-        "As `resp`, but with TLS: see the `tls-` options.",
+        "Like `resp`, but with TLS: see the `tls-` options.",
     ),
     option(
         Section::Server,
@@ -133,7 +134,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Addresses { field: field!(cql_tls) },
         "",
         Change::Start,
-        "As `cql`, but with TLS: see the `tls-` options.",
+        "Like `cql`, but with TLS: see the `tls-` options.",
     ),
     option(
         Section::Server,
@@ -141,7 +142,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Addresses { field: field!(http_tls) },
         "",
         Change::Start,
-        "As `http`, but with TLS: see the `tls-` options.",
+        "Like `http`, but with TLS: see the `tls-` options.",
     ),
     option(
         Section::Server,
@@ -149,7 +150,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Path { field: field!(tls_cert_file) },
         "",
         Change::Running,
-        "The server's certificate in PEM, with those between it and its authority behind it. Giving it again by CONFIG SET, or SIGHUP, reads it and the other `tls-` files anew: for new connections, and only if all are good.",
+        "The server's certificate in PEM, followed by any intermediate certificates. Setting the option again by CONFIG SET, or sending SIGHUP, reloads this and the other `tls-` files for new connections, but only if all of them are valid.",
     ),
     option(
         Section::Server,
@@ -157,7 +158,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Path { field: field!(tls_key_file) },
         "",
         Change::Running,
-        "The key of the certificate in PEM, without a password.",
+        "The private key of the certificate in PEM, without a password.",
     ),
     option(
         Section::Server,
@@ -165,7 +166,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Path { field: field!(tls_ca_cert_file) },
         "",
         Change::Running,
-        "Certificates in PEM of the authorities whose clients are let in, with `tls-auth-clients` yes or optional.",
+        "PEM certificates of the authorities that client certificates are verified against, if `tls-auth-clients` is yes or optional.",
     ),
     option(
         Section::Server,
@@ -173,7 +174,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(tls_auth_clients: TlsAuthClients),
         "yes",
         Change::Running,
-        "Whether a client with TLS must show a certificate of an authority in `tls-ca-cert-file`; with optional it may come without one, but not with a bad one.",
+        "Whether a TLS client must present a certificate signed by an authority in `tls-ca-cert-file`. With optional, a client may omit its certificate, but an invalid one is rejected.",
     ),
     option(
         Section::Server,
@@ -181,7 +182,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(tls_protocols: TlsProtocols),
         "TLSv1.2 TLSv1.3",
         Change::Running,
-        "Versions of TLS that are spoken.",
+        "TLS versions that the server accepts.",
     ),
     option(
         Section::Server,
@@ -189,7 +190,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(reactors, 0, 1_000),
         "0",
         Change::Start,
-        "Threads that serve connections; 0 is one per core.",
+        "Threads that serve connections; 0: one per core.",
     ),
     option(
         Section::Server,
@@ -197,7 +198,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(placement: Placement),
         "least-loaded",
         Change::Start,
-        "Which reactor gets a new connection: the least busy one, and of equally busy ones that with the fewest connections; the next in turn; or one by the peer's port, which is announced to clients of CQL as ScyllaDB announces shards.",
+        "Which reactor gets a new connection: the least busy one, with ties broken by the fewest connections (least-loaded); the next in turn (round-robin); or the one determined by the peer's port (source-port), which the server announces to CQL clients in the same way as ScyllaDB announces shards.",
     ),
     option(
         Section::Server,
@@ -205,7 +206,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(tcp_backlog, 1, INT_MAX),
         "511",
         Change::Start,
-        "Connections that the kernel keeps waiting to be accepted; it caps this at net.core.somaxconn.",
+        "Maximum number of connections that the kernel queues until the server accepts them; the kernel caps it at net.core.somaxconn.",
     ),
     option(
         Section::Server,
@@ -218,7 +219,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "300",
         Change::Running,
-        "Seconds of silence after which the kernel asks a peer whether it is still there; 0 is never. New connections take a change.",
+        "Seconds of inactivity after which the kernel sends TCP keepalive probes to a peer; 0: never. A change applies to new connections.",
     ),
     option(
         Section::Server,
@@ -226,7 +227,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Duration { unit: "seconds", min: 0, max: SECONDS_MAX, field: field!(timeout_s) },
         "0",
         Change::Running,
-        "Seconds after which an idle connection is closed; 0 is never. Blocked and subscribed connections are not idle.",
+        "Seconds after which an idle connection is closed; 0: never. Blocked and subscribed connections are not idle.",
     ),
     option(
         Section::Server,
@@ -234,7 +235,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(maxclients, 1, u32::MAX as usize),
         "10000",
         Change::Running,
-        "Connections that are served at once; one more is answered with an error and closed.",
+        "Maximum number of open connections; any further connection receives an error and is closed.",
     ),
     option(
         Section::Server,
@@ -242,7 +243,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::YesNo { field: field!(protected_mode) },
         "yes",
         Change::Running,
-        "Refuse to listen where other machines can connect as long as `requirepass` is empty.",
+        "Refuse to listen on addresses that other machines can reach while `requirepass` is empty.",
     ),
     option(
         Section::Server,
@@ -250,7 +251,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Password { field: field!(requirepass) },
         "",
         Change::Running,
-        "Password that a connection must give by AUTH or HELLO before anything else; empty is none.",
+        "Password that a connection must send with AUTH or HELLO before any other command; empty: none.",
     ),
     option(
         Section::Server,
@@ -258,7 +259,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(cql_authenticator: CqlAuthenticator),
         "requirepass",
         Change::Start,
-        "Who may use CQL: whoever knows `requirepass`, under any name (everybody if it is empty); everybody; or roles with passwords of their own. At the first start with password, `requirepass` becomes the password of the superuser cassandra.",
+        "How CQL clients are authenticated: by `requirepass` under any user name, or not at all if it is empty (requirepass); not at all (allow-all); or as roles that have their own passwords (password). At the first start with password, `requirepass` becomes the password of the superuser cassandra.",
     ),
     option(
         Section::Server,
@@ -266,7 +267,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(cql_authorizer: CqlAuthorizer),
         "roles",
         Change::Start,
-        "With `cql-authenticator` password: what a role may do, what was granted to it or everything.",
+        "If `cql-authenticator` is password: whether a role needs granted permissions (roles) or may do everything (allow-all).",
     ),
     option(
         Section::Server,
@@ -274,7 +275,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(enable_debug_command: DebugCommand),
         "local",
         Change::Start,
-        "Who may use DEBUG: everyone, no one, or connections from this machine.",
+        "Which connections may use DEBUG: all, none, or those from this machine.",
     ),
     option(
         Section::Server,
@@ -287,7 +288,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "10000",
         Change::Running,
-        "Milliseconds that a stopping server gives replies to leave before it closes their connections. The log is synced in any case.",
+        "Milliseconds that the server waits at shutdown for replies to be sent before it closes their connections. The log is always synced.",
     ),
     // --- Durability
     option(
@@ -296,7 +297,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(durability: Durability),
         "always",
         Change::Running,
-        "When the reply to a write leaves: when the write is on disk (always), or at once, with the log synced every `durability-interval-ms` (interval) or when the kernel likes (never).",
+        "When the server replies to a write: after the write is on disk (always), or immediately, with the log synced every `durability-interval-ms` (interval) or whenever the kernel writes it back (never).",
     ),
     option(
         Section::Durability,
@@ -309,7 +310,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "1000",
         Change::Running,
-        "With `durability` interval: milliseconds between two syncs, which is what a crash of the machine can lose.",
+        "If `durability` is interval: milliseconds between two syncs. A machine crash can lose the writes of that period.",
     ),
     option(
         Section::Durability,
@@ -317,7 +318,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Duration { unit: "microseconds", min: 0, max: 10_000, field: field!(log_spin_us) },
         "250",
         Change::Running,
-        "A reactor whose replies wait for the log stays awake for up to so many microseconds, as long as the disk tends to answer within them: on an idle machine replies leave sooner, at the price of CPU time. 0 is never.",
+        "Microseconds for which a reactor whose replies wait for the log polls instead of sleeping, as long as the disk usually completes a sync within that time. On an idle machine this reduces latency at the cost of CPU time. 0: never.",
     ),
     option(
         Section::Durability,
@@ -325,7 +326,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(log_segment_bytes, 64 * KIB, 4 * GIB),
         "64mb",
         Change::Start,
-        "Size of one file of the log, a multiple of 4096. Files are preallocated, and recycled after a snapshot; a record that is larger gets a file of its own.",
+        "Size of one file of the log, a multiple of 4096. Files are preallocated, and recycled after a snapshot. A larger record gets a separate file.",
     ),
     option(
         Section::Durability,
@@ -333,7 +334,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(snapshot_log_bytes, 0, BYTES_MAX),
         "1gb",
         Change::Running,
-        "A snapshot is taken when the log has grown by this much since the last one: it bounds the disk space of the log and the time of a restart. 0 is only when asked.",
+        "Log growth since the last snapshot that triggers the next one. It bounds the disk space of the log and the time of a restart. 0: snapshots are taken only on request.",
     ),
     // --- Memory
     option(
@@ -342,7 +343,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(maxmemory_bytes, 0, u64::MAX),
         "0",
         Change::Running,
-        "Memory that the data may take before `maxmemory-policy` acts; 0 is no limit.",
+        "Memory that the data may use before `maxmemory-policy` applies; 0: no limit.",
     ),
     option(
         Section::Memory,
@@ -350,7 +351,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(maxmemory_policy: MaxmemoryPolicy),
         "noeviction",
         Change::Running,
-        "What happens at `maxmemory`: keys go by least recent or least frequent use, at random, or by shortest time to live, among all keys or those that expire (volatile); or writes are refused.",
+        "What happens at `maxmemory`: either the server evicts the least recently used (lru), least frequently used (lfu), random, or shortest-TTL (ttl) keys, among all keys or only those that have a TTL (volatile); or it rejects writes (noeviction).",
     ),
     option(
         Section::Memory,
@@ -358,7 +359,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(maxmemory_samples, 1, 64),
         "5",
         Change::Running,
-        "Keys that are compared to find the one to evict: more is more exact and slower.",
+        "Keys that are sampled to choose the one to evict: larger samples are more accurate, but slower.",
     ),
     option(
         Section::Memory,
@@ -366,7 +367,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Duration { unit: "number", min: 0, max: SECONDS_MAX, field: field!(lfu_log_factor) },
         "10",
         Change::Running,
-        "How many hits the use counter of a key needs to rise: at 10 it is full after a million.",
+        "How slowly the access counter of a key grows: at 10 it saturates after a million accesses.",
     ),
     option(
         Section::Memory,
@@ -379,7 +380,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "1",
         Change::Running,
-        "Minutes without use after which the use counter of a key falls by one; 0 is never.",
+        "Minutes without access after which the access counter of a key is decremented; 0: never.",
     ),
     option(
         Section::Memory,
@@ -387,7 +388,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Limit { field: field!(memory_limit) },
         "-90",
         Change::Running,
-        "Resident memory of the whole server: what the trackers count, and what the process takes besides, which is measured 10 times a second. A negative number is a percentage of the machine's memory (of the control group's, if that is less). At the limit requests that need memory are refused with -OOM.",
+        "Resident memory of the whole server: the tracked memory plus the untracked memory of the process, which is measured 10 times a second. A negative number is a percentage of the machine's memory (or of the control group's, if that is less). At the limit the server rejects requests that need memory with -OOM.",
     ),
     option(
         Section::Memory,
@@ -395,7 +396,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Limit { field: field!(read_buffer_memory_limit) },
         "-5",
         Change::Running,
-        "Memory for bytes that were received and not yet executed. A negative number is a percentage of `memory-limit`. At the limit sockets are not read until there is room.",
+        "Memory for requests that were received but not yet executed. A negative number is a percentage of `memory-limit`. At the limit the server stops reading from sockets until memory is free.",
     ),
     option(
         Section::Memory,
@@ -403,7 +404,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Limit { field: field!(cql_rpc_memory_limit) },
         "0",
         Change::Running,
-        "Part of `read-buffer-memory-limit` that CQL connections may take. A negative number is a percentage of it. At the limit a connection gets an error (overloaded) and is closed.",
+        "Part of `read-buffer-memory-limit` that CQL connections may use. A negative number is a percentage of it. At the limit a connection receives an error (overloaded) and is closed.",
     ),
     option(
         Section::Memory,
@@ -411,7 +412,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::YesNo { field: field!(throttle_cql_calls) },
         "yes",
         Change::Running,
-        "When unread requests take more than 85 % of `cql-rpc-memory-limit` or of `read-buffer-memory-limit`, CQL statements are answered with an error (overloaded), the more of them the closer the limit is.",
+        "When pending requests take more than 85% of `cql-rpc-memory-limit` or of `read-buffer-memory-limit`, the server rejects a growing share of CQL statements with an error (overloaded) as usage approaches the limit.",
     ),
     // --- Limits
     option(
@@ -420,7 +421,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(client_query_buffer_limit_bytes, MIB, BYTES_MAX),
         "1gb",
         Change::Running,
-        "Bytes of one unfinished request; a connection that sends more is closed.",
+        "Maximum size of one unfinished request in bytes; a connection that sends more is closed.",
     ),
     option(
         Section::Limits,
@@ -428,7 +429,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::OutputLimits { field: field!(client_output_buffer_limit) },
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
         Change::Running,
-        "Bytes of replies that a peer has not read before its connection is closed, by class (normal, replica, and pubsub: subscribers and MONITOR): above HARD, or after SECONDS above SOFT, looked at once a second. 0 is no limit; classes that are not named keep theirs.",
+        "Bytes of unread replies at which a connection is closed, by class (normal, replica, and pubsub for subscribers and MONITOR): immediately above HARD, or after SECONDS above SOFT, checked once a second. 0: no limit. Classes that are not named keep their limits.",
     ),
     option(
         Section::Limits,
@@ -436,7 +437,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(proto_max_bulk_len_bytes, MIB, BYTES_MAX),
         "512mb",
         Change::Running,
-        "Bytes of one argument of a request, and so of one string value.",
+        "Maximum size in bytes of one argument of a request, and therefore of one string value.",
     ),
     option(
         Section::Limits,
@@ -444,7 +445,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(elements_per_command_max, 0, INT_MAX),
         "1048576",
         Change::Running,
-        "Elements that one command, or one EXEC, may process: of collections that it reads or removes whole, and more of those that cost more (limits.md). A command that needs more is refused, so that others of its reactor do not wait for it; 0 is no limit.",
+        "Elements that one command or EXEC may process, counting all elements of collections that it reads or removes as a whole; expensive elements count more than once (see limits.md). Commands that need more are rejected, so that they do not delay other clients of the same reactor; 0: no limit.",
     ),
     with_aliases(
         option(
@@ -453,7 +454,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             bytes!(native_transport_max_frame_bytes, 64 * KIB, 256 * MIB),
             "16mb",
             Change::Running,
-            "Bytes of one CQL request, compressed or not; a connection that announces more is closed before they have come.",
+            "Maximum size of one CQL request in bytes, compressed or not. A connection that announces a larger one is closed before the request is read.",
         ),
         &["max-message-length"],
     ),
@@ -463,7 +464,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(http_body_bytes_max, KIB, GIB),
         "16mb",
         Change::Running,
-        "Bytes of the body of one HTTP request; a longer one is answered with 413 and its connection closed.",
+        "Maximum size in bytes of the body of one HTTP request. If the body is longer, the server responds with 413 and closes the connection.",
     ),
     option(
         Section::Limits,
@@ -476,7 +477,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "60000",
         Change::Running,
-        "Milliseconds that an HTTP connection may wait between two requests before it is closed, or be silent in the middle of a body before it is answered with 408.",
+        "Milliseconds that an HTTP connection may be idle: between two requests it is then closed; in the middle of a body the server responds with 408.",
     ),
     with_aliases(
         option(
@@ -485,7 +486,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             bytes!(prepared_statements_bytes_max, 64 * KIB, BYTES_MAX),
             "128mb",
             Change::Running,
-            "Bytes of all CQL statements that are kept prepared, by estimate.",
+            "Estimated memory of all prepared CQL statements, in bytes.",
         ),
         &["cql-service-max-prepared-statement-size-bytes"],
     ),
@@ -497,7 +498,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             count!(hash_max_listpack_entries, 0, INT_MAX),
             "128",
             Change::Running,
-            "Fields up to which a hash is kept in one compact block.",
+            "Maximum number of fields of a hash that is stored in one compact block.",
         ),
         &["hash-max-ziplist-entries"],
     ),
@@ -508,7 +509,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             count!(hash_max_listpack_value_bytes, 0, INT_MAX),
             "64",
             Change::Running,
-            "Bytes of a field or value up to which a hash is kept in one compact block.",
+            "Maximum bytes of a field or value of a hash that is stored in one compact block.",
         ),
         &["hash-max-ziplist-value"],
     ),
@@ -523,7 +524,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             },
             "-2",
             Change::Running,
-            "Size of one block of a list: a number of elements, which take at most 8 KiB, or -1 to -5 for 4, 8, 16, 32, 64 KiB. A larger element has a block of its own. 0 is 1, less than -5 is -5.",
+            "Size of one block of a list: a number of elements that take at most 8 KiB, or -1 to -5 for 4, 8, 16, 32, 64 KiB. A larger element gets a separate block. 0 means 1; values below -5 mean -5.",
         ),
         &["list-max-ziplist-size"],
     ),
@@ -533,7 +534,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(set_max_intset_entries, 0, INT_MAX),
         "512",
         Change::Running,
-        "Members up to which a set of integers is kept as a sorted array.",
+        "Maximum number of members of a set of integers that is stored as a sorted array.",
     ),
     option(
         Section::Encodings,
@@ -541,7 +542,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(set_max_listpack_entries, 0, INT_MAX),
         "128",
         Change::Running,
-        "Members up to which a set is kept in one compact block.",
+        "Maximum number of members of a set that is stored in one compact block.",
     ),
     option(
         Section::Encodings,
@@ -549,7 +550,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(set_max_listpack_value_bytes, 0, INT_MAX),
         "64",
         Change::Running,
-        "Bytes of a member up to which a set is kept in one compact block.",
+        "Maximum bytes of a member of a set that is stored in one compact block.",
     ),
     with_aliases(
         option(
@@ -558,7 +559,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             count!(zset_max_listpack_entries, 0, INT_MAX),
             "128",
             Change::Running,
-            "Members up to which a sorted set is kept in one compact block.",
+            "Maximum number of members of a sorted set that is stored in one compact block.",
         ),
         &["zset-max-ziplist-entries"],
     ),
@@ -569,7 +570,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             count!(zset_max_listpack_value_bytes, 0, INT_MAX),
             "64",
             Change::Running,
-            "Bytes of a member up to which a sorted set is kept in one compact block.",
+            "Maximum bytes of a member of a sorted set that is stored in one compact block.",
         ),
         &["zset-max-ziplist-value"],
     ),
@@ -588,7 +589,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::YesNo { field: field!(active_expire) },
         "yes",
         Change::Running,
-        "Remove expired keys in the background. An expired key is never seen in either case. With no it is removed, and its memory freed, when a Redis command names it (GET, DEL) or SCAN meets it, when CQL writes it, and by eviction; KEYS, DBSIZE, RANDOMKEY and SELECT of CQL leave it there.",
+        "Remove expired keys in the background. Clients never see expired keys in either case. With no, an expired key is removed and its memory freed when a Redis command names it (GET, DEL), when SCAN reaches it, when CQL writes it, or by eviction; KEYS, DBSIZE, RANDOMKEY and CQL SELECT do not remove it.",
     ),
     option(
         Section::Expiry,
@@ -596,7 +597,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(active_expire_effort, 1, 10),
         "1",
         Change::Running,
-        "How much time background expiry may take, from 1 (little) to 10.",
+        "CPU time that background expiry may use, from 1 (little) to 10 (much).",
     ),
     // --- Insight
     option(
@@ -605,7 +606,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(log_level: LogLevel),
         "info",
         Change::Running,
-        "The least important events of the server that are logged.",
+        "Minimum severity of the server events that are logged.",
     ),
     option(
         Section::Insight,
@@ -613,7 +614,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(log_format: LogFormat),
         "text",
         Change::Start,
-        "How an event is logged: a line of text or a JSON object.",
+        "Format of a logged event: a line of text or a JSON object.",
     ),
     with_aliases(
         option(
@@ -622,7 +623,7 @@ pub(super) const OWN: &[OptionSpec] = &[
             Kind::Path { field: field!(log_file) },
             "",
             Change::Start,
-            "File to which events are appended; empty is standard error.",
+            "File to which events are appended; empty: standard error.",
         ),
         &["logfile"],
     ),
@@ -632,7 +633,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::Signed { min: -1, max: i64::MAX, field: field!(slowlog_log_slower_than_us) },
         "10000",
         Change::Running,
-        "Microseconds of execution above which a command is kept in the slow log; 0 is every command, -1 none.",
+        "Execution time in microseconds above which a command is recorded in the slow log; 0: every command, -1: none.",
     ),
     option(
         Section::Insight,
@@ -640,7 +641,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(slowlog_max_len, 0, 1_000_000),
         "128",
         Change::Running,
-        "Commands that the slow log keeps; the oldest go.",
+        "Maximum number of commands in the slow log; the oldest are removed.",
     ),
     option(
         Section::Insight,
@@ -653,7 +654,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "0",
         Change::Running,
-        "Milliseconds above which an event is kept for LATENCY; 0 is none.",
+        "Milliseconds above which an event is recorded for LATENCY; 0: none.",
     ),
     option(
         Section::Insight,
@@ -661,7 +662,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::YesNo { field: field!(latency_tracking) },
         "yes",
         Change::Running,
-        "Keep a histogram of times by command and stage (parse, execute, wait for log, write), for INFO latencystats and LATENCY HISTOGRAM.",
+        "Keep latency histograms by command and stage (parse, execute, wait for log, write) for INFO latencystats and LATENCY HISTOGRAM.",
     ),
     option(
         Section::Insight,
@@ -677,7 +678,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::YesNo { field: field!(log_cql_requests) },
         "no",
         Change::Running,
-        "Log a line for each CQL request, up to a tick (`hz`) late: time of day (UTC), reactor, connection/stream, kind. Lines that the log does not take fast enough are dropped, and their number is logged.",
+        "Log a line for each CQL request, delayed by at most one tick (`hz`): time of day (UTC), reactor, connection/stream, kind. If the log is too slow, lines are dropped and the number of dropped lines is logged.",
     ),
     option(
         Section::Insight,
@@ -685,7 +686,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::KeyEvents { field: field!(notify_keyspace_events) },
         "",
         Change::Running,
-        "Events about keys that are published: K to channels named after keys, E to channels named after events, and which: g generic, $ strings, l lists, s sets, h hashes, z sorted sets, x expired, e evicted, n new keys, m reads of missing keys, A all of these but n and m. Nothing without K or E.",
+        "Which key events are published, and where: K to channels named after keys, E to channels named after events; g generic, $ strings, l lists, s sets, h hashes, z sorted sets, x expired, e evicted, n new keys, m reads of missing keys, A all classes but n and m. Without K or E nothing is published.",
     ),
     // --- Experiments
     #[cfg(any(test, feature = "experiments"))]
@@ -700,7 +701,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "1000",
         Change::Running,
-        "TLS handshakes that are not over, of all reactors, which share it evenly. For one more the oldest is closed, so that a crowd of half handshakes does not keep others out.",
+        "Maximum number of unfinished TLS handshakes, divided evenly among the reactors. Above it the oldest is closed, so that many incomplete handshakes do not block new clients.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -714,7 +715,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "10000",
         Change::Running,
-        "Milliseconds in which a TLS handshake has to be over; the connection is closed after that. 0 is never.",
+        "Milliseconds within which a TLS handshake must complete before its connection is closed. 0: no limit.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -723,7 +724,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(internals.socket_receive_buffer_bytes, 0, INT_MAX as u64),
         "0",
         Change::Start,
-        "Bytes that the kernel keeps of what a peer has sent and the server has not read; the kernel doubles it, and caps it at net.core.rmem_max. 0 leaves it to the kernel, which adapts it.",
+        "Size in bytes of the kernel's receive buffer per connection; the kernel doubles it, and caps it at net.core.rmem_max. 0: the kernel adjusts it automatically.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -732,7 +733,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(internals.log_lane_bytes_max, 4 * KIB, 64 * MIB),
         "256kb",
         Change::Start,
-        "Log records that one reactor gathers for the next group, or its share of `log-group-bytes-max` if that is less; at the cap it stops reading requests until the group is written.",
+        "Bytes of log records that one reactor collects for the next group, or its share of `log-group-bytes-max` if that is less. At the limit the reactor stops reading requests until the group is written.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -741,7 +742,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(internals.log_group_bytes_max, 4 * KIB, GIB),
         "1mb",
         Change::Start,
-        "Log records of all reactors that are written and synced at once. Groups larger than the processor's cache are slower.",
+        "Bytes of log records of all reactors that are written and synced together. Groups larger than the processor's cache are slower.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -750,7 +751,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(internals.output_pause_bytes, 4 * KIB, GIB),
         "1mb",
         Change::Running,
-        "Bytes of replies waiting on one connection above which no more requests are read from it until they have left.",
+        "Bytes of pending replies on one connection above which the server stops reading its requests until the replies are sent.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -764,7 +765,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "15000",
         Change::Running,
-        "Milliseconds in which the head of an HTTP request has to come, from its first byte or the connection's begin on; answered with 408 after that. Looked at once a second.",
+        "Milliseconds within which the head of an HTTP request must arrive, from its first byte or from the start of the connection; then the server responds with 408. Checked once a second.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -773,7 +774,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         bytes!(internals.http_body_rate_min, 1, GIB),
         "1kb",
         Change::Running,
-        "Bytes per second that the body of an HTTP request has to come with, beyond `http-head-timeout-ms`; answered with 408 if it is slower.",
+        "Minimum bytes per second of an HTTP request body after `http-head-timeout-ms` has elapsed; the server responds to slower requests with 408.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -787,7 +788,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         },
         "30000",
         Change::Running,
-        "Milliseconds in which an HTTP client has to take some of its answers; one that takes nothing is cut off.",
+        "Milliseconds within which an HTTP client must read some of its response before it is disconnected.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -796,7 +797,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(internals.cql_requests_in_flight_max, 1, 32_768),
         "4096",
         Change::Running,
-        "CQL requests of one connection whose replies wait for the log; at the bound no more are read until half of the replies have left.",
+        "CQL requests of one connection whose replies wait for the log; at the limit no more requests are read until half of the replies are sent.",
     ),
     #[cfg(any(test, feature = "experiments"))]
     option(
@@ -805,7 +806,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(internals.prepared_statements_max, 1, INT_MAX),
         "100000",
         Change::Running,
-        "CQL statements that are kept prepared; one more and those that were not used for the longest time go, and clients prepare them anew.",
+        "Maximum number of prepared CQL statements; above it the least recently used ones are evicted, and clients prepare them again.",
     ),
     #[cfg(feature = "experiments")]
     option(
@@ -814,7 +815,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(experiments.num_connections_to_server, 1, INT_MAX),
         "8",
         Change::Start,
-        "With `placement` hash, which takes a reactor by hash of the peer's address and port: the counter of connections modulo this number is added to the hash. It changes which reactors are reached, not how many.",
+        "If `placement` is hash, which selects a reactor by a hash of the peer's address and port: the connection counter modulo this number is added to the hash. It changes which reactors are selected, not how many.",
     ),
     #[cfg(feature = "experiments")]
     option(
@@ -823,7 +824,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         Kind::YesNo { field: field!(experiments.memory_tracking) },
         "yes",
         Change::Start,
-        "Count memory by purpose. Without it INFO and MEMORY show little, and no memory limit holds.",
+        "Track memory by purpose. Without it INFO and MEMORY show little, and no memory limit is enforced.",
     ),
     #[cfg(feature = "experiments")]
     option(
@@ -841,7 +842,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(experiments.reply: ReplyPath),
         "direct",
         Change::Start,
-        "What runs CQL statements: the reactor that has read them, or a pool of threads with one queue. With pool, requests that are running when their connection or the server ends get no answer.",
+        "What runs CQL statements: the reactor that read them, or a pool of threads with one queue. With pool, requests that are running when their connection closes or the server stops get no reply.",
     ),
     #[cfg(feature = "experiments")]
     option(
@@ -850,7 +851,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(experiments.reply_pool_threads, 0, 1_024),
         "0",
         Change::Start,
-        "With `reply` pool: its threads; 0 is one per core.",
+        "If `reply` is pool: number of threads; 0: one per core.",
     ),
     #[cfg(feature = "experiments")]
     option(
@@ -859,7 +860,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(experiments.cql_service_queue_length, 1, 50_000),
         "10000",
         Change::Running,
-        "With `reply` pool: requests that may wait for a thread; one more is answered with an error (overloaded).",
+        "If `reply` is pool: maximum number of requests that wait for a thread; further requests receive an error (overloaded).",
     ),
     #[cfg(feature = "experiments")]
     option(
@@ -868,16 +869,16 @@ pub(super) const OWN: &[OptionSpec] = &[
         count!(experiments.stub, 0, 5),
         "0",
         Change::Start,
-        "Answer prepared CQL statements and batches early, to see what each layer costs; queries run. 1: run, and not waited for the log. 2: found, not run. 3: decoded. 4: only the header is read. 5: the bytes of a connection come back as they are. NOTHING IS KEPT from 2 on: never for data.",
+        "Reply early to prepared CQL statements and batches, to measure the cost of each layer; queries run normally. 1: run without waiting for the log. 2: look up, but do not run. 3: decode only. 4: read only the header. 5: echo the received bytes. NOTHING IS STORED at 2 and above: never use it with real data.",
     ),
 ];
 
-/// The option of a name or alias, in any case.
+/// Returns the option with this name or alias, in any case.
 pub fn find(name: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|option| option.names().any(|known| known.eq_ignore_ascii_case(name)))
 }
 
-/// The row that holds an option's value: its own, or the one it passes on to.
+/// Index of the row that stores an option's value: its own, or that of the option it sets.
 pub(super) fn owner_index(option: &OptionSpec) -> usize {
     let owner = match option.change {
         Change::Through(owner) => owner,
@@ -889,7 +890,7 @@ pub(super) fn owner_index(option: &OptionSpec) -> usize {
         .expect("a test looks up the owner of every row")
 }
 
-/// The name that the writer probably meant, if one is near.
+/// Returns the name that the operator probably meant, if one is similar enough.
 pub fn nearest_name(name: &str) -> Option<&'static str> {
     nearest(name, OPTIONS.iter().flat_map(OptionSpec::names))
 }
@@ -932,7 +933,7 @@ mod tests {
         }
     }
 
-    /// What an operator has to know: neither names for tools nor experiments.
+    /// Operators see few options: neither names for tools nor experiments count.
     #[test]
     fn there_are_few_options() {
         let is_plain = |row: &&OptionSpec| row.section != Section::Experiments;
@@ -962,7 +963,7 @@ mod tests {
         }
     }
 
-    /// A valid value that is not the default.
+    /// Returns a valid value that is not the default.
     fn other_value(option: &OptionSpec) -> Option<String> {
         let candidates = [
             "1",

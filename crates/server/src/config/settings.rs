@@ -1,7 +1,7 @@
-//! The meaningful configuration: plain typed fields, and the rules between them.
+//! The validated configuration: plain typed fields, and the rules between them.
 //!
-//! Names, texts, ranges and defaults are in the table ([`super::OPTIONS`]); here is only what the
-//! rest of the server reads. Units are the last word of a name.
+//! Names, texts, ranges and defaults are in the table ([`super::OPTIONS`]). The rest of the server
+//! uses only this module. Each field name ends in its unit.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub const DATABASES: usize = 16;
 /// Segments of the log are written in whole blocks.
 const LOG_BLOCK_BYTES: u64 = 4_096;
 
-/// Declares an enum whose values have the words of the configuration, in order.
+/// Declares an enum whose variants have names in the configuration, in order.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$variant_doc:meta])* $variant:ident = $word:literal $(if $feature:tt)?,)+
@@ -39,7 +39,7 @@ macro_rules! choice {
             pub const WORDS: &'static [&'static str] =
                 &[$($(#[cfg(feature = $feature)])? $word,)+];
 
-            /// The word in the configuration.
+            /// Returns the name in the configuration.
             pub fn word(self) -> &'static str {
                 Self::WORDS[self as usize]
             }
@@ -56,13 +56,13 @@ macro_rules! choice {
 pub(super) use choice;
 
 choice! {
-    /// When a write counts as safe, and so when its reply may leave.
+    /// When a write is considered safe, and therefore when its reply is sent.
     Durability {
-        /// When it is on disk.
+        /// After it is on disk.
         Always = "always",
-        /// At once; the log is synced every `durability-interval-ms`.
+        /// Immediately; the log is synced every `durability-interval-ms`.
         Interval = "interval",
-        /// At once; the kernel decides when the log reaches the disk.
+        /// Immediately; the kernel decides when the log reaches the disk.
         Never = "never",
     }
 }
@@ -72,31 +72,31 @@ choice! {
     Placement {
         /// The one with the least measured busy time.
         LeastLoaded = "least-loaded",
-        /// One after the other.
+        /// Each in turn.
         RoundRobin = "round-robin",
-        /// By the peer's port modulo the reactors: drivers that know shards choose theirs.
+        /// By the peer's port modulo the number of reactors: shard-aware drivers choose theirs.
         SourcePort = "source-port",
-        /// By hash of the peer and a counter modulo `num-connections-to-server`: for comparison.
+        /// By a hash of the peer and a counter modulo `num-connections-to-server`: for comparison.
         Hash = "hash" if "experiments",
     }
 }
 
 choice! {
-    /// Who may use CQL.
+    /// How CQL clients are authenticated.
     CqlAuthenticator {
-        /// Who knows `requirepass`, under any name; everybody if it is empty.
+        /// By `requirepass`, under any user name; not at all if it is empty.
         Requirepass = "requirepass",
-        /// Everybody.
+        /// Not at all.
         AllowAll = "allow-all",
-        /// Roles with a password of their own.
+        /// As roles that have their own passwords.
         Password = "password",
     }
 }
 
 choice! {
-    /// What those who have logged in to CQL may do.
+    /// What authenticated CQL clients may do.
     CqlAuthorizer {
-        /// What was granted to their roles.
+        /// What their roles were granted.
         Roles = "roles",
         /// Everything.
         AllowAll = "allow-all",
@@ -104,7 +104,7 @@ choice! {
 }
 
 choice! {
-    /// What goes when `maxmemory` is reached.
+    /// What to evict when `maxmemory` is reached.
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru",
         VolatileLfu = "volatile-lfu",
@@ -118,7 +118,7 @@ choice! {
 }
 
 choice! {
-    /// The least important events that are logged.
+    /// Minimum severity of logged events.
     LogLevel {
         Error = "error",
         Warn = "warn",
@@ -129,7 +129,7 @@ choice! {
 }
 
 choice! {
-    /// How an event is written.
+    /// Format of a logged event.
     LogFormat {
         Text = "text",
         Json = "json",
@@ -137,7 +137,7 @@ choice! {
 }
 
 choice! {
-    /// Who may use the DEBUG command.
+    /// Which connections may use the DEBUG command.
     DebugCommand {
         Yes = "yes",
         No = "no",
@@ -147,17 +147,17 @@ choice! {
 }
 
 choice! {
-    /// Whether clients with TLS have to show a certificate.
+    /// Whether TLS clients must present a certificate.
     TlsAuthClients {
         Yes = "yes",
         No = "no",
-        /// They need not, but one that is shown must be good.
+        /// Not required, but an invalid certificate is rejected.
         Optional = "optional",
     }
 }
 
 choice! {
-    /// Versions of TLS that are spoken.
+    /// TLS versions that the server accepts.
     TlsProtocols {
         Both = "TLSv1.2 TLSv1.3",
         Tls12 = "TLSv1.2",
@@ -165,17 +165,17 @@ choice! {
     }
 }
 
-/// An address to listen on, and what is spoken there.
+/// An address to listen on, and the protocol that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Endpoint {
-    /// The option that lists it, which is its name in the line that starts with `ready`.
+    /// Option that lists the address, which is its name in the line that starts with `ready`.
     pub(crate) option: &'static str,
     pub(crate) protocol: ClientProtocol,
     pub(crate) is_tls: bool,
     pub(crate) address: SocketAddr,
 }
 
-/// The password of the default user; empty is none. Never shown by `{:?}`.
+/// Password of the default user; empty: none. Never shown by `{:?}`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Password(pub String);
 
@@ -191,17 +191,17 @@ impl fmt::Debug for Password {
     }
 }
 
-/// When a connection whose peer does not read its replies is closed. Zero is no limit.
+/// When to close a connection whose peer does not read its replies. Zero: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimit {
-    /// Closed at once above this.
+    /// The connection is closed at once above this.
     pub hard_bytes: u64,
-    /// Closed when above this for `soft_seconds` without a break.
+    /// The connection is closed after `soft_seconds` without interruption above this.
     pub soft_bytes: u64,
     pub soft_seconds: u64,
 }
 
-/// Output limits by what a connection is.
+/// Output limits by connection class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimits {
     pub normal: OutputLimit,
@@ -209,15 +209,15 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
-/// Declares [`Settings`] together with its blank form, which the table then fills with defaults.
+/// Declares [`Settings`] and its blank form, which the table fills with defaults.
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)+) => {
-        /// Every option's value, checked. Cheap to clone; a change makes a new one.
+        /// Validated value of every option. Cheap to clone; a change creates a new one.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings { $($(#[$doc])* pub $name: $type,)+ }
 
         impl Settings {
-    /// Sets the limits of connections, also after each CONFIG SET.
+    /// Sets the limits of connections; called again after each CONFIG SET.
     pub(crate) fn apply_to(&self, limits: &Limits) {
         limits.connections_max.set(self.maxclients as u64);
         limits.input_bytes_max.set(self.client_query_buffer_limit_bytes);
@@ -232,7 +232,7 @@ macro_rules! settings {
         limits.handshakes_max.set(self.internals.tls_handshakes_max());
     }
 
-    /// When the log is synced.
+    /// Returns when to sync the log.
         pub(crate) fn sync_policy(&self) -> SyncPolicy {
         match self.durability {
             Durability::Always => SyncPolicy::Always,
@@ -253,9 +253,9 @@ macro_rules! settings {
 settings! {
     dir: PathBuf,
     resp: Vec<SocketAddr>,
-    /// Empty: CQL is not spoken.
+    /// Empty: CQL is disabled.
     cql: Vec<SocketAddr>,
-    /// Empty: HTTP is not spoken.
+    /// Empty: HTTP is disabled.
     http: Vec<SocketAddr>,
     resp_tls: Vec<SocketAddr>,
     cql_tls: Vec<SocketAddr>,
@@ -270,7 +270,7 @@ settings! {
     placement: Placement,
     tcp_backlog: usize,
     tcp_keepalive_s: u64,
-    /// Zero: idle connections stay.
+    /// Zero: idle connections are never closed.
     timeout_s: u64,
     maxclients: usize,
     protected_mode: bool,
@@ -284,7 +284,7 @@ settings! {
     /// Zero: never.
     log_spin_us: u64,
     log_segment_bytes: u64,
-    /// Zero: only when asked.
+    /// Zero: only on request.
     snapshot_log_bytes: u64,
     /// Zero: no limit.
     maxmemory_bytes: u64,
@@ -338,7 +338,7 @@ settings! {
 }
 
 impl Default for Settings {
-    /// The defaults of the table.
+    /// Returns the defaults of the table.
     fn default() -> Self {
         let mut settings = Self::blank();
         for option in super::OPTIONS.iter().filter(|option| option.owns_its_value()) {
@@ -350,40 +350,40 @@ impl Default for Settings {
     }
 }
 
-/// Two options that do not go together.
+/// Two conflicting options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The option to look at first.
+    /// Option to check first.
     pub option: &'static str,
     pub reason: String,
 }
 
 impl Settings {
-    /// The rules that concern more than one option, or more than its range.
+    /// Validates the rules that involve several options, or more than the range of one.
     pub fn validate(&self) -> Result<(), Conflict> {
         self.validate_addresses()?;
         self.validate_protection()?;
         self.validate_tls()?;
         self.validate_log()?;
         if !self.experiments.counts_memory() && self.maxmemory_bytes != 0 {
-            let reason = "what is not counted cannot be limited: set maxmemory to 0".to_owned();
+            let reason = "maxmemory requires memory tracking: set maxmemory to 0".to_owned();
             return Err(conflict("memory-tracking", reason));
         }
         if self.dir.as_os_str().is_empty() {
-            return Err(conflict("dir", "the data needs a directory".to_owned()));
+            return Err(conflict("dir", "a data directory is required".to_owned()));
         }
         Ok(())
     }
 
     fn validate_addresses(&self) -> Result<(), Conflict> {
         if self.endpoints().next().is_none() {
-            let reason = "at least one address to listen on is needed: of this option, cql, http, or their \
-                          options for TLS";
+            let reason = "at least one address to listen on is required: set this option, cql, http, or \
+                          one of their TLS variants";
             return Err(conflict("resp", reason.to_owned()));
         }
         let mut listed = Vec::new();
         for Endpoint { option, address, .. } in self.endpoints() {
-            // Port 0 asks the kernel for a free port, each time another one.
+            // With port 0 the kernel selects a different free port each time.
             if address.port() != 0 && listed.contains(&address) {
                 return Err(conflict(option, format!("{address} is listed twice")));
             }
@@ -392,7 +392,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Every address to listen on, in the order in which listeners are counted.
+    /// Returns every address to listen on, in the order in which listeners are numbered.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
         let groups = [
             ("resp", ClientProtocol::Resp, false, &self.resp),
@@ -412,7 +412,7 @@ impl Settings {
         !self.cql.is_empty() || !self.cql_tls.is_empty()
     }
 
-    /// Whether any connection is to be encrypted.
+    /// Whether any listener uses TLS.
     pub(crate) fn has_tls(&self) -> bool {
         self.endpoints().any(|endpoint| endpoint.is_tls)
     }
@@ -422,7 +422,7 @@ impl Settings {
             return Ok(());
         };
         let missing = |name, what| {
-            conflict(name, format!("{} {} needs {what}", endpoint.option, endpoint.address))
+            conflict(name, format!("{} {} requires {what}", endpoint.option, endpoint.address))
         };
         if self.tls_cert_file.as_os_str().is_empty() {
             return Err(missing("tls-cert-file", "a certificate"));
@@ -432,7 +432,7 @@ impl Settings {
         }
         let checks_clients = self.tls_auth_clients != TlsAuthClients::No;
         if checks_clients && self.tls_ca_cert_file.as_os_str().is_empty() {
-            let what = "the authorities of its clients' certificates, or tls-auth-clients no";
+            let what = "the authorities of client certificates, or tls-auth-clients no";
             return Err(missing("tls-ca-cert-file", what));
         }
         Ok(())
@@ -464,7 +464,7 @@ impl Settings {
         });
         let Some(Endpoint { option, address, .. }) = reached else { return Ok(()) };
         let reason = format!(
-            "{address} can be reached from other machines and everybody may use it: set \
+            "{address} can be reached from other machines without authentication: set \
              cql-authenticator to requirepass or password, listen on 127.0.0.1 only, or set \
              protected-mode to no"
         );
@@ -538,7 +538,7 @@ mod tests {
                 s.requirepass = Password("secret".to_owned());
                 s.cql_authenticator = CqlAuthenticator::AllowAll;
             },
-            Some(("cql", "0.0.0.0:9042 can be reached from other machines and everybody may")),
+            Some(("cql", "0.0.0.0:9042 can be reached from other machines without authentication")),
         );
         check(|s| s.resp = addresses(&["[::1]:6379", "127.3.2.1:6379"]), None);
         check(|s| s.resp = addresses(&["[::]:6379"]), Some(("resp", "[::]:6379")));
@@ -560,7 +560,7 @@ mod tests {
     #[test]
     fn tls_needs_its_files() {
         let tls = || addresses(&["127.0.0.1:6380"]);
-        check(|s| s.cql_tls = tls(), Some(("tls-cert-file", "cql-tls 127.0.0.1:6380 needs")));
+        check(|s| s.cql_tls = tls(), Some(("tls-cert-file", "cql-tls 127.0.0.1:6380 requires")));
         let with_files = |s: &mut Settings| {
             s.resp.clear();
             s.resp_tls = tls();

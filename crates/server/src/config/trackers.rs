@@ -1,4 +1,4 @@
-//! The server's tree of memory trackers, and how options limit it.
+//! The server's tree of memory trackers, and the options that limit it.
 
 use std::sync::Arc;
 
@@ -7,40 +7,40 @@ use base::units::Limit;
 
 use super::settings::Settings;
 
-/// Every node that someone consumes from. All below `server`.
+/// Every tracker that is charged directly. All are descendants of `server`.
 #[derive(Debug, Clone)]
 pub struct MemoryTrackers {
     pub server: Arc<Tracker>,
-    /// Bytes received and not yet executed.
+    /// Requests that were received but not yet executed.
     pub read_buffer: Arc<Tracker>,
     pub read_buffer_resp: Arc<Tracker>,
-    /// Its limit is `cql-rpc-memory-limit`.
+    /// Limited by `cql-rpc-memory-limit`.
     pub read_buffer_cql: Arc<Tracker>,
     pub read_buffer_http: Arc<Tracker>,
-    /// What requests need while they run.
+    /// Memory that requests need while they run.
     pub call: Arc<Tracker>,
     pub call_resp: Arc<Tracker>,
     pub call_cql: Arc<Tracker>,
     pub call_http: Arc<Tracker>,
-    /// Keys and values. Its limit is `maxmemory`.
+    /// Keys and values. Limited by `maxmemory`.
     pub store: Arc<Tracker>,
-    /// Records on the way to the disk.
+    /// Log records that are not written yet.
     pub log: Arc<Tracker>,
-    /// Replies on the way to their peers.
+    /// Replies that are not sent yet.
     pub output: Arc<Tracker>,
     pub output_resp: Arc<Tracker>,
     pub output_cql: Arc<Tracker>,
     pub output_http: Arc<Tracker>,
-    /// CQL statements that are kept prepared. Its limit is `prepared-statements-memory`.
+    /// Prepared CQL statements. Limited by `prepared-statements-memory`.
     pub prepared: Arc<Tracker>,
-    /// Messages of channels, and lines of MONITOR, on their way to the reactors of their clients.
+    /// Pub/sub messages and MONITOR lines that are not yet delivered to their reactors.
     pub messages: Arc<Tracker>,
-    /// What a connection costs while it does nothing.
+    /// Cost of open connections, even when idle.
     pub clients: Arc<Tracker>,
 }
 
 impl MemoryTrackers {
-    /// `machine_bytes` is what a percentage of `memory-limit` refers to.
+    /// `machine_bytes`: what a percentage of `memory-limit` refers to.
     pub fn new(settings: &Settings, machine_bytes: Option<u64>) -> Self {
         let server = Tracker::root("server", Limit::None, machine_bytes);
         let read_buffer = server.child("read-buffer", Limit::None);
@@ -70,7 +70,7 @@ impl MemoryTrackers {
         trackers
     }
 
-    /// Takes over the limits; after each CONFIG SET.
+    /// Applies the limits; called again after each CONFIG SET.
     pub fn apply(&self, settings: &Settings) {
         self.server.set_limit(settings.memory_limit);
         self.read_buffer.set_limit(settings.read_buffer_memory_limit);
@@ -83,8 +83,8 @@ impl MemoryTrackers {
     }
 }
 
-/// Memory that this process can have: the machine's, or its control group's if that is less.
-/// None where the kernel tells neither.
+/// Memory available to this process: the machine's, or its control group's if that is less. `None`
+/// if the kernel reports neither.
 pub fn machine_memory_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| meminfo_total(&t));
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")

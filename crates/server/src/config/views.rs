@@ -1,12 +1,12 @@
-//! Names that tools of Redis read by CONFIG GET: what they show is computed from options, or is
-//! always so. They are no options: setting one is refused unless it already has the value.
+//! Names that Redis tools read by CONFIG GET. Each shows a constant or a value computed from other
+//! options. These names are not options: setting one is rejected unless it already has the value.
 //! `appendfsync` and `loglevel` set the option that they translate.
 
 use super::option::{Change, Kind, OptionSpec, Section};
 use super::options::{option, with_aliases};
 use super::settings::{DATABASES, Durability, LogLevel, Settings};
 
-/// A row that shows what `show` computes.
+/// A row that shows the result of `show`.
 const fn view(
     name: &'static str,
     show: fn(&Settings) -> String,
@@ -16,7 +16,7 @@ const fn view(
     option(Section::Compatibility, name, Kind::View { show }, default, Change::Never, doc)
 }
 
-/// A row that always shows the same.
+/// A row that shows a constant.
 macro_rules! fixed {
     ($name:literal, $shown:literal, $doc:expr) => {
         view($name, |_| $shown.to_owned(), $shown, $doc)
@@ -43,7 +43,7 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         },
         "always",
         Change::Through("durability"),
-        "`durability` in Redis's words: always, everysec (interval), no (never).",
+        "`durability` in Redis terms: always, everysec (interval), no (never).",
     ),
     option(
         Section::Compatibility,
@@ -63,7 +63,7 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         },
         "notice",
         Change::Through("log-level"),
-        "`log-level` in Redis's words: debug (trace), verbose (debug), notice (info), warning (warn).",
+        "`log-level` in Redis terms: debug (trace), verbose (debug), notice (info), warning (warn).",
     ),
     view(
         "port",
@@ -75,7 +75,7 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "tls-port",
         |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
         "0",
-        "The port of the first address in `resp-tls`; 0 is none.",
+        "The port of the first address in `resp-tls`; 0: none.",
     ),
     view(
         "bind",
@@ -87,46 +87,58 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "The hosts in `resp`.",
     ),
     view("databases", |_| DATABASES.to_string(), "16", "Numbered keyspaces for SELECT."),
-    fixed!("appendonly", "yes", "Every write goes to the log."),
-    fixed!("save", "", "Snapshots do not follow a schedule of changes: see `snapshot-log-bytes`."),
-    // Constants: what is so in any case, and what does not exist here.
+    fixed!("appendonly", "yes", "Every write is logged."),
+    fixed!(
+        "save",
+        "",
+        "Snapshots are not scheduled by number of changes: see `snapshot-log-bytes`."
+    ),
+    // Constants: features that are always on, and features that do not exist here.
     fixed!(
         "stop-writes-on-bgsave-error",
         "yes",
-        "A snapshot that fails stops no writes where `save` is empty, as here."
+        "A failed snapshot does not stop writes if `save` is empty, as it is here."
     ),
     fixed!("rdbcompression", "no", "Snapshots are not compressed."),
     fixed!("rdbchecksum", "yes", "Every block of a snapshot has a checksum."),
-    fixed!("activerehashing", "yes", "Hash tables grow and shrink by themselves."),
+    fixed!("activerehashing", "yes", "Hash tables grow and shrink automatically."),
     fixed!("activedefrag", "no", "Memory is not defragmented."),
     fixed!(
         "maxmemory-clients",
         "0",
-        "All clients together have no limit of their own: see `memory-limit`."
+        "There is no separate limit for all clients: see `memory-limit`."
     ),
     with_aliases(
-        fixed!("lua-time-limit", "5000", "There are no scripts."),
+        fixed!("lua-time-limit", "5000", "Scripts are not supported."),
         &["busy-reply-threshold"],
     ),
-    fixed!("tracking-table-max-keys", "1000000", "There is no CLIENT TRACKING."),
+    fixed!("tracking-table-max-keys", "1000000", "CLIENT TRACKING is not supported."),
     with_aliases(
-        fixed!("min-replicas-to-write", "0", "Writes wait for no replicas, as there are none."),
+        fixed!(
+            "min-replicas-to-write",
+            "0",
+            "Replication is not supported, so writes never wait for replicas."
+        ),
         &["min-slaves-to-write"],
     ),
     with_aliases(
-        fixed!("min-replicas-max-lag", "10", "Writes wait for no replicas, as there are none."),
+        fixed!(
+            "min-replicas-max-lag",
+            "10",
+            "Replication is not supported, so writes never wait for replicas."
+        ),
         &["min-slaves-max-lag"],
     ),
-    fixed!("repl-backlog-size", "1048576", "There are no replicas."),
-    fixed!("repl-backlog-ttl", "3600", "There are no replicas."),
-    fixed!("repl-diskless-sync", "yes", "There are no replicas."),
-    fixed!("repl-diskless-sync-delay", "5", "There are no replicas."),
+    fixed!("repl-backlog-size", "1048576", "Replication is not supported."),
+    fixed!("repl-backlog-ttl", "3600", "Replication is not supported."),
+    fixed!("repl-diskless-sync", "yes", "Replication is not supported."),
+    fixed!("repl-diskless-sync-delay", "5", "Replication is not supported."),
     with_aliases(
-        fixed!("repl-ping-replica-period", "10", "There are no replicas."),
+        fixed!("repl-ping-replica-period", "10", "Replication is not supported."),
         &["repl-ping-slave-period"],
     ),
-    fixed!("repl-timeout", "60", "There are no replicas."),
-    fixed!("unixsocket", "", "There are no sockets but those of `resp`."),
+    fixed!("repl-timeout", "60", "Replication is not supported."),
+    fixed!("unixsocket", "", "Unix sockets are not supported."),
     fixed!("lazyfree-lazy-eviction", "yes", LAZY),
     fixed!("lazyfree-lazy-expire", "yes", LAZY),
     fixed!("lazyfree-lazy-server-del", "yes", LAZY),

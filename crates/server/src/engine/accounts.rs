@@ -1,7 +1,7 @@
-//! One reactor's hand on the memory trackers: what its connections hold, and what its data grew by.
+//! Memory accounting of one reactor: what its connections hold, and how much its data has grown.
 //!
-//! Small buffers are not worth counting per request; they are part of what every connection is
-//! charged for. A buffer is charged from [`CHARGED_BYTES_MIN`] on, when its connection is served.
+//! Small buffers are not counted per request; the fixed charge of each connection covers them.
+//! Larger buffers, from [`CHARGED_BYTES_MIN`] on, are charged when their connection is served.
 
 use std::sync::Arc;
 
@@ -13,28 +13,29 @@ use crate::protocol::ClientProtocol;
 /// Smaller buffers are not charged.
 const CHARGED_BYTES_MIN: usize = 16 * 1024;
 
-/// Copies of an answer of HTTP while it is made: the reply of the command, the content, the output.
+/// Copies of an HTTP response that exist while it is built: the command's reply, the content, the
+/// output.
 const ANSWER_COPIES: u64 = 3;
 
-/// What one connection is charged for, beyond being there. Moves with it between reactors.
+/// Charges of one connection on top of its fixed cost. Moves with the connection between reactors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Charges {
-    /// Bytes of an unfinished request.
+    /// An unfinished request, in bytes.
     input: u64,
-    /// Replies that the peer has not taken.
+    /// Replies that the peer has not read.
     output: u64,
     /// Commands queued by MULTI.
     queued: u64,
 }
 
 impl Charges {
-    /// The same with keys watched by WATCH, which are charged as commands queued by MULTI are.
+    /// Adds the bytes of keys watched by WATCH, which are charged like commands queued by MULTI.
     pub(crate) fn with_watched(self, bytes: u64) -> Charges {
         Charges { queued: self.queued + bytes, ..self }
     }
 }
 
-/// What the connections of one protocol hold.
+/// Memory held by the connections of one protocol.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     input: LocalTracker,
@@ -52,11 +53,11 @@ pub(crate) struct Accounts {
     clients: LocalTracker,
     messages: LocalTracker,
     log: LocalTracker,
-    /// `memory-tracking`: without it nothing is counted.
+    /// The option `memory-tracking`: nothing is counted if it is off.
     is_on: bool,
-    /// What the log's lanes held when it was last looked at; the first reactor looks.
+    /// Bytes of the log's lanes when last read; only the first reactor reads them.
     log_bytes: u64,
-    /// What was on its way to this reactor when it was last looked at.
+    /// Bytes of messages on their way to this reactor when last read.
     message_bytes: u64,
 }
 
@@ -92,7 +93,7 @@ impl Accounts {
         }
     }
 
-    /// What the connections of one protocol hold.
+    /// Memory held by the connections of one protocol.
     pub(crate) fn buffers(&mut self, protocol: ClientProtocol) -> &mut Buffers {
         match protocol {
             ClientProtocol::Resp => &mut self.resp,
@@ -112,7 +113,7 @@ impl Accounts {
         }
     }
 
-    /// A connection has come that costs so much while it does nothing.
+    /// Charges a new connection that takes this many bytes when idle.
     pub(crate) fn client_came(&mut self, bytes: u64) {
         if self.is_on {
             self.clients.consume(bytes);
@@ -125,7 +126,7 @@ impl Accounts {
         }
     }
 
-    /// What connections have subscribed to takes so much more than before, or less.
+    /// Charges a change in the memory of subscriptions, which may be negative.
     pub(crate) fn subscriptions_grew(&mut self, bytes: isize) {
         match bytes {
             0.. => self.client_came(bytes.unsigned_abs() as u64),
@@ -133,7 +134,7 @@ impl Accounts {
         }
     }
 
-    /// The log's lanes hold this much now.
+    /// Updates the bytes that the log's lanes hold.
     pub(crate) fn log_holds(&mut self, bytes: u64) {
         if self.is_on {
             self.log.consume(bytes);
@@ -141,7 +142,7 @@ impl Accounts {
         }
     }
 
-    /// Messages of this size are on their way to this reactor now.
+    /// Updates the bytes of messages on their way to this reactor.
     pub(crate) fn messages_hold(&mut self, bytes: u64) {
         if self.is_on && bytes != self.message_bytes {
             self.messages.consume(bytes);
@@ -149,7 +150,7 @@ impl Accounts {
         }
     }
 
-    /// Tells the trees what was gathered.
+    /// Reports the collected changes to the trackers.
     pub(crate) fn flush(&mut self) {
         let Accounts { resp, cql, http, store, clients, messages, log, .. } = self;
         for tracker in [store, clients, messages, log] {
@@ -162,7 +163,7 @@ impl Accounts {
 }
 
 impl Buffers {
-    /// A connection has come from another reactor, with what it holds.
+    /// Charges a connection that moved here from another reactor.
     pub(crate) fn came(&mut self, charges: Charges) {
         self.input.consume(charges.input);
         self.output.consume(charges.output);
@@ -175,9 +176,10 @@ impl Buffers {
         self.queued.release(charges.queued);
     }
 
-    /// The connection now keeps this much of an unfinished request and of replies. Fails when there
-    /// is no memory for the input: the connection is to be closed then. Replies are always charged;
-    /// what bounds them is that their connection is not read.
+    /// Updates the charges of a connection for an unfinished request and for replies. Fails if
+    /// there is no memory for the request: the caller must then close the connection. Replies are
+    /// always charged; they are bounded because requests of their connection are not read
+    /// meanwhile.
     #[inline]
     pub(crate) fn charge(
         &mut self,
@@ -197,7 +199,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// The connection now keeps this much of what its peer has not taken.
+    /// Updates the charge of a connection for output that its peer has not read.
     #[inline]
     pub(crate) fn charge_output(&mut self, charges: &mut Charges, output_bytes: usize) {
         let output = self.charged(output_bytes);
@@ -207,8 +209,8 @@ impl Buffers {
         }
     }
 
-    /// Whether there is memory for an answer of this size, copies included that exist while it is made. It is
-    /// charged when it is there.
+    /// Checks for the memory of a response of this size, including the copies that exist while it
+    /// is built. The response is charged once it exists.
     pub(crate) fn check_answer(&mut self, bytes: usize) -> Result<(), LimitReached> {
         let bytes = ANSWER_COPIES * self.charged(bytes);
         self.output.try_consume(bytes)?;
@@ -220,7 +222,7 @@ impl Buffers {
         if bytes < CHARGED_BYTES_MIN || !self.is_on { 0 } else { bytes as u64 }
     }
 
-    /// A command of this many bytes is queued.
+    /// Charges a queued command of this many bytes.
     pub(crate) fn queue(&mut self, charges: &mut Charges, bytes: u64) -> Result<(), LimitReached> {
         if self.is_on {
             self.queued.try_consume(bytes)?;
@@ -229,13 +231,13 @@ impl Buffers {
         Ok(())
     }
 
-    /// The transaction has ended.
+    /// Releases the charges of a transaction that has ended.
     pub(crate) fn unqueue(&mut self, charges: &mut Charges) {
         self.queued.release(std::mem::take(&mut charges.queued));
     }
 
-    /// A key is watched that takes this many bytes.
-    /// `charged_bytes`: what the connection is charged for its watches.
+    /// Charges a watched key that takes this many bytes. `charged_bytes`: the connection's charge
+    /// for watched keys.
     pub(crate) fn watch(
         &mut self,
         charged_bytes: &mut u64,
@@ -248,7 +250,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// No key is watched anymore.
+    /// Releases the charge for watched keys.
     pub(crate) fn unwatch(&mut self, charged_bytes: u64) {
         self.queued.release(charged_bytes);
     }

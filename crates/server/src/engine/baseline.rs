@@ -1,4 +1,4 @@
-//! What CONFIG RESETSTAT remembers: INFO shows how far the counters went since.
+//! Counters at the last CONFIG RESETSTAT: INFO shows the difference since then.
 
 use binlog::Log;
 pub(crate) use reactor::Counters;
@@ -7,7 +7,7 @@ use store::{Keyspace, LockWaits};
 
 use crate::engine::janitor::Janitor;
 
-/// The counters at one moment; the default is the start.
+/// The counters at one moment; the default is server start.
 #[derive(Debug, Default)]
 pub(crate) struct Baseline {
     reactors: Vec<Counters>,
@@ -32,7 +32,7 @@ impl LogCalls {
 }
 
 impl Baseline {
-    /// The counters as they are now.
+    /// Returns the current counters.
     pub(crate) fn take<M>(
         links: &Links<M>,
         log: &Log,
@@ -48,36 +48,36 @@ impl Baseline {
         }
     }
 
-    /// What one reactor counted since.
+    /// Returns what one reactor has counted since the baseline.
     pub(crate) fn reactor<M>(&self, links: &Links<M>, index: usize) -> Counters {
         let earlier = self.reactors.get(index).copied().unwrap_or_default();
         links.stats(index).since(&earlier)
     }
 
-    /// What all reactors counted since.
+    /// Returns what all reactors have counted since the baseline.
     pub(crate) fn sum<M>(&self, links: &Links<M>) -> Counters {
         let mut sum = Counters::default();
         (0..links.reactors()).for_each(|index| sum += self.reactor(links, index));
         sum
     }
 
-    /// What the acceptor counted since.
+    /// Returns what the acceptor has counted since the baseline.
     pub(crate) fn acceptor<M>(&self, links: &Links<M>) -> AcceptorCounters {
         links.acceptor_stats().read().since(&self.acceptor)
     }
 
-    /// What the log's writer did since.
+    /// Returns the log writer's system calls since the baseline.
     pub(crate) fn log(&self, log: &Log) -> LogCalls {
         let now = LogCalls::read(log);
         LogCalls { writes: now.writes - self.log.writes, syncs: now.syncs - self.log.syncs }
     }
 
-    /// Groups of removed values that the janitor freed since.
+    /// Groups of removed values that the janitor has freed since the baseline.
     pub(crate) fn freed(&self, janitor: &Janitor) -> u64 {
         janitor.freed() - self.freed
     }
 
-    /// Waits for stripes since.
+    /// Waits for stripe locks since the baseline.
     pub(crate) fn lock_waits(&self, keyspace: &Keyspace) -> LockWaits {
         let now = keyspace.lock_waits();
         LockWaits { count: now.count - self.lock_waits.count, ns: now.ns - self.lock_waits.ns }

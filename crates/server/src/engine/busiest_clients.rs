@@ -1,23 +1,23 @@
-//! Clients that ask a reactor for most, window by window.
+//! Clients that send the most requests to a reactor, window by window.
 
 use std::cmp::Reverse;
 
 use crate::engine::client_row::ClientRow;
 
-/// Clients of one reactor that are named.
+/// Clients listed per reactor.
 const CLIENTS_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BusyClient {
     pub(crate) id: u64,
-    /// In the last whole window.
+    /// Requests in the last complete window.
     pub(crate) requests: u64,
 }
 
-/// Those of one reactor: in the last whole window, but for `departed`.
+/// Busiest clients of one reactor. All fields but `departed` cover the last complete window.
 #[derive(Debug, Default)]
 pub(crate) struct BusiestClients {
-    /// Requests in this window of clients that are gone.
+    /// Requests in the current window by clients that have left.
     departed: u64,
     requests: u64,
     window_ns: u64,
@@ -25,12 +25,12 @@ pub(crate) struct BusiestClients {
 }
 
 impl BusiestClients {
-    /// A client is gone from the reactor; it may go on at another one.
+    /// Records that a client has left the reactor; it may continue on another one.
     pub(crate) fn depart(&mut self, row: &mut ClientRow) {
         self.departed += u64::from(row.take_requests());
     }
 
-    /// Ends a window that took so long. O(n) in clients.
+    /// Ends a window of the given length. O(n) in clients.
     pub(crate) fn end_window<'r>(
         &mut self,
         rows: impl Iterator<Item = &'r mut ClientRow>,
@@ -61,12 +61,12 @@ impl BusiestClients {
         }
     }
 
-    /// The busiest first.
+    /// Returns the clients, busiest first.
     pub(crate) fn clients(&self) -> &[BusyClient] {
         &self.clients
     }
 
-    /// What a client has of the reactor's requests, in millionths.
+    /// A client's share of the reactor's requests, in millionths.
     pub(crate) fn share_ppm(&self, client: BusyClient) -> u64 {
         client.requests.saturating_mul(1_000_000) / self.requests.max(1)
     }
@@ -86,13 +86,13 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// Clients 0, 1, 2 and so on, which have done nothing.
+    /// Rows of clients 0, 1, 2 and so on, none of which has run a command.
     fn rows(count: u64) -> Vec<ClientRow> {
         let row = |id| ClientRow::new(ConnId(id), 0, MonoNs::default(), Durability::default());
         (0..count).map(row).collect()
     }
 
-    /// Id, requests per second and share of each.
+    /// Id, requests per second and share of each client.
     fn busiest(clients: &BusiestClients) -> Vec<(u64, f64, u64)> {
         let of = |client: &BusyClient| {
             (client.id, clients.requests_per_s(*client), clients.share_ppm(*client))
@@ -124,7 +124,7 @@ mod tests {
         clients.depart(&mut gone);
         clients.end_window(rows.iter_mut(), SECOND_NS);
         assert_eq!(busiest(&clients), [(0, 1.0, 250_000)]);
-        // At another reactor only what it asks there counts.
+        // Another reactor counts only the requests that it serves.
         gone.commands = 4;
         clients.end_window(std::iter::once(&mut gone), SECOND_NS);
         assert_eq!(busiest(&clients), [(1, 1.0, 1_000_000)]);

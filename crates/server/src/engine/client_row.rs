@@ -1,4 +1,4 @@
-//! One client as others see it: a row of CLIENT LIST.
+//! A row of CLIENT LIST, which other connections can read.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,14 @@ use crate::engine::pubsub::{Kind, Subscriptions};
 use crate::engine::requests::RequestId;
 use crate::protocol::ClientProtocol;
 
-/// Bytes that an idle connection costs at most: its session, its row, its slot in the reactor.
+/// Upper bound on the memory of an idle connection in bytes: its session, its row, its slot in the
+/// reactor.
 pub(crate) const CLIENT_BYTES: u64 = 1048;
 
-/// The promise of the server: ten thousand idle connections cost less than 10 MiB.
+/// The server's guarantee: ten thousand idle connections take less than 10 MiB.
 const _: () = assert!(10_000 * CLIENT_BYTES < 10 << 20);
 
-/// How much a client has subscribed to.
+/// Subscriptions of a client, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionCounts {
     pub(crate) channels: u32,
@@ -55,7 +56,7 @@ pub(crate) struct ClientRow {
     pub(crate) active: MonoNs,
     pub(crate) db: u8,
     pub(crate) protocol: ClientProtocol,
-    /// Version of RESP; 0: the client speaks another protocol.
+    /// RESP version; 0: the client uses another protocol.
     pub(crate) resp: u8,
     pub(crate) durability: Durability,
     /// Queued commands, or -1 outside MULTI.
@@ -68,28 +69,28 @@ pub(crate) struct ClientRow {
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
     pub(crate) blocked: bool,
-    /// Its wait is one that CLIENT UNBLOCK ends.
+    /// Blocked in a way that CLIENT UNBLOCK can end.
     pub(crate) unblockable: bool,
     pub(crate) closing: bool,
-    /// CLIENT KILL was told to close it, and its reactor will.
+    /// CLIENT KILL has marked the client, and its reactor will close it.
     pub(crate) killed: bool,
-    /// Known once its reactor has looked at its buffers.
+    /// Known once its reactor has measured its buffers.
     pub(crate) fd: Option<u32>,
     pub(crate) query_bytes: usize,
     pub(crate) output_bytes: usize,
     /// Heap memory of all buffers.
     pub(crate) buffer_bytes: usize,
-    /// What the input and the output have of it, cut to 4 GiB: so short that a row is no longer for it.
+    /// Input and output share of `buffer_bytes`, capped at 4 GiB to keep the row small.
     pub(crate) query_heap_bytes: u32,
     pub(crate) reply_heap_bytes: u32,
     pub(crate) commands: u64,
     pub(crate) last_command: RequestId,
-    /// The low bits of `commands` when they were last taken: so short that a row is no longer for it.
+    /// The low bits of `commands` when they were last taken: 32 bits to keep the row small.
     pub(crate) commands_taken: u32,
 }
 
 impl ClientRow {
-    /// A client that has not done anything.
+    /// Returns the row of a client that has run no command.
     pub(crate) fn new(
         id: ConnId,
         reactor: usize,
@@ -134,13 +135,13 @@ impl ClientRow {
         }
     }
 
-    /// Requests since they were last taken, of which there are fewer than 2^32.
+    /// Takes the requests since the last call, of which there are fewer than 2^32.
     pub(crate) fn take_requests(&mut self) -> u32 {
         let commands = u32::try_from(self.commands & u64::from(u32::MAX)).expect("it is masked");
         commands.wrapping_sub(std::mem::replace(&mut self.commands_taken, commands))
     }
 
-    /// The fields that only the reactor knows.
+    /// Updates the fields that only the reactor knows.
     pub(crate) fn measure(&mut self, info: &reactor::ConnInfo) {
         self.fd = u32::try_from(info.fd).ok();
         self.query_bytes = info.input_bytes;

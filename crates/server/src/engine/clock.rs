@@ -1,4 +1,4 @@
-//! The clocks, for threads that are not reactors. A reactor is told the time once per turn.
+//! Clocks for threads that are not reactors. A reactor reads the time once per turn.
 
 use base::time::{MonoNs, Now, UnixMs};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,7 +13,7 @@ pub(crate) fn unix_now() -> UnixMs {
     UnixMs(u64::try_from(nanoseconds(ClockId::Realtime) / 1_000_000).unwrap_or(u64::MAX))
 }
 
-/// Microseconds since the Unix epoch: for TIME, which must not be a turn old.
+/// Microseconds since the Unix epoch: for TIME, which must not be stale by a turn.
 pub(crate) fn unix_micros() -> u64 {
     u64::try_from(nanoseconds(ClockId::Realtime) / 1000).unwrap_or(u64::MAX)
 }

@@ -1,16 +1,18 @@
-//! The only way in which data changes while the server runs.
+//! The only path by which data changes while the server runs.
 //!
-//! A [`Unit`] is a unit of work: some locked stripes, and the log record of what was changed in them.
-//! Commands, CQL statements, schema changes, eviction, expiry and purge all work like this:
+//! A [`Unit`] is a unit of work: locked stripes, and the log record of the changes to them.
+//! Commands, CQL statements, schema changes, eviction, expiry and purge all follow these steps:
 //!
 //! 1. lock the stripes and create the unit;
-//! 2. decide, and [`admit`](Unit::admit) the size of what comes; a refusal leaves everything as it was;
-//! 3. [`change`](Unit::change) the data, one mutation after the other;
+//! 2. decide, and [`admit`](Unit::admit) the size of the changes; a refusal leaves the data
+//!    unchanged;
+//! 3. [`change`](Unit::change) the data, one mutation after another;
 //! 4. [`commit`](Unit::commit): append the record, note what is not durable yet, unlock, and free.
 //!
-//! **Invariant**: a change that was applied is in the log, in the order of the changes, whatever the
-//! caller does. A unit that is dropped without a commit, because its caller returned early, logs what
-//! it changed. If the log does not take a record, it takes none from then on: memory is ahead of it.
+//! **Invariant**: every applied change is in the log, in the order of the changes, whatever the
+//! caller does. A unit that is dropped without a commit, because its caller returned early, still
+//! logs its changes. If the log rejects a record, it rejects all later ones: memory is ahead of the
+//! log.
 
 use std::ops::Deref;
 
@@ -26,28 +28,28 @@ use crate::engine::worker::Worker;
 /// Buffers of a unit's record, reused by their reactor.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Mutations in the order in which they were applied.
+    /// Mutations, in the order of their application.
     bytes: Vec<u8>,
-    /// Database and hash of each key and partition that was changed, for the reads that must wait.
+    /// Database and hash of each changed key and partition, for reads that must wait.
     written: Vec<(u8, u64)>,
-    /// A database or table was emptied: every read must wait.
+    /// True if a database or table was emptied: every read must wait.
     is_flushed: bool,
-    /// The newest timestamp that the server has given to a write, if it gave one to these.
+    /// The newest timestamp that the server assigned to these writes, if any.
     newest_timestamp: Option<i64>,
     /// See [`Unit::move_from`].
     moved_from: Option<(u8, Box<[u8]>)>,
-    /// CQL: rows of a result or writes of a statement. Empty between requests.
+    /// CQL: rows of a result, or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
 }
 
-/// A record of a large value must not keep its memory.
+/// Larger buffers are freed after use.
 const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
 
 const _: () = assert!(2 * UNCHECKED_BYTES_MAX <= RECORD_BYTES_MAX, "`admit` need not look further");
 const _: () = assert!(RECORD_BYTES_KEPT_MAX <= RECORD_BYTES_MAX);
 
 impl Record {
-    /// Keeps a buffer for the next result, unless it is large.
+    /// Keeps a buffer for the next result unless it is large.
     pub(crate) fn keep_rows(&mut self, mut rows: Vec<u8>) {
         if rows.capacity() <= RECORD_BYTES_KEPT_MAX {
             rows.clear();
@@ -55,8 +57,8 @@ impl Record {
         }
     }
 
-    /// Empties the record, and frees the memory of a large one at once: the next command of this
-    /// reactor may be far away.
+    /// Empties the record. Frees a large buffer at once, since this reactor's next command may not
+    /// arrive for a long time.
     #[inline]
     fn clear(&mut self) {
         self.bytes.clear();
@@ -72,23 +74,23 @@ impl Record {
     }
 }
 
-/// Why a write is refused, and a read of what may be lost.
+/// Error reply to writes, and to reads of data that the log may have lost.
 pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
                           server's log; repair the disk or make room.";
 
-/// Why a change is refused before anything of it was made.
+/// Reason for which a change is refused before any part of it is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The record would be longer than the log takes.
+    /// The record would exceed the log's maximum.
     TooLong,
-    /// The change and its way into the log would need more memory than the limits allow.
+    /// The change and its log record would exceed the memory limits.
     NoMemory,
 }
 
-/// A unit of work. See the module's documentation.
+/// A unit of work. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Unit<'a> {
-    /// Unlocked once it is committed.
+    /// Unlocked by the commit.
     locked: Locked<'a>,
     record: &'a mut Record,
     shared: &'a Shared,
@@ -96,7 +98,7 @@ pub(crate) struct Unit<'a> {
     durable: Lsn,
 }
 
-/// Reads see the unit's stripes; only [`Unit::change`] changes them.
+/// Gives read access to the unit's stripes; only [`Unit::change`] changes them.
 impl<'a> Deref for Unit<'a> {
     type Target = Locked<'a>;
 
@@ -121,20 +123,21 @@ impl<'a> Unit<'a> {
         Unit { locked, record, shared, lane, durable }
     }
 
-    /// Bytes of the changes so far.
+    /// Bytes of the record so far.
     #[inline]
     pub(crate) fn record_bytes(&self) -> usize {
         self.record.bytes.len()
     }
 
-    /// Whether anything changed that replies wait for: not if keys only [expired](Unit::expire).
+    /// Whether the unit made a change that replies wait for: false if keys only
+    /// [expired](Unit::expire).
     #[inline]
     pub(crate) fn has_written(&self) -> bool {
         !self.record.written.is_empty() || self.record.is_flushed
     }
 
-    /// Whether changes of up to `bytes` in the log may follow. `memory_bytes_max`: what the server may
-    /// use in all.
+    /// Checks that changes of up to `bytes` in the log may follow. `memory_bytes_max`: limit on the
+    /// server's total memory.
     #[inline]
     pub(crate) fn admit(&self, bytes: usize, memory_bytes_max: u64) -> Result<(), Refusal> {
         if bytes <= UNCHECKED_BYTES_MAX && self.record_bytes() <= UNCHECKED_BYTES_MAX {
@@ -148,7 +151,8 @@ impl<'a> Unit<'a> {
         if self.record_bytes().saturating_add(bytes) > RECORD_BYTES_MAX {
             return Err(Refusal::TooLong);
         }
-        // What this unit has already changed is not in the trackers yet, and what waits in the log only at times.
+        // The trackers do not include this unit's changes yet, and pending log records only at
+        // times.
         let own = self.grown_bytes() as i64;
         let log = &self.shared.log;
         let waiting = log.next().0.saturating_sub(log.written().0);
@@ -159,7 +163,7 @@ impl<'a> Unit<'a> {
         if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }
     }
 
-    /// Makes one change, and puts it on the record. On an error nothing has changed.
+    /// Applies one change and adds it to the record. On an error nothing has changed.
     #[inline]
     pub(crate) fn change(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
         let start = self.record.bytes.len();
@@ -175,21 +179,21 @@ impl<'a> Unit<'a> {
                 self.record.written.push((PARTITIONS_DB, key.hash()));
             }
             Mutation::Flush { .. } | Mutation::Truncate { .. } => self.record.is_flushed = true,
-            // Removes only what no read shows.
+            // A purge removes only data that no read returns.
             Mutation::Purge { .. } => {}
         }
         Ok(())
     }
 
-    /// Whether the record holds exactly one whole mutation from `start` on.
+    /// Whether the record contains exactly one complete mutation from `start` on.
     fn recovers_from(&self, start: usize) -> bool {
         let mut bytes = &self.record.bytes[start..];
         let decoded = Mutation::decode(&mut bytes, |key| self.keyspace().hash(key));
         decoded.is_ok() && bytes.is_empty()
     }
 
-    /// Deletes a key whose time has come. No reply waits for that: if the log loses the deletion, the key
-    /// comes back with its expiry, and so is never shown again.
+    /// Deletes a key whose TTL has expired. No reply waits for the deletion: if the log loses it,
+    /// recovery restores the key with its expiry, so it remains invisible.
     pub(crate) fn expire(&mut self, db: u8, key: Key<'_>) -> Result<(), StoreError> {
         debug_assert!(self.is_overdue(db, key));
         let written = self.record.written.len();
@@ -198,14 +202,16 @@ impl<'a> Unit<'a> {
         result
     }
 
-    /// Puts a timestamp on the record, if the unit changes anything: after a restart the server gives
-    /// out greater ones. To be called when a write has taken one from the clock.
+    /// Adds a timestamp to the record if the unit changes anything, so that the server assigns
+    /// greater ones after a restart. To be called when a write has taken a timestamp from the
+    /// clock.
     pub(crate) fn stamp(&mut self, newest_timestamp: i64) {
         self.record.newest_timestamp = Some(newest_timestamp);
     }
 
-    /// The next change is a [`Change::Put`] that carries the collection of this key, which is deleted behind it (RENAME,
-    /// MOVE): in memory the collection is moved, which takes no time.
+    /// Announces that the next change is a [`Change::Put`] of this key's collection to another key,
+    /// and that this key is deleted after it (RENAME, MOVE). In memory the collection is moved in
+    /// constant time.
     pub(crate) fn move_from(&mut self, db: u8, key: Key<'_>) {
         self.record.moved_from = Some((db, key.bytes.into()));
     }
@@ -223,7 +229,7 @@ impl<'a> Unit<'a> {
         self.locked.apply_mutation(mutation)
     }
 
-    /// Makes changes that were encoded by [`Mutation::encode`].
+    /// Applies changes that were encoded by [`Mutation::encode`].
     pub(crate) fn change_encoded(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
         let keyspace = self.keyspace();
         while !bytes.is_empty() {
@@ -259,14 +265,15 @@ impl<'a> Unit<'a> {
         self.locked.next_expired()
     }
 
-    /// Logs what was changed and unlocks. Returns what replies about the changes wait for.
+    /// Logs the changes and unlocks the stripes. Returns the gate that replies about the changes
+    /// wait for.
     #[inline]
     pub(crate) fn commit(self, worker: &mut Worker) -> Gate {
         self.commit_then(worker, |_, _| ())
     }
 
-    /// The same; `publish` runs under the locks, after the changes got their place in the log: what it
-    /// publishes is in the order of the log.
+    /// Like [`Unit::commit`], and calls `publish` under the locks once the changes have their
+    /// position in the log: messages are published in log order.
     #[inline]
     pub(crate) fn commit_then(
         mut self,
@@ -286,7 +293,7 @@ impl<'a> Unit<'a> {
         gate
     }
 
-    /// Puts the record into the log, under the locks, and notes which reads wait for it.
+    /// Appends the record to the log, under the locks, and records which reads wait for it.
     #[inline]
     fn append(&mut self) -> Gate {
         debug_assert!(self.record.moved_from.is_none(), "the change of a move was made");
@@ -320,7 +327,7 @@ impl<'a> Unit<'a> {
         gate
     }
 
-    /// The data is ahead of the log now, so nothing may follow in it.
+    /// The data is ahead of the log, so no later record may follow.
     #[cold]
     fn lose(&self, error: &AppendError) -> Gate {
         self.shared.log.poison(error);

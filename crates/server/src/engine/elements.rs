@@ -1,26 +1,26 @@
-//! What commands and statements cost in elements, which `elements-per-command-max` limits: no request may
-//! occupy its reactor for long.
+//! Cost of commands and statements in elements, which `elements-per-command-max` limits: no request
+//! may occupy its reactor for long.
 
 use store::ValueKind;
 
-/// A member that is looked up in a set, or added to one.
+/// A member that is looked up in a set, or added to it.
 pub(crate) const SET_COST: usize = 8;
-/// The same of a sorted set.
+/// A member that is looked up in a sorted set, or added to it.
 pub(crate) const ZSET_COST: usize = 16;
 /// An argument.
 pub(crate) const ARGUMENT_COST: usize = 4;
-/// An argument that may be a key, whose stripe is locked, whose entry is found and changed, or a member
-/// of a sorted set.
+/// An argument that may be a key, whose stripe is locked and whose entry is found and changed, or a
+/// member of a sorted set.
 pub(crate) const LARGE_ARGUMENT_COST: usize = 16;
-/// An argument that may be a channel or a watched key, which several tables note, or a key whose change is
-/// published as well.
+/// An argument that may be a channel or a watched key, which is added to several tables, or a key
+/// whose change is also published.
 pub(crate) const NOTED_ARGUMENT_COST: usize = 32;
 /// A queued command.
 pub(crate) const QUEUED_COST: usize = 8;
-/// A queued command whose change is published as well.
+/// A queued command whose change is also published.
 pub(crate) const TOLD_QUEUED_COST: usize = 16;
 
-/// What it costs to build an element of a collection again.
+/// Cost of rebuilding one element of a collection.
 pub(crate) fn copy_cost(kind: ValueKind) -> usize {
     match kind {
         ValueKind::String => 1,
@@ -30,7 +30,7 @@ pub(crate) fn copy_cost(kind: ValueKind) -> usize {
     }
 }
 
-/// Whether a request may process so many elements; a limit of 0 is none.
+/// Whether a request may process the given number of elements; a limit of 0 means none.
 #[inline]
 pub(crate) fn may_process(elements: usize, elements_max: usize) -> bool {
     elements <= elements_max || elements_max == 0

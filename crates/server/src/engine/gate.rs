@@ -1,13 +1,14 @@
-//! What a reply waits for.
+//! Log position that a reply waits for.
 
 pub(crate) use binlog::Lsn;
 use store::Locked;
 
 /// The log position that must be durable before a reply may leave the server.
 ///
-/// Either [`Gate::OPEN`] (nothing to wait for), a position ([`Gate::at`]), or [`Gate::NEVER`]: the log
-/// refused the record, so the reply must not be sent at all. Gates are ordered `OPEN < at(lsn) < NEVER`,
-/// so the gate of several things is the maximum of theirs. One word, because every reply carries one.
+/// Either [`Gate::OPEN`] (nothing to wait for), a position ([`Gate::at`]), or [`Gate::NEVER`]: the
+/// log refused the record, so the reply must not be sent. Gates are ordered `OPEN < at(lsn) <
+/// NEVER`, so the maximum of several gates waits for all of them. A single word, because every
+/// reply carries one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Gate(u64);
 
@@ -21,40 +22,43 @@ impl Gate {
         Gate(lsn.0)
     }
 
-    /// Of a value that was read: the newest write to its key that may not be durable.
+    /// Gate of a value that was read: the newest write to its key that may not be durable.
     #[inline]
     pub(crate) fn of(locked: &Locked<'_>, db: u8, hash: u64) -> Gate {
         Gate(locked.gate(db, hash))
     }
 
-    /// The same for a read of everything that is locked.
+    /// Gate of a read that covers all locked stripes.
     pub(crate) fn of_all(locked: &Locked<'_>) -> Gate {
         Gate(locked.gate_all())
     }
 
-    /// A position as the store keeps it: 0 is open, `u64::MAX` is never.
+    /// Converts the store's position: 0 is open, `u64::MAX` is never.
     pub(crate) fn from_store(position: u64) -> Gate {
         Gate(position)
     }
 
-    /// As the store and the reactor's output queue keep it: 0 is open, `u64::MAX` is never.
+    /// Returns the position for the store and the reactor's output queue: 0 is open, `u64::MAX` is
+    /// never.
     #[inline]
     pub(crate) fn position(self) -> u64 {
         self.0
     }
 
-    /// What to ask the log for. `None`: nothing to wait for, or nothing that will come.
+    /// Position to request from the log. `None`: nothing to wait for, or a position that is never
+    /// reached.
     pub(crate) fn lsn(self) -> Option<Lsn> {
         (self != Gate::OPEN && self != Gate::NEVER).then_some(Lsn(self.0))
     }
 
-    /// Whether a reply may leave when the log is durable up to `durable`.
+    /// Whether a reply may be sent when the log is durable up to `durable`.
     #[inline]
     pub(crate) fn is_open_at(self, durable: Lsn) -> bool {
         self.0 <= durable.0
     }
 
-    /// This gate, or [`Gate::OPEN`] if it is open already: later comparisons need no position.
+    /// Returns this gate, or [`Gate::OPEN`] if it is already open: later comparisons need no
+    /// position.
     #[inline]
     pub(crate) fn unless_open_at(self, durable: Lsn) -> Gate {
         if self.is_open_at(durable) { Gate::OPEN } else { self }

@@ -1,27 +1,27 @@
-//! Glob patterns, as KEYS, the MATCH of scans and CONFIG GET understand them.
+//! Glob patterns of KEYS, the MATCH option of scans, and CONFIG GET.
 //!
-//! `*` any bytes, `?` one byte, `[abc]`, `[a-z]` and `[^a]` one byte of a class, `\` takes the
-//! meaning from the byte that follows. All is bytes: no encodings.
+//! `*` matches any bytes; `?` one byte; `[abc]`, `[a-z]` and `[^a]` one byte of a class; `\`
+//! escapes the byte that follows. Patterns match bytes, without regard to encodings.
 //!
-//! Every part but `*` takes exactly one byte, so when a match fails only the newest `*` needs to
-//! give more bytes away: O(pattern x text) at worst, whatever the pattern is.
+//! Every element but `*` matches exactly one byte, so after a mismatch only the latest `*` needs to
+//! match more bytes: O(pattern x text) in the worst case, for any pattern.
 // Source: Redis 7.2 `util.c`, `stringmatchlen` behaviour
 
 use std::cell::Cell;
 
-/// Steps that one command may take to compare names with patterns, some 50 ms.
+/// Steps that one command may spend on matching names, about 50 ms.
 pub(crate) const STEPS_MAX: u64 = 1 << 25;
 
-/// All steps were taken before everything was compared.
+/// The step limit was reached before all comparisons were done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it takes too long to compare the pattern")]
 pub(crate) struct TooLong;
 
-/// Bytes that a search for one byte passes in the time of a step.
+/// Bytes that a search for a single byte scans in the time of one step.
 const SEARCHED_BYTES_PER_STEP: usize = 16;
 
-/// Steps that are left to compare names with a pattern. A pattern and a name of a megabyte each can take
-/// 10^12 of them. When none are left nothing fits any more: see [`Steps::is_exhausted`].
+/// Remaining steps for matching names. A pattern and a name of a megabyte each can take 10^12 of
+/// them. When no steps remain, nothing matches: see [`Steps::is_exhausted`].
 #[derive(Debug)]
 pub(crate) struct Steps {
     left: Cell<u64>,
@@ -46,7 +46,7 @@ impl Steps {
         self.left() == 0
     }
 
-    /// Fails if something was not compared.
+    /// Fails if a comparison was skipped.
     pub(crate) fn check(&self) -> Result<(), TooLong> {
         if self.is_exhausted() {
             return Err(TooLong);
@@ -54,7 +54,7 @@ impl Steps {
         Ok(())
     }
 
-    /// False if there are not so many left.
+    /// Takes the given number of steps. False if fewer remain.
     #[inline]
     fn take(&self, count: usize) -> bool {
         let left = self.left.get().saturating_sub(count as u64);
@@ -62,13 +62,13 @@ impl Steps {
         left > 0
     }
 
-    /// Whether the whole text fits the pattern.
+    /// Whether the whole text matches the pattern.
     #[inline]
     pub(crate) fn matches(&self, pattern: &[u8], text: &[u8]) -> bool {
         self.matches_folded(pattern, text, |byte| byte, memchr::memchr)
     }
 
-    /// The same for ASCII letters of any case.
+    /// Whether the whole text matches the pattern, ignoring the case of ASCII letters.
     pub(crate) fn matches_ignoring_case(&self, pattern: &[u8], text: &[u8]) -> bool {
         let find = |wanted: u8, text: &[u8]| {
             text.iter().position(|byte| byte.eq_ignore_ascii_case(&wanted))
@@ -111,7 +111,7 @@ impl Steps {
             }
             let Some(newest) = &mut retry else { return false };
             newest.text_at += 1;
-            // A literal behind the star is where it stands next, or nowhere.
+            // A literal after the star can match only at its next occurrence.
             if let Some(literal) = literal(&pattern[newest.pattern_at..]) {
                 let Some(passed) = find(literal, text.get(newest.text_at..).unwrap_or_default())
                 else {
@@ -127,18 +127,20 @@ impl Steps {
     }
 }
 
-/// Where to go on when a match fails: behind a `*`, which swallows the text before `text_at`.
+/// Where to retry after a mismatch: the element after a `*` that consumes the text before
+/// `text_at`.
 struct Retry {
     pattern_at: usize,
     text_at: usize,
 }
 
-/// The pattern's first byte, if it stands for itself.
+/// Returns the pattern's first byte if it is a literal.
 fn literal(pattern: &[u8]) -> Option<u8> {
     pattern.first().copied().filter(|byte| !matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
-/// Whether the pattern's first part, which is no `*`, takes this byte, and how long that part is.
+/// Whether the pattern's first element, which is not `*`, matches this byte, and the length of the
+/// element.
 fn match_one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, usize) {
     let is = |wanted: u8| fold(wanted) == fold(byte);
     match pattern {
@@ -153,8 +155,8 @@ fn match_one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, usize
     }
 }
 
-/// Whether the byte is in the class behind its `[`, and the length of the class. One without `]` ends
-/// with the pattern.
+/// Whether the byte is in the class after its `[`, and the length of the class. A class without `]`
+/// extends to the end of the pattern.
 fn match_class(class: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let wanted = fold(byte);
@@ -229,7 +231,7 @@ mod tests {
         check("[c-a]x", &["ax", "bx", "cx"], &["dx"]);
         check("[^a-c]", &["d", "^"], &["a", "c"]);
         check("[a^]", &["a", "^"], &["b"]);
-        check("[a-]", &["a", "]", "^"], &["-", "b"]); // the end is taken for one of a range
+        check("[a-]", &["a", "]", "^"], &["-", "b"]); // the `]` is taken as the end of a range
         check("[\\]]", &["]"], &["\\", "a"]);
         check("[\\a-c]", &["a", "-", "c"], &["b", "\\"]);
         check("*[0-9]", &["a1", "1"], &["a", "1a"]);
@@ -262,7 +264,7 @@ mod tests {
         assert!(!matches(b"MAX*", b"maxmemory"));
     }
 
-    /// With one level of recursion per star this takes longer than anybody waits.
+    /// One level of recursion per star would take practically forever.
     #[test]
     fn many_stars_are_not_exponential() {
         let pattern = b"a*".repeat(40);
@@ -282,11 +284,11 @@ mod tests {
             assert!(steps.is_exhausted() && steps.check().is_err());
             assert!(!steps.matches(b"a", b"a"), "nothing fits any more");
         }
-        // Stars alone take steps, too.
+        // Stars alone also take steps.
         let steps = Steps::new(1_000);
         assert!(!steps.matches(&[b'*'; 2_000], b"x"));
         assert!(steps.is_exhausted());
-        // What is searched for takes few.
+        // Searches for a literal take few steps.
         let steps = Steps::new(1_000);
         assert!(!steps.matches(b"*b*", &text));
         assert!(steps.matches(b"*aaa", b"bbbbbbbbbbbbbbbbbbbbbbaaa"));

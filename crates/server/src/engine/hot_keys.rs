@@ -1,9 +1,9 @@
-//! Keys that many commands name, found by looking at a few commands.
+//! Frequently accessed keys, found by sampling commands.
 //!
-//! A reactor looks at one command in [`COMMANDS_PER_SAMPLE`], in the mean. What it sees goes into a window of
-//! some seconds that keeps [`KEYS_MAX`] keys: a new key takes the place of the rarest and goes on with its
-//! count, so that a key that comes often stays, whatever comes beside it. Windows are forgotten; the last whole
-//! one is shown.
+//! A reactor samples one command in [`COMMANDS_PER_SAMPLE`] on average. The samples of a window of
+//! several seconds are kept for [`KEYS_MAX`] keys: a new key replaces the least frequent one and
+//! inherits its count, so that a frequent key stays regardless of the other keys. The last complete
+//! window is shown; older ones are discarded.
 // Source: Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams
 
 use std::cmp::Reverse;
@@ -13,30 +13,30 @@ use rand::{RngCore, SeedableRng};
 use smallvec::SmallVec;
 use uuid::Uuid;
 
-/// Commands for each that is looked at, in the mean: a lock and a few hundred comparisons are then worth some
+/// Commands per sample, on average: the cost of a lock and a few hundred comparisons is then some
 /// nanoseconds per command.
 const COMMANDS_PER_SAMPLE: u32 = 64;
-/// The longest step from one sample to the next; the shortest is 1.
+/// Longest distance between two samples; the shortest is 1.
 const STEP_MAX: u32 = 2 * COMMANDS_PER_SAMPLE - 1;
 
-/// Keys of one window. What is named by more than one in so many samples is among them.
+/// Keys of one window. Any key with more than one in this many samples is among them.
 const KEYS_MAX: usize = 64;
-/// Bytes of a key that are kept to be shown. Keys are told apart by the hash of all their bytes.
+/// Bytes of a key that are kept for display. The hash of all bytes identifies a key.
 const KEY_BYTES_MAX: usize = 64;
 /// Keys of both windows of one reactor, in bytes.
 const WINDOWS_BYTES_MAX: usize = 32 << 10;
 const _: () = assert!(2 * KEYS_MAX * size_of::<HotKey>() <= WINDOWS_BYTES_MAX);
 
-/// A key with fewer samples may be there by chance.
+/// A key with fewer samples may be in the window by chance.
 const SAMPLES_MIN: u64 = 2;
-/// A key with less than this part of the samples is not hot.
+/// A key with less than this fraction of the samples is not hot.
 const PART_MIN: u64 = 100;
 
-/// Chooses the commands that are looked at. Its steps are random: a load with a period would be in step with
-/// fixed ones.
+/// Chooses the commands to sample. Its steps are random, because a periodic load could be in step
+/// with fixed ones.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Commands up to the next sample; never 0.
+    /// Commands until the next sample; never 0.
     left: u32,
     random: SmallRng,
 }
@@ -48,7 +48,7 @@ impl Sampler {
         sampler
     }
 
-    /// Whether this command is to be looked at. Called once per command.
+    /// Whether to sample this command. Called once per command.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         self.left -= 1;
@@ -64,18 +64,18 @@ impl Sampler {
         self.left = 1 + self.random.next_u32() % STEP_MAX;
     }
 
-    /// One of so many, if there are any.
+    /// Chooses one of `count` items at random, if there are any.
     pub(crate) fn choose(&mut self, count: usize) -> Option<usize> {
         let nth = self.random.next_u64().checked_rem(count as u64)?;
         usize::try_from(nth).ok()
     }
 }
 
-/// Where a key is.
+/// Keyspace that contains a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Space {
     Database(u8),
-    /// The key is that of a partition, as text.
+    /// The key is a partition key, as text.
     Table(Uuid),
 }
 
@@ -83,17 +83,17 @@ pub(crate) enum Space {
 pub(crate) struct HotKey {
     pub(crate) space: Space,
     hash: u64,
-    /// Its first bytes.
+    /// First bytes of the key.
     pub(crate) name: SmallVec<[u8; KEY_BYTES_MAX]>,
-    /// It has more bytes than those.
+    /// True if the key is longer than `name`.
     pub(crate) is_cut: bool,
     samples: u64,
-    /// How many of them may be those of keys whose place it has taken.
+    /// Upper bound on the samples inherited from replaced keys.
     inherited: u64,
 }
 
 impl HotKey {
-    /// Samples that surely were of this key.
+    /// Samples that are certainly of this key.
     pub(crate) fn samples(&self) -> u64 {
         self.samples - self.inherited
     }
@@ -103,10 +103,10 @@ impl HotKey {
     }
 }
 
-/// What was seen in some seconds.
+/// Samples of one period of several seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// Commands that were looked at, also those that name no key.
+    /// Sampled commands, including those without a key.
     pub(crate) samples: u64,
     keys: Vec<HotKey>,
 }
@@ -138,7 +138,7 @@ impl Window {
         *rarest = new;
     }
 
-    /// Adds what another reactor has seen.
+    /// Adds the samples of another reactor.
     pub(crate) fn add(&mut self, other: &Window) {
         self.samples += other.samples;
         for key in &other.keys {
@@ -152,7 +152,7 @@ impl Window {
         }
     }
 
-    /// Keys that stand out, the most frequent first.
+    /// Returns the hot keys, most frequent first.
     pub(crate) fn hottest(&self) -> Vec<&HotKey> {
         let stands_out = |key: &&HotKey| {
             let samples = key.samples();
@@ -167,30 +167,30 @@ impl Window {
 /// The windows of one reactor.
 #[derive(Debug, Default)]
 pub(crate) struct HotKeys {
-    /// Until it ends.
+    /// The window in progress.
     current: Window,
     last: Window,
 }
 
 impl HotKeys {
-    /// A command that was looked at names this key. `hash`: of all its bytes.
+    /// Records that a sampled command names this key. `hash`: of all its bytes.
     pub(crate) fn note(&mut self, space: Space, hash: u64, key: &[u8]) {
         self.current.note(space, hash, key);
     }
 
-    /// A command that was looked at names no key.
+    /// Records that a sampled command names no key.
     pub(crate) fn note_keyless(&mut self) {
         self.current.samples += 1;
     }
 
-    /// Ends the window, and forgets the one before.
+    /// Ends the window and discards the previous one.
     pub(crate) fn end_window(&mut self) {
         std::mem::swap(&mut self.last, &mut self.current);
         self.current.samples = 0;
         self.current.keys.clear();
     }
 
-    /// The last whole window.
+    /// The last complete window.
     pub(crate) fn last(&self) -> &Window {
         &self.last
     }
@@ -204,7 +204,7 @@ mod tests {
     const COMMANDS: u32 = 640_000;
     const FIRST: Space = Space::Database(0);
 
-    /// Name and samples of the keys that stand out.
+    /// Names and samples of the hot keys.
     fn hottest(window: &Window) -> Vec<(String, u64)> {
         let name = |key: &HotKey| String::from_utf8(key.name.to_vec()).unwrap();
         window.hottest().into_iter().map(|key| (name(key), key.samples())).collect()

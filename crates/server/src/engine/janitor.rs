@@ -1,4 +1,5 @@
-//! Frees large values off the reactors, returns free memory to the kernel, and measures untracked memory.
+//! Background thread that frees large values, returns free memory to the kernel, and measures
+//! untracked memory.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use store::Trash;
 
 use crate::engine::untracked::Untracked;
 
-/// Parts that may wait to be freed; when more wait, the reactor frees its own.
+/// Parts that may wait to be freed; above this number a reactor frees its own.
 const WAITING_MAX: usize = 1024;
 
 /// How often untracked memory is measured.
 const MEASURE_PERIOD: Duration = Duration::from_millis(100);
-/// How often free memory is given back while there is nothing to free.
+/// How often free memory is returned to the kernel while there is nothing to free.
 const NUDGE_PERIOD: Duration = Duration::from_secs(1);
-/// An allocation of this size goes to the allocator's arenas, past all its caches.
+/// Allocation size that bypasses the allocator's caches and reaches its arenas.
 const NUDGE_BYTES: usize = 32 << 20;
 
-/// A thread that drops what it is given. Before it is started, the caller drops it.
+/// A thread that drops the values passed to it. Before it is started, the caller drops them.
 #[derive(Debug, Default)]
 pub(crate) struct Janitor {
     sender: Mutex<Option<SyncSender<Trash>>>,
@@ -31,7 +32,7 @@ pub(crate) struct Janitor {
     progress: Arc<Progress>,
 }
 
-/// Trash handed over since the start.
+/// Values handed over since the start.
 #[derive(Debug, Default)]
 struct Progress {
     taken: AtomicU64,
@@ -39,7 +40,7 @@ struct Progress {
 }
 
 impl Janitor {
-    /// `measured`: the top of the trackers, if memory is tracked.
+    /// `measured`: the root of the trackers, if memory is tracked.
     pub(crate) fn start(&self, measured: Option<Arc<Tracker>>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<Trash>(WAITING_MAX);
         let progress = Arc::clone(&self.progress);
@@ -51,7 +52,7 @@ impl Janitor {
         Ok(())
     }
 
-    /// Frees light trash here and hands heavy trash over.
+    /// Frees small values here and hands large ones over.
     pub(crate) fn free(&self, trash: Trash) {
         if !trash.is_heavy() {
             return;
@@ -69,19 +70,20 @@ impl Janitor {
         }
     }
 
-    /// Trash that is not freed yet.
+    /// Values that are not freed yet.
     pub(crate) fn pending(&self) -> u64 {
-        // In this order, or trash taken and freed between the two reads would count as less than none.
+        // Read in this order: values handed over and freed between the two reads would otherwise
+        // make the difference negative.
         let freed = self.progress.freed.load(Ordering::Relaxed);
         self.progress.taken.load(Ordering::Relaxed).saturating_sub(freed)
     }
 
-    /// Heavy trash that was freed since the start.
+    /// Large values freed since the start.
     pub(crate) fn freed(&self) -> u64 {
         self.progress.freed.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything handed over is freed.
+    /// Waits until everything that was handed over is freed.
     pub(crate) fn stop(&self) {
         self.sender.lock().take();
         if let Some(thread) = self.thread.lock().take()
@@ -120,10 +122,10 @@ fn work(receiver: &Receiver<Trash>, measured: Option<&Tracker>, progress: &Progr
     }
 }
 
-/// Freed blocks of many megabytes are given back to the kernel after a moment, but only when the
-/// allocator is next asked for such a block: a server that has just let go of 512 MB values would
-/// keep all of their memory until then. So it is asked. The block is never touched, and costs a
-/// few system calls.
+/// The allocator returns freed blocks of many megabytes to the kernel after a delay, but only at
+/// the next request for such a block: a server that has just freed 512 MB values would keep all of
+/// their memory until then. This function makes the request. It never touches the block, and costs
+/// a few system calls.
 fn nudge_allocator() {
     drop(black_box(Vec::<u8>::with_capacity(NUDGE_BYTES)));
 }

@@ -7,7 +7,7 @@ use base::time::UnixMs;
 /// Samples kept per event. Source: Redis 7.2 `latency.h`, `LATENCY_TS_LEN`.
 const SAMPLES_MAX: usize = 160;
 
-/// What is watched.
+/// Monitored events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LatencyEvent {
     Command,
@@ -30,14 +30,14 @@ impl LatencyEvent {
 }
 
 impl LatencyEvent {
-    /// What an operator can do about it.
+    /// Advice for an operator.
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            LatencyEvent::Command => "SLOWLOG GET names the commands; avoid large ranges and KEYS.",
+            LatencyEvent::Command => "SLOWLOG GET lists the commands; avoid large ranges and KEYS.",
             LatencyEvent::FastCommand => {
-                "Usually another process took the core: see INFO reactors."
+                "Another process probably used the core: see INFO reactors."
             }
-            LatencyEvent::ExpireCycle => "Many keys expire at once: spread their times.",
+            LatencyEvent::ExpireCycle => "Many keys expire at once: spread out their TTLs.",
             LatencyEvent::EvictionCycle => "Memory is full: raise maxmemory or store less.",
             LatencyEvent::LogSync => "The disk is slow to sync: see INFO persistence.",
         }
@@ -62,7 +62,7 @@ pub(crate) struct LatencyEvents {
 }
 
 impl LatencyEvents {
-    /// Several events within one second are one sample, the worst.
+    /// Records an event. Several events within one second count as one sample, the longest.
     pub(crate) fn note(&mut self, event: LatencyEvent, at: UnixMs, took_ms: u64) {
         let series = self.series.entry(event).or_default();
         series.max_ms = series.max_ms.max(took_ms);
@@ -84,7 +84,7 @@ impl LatencyEvents {
         self.iter().find(|(event, _)| event.name().as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Forgets the named events, or all. Returns how many there were.
+    /// Removes the samples of the given events, or of all. Returns the number of events removed.
     pub(crate) fn reset(&mut self, names: &[&[u8]]) -> usize {
         let before = self.series.len();
         self.series.retain(|event, _| {

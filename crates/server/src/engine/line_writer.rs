@@ -1,5 +1,6 @@
-//! Writes lines that reactors have gathered for the log. A file or a terminal may make its writer
-//! wait, and reactors wait for neither: what is not taken fast enough is refused, not queued.
+//! Writes lines that reactors have collected for the log. Writing to a file or terminal may block,
+//! and reactors must not wait for it: if the writer falls behind, lines are rejected rather than
+//! queued.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,14 +11,14 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::logging;
 
-/// Batches that may wait to be written: 8 MiB of 32 KiB each, or half a second of 500,000 lines per
+/// Batches that may wait to be written: 8 MiB of 32 KiB each, or half a second at 500,000 lines per
 /// second.
 pub(crate) const WAITING_MAX: usize = 256;
-/// Emptied batches that are kept: more are only needed after the log was slow.
+/// Empty batches that are kept: more are needed only after the log was slow.
 const SPARE_MAX: usize = 8;
 
-/// A thread that writes what it is given. Before it is started and after it is stopped, the caller
-/// writes.
+/// A thread that writes batches of lines. Before it is started and after it is stopped, the caller
+/// writes them.
 #[derive(Debug, Default)]
 pub(crate) struct LineWriter {
     state: Mutex<State>,
@@ -28,7 +29,7 @@ pub(crate) struct LineWriter {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Vec<u8>>,
-    /// The one that was emptied last is taken first: it is still in the caches.
+    /// The most recently emptied batch is reused first: it is still in the caches.
     spare: Vec<Vec<u8>>,
     is_running: bool,
 }
@@ -57,25 +58,25 @@ impl LineWriter {
         Ok(())
     }
 
-    /// Takes complete lines and leaves an empty buffer; false if too many wait already, and then
-    /// takes nothing. A lock, and a system call if the thread sleeps.
+    /// Takes complete lines and leaves an empty buffer. Returns false, and takes nothing, if too
+    /// many batches are waiting. Costs a lock, and a system call if the thread sleeps.
     pub(crate) fn hand_over(&self, batch: &mut Vec<u8>) -> bool {
         self.take(batch, WAITING_MAX)
     }
 
-    /// Takes the last lines of a reactor, also when the queue is full: one batch per reactor, and
-    /// [`LineWriter::stop`] waits for all of them anyway.
+    /// Takes the last lines of a reactor even if the queue is full: there is one such batch per
+    /// reactor, and [`LineWriter::stop`] waits for all of them.
     pub(crate) fn hand_over_last(&self, batch: &mut Vec<u8>) {
         self.take(batch, usize::MAX);
     }
 
-    /// False if `waiting_max` batches wait already.
+    /// Takes the batch. False if `waiting_max` batches are already waiting.
     fn take(&self, batch: &mut Vec<u8>, waiting_max: usize) -> bool {
         let mut state = self.state.lock();
         if !state.is_running {
             drop(state);
             if let Err(error) = logging::write_lines(batch) {
-                tracing::error!(%error, lines = lines(batch), "lines of the log were lost");
+                tracing::error!(%error, lines = lines(batch), "log lines lost");
             }
             batch.clear();
             return true;
@@ -90,14 +91,14 @@ impl LineWriter {
         true
     }
 
-    /// Waits until everything handed over is written.
+    /// Waits until everything that was handed over is written.
     pub(crate) fn stop(&self) {
         self.state.lock().is_running = false;
         self.called.notify_one();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that writes lines of the log panicked");
+            tracing::error!("the log line writer panicked");
         }
     }
 
@@ -108,7 +109,7 @@ impl LineWriter {
                 Ok(()) => say_lost(&mut lost),
                 Err(error) => {
                     if lost == 0 {
-                        tracing::error!(%error, "lines of the log cannot be written");
+                        tracing::error!(%error, "could not write log lines");
                     }
                     lost += lines(&batch);
                 }
@@ -122,7 +123,7 @@ impl LineWriter {
         say_lost(&mut lost);
     }
 
-    /// Waits for a batch. `None`: there will be no more.
+    /// Waits for a batch. `None`: the writer has stopped.
     fn next(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() && state.is_running {
@@ -132,11 +133,11 @@ impl LineWriter {
     }
 }
 
-/// Says how many lines could not be written, now that one can be again.
+/// Logs the number of lost lines, now that writing works again.
 fn say_lost(lost: &mut usize) {
     let lines = std::mem::take(lost);
     if lines != 0 {
-        tracing::error!(lines, "lines of the log were lost");
+        tracing::error!(lines, "log lines lost");
     }
 }
 

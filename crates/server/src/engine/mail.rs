@@ -1,4 +1,4 @@
-//! What reactors and background threads send to a reactor.
+//! Messages that reactors and background threads send to a reactor.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::engine::gate::Gate;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
-    /// Lines for the clients that run MONITOR.
+    /// Lines for clients in MONITOR mode.
     Monitor(Arc<[u8]>),
     /// CLIENT KILL.
     Kill(ConnId),
-    /// CLIENT UNBLOCK; `error`: as an error reply.
+    /// CLIENT UNBLOCK; `error`: with an error reply.
     Unblock { id: ConnId, error: bool },
-    /// A snapshot ended; the clients that wait for it get the result.
+    /// A snapshot has ended; the clients that wait for it receive the result.
     SnapshotDone { number: u64, error: Option<Arc<str>> },
-    /// CQL's schema has changed; no client is notified before the gate opens.
+    /// The CQL schema has changed; clients are notified after the gate opens.
     SchemaChanged { event: Arc<Event>, gate: Gate },
-    /// The next part of a change stream; `is_last`: it ends with it.
+    /// The next part of a change stream; `is_last`: the stream ends with it.
     Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
-    /// The response of a CQL request that did not run on its reactor.
+    /// The response of a CQL request that ran on another thread.
     CqlReply(Box<CqlReply>),
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct CqlReply {
     pub(crate) header: Header,
     pub(crate) gate: Gate,
     pub(crate) message: Vec<u8>,
-    /// USE.
+    /// The keyspace selected by USE.
     pub(crate) keyspace: Option<String>,
-    /// Of a login that was granted.
+    /// Permissions of a successful login.
     pub(crate) access: Option<Box<Access>>,
 }

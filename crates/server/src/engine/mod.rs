@@ -1,9 +1,10 @@
-//! What the server does with its data, whichever protocol asks: it knows none of them.
+//! Protocol-independent part of the server: data, and the operations on it.
 //!
-//! Reading order: `shared` (state of all reactors) and `worker` (state of one); `gate` and `commit` (the only way
-//! in which data changes), `room` and `elements` (what a request may use), `expire`, `evict` and `purge`
-//! (changes that nobody asks for), `snapshots` and `snapshot_taker`, `pubsub`, `prepared` (statements);
-//! `requests`, `published`, `client_row`, `hot_keys`, `slowlog`, `latency` and others (what can be observed).
+//! Reading order: `shared` (state of all reactors) and `worker` (state of one); `gate` and `commit`
+//! (the only path by which data changes), `room` and `elements` (limits of a request), `expire`,
+//! `evict` and `purge` (changes in the background), `snapshots` and `snapshot_taker`, `pubsub`,
+//! `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`, `latency`
+//! and others (observability).
 
 pub(crate) mod accounts;
 pub(crate) mod baseline;

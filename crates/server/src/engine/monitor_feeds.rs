@@ -1,7 +1,8 @@
-//! Lines of MONITOR on their way to the reactors whose clients get them.
+//! MONITOR lines on their way to the reactors of their clients.
 //!
-//! A reactor that runs one request for long does not read its mail. What waits for it is bounded; where lines
-//! were lost, the reactor closes its clients in MONITOR, as it does with those that do not read.
+//! A reactor that runs a long request does not read its mail meanwhile. The lines that wait for it
+//! are bounded; after lines were lost, the reactor closes its MONITOR clients, as it closes clients
+//! that do not read.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -12,11 +13,11 @@ use base::time::UnixMs;
 
 use crate::engine::secret::Shown;
 
-/// Bytes of lines that wait for one reactor. All reactors share the lines. Small in unit tests, so that they
-/// need not fill it.
+/// Bytes of lines that wait for one reactor. The reactors share the memory of the lines. Small in
+/// unit tests, so that they can reach the limit.
 const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
-/// What waits for one reactor. On cache lines of its own.
+/// Pending lines of one reactor. On its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Feed {
@@ -24,7 +25,7 @@ struct Feed {
     has_lost: AtomicBool,
 }
 
-/// See the module.
+/// Pending lines of every reactor; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct MonitorFeeds(Box<[Feed]>);
 
@@ -33,11 +34,13 @@ impl MonitorFeeds {
         MonitorFeeds((0..reactors).map(|_| Feed::default()).collect())
     }
 
-    /// Accounts for lines to a reactor. False if they must not be sent: too many wait already.
+    /// Accounts for lines to a reactor. False if they must not be sent, because too many are
+    /// already waiting.
     pub(crate) fn add(&self, reactor: usize, bytes: usize) -> bool {
         let feed = &self.0[reactor];
         let before = feed.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // A single turn's lines are sent whatever their size: their clients' own limits judge them.
+        // Lines of a single turn are sent regardless of their size: the output limits of their
+        // clients apply.
         let may_wait = before == 0 || before + bytes <= PENDING_BYTES_MAX;
         if !may_wait {
             self.lose(reactor, bytes);
@@ -50,14 +53,15 @@ impl MonitorFeeds {
         self.0[reactor].pending_bytes.load(Ordering::Relaxed)
     }
 
-    /// Lines that were added were not sent.
+    /// Records that lines counted by [`MonitorFeeds::add`] were not sent.
     pub(crate) fn lose(&self, reactor: usize, bytes: usize) {
         let feed = &self.0[reactor];
         feed.has_lost.store(true, Ordering::Relaxed);
         feed.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A reactor has received lines. True if lines to it were lost since the last ones.
+    /// Records that a reactor has received lines. True if lines to it were lost since the last
+    /// call.
     pub(crate) fn taken(&self, reactor: usize, bytes: usize) -> bool {
         let feed = &self.0[reactor];
         feed.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -69,7 +73,7 @@ impl MonitorFeeds {
 /// time is that of the reactor's turn, in milliseconds.
 // Source: Redis 7.2 `replication.c`, `replicationFeedMonitors`
 ///
-/// `place` is the database, or the protocol if it knows none.
+/// `place` is the database, or the protocol if it has no databases.
 pub(crate) fn monitor_line(
     place: &dyn Display,
     remote: Option<SocketAddr>,
@@ -90,7 +94,7 @@ pub(crate) fn monitor_line(
     out.extend_from_slice(b"\r\n");
 }
 
-/// In quotes, with everything that is not printable ASCII escaped.
+/// Appends the bytes in quotes, with everything that is not printable ASCII escaped.
 // Source: Redis 7.2 `sds.c`, `sdscatrepr`
 fn quote(bytes: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -1,8 +1,8 @@
-//! Prepared statements: one table for the server, and what each reactor knows of it.
+//! Prepared statements: one table for the server, and a cache of it in each reactor.
 //!
-//! EXECUTE looks its statement up in what its own reactor knows, without a lock and without a
-//! counter that reactors share. The table is asked for statements that a reactor does not know, and
-//! tells reactors by a flag in the statement that it is gone.
+//! EXECUTE looks its statement up in the cache of its own reactor, without a lock or a shared
+//! counter. Only a cache miss reads the table. A flag in the statement marks it as removed from the
+//! table.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use cql::schema::Catalog;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
-/// A use is noted when the last one that was noted is this old: uses by many reactors must not
-/// write to the same memory.
+/// Age of the last recorded use at which a new one is recorded: frequent uses by many reactors must
+/// not write to the same memory.
 const USE_NS_MIN: u64 = 1_000_000_000;
 
-/// When the table is full, this part of the statements goes at once, the longest unused ones: looking
-/// for them costs as much as looking at all.
+/// Fraction of the statements that is evicted when the table is full, least recently used first:
+/// finding them costs a pass over all statements.
 const EVICTED_PARTS: usize = 16;
 
-/// What a statement costs besides its text and its columns: its plan, its place in two tables.
+/// Memory of a statement apart from its text and its columns: its plan, its entries in two tables.
 const STATEMENT_BYTES: u64 = 2048;
 
-/// How much may be kept.
+/// Limits of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PreparedLimits {
     pub(crate) statements_max: usize,
     pub(crate) bytes_max: u64,
 }
 
-/// A statement of the table.
+/// A statement in the table.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) statement: Arc<PreparedStatement>,
     bytes: u64,
     used_at: AtomicU64,
-    /// The table has it no more.
+    /// True once the statement was removed from the table.
     is_gone: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ fn estimate_bytes(statement: &PreparedStatement) -> u64 {
         columns.iter().map(|column| size_of_val(column) + column.name.len()).sum()
     };
     let result = statement.result.as_ref().map_or(0, |result| columns(&result.columns));
-    // The text stands in the plan once more, as names and constants.
+    // The plan repeats the text, as names and constants.
     let bytes = 2 * statement.text.len() + columns(&statement.markers.columns) + result;
     bytes as u64 + STATEMENT_BYTES
 }
@@ -80,7 +80,7 @@ fn estimate_bytes(statement: &PreparedStatement) -> u64 {
 pub(crate) struct PreparedTable {
     inner: Mutex<Inner>,
     memory: Arc<Tracker>,
-    /// How many statements have left the table.
+    /// Number of statements that were removed from the table.
     departed: AtomicU64,
 }
 
@@ -90,12 +90,12 @@ struct Inner {
     bytes: u64,
 }
 
-/// What INFO shows.
+/// Statistics for INFO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PreparedStats {
     pub(crate) statements: usize,
     pub(crate) bytes: u64,
-    /// Evicted, or left behind by a change of the schema.
+    /// Statements that were evicted, or invalidated by a schema change.
     pub(crate) departed: u64,
 }
 
@@ -104,7 +104,7 @@ impl PreparedTable {
         PreparedTable { inner: Mutex::default(), memory, departed: AtomicU64::new(0) }
     }
 
-    /// Tells the tracker what the table holds now, and how many statements have left it.
+    /// Reports the table's memory to the tracker, and counts the removed statements.
     fn account(&self, before: u64, after: u64, departed: u64) {
         self.memory.consume(after);
         self.memory.release(before);
@@ -115,7 +115,7 @@ impl PreparedTable {
         self.inner.lock().by_id.get(id).map(Arc::clone)
     }
 
-    /// Those that can be run with this schema, by their ids. O(statements).
+    /// Returns the statements that are valid for this schema, by id. O(statements).
     pub(crate) fn current_statements(&self, catalog: &Arc<Catalog>) -> Vec<Arc<PreparedStatement>> {
         let entries = self.inner.lock();
         let statements = entries.by_id.values().map(|entry| Arc::clone(&entry.statement));
@@ -126,7 +126,7 @@ impl PreparedTable {
         statements
     }
 
-    /// Adds a statement, in the place of an older one with its id, and makes room for it.
+    /// Adds a statement, replacing any older one with its id, and evicts others to make room.
     pub(crate) fn insert(
         &self,
         statement: PreparedStatement,
@@ -148,7 +148,7 @@ impl PreparedTable {
         entry
     }
 
-    /// Takes a statement out that is out of date, unless another one has taken its place.
+    /// Removes an outdated statement, unless another one has replaced it.
     fn remove(&self, entry: &Arc<Entry>) {
         let mut inner = self.inner.lock();
         let id = &entry.statement.id;
@@ -172,7 +172,7 @@ impl PreparedTable {
 }
 
 impl Inner {
-    /// Evicts until a statement of `bytes` fits. Returns how many went.
+    /// Evicts until a statement of `bytes` fits. Returns the number of evicted statements.
     fn make_room(&mut self, bytes: u64, limits: PreparedLimits) -> u64 {
         let fits = |inner: &Inner| {
             inner.by_id.len() < limits.statements_max && inner.bytes + bytes <= limits.bytes_max
@@ -193,31 +193,31 @@ impl Inner {
     }
 }
 
-/// What one reactor knows of the table.
+/// One reactor's cache of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     by_id: HashMap<[u8; 16], KnownEntry, FixedState>,
-    /// The table's count of departed statements when the known ones were last looked through.
+    /// The table's count of removed statements when the cache was last cleaned.
     departed: u64,
 }
 
 #[derive(Debug)]
 struct KnownEntry {
     entry: Arc<Entry>,
-    /// The schema with which it was last found to be current.
+    /// The schema for which the statement was last found to be valid.
     catalog: Arc<Catalog>,
 }
 
 impl KnownEntry {
-    /// Whether it has been found to be current with this schema, and is still in the table.
+    /// Whether the statement is valid for this schema and still in the table.
     fn is_current(&self, catalog: &Arc<Catalog>) -> bool {
         !self.entry.is_gone() && Arc::ptr_eq(&self.catalog, catalog)
     }
 }
 
 impl Known {
-    /// A statement that is current. None if the client has to prepare it (again). Costs one lookup when
-    /// it is known and the schema has not changed.
+    /// Returns a valid statement. `None` if the client must prepare it (again). Costs one lookup if
+    /// the statement is cached and the schema has not changed.
     pub(crate) fn learn(
         &mut self,
         table: &PreparedTable,
@@ -236,7 +236,7 @@ impl Known {
         }
     }
 
-    /// A statement that was learned.
+    /// Returns a statement that was learned.
     pub(crate) fn get(&self, id: &[u8]) -> Option<&Arc<PreparedStatement>> {
         let id = <&[u8; 16]>::try_from(id).ok()?;
         self.by_id.get(id).map(|known| &known.entry.statement)
@@ -247,7 +247,7 @@ impl Known {
         self.by_id.insert(id, KnownEntry { entry, catalog: Arc::clone(catalog) });
     }
 
-    /// Gives statements back that have left the table. Free when none has.
+    /// Drops cached statements that were removed from the table. Free if none was.
     pub(crate) fn forget_departed(&mut self, table: &PreparedTable) {
         let departed = table.departed.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.departed, departed) != departed {
@@ -256,7 +256,7 @@ impl Known {
     }
 }
 
-/// What the table says of a statement that is not known, or is no more what it was.
+/// Looks up in the table a statement that is not cached, or is outdated.
 #[cold]
 fn learn_anew<'k>(
     place: hash_map::Entry<'k, [u8; 16], KnownEntry>,
@@ -312,7 +312,8 @@ mod tests {
             Fixture { table, memory, catalog: builtin() }
         }
 
-        /// Prepares a statement with `number` blanks behind it: as many different ids as are wanted.
+        /// Prepares a statement followed by `number` blanks, so that each number has a different
+        /// id.
         fn prepare(&self, number: usize, limits: PreparedLimits) -> [u8; 16] {
             let text = format!("USE system{}", " ".repeat(number));
             let catalog = Arc::clone(&self.catalog);
@@ -331,7 +332,7 @@ mod tests {
         MonoNs(seconds * 1_000_000_000)
     }
 
-    /// The ids are those that Cassandra gives: MD5 of keyspace and text.
+    /// The ids equal those of Cassandra: MD5 of keyspace and text.
     #[test]
     fn ids_are_the_same_everywhere() {
         let hex = |id: [u8; 16]| base::hex::hex(&id);
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(ids.iter().map(is_there).collect::<Vec<_>>(), [true, false, true, true]);
         assert_eq!(fixture.table.stats().statements, 4);
         assert_eq!(fixture.table.stats().departed, 1);
-        assert!(!fixture.learn(&mut known, &ids[1]), "a reactor runs what is gone");
+        assert!(!fixture.learn(&mut known, &ids[1]), "a reactor runs a removed statement");
         assert_eq!(known.by_id.len(), 1);
     }
 
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(known.by_id.len(), 100);
         known.forget_departed(&fixture.table);
         assert_eq!(known.by_id.len(), fixture.table.stats().statements);
-        // One that is larger than all there may be is kept alone, until the next one comes.
+        // A statement larger than the limit is kept alone, until the next one is prepared.
         fixture.prepare(0, PreparedLimits { bytes_max: 1, ..LIMITS });
         assert_eq!(fixture.table.stats().statements, 1);
     }
@@ -399,7 +400,7 @@ mod tests {
         let id = fixture.prepare(0, LIMITS);
         let mut known = Known::default();
         assert!(fixture.learn(&mut known, &id));
-        // A change that does not concern it.
+        // A schema change that does not affect the statement.
         fixture.catalog = Arc::new((*fixture.catalog).clone());
         assert!(fixture.learn(&mut known, &id));
         fixture.catalog = Arc::new(Catalog::default());

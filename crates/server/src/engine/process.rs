@@ -1,4 +1,4 @@
-//! What the kernel says about this process: its memory and the time it took of the processors.
+//! Memory and processor time of this process, as reported by the kernel.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
@@ -10,12 +10,12 @@ pub(crate) struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Empty where the kernel does not tell. Costs about 20 us.
+    /// Reads the fields. Empty if the kernel does not report them. Costs about 20 us.
     pub(crate) fn read() -> ProcessMemory {
         ProcessMemory::parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
     }
 
-    /// Takes the lines of the form `VmRSS:     1234 kB`.
+    /// Parses the lines of the form `VmRSS:     1234 kB`.
     fn parse(text: &str) -> ProcessMemory {
         let field = |line: &str| {
             let (name, amount) = line.split_once(':')?;
@@ -29,17 +29,17 @@ impl ProcessMemory {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)
     }
 
-    /// Memory that is in use now, shared pages included.
+    /// Memory in use, including shared pages.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         self.bytes("VmRSS")
     }
 
-    /// The most that ever was.
+    /// Peak of the memory in use.
     pub(crate) fn resident_peak_bytes(&self) -> Option<u64> {
         self.bytes("VmHWM")
     }
 
-    /// Memory without a file behind it: what the allocator holds, and the stacks.
+    /// Memory not backed by files: the allocator's heap, and the stacks.
     pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
         self.bytes("RssAnon")
     }
@@ -50,14 +50,14 @@ impl ProcessMemory {
     }
 }
 
-/// Time on processors, in microseconds.
+/// Processor time in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CpuTime {
     pub(crate) system_us: i64,
     pub(crate) user_us: i64,
 }
 
-/// Of all threads of this process. `None` where the kernel does not tell.
+/// Time of all threads of this process. `None` if the kernel does not report it.
 pub(crate) fn cpu_time() -> Option<CpuTime> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     Some(CpuTime {
@@ -66,26 +66,27 @@ pub(crate) fn cpu_time() -> Option<CpuTime> {
     })
 }
 
-/// What the kernel says about one thread of this process.
+/// Kernel statistics of one thread of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Thread {
     pub(crate) id: u64,
     pub(crate) name: String,
-    /// R runs, S sleeps, D waits for a disk.
+    /// R: running, S: sleeping, D: waiting for a disk.
     pub(crate) state: char,
     pub(crate) user_ms: u64,
     pub(crate) system_ms: u64,
-    /// Where it ran last.
+    /// Processor on which the thread last ran.
     pub(crate) processor: u64,
 }
 
-/// All threads, by their numbers. Empty where the kernel does not tell. Costs about 20 us for each.
+/// Returns all threads, by their numbers. Empty if the kernel does not report them. Costs about 20
+/// us per thread.
 pub(crate) fn threads() -> Vec<Thread> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
     let ticks = ticks.and_then(|ticks| u64::try_from(ticks).ok()).filter(|t| *t > 0).unwrap_or(100);
     let read = |task: std::fs::DirEntry| {
-        // A thread that has ended meanwhile is left out.
+        // Skips a thread that has exited meanwhile.
         parse_thread(&std::fs::read_to_string(task.path().join("stat")).ok()?, ticks)
     };
     let mut threads: Vec<_> = tasks.filter_map(Result::ok).filter_map(read).collect();
@@ -97,7 +98,7 @@ pub(crate) fn threads() -> Vec<Thread> {
 fn parse_thread(text: &str, ticks_per_second: u64) -> Option<Thread> {
     let (before, after) = text.rsplit_once(')')?;
     let (id, name) = before.split_once('(')?;
-    // From field 3, the state, on.
+    // Fields from number 3, the state, on.
     let fields: Vec<&str> = after.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let ms = |ticks: u64| ticks.saturating_mul(1000) / ticks_per_second;

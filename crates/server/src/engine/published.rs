@@ -1,8 +1,8 @@
-//! What each reactor lets others see of itself: counters, stage timers and its clients.
+//! State that each reactor publishes to the others: counters, stage timers and its clients.
 //!
-//! A reactor collects while it serves one read of one connection and hands the result over at its
-//! end, under its own lock, which nobody else holds but a command like INFO for microseconds: one lock
-//! per read of a socket, and one for each command in 64 whose key is looked at.
+//! A reactor collects counts while it serves one read of one connection, and publishes them at the
+//! end under its own lock. Only commands like INFO contend for that lock, for microseconds. The
+//! cost is one lock per socket read, and one for each sampled command, 1 in 64.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,8 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::hot_keys::HotKeys;
 use crate::engine::requests::RequestId;
 
-/// Error prefixes told apart in `errorstats`; more are counted as one. As Redis has it.
+/// Error prefixes counted separately in `errorstats`; further ones share one count. Same limit as
+/// Redis.
 const ERROR_KINDS_MAX: usize = 128;
 const ERROR_KINDS_OTHER: &str = "ERRORSTATS_OVERFLOW";
 
@@ -21,9 +22,9 @@ const ERROR_KINDS_OTHER: &str = "ERRORSTATS_OVERFLOW";
 pub(crate) struct CommandCounts {
     pub(crate) calls: u64,
     pub(crate) ns: u64,
-    /// Refused before it ran: arity, memory, authentication.
+    /// Requests rejected before execution: arity, memory, authentication.
     pub(crate) rejected: u64,
-    /// Ran and answered with an error.
+    /// Requests that ran and returned an error.
     pub(crate) failed: u64,
 }
 
@@ -44,10 +45,10 @@ pub(crate) struct Totals {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) error_replies: u64,
-    /// By SELECT of CQL, shown or not.
+    /// Rows that CQL SELECT read, returned or not.
     pub(crate) rows_examined: u64,
-    /// Keys and partitions that were changed, each change counted. CONFIG RESETSTAT leaves it alone: INFO
-    /// shows the growth since a snapshot.
+    /// Changes to keys and partitions. CONFIG RESETSTAT does not reset it: INFO shows its growth
+    /// since the last snapshot.
     pub(crate) changes: u64,
 }
 
@@ -64,7 +65,7 @@ impl std::ops::AddAssign for Totals {
     }
 }
 
-/// Everything one reactor publishes.
+/// All published state of one reactor.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) commands: Vec<CommandCounts>,
@@ -104,13 +105,13 @@ impl Published {
     }
 }
 
-/// What one read of one connection did; handed over by [`Tally::publish`].
+/// Counts of one read of one connection; published by [`Tally::publish`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Command, nanoseconds.
+    /// Commands with their nanoseconds.
     executed: Vec<(RequestId, u64)>,
     parse_ns_each: u64,
-    /// Commands since time was last spent on writing, by number.
+    /// Commands since write time was last recorded, with their count.
     unwritten: Vec<(RequestId, u32)>,
     rejected: Vec<RequestId>,
     failed: Vec<(Option<RequestId>, String)>,
@@ -123,7 +124,7 @@ impl Tally {
         self.executed.push((command, ns));
     }
 
-    /// The requests decoded next took this long each.
+    /// Records the parse time of each request decoded next.
     pub(crate) fn parsed(&mut self, ns_each: u64) {
         self.parse_ns_each = ns_each;
     }
@@ -132,14 +133,14 @@ impl Tally {
         self.rejected.push(command);
     }
 
-    /// An error reply; `command` when it ran and failed.
+    /// Records an error reply; `command` if the command ran and failed.
     pub(crate) fn error(&mut self, command: Option<RequestId>, text: &str) {
         let prefix = text.split(' ').next().unwrap_or("ERR");
         self.failed.push((command, prefix.to_owned()));
     }
 
-    /// Spreads the time of writes over the commands whose replies they are likely to have taken:
-    /// those that ran since the last writes.
+    /// Distributes the time of writes over the commands whose replies they most likely sent: those
+    /// that ran since the previous writes.
     pub(crate) fn written(&mut self, to: &mut Published, ns: u64) {
         let count: u64 = self.unwritten.iter().map(|(_, count)| u64::from(*count)).sum();
         let ns_each = ns.checked_div(count).unwrap_or(0);
@@ -152,7 +153,7 @@ impl Tally {
         !self.unwritten.is_empty()
     }
 
-    /// Some of the same command, one after the other.
+    /// Publishes consecutive executions of one command.
     fn publish_run(&mut self, to: &mut Published, id: RequestId, count: u32) {
         to.timers.record_n(usize::from(id), Stage::Parse, self.parse_ns_each, count);
         match self.unwritten.iter_mut().find(|(known, _)| *known == id) {
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use base::stages::StageCell;
 
-    /// Count and sum of what was recorded.
+    /// Count and sum of the recorded samples.
     fn recorded(published: &Published, command: usize, stage: Stage) -> (u64, u64) {
         let summary = published.timers.cell(command, stage).map(StageCell::summary);
         summary.map_or((0, 0), |summary| (summary.count, summary.sum_ns))
