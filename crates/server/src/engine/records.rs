@@ -1,17 +1,17 @@
-//! Kinds of records in the log. The numbers are part of the log's format.
+//! Record kinds of the log. The numbers are part of the log's format.
 
 use binlog::Record;
 
-/// One or more mutations that happened as one: see `store::Mutation` for their bytes.
+/// One or more mutations that are applied atomically: see `store::Mutation` for their bytes.
 pub(crate) const MUTATIONS: u8 = 1;
 
-/// The same, then eight bytes: the newest timestamp that the server had given to a write.
+/// Like [`MUTATIONS`], followed by eight bytes: the newest timestamp that the server assigned to a
+/// write.
 pub(crate) const STAMPED_MUTATIONS: u8 = 2;
 
 const STAMP_BYTES: usize = size_of::<i64>();
 
-/// Longest record that a unit of work may make. Small in unit tests, so that they need not fill a
-/// gigabyte.
+/// Maximum record of a unit of work. Small in unit tests, so that they need not fill a gigabyte.
 pub(crate) const RECORD_BYTES_MAX: usize =
     if cfg!(test) { 4 << 20 } else { binlog::PAYLOAD_BYTES_MAX - STAMP_BYTES };
 
@@ -19,7 +19,8 @@ const _: () = assert!(RECORD_BYTES_MAX + STAMP_BYTES <= binlog::PAYLOAD_BYTES_MA
 const _: () = assert!(MUTATIONS != STAMPED_MUTATIONS);
 const _: () = assert!(STAMPED_MUTATIONS < binlog::KIND_MARK, "marks belong to the log");
 
-/// The mutations of a record, and its timestamp if it has one. None for a record of another kind.
+/// Returns the mutations of a record, and its timestamp if there is one. `None` for other kinds of
+/// records.
 pub(crate) fn mutations<'a>(record: &Record<'a>) -> Option<(&'a [u8], Option<i64>)> {
     match record.kind {
         MUTATIONS => Some((record.payload, None)),

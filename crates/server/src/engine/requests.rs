@@ -1,11 +1,11 @@
-//! Every kind of request of every protocol, numbered for counters and timers.
+//! All request kinds of all protocols, numbered for counters and timers.
 
 use crate::protocol::ClientProtocol;
 
-/// Number of a kind of request, dense from 0: commands of RESP, then requests of CQL, then routes of HTTP.
+/// Number of a request kind, dense from 0: RESP commands, then CQL requests, then HTTP routes.
 pub(crate) type RequestId = u16;
 
-/// The kinds of requests. Each protocol numbers its own from 0.
+/// Request kinds. Each protocol numbers its own from 0.
 #[derive(Debug)]
 pub(crate) struct RequestKinds {
     names: Vec<&'static str>,
@@ -14,7 +14,7 @@ pub(crate) struct RequestKinds {
 }
 
 impl RequestKinds {
-    /// `names`: of each protocol's kinds, in the order of [`ClientProtocol::ALL`].
+    /// `names`: names of each protocol's kinds, in the order of [`ClientProtocol::ALL`].
     pub(crate) fn new(names: [Vec<&'static str>; ClientProtocol::ALL.len()]) -> RequestKinds {
         let mut all = Vec::new();
         let starts = names.map(|names| {
@@ -30,7 +30,7 @@ impl RequestKinds {
         self.names.len()
     }
 
-    /// The number of one of a protocol's kinds.
+    /// Returns the number of one of a protocol's kinds.
     #[inline]
     pub(crate) fn id(&self, protocol: ClientProtocol, number: usize) -> RequestId {
         let id = self.starts[protocol as usize] + number;
@@ -40,12 +40,13 @@ impl RequestKinds {
         id
     }
 
-    /// The name of a kind in INFO.
+    /// Returns the name of a kind in INFO.
     pub(crate) fn name(&self, id: usize) -> &'static str {
         self.names[id]
     }
 
-    /// The protocol that a request is counted for. Commands that arrive by HTTP and CQL also count for RESP.
+    /// Returns the protocol that a request counts for. Commands that arrive by HTTP and CQL also
+    /// count for RESP.
     pub(crate) fn protocol(&self, id: usize) -> ClientProtocol {
         let has_begun = |protocol: &&ClientProtocol| self.starts[**protocol as usize] <= id;
         *ClientProtocol::ALL.iter().rfind(has_begun).expect("the first one starts at 0")

@@ -1,24 +1,25 @@
-//! How much memory a request may use.
+//! Memory that a request may use.
 
 use std::fmt;
 
 use crate::config::{MemoryTrackers, Settings};
 
-/// Changes up to this size pass without a look at the memory: together with what one turn of a
-/// reactor reads they are small next to any sensible limit.
+/// Changes up to this size are accepted without checking the memory: together with the input of one
+/// reactor turn they are small compared with any sensible limit.
 pub(crate) const UNCHECKED_BYTES_MAX: usize = 64 * 1024;
 
-/// How many times the bytes of a change are in memory until it is written: in the data, in the record,
-/// in the log's lane, and in a buffer that was freed, as the allocator gives large ones back after a second.
+/// Copies of a change's bytes in memory until it is written: in the data, in the record, in the
+/// log's lane, and in a freed buffer, since the allocator returns large ones after a second.
 pub(crate) const COPIES: u64 = 4;
 
-/// How much memory writes may use, from `maxmemory` and `memory-limit`, and from what the process takes besides.
+/// Memory available to writes, from `maxmemory`, `memory-limit` and the untracked memory of the
+/// process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// `maxmemory`; `u64::MAX`: no limit.
     pub(crate) maxmemory_bytes: u64,
-    /// Above it keys are evicted, or writes rejected: the lower one of the two limits. A large change may
-    /// reach it with its copies on their way into the log.
+    /// Limit above which keys are evicted or writes rejected: the lower of the two. A large change
+    /// may reach it together with its copies on their way to the log.
     pub(crate) used_bytes_max: u64,
 }
 
@@ -32,14 +33,14 @@ impl Room {
         Room { maxmemory_bytes, used_bytes_max: maxmemory_bytes.min(memory_limit) }
     }
 
-    /// Whether a request of this many bytes may run with so much memory in use.
+    /// Whether a request of this many bytes may run at the given memory usage.
     #[inline]
     pub(crate) fn has(&self, used_bytes: u64, request_bytes: usize) -> bool {
         used_bytes <= self.used_bytes_max
             && (request_bytes <= UNCHECKED_BYTES_MAX || used_bytes <= self.target(request_bytes))
     }
 
-    /// How much may be in use before a request of this many bytes runs.
+    /// Maximum memory usage before a request of this many bytes runs.
     pub(crate) fn target(&self, request_bytes: usize) -> u64 {
         if request_bytes <= UNCHECKED_BYTES_MAX {
             return self.used_bytes_max;
@@ -48,7 +49,7 @@ impl Room {
     }
 }
 
-/// Memory is full, and nothing more can be evicted.
+/// Memory is full, and no more keys can be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRoom {
     /// The option that sets the limit.

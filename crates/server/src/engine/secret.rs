@@ -1,17 +1,17 @@
-//! Passwords: compared without a hint, and not shown.
+//! Passwords: constant-time comparison, and redaction.
 
 use std::hint::black_box;
 
 use wire::resp::Args;
 
-/// What is shown in place of a password.
+/// Text shown in place of a password.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";
 
-/// How long the answer to a wrong password takes: guessing is slow, and the reactor goes on.
+/// Delay of the reply to a wrong password: guessing is slow, and the reactor is not blocked.
 pub(crate) const FAILED_LOGIN_NS: u64 = 500_000_000;
 
-/// Compares in a time that depends on the length of `expected` alone, so that a password cannot be
-/// found byte by byte.
+/// Compares in a time that depends only on the length of `expected`, so that a password cannot be
+/// guessed byte by byte.
 pub(crate) fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {
     let mut is_different = u8::from(given.len() != expected.len());
     for (at, byte) in expected.iter().enumerate() {
@@ -21,7 +21,7 @@ pub(crate) fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {
     black_box(is_different) == 0
 }
 
-/// A request as MONITOR and SLOWLOG show it: without its passwords.
+/// A request for MONITOR and SLOWLOG, with its passwords redacted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a> {
     args: Args<'a>,
@@ -36,7 +36,7 @@ impl<'a> Shown<'a> {
         Shown { args, is_secret }
     }
 
-    /// A request that has no passwords.
+    /// A request that contains no passwords.
     pub(crate) fn whole(args: Args<'a>) -> Shown<'a> {
         Shown::new(args, |_, _| false)
     }

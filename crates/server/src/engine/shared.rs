@@ -1,4 +1,4 @@
-//! What all reactors and background threads of one server share.
+//! State shared by all reactors and background threads of one server.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::write_clock::WriteClock;
 
-/// Who this server is, fixed at start.
+/// Identity of this server, fixed at startup.
 #[derive(Debug)]
 pub(crate) struct Identity {
     /// 40 hexadecimal digits, new at each start.
@@ -44,7 +44,7 @@ pub(crate) struct Identity {
     pub(crate) addresses: OnceLock<Vec<std::net::SocketAddr>>,
 }
 
-/// What INFO shows per second: samples of totals, ten a second.
+/// Rates per second for INFO: samples of totals, ten per second.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     samples: Mutex<RateSamples>,
@@ -62,7 +62,8 @@ const RATE_SAMPLES: usize = 16;
 const RATES: usize = 5;
 
 impl Rates {
-    /// `totals`: commands, input bytes, output bytes, turns of reactors, nanoseconds in them.
+    /// Adds a sample. `totals`: commands, input bytes, output bytes, reactor turns, nanoseconds in
+    /// turns.
     pub(crate) fn sample(&self, now: MonoNs, totals: [u64; RATES]) {
         let mut samples = self.samples.lock();
         let elapsed_ns = now.since(samples.at).max(1);
@@ -77,14 +78,14 @@ impl Rates {
         samples.next = (next + 1) % RATE_SAMPLES;
     }
 
-    /// Means over the last 1.6 seconds.
+    /// Averages over the last 1.6 seconds.
     pub(crate) fn per_second(&self) -> [u64; RATES] {
         let samples = self.samples.lock();
         samples.per_second.map(|rates| rates.iter().sum::<u64>() / RATE_SAMPLES as u64)
     }
 }
 
-/// What recovery found; INFO shows it.
+/// Result of recovery, shown by INFO.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecoveryReport {
     pub(crate) snapshot_keys: u64,
@@ -94,16 +95,16 @@ pub(crate) struct RecoveryReport {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Measures commands; copied by every reactor.
+    /// Measures command times; copied by every reactor.
     pub(crate) cycles: CycleClock,
     pub(crate) keyspace: Keyspace,
-    /// What keyspaces and tables of CQL there are; replaced as a whole by every change.
+    /// CQL keyspaces and tables; every change replaces the whole catalog.
     pub(crate) catalog: ArcSwap<Catalog>,
-    /// Who may do what in CQL; replaced as a whole by every change.
+    /// CQL roles and permissions; every change replaces them as a whole.
     pub(crate) roles: ArcSwap<Roles>,
-    /// CQL's prepared statements.
+    /// Prepared CQL statements.
     pub(crate) prepared: PreparedTable,
-    /// When CQL's writes were made whose clients do not say it.
+    /// Timestamps of CQL writes whose clients send none.
     pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
@@ -111,43 +112,43 @@ pub(crate) struct Shared {
     pub(crate) memory: MemoryTrackers,
     pub(crate) request_kinds: RequestKinds,
     pub(crate) published: Vec<Mutex<Published>>,
-    /// Clients on their way from one reactor to another. Locked before `published` by who moves one
-    /// and by who looks at all, so that nobody is missed.
+    /// Clients that are moving between reactors. Locked before `published` both by a reactor that
+    /// moves a client and by readers of all clients, so that they miss none.
     pub(crate) moving: Mutex<HashMap<u64, ClientRow>>,
     pub(crate) links: OnceLock<Links<Mail>>,
-    /// What listeners with TLS present, if there are any.
+    /// Certificates of TLS listeners, if there are any.
     pub(crate) tls: OnceLock<Arc<Tls>>,
     pub(crate) identity: Identity,
     pub(crate) slowlog: Mutex<Slowlog>,
     pub(crate) latency: Mutex<LatencyEvents>,
     pub(crate) rates: Rates,
     pub(crate) janitor: Janitor,
-    /// Lines for the log beside events.
+    /// Log lines other than events.
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
-    /// Who has subscribed to what, and messages on their way.
+    /// Subscribers, and published messages on their way to them.
     pub(crate) pubsub: Directory,
     pub(crate) recovery: RecoveryReport,
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,
     pub(crate) monitors: AtomicUsize,
-    /// Their lines on the way to reactors.
+    /// MONITOR lines on their way to reactors.
     pub(crate) monitor_feeds: MonitorFeeds,
-    /// When HTTP on a RESP port was last reported in the log.
+    /// Time of the last log message about HTTP on a RESP port.
     pub(crate) http_warned: AtomicU64,
     pub(crate) blocked_clients: AtomicUsize,
-    /// CQL requests that were refused because the queue of their pool was full.
+    /// CQL requests rejected because the queue of their pool was full.
     pub(crate) cql_pool_overflows: AtomicU64,
     /// The reactors' counters at the last CONFIG RESETSTAT.
     pub(crate) baseline: ArcSwap<Baseline>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: std::sync::atomic::AtomicBool,
-    /// SHUTDOWN was asked for: stops the group.
+    /// Stops the reactor group on SHUTDOWN.
     pub(crate) stopper: OnceLock<reactor::GroupStopper>,
 }
 
 impl Shared {
-    /// Bytes that count against `maxmemory`.
+    /// Bytes that count toward `maxmemory`.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.memory.server.current_bytes()
@@ -158,7 +159,7 @@ impl Shared {
         self.monitors.load(Ordering::Relaxed) > 0
     }
 
-    /// Reports a connection that was closed because it spoke HTTP, at most once a minute.
+    /// Logs a connection that was closed because it used HTTP, at most once a minute.
     #[cold]
     pub(crate) fn warn_of_http(&self, now: MonoNs) {
         const INTERVAL_NS: u64 = 60_000_000_000;
@@ -173,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// Remembers a slow command.
+    /// Records a slow command.
     #[cold]
     pub(crate) fn note_slow(
         &self,
@@ -192,16 +193,16 @@ impl Shared {
         self.links.get().expect("set before the first reactor starts")
     }
 
-    /// Sends mail to every reactor. A full mailbox is reported, not waited for.
+    /// Sends mail to every reactor. A full mailbox is logged; the call does not wait.
     pub(crate) fn broadcast(&self, mail: &Mail) {
         for (index, mailbox) in self.links().mailboxes().iter().enumerate() {
             if mailbox.send(mail.clone()).is_err() {
-                tracing::warn!(reactor = index, "a reactor did not take its mail");
+                tracing::warn!(reactor = index, "could not deliver mail to a reactor");
             }
         }
     }
 
-    /// Totals of all reactors.
+    /// Returns the totals of all reactors.
     pub(crate) fn totals(&self) -> Totals {
         let mut sum = Totals::default();
         for published in &self.published {
@@ -210,7 +211,7 @@ impl Shared {
         sum
     }
 
-    /// Counters of all reactors, by kind of request.
+    /// Returns the counters of all reactors, by request kind.
     pub(crate) fn request_counts(&self) -> Vec<CommandCounts> {
         let mut sums = vec![CommandCounts::default(); self.request_kinds.len()];
         for published in &self.published {
@@ -221,7 +222,7 @@ impl Shared {
         sums
     }
 
-    /// Stage timers of all reactors, by kind of request.
+    /// Returns the stage timers of all reactors, by request kind.
     pub(crate) fn stage_timers(&self) -> StageTimers {
         let mut sum = StageTimers::new(self.request_kinds.len());
         self.published.iter().for_each(|published| sum.merge(&published.lock().timers));
@@ -229,7 +230,7 @@ impl Shared {
     }
 }
 
-/// Thresholds and clocks of one turn, from the settings.
+/// Returns the thresholds and clocks of one turn, from the settings.
 pub(crate) fn params(settings: &Settings, now: UnixMs, seed: u64, random: u64) -> Params {
     let policy = eviction_policy(settings.maxmemory_policy);
     let rule = if policy.uses_frequency() {

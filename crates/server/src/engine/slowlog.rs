@@ -1,4 +1,4 @@
-//! SLOWLOG: the last commands that took long to execute.
+//! SLOWLOG: the latest commands with a long execution time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use base::time::UnixMs;
 
 use crate::engine::secret::Shown;
 
-/// Arguments and bytes of each that an entry keeps.
+/// Maximum arguments, and bytes of each, that an entry keeps.
 /// Source: Redis 7.2 `slowlog.h`, `SLOWLOG_ENTRY_MAX_ARGC` and `SLOWLOG_ENTRY_MAX_STRING`.
 const ARGS_MAX: usize = 32;
 const ARG_BYTES_MAX: usize = 128;
@@ -49,7 +49,7 @@ impl Slowlog {
         self.entries.truncate(entries_max);
     }
 
-    /// Newest first.
+    /// Iterates over the entries, newest first.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &SlowEntry> {
         self.entries.iter()
     }

@@ -1,12 +1,12 @@
-//! Memory of the process that no tracker accounts for: the program, stacks, and what the allocator needs beyond what it
-//! was asked for. It counts against `memory-limit`.
+//! Untracked memory of the process: the program, stacks, and the allocator's overhead. It counts
+//! toward `memory-limit`.
 
 use base::memory::Tracker;
 
 use crate::engine::process::ProcessMemory;
 
-/// What was last seen. Memory that was tracked and then freed is not counted, although the allocator may keep it: it
-/// serves what is allocated next.
+/// Last measured values. Freed memory that was tracked before does not count, although the
+/// allocator may keep it: it serves later allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Untracked {
     bytes: u64,
@@ -14,13 +14,13 @@ pub(crate) struct Untracked {
 }
 
 impl Untracked {
-    /// Takes what nothing tracks off the limit of `server`. Costs about 20 us.
+    /// Reduces the limit of `server` by the untracked memory. Costs about 20 us.
     pub(crate) fn measure(&mut self, server: &Tracker) {
         let Some(resident_bytes) = ProcessMemory::read().resident_bytes() else { return };
         server.set_reserved(self.update(resident_bytes, server.current_bytes()));
     }
 
-    /// Only what became resident beyond all that is known was not tracked before.
+    /// Counts only memory that became resident beyond all known memory.
     fn update(&mut self, resident_bytes: u64, tracked_bytes: u64) -> u64 {
         let known_bytes = self.resident_bytes.max(tracked_bytes.saturating_add(self.bytes));
         let grown_bytes = resident_bytes.saturating_sub(known_bytes);
@@ -41,7 +41,7 @@ mod tests {
         let mut untracked = Untracked::default();
         assert_eq!(untracked.update(1_030, 1_000), 30, "data that was loaded at the start");
         assert_eq!(untracked.update(2_050, 2_000), 50);
-        assert_eq!(untracked.update(2_050, 1_200), 50, "deleted, and kept by the allocator");
+        assert_eq!(untracked.update(2_050, 1_200), 50, "deleted, but kept by the allocator");
         assert_eq!(untracked.update(2_050, 1_900), 50, "used again");
         assert_eq!(untracked.update(2_350, 2_000), 350, "could not be used again");
         assert_eq!(untracked.update(2_150, 2_000), 150, "given back");

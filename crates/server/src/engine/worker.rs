@@ -1,4 +1,4 @@
-//! State of one reactor that its commands may use: settings, clocks, counters, random numbers.
+//! State of one reactor that its commands use: settings, clocks, counters, random numbers.
 
 use crate::config::{Durability, Settings};
 use crate::engine::accounts::Accounts;
@@ -24,50 +24,50 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Params;
 
-/// State of a reactor that commands may use.
+/// State of a reactor that commands use.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) index: usize,
-    /// It belongs to a thread beside the reactors: its reactor does not know what it does.
+    /// True for the state of a thread outside the reactors, whose actions its reactor does not see.
     pub(crate) is_beside: bool,
     pub(crate) settings: Arc<Settings>,
-    /// The server ends: what is in flight is served, and nothing else.
+    /// The server is stopping: requests in flight are served, and no others.
     pub(crate) is_draining: bool,
-    /// What was derived from the settings is out of date.
+    /// Values derived from the settings are out of date.
     pub(crate) has_new_settings: bool,
     pub(crate) clock: CycleClock,
-    /// The cycle counter when the last command ended, so that one reading serves two commands.
+    /// Cycle counter at the end of the last command, so that one reading serves two commands.
     pub(crate) stamp: u64,
-    /// When the turn began: by the clocks, and by the cycle counter.
+    /// Start of the turn: by the clocks, and by the cycle counter.
     turn_began: (Now, u64),
-    /// When each request of this turn ran.
+    /// Execution time of each request of this turn.
     #[cfg(test)]
     pub(crate) times: Vec<base::time::UnixMs>,
-    /// The log's durable position as this turn knows it.
+    /// The log's durable position as known to this turn.
     pub(crate) durable: Lsn,
     pub(crate) tally: Tally,
-    /// Growth of the data since the tracker was told.
+    /// Growth of the data since last reported to the tracker.
     pub(crate) store_bytes: isize,
     pub(crate) accounts: Accounts,
     pub(crate) slow_ns: u64,
     pub(crate) latency_ns: u64,
-    /// How much memory writes may use.
+    /// Memory available to writes.
     pub(crate) room: Room,
     pub(crate) random: SmallRng,
-    /// Says which commands are looked at for [`HotKeys`](crate::engine::hot_keys::HotKeys).
+    /// Chooses the commands to sample for [`HotKeys`](crate::engine::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
-    /// Highest gate handed out; a group is asked for while it is ahead of the log.
+    /// Highest gate of all replies; a sync is requested while it is ahead of the log.
     pub(crate) gate_max: Gate,
     pub(crate) monitor_feed: Vec<u8>,
-    /// Messages, and which of this reactor's connections get them.
+    /// Messages, and the subscriptions of this reactor's connections.
     pub(crate) pubsub: Desk,
-    /// What a connection that runs a transaction gets behind its reply, as RESP.
+    /// Messages, as RESP, that a connection in a transaction receives after its reply.
     pub(crate) late_messages: Vec<u8>,
-    /// Why the connection that has published since this was last taken must wait.
+    /// Reason for which the connection that published since this was last taken must wait.
     pub(crate) backlog: Option<Backlog>,
-    /// Replies that wait for the log, oldest first: gate, command, how many, since when.
+    /// Replies that wait for the log, oldest first: gate, command, count, start of the wait.
     pub(crate) log_waits: VecDeque<LogWait>,
-    /// Time of this reactor's writes that has been recorded.
+    /// Write time of this reactor that is already recorded.
     pub(crate) write_ns: u64,
 }
 
@@ -115,14 +115,14 @@ impl Worker {
         worker
     }
 
-    /// Every turn begins with this.
+    /// Starts a turn.
     pub(crate) fn begin_turn(&mut self, now: Now) {
         self.turn_began = (now, self.clock.now());
     }
 
-    /// The time of the next command: the time of the turn, advanced once the turn has lasted a
-    /// millisecond, as times are stored in milliseconds. Costs no system call: it uses the reading of the
-    /// cycle counter at the end of the last command.
+    /// Returns the time of the next command: the time of the turn, advanced once the turn has
+    /// lasted a millisecond, since times are stored in milliseconds. Costs no system call: it uses
+    /// the cycle counter as of the end of the last command.
     #[inline]
     pub(crate) fn time(&self, params: &Params) -> Now {
         let (now, began) = self.turn_began;
@@ -137,22 +137,22 @@ impl Worker {
         now
     }
 
-    /// Whether this reactor has served one client since `started`, a reading of the clock, for as long as
-    /// it may before it serves others: a millisecond.
+    /// Whether one client has used up its share of the turn, a millisecond since `started` (a cycle
+    /// counter reading).
     #[inline]
     pub(crate) fn has_served_its_share(&self, started: u64) -> bool {
         self.clock.has_passed_ms(started, self.stamp)
     }
 
-    /// Pending output of one connection above which its next request waits: a batch of short requests
-    /// can ask for gigabytes.
+    /// Pending output of a connection above which its next request waits: a batch of short requests
+    /// can request gigabytes.
     #[inline]
     pub(crate) fn output_pause_bytes(&self) -> usize {
         usize::try_from(self.settings.internals.output_pause_bytes()).unwrap_or(usize::MAX)
     }
 
-    /// Whether a connection's next requests are to be served in a later turn: its peer has to read its
-    /// replies first, or other connections are to be served.
+    /// Whether to serve a connection's next requests in a later turn, because its peer must read
+    /// its replies first or because other connections are waiting.
     #[inline]
     pub(crate) fn must_yield(&self, started: u64, pending_bytes: usize) -> bool {
         pending_bytes > self.output_pause_bytes()
@@ -174,7 +174,7 @@ impl Worker {
         ns >= self.latency_ns
     }
 
-    /// Hands over what was counted, and this client's row.
+    /// Publishes the counts and this client's row.
     pub(crate) fn publish(
         &mut self,
         shared: &Shared,
@@ -186,7 +186,7 @@ impl Worker {
         published.clients.get_mut(&id.0).map(update_row);
     }
 
-    /// Remembers a request for the clients that run MONITOR.
+    /// Records a request for the clients in MONITOR mode.
     pub(crate) fn feed_monitors(
         &mut self,
         place: &dyn Display,
@@ -197,7 +197,7 @@ impl Worker {
         monitor_line(place, remote, now.unix, request, &mut self.monitor_feed);
     }
 
-    /// Subscribes a connection of this reactor. False if it had subscribed already.
+    /// Subscribes a connection of this reactor. False if it was already subscribed.
     pub(crate) fn subscribe(
         &mut self,
         shared: &Shared,
@@ -211,8 +211,8 @@ impl Worker {
         Ok(is_new)
     }
 
-    /// Ends one subscription, if there is such a one. `give` gets what was published for the connection
-    /// before, whatever it has unread: few messages can come while a command runs.
+    /// Ends one subscription, if it exists. `give` first receives the messages published to the
+    /// connection, whatever its unread output: few messages can arrive while a command runs.
     pub(crate) fn unsubscribe(
         &mut self,
         shared: &Shared,
@@ -232,7 +232,7 @@ impl Worker {
         accounts.subscriptions_grew(pubsub.take_grown_bytes());
     }
 
-    /// Ends all subscriptions of a connection, which keeps none.
+    /// Ends all subscriptions of a connection.
     pub(crate) fn forget_subscriptions(
         &mut self,
         shared: &Shared,
@@ -243,9 +243,9 @@ impl Worker {
         self.accounts.subscriptions_grew(self.pubsub.take_grown_bytes());
     }
 
-    /// Publishes a message that may be shown when the log is durable up to `gate`: what its sender has
-    /// written or seen before. Returns how many connections get it. Where the log has failed meanwhile
-    /// those who hand messages out see it, and show it to nobody.
+    /// Publishes a message to be delivered once the log is durable up to `gate`, which covers
+    /// everything that its sender has written or read. Returns the number of receivers. If the log
+    /// has failed meanwhile, the reactors deliver it to no client.
     pub(crate) fn publish_message(
         &mut self,
         shared: &Shared,
@@ -254,7 +254,7 @@ impl Worker {
     ) -> usize {
         let gate = gate.unless_open_at(self.durable);
         let sent = shared.pubsub.publish(post, gate, |reactor| {
-            // This one looks for messages at the end of its turn anyway.
+            // This reactor checks for messages at the end of its turn anyway.
             if reactor != self.index {
                 shared.links().wake(reactor);
             }
@@ -263,9 +263,10 @@ impl Worker {
         sent.receivers
     }
 
-    /// Puts what a command or a transaction has left among what is to be published, now that its place in
-    /// the log is known. Nothing of it if the log has refused it: then it is answered with an error. Called
-    /// under the stripes' locks; [`Worker::publish_some`] behind them.
+    /// Queues the deferred messages of a command or transaction for publication, now that its log
+    /// position is known. Drops them if the log rejected the record, because the command then
+    /// returns an error. Called under the stripe locks; [`Worker::publish_some`] is called after
+    /// they are released.
     #[cold]
     pub(crate) fn put_off_deferred(&mut self, shared: &Shared, gate: Gate) {
         if self.is_lost(shared, gate) {
@@ -274,14 +275,14 @@ impl Worker {
         self.pubsub.put_off_deferred(&shared.pubsub, gate.unless_open_at(self.durable));
     }
 
-    /// Publishes what was put off, for as long as this turn may. A connection that caused some of the rest
-    /// waits.
+    /// Publishes queued messages within this turn's limit. A connection that caused some of the
+    /// remaining ones waits.
     pub(crate) fn publish_some(&mut self, shared: &Shared) {
         if !shared.pubsub.has_unmatched() {
             return;
         }
         if self.is_beside {
-            // It has no turns.
+            // Threads outside the reactors have no turns.
             return shared.links().wake(0);
         }
         let Worker { pubsub, index, .. } = self;
@@ -295,13 +296,13 @@ impl Worker {
         }
     }
 
-    /// Whether what waits for this position of the log waits for ever.
+    /// Whether this log position will never become durable.
     #[inline]
     pub(crate) fn is_lost(&self, shared: &Shared, gate: Gate) -> bool {
         is_lost(shared, self.durable, gate)
     }
 
-    /// From now on these settings count here; other reactors take them at their next turn.
+    /// Applies these settings here; other reactors apply them in their next turn.
     pub(crate) fn take_settings(&mut self, shared: &Shared, settings: Arc<Settings>) {
         self.has_new_settings = true;
         let us = settings.slowlog_log_slower_than_us;
@@ -314,7 +315,7 @@ impl Worker {
         self.refresh_room(shared);
     }
 
-    /// Takes over how much memory there is now.
+    /// Updates the available memory.
     pub(crate) fn refresh_room(&mut self, shared: &Shared) {
         self.room = Room::new(&self.settings, &shared.memory);
     }
@@ -335,7 +336,7 @@ impl Worker {
     }
 }
 
-/// As [`Worker::is_lost`], with what the worker knows of the durable position.
+/// Like [`Worker::is_lost`], with the durable position known to the worker.
 #[inline]
 pub(crate) fn is_lost(shared: &Shared, durable: Lsn, gate: Gate) -> bool {
     !gate.is_open_at(durable)
@@ -343,7 +344,7 @@ pub(crate) fn is_lost(shared: &Shared, durable: Lsn, gate: Gate) -> bool {
         && !gate.is_open_at(shared.log.durable())
 }
 
-/// Whether a durability asks for replies that wait.
+/// Whether replies wait for the log at this durability.
 pub(crate) fn is_gated(durability: Durability) -> bool {
     durability == Durability::Always
 }

@@ -1,36 +1,36 @@
-//! Timestamps of writes whose clients gave none, and places of items in lists.
+//! Timestamps of writes without a client timestamp, and positions of list elements.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Gives each number once. Numbers follow the wall clock, in microseconds, and go ahead of it when
-/// several are asked for within one: of two writes the later one wins.
+/// A clock that returns each number once. Numbers follow the wall clock in microseconds, and run
+/// ahead of it if several are taken within one microsecond: of two writes the later one wins.
 ///
-/// One cache line that all reactors write, on writes without a timestamp of the client only: drivers
-/// send theirs.
+/// All reactors write its cache line, but only for writes without a client timestamp: drivers
+/// usually send one.
 #[derive(Debug, Default)]
 pub(crate) struct WriteClock {
     last: AtomicI64,
 }
 
-/// How far a number that was read may push the clock ahead of the time: clocks of clients differ.
+/// How far a client's timestamp may advance the clock beyond the time: client clocks differ.
 const LEAD_US_MAX: i64 = 1_000_000;
 
 impl WriteClock {
-    /// One whose numbers are all above `newest`, whatever the time is.
+    /// Creates a clock whose numbers all exceed `newest`, whatever the time is.
     pub(crate) fn above(newest: i64) -> WriteClock {
         WriteClock { last: AtomicI64::new(newest) }
     }
 
-    /// The newest number given to anybody. Numbers that only follow a client far ahead of the time do
+    /// The newest number taken. Numbers that only follow a client clock far ahead of the time do
     /// not count.
     pub(crate) fn newest(&self) -> i64 {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// A number above `floor`, which a conditional write has read.
+    /// Takes a number above `floor`, which a conditional write has read.
     ///
-    /// Others continue after it, unless it is so far ahead of the clock that a client must have chosen
-    /// `floor`: then only this write follows that client, not all writes of the server.
+    /// Later numbers continue after it, unless it is so far ahead of the clock that a client must
+    /// have chosen `floor`: then only this write follows that client, not all writes of the server.
     pub(crate) fn take_above(&self, floor: i64, now_us: i64) -> i64 {
         let above = floor.saturating_add(1);
         let is_near = above <= now_us.saturating_add(LEAD_US_MAX);
@@ -43,7 +43,7 @@ impl WriteClock {
         next(taken.expect("always taken")).max(above)
     }
 
-    /// The first of `count` numbers in a row.
+    /// Takes `count` consecutive numbers and returns the first.
     pub(crate) fn take(&self, now_us: i64, count: usize) -> i64 {
         let count = i64::try_from(count.max(1)).expect("counts of items fit memory");
         let next = |last: i64| last.saturating_add(1).max(now_us);
@@ -74,7 +74,7 @@ mod tests {
         clock.take(5_000, 3);
         let again = WriteClock::above(clock.newest());
         assert_eq!(again.take(1_000, 1), 5_003);
-        // What was written before is above the time, but nothing that a client chose.
+        // Earlier writes may be above the time, but no client chose their timestamps.
         assert_eq!(again.take_above(5_001, 1_000), 5_004);
         assert_eq!(again.take_above(1 << 50, 1_000), (1 << 50) + 1);
         assert_eq!(again.newest(), 5_005);

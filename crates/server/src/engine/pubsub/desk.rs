@@ -1,4 +1,5 @@
-//! A reactor's own part: which of its connections get what, and messages that it has not handed out.
+//! One reactor's part of publish and subscribe: the subscriptions of its connections, and
+//! undelivered messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -12,33 +13,34 @@ use super::subscriptions::Subscriptions;
 use super::table::{Table, tree_bytes};
 use crate::engine::gate::Gate;
 
-/// The connections that have subscribed to a name, and the number of the first message for each.
+/// Connections subscribed to a name, each with the number of its first message.
 type Subscribers = BTreeMap<ConnId, u64>;
 
-/// Room for messages that is kept when none waits.
+/// Capacity that is kept when no message is pending.
 const PENDING_KEPT_MAX: usize = 1024;
 
-/// Steps per turn to compare messages about changes with patterns, about 0.6 ms; at most one more message is
-/// compared. Small in unit tests, so that they need not have many patterns.
+/// Steps per turn to compare messages about data changes with patterns, about 0.6 ms; the last
+/// comparison may exceed it by one message. Small in unit tests, so that they need few patterns.
 const MATCH_STEPS_MAX: u64 = if cfg!(test) { 1 << 13 } else { 1 << 19 };
 
-/// How far a message was handed out, where those who get it are too many for one turn.
+/// Position in the delivery of a message that has too many receivers for one turn.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
-    /// The first of its ways that not all have got.
+    /// Index of the first way (subscribed name) that is not completely delivered.
     pub(crate) way: usize,
-    /// The last one who has got it in this way: they follow by their numbers.
+    /// The last connection that received the message in this way; delivery is in the order of
+    /// connection ids.
     pub(crate) after: Option<ConnId>,
 }
 
 impl Place {
-    /// Whether a connection has got the message in this way.
+    /// Whether a connection has received the message in this way.
     fn is_behind(self, way: usize, id: ConnId) -> bool {
         way < self.way || (way == self.way && self.after.is_some_and(|last| id <= last))
     }
 }
 
-/// What they take in memory, by estimate.
+/// Estimated memory of the subscribers.
 fn subscribers_bytes(subscribers: &Subscribers) -> usize {
     tree_bytes(subscribers.len(), size_of::<(ConnId, u64)>())
 }
@@ -47,19 +49,19 @@ fn subscribers_bytes(subscribers: &Subscribers) -> usize {
 pub(crate) struct Desk {
     reactor: usize,
     subscribers: [Table<Subscribers>; Kind::COUNT],
-    /// Messages with their numbers, which follow each other.
+    /// Messages with their consecutive numbers.
     pending: VecDeque<(u64, Arc<Message>)>,
-    /// How far the oldest of them was handed out.
+    /// Delivery position of the oldest message.
     place: Place,
-    /// The number behind all that were taken from the directory.
+    /// Number after the last message taken from the directory.
     taken: u64,
-    /// Messages of a command or a transaction that is running.
+    /// Messages of the running command or transaction.
     deferred: Posts,
-    /// Steps that this turn may still take to compare such messages with patterns.
+    /// Steps that remain in this turn for comparing messages with patterns.
     match_steps_left: u64,
-    /// What subscriptions take more than when it was last asked, here and in the directory.
+    /// Growth of the memory of subscriptions since last taken, here and in the directory.
     grown_bytes: isize,
-    /// Whether this reactor's queue has had room again since that was last asked.
+    /// Whether this reactor's queue has had free space again since last asked.
     has_opened: bool,
 }
 
@@ -78,7 +80,7 @@ impl Desk {
         }
     }
 
-    /// False: it had subscribed already.
+    /// Returns false if the connection was already subscribed.
     pub(crate) fn subscribe(
         &mut self,
         directory: &Directory,
@@ -109,8 +111,8 @@ impl Desk {
         Ok(true)
     }
 
-    /// Ends one subscription, and gives the connection before that what was published for it while it
-    /// had subscribed. False: there was no such subscription.
+    /// Ends one subscription, after delivering the messages that were published to the connection
+    /// while it was subscribed. Returns false if there was no such subscription.
     pub(crate) fn unsubscribe(
         &mut self,
         directory: &Directory,
@@ -123,7 +125,8 @@ impl Desk {
         if !subscriptions.contains(kind, name) {
             return false;
         }
-        // From here on nobody counts it: who was told that it gets a message was told so before.
+        // Publishers no longer count this subscription; earlier messages that counted it are
+        // delivered below.
         let freed_bytes = directory.remove(kind, name, self.reactor);
         self.catch_up(directory, id, subscriptions, give);
         let before_bytes = subscriptions.memory_bytes();
@@ -137,7 +140,7 @@ impl Desk {
         true
     }
 
-    /// A connection ends, or all that it has subscribed to does.
+    /// Ends all subscriptions of a connection, for example because it closes.
     pub(crate) fn forget(
         &mut self,
         directory: &Directory,
@@ -158,7 +161,7 @@ impl Desk {
         self.drop_pending_if_alone(directory);
     }
 
-    /// Returns how many bytes the desk has shrunk by.
+    /// Removes one subscription. Returns the bytes freed here.
     fn strike(&mut self, id: ConnId, kind: Kind, name: &[u8]) -> usize {
         let table = &mut self.subscribers[kind.index()];
         let Some(subscribers) = table.get_mut(name) else { return 0 };
@@ -177,13 +180,14 @@ impl Desk {
         self.grown_bytes += after_bytes.wrapping_sub(before_bytes).cast_signed();
     }
 
-    /// What subscriptions take more than at the last call; less than nothing if it is less.
+    /// Returns the growth of the memory of subscriptions since the last call, which may be
+    /// negative.
     pub(crate) fn take_grown_bytes(&mut self) -> isize {
         std::mem::take(&mut self.grown_bytes)
     }
 
-    /// Where nobody is left who could get what waits here, it is dropped: a reactor that ends does not
-    /// come to it any more.
+    /// Drops the pending messages if no subscriber is left: a reactor that stops would not deliver
+    /// them.
     fn drop_pending_if_alone(&mut self, directory: &Directory) {
         if !self.subscribers.iter().all(Table::is_empty) {
             return;
@@ -195,7 +199,7 @@ impl Desk {
         self.place = Place::default();
     }
 
-    /// Takes what others have published. False if nothing is to be handed out.
+    /// Takes messages from the directory. False if there is nothing to deliver.
     pub(crate) fn take(&mut self, directory: &Directory) -> bool {
         if let Some(next) = directory.take(self.reactor, &mut self.pending) {
             self.taken = next;
@@ -203,22 +207,22 @@ impl Desk {
         !self.pending.is_empty()
     }
 
-    /// The oldest message that not all have got, with its number.
+    /// Returns the oldest message that is not completely delivered, with its number.
     pub(crate) fn front(&self) -> Option<(u64, Arc<Message>)> {
         self.pending.front().map(|(number, message)| (*number, Arc::clone(message)))
     }
 
-    /// How far it was handed out.
+    /// Delivery position of the oldest message.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// The turn is over before all have got it.
+    /// Saves the delivery position when the turn ends before all receivers are served.
     pub(crate) fn leave_at(&mut self, place: Place) {
         self.place = place;
     }
 
-    /// All have got it.
+    /// Removes the oldest message, which all receivers have received.
     pub(crate) fn finish_front(&mut self, directory: &Directory) {
         if let Some((_, message)) = self.pending.pop_front() {
             self.has_opened |= directory.delivered(self.reactor, message.memory_bytes());
@@ -229,7 +233,7 @@ impl Desk {
         }
     }
 
-    /// Whether connections that wait for room in this reactor's queue are to be resumed.
+    /// Whether to resume the connections that wait for space in this reactor's queue.
     pub(crate) fn take_has_opened(&mut self) -> bool {
         std::mem::take(&mut self.has_opened)
     }
@@ -238,8 +242,9 @@ impl Desk {
         !self.pending.is_empty()
     }
 
-    /// Gives a connection what was published for it so far and was not handed out, in order. `give`
-    /// says whether it may have more; if not it is cut off, and this is false.
+    /// Delivers to a connection, in order, the undelivered messages that were published to it so
+    /// far. `give` returns whether the connection may receive more; if not, the connection is cut
+    /// off, and this function returns false.
     pub(crate) fn catch_up(
         &mut self,
         directory: &Directory,
@@ -267,7 +272,8 @@ impl Desk {
         true
     }
 
-    /// The connections that get a message in this way, in order; those behind `after`.
+    /// Returns the connections that receive a message in this way, in order, after connection
+    /// `after`.
     pub(crate) fn receivers(
         &self,
         number: u64,
@@ -280,7 +286,7 @@ impl Desk {
         subscribers.filter(move |(_, first)| **first <= number).map(|(id, _)| *id)
     }
 
-    /// Whether a connection is among them.
+    /// Whether a connection receives the message in this way.
     fn receives(&self, id: ConnId, number: u64, way: Way<'_>) -> bool {
         let subscribers = self.subscribers[way.kind.index()].get(way.name);
         subscribers.and_then(|all| all.get(&id)).is_some_and(|first| *first <= number)
@@ -291,7 +297,7 @@ impl Desk {
         self.deferred.push(post);
     }
 
-    /// The same for a channel whose name consists of two parts, if it may have subscribers.
+    /// Like [`Desk::defer`], for a channel name in two parts, if the channel may have subscribers.
     pub(crate) fn defer_if_heard(
         &mut self,
         directory: &Directory,
@@ -309,23 +315,23 @@ impl Desk {
         self.deferred.len() > 0
     }
 
-    /// What was deferred is never shown.
+    /// Drops the deferred messages.
     pub(crate) fn drop_deferred(&mut self) {
         self.deferred = Posts::default();
     }
 
-    /// What was deferred may be shown when the log is durable up to `gate`.
+    /// Queues the deferred messages, to be delivered once the log is durable up to `gate`.
     pub(crate) fn put_off_deferred(&mut self, directory: &Directory, gate: Gate) {
         directory.put_off(std::mem::take(&mut self.deferred), gate);
     }
 
-    /// Compares messages that were put off with the patterns, for as long as this turn may.
+    /// Compares queued messages with the patterns within this turn's limit.
     pub(crate) fn match_some(&mut self, directory: &Directory, wake: impl FnMut(usize)) {
         directory.match_some(&mut self.match_steps_left, wake);
         self.has_opened |= directory.take_has_matched();
     }
 
-    /// The turn is over. True if it has compared what it may, and messages are left.
+    /// Ends the turn. True if it used up its steps while messages remain.
     pub(crate) fn has_matched_its_share(&mut self, directory: &Directory) -> bool {
         let steps_left = std::mem::replace(&mut self.match_steps_left, MATCH_STEPS_MAX);
         steps_left == 0 && directory.has_unmatched() && !directory.is_any_full()
@@ -344,7 +350,7 @@ mod tests {
         directory.publish(&post, Gate::OPEN, |_| ());
     }
 
-    /// What a connection gets when it asks for what was published so far.
+    /// Messages that a connection receives when it catches up.
     fn caught_up(
         directory: &Directory,
         desk: &mut Desk,
@@ -384,7 +390,8 @@ mod tests {
         assert_eq!(desk.receivers(number, WAY, None).count(), 2);
         assert_eq!(desk.receivers(number, WAY, Some(ConnId(1))).collect::<Vec<_>>(), [ConnId(2)]);
         let mut unsubscribe = |desk: &mut Desk| {
-            let nothing = |_: &Message, _: Way<'_>| -> bool { panic!("it has got all") };
+            let nothing =
+                |_: &Message, _: Way<'_>| -> bool { panic!("nothing is left to deliver") };
             desk.unsubscribe(&directory, ConnId(1), &mut early, Kind::Channel, b"a", nothing)
         };
         assert!(unsubscribe(&mut desk));
@@ -421,7 +428,7 @@ mod tests {
         publish(&directory, "x");
         publish(&directory, "y");
         assert!(desk.take(&directory));
-        // All have got it by the name, and the first two by the pattern.
+        // Every subscriber has the message by name, and the first two by pattern.
         desk.leave_at(Place { way: 1, after: Some(ConnId(1)) });
         for (id, expected) in
             [(1, &["y", "by pattern y"][..]), (2, &["by pattern x", "y", "by pattern y"][..])]
@@ -485,7 +492,8 @@ mod tests {
             let grown_bytes = desk.take_grown_bytes();
             bytes += grown_bytes;
             let per_name = usize::try_from(grown_bytes).unwrap() / NAMES;
-            // The first one brings names, tables and trees; others a place in these.
+            // The first connection allocates names, tables and trees; later ones only add entries
+            // to them.
             let expected = if id == 0 { 300..500 } else { 30..60 };
             assert!(expected.contains(&per_name), "connection {id}: {per_name} bytes for a name");
         }

@@ -1,4 +1,4 @@
-//! What all reactors share: who is where, and messages on their way.
+//! State shared by all reactors: subscribers by reactor, and messages in transit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,29 +14,31 @@ use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::engine::gate::Gate;
 use crate::engine::glob::Steps;
 
-/// Locks that channels share: so many that reactors seldom meet at one.
+/// Locks shared by the channels: enough that reactors seldom contend for one.
 const PARTS: usize = 64;
 
-/// Different patterns of all connections: every message is compared with every pattern.
+/// Distinct patterns of all connections: every message is compared with every pattern.
 pub(super) const PATTERNS_MAX: usize = 10_000;
-/// Bytes of one pattern: to match one takes a step per byte of it and of the channel, under locks.
+/// Maximum bytes of one pattern: matching takes a step per byte of the pattern and of the channel,
+/// under locks.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// Steps to compare one message with all patterns, some 5 ms. Each of them has the same share.
+/// Steps to compare one message with all patterns, about 5 ms, divided evenly among the patterns.
 const PATTERN_STEPS_MAX: u64 = 1 << 22;
-/// What a pattern takes besides, in steps: to come to it and to its bytes.
+/// Fixed cost of a pattern in steps: to reach it and its bytes.
 const PATTERN_STEPS: u64 = 24;
-/// What a message takes besides, in steps: to make it and to put it into queues.
+/// Fixed cost of a message in steps: to create it and to queue it.
 const MESSAGE_STEPS: u64 = 512;
-/// A usual pattern and a usual channel take no more.
+/// A typical pattern and channel need fewer steps.
 const _: () = assert!(PATTERN_STEPS_MAX / PATTERNS_MAX as u64 > 400);
 
-/// Bytes of messages that wait for one reactor. A connection that publishes more waits until half of them are
-/// handed out, so that each connection exceeds the limit by one request at most; other connections are served.
-/// No reactor looks for expired keys meanwhile. Small in unit tests, so that they need not fill it.
+/// Bytes of messages that wait for one reactor. A connection that publishes more waits until half
+/// of them are delivered, so each connection exceeds the limit by one request at most; other
+/// connections are served. Background expiry is paused meanwhile. Small in unit tests, so that they
+/// can reach the limit.
 pub(super) const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
-/// Why nothing was subscribed to.
+/// Reason for which a subscription was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("ERR too many subscriptions of this connection")]
@@ -47,7 +49,7 @@ pub(crate) enum Refusal {
     PatternLength,
 }
 
-/// Connections by reactor.
+/// Number of connections by reactor.
 #[derive(Debug)]
 struct Places(Box<[u32]>);
 
@@ -60,27 +62,28 @@ impl Places {
         self.0.iter().map(|count| *count as usize).sum()
     }
 
-    /// One connection fewer. True if none is left.
+    /// Removes one connection. True if none is left.
     fn leave(&mut self, reactor: usize) -> bool {
         self.0[reactor] -= 1;
         self.sum() == 0
     }
 }
 
-/// A subscription that the directory has noted.
+/// A subscription added to the directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Added {
-    /// As all spell it who have it.
+    /// The shared copy of the name.
     pub(super) name: Name,
-    /// Number of the first message of the reactor that it gets: those before were published earlier.
+    /// Number of the first message that the reactor delivers to it: earlier messages were published
+    /// before.
     pub(super) first: u64,
-    /// What the directory has grown by.
+    /// Growth of the directory in bytes.
     pub(super) grown_bytes: usize,
 }
 
 type Patterns = BTreeMap<Name, Places>;
 
-/// Some of the channels.
+/// One shard of the channels.
 #[derive(Debug, Default)]
 struct Part {
     channels: Table<Places>,
@@ -103,13 +106,13 @@ impl Part {
     }
 }
 
-/// Messages that one reactor has not taken yet. On cache lines of its own.
+/// Messages that one reactor has not taken yet. On its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Queue {
     /// Read without the lock.
     len: AtomicUsize,
-    /// Bytes of messages that were not handed out, those that the reactor has taken included.
+    /// Bytes of undelivered messages, including those that the reactor has taken.
     pending_bytes: AtomicUsize,
     state: Mutex<QueueState>,
 }
@@ -117,12 +120,12 @@ struct Queue {
 #[derive(Debug, Default)]
 struct QueueState {
     messages: Vec<Arc<Message>>,
-    /// Number of the message that comes next.
+    /// Number of the next message.
     next: u64,
 }
 
 impl Queue {
-    /// True if nothing else was waiting: the reactor is to be told then.
+    /// Returns true if the queue was empty: the reactor must then be woken.
     fn push(&self, message: Arc<Message>) -> bool {
         let mut state = self.state.lock();
         state.messages.push(message);
@@ -136,27 +139,27 @@ impl Queue {
     }
 }
 
-/// A message that is on its way.
+/// Result of publishing a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// Connections that get it.
+    /// Number of connections that receive it.
     pub(crate) receivers: usize,
-    /// A reactor that has more messages to hand out than it may, with this one.
+    /// A reactor whose queue is full, including this message.
     pub(crate) full: Option<usize>,
-    /// What it took to find that out.
+    /// Steps taken to find the receivers.
     pub(crate) steps: u64,
 }
 
-/// Why a connection waits after it has published messages, or made changes that did.
+/// Reason for which a connection waits after it published messages or made changes that did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backlog {
-    /// A reactor has more messages to hand out than it may.
+    /// The queue of a reactor is full.
     Full(usize),
-    /// Messages of changes were not compared with all patterns yet.
+    /// Messages about changes are not yet compared with all patterns.
     Unmatched,
 }
 
-/// Who gets a message.
+/// Receivers of a message.
 #[derive(Debug, Default)]
 struct Receivers {
     by_reactor: SmallVec<[u32; 16]>,
@@ -196,20 +199,20 @@ impl Receivers {
     }
 }
 
-/// See the module. Locks are taken in this order: the outbox, a part, the patterns, a queue.
+/// See the module documentation. Lock order: the outbox, a part, the patterns, a queue.
 #[derive(Debug)]
 pub(crate) struct Directory {
     parts: Box<[Mutex<Part>]>,
     patterns: RwLock<Patterns>,
     queues: Box<[Queue]>,
     outbox: Outbox,
-    /// Names with subscribers, by kind: where there are none nothing is locked.
+    /// Number of names with subscribers, by kind: nothing is locked if there are none.
     names: [AtomicUsize; Kind::COUNT],
-    /// Connections with subscriptions.
+    /// Number of connections with subscriptions.
     clients: AtomicUsize,
-    /// Connections that were closed because they left too much unread.
+    /// Number of connections that were closed because of unread output.
     cut_clients: AtomicU64,
-    /// Reactors for which too much is on its way.
+    /// Number of reactors whose queue is full.
     full_queues: AtomicUsize,
     hasher: RandomState,
 }
@@ -234,7 +237,7 @@ impl Directory {
         &self.parts[hash.expect("less than the number of parts")]
     }
 
-    /// One more connection of a reactor has subscribed.
+    /// Adds a subscription of one of the reactor's connections.
     pub(super) fn add(&self, kind: Kind, name: &[u8], reactor: usize) -> Result<Added, Refusal> {
         if kind == Kind::Pattern {
             return self.add_pattern(name, reactor);
@@ -272,12 +275,12 @@ impl Directory {
         Ok(self.added(name, reactor, grown_bytes))
     }
 
-    /// To be called under the lock that who publishes there holds, too.
+    /// To be called under the lock that publishers hold, too.
     fn added(&self, name: Name, reactor: usize, grown_bytes: usize) -> Added {
         Added { name, first: self.queues[reactor].next(), grown_bytes }
     }
 
-    /// Of a name that was not there, with one connection.
+    /// Places of a new name with one connection.
     fn new_places(&self, kind: Kind, reactor: usize) -> Places {
         self.names[kind.index()].fetch_add(1, Ordering::AcqRel);
         let mut places = Places::new(self.queues.len());
@@ -285,13 +288,13 @@ impl Directory {
         places
     }
 
-    /// What a name takes beside its place in a table or a tree.
+    /// Memory of a name apart from its slot in a table or a tree.
     fn entry_bytes(&self, name: &[u8]) -> usize {
         name_bytes(name) + block_bytes(self.queues.len() * size_of::<u32>())
     }
 
-    /// A connection of a reactor that had subscribed does not any more. Returns what the directory has
-    /// shrunk by.
+    /// Removes a subscription of one of the reactor's connections. Returns the bytes by which the
+    /// directory has shrunk.
     pub(super) fn remove(&self, kind: Kind, name: &[u8], reactor: usize) -> usize {
         let freed_bytes = if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
@@ -315,8 +318,8 @@ impl Directory {
         freed_bytes + self.entry_bytes(name)
     }
 
-    /// How many connections would get this message now; one counts once for each of its subscriptions
-    /// that fit.
+    /// Counts the connections that would receive this message now. A connection counts once for
+    /// each matching subscription.
     pub(crate) fn count(&self, post: &Post<'_>) -> Sent {
         if !self.may_be_heard(post) {
             return Sent::default();
@@ -325,19 +328,18 @@ impl Directory {
         Receivers::of(&part, self.patterns_for(post).as_deref(), post).sent()
     }
 
-    /// Keeps messages about changes of the data, in the order in which the changes were made, until
-    /// [`Directory::match_some`] comes to them: a command may leave more than can be compared with all
-    /// patterns in one turn.
+    /// Queues messages about data changes, in the order of the changes, for
+    /// [`Directory::match_some`]: a command may produce more than can be compared with all patterns
+    /// in one turn.
     pub(super) fn put_off(&self, posts: Posts, gate: Gate) {
         self.outbox.put(posts, gate);
     }
 
-    /// Sends messages that were put off on their way, oldest first, while there are steps left and no
-    /// reactor has too much to hand out.
+    /// Publishes queued messages, oldest first, while steps remain and no reactor's queue is full.
     pub(super) fn match_some(&self, steps_left: &mut u64, mut wake: impl FnMut(usize)) {
         while *steps_left > 0 && self.has_unmatched() && !self.is_any_full() {
             let sent = self.outbox.take(|post, gate| self.publish(post, gate, &mut wake));
-            // Another reactor is at it: it looks for more behind that.
+            // Another reactor is publishing one, and continues with the next.
             let Some(sent) = sent else { return };
             *steps_left = steps_left.saturating_sub(sent.steps.max(MESSAGE_STEPS));
         }
@@ -347,17 +349,17 @@ impl Directory {
         self.outbox.len() > 0
     }
 
-    /// Bytes of messages that were put off.
+    /// Bytes of queued messages.
     pub(crate) fn unmatched_bytes(&self) -> usize {
         self.outbox.bytes()
     }
 
-    /// Whether the connections that wait because of [`Backlog::Unmatched`] are to be resumed.
+    /// Whether to resume the connections that wait because of [`Backlog::Unmatched`].
     pub(super) fn take_has_matched(&self) -> bool {
         self.outbox.take_has_emptied()
     }
 
-    /// Whether a connection still has to wait. If it does its reactor is told when it need not any more.
+    /// Whether a connection must still wait. If so, its reactor is woken when the wait ends.
     pub(crate) fn stays(&self, backlog: Backlog) -> bool {
         match backlog {
             Backlog::Full(reactor) => !self.has_room(reactor),
@@ -365,13 +367,13 @@ impl Directory {
         }
     }
 
-    /// Sends a message on its way to all who have subscribed. `gate` as in [`Message::gate`]; `wake` is
-    /// called for reactors that are to have a turn.
+    /// Sends a message to all subscribers. `gate` as in [`Message::gate`]; `wake` is called for
+    /// idle reactors.
     pub(crate) fn publish(&self, post: &Post<'_>, gate: Gate, wake: impl FnMut(usize)) -> Sent {
         if !self.may_be_heard(post) {
             return Sent::default();
         }
-        // Before the locks: it may be long.
+        // Built before taking the locks, because the message may be large.
         let body = Body::of(post);
         let part = self.part(post.channel).lock();
         let patterns = self.patterns_for(post);
@@ -393,12 +395,12 @@ impl Directory {
         }
         drop(patterns);
         drop(part);
-        // Behind the locks: to wake somebody takes a system call.
+        // After releasing the locks: a wakeup takes a system call.
         idle.into_iter().for_each(wake);
         sent
     }
 
-    /// True if too much is on its way to the reactor.
+    /// Returns true if the reactor's queue is now full.
     fn note_sent(&self, reactor: usize, bytes: usize) -> bool {
         let before = self.queues[reactor].pending_bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_full = before + bytes > PENDING_BYTES_MAX;
@@ -408,7 +410,8 @@ impl Directory {
         is_full
     }
 
-    /// False if surely nobody has subscribed. Costs next to nothing while nobody has to anything.
+    /// False if there is certainly no subscriber. Costs almost nothing while there are no
+    /// subscriptions.
     pub(super) fn may_be_heard(&self, post: &Post<'_>) -> bool {
         self.is_seen_by_patterns(post)
             || (self.names(post.kind) > 0
@@ -423,8 +426,8 @@ impl Directory {
         post.kind == Kind::Channel && self.names(Kind::Pattern) > 0
     }
 
-    /// Appends the messages that wait for a reactor, with their numbers. Returns the number behind the
-    /// last one; none if nothing waits.
+    /// Appends the messages that wait for a reactor, with their numbers. Returns the number after
+    /// the last one, or `None` if there are none.
     pub(super) fn take(
         &self,
         reactor: usize,
@@ -444,22 +447,23 @@ impl Directory {
         Some(next)
     }
 
-    /// Whether too much is on its way to some reactor.
+    /// Whether the queue of any reactor is full.
     pub(crate) fn is_any_full(&self) -> bool {
         self.full_queues.load(Ordering::Relaxed) > 0
     }
 
-    /// Bytes of messages on their way to a reactor.
+    /// Bytes of undelivered messages to a reactor.
     pub(crate) fn pending_bytes(&self, reactor: usize) -> usize {
         self.queues[reactor].pending_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether connections that have filled a reactor's queue may publish again.
+    /// Whether connections that filled a reactor's queue may publish again.
     fn has_room(&self, reactor: usize) -> bool {
         self.pending_bytes(reactor) <= PENDING_BYTES_MAX / 2
     }
 
-    /// A reactor has handed out a message of this size, or dropped it. True if its queue has room since.
+    /// Records that a reactor has delivered or dropped a message of this size. True if this made
+    /// space in a full queue.
     pub(super) fn delivered(&self, reactor: usize, bytes: usize) -> bool {
         let before = self.queues[reactor].pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let after = before - bytes;
@@ -481,7 +485,7 @@ impl Directory {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// A connection is closed because it leaves too much unread.
+    /// Counts a connection that is closed because of unread output.
     pub(crate) fn client_cut(&self) {
         self.cut_clients.fetch_add(1, Ordering::Relaxed);
     }
@@ -490,18 +494,18 @@ impl Directory {
         self.cut_clients.load(Ordering::Relaxed)
     }
 
-    /// Names that somebody has subscribed to.
+    /// Number of names with subscribers.
     pub(crate) fn names(&self, kind: Kind) -> usize {
         self.names[kind.index()].load(Ordering::Acquire)
     }
 
-    /// Connections that have subscribed to a channel by its name.
+    /// Number of connections subscribed to a channel by its name.
     pub(crate) fn subscribers(&self, kind: Kind, channel: &[u8]) -> usize {
         self.part(channel).lock().of(kind).get(channel).map_or(0, Places::sum)
     }
 
-    /// Channels with at least one subscriber by name that match the pattern, in order. None: it takes
-    /// too long to compare them.
+    /// Returns the matching channels with at least one subscriber by name, in order. `None` if the
+    /// comparison takes too long.
     pub(crate) fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Option<Vec<Name>> {
         let steps = Steps::default();
         let fits = |name: &&Name| pattern.is_none_or(|pattern| steps.matches(pattern, name));
@@ -514,7 +518,7 @@ impl Directory {
     }
 }
 
-/// What the tree of patterns takes itself, by estimate.
+/// Estimated memory of the pattern tree, without the patterns.
 fn patterns_bytes(patterns: &Patterns) -> usize {
     tree_bytes(patterns.len(), size_of::<(Name, Places)>())
 }
@@ -527,7 +531,7 @@ mod tests {
         Name::from(text.as_bytes())
     }
 
-    /// The number of the first message that who subscribes now gets.
+    /// Returns the number of the first message that a new subscriber receives.
     fn add(directory: &Directory, kind: Kind, name: &str, reactor: usize) -> Result<u64, Refusal> {
         directory.add(kind, name.as_bytes(), reactor).map(|added| added.first)
     }
@@ -536,7 +540,7 @@ mod tests {
         Post { channel: channel.as_bytes(), payload: payload.as_bytes(), kind: Kind::Channel }
     }
 
-    /// Numbers and payloads of what waits for a reactor.
+    /// Numbers and payloads of the messages that wait for a reactor.
     fn taken(directory: &Directory, reactor: usize) -> Vec<(u64, String)> {
         let mut pending = VecDeque::new();
         directory.take(reactor, &mut pending);
@@ -623,7 +627,7 @@ mod tests {
             .into_iter()
             .map(|(_, message)| directory.delivered(0, message.memory_bytes()))
             .collect();
-        // Five quarters were waiting; there is room at a half.
+        // Five quarters of the limit were waiting; the queue opens again at a half.
         assert_eq!(opened, [false, false, false, true, false]);
         assert!(!directory.is_any_full() && directory.has_room(0));
     }
@@ -635,7 +639,7 @@ mod tests {
             add(&directory, Kind::Pattern, &number.to_string(), 0).unwrap();
         }
         assert_eq!(add(&directory, Kind::Pattern, "one more", 0), Err(Refusal::Patterns));
-        assert_eq!(add(&directory, Kind::Pattern, "7", 0), Ok(0), "it is known");
+        assert_eq!(add(&directory, Kind::Pattern, "7", 0), Ok(0), "an existing pattern");
         let long = "*".repeat(PATTERN_BYTES_MAX + 1);
         assert_eq!(add(&directory, Kind::Pattern, &long, 0), Err(Refusal::PatternLength));
         assert!(add(&directory, Kind::Channel, &long, 0).is_ok());
@@ -655,10 +659,10 @@ mod tests {
                 let added = directory.add(kind, name.as_bytes(), 0).unwrap();
                 kind_bytes += added.grown_bytes;
                 let again = directory.add(kind, name.as_bytes(), 3).unwrap();
-                assert!(Arc::ptr_eq(&added.name, &again.name), "a name is there once");
+                assert!(Arc::ptr_eq(&added.name, &again.name), "a name is stored once");
                 assert_eq!(again.grown_bytes, 0);
             }
-            // Itself, four counts, and its place in a table that is not full.
+            // The name, four counts, and a slot in a table that is not full.
             assert!((70..200).contains(&(kind_bytes / NAMES)), "{}", kind_bytes / NAMES);
             bytes += kind_bytes;
         }

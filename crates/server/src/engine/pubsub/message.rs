@@ -1,4 +1,4 @@
-//! A message on its way to those who get it.
+//! A published message on its way to its receivers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,16 +8,16 @@ use wire::resp::{Protocol, ReplyWriter};
 
 use crate::engine::gate::Gate;
 
-/// A channel or a pattern, spelled once for all who have it.
+/// Name of a channel or a pattern, shared by all subscriptions to it.
 pub(crate) type Name = Arc<[u8]>;
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Channel,
-    /// All channels whose names fit.
+    /// All channels whose names match.
     Pattern,
-    /// A channel of SPUBLISH, which patterns do not see.
+    /// A channel of SPUBLISH, which patterns do not match.
     ShardChannel,
 }
 
@@ -25,30 +25,30 @@ impl Kind {
     pub(crate) const ALL: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::ShardChannel];
     pub(super) const COUNT: usize = Kind::ALL.len();
 
-    /// Its place in a table with a row for each kind.
+    /// Index in tables with a row for each kind.
     pub(super) fn index(self) -> usize {
         self as usize
     }
 }
 
-/// What is to be published.
+/// A message to publish.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Post<'a> {
     pub(crate) channel: &'a [u8],
     pub(crate) payload: &'a [u8],
-    /// What the channel is; never a pattern.
+    /// Kind of the channel; never a pattern.
     pub(crate) kind: Kind,
 }
 
-/// Several of them, kept until the change that they tell of, or their transaction, is in the log, and until they
-/// were compared with the patterns. In one block: a command may leave hundreds of thousands.
+/// Messages that are kept until their change or transaction is in the log and they are compared
+/// with the patterns. Stored in one block, since a command may produce hundreds of thousands.
 #[derive(Debug, Default)]
 pub(crate) struct Posts {
     bytes: Vec<u8>,
     places: VecDeque<PostPlace>,
 }
 
-/// Where a post lies: its channel, and its payload behind that.
+/// Position of a post in the block: its channel, followed by its payload.
 #[derive(Debug, Clone, Copy)]
 struct PostPlace {
     start: usize,
@@ -62,7 +62,7 @@ impl Posts {
         self.push_parts(post.kind, [post.channel, b""], post.payload);
     }
 
-    /// The name of its channel consists of two parts.
+    /// Adds a message whose channel name is given in two parts.
     pub(crate) fn push_parts(&mut self, kind: Kind, channel: [&[u8]; 2], payload: &[u8]) {
         let start = self.bytes.len();
         for part in channel {
@@ -92,7 +92,7 @@ impl Posts {
         self.places.front().map(|place| self.at(*place))
     }
 
-    /// Its memory is given back with that of the last one.
+    /// Drops the first message. Its memory is freed together with that of the last one.
     pub(super) fn drop_first(&mut self) {
         self.places.pop_front();
     }
@@ -106,7 +106,7 @@ impl Posts {
         self.places.len()
     }
 
-    /// What they take in memory.
+    /// Memory of all messages.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.places.capacity() * size_of::<PostPlace>()
     }
@@ -115,7 +115,7 @@ impl Posts {
 /// Type byte, 20 digits and two line ends, twice.
 const FRAMES_BYTES: usize = 50;
 
-/// Channel and payload as two bulk strings: what every receiver's frame ends with.
+/// Channel and payload as two bulk strings: the end of every receiver's frame.
 #[derive(Debug)]
 pub(super) struct Body {
     bytes: Vec<u8>,
@@ -138,23 +138,24 @@ impl Body {
     }
 }
 
-/// One for all who get it.
-/// Of a message beside its content: itself, its counts of uses, its places in queues.
+/// Memory of a message, shared by all receivers, apart from its content: the struct, reference
+/// counts, queue slots.
 const OVERHEAD_BYTES: usize = size_of::<Message>() + 4 * size_of::<usize>();
 
 #[derive(Debug)]
 pub(crate) struct Message {
     body: Body,
-    /// Those that fit and that somebody had subscribed to, in order.
+    /// Matching patterns that had subscribers, in order.
     patterns: Vec<Name>,
     gate: Gate,
 }
 
-/// Why somebody gets a message: what he has subscribed to.
+/// Reason for which a connection receives a message: the channel or pattern that it is subscribed
+/// to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub(crate) kind: Kind,
-    /// The channel, or the pattern.
+    /// Name of the channel, or the pattern.
     pub(crate) name: &'a [u8],
 }
 
@@ -177,29 +178,30 @@ impl Message {
         &self.body.bytes[self.body.payload.clone()]
     }
 
-    /// About what it takes in memory while it waits for a reactor.
+    /// Estimated memory of the message while it waits for a reactor.
     pub(crate) fn memory_bytes(&self) -> usize {
         OVERHEAD_BYTES + self.body.bytes.capacity() + self.patterns.len() * size_of::<Name>()
     }
 
-    /// About what it takes in the output of one who gets it in this way by RESP.
+    /// Estimated output bytes of the message to a receiver in this way by RESP.
     pub(crate) fn output_bytes(&self, way: Way<'_>) -> usize {
         self.body.bytes.len() + way.pattern().map_or(0, <[u8]>::len)
     }
 
-    /// The log position that must be durable before it is shown; 0: none.
+    /// The log position that must be durable before the message is delivered; 0: none.
     pub(crate) fn gate(&self) -> Gate {
         self.gate
     }
 
-    /// Who has subscribed in several ways gets it several times, in this order.
+    /// The ways in which connections receive the message. A connection with several matching
+    /// subscriptions receives it several times, in this order.
     pub(crate) fn ways(&self) -> impl Iterator<Item = Way<'_>> {
         let by_name = Way { kind: self.body.kind, name: self.channel() };
         let by_pattern = self.patterns.iter().map(|name| Way { kind: Kind::Pattern, name });
         std::iter::once(by_name).chain(by_pattern)
     }
 
-    /// Appends it as RESP has it; in RESP3 it is a push.
+    /// Appends the message as RESP; in RESP3 it is a push.
     // Source: Redis 7.2 `pubsub.c`, `addReplyPubsubMessage` and `addReplyPubsubPatMessage`
     pub(crate) fn write(&self, protocol: Protocol, way: Way<'_>, out: &mut Vec<u8>) {
         let mut writer = ReplyWriter::new(out, protocol);

@@ -1,4 +1,4 @@
-//! Messages about changes of the data whose receivers are not known yet.
+//! Messages about data changes whose receivers are not determined yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,20 +15,20 @@ struct Batch {
     gate: Gate,
 }
 
-/// One queue for all reactors, so that the messages are in the order of the log. It has no limit of its own:
-/// a connection whose request added messages waits until the queue is empty, so it holds the messages of at
-/// most one request per connection, and active expiry pauses meanwhile.
+/// A single queue for all reactors, so that the messages are in log order. It needs no limit: a
+/// connection whose request added messages waits until the queue is empty, so it holds the messages
+/// of at most one request per connection, and background expiry pauses meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Messages, including those of `current`. Read without the locks.
+    /// Number of messages, including those of `current`. Read without the locks.
     len: AtomicUsize,
     bytes: AtomicUsize,
     waiting: Mutex<VecDeque<Batch>>,
     /// Locked while a message is taken and published.
     current: Mutex<Batch>,
-    /// A connection waits until the queue is empty.
+    /// Whether a connection waits until the queue is empty.
     is_awaited: AtomicBool,
-    /// The queue is empty, and the waiting connections were not resumed yet.
+    /// The queue is empty, and the waiting connections are not resumed yet.
     has_emptied: AtomicBool,
 }
 
@@ -48,9 +48,10 @@ impl Outbox {
         waiting.push_back(Batch { posts, gate });
     }
 
-    /// Takes the oldest message and calls `send` with it. None: another reactor does so, or there is none.
+    /// Takes the oldest message and calls `send` with it. `None`: there is no message, or another
+    /// reactor is taking one.
     pub(super) fn take<T>(&self, send: impl FnOnce(&Post<'_>, Gate) -> T) -> Option<T> {
-        // Does not wait: the other reactor may compare for milliseconds.
+        // Does not block: the other reactor may compare patterns for milliseconds.
         let mut current = self.current.try_lock()?;
         if current.posts.len() == 0 {
             *current = self.waiting.lock().pop_front()?;
@@ -69,9 +70,9 @@ impl Outbox {
         Some(sent)
     }
 
-    /// Whether messages are left. If so, [`Outbox::take_has_emptied`] will report when none are.
+    /// Whether messages remain. If so, [`Outbox::take_has_emptied`] reports when none do.
     pub(super) fn stays(&self) -> bool {
-        // In this order: `take` writes and reads the two in the opposite order.
+        // The order matters: `take` writes and reads the two in the opposite order.
         self.is_awaited.store(true, Ordering::SeqCst);
         self.len() > 0
     }

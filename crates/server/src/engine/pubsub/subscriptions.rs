@@ -1,25 +1,25 @@
-//! What one connection has subscribed to.
+//! Subscriptions of one connection.
 
 use std::collections::BTreeSet;
 
 use super::message::{Kind, Name};
 use super::table::{block_bytes, tree_bytes};
 
-/// Channels and patterns of one connection together.
+/// Maximum number of channels and patterns of one connection.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 1 << 16;
 
-/// Bytes of their names together.
+/// Maximum total bytes of their names.
 pub(super) const NAMES_BYTES_MAX: usize = 64 << 20;
 
-/// The names, and how far the connection has been given what was published. Kept in the connection's
-/// session; changed by the desk of its reactor alone.
+/// Subscribed names, and the connection's delivery position. Kept in the connection's session;
+/// changed only by its reactor's desk.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     names: [BTreeSet<Name>; Kind::COUNT],
     name_bytes: usize,
-    /// Messages with lower numbers are not for it any more.
+    /// Messages with lower numbers were already delivered or skipped.
     pub(crate) seen: u64,
-    /// It leaves too much unread, and gets nothing more until it is closed.
+    /// The connection left too much output unread, and receives nothing more until it is closed.
     pub(crate) is_cut: bool,
 }
 
@@ -32,7 +32,7 @@ impl Subscriptions {
         self.names.iter().map(BTreeSet::len).sum()
     }
 
-    /// The number that a client is told when it has subscribed or unsubscribed.
+    /// Number of subscriptions reported to the client after it subscribes or unsubscribes.
     // Source: Redis 7.2 `pubsub.c`, `clientSubscriptionsCount` and `clientShardSubscriptionsCount`
     pub(crate) fn told_count(&self, kind: Kind) -> usize {
         match kind {
@@ -41,7 +41,7 @@ impl Subscriptions {
         }
     }
 
-    /// What it takes in memory, by estimate; the names themselves belong to the directory.
+    /// Estimated memory; the names themselves belong to the directory.
     pub(super) fn memory_bytes(&self) -> usize {
         if self.total() == 0 {
             return 0;
@@ -58,7 +58,7 @@ impl Subscriptions {
         self.names[kind.index()].contains(name)
     }
 
-    /// Whether there may be one more with a name of so many bytes.
+    /// Whether another name of this length fits within the limits.
     pub(super) fn has_room(&self, name_bytes: usize) -> bool {
         self.total() < SUBSCRIPTIONS_MAX && self.name_bytes + name_bytes <= NAMES_BYTES_MAX
     }
@@ -70,7 +70,7 @@ impl Subscriptions {
         }
     }
 
-    /// False if it was not there.
+    /// Returns false if there was no such subscription.
     pub(super) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
         let is_removed = self.names[kind.index()].remove(name);
         if is_removed {

@@ -1,30 +1,30 @@
-//! Tables of names that give back what they do not need any more, and what names take in memory.
+//! Hash tables of names that shrink when they are mostly empty, and memory estimates for names.
 
 use std::collections::HashMap;
 
 use super::message::Name;
 
-/// Slots that a table keeps for free: it need not shrink for a few names.
+/// Slots that a table keeps: it need not shrink for a few names.
 const SLOTS_KEPT_MAX: usize = 16;
 
-/// Entries of a node of the standard library's trees, at most.
+/// Maximum entries of a node of the standard library's trees.
 const NODE_ENTRIES: usize = 11;
-/// Entries of a node when a tree was filled in order: half of one that was full.
+/// Entries of a node if a tree was filled in order: half of a full one.
 const NODE_ENTRIES_FILLED: usize = 6;
-/// What a node has beside its entries: links and lengths.
+/// Bytes of a node apart from its entries: links and lengths.
 const NODE_BYTES: usize = 24;
 
-/// What a block of the heap takes, by estimate: allocators round up.
+/// Estimated memory of a heap block: allocators round up.
 pub(super) fn block_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(16)
 }
 
-/// What a name takes that is there once: itself and its two counts of uses.
+/// Memory of a shared name: its bytes and two reference counts.
 pub(super) fn name_bytes(name: &[u8]) -> usize {
     block_bytes(2 * size_of::<usize>() + name.len())
 }
 
-/// What a tree of so many entries takes, by estimate.
+/// Estimated memory of a tree with the given number of entries.
 pub(super) fn tree_bytes(entries: usize, entry_bytes: usize) -> usize {
     let nodes = match entries {
         0 => 0,
@@ -34,12 +34,12 @@ pub(super) fn tree_bytes(entries: usize, entry_bytes: usize) -> usize {
     nodes * block_bytes(NODE_BYTES + NODE_ENTRIES * entry_bytes)
 }
 
-/// A hash table that shrinks when most of its names are gone: the standard one never does, and who
-/// subscribes to new names all the time would leave its largest size behind.
+/// A hash table that shrinks when most of its names are removed. The standard one never does, so a
+/// client that keeps subscribing to new names would leave it at its maximum size.
 #[derive(Debug)]
 pub(super) struct Table<V> {
     names: HashMap<Name, V>,
-    /// Entries that there is room for. The table itself says less when places of old ones lie unused.
+    /// Capacity in entries. The table itself reports less if slots of removed entries are unused.
     capacity: usize,
 }
 
@@ -62,7 +62,7 @@ impl<V> Table<V> {
         self.names.get_mut(name)
     }
 
-    /// The value of the name; a default one if the name is new.
+    /// Returns the value of the name, or inserts a default one.
     pub(super) fn get_or_default(&mut self, name: &Name) -> &mut V
     where
         V: Default,
@@ -72,7 +72,7 @@ impl<V> Table<V> {
         self.names.entry(Name::clone(name)).or_default()
     }
 
-    /// How the name is spelled here, and what belongs to it.
+    /// Returns the shared name and its value.
     pub(super) fn entry_mut(&mut self, name: &[u8]) -> Option<(Name, &mut V)> {
         let spelled = self.names.get_key_value(name).map(|(known, _)| Name::clone(known))?;
         self.names.get_mut(name).map(|value| (spelled, value))
@@ -82,14 +82,14 @@ impl<V> Table<V> {
         self.names.keys()
     }
 
-    /// The name must be new.
+    /// Inserts a new name.
     pub(super) fn insert(&mut self, name: Name, value: V) {
         let old = self.names.insert(name, value);
-        debug_assert!(old.is_none(), "a name is there once");
+        debug_assert!(old.is_none(), "a name is stored once");
         self.capacity = self.capacity.max(self.names.capacity());
     }
 
-    /// Amortized O(1): it shrinks when a quarter is used, to a half.
+    /// Removes a name. Amortized O(1): the table shrinks to a half when a quarter is used.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<V> {
         let removed = self.names.remove(name);
         if self.names.is_empty() || self.capacity > self.wanted().max(SLOTS_KEPT_MAX) {
@@ -103,9 +103,9 @@ impl<V> Table<V> {
         4 * self.names.len()
     }
 
-    /// What the table itself takes, by estimate: without what its names and values point to.
-    // Source: the standard library's table is `hashbrown`: a power of two of slots, of which 7 of 8 are
-    // used, and a byte of its own for each
+    /// Estimated memory of the table, without the memory that its names and values point to.
+    // Source: the standard library's table is `hashbrown`: a power of two of slots, of which up to
+    // 7/8 are used, and one control byte per slot
     pub(super) fn memory_bytes(&self) -> usize {
         let slots = match self.capacity {
             0 => return 0,

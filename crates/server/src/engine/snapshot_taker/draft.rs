@@ -11,14 +11,14 @@ use crate::engine::shared::Shared;
 use crate::engine::snapshots::format::{End, block_header, header};
 use crate::engine::snapshots::{TEMPORARY_NAME, file_name, remove_leftover, snapshot_names};
 
-/// Bytes go to the disk in pieces of about this size. Between two it is looked whether there is room
-/// for more, and whether the server ends.
+/// Approximate bytes per write. Between two writes the disk space and a shutdown request are
+/// checked.
 const WRITE_BYTES: usize = 1 << 20;
-/// So much may wait for the sync at the end: who gives up a snapshot waits no longer than for this.
+/// Bytes that may wait for the final sync, which bounds the delay of abandoning a snapshot.
 const UNSYNCED_BYTES_MAX: u64 = 64 << 20;
-/// A snapshot leaves room for so many files of the log: without them writes would stop.
+/// Log files that a snapshot leaves space for: writes would stop without them.
 const LOG_SEGMENTS_KEPT: u64 = 2;
-/// Small values take twice as much memory as they take bytes in a file, or less.
+/// Memory per byte of the file: small values take at most twice their size in the file.
 const MEMORY_PER_BYTE: u64 = 2;
 
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(super) enum Step {
     Done(Written),
 }
 
-/// Bytes on their way into a file, in large pieces.
+/// Bytes to be written to a file in large pieces.
 #[derive(Debug)]
 struct Pieces {
     file: Arc<dyn DiskFile>,
@@ -42,7 +42,7 @@ struct Pieces {
     buffer: Vec<u8>,
     offset: u64,
     synced: u64,
-    /// Bytes of the disk that are not for a snapshot.
+    /// Disk bytes that a snapshot must not use.
     kept_bytes: u64,
 }
 
@@ -81,7 +81,7 @@ impl Pieces {
 
 fn check_goes_on(stop: &AtomicBool) -> io::Result<()> {
     if stop.load(Ordering::SeqCst) {
-        return Err(io::Error::new(ErrorKind::Interrupted, "the server ends"));
+        return Err(io::Error::new(ErrorKind::Interrupted, "the server is stopping"));
     }
     Ok(())
 }
@@ -99,20 +99,20 @@ fn check_room(disk: &dyn Disk, needed: u64, kept: u64) -> io::Result<()> {
     }
 }
 
-/// A snapshot that is being written and has no name yet.
+/// A snapshot that is being written under a temporary name.
 #[derive(Debug)]
 pub(super) struct Draft {
     pieces: Pieces,
     block: SnapshotBlock,
     next_stripe: usize,
     keys: u64,
-    /// Lowest and highest position of a stripe.
+    /// Lowest and highest log position of a stripe.
     first: u64,
     last: u64,
     is_whole: bool,
 }
 
-/// Writes data that nobody changes, as of a position that is above all of the log.
+/// Writes data that does not change meanwhile, as of a position beyond the whole log.
 pub(crate) fn write_whole(
     disk: &Arc<dyn Disk>,
     keyspace: &Keyspace,
@@ -134,7 +134,7 @@ impl Draft {
         let disk = Arc::clone(&shared.snapshots.disk);
         let kept_bytes = LOG_SEGMENTS_KEPT * shared.settings.load().log_segment_bytes;
         remove_leftover(&*disk)?;
-        // So that a snapshot that cannot fit is not even begun.
+        // Fails early if the snapshot cannot fit.
         let expected_bytes = shared.memory.store.current_bytes() / MEMORY_PER_BYTE;
         check_room(&*disk, expected_bytes, kept_bytes)?;
         let stop = Arc::clone(&shared.snapshots.stop);
@@ -162,11 +162,11 @@ impl Draft {
             return Ok(Step::More);
         }
         if !self.is_whole {
-            // After the last block: no write in them has a newer one.
+            // Taken after the last block: no write in the blocks has a newer timestamp.
             self.end(shared.write_clock.newest())?;
             self.is_whole = true;
         }
-        // Records below `last` may still be on their way into a lane; `next` counts them already.
+        // Records below `last` may not have reached a lane yet; `next` already counts them.
         if shared.log.durable().0 < self.last {
             if let Some(cause) = shared.log.poisoned() {
                 return Err(io::Error::other(cause.to_string()));
@@ -200,13 +200,13 @@ impl Draft {
         self.pieces.sync()
     }
 
-    /// From now on it counts.
+    /// Renames the file to its final name, which makes the snapshot valid.
     fn name(&self) -> io::Result<()> {
         self.pieces.disk.rename(TEMPORARY_NAME, &file_name(self.first))?;
         self.pieces.disk.sync_dir()
     }
 
-    /// Gives it its name; then what it replaces can go.
+    /// Publishes the snapshot under its final name, then frees what it replaces.
     fn publish(&self, shared: &Shared) -> io::Result<()> {
         self.name()?;
         let disk = &*self.pieces.disk;

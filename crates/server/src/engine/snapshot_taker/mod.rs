@@ -41,7 +41,7 @@ fn run(shared: &Shared, mut taker: Taker) {
     }
 }
 
-/// Takes the snapshots that are asked for, in small steps: the thread's work without the thread.
+/// Takes requested snapshots in small steps: the work of the thread, without the thread.
 #[derive(Debug)]
 pub(crate) struct Taker {
     requests: Receiver<u64>,
@@ -53,27 +53,27 @@ struct Running {
     number: u64,
     began: MonoNs,
     changes_before: u64,
-    /// None before the first step.
+    /// `None` before the first step.
     file: Option<Draft>,
 }
 
-/// What [`Taker::step`] has to do next.
+/// Next action of [`Taker::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There is no snapshot to take.
+    /// No snapshot is in progress.
     Idle,
     More,
-    /// Nothing, before the log is durable up to what the snapshot holds.
+    /// Nothing to do until the log is durable up to the snapshot's position.
     WaitsForLog,
 }
 
 impl Taker {
-    /// From now on snapshots can be asked for. One per server.
+    /// Enables snapshot requests. One per server.
     pub(crate) fn new(snapshots: &Snapshots) -> Taker {
         Taker { requests: snapshots.requests(), running: None }
     }
 
-    /// Begins the snapshot that was asked for, if there is one.
+    /// Starts the requested snapshot, if there is one.
     #[cfg(test)]
     pub(crate) fn take_request(&mut self, shared: &Shared) {
         if self.running.is_none()
@@ -90,7 +90,7 @@ impl Taker {
         self.running = Some(Running { number, began, changes_before, file: None });
     }
 
-    /// Writes the next part of the snapshot that was begun.
+    /// Writes the next part of the snapshot in progress.
     pub(crate) fn step(&mut self, shared: &Shared) -> Progress {
         let Some(running) = &mut self.running else { return Progress::Idle };
         let ended = match running.step(shared) {
@@ -123,7 +123,7 @@ impl Running {
         if ended.is_err()
             && let Err(error) = remove_leftover(&*shared.snapshots.disk)
         {
-            tracing::warn!(number, %error, "what a failed snapshot left could not be removed");
+            tracing::warn!(number, %error, "could not remove the leftover of a failed snapshot");
         }
         let mut status = shared.snapshots.status.lock();
         status.running = None;
@@ -143,12 +143,12 @@ impl Running {
                 tracing::info!(number, keys, bytes, took_ms, "snapshot taken");
             }
             Err(_) if shared.snapshots.stop.load(Ordering::SeqCst) => {
-                tracing::info!(number, "gave the snapshot up: the server ends");
+                tracing::info!(number, "snapshot abandoned: the server is stopping");
             }
             Err(error) => tracing::error!(number, %error, "snapshot failed"),
         }
         drop(status);
-        // At the end of the server no reactor is there any more.
+        // At shutdown the reactors have already exited.
         if shared.snapshots.requests.lock().is_some() {
             shared.broadcast(&Mail::SnapshotDone { number, error });
         }

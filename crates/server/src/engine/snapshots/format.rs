@@ -1,12 +1,12 @@
-//! The bytes around the blocks of a snapshot: `docs/internals/snapshot-format.md`.
+//! Framing of a snapshot's blocks: `docs/internals/snapshot-format.md`.
 
 use base::time::UnixMs;
 use store::{STRIPES, SnapshotBlock};
 
 const MAGIC: &[u8; 7] = b"MYRSNAP";
-/// The version that is written.
+/// The version that this program writes.
 pub(super) const VERSION: u8 = 2;
-/// The oldest version that is read: its end has no clock.
+/// The oldest version that this program reads: its end has no clock.
 const VERSION_MIN: u8 = 1;
 const END_MAGIC: &[u8; 8] = b"MYRSNEND";
 pub(super) const HEADER_BYTES: usize = 40;
@@ -24,7 +24,7 @@ pub(crate) fn header(seed: u64, now: UnixMs) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// What a header says.
+/// Contents of a header.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) version: u8,
@@ -32,18 +32,18 @@ pub(super) struct Header {
     pub(super) taken_unix_ms: u64,
 }
 
-/// An error is what is wrong with the bytes.
+/// Decodes a header. The error describes the corruption.
 pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, &'static str> {
     let crc_fits = le32(&bytes[32..]) == crc32c::crc32c(&bytes[..32]);
     if &bytes[..7] != MAGIC || !crc_fits {
-        return Err("not the header of a snapshot");
+        return Err("malformed snapshot header");
     }
     let version = bytes[7];
     if !(VERSION_MIN..=VERSION).contains(&version) {
-        return Err("a version that this program does not read");
+        return Err("unsupported version");
     }
     if le64(&bytes[16..]) != STRIPES as u64 {
-        return Err("another number of stripes");
+        return Err("wrong number of stripes");
     }
     Ok(Header { version, seed: le64(&bytes[8..]), taken_unix_ms: le64(&bytes[24..]) })
 }
@@ -65,11 +65,11 @@ pub(super) fn block_crc(header: &[u8; BLOCK_HEADER_BYTES], content: &[u8]) -> u3
     crc32c::crc32c_append(crc, &header[..4])
 }
 
-/// What the end of a snapshot says.
+/// Contents of the end of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) keys: u64,
-    /// No timestamp that the server gave to a write in the blocks is greater.
+    /// Greatest timestamp that the server assigned to a write in the blocks, or a greater one.
     pub(crate) newest_timestamp: i64,
 }
 
@@ -87,7 +87,8 @@ impl End {
         bytes
     }
 
-    /// None if these are not the bytes of an end. `bytes` are as many as its version has.
+    /// Decodes an end. `None` if the bytes are malformed. The length of `bytes` depends on the
+    /// version.
     pub(super) fn decode(bytes: &[u8]) -> Option<End> {
         let (content, crc) = bytes.split_at(bytes.len() - 8);
         let crc_fits = le32(crc) == crc32c::crc32c(content);

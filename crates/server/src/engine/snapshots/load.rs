@@ -1,4 +1,4 @@
-//! Reading a snapshot back.
+//! Reads snapshots.
 
 use std::io;
 use std::sync::Arc;
@@ -10,33 +10,34 @@ use store::{Keyspace, Params, STRIPES, load_block};
 use super::format::{BLOCK_HEADER_BYTES, End, HEADER_BYTES, block_crc, le32, le64, read_header};
 use super::{remove_leftover, snapshot_names};
 
-/// The file is read in pieces of this size: most blocks are much smaller.
+/// Bytes per read of the file: most blocks are much smaller.
 const READ_BYTES: usize = 1 << 20;
 
-/// A snapshot that was read back.
+/// A loaded snapshot.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) keyspace: Keyspace,
-    /// By stripe: what the log holds before this position is in the data already.
+    /// Log position of each stripe: the data already includes the log before it.
     pub(crate) floors: Vec<u64>,
     pub(crate) keys: u64,
     pub(crate) taken_unix_ms: u64,
-    /// No timestamp that the server gave to a write in it is greater.
+    /// Greatest timestamp that the server assigned to a write in the data, or a greater one.
     pub(crate) newest_timestamp: i64,
 }
 
 impl Snapshot {
-    /// What there is without a snapshot: no data, and all of the log to come.
+    /// The state without a snapshot: no data, and the complete log to replay.
     pub(crate) fn none(seed: u64, now: UnixMs) -> Snapshot {
         let (keyspace, floors) = (Keyspace::new(seed), vec![0; STRIPES]);
         Snapshot { keyspace, floors, keys: 0, taken_unix_ms: now.0, newest_timestamp: 0 }
     }
 }
 
-/// Why a snapshot cannot be used. There is no second one: what it replaced is gone.
+/// Reason for which a snapshot cannot be used. There is no older one: publishing a snapshot removes
+/// its predecessor.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("reading the data directory: {0}")]
+    #[error("could not read the data directory: {0}")]
     Io(#[from] io::Error),
     #[error(
         "{file} is damaged at offset {offset} ({what}): copy the directory away, then restore this \
@@ -45,13 +46,13 @@ pub(crate) enum LoadError {
     Damaged { file: String, offset: u64, what: &'static str },
 }
 
-/// Loads the newest snapshot; `None` when there is none. Removes what an interrupted one left.
+/// Loads the newest snapshot; `None` if there is none. Removes the leftover of an interrupted one.
 pub(crate) fn load(disk: &dyn Disk, params: &Params) -> Result<Option<Snapshot>, LoadError> {
     remove_leftover(disk)?;
     read(disk, params)
 }
 
-/// The same, without changing anything.
+/// Like [`load`], without changing any file.
 pub(crate) fn read(disk: &dyn Disk, params: &Params) -> Result<Option<Snapshot>, LoadError> {
     let Some((_, name)) = snapshot_names(disk)?.pop() else { return Ok(None) };
     let file = disk.open(&name)?;
@@ -64,10 +65,10 @@ struct Reader<'a> {
     name: String,
     file: Arc<dyn DiskFile>,
     size_bytes: u64,
-    /// Bytes that were read ahead, and how many of them are used.
+    /// Bytes read ahead, and the number of them already used.
     pieces: Vec<u8>,
     used: usize,
-    /// Of the next byte to be used.
+    /// File offset of the next unused byte.
     offset: u64,
     params: &'a Params,
 }
@@ -88,7 +89,7 @@ impl Reader<'_> {
         let mut tail = vec![0; End::bytes_of(head.version)];
         self.read(&mut tail)?;
         let end = End::decode(&tail).filter(|end| end.keys == keys);
-        let end = end.ok_or_else(|| self.damaged_at(at, "not the end of a snapshot"))?;
+        let end = end.ok_or_else(|| self.damaged_at(at, "malformed end of the snapshot"))?;
         let (taken_unix_ms, newest_timestamp) = (head.taken_unix_ms, end.newest_timestamp);
         Ok(Snapshot { keyspace, floors, keys, taken_unix_ms, newest_timestamp })
     }
@@ -98,19 +99,19 @@ impl Reader<'_> {
         let mut head = [0; BLOCK_HEADER_BYTES];
         self.read(&mut head)?;
         let len = le64(&head[24..]);
-        // What the file does not hold is no reason to make room for it.
+        // Do not allocate memory for bytes that the file does not contain.
         if le32(&head) as usize != stripe || len > self.size_bytes.saturating_sub(self.offset) {
-            return Err(self.damaged_at(at, "not the header of the next block"));
+            return Err(self.damaged_at(at, "malformed block header"));
         }
         let mut bytes = vec![0; usize::try_from(len).expect("64-bit platform")];
         self.read(&mut bytes)?;
         if le32(&head[4..]) != block_crc(&head, &bytes) {
-            return Err(self.damaged_at(at, "checksum of a block"));
+            return Err(self.damaged_at(at, "wrong block checksum"));
         }
         let keys = load_block(keyspace, self.params, &bytes)
-            .map_err(|_| self.damaged_at(at, "contents of a block"))?;
+            .map_err(|_| self.damaged_at(at, "malformed block contents"))?;
         if keys != le64(&head[16..]) {
-            return Err(self.damaged_at(at, "number of keys of a block"));
+            return Err(self.damaged_at(at, "wrong number of keys in a block"));
         }
         Ok((le64(&head[8..]), keys))
     }
@@ -142,7 +143,7 @@ impl Reader<'_> {
     }
 
     fn ends_early(&self) -> LoadError {
-        self.damaged_at(self.offset, "the file ends too early")
+        self.damaged_at(self.offset, "unexpected end of file")
     }
 
     fn damaged_at(&self, offset: u64, what: &'static str) -> LoadError {

@@ -1,9 +1,10 @@
-//! Snapshots: the whole data in one file, taken stripe by stripe while the server works, so that the
-//! log before it can go.
+//! Snapshots: the complete data in one file, taken stripe by stripe while the server runs, so that
+//! older log segments can be freed.
 //!
-//! The format is `docs/internals/snapshot-format.md`. A snapshot counts once it has its final name,
-//! which it gets after it is synced, and after the log is durable up to the newest position it
-//! contains: it must never hold a write that the log may still lose, least of all half of a transaction.
+//! `docs/internals/snapshot-format.md` specifies the format. A snapshot is valid once it has its
+//! final name. It is renamed after it is synced and after the log is durable up to its newest
+//! position: it must never contain a write that the log may still lose, in particular part of a
+//! transaction.
 
 pub(crate) mod format;
 mod load;
@@ -21,14 +22,14 @@ use parking_lot::Mutex;
 use crate::config::Settings;
 pub(crate) use load::{Snapshot, load, read};
 
-/// One snapshot was, is or will be running.
+/// State of snapshots: past, running and requested.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SnapshotStatus {
-    /// Number of the one that runs.
+    /// Number of the running snapshot.
     pub(crate) running: Option<u64>,
     pub(crate) last_number: u64,
     pub(crate) last_ok: bool,
-    /// Why the last one failed.
+    /// Reason for which the last snapshot failed.
     pub(crate) last_error: Option<Arc<str>>,
     pub(crate) last_unix_ms: u64,
     pub(crate) last_took_ms: u64,
@@ -36,22 +37,23 @@ pub(crate) struct SnapshotStatus {
     pub(crate) last_keys: u64,
     pub(crate) finished: u64,
     pub(crate) succeeded: u64,
-    /// When the one that runs, or the last one, began.
+    /// Start of the running or the last snapshot.
     pub(crate) began: MonoNs,
-    /// Records in the log when the last good one began: what it may not contain came after.
+    /// Number of log records at the start of the last successful snapshot: later ones may be
+    /// missing from it.
     pub(crate) changes_before: u64,
-    /// The log's position when the last good one began.
+    /// Log position at the start of the last successful snapshot.
     pub(crate) log_position: u64,
-    /// The same of the one that runs.
+    /// Log position at the start of the running snapshot.
     pub(crate) running_position: u64,
-    /// After one that failed: when the log's growth is a reason for another one.
+    /// After a failure: earliest time at which log growth may trigger another snapshot.
     retry_at: Option<MonoNs>,
 }
 
-/// A snapshot that failed because of the disk would most likely fail again at once.
+/// Retry delay: a snapshot that failed because of the disk would probably fail again at once.
 const RETRY_NS: u64 = 60_000_000_000;
 
-/// A snapshot is running already.
+/// A snapshot is already running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AlreadyRunning;
 
@@ -61,14 +63,15 @@ pub(crate) struct Snapshots {
     pub(crate) status: Mutex<SnapshotStatus>,
     pub(crate) requests: Mutex<Option<SyncSender<u64>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// The one that runs is given up.
+    /// Set to abandon the running snapshot.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The server was asked to take one before it ends.
+    /// The server must finish the running snapshot before it stops.
     awaited_at_end: AtomicBool,
 }
 
 impl Snapshots {
-    /// `last_unix_ms`: when the snapshot was taken that the data came from, or the start.
+    /// `last_unix_ms`: time of the snapshot that the data was loaded from, or of the server's
+    /// start.
     pub(crate) fn new(disk: Arc<dyn Disk>, last_unix_ms: u64, log_position: u64) -> Snapshots {
         let status = SnapshotStatus {
             last_ok: true,
@@ -86,25 +89,25 @@ impl Snapshots {
         }
     }
 
-    /// The numbers of the snapshots to take; from now on they can be asked for. One receiver per server.
+    /// Returns the numbers of requested snapshots, and enables requests. One receiver per server.
     pub(crate) fn requests(&self) -> Receiver<u64> {
         let (sender, requests) = sync_channel(1);
         *self.requests.lock() = Some(sender);
         requests
     }
 
-    /// The thread that takes them, which [`Snapshots::stop`] ends.
+    /// Sets the thread that takes snapshots, which [`Snapshots::stop`] stops.
     pub(crate) fn set_thread(&self, thread: JoinHandle<()>) {
         *self.thread.lock() = Some(thread);
     }
 
-    /// The server, when it ends, waits for the snapshot that runs.
+    /// Makes the server wait for the running snapshot at shutdown.
     pub(crate) fn await_at_end(&self) {
         self.awaited_at_end.store(true, Ordering::SeqCst);
     }
 
-    /// Ends the thread. A snapshot that runs is given up, as the log has what it would hold, unless
-    /// the end was asked for with one.
+    /// Stops the thread. Abandons a running snapshot, since the log contains the same data, unless
+    /// the shutdown was requested with a snapshot.
     pub(crate) fn stop(&self) {
         self.requests.lock().take();
         if !self.awaited_at_end.load(Ordering::SeqCst) {
@@ -121,7 +124,7 @@ impl Snapshots {
         self.status.lock().clone()
     }
 
-    /// Begins a snapshot. Returns its number; [`Mail::SnapshotDone`] will name it.
+    /// Starts a snapshot. Returns its number, which [`Mail::SnapshotDone`] will carry.
     pub(crate) fn begin(&self, log_position: u64) -> Result<u64, AlreadyRunning> {
         let mut status = self.status.lock();
         if status.running.is_some() {
@@ -138,7 +141,7 @@ impl Snapshots {
         Ok(number)
     }
 
-    /// Begins one when enough log has gathered since the last.
+    /// Starts a snapshot if the log has grown enough since the last one.
     pub(crate) fn consider(&self, log: &Log, settings: &Settings, now: MonoNs) {
         let limit_bytes = settings.snapshot_log_bytes;
         let next = log.next().0;
@@ -147,23 +150,23 @@ impl Snapshots {
         if !is_due || log.poisoned().is_some() || !self.may_try(now) {
             return;
         }
-        // Another one may have begun in between: then there is nothing to do.
+        // A concurrent request may have started one: then there is nothing to do.
         if let Ok(number) = self.begin(next) {
             tracing::info!(number, gathered_bytes, "the log has grown: taking a snapshot");
         }
     }
 
-    /// Whether the last one was good, or failed some time ago.
+    /// Whether the last snapshot succeeded, or failed long enough ago.
     fn may_try(&self, now: MonoNs) -> bool {
         let mut status = self.status.lock();
         status.last_ok || now >= *status.retry_at.get_or_insert(MonoNs(now.0 + RETRY_NS))
     }
 }
 
-/// A snapshot that is not finished.
+/// File name of an unfinished snapshot.
 pub(crate) const TEMPORARY_NAME: &str = "snapshot.tmp";
 
-/// Removes what an unfinished snapshot has written.
+/// Removes the file of an unfinished snapshot.
 pub(crate) fn remove_leftover(disk: &dyn Disk) -> io::Result<()> {
     if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
         disk.remove(TEMPORARY_NAME)?;

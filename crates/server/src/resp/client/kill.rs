@@ -160,7 +160,7 @@ fn kill_all(cx: &mut Cx<'_>, filter: &Filter) -> i64 {
             if is_me {
                 cx.session.closing = true;
             } else if mailbox.send(Mail::Kill(ConnId(row.id))).is_err() {
-                tracing::warn!(client = row.id, "a reactor did not take an order to close");
+                tracing::warn!(client = row.id, "could not deliver a kill request to a reactor");
                 continue;
             }
             row.killed = true;
