@@ -1,4 +1,4 @@
-//! How writes come together in groups where a sync takes its time: the simulated disk's does.
+//! Group commit when a sync takes time, on a simulated slow disk.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use super::world::{Plan, World};
 use crate::config::Settings;
 
 const MS: u64 = 1_000_000;
-/// How finely time is simulated. A client that has its reply sends its next request one step later.
+/// Granularity of simulated time. A client that receives its reply sends its next request one step
+/// later.
 const STEP_NS: u64 = MS / 10;
 const SYNC_NS: u64 = 5 * MS;
-/// The longest that a group waits for others.
+/// Maximum time that a group waits for more clients.
 const WAIT_NS: u64 = SYNC_NS / 4;
-/// A log that has just been started does not know yet how slow its disk is.
+/// Time until a newly started log has measured its disk.
 const WARMUP_NS: u64 = 20 * SYNC_NS;
 
 /// When a client sends its next request.
 #[derive(Debug, Clone, Copy)]
 enum Habit {
-    /// So long after the reply has come.
+    /// This long after the reply has arrived.
     AfterReply(u64),
-    /// At such intervals, whether replies come or not.
+    /// At these intervals, regardless of replies.
     Every(u64),
-    /// It has what it wanted.
+    /// Sends no more requests.
     Never,
 }
 
@@ -32,11 +33,11 @@ struct Client {
     number: usize,
     habit: Habit,
     next_ns: u64,
-    /// When its requests without a reply were sent, oldest first.
+    /// Send times of its requests without a reply, oldest first.
     sent_ns: Vec<u64>,
 }
 
-/// Clients of a server on a slow disk, and what became of their requests.
+/// Clients of a server on a slow disk, and the outcome of their requests.
 struct Scene {
     world: World,
     clients: Vec<Client>,
@@ -66,7 +67,7 @@ impl Scene {
         self.clients.push(Client { number, habit, next_ns, sent_ns: Vec::new() });
     }
 
-    /// Closed loops that begin in two halves.
+    /// Adds closed-loop clients in two halves with different start times.
     fn add_two_halves(&mut self, clients: u64, sync_ns: u64) {
         for number in 0..clients {
             self.add(Habit::AfterReply(0), if number % 2 == 0 { 0 } else { sync_ns / 2 });
@@ -130,7 +131,7 @@ impl Scene {
         self.world.shared().log.stats().syncs
     }
 
-    /// What is counted begins here.
+    /// Starts a new measurement.
     fn measure(&mut self, ns: u64) {
         (self.served, self.longest_ns) = (0, 0);
         self.syncs_before = self.syncs();
@@ -142,8 +143,8 @@ impl Scene {
         f64::from(u32::try_from(self.served).unwrap()) / f64::from(syncs)
     }
 
-    /// Runs until clients have been let go by a sync, and all that want to have sent again, but the
-    /// group waits for others.
+    /// Runs until a sync has completed, its clients have sent their next requests, and the group
+    /// waits for more clients.
     fn run_into_a_wait(&mut self) {
         let syncs = self.syncs();
         while self.syncs() == syncs {
@@ -155,7 +156,8 @@ impl Scene {
     }
 }
 
-/// Whether two halves of the clients become one group: the share of all clients in a group.
+/// Checks whether two halves of the clients merge into one group: `expected` is the share of all
+/// clients in a group.
 #[track_caller]
 fn check_group(reactors: usize, sync_ns: u64, expected: std::ops::RangeInclusive<f64>) {
     const CLIENTS: u32 = 12;
@@ -170,7 +172,7 @@ fn check_group(reactors: usize, sync_ns: u64, expected: std::ops::RangeInclusive
 }
 
 #[test]
-fn after_slow_syncs_all_who_wait_for_replies_share_a_group() {
+fn after_slow_syncs_all_waiting_clients_share_a_group() {
     for reactors in 1..=3 {
         check_group(reactors, SYNC_NS, 0.97..=1.03);
         check_group(reactors, 20 * MS, 0.97..=1.03);
@@ -188,7 +190,7 @@ fn after_fast_syncs_the_next_one_begins_at_once() {
     scene.run(WARMUP_NS);
     for _ in 0..500 {
         scene.step();
-        assert!(scene.world.is_syncing(), "somebody waits, but no sync is under way");
+        assert!(scene.world.is_syncing(), "a client waits, but no sync is in progress");
     }
 }
 
@@ -225,8 +227,8 @@ fn a_lone_writer_never_waits_for_others() {
     }
 }
 
-/// Beside `clients` closed loops, one client that sends at intervals: the longest time to a reply is
-/// that of two syncs and a wait, and seldom more than that of two syncs.
+/// Adds one client that sends at intervals to `clients` closed loops. The longest time to its reply
+/// is that of two syncs and a wait, and rarely more than that of two syncs.
 fn check_open_loop(clients: u64, interval_ns: u64) -> Scene {
     let mut scene = Scene::new(2, SYNC_NS);
     scene.add_two_halves(clients, SYNC_NS);
@@ -238,7 +240,7 @@ fn check_open_loop(clients: u64, interval_ns: u64) -> Scene {
 }
 
 #[test]
-fn who_does_not_wait_for_replies_is_kept_for_a_part_of_a_sync_at_most() {
+fn an_open_loop_client_waits_at_most_for_part_of_a_sync() {
     for interval_ns in [STEP_NS, 3 * STEP_NS, MS, 3 * MS, 7 * MS, 2 * SYNC_NS] {
         check_open_loop(0, interval_ns);
         check_open_loop(6, interval_ns);
@@ -246,16 +248,16 @@ fn who_does_not_wait_for_replies_is_kept_for_a_part_of_a_sync_at_most() {
 }
 
 #[test]
-fn nobody_is_waited_for_who_does_not_come() {
+fn groups_stop_waiting_for_absent_clients() {
     let mut scene = check_open_loop(0, MS / 5);
-    // One wait in seventeen groups; each of the others begins as the one before ends.
+    // One wait in seventeen groups; each of the other groups begins when the previous one ends.
     scene.measure(17 * 10 * SYNC_NS);
     let syncs = scene.syncs() - scene.syncs_before;
-    assert!(syncs >= 17 * 10 - 6, "{syncs} syncs where 170 would follow each other");
+    assert!(syncs >= 17 * 10 - 6, "{syncs} syncs, expected about 170 without pauses");
 }
 
 #[test]
-fn who_leaves_is_waited_for_once() {
+fn a_client_that_leaves_is_waited_for_once() {
     let mut scene = Scene::new(1, SYNC_NS);
     scene.add_two_halves(12, SYNC_NS);
     scene.run(WARMUP_NS);
@@ -267,7 +269,7 @@ fn who_leaves_is_waited_for_once() {
     assert!((7.7..=8.3).contains(&scene.served_per_sync()));
 }
 
-/// Eight clients that share a group, three of which do not come back, in the wait for these.
+/// A group of eight clients that waits for three that will not send again.
 fn waiting_scene() -> Scene {
     let mut scene = Scene::new(2, SYNC_NS);
     scene.add_two_halves(8, SYNC_NS);
@@ -278,7 +280,7 @@ fn waiting_scene() -> Scene {
 }
 
 #[test]
-fn a_log_that_fails_after_a_wait_holds_nobody() {
+fn a_log_that_fails_after_a_wait_holds_no_client() {
     let mut scene = waiting_scene();
     scene.world.disk.set_faults(DiskFaults { write_error: 1.0, ..DiskFaults::default() });
     assert!(!scene.world.log_failed());
@@ -287,17 +289,17 @@ fn a_log_that_fails_after_a_wait_holds_nobody() {
     }
     assert!(scene.world.log_failed(), "the group has waited longer than it may");
     let closed = |number: usize| scene.world.clients[number].sim.is_closed();
-    assert!((3..8).all(closed), "who waits for a log that has failed");
-    assert!(!(0..3).any(closed), "who waits for nothing");
+    assert!((3..8).all(closed), "clients that wait for the failed log are closed");
+    assert!(!(0..3).any(closed), "clients that do not wait stay connected");
     scene.world.send(0, command(&["SET", "text0", "late"]));
     scene.world.send(0, command(&["GET", "text0"]));
     scene.world.settle();
-    assert!(scene.world.clients[0].is_served(), "writes are refused and reads go on");
+    assert!(scene.world.clients[0].is_served(), "writes are refused and reads continue");
     scene.world.crash(true, DiskFaults::default());
 }
 
 #[test]
-fn a_crash_in_a_wait_takes_back_no_promise() {
+fn a_crash_in_a_wait_loses_no_acknowledged_write() {
     for power_cut in [true, false] {
         waiting_scene().world.crash(power_cut, DiskFaults::default());
     }

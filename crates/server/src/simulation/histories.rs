@@ -1,5 +1,5 @@
-//! Clients of both protocols use the same values while the disk tears and fails. Their replies must be
-//! consistent with some sequential order of all operations, across crashes.
+//! Clients of both protocols use the same values on a disk with torn writes and failures. Their
+//! replies must be consistent with some sequential order of all operations, across crashes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,13 +26,13 @@ const ACTIONS_MAX: usize = 200;
 const WAITING_MAX: usize = 3;
 const UNFIT: &str = "no order of these operations explains their answers";
 
-/// The operations on each register, with the moments of their events.
+/// The operations on each register, with the logical times of their events.
 #[derive(Default)]
 struct Histories {
     deeds: BTreeMap<usize, Vec<Operation<Deed>>>,
-    /// The moment of the last event.
+    /// The logical time of the last event.
     moment: usize,
-    /// The last value that any client has written.
+    /// The last value that any client wrote.
     value: u32,
 }
 
@@ -48,7 +48,7 @@ impl Histories {
         self.moment += 1;
         let deeds = self.deeds.entry(register).or_default();
         let what = Deed { action, answer: Answer::Unknown, from_ms: now_ms, to_ms: now_ms };
-        // An operation without an end overlaps all later ones.
+        // An operation without a reply overlaps all later ones.
         let (invoked, completed) = (self.moment, usize::MAX);
         deeds.push(Operation { what, invoked, completed, is_certain: false });
         Waiting { register, deed: deeds.len() - 1 }
@@ -56,7 +56,8 @@ impl Histories {
 
     fn end(&mut self, waiting: Waiting, answer: Answer, now_ms: u64) {
         self.moment += 1;
-        let deeds = self.deeds.get_mut(&waiting.register).expect("it has begun");
+        let deeds =
+            self.deeds.get_mut(&waiting.register).expect("the operation was recorded at its start");
         let operation = &mut deeds[waiting.deed];
         operation.completed = self.moment;
         operation.is_certain = answer != Answer::Unknown;
@@ -65,7 +66,7 @@ impl Histories {
 
     fn check(&self) {
         for (register, operations) in &self.deeds {
-            // A read without an answer carries no information.
+            // A read without a reply carries no information.
             let says = |one: &&Operation<Deed>| one.is_certain || one.what.action != Action::Read;
             let operations: Vec<_> = operations.iter().filter(says).cloned().collect();
             let fits = is_linearizable(&None, &operations, |state, deed: &Deed| deed.step(state));
@@ -74,7 +75,7 @@ impl Histories {
     }
 }
 
-/// The client's end of a connection.
+/// A client's end of a connection.
 enum Line {
     /// Unanswered requests by stream.
     Cql(Box<Client>, BTreeMap<i16, Waiting>),
@@ -111,7 +112,7 @@ impl Line {
             Line::Cql(client, waiting) => {
                 let Some(text) = REGISTERS[register].statement(action) else { return };
                 let free = (0..i16::MAX).find(|stream| !waiting.contains_key(stream));
-                let stream = free.expect("few wait");
+                let stream = free.expect("few requests are in flight");
                 waiting.insert(stream, histories.begin(register, action, now_ms));
                 client.query(stream, &text);
             }
@@ -130,7 +131,8 @@ impl Line {
         match self {
             Line::Cql(client, waiting) => {
                 for reply in client.replies() {
-                    let (stream, said) = reply.split_once(' ').expect("a stream stands before it");
+                    let (stream, said) =
+                        reply.split_once(' ').expect("a reply begins with its stream");
                     let stream = stream.parse().expect("a number");
                     let one = waiting.remove(&stream).expect("an answer to a request");
                     let action = histories.deeds[&one.register][one.deed].what.action;
@@ -151,7 +153,7 @@ impl Line {
         }
     }
 
-    /// Ends a lost connection: its unanswered requests may or may not have been executed.
+    /// Closes a lost connection: its unanswered requests may or may not have been executed.
     fn give_up(self, histories: &mut Histories, now_ms: u64) {
         let waiting: Vec<Waiting> = match self {
             Line::Cql(_, waiting) => waiting.into_values().collect(),
@@ -210,7 +212,7 @@ fn run(seed: u64, durability: Durability) -> Seen {
     world.seen
 }
 
-/// One life: from a start to a crash.
+/// Runs the server from a start to a crash.
 fn live(world: &mut World, histories: &mut Histories) {
     let life = Life::random(world, 20..=ACTIONS_MAX);
     let mut lines: Vec<Line> = (0..CLIENTS).map(|_| Line::new(world)).collect();
@@ -218,7 +220,7 @@ fn live(world: &mut World, histories: &mut Histories) {
     let now_ms = now_ms(world);
     for mut line in lines {
         line.receive(histories, now_ms);
-        assert!(!ending.is_served || line.waiting() == 0, "a client waits for its answer");
+        assert!(!ending.is_served || line.waiting() == 0, "a client has no reply yet");
         line.give_up(histories, now_ms);
     }
     let power_cut = !ending.has_power || world.chance(0.8);
@@ -239,7 +241,7 @@ fn look(world: &mut World, histories: &mut Histories) {
     }
     let now = now_ms(world);
     line.receive(histories, now);
-    assert_eq!(line.waiting(), 0, "a client waits for its answer");
+    assert_eq!(line.waiting(), 0, "a client has no reply yet");
 }
 
 fn act(world: &mut World, lines: &mut [Line], histories: &mut Histories) {
@@ -316,7 +318,7 @@ fn replies_of_both_protocols_are_linearizable() {
 
 /// Tests the check itself: it must detect a server that answers before its log is written, by the lost writes.
 #[test]
-fn a_server_that_answers_too_early_is_caught() {
+fn a_server_that_replies_too_early_is_caught() {
     let is_caught = |seed: &u64| {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(*seed, Durability::Never)));
         let complaint = outcome.err().and_then(|complaint| complaint.downcast::<String>().ok());

@@ -1,5 +1,5 @@
-//! Clients that mean no good: requests of a few bytes that would fill the memory, and peers that do not
-//! read what they get.
+//! Hostile clients: small requests that would exhaust memory, and peers that do not read their
+//! replies.
 
 use reactor::SimClient;
 
@@ -21,7 +21,7 @@ fn world_with(options: &[(&'static str, &str)]) -> World {
     World::new(SEED, plan)
 }
 
-/// Runs reactor and log until they wait.
+/// Runs reactor and log until they are idle.
 fn run(world: &mut World) {
     while world.write_log() | world.step(0) {}
 }
@@ -33,15 +33,15 @@ fn send(client: &SimClient, words: &[&str]) {
     client.send(&bytes);
 }
 
-/// Sends one request and returns what has come, as text.
+/// Sends one request and returns the replies so far, as text.
 fn ask(world: &mut World, client: &SimClient, words: &[&str]) -> String {
     send(client, words);
     run(world);
     String::from_utf8(client.received()).unwrap()
 }
 
-/// A request that shows one large value more often than fits into a reply is refused; the
-/// connection lives on, and one that fits is served.
+/// A request that returns one large value too many times for a reply is refused. The connection
+/// stays open, and a request within the limit is served.
 #[track_caller]
 fn check_large_reply(fill: &[&str], show: impl Fn(usize) -> Vec<String>) {
     const VALUE_BYTES: usize = REPLY_BYTES_MAX / 16;
@@ -67,7 +67,7 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn replies_have_a_limit_whoever_writes_them() {
+fn replies_of_every_command_have_a_limit() {
     let repeated = |words_before: &'static [&'static str], name: &'static str| {
         move |times: usize| [words(words_before), vec![name.to_owned(); times]].concat()
     };
@@ -81,7 +81,7 @@ fn replies_have_a_limit_whoever_writes_them() {
 }
 
 #[test]
-fn replies_of_a_transaction_have_a_limit_together() {
+fn replies_of_a_transaction_share_one_limit() {
     let mut world = world_with(&[]);
     let client = world.sim().connect();
     let value = "v".repeat(REPLY_BYTES_MAX / 4);
@@ -102,7 +102,7 @@ fn watched_keys_have_a_limit_and_count_once() {
     let mut world = world_with(&[]);
     let (client, other) = (world.sim().connect(), world.sim().connect());
     let names: Vec<String> = (0..=1 << 16).map(|number| format!("key{number}")).collect();
-    // Twice the same ones.
+    // Each key twice.
     for part in names[..1 << 16].chunks(1 << 14).cycle().take(8) {
         let watch: Vec<&str> =
             [&["WATCH"], &part.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat();
@@ -110,7 +110,7 @@ fn watched_keys_have_a_limit_and_count_once() {
     }
     let one_more = ask(&mut world, &client, &["WATCH", "key7", &names[1 << 16]]);
     assert_eq!(one_more, "-ERR too many watched keys\r\n");
-    // Those before are watched all the same.
+    // The earlier keys are still watched.
     ask(&mut world, &other, &["SET", "key7", "x"]);
     ask(&mut world, &client, &["MULTI"]);
     assert_eq!(ask(&mut world, &client, &["EXEC"]), "*-1\r\n");
@@ -118,7 +118,7 @@ fn watched_keys_have_a_limit_and_count_once() {
 }
 
 #[test]
-fn a_wrong_password_is_answered_later_and_holds_up_no_other_client() {
+fn a_wrong_password_is_delayed_and_blocks_no_other_client() {
     const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     let mut world = world_with(&[("requirepass", "secret")]);
     let (guesser, other) = (world.sim().connect(), world.sim().connect());
@@ -133,13 +133,13 @@ fn a_wrong_password_is_answered_later_and_holds_up_no_other_client() {
         let told = String::from_utf8(guesser.received()).unwrap();
         assert_eq!(told, format!("{WRONG}-NOAUTH Authentication required.\r\n"), "{guess:?}");
     }
-    // A connection that has shown the password does not guess it.
+    // An authenticated connection does not guess, so its reply is not delayed.
     assert_eq!(ask(&mut world, &other, &["AUTH", "guess"]), WRONG);
     assert_eq!(ask(&mut world, &other, &["PING"]), "+PONG\r\n");
 }
 
 #[test]
-fn a_monitor_that_does_not_read_is_closed_by_what_others_do() {
+fn a_monitor_that_does_not_read_is_closed() {
     let options = [("client-output-buffer-limit", "pubsub 65536 0 0")];
     let mut world = world_with(&options);
     let (monitor, other) = (world.sim().connect(), world.sim().connect());
@@ -157,7 +157,8 @@ fn a_monitor_that_does_not_read_is_closed_by_what_others_do() {
     assert_eq!(ask(&mut world, &other, &["PING"]), "+PONG\r\n");
 }
 
-/// Seconds that a client stays connected that leaves `unread` bytes or so of its replies unread.
+/// Checks how many seconds a client stays connected that leaves about `unread` bytes of its replies
+/// unread.
 #[track_caller]
 fn check_unread(limits: &str, unread_bytes: usize, expected: std::ops::Range<u64>) {
     const SECONDS_MAX: u64 = 20;
@@ -168,7 +169,7 @@ fn check_unread(limits: &str, unread_bytes: usize, expected: std::ops::Range<u64
     run(&mut world);
     let mut seconds = 0;
     while !client.is_closed() && seconds < SECONDS_MAX {
-        // In small steps, as the ticks of a reactor come.
+        // In small steps, like the ticks of a reactor.
         for _ in 0..100 {
             world.advance(SECOND_NS / 100);
             run(&mut world);
@@ -179,7 +180,7 @@ fn check_unread(limits: &str, unread_bytes: usize, expected: std::ops::Range<u64
 }
 
 #[test]
-fn who_does_not_read_is_closed_at_the_hard_limit_or_a_while_after_the_soft_one() {
+fn slow_readers_are_closed_at_the_hard_limit_or_after_the_soft_one() {
     check_unread("normal 0 0 0", 400_000, 20..21);
     check_unread("normal 100000 0 0", 50_000, 20..21);
     check_unread("normal 100000 0 0", 400_000, 0..3);
@@ -190,7 +191,7 @@ fn who_does_not_read_is_closed_at_the_hard_limit_or_a_while_after_the_soft_one()
 }
 
 #[test]
-fn a_command_is_found_anew_where_the_one_before_was_another() {
+fn a_different_command_is_looked_up_again() {
     let mut world = world_with(&[]);
     let client = world.sim().connect();
     for words in [
@@ -216,7 +217,7 @@ fn a_command_is_found_anew_where_the_one_before_was_another() {
     assert_eq!(rest[3..], ["+PONG"]);
 }
 
-/// A page in a browser can have it send a form to any port of its machine.
+/// A web page can make a browser send a form to any port of its machine.
 #[test]
 fn requests_after_a_line_of_http_do_not_run() {
     for line in ["POST / HTTP/1.1", "Host: localhost", "hOSt:", "post"] {
@@ -231,7 +232,7 @@ fn requests_after_a_line_of_http_do_not_run() {
     }
 }
 
-/// However a transaction ends, its watches do not stay in the stripes, and their memory is released.
+/// However a transaction ends, its watches are removed from the stripes, and their memory is freed.
 #[test]
 fn watches_end_with_their_transaction() {
     let endings: [&[&[&str]]; 7] = [
@@ -276,7 +277,7 @@ fn names_of_watched_keys_have_a_limit_in_bytes() {
     assert!(world.shared().memory.call_resp.current_bytes() > 2 * (63 << 20));
 }
 
-/// A command that would process more elements than one may is refused before it does anything.
+/// A command that would process more elements than the limit is refused before it changes anything.
 #[test]
 fn a_command_processes_a_limited_number_of_elements() {
     const MAX: &str = "100";
@@ -308,14 +309,14 @@ fn a_command_processes_a_limited_number_of_elements() {
         assert_eq!(ask(&mut world, &client, &words), text, "{request}");
     }
     for (command, key) in [("LLEN", "l"), ("SCARD", "s"), ("HLEN", "h"), ("ZCARD", "z")] {
-        assert_eq!(ask(&mut world, &client, &[command, key]), ":101\r\n", "{key} is as before");
+        assert_eq!(ask(&mut world, &client, &[command, key]), ":101\r\n", "{key} is unchanged");
     }
     assert_eq!(ask(&mut world, &client, &["EXISTS", "d"]), ":0\r\n");
     for request in ["LRANGE l 0 99", "SPOP s 12", "ZRANGE z 1 -1", "LPOS l x MAXLEN 100"] {
         let words: Vec<&str> = request.split_whitespace().collect();
         assert!(!ask(&mut world, &client, &words).starts_with('-'), "{request}");
     }
-    // A transaction spends for all its commands.
+    // The limit applies to all commands of a transaction together.
     ask(&mut world, &client, &["MULTI"]);
     ask(&mut world, &client, &["LRANGE", "l", "0", "59"]);
     ask(&mut world, &client, &["LRANGE", "l", "0", "59"]);
@@ -325,7 +326,7 @@ fn a_command_processes_a_limited_number_of_elements() {
     assert!(ask(&mut world, &client, &["HGETALL", "h"]).starts_with("*202\r\n"));
 }
 
-/// An event about a key takes as long as its change, so that half as many keys may be changed.
+/// An event about a key costs as much as its change, so half as many keys may be changed.
 #[test]
 fn events_count_towards_what_a_command_processes() {
     let mut world = world_with(&[("elements-per-command-max", "20000")]);
@@ -349,7 +350,8 @@ fn events_count_towards_what_a_command_processes() {
     assert_eq!(ask(&mut world, &client, &some), ":0\r\n");
 }
 
-/// A reply that becomes too large is refused while it is built, and what it would remove stays.
+/// A reply that becomes too large is refused while it is built, and the elements that the command
+/// would remove stay.
 #[test]
 fn a_large_collection_is_refused_while_its_reply_is_built() {
     let mut world = world_with(&[]);
@@ -374,12 +376,12 @@ fn a_large_collection_is_refused_while_its_reply_is_built() {
         ask(&mut world, &client, &["PING"]);
     }
     for (command, key) in [("LLEN", "l"), ("SCARD", "s"), ("HLEN", "h"), ("ZCARD", "z")] {
-        assert_eq!(ask(&mut world, &client, &[command, key]), ":8\r\n", "{key} is as before");
+        assert_eq!(ask(&mut world, &client, &[command, key]), ":8\r\n", "{key} is unchanged");
     }
 }
 
 #[test]
-fn names_of_commands_to_document_have_a_limit() {
+fn command_docs_has_a_limit_of_names() {
     let mut world = world_with(&[]);
     let client = world.sim().connect();
     for subcommand in ["DOCS", "INFO"] {

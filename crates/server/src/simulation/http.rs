@@ -1,4 +1,4 @@
-//! HTTP connections of the simulated server: the REST dialect, splits, gates, limits, times.
+//! HTTP connections of the simulated server: the REST dialect, splits, gates, limits, timeouts.
 
 use binlog::Faults as DiskFaults;
 
@@ -6,7 +6,7 @@ use super::cql_client::run_reactors;
 use super::http_client::{Client, SECOND_NS, check, request, run, world, world_with};
 
 #[test]
-fn commands_come_as_arrays_and_as_paths() {
+fn commands_are_sent_as_arrays_or_as_paths() {
     check(
         &mut world(),
         &[
@@ -33,7 +33,7 @@ fn commands_come_as_arrays_and_as_paths() {
 }
 
 #[test]
-fn errors_are_said_in_the_words_of_the_dialect() {
+fn errors_have_the_texts_of_the_dialect() {
     let refused = |name: &str| format!(r#"{{"error":"ERR Command is not available: '{name}'"}}"#);
     check(
         &mut world_with(&[("enable-debug-command", "yes")]),
@@ -79,7 +79,7 @@ fn errors_are_said_in_the_words_of_the_dialect() {
 }
 
 #[test]
-fn pipelines_go_on_after_errors_and_transactions_do_not_begin() {
+fn pipelines_continue_after_errors_and_transactions_do_not_start() {
     let commands = r#"[["SET","a","x"],["INCR","a"],["WATCH","a"],["GET","a"]]"#;
     let results = r#"[{"result":"OK"},{"error":"ERR value is not an integer or out of range"},{"error":"ERR Command is not available: 'WATCH'"},{"result":"x"}]"#;
     let transaction = r#"[["SET","a","1"],["INCR","a"],["LPUSH","a","x"],["MGET","a","b"]]"#;
@@ -120,11 +120,11 @@ fn pipelines_go_on_after_errors_and_transactions_do_not_begin() {
     let both = grown("POST /multi-exec", r#"[["SET","x","1"],["SET","y","2"]]"#);
     assert_eq!(both, single, "a transaction is one record");
     let queued = world.shared().memory.call_resp.current_bytes();
-    assert_eq!(queued, 0, "what was queued is given back, too, where nothing was executed");
+    assert_eq!(queued, 0, "queued commands are freed even if nothing was executed");
 }
 
 #[test]
-fn every_split_of_the_input_is_answered_alike() {
+fn every_split_of_the_input_gets_the_same_responses() {
     let conversation = [
         request("POST /", r#"["SET","k","value"]"#),
         request("GET /get/k", ""),
@@ -155,7 +155,7 @@ fn every_split_of_the_input_is_answered_alike() {
 }
 
 #[test]
-fn answers_wait_for_the_log_in_order() {
+fn responses_wait_for_the_log_in_order() {
     let mut world = world();
     let mut writer = Client::connect(&mut world);
     let mut reader = Client::connect(&mut world);
@@ -165,10 +165,10 @@ fn answers_wait_for_the_log_in_order() {
     reader.sim.send(request("GET /get/other", "").as_bytes());
     run_reactors(&mut world);
     assert_eq!(writer.answers(), [], "both wait: the second may not overtake the first");
-    assert_eq!(reader.answers().len(), 1, "nobody waits for a write of another key");
+    assert_eq!(reader.answers().len(), 1, "a read does not wait for a write of another key");
     reader.sim.send(request("GET /get/a", "").as_bytes());
     run_reactors(&mut world);
-    assert_eq!(reader.answers(), [], "what a crash could undo is not shown");
+    assert_eq!(reader.answers(), [], "data that a crash could undo is not returned");
     run(&mut world);
     assert_eq!(writer.answers().len(), 2);
     assert_eq!(reader.answers()[0].body, r#"{"result":"1"}"#);
@@ -176,7 +176,7 @@ fn answers_wait_for_the_log_in_order() {
     writer.sim.send(request("GET /get/a|Myriad-Durability: interval", "").as_bytes());
     run_reactors(&mut world);
     let answers = writer.answers();
-    assert_eq!(answers.len(), 2, "who asks for less waits for nothing");
+    assert_eq!(answers.len(), 2, "a connection with lower durability does not wait");
     assert_eq!(answers[1].body, r#"{"result":"2"}"#);
 }
 
@@ -190,7 +190,7 @@ fn a_failed_log_refuses_writes_and_not_reads() {
     client.sim.send(request("GET /set/a/2", "").as_bytes());
     run(&mut world);
     run(&mut world);
-    assert_eq!(client.answers(), [], "nobody knows whether that write is there");
+    assert_eq!(client.answers(), [], "the outcome of that write is unknown");
     assert!(client.sim.is_ended());
     let mut client = Client::connect(&mut world);
     let refused = client.ask(&mut world, "GET /set/b/1", "");
@@ -205,7 +205,7 @@ fn a_failed_log_refuses_writes_and_not_reads() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn a_password_is_required() {
     let mut world = world_with(&[("requirepass", "secret")]);
     let mut client = Client::connect(&mut world);
     let refused = client.ask(&mut world, "GET /get/a", "");
@@ -233,7 +233,7 @@ fn a_password_is_asked_for() {
             answers.into_iter().chain(client.answers()).map(|one| one.status).collect();
         assert_eq!(statuses, [status, 200], "{head}");
     }
-    // A browser asks its user for a password only for what he has asked for himself.
+    // A browser prompts its user for a password only for requests that the user made.
     let numbers = client.ask(&mut world, "GET /api/v1/overview", "");
     assert_eq!(numbers.line("WWW-Authenticate"), Some("Bearer realm=\"myriad\""));
 }
@@ -259,7 +259,7 @@ fn paused_requests_wait_and_run_once() {
 }
 
 #[test]
-fn limits_are_answered_and_close() {
+fn requests_over_the_limits_are_refused_and_close() {
     let mut world = world_with(&[("http-body-bytes-max", "1kb")]);
     let long = "x".repeat(20_000);
     for (bytes, status) in [
@@ -285,7 +285,7 @@ fn limits_are_answered_and_close() {
 }
 
 #[test]
-fn connections_live_as_long_as_they_say() {
+fn connections_stay_open_as_requested() {
     let mut world = world();
     for (text, lives, line) in [
         ("GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n", true, None),
@@ -313,7 +313,7 @@ fn connections_live_as_long_as_they_say() {
 }
 
 #[test]
-fn who_is_slow_is_let_go() {
+fn slow_clients_are_disconnected() {
     let mut world = world_with(&[("http-head-timeout-ms", "5000"), ("http-body-rate-min", "10")]);
     let mut silent = Client::connect(&mut world);
     let mut head = Client::connect(&mut world);
@@ -322,7 +322,7 @@ fn who_is_slow_is_let_go() {
     let mut stopped = Client::connect(&mut world);
     head.sim.send(b"GET /pi");
     body.sim.send(b"PUT /set/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nab");
-    // At 10 bytes per second there would be minutes left for the last one.
+    // At 10 bytes per second the last client would have minutes left.
     let begun = format!("Content-Length: 4000\r\n\r\n{}", "x".repeat(3999));
     stopped.sim.send(b"PUT /set/l HTTP/1.1\r\nHost: localhost\r\n");
     stopped.sim.send(begun.as_bytes());
@@ -331,7 +331,7 @@ fn who_is_slow_is_let_go() {
         world.advance(SECOND_NS);
         run(&mut world);
         if second == 4 {
-            // A head that comes byte by byte is as late as one that does not come.
+            // A head that arrives byte by byte has the same timeout as one that does not arrive.
             head.sim.send(b"n");
             run(&mut world);
             assert!([&silent, &head, &body, &idle].iter().all(|one| !one.sim.is_ended()));
@@ -352,9 +352,9 @@ fn who_is_slow_is_let_go() {
 }
 
 #[test]
-fn who_takes_no_answer_is_let_go() {
+fn clients_that_do_not_read_are_disconnected() {
     let mut world = world_with(&[("http-write-timeout-ms", "5000")]);
-    // With one that sends something now and then.
+    // The last client sends a byte now and then.
     for (line, more) in [("", ""), ("|Connection: close", ""), ("", "G")] {
         let client = Client::connect(&mut world);
         client.sim.set_window(0);
@@ -371,7 +371,7 @@ fn who_takes_no_answer_is_let_go() {
 }
 
 #[test]
-fn strangers_are_answered_before_their_bodies() {
+fn unauthorized_requests_are_refused_before_their_bodies() {
     let mut world = world_with(&[("requirepass", "secret")]);
     for (head, status) in [
         ("POST /pipeline", 401),
@@ -397,14 +397,15 @@ fn strangers_are_answered_before_their_bodies() {
                 assert_eq!(statuses, [200, status], "{head}{part}");
                 assert_eq!(answers[1].line("Connection"), Some("close"));
                 assert!(client.sim.is_ended(), "{head}");
-                // Who goes on sending loses nothing of the answer, and is not listened to.
+                // A client that continues to send receives the whole response; its input is
+                // discarded.
                 client.sim.send(&[b'x'; 10_000]);
                 run(&mut world);
                 assert_eq!(client.answers(), []);
             }
         }
     }
-    // Who shows the password is listened to, in as many pieces as it takes.
+    // With the password, the body is read in any number of pieces.
     let mut client = Client::connect(&mut world);
     let head = "PUT /kv/a|Authorization: Bearer secret|Content-Length: 6";
     for part in [request(head, "").as_str(), "abc", "def"] {

@@ -1,4 +1,4 @@
-//! A client of HTTP for the simulated server, and the servers that it talks to.
+//! An HTTP client for the simulated server, and servers for it to connect to.
 
 use reactor::SimClient;
 use wire::http::{Event, Limits, ResponseDecoder};
@@ -6,7 +6,7 @@ use wire::http::{Event, Limits, ResponseDecoder};
 use super::world::{Plan, World};
 
 const SEED: u64 = 1;
-/// The listener behind the one of RESP.
+/// The listener after the RESP one.
 pub(super) const HTTP: usize = 1;
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
@@ -20,12 +20,12 @@ pub(super) fn world_with(options: &[(&'static str, &str)]) -> World {
     World::new(SEED, Plan { reactors: 1, options: all, ..Plan::default() })
 }
 
-/// Runs reactor and log until they wait.
+/// Runs reactor and log until they are idle.
 pub(super) fn run(world: &mut World) {
     while world.write_log() | world.step(0) {}
 }
 
-/// The far end of a connection.
+/// The client's end of a connection.
 pub(super) struct Client {
     pub(super) sim: SimClient,
     pub(super) decoder: ResponseDecoder,
@@ -53,7 +53,7 @@ impl Client {
         Client { sim, decoder: ResponseDecoder::new(), unread: Vec::new(), answer: None }
     }
 
-    /// What has arrived whole.
+    /// The responses that have arrived completely.
     pub(super) fn answers(&mut self) -> Vec<Answer> {
         self.unread.extend(self.sim.received());
         let mut answers = Vec::new();
@@ -78,7 +78,7 @@ impl Client {
                     }
                 }
                 Event::Body(part) => {
-                    let answer = self.answer.as_mut().expect("a head came first");
+                    let answer = self.answer.as_mut().expect("a head precedes the body");
                     answer.body.push_str(std::str::from_utf8(part).unwrap());
                 }
                 Event::End => answers.extend(self.answer.take()),
@@ -88,7 +88,7 @@ impl Client {
         answers
     }
 
-    /// Sends a request and runs the server until it waits.
+    /// Sends a request and runs the server until it is idle.
     pub(super) fn ask(&mut self, world: &mut World, head: &str, body: &str) -> Answer {
         self.sim.send(request(head, body).as_bytes());
         self.decoder.expect_to_head(head.starts_with("HEAD"));
@@ -99,7 +99,7 @@ impl Client {
     }
 }
 
-/// `head`: method, target, and header lines behind `|`.
+/// `head`: method and target, then header lines, each preceded by `|`.
 pub(super) fn request(head: &str, body: &str) -> String {
     let mut parts = head.split('|');
     let line = parts.next().unwrap();
@@ -110,7 +110,7 @@ pub(super) fn request(head: &str, body: &str) -> String {
     format!("{line} HTTP/1.1\r\nHost: localhost\r\n{lines}{length}\r\n{body}")
 }
 
-/// Requests of one connection after the other, with the status and content of their answers.
+/// Sends requests over one connection, and checks the status and body of each response.
 #[track_caller]
 pub(super) fn check(world: &mut World, talk: &[(&str, &str, u16, &str)]) {
     let mut client = Client::connect(world);

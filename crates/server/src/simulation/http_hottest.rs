@@ -1,4 +1,4 @@
-//! Which keys and clients the console names.
+//! Hot keys and busy clients in the console.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::http_client::{Client, SECOND_NS, run, world};
 use super::pubsub_client::{ask, connect, send};
 use super::world::World;
 
-/// Longer than keys and clients are counted before they are shown.
+/// Longer than the period over which keys and clients are counted.
 const WINDOW_NS: u64 = 7 * SECOND_NS;
 const COMMANDS: usize = 8_000;
-/// Enough for some samples, however the steps between them are.
+/// Enough for some samples, whatever the intervals between them.
 const STATEMENTS: usize = 600;
 
 fn overview(world: &mut World, client: &mut Client) -> Value {
@@ -24,7 +24,7 @@ fn end_window(world: &mut World) {
 }
 
 #[test]
-fn a_hot_key_and_a_busy_client_are_named() {
+fn a_hot_key_and_a_busy_client_are_listed() {
     let mut world = world();
     let mut visitor = Client::connect(&mut world);
     let loader = connect(&mut world, 0);
@@ -36,7 +36,11 @@ fn a_hot_key_and_a_busy_client_are_named() {
         send(&loader, &["GET", if n % 2 == 0 { "<b>hot</b>" } else { cold.as_str() }]);
     }
     run(&mut world);
-    assert_eq!(overview(&mut world, &mut visitor)["hot_keys"], json!([]), "the window goes on");
+    assert_eq!(
+        overview(&mut world, &mut visitor)["hot_keys"],
+        json!([]),
+        "the window has not ended"
+    );
 
     end_window(&mut world);
     let seen = overview(&mut world, &mut visitor);
@@ -58,12 +62,12 @@ fn a_hot_key_and_a_busy_client_are_named() {
 
     end_window(&mut world);
     let seen = overview(&mut world, &mut visitor);
-    assert_eq!(seen["hot_keys"], json!([]), "it is forgotten");
+    assert_eq!(seen["hot_keys"], json!([]), "the key is no longer listed");
     assert_eq!(seen["busiest_clients"][0]["protocol"], "http");
 }
 
 #[test]
-fn a_client_that_is_gone_is_not_named_but_counted() {
+fn a_closed_client_is_counted_but_not_listed() {
     let mut world = world();
     let mut visitor = Client::connect(&mut world);
     let leaver = connect(&mut world, 0);
@@ -86,7 +90,7 @@ fn a_client_that_is_gone_is_not_named_but_counted() {
 }
 
 #[test]
-fn a_partition_is_named_by_its_table_and_key() {
+fn a_partition_is_listed_by_its_table_and_key() {
     let mut world = world();
     let mut client = Client::connect(&mut world);
     let mut run_statement = |world: &mut World, statement: &str| {

@@ -1,10 +1,11 @@
-//! `/pipeline` over several turns of its reactor: other clients are served in between, and nothing is lost.
+//! `/pipeline` across several turns of its reactor: other clients are served in between, and no
+//! results are lost.
 
 use super::cql_client::run_reactors;
 use super::http_client::{Client, SECOND_NS, request, run};
 use super::world::{Plan, World};
 
-/// Each reading of the clock takes this long, so that a turn ends after a few commands.
+/// Each clock reading advances the time by this much, so that a turn ends after a few commands.
 const STEP_NS: u64 = 100_000;
 const COMMANDS: usize = 200;
 
@@ -14,7 +15,7 @@ fn world(lane_bytes: u64) -> World {
     World::new(1, plan)
 }
 
-/// A request of commands that show in which order, and how often, they were run.
+/// A pipeline and the expected results, which reveal the order and number of executions.
 fn increments() -> (String, String) {
     let body = format!("[{}]", vec![r#"["INCR","n"]"#; COMMANDS].join(","));
     let results: Vec<_> = (1..=COMMANDS).map(|n| format!("{{\"result\":{n}}}")).collect();
@@ -28,7 +29,7 @@ fn other_clients_are_served_between_the_commands_of_a_pipeline() {
     let bystander = world.sim().connect();
     run(&mut world);
     let (request_text, expected) = increments();
-    // A request that follows waits for its turn.
+    // A second request waits until the first one is complete.
     client.sim.send((request_text + &request("GET /get/n", "")).as_bytes());
     world.step(0);
     let mut rounds = 0;
@@ -58,14 +59,14 @@ fn other_clients_are_served_between_the_commands_of_a_pipeline() {
 }
 
 #[test]
-fn a_client_that_does_not_know_chunks_gets_the_results_until_the_end() {
+fn an_http_1_0_client_gets_results_until_the_connection_closes() {
     let mut world = world(16 << 10);
     let mut client = Client::connect(&mut world);
     let (text, expected) = increments();
     client.sim.send(text.replace("HTTP/1.1", "HTTP/1.0").as_bytes());
     run(&mut world);
     assert!(client.sim.is_ended());
-    assert_eq!(client.answers(), [], "the length is the connection's");
+    assert_eq!(client.answers(), [], "the body ends with the connection");
     assert!(client.decoder.end_of_input().unwrap());
     assert_eq!(client.answer.map(|answer| answer.body), Some(expected));
 }
@@ -119,7 +120,7 @@ fn a_client_that_reads_slowly_holds_one_part_of_its_answer() {
 }
 
 #[test]
-fn a_server_that_ends_finishes_pipelines_and_forgets_those_of_clients_that_are_gone() {
+fn shutdown_finishes_pipelines_and_drops_those_of_closed_clients() {
     let mut world = world(16 << 10);
     let mut client = Client::connect(&mut world);
     let gone = Client::connect(&mut world);
@@ -130,7 +131,7 @@ fn a_server_that_ends_finishes_pipelines_and_forgets_those_of_clients_that_are_g
     while commands(&world) < 20 {
         world.step(0);
     }
-    assert!(commands(&world) < COMMANDS as u64, "both have begun, and none has ended");
+    assert!(commands(&world) < COMMANDS as u64, "both pipelines have begun, and neither has ended");
     gone.sim.reset();
     world.sim().drain();
     run(&mut world);

@@ -1,4 +1,4 @@
-//! What HTTP serves beside commands: values, statements, the log, the console, metrics.
+//! HTTP routes besides commands: values, statements, change streams, the console, metrics.
 
 use super::cql_client::run_reactors;
 use super::http_client::{Client, HTTP, SECOND_NS, check, request, run, world, world_with};
@@ -56,13 +56,13 @@ fn values_have_tags_conditions_and_times() {
     assert_eq!(client.ask(&mut world, "GET /kv/a/b", "").status, 404);
     client.sim.send(request("PUT /kv/durable", "x").as_bytes());
     run_reactors(&mut world);
-    assert_eq!(client.answers(), [], "it waits for the log");
+    assert_eq!(client.answers(), [], "the response waits for the log");
     run(&mut world);
     assert_eq!(client.answers().len(), 1);
 }
 
 #[test]
-fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
+fn unread_responses_are_bounded_by_the_memory_limit() {
     const VALUE_BYTES: usize = 256 << 10;
     let options = [("memory-limit", "4mb"), ("read-buffer-memory-limit", "2mb")];
     let mut world = world_with(&options);
@@ -100,7 +100,7 @@ fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
     assert_eq!(partly.status, 200);
     assert!(partly.body.starts_with(r#"[{"error":"OOM "#), "{}", partly.body);
     assert!(partly.body.ends_with(r#"{"result":"PONG"}]"#), "{}", partly.body);
-    assert_eq!(client.ask(&mut world, "GET /ping", "").status, 200, "small answers are given");
+    assert_eq!(client.ask(&mut world, "GET /ping", "").status, 200, "small responses are served");
     for client in &greedy {
         client.sim.reset();
     }
@@ -110,7 +110,7 @@ fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
 }
 
 #[test]
-fn cql_statements_have_values_and_give_rows() {
+fn cql_statements_take_values_and_return_rows() {
     let mut world = world();
     let column = |name: &str, of: &str| {
         format!(r#"{{"keyspace":"k","table":"t","name":"{name}","type":"{of}"}}"#)
@@ -172,7 +172,7 @@ fn cql_statements_have_values_and_give_rows() {
         assert_eq!(answer.status, status, "{text}: {}", answer.body);
         assert!(answer.body.ends_with(&format!(",\"code\":{code}}}")), "{}", answer.body);
     }
-    // Page after page.
+    // One page after another.
     let (mut state, mut seen) = ("null".to_owned(), Vec::new());
     for _ in 0..3 {
         let body =
@@ -188,13 +188,13 @@ fn cql_statements_have_values_and_give_rows() {
     assert_eq!((seen, state.as_str()), (vec![r#""x\"y""#.to_owned(), r#""z""#.to_owned()], "null"));
     client.sim.send(request("POST /cql", insert).as_bytes());
     run_reactors(&mut world);
-    assert_eq!(client.answers(), [], "it waits for the log");
+    assert_eq!(client.answers(), [], "the response waits for the log");
     run(&mut world);
     assert_eq!(client.answers().len(), 1);
 }
 
 #[test]
-fn the_console_is_made_of_pages_and_numbers() {
+fn the_console_has_pages_and_numbers() {
     let mut world = world_with(&[("requirepass", "secret"), ("slowlog-log-slower-than", "0")]);
     let mut client = Client::connect(&mut world);
     assert_eq!(client.ask(&mut world, "GET /", "").status, 401);
@@ -240,7 +240,7 @@ fn the_console_is_made_of_pages_and_numbers() {
 }
 
 #[test]
-fn the_log_is_told_as_it_becomes_durable() {
+fn changes_are_streamed_when_they_are_durable() {
     let mut world = world();
     let mut writer = Client::connect(&mut world);
     writer.ask(&mut world, "GET /set/before/1", "");
@@ -271,12 +271,12 @@ fn the_log_is_told_as_it_becomes_durable() {
         .send(request("POST /multi-exec", r#"[["SET","a","x"],["DEL","before"]]"#).as_bytes());
     run_reactors(&mut world);
     feed(&mut world);
-    assert_eq!(text(&first), "", "what a crash could undo is not told");
+    assert_eq!(text(&first), "", "changes that a crash could undo are not sent");
     run(&mut world);
     assert_eq!(writer.answers().len(), 1);
     feed(&mut world);
     let told = text(&first);
-    assert_eq!(told, text(&late), "all are told the same");
+    assert_eq!(told, text(&late), "all followers receive the same events");
     assert_eq!(told.matches("event: change\n").count(), 1, "{told}");
     assert!(told.contains(r#"[{"change":"set","database":0,"expires_ms":null,"key":"a","value":"x"},{"change":"delete","database":0,"key":"before"}]"#), "{told}");
     let id: u64 = told.split("id: ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
@@ -284,9 +284,9 @@ fn the_log_is_told_as_it_becomes_durable() {
     again.sim.send(request(&format!("GET /changes|Last-Event-ID: {id}"), "").as_bytes());
     run(&mut world);
     feed(&mut world);
-    assert!(text(&again).ends_with("retry: 1000\n\n"), "nothing is told twice");
+    assert!(text(&again).ends_with("retry: 1000\n\n"), "no event is sent twice");
     again.sim.close();
-    // A browser asks for the same path again, with where it has come to.
+    // A browser requests the same path again, with the last event id that it received.
     let again = Client::connect(&mut world);
     again.sim.send(request(&format!("GET /changes?from=0|Last-Event-ID: {id}"), "").as_bytes());
     run(&mut world);
@@ -294,7 +294,7 @@ fn the_log_is_told_as_it_becomes_durable() {
     let told = text(&again);
     assert!(told.ends_with(&format!(": from {id}\nretry: 1000\n\n")), "{told}");
     again.sim.close();
-    // One that does not read gets nothing more, and nobody else notices.
+    // A follower that does not read is closed, and the other one is not affected.
     first.sim.set_window(0);
     for number in 0..3 {
         writer.ask(&mut world, &format!("GET /set/n/{number}"), "");
@@ -305,8 +305,11 @@ fn the_log_is_told_as_it_becomes_durable() {
         world.advance(SECOND_NS);
         run(&mut world);
     }
-    assert!(first.sim.is_closed() && !late.sim.is_closed(), "it takes nothing for too long");
-    assert!(text(&late).ends_with(":\n\n"), "the other one is told that the server lives");
+    assert!(
+        first.sim.is_closed() && !late.sim.is_closed(),
+        "a follower that does not read is closed"
+    );
+    assert!(text(&late).ends_with(":\n\n"), "the other one receives a keepalive");
     late.sim.close();
     run(&mut world);
     assert!(world.state().feeds.has_room());
@@ -321,7 +324,7 @@ fn the_log_is_told_as_it_becomes_durable() {
 #[test]
 fn metrics_have_one_head_for_each_family() {
     let mut world = world_with(&[("cql", "127.0.0.1:0")]);
-    // CQL has the listener in between.
+    // The CQL listener is between RESP and HTTP.
     let sim = world.sim().connect_to(HTTP + 1);
     let mut client = Client { sim, ..Client::connect(&mut world) };
     client.ask(&mut world, "GET /set/a/1", "");
@@ -360,7 +363,7 @@ fn metrics_have_one_head_for_each_family() {
 }
 
 #[test]
-fn a_full_memory_takes_nothing_and_shows_what_it_has() {
+fn with_full_memory_writes_are_refused_and_reads_served() {
     let mut world = world();
     let mut client = Client::connect(&mut world);
     assert_eq!(client.ask(&mut world, "PUT /kv/a", "one").status, 201);
@@ -375,7 +378,7 @@ fn a_full_memory_takes_nothing_and_shows_what_it_has() {
 }
 
 #[test]
-fn who_follows_a_log_that_fails_is_told_so() {
+fn followers_are_notified_of_a_log_failure() {
     let mut world = world();
     let writer = Client::connect(&mut world);
     let follower = Client::connect(&mut world);
@@ -399,7 +402,7 @@ fn who_follows_a_log_that_fails_is_told_so() {
     assert!(follower.sim.is_ended());
 }
 
-/// A table of one partition whose rows take several turns to walk.
+/// Creates a table of one partition that takes several turns to scan.
 fn create_long_table(world: &mut World) {
     let mut client = Client::connect(world);
     let mut ask = |text: &str| {
@@ -422,13 +425,13 @@ const LONG_ROWS: usize = 2000;
 const COUNT: &str = r#"{"statement":"SELECT count(*) FROM k.t"}"#;
 
 #[test]
-fn a_long_statement_lets_others_of_its_reactor_be_answered() {
+fn a_long_statement_yields_to_other_clients_of_its_reactor() {
     const { assert!(LONG_ROWS > 4 * ROWS_PER_TURN) };
     let mut world = world();
     create_long_table(&mut world);
     let mut client = Client::connect(&mut world);
     let mut other = Client::connect(&mut world);
-    // What stands behind it waits for it.
+    // The next request on the connection waits for the statement.
     let close = request("GET /ping|Connection: close", "");
     let both = format!("{}{close}", request("POST /cql", COUNT));
     client.sim.send(both.as_bytes());
@@ -437,7 +440,7 @@ fn a_long_statement_lets_others_of_its_reactor_be_answered() {
     while other.answers().is_empty() {
         assert!(world.step(0));
     }
-    assert_eq!(client.answers(), [], "it is on its way");
+    assert_eq!(client.answers(), [], "the statement is still running");
     run(&mut world);
     let answers = client.answers();
     assert_eq!(answers.len(), 2);
@@ -447,7 +450,7 @@ fn a_long_statement_lets_others_of_its_reactor_be_answered() {
 }
 
 #[test]
-fn a_long_statement_is_answered_when_its_client_has_said_all() {
+fn a_long_statement_is_answered_after_its_client_half_closed() {
     let mut world = world();
     create_long_table(&mut world);
     for line in ["", "|Connection: close"] {
@@ -459,7 +462,7 @@ fn a_long_statement_is_answered_when_its_client_has_said_all() {
         assert_eq!(client.answers().iter().map(|one| one.status).collect::<Vec<_>>(), [200]);
         assert!(client.sim.is_ended());
     }
-    // Who goes away is forgotten.
+    // The statement of a closed client is dropped.
     let client = Client::connect(&mut world);
     client.sim.send(request("POST /cql", COUNT).as_bytes());
     world.step(0);
@@ -469,11 +472,11 @@ fn a_long_statement_is_answered_when_its_client_has_said_all() {
 }
 
 #[test]
-fn a_server_that_ends_is_not_ready() {
+fn a_server_that_shuts_down_is_not_ready() {
     let mut world = world();
     create_long_table(&mut world);
     let mut client = Client::connect(&mut world);
-    // The first is in flight when the end begins, so the second is still answered.
+    // The first request is in flight when the shutdown begins, so the second is still answered.
     let both = format!("{}{}", request("POST /cql", COUNT), request("GET /readyz", ""));
     client.sim.send(both.as_bytes());
     world.step(0);

@@ -1,7 +1,8 @@
-//! Checks whether concurrent operations are linearizable: whether a sequential order explains their answers in which
-//! each takes effect at some moment between its invocation and its completion.
+//! Checks whether concurrent operations are linearizable: whether their replies are explained by a
+//! sequential order in which each operation takes effect between its invocation and its completion.
 //!
-//! An unanswered operation took effect before its completion, which is the crash that interrupted it, or never.
+//! An operation without a reply took effect before its completion, which is the crash that
+//! interrupted it, or never.
 // Source: Wing and Gong, "Testing and Verifying Concurrent Objects", 1993; the table of tried states is from
 // Lowe, "Testing for linearizability", 2017
 
@@ -11,15 +12,16 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone)]
 pub(super) struct Operation<O> {
     pub(super) what: O,
-    /// Moments of the events: the earlier of two events has the smaller number.
+    /// Logical times of the events: the earlier of two events has the smaller number.
     pub(super) invoked: usize,
     pub(super) completed: usize,
     /// Whether it was answered.
     pub(super) is_certain: bool,
 }
 
-/// `step` returns the possible states after an operation: none if its answer is impossible in the given state. The
-/// time is exponential in the number of overlapping operations, which must be small.
+/// Checks a history. `step` returns the possible states after an operation: none if its reply is
+/// impossible in the given state. The time is exponential in the number of overlapping operations,
+/// which must be small.
 pub(super) fn is_linearizable<O, S: Clone + Ord>(
     start: &S,
     operations: &[Operation<O>],
@@ -140,7 +142,7 @@ mod tests {
         for (seen, expected) in [(0, true), (1, true), (2, true), (3, false)] {
             check(&[&swaps[..], &[certain(6, Read(seen), 7)]].concat(), expected);
         }
-        // An answered operation is not lost.
+        // An acknowledged operation is not lost.
         check(&[certain(1, Write(1), 2), unknown(3, Write(2), 4), certain(5, Read(0), 6)], false);
     }
 

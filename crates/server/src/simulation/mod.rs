@@ -1,16 +1,18 @@
-//! The whole server on one thread, from a seed: reactors, log, snapshots and recovery are the real
-//! ones, the network and the disk are in memory and fail.
+//! Simulates the whole server on one thread, from a seed. Reactors, log, snapshots and recovery are
+//! the real ones; the network and the disk are in memory and inject failures.
 //!
-//! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
-//! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
-//! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
-//! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`;
-//! `histories` has clients of both protocols at the same values, which `registers` knows, judged by `linear`; `http`,
-//! `http_pipelines` and `http_routes` those of HTTP, `http_hottest` what its console says of keys and clients; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
-//! of channels, `pubsub_log` what these have to do with the log and `pubsub_keys` those about keys, with the
-//! clients of `pubsub_client`; `groups` those of a log on a slow disk; `busy` those of a reactor that takes no
-//! turns; `hostile` those that keep clients from harming others; `restore` starts from copied or missing
-//! files, `restart` with the clock set back, and takes snapshots on a full disk.
+//! `world` runs the server and its clients, `model` is the expected data, `oracle` checks replies
+//! and the state after a crash, `chaos` chooses the next event. `behaviour` checks single
+//! behaviors, `cql` those of CQL connections, and `cql_statements` and `cql_notes` those of their
+//! statements, with the clients of `cql_client`; `cql_chaos` is `chaos` for statements, checked
+//! against `cql_model`; in `histories`, clients of both protocols use the values that `registers`
+//! defines, and `linear` checks the result; `http`, `http_pipelines` and `http_routes` check HTTP,
+//! `http_hottest` the keys and clients that its console lists; `schema` checks the CQL schema,
+//! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
+//! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
+//! on a slow disk; `busy` checks a reactor that takes no turns; `hostile` checks limits that
+//! protect clients from each other; `restore` starts from copied or missing files, `restart`
+//! restarts with the clock set back, and takes snapshots on a full disk.
 
 mod behaviour;
 mod busy;
@@ -49,5 +51,5 @@ mod sync_disk;
 mod tests;
 mod world;
 
-// For tests of modules that do not know the log.
+// For tests of modules that do not depend on the log.
 pub(crate) use binlog::{Disk, FaultDisk};

@@ -1,4 +1,5 @@
-//! What the data must be: a naive Redis of a few commands, on ordered maps and absolute times.
+//! The expected data: a naive implementation of a few Redis commands, with ordered maps and
+//! absolute times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +11,7 @@ pub(super) type Command = Vec<Bytes>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// A command from its words, for tests that write them out.
+/// Builds a command from words, for use in tests.
 pub(super) fn command(words: &[&str]) -> Command {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
@@ -39,7 +40,7 @@ impl Value {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     value: Value,
-    /// Milliseconds since the epoch. From then on it is as if the key were not there.
+    /// Milliseconds since the epoch, from which on the key does not exist.
     expires: Option<u64>,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Model {
     keys: BTreeMap<Bytes, Entry>,
 }
 
-/// Keys that a command names; `None`: it concerns all.
+/// The keys that a command names; `None` if it affects all keys.
 pub(super) fn keys_of(command: &Command) -> Option<Vec<Bytes>> {
     let step = match command[0].as_slice() {
         b"FLUSHDB" => return None,
@@ -77,8 +78,9 @@ pub(super) fn is_write(command: &Command) -> bool {
     !READS.contains(&command[0].as_slice())
 }
 
-/// Hands the value of the wanted kind to the right side, makes an empty one where there is none,
-/// or leaves with WRONGTYPE. An emptied value goes.
+/// Passes the value of the requested type to the expression on the right. Creates an empty value if
+/// the key does not exist, and returns WRONGTYPE for another type. Removes the key if the value is
+/// empty afterwards.
 macro_rules! with_value {
     ($model:ident, $key:expr, $reply:ident, $kind:ident, |$value:ident| $act:expr) => {{
         let entry = $model
@@ -97,18 +99,18 @@ macro_rules! with_value {
 }
 
 impl Model {
-    /// The keys that are there at a time.
+    /// The keys that exist at the given time.
     pub(super) fn names(&self, now_ms: u64) -> BTreeSet<Bytes> {
         let live = self.keys.iter().filter(|(_, entry)| !is_over(entry, now_ms));
         live.map(|(key, _)| key.clone()).collect()
     }
 
-    /// A key as a read at that time finds it.
+    /// The value of a key as read at the given time.
     pub(super) fn entry(&self, key: &[u8], now_ms: u64) -> Option<&Entry> {
         self.keys.get(key).filter(|entry| !is_over(entry, now_ms))
     }
 
-    /// Whether a key is there and never expires by itself.
+    /// Whether a key exists and has no expiry time.
     pub(super) fn is_lasting(&self, key: &[u8]) -> bool {
         self.keys.get(key).is_some_and(|entry| entry.expires.is_none())
     }
@@ -190,7 +192,7 @@ impl Model {
                     reply.bulk(score.to_string().as_bytes());
                 }
             }),
-            other => panic!("the model knows no {}", String::from_utf8_lossy(other)),
+            other => panic!("the model does not implement {}", String::from_utf8_lossy(other)),
         }
     }
 

@@ -1,9 +1,9 @@
-//! Judges what clients are told: knows in which order commands were run, what each had to answer,
-//! and what a reply promises.
+//! Checks replies: records the order in which commands ran, the reply that each must get, and what
+//! a reply promises.
 //!
 //! Commands are numbered from 1 in the order of their execution, which is the order of the log. A
 //! reply to a connection with durability `always` *promises* the newest command that had changed
-//! one of the keys it is about: a crash may take back only what came after every promise.
+//! one of its keys: a crash may undo only commands after every promised one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,10 +12,10 @@ use wire::resp::{Protocol, ReplyWriter};
 use super::model::{Bytes, Command, Model, is_write, keys_of};
 use crate::engine::commit::LOG_FAILED;
 
-/// What tells [`LOG_FAILED`] from other errors.
+/// The prefix that distinguishes [`LOG_FAILED`] from other errors.
 const REFUSAL: &[u8] = b"-M";
 
-/// A piece of a connection's input that the server has run at one go.
+/// A part of a connection's input that the server ran at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub(super) now_ms: u64,
@@ -25,7 +25,7 @@ pub(super) struct Call {
     pub(super) log_failed: bool,
 }
 
-/// What the oracle knows of one connection.
+/// The oracle's state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     is_always: bool,
@@ -34,7 +34,7 @@ pub(super) struct Session {
     expected: VecDeque<Expected>,
     /// Bytes of the first of them that have arrived.
     arrived: usize,
-    /// Bytes that have arrived, but too few to know what they are.
+    /// Bytes that have arrived, but are too few to classify.
     unjudged: Bytes,
 }
 
@@ -54,7 +54,7 @@ struct Expected {
     may_be_refused: bool,
 }
 
-/// One number: what was run as one.
+/// The commands of one number, which were run atomically.
 #[derive(Debug)]
 struct Executed {
     commands: Vec<Command>,
@@ -63,17 +63,17 @@ struct Executed {
 
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
-    /// The data when this life of the server began.
+    /// The data when the server last started.
     base: Model,
     model: Model,
     history: Vec<Executed>,
     /// Number of the command that last changed a key.
     changed: BTreeMap<Bytes, usize>,
-    /// Number of the command that last could have changed a key, whether it did or not.
+    /// Number of the command that last could have changed a key, whether or not it did.
     written: BTreeMap<Bytes, usize>,
-    /// Highest number that any client may rely on.
+    /// Highest command number that any client may rely on.
     promised: usize,
-    /// Replies that were errors because what they would have shown is not durable and never will be.
+    /// Number of replies that were errors because their data is not durable and never will be.
     pub(super) refused: usize,
 }
 
@@ -88,14 +88,14 @@ impl Session {
         }
     }
 
-    /// Replies to commands that were run which have not arrived whole.
+    /// Replies to executed commands that have not arrived completely.
     pub(super) fn outstanding(&self) -> usize {
         self.expected.len()
     }
 }
 
 impl Oracle {
-    /// The server has run a command of this connection.
+    /// Records that the server has run a command of this connection.
     pub(super) fn ran(&mut self, session: &mut Session, command: Command, call: Call) {
         let mut reply = Vec::new();
         let promise = self.perform(session, &command, call, &mut reply);
@@ -160,7 +160,7 @@ impl Oracle {
         self.apply(transaction.queued, call, out)
     }
 
-    /// Runs commands as one. Returns what the reply promises.
+    /// Runs commands atomically. Returns the command number that the reply promises.
     fn apply(&mut self, commands: Vec<Command>, call: Call, out: &mut Bytes) -> usize {
         let before = self.model.clone();
         for command in &commands {
@@ -171,7 +171,7 @@ impl Oracle {
         let keys: Vec<Bytes> = if let Some(names) = names {
             names.concat()
         } else {
-            // A transaction may write keys behind its FLUSHDB.
+            // A transaction may write keys after its FLUSHDB.
             let names = before.names(0).into_iter().chain(self.model.names(0));
             names.chain(self.changed.keys().cloned()).collect()
         };
@@ -188,15 +188,15 @@ impl Oracle {
         keys.iter().filter_map(|key| self.changed.get(key)).max().copied().unwrap_or(0)
     }
 
-    /// Bytes have arrived at a client while the log was durable up to `durable`. They must be what
-    /// was expected, in that order, and not too early.
+    /// Checks bytes that arrived at a client while the log was durable up to `durable`. They must
+    /// equal the expected replies, in order, and must not arrive too early.
     pub(super) fn arrived(&mut self, session: &mut Session, bytes: &[u8], durable: u64) {
         session.unjudged.extend_from_slice(bytes);
         let bytes = std::mem::take(&mut session.unjudged);
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let Some(first) = session.expected.front_mut() else {
-                panic!("nothing more was expected, but there came {}", show(rest));
+                panic!("unexpected bytes: {}", show(rest));
             };
             if session.arrived == 0 && first.may_be_refused && rest.len() < REFUSAL.len() {
                 session.unjudged = rest.to_vec();
@@ -223,7 +223,7 @@ impl Oracle {
         }
     }
 
-    /// The first bytes of a reply have arrived.
+    /// Handles the first bytes of a reply.
     fn begin_reply(&mut self, expected: &mut Expected, bytes: &[u8], durable: u64) {
         let is_refusal = expected.may_be_refused
             && bytes.starts_with(REFUSAL)
@@ -236,18 +236,18 @@ impl Oracle {
         }
         if expected.promise > 0 {
             let call = &self.history[expected.promise - 1].call;
-            // The record lies somewhere between the two, and is not empty.
+            // The record is somewhere between the two, and is not empty.
             assert!(
                 durable > call.before,
-                "the reply to {} left before what it shows was durable",
+                "the reply to {} was sent before its data was durable",
                 show_command(&expected.command)
             );
         }
         self.promised = self.promised.max(expected.promise);
     }
 
-    /// Keys whose every write is durable and that stay as they are: reads of them must be answered
-    /// whatever has happened to the log.
+    /// The keys whose every write is durable and that do not expire: reads of them must succeed
+    /// even if the log has failed.
     pub(super) fn durable_keys(&self, durable: u64) -> Vec<Bytes> {
         let is_durable = |key: &&Bytes| {
             let number = self.written.get(*key).copied().unwrap_or(0);
@@ -257,9 +257,8 @@ impl Oracle {
         names.iter().filter(|key| self.model.is_lasting(key)).filter(is_durable).cloned().collect()
     }
 
-    /// The server has died and come back with a log that ends at `end`. `fits` says whether the
-    /// recovered data are those of a model. Goes on from there; returns how many commands are
-    /// lost.
+    /// Continues after a crash and recovery. `end`: the end of the recovered log. `fits`: whether
+    /// the recovered data equal a model. Returns the number of lost commands.
     pub(super) fn recovered(&mut self, end: u64, fits: impl Fn(&Model) -> bool) -> usize {
         let kept = self.history.iter().take_while(|one| one.call.after <= end).count();
         let possible =
@@ -270,7 +269,8 @@ impl Oracle {
             self.promised,
             self.history[self.promised - 1]
         );
-        // The end may lie inside of what was run at one go: then any of its commands is the last.
+        // The end may be inside a unit that was run at once: then any of its commands may be the
+        // last one.
         let mut model = self.base.clone();
         let mut fitting = (kept == 0 && fits(&model)).then(|| (0, model.clone()));
         for (index, one) in self.history[..possible].iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Messages of channels: who gets which, in which order, and what becomes of those who do not read.
+//! Channels: delivery and order of messages, and subscribers that do not read.
 
 use reactor::SimClient;
 
@@ -35,7 +35,7 @@ fn messages_reach_all_reactors_in_one_order() {
     let first = received(&subscribers[0]);
     for subscriber in &subscribers[1..] {
         let same = received(subscriber).replace(">3\r\n", "*3\r\n");
-        assert_eq!(first, same, "all see the same order");
+        assert_eq!(first, same, "all subscribers see the same order");
     }
     let payloads: Vec<usize> = first
         .split("*3\r\n")
@@ -45,12 +45,12 @@ fn messages_reach_all_reactors_in_one_order() {
     assert_eq!(payloads.len(), MESSAGES);
     for parity in 0..2 {
         let sent: Vec<_> = payloads.iter().filter(|number| *number % 2 == parity).collect();
-        assert!(sent.is_sorted(), "each publisher's are in its order");
+        assert!(sent.is_sorted(), "messages of each publisher are in order");
     }
 }
 
 #[test]
-fn who_asks_something_has_been_given_what_was_published_before() {
+fn a_reply_follows_all_messages_published_before_it() {
     let mut world = world_with(2, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -58,13 +58,17 @@ fn who_asks_something_has_been_given_what_was_published_before() {
     send(&publisher, &["PUBLISH", "a", "x"]);
     while world.step(1) {}
     assert_eq!(received(&publisher), ":1\r\n");
-    // Its reactor has not had a turn since.
+    // The subscriber's reactor has not run since.
     send(&subscriber, &["PING"]);
     send(&late, &["SUBSCRIBE", "a"]);
     run(&mut world);
     let pong = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
     assert_eq!(received(&subscriber), format!("{}{pong}", message("a", "x")), "once, and first");
-    assert_eq!(received(&late), "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", "it came later");
+    assert_eq!(
+        received(&late),
+        "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
+        "it subscribed later"
+    );
     assert_eq!(publish(&mut world, &publisher, "a", "y"), 2);
     assert_eq!((received(&subscriber), received(&late)), (message("a", "y"), message("a", "y")));
 }
@@ -91,14 +95,14 @@ fn a_subscriber_that_does_not_read_is_closed_and_others_are_not() {
     let info = ask(&mut world, &publisher, &["INFO", "clients", "stats"]);
     assert!(info.contains("pubsub_clients:1\r\npubsub_clients_cut:1\r\n"), "{info}");
     assert!(info.contains("pubsub_channels:0\r\npubsub_patterns:1\r\n"), "{info}");
-    // One message alone may be more than it would ever take.
+    // A single message may exceed the limit.
     publish(&mut world, &publisher, "abc", &"x".repeat(70_000));
     assert!(reader.is_closed());
     assert_eq!(ask(&mut world, &publisher, &["PING"]), "+PONG\r\n");
 }
 
 #[test]
-fn what_a_subscriber_leaves_unread_is_charged_and_given_back() {
+fn unread_messages_are_charged_and_freed() {
     let mut world = world_with(1, &[]);
     let (deaf, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
     ask(&mut world, &deaf, &["SUBSCRIBE", "a"]);
@@ -115,11 +119,11 @@ fn what_a_subscriber_leaves_unread_is_charged_and_given_back() {
     };
     assert!(output_bytes(&mut world) >= 200_000);
     deaf.set_window(usize::MAX);
-    assert_eq!(output_bytes(&mut world), 0, "though it never asked for anything");
+    assert_eq!(output_bytes(&mut world), 0, "without any request from the subscriber");
     assert_eq!(received(&deaf).matches("message").count(), 20);
 }
 
-/// Seconds that a subscriber stays which leaves about 40,000 bytes unread.
+/// Checks how many seconds a subscriber stays connected that leaves about 40,000 bytes unread.
 #[track_caller]
 fn check_soft_limit(limits: &str, expected: std::ops::Range<u64>) {
     let mut world = world_with(1, &[("client-output-buffer-limit", limits)]);
@@ -139,14 +143,14 @@ fn check_soft_limit(limits: &str, expected: std::ops::Range<u64>) {
 }
 
 #[test]
-fn who_falls_behind_for_long_is_closed() {
+fn subscribers_that_fall_behind_are_closed() {
     check_soft_limit("pubsub 0 20000 5", 5..8);
     check_soft_limit("pubsub 0 50000 5", 12..13);
     check_soft_limit("normal 0 20000 5", 12..13);
 }
 
 #[test]
-fn ten_thousand_channels_come_and_go() {
+fn ten_thousand_channels_are_created_and_removed() {
     const CHANNELS: usize = 10_000;
     let mut world = world_with(2, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
@@ -169,7 +173,11 @@ fn ten_thousand_channels_come_and_go() {
     assert_eq!(publish(&mut world, &publisher, "channel:1", "x"), 0);
     assert_eq!(ask(&mut world, &publisher, &["PUBSUB", "CHANNELS"]), "*0\r\n");
     let again = connect(&mut world, 0);
-    assert_eq!(held_bytes(&mut world), before_bytes, "as before, with one client for the other");
+    assert_eq!(
+        held_bytes(&mut world),
+        before_bytes,
+        "unchanged, with one client instead of the other"
+    );
     assert!(!again.is_closed());
 }
 
@@ -194,7 +202,7 @@ fn a_connection_may_not_subscribe_to_everything() {
 }
 
 #[test]
-fn who_leaves_while_messages_are_on_their_way_harms_nobody() {
+fn leaving_with_messages_in_flight_affects_no_other_client() {
     let mut world = world_with(2, &[]);
     let publisher = connect(&mut world, 1);
     let subscribers: Vec<_> = (0..4).map(|_| connect(&mut world, 0)).collect();
@@ -213,9 +221,9 @@ fn who_leaves_while_messages_are_on_their_way_harms_nobody() {
     let all: String = (0..10).map(|number| message("a", &number.to_string())).collect();
     assert_eq!(received(&subscribers[3]), all);
     let left = format!("{all}*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n");
-    assert_eq!(received(&subscribers[2]), left, "it was published before");
+    assert_eq!(received(&subscribers[2]), left, "the message was published before");
     assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
-    // The last one goes while something waits for it.
+    // The last subscriber leaves while a message waits for it.
     send(&publisher, &["PUBLISH", "a", "y"]);
     while world.step(1) {}
     assert_eq!(received(&publisher), ":1\r\n");
@@ -242,7 +250,7 @@ fn subscribers_stay_on_their_reactor_and_may_be_idle() {
     assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
     assert!(received(&subscriber).ends_with(&message("a", "x")));
     ask(&mut world, &subscriber, &["UNSUBSCRIBE"]);
-    assert!(world.sim().migrate(subscriber.id(), 1), "now it is one like others");
+    assert!(world.sim().migrate(subscriber.id(), 1), "without subscriptions it may move");
 }
 
 #[test]
@@ -262,7 +270,7 @@ fn clients_are_listed_and_killed_by_type() {
     assert_eq!(publish(&mut world, &other, "a", "x"), 0);
 }
 
-/// Sends a request of HTTP and returns what has come, without its header lines.
+/// Sends an HTTP request and returns the response received so far, without its header lines.
 fn ask_http(world: &mut World, client: &SimClient, head: &str, body: &str) -> (String, String) {
     client.send(request(head, body).as_bytes());
     run(world);
@@ -272,7 +280,7 @@ fn ask_http(world: &mut World, client: &SimClient, head: &str, body: &str) -> (S
 }
 
 #[test]
-fn http_tells_messages_as_events() {
+fn http_sends_messages_as_events() {
     let mut world = world_with(1, &[("http", "127.0.0.1:0")]);
     let mut client = || {
         let client = world.sim().connect_to(HTTP);
@@ -285,7 +293,7 @@ fn http_tells_messages_as_events() {
     assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"), "{head}");
     assert!(head.contains("\r\nConnection: close\r\n") && !head.contains("Content-Length"));
     assert_eq!(body, "data: subscribe,chat,1\n\n");
-    // As the SDK of the dialect asks.
+    // In the form that the dialect's SDK requests.
     let (_, body) =
         ask_http(&mut world, &encoded, "POST /subscribe/chat/b%2Fc?encoding=base64", "[]");
     assert_eq!(body, "data: subscribe,chat,1\n\ndata: subscribe,b/c,2\n\n");
@@ -321,7 +329,7 @@ fn http_tells_messages_as_events() {
         let (head, _) = ask_http(&mut world, &caller, request, "");
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
     }
-    // Who says nothing hears something now and then, and is there for long.
+    // A silent connection receives a keepalive now and then, and stays open.
     for _ in 0..200 {
         world.advance(SECOND_NS / 10);
         run(&mut world);
@@ -334,7 +342,7 @@ fn http_tells_messages_as_events() {
 }
 
 #[test]
-fn by_http_a_message_waits_for_what_its_connection_wrote() {
+fn over_http_a_message_waits_for_writes_of_its_connection() {
     let mut world = world_with(1, &[("http", "127.0.0.1:0")]);
     let subscriber = connect(&mut world, 0);
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -343,13 +351,13 @@ fn by_http_a_message_waits_for_what_its_connection_wrote() {
     caller.send(request("POST /", r#"["SET","k","v"]"#).as_bytes());
     caller.send(request("POST /", r#"["PUBLISH","a","1"]"#).as_bytes());
     run_reactors(&mut world);
-    assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
+    assert_eq!(received(&subscriber), "", "a crash could undo the write that precedes the message");
     run(&mut world);
     assert_eq!(received(&subscriber), message("a", "1"));
 }
 
 #[test]
-fn http_asks_for_the_password_and_cuts_who_does_not_read() {
+fn http_requires_the_password_and_closes_slow_readers() {
     let limits = "pubsub 65536 0 0";
     let options = [
         ("http", "127.0.0.1:0"),
@@ -372,7 +380,7 @@ fn http_asks_for_the_password_and_cuts_who_does_not_read() {
     assert!(deaf.is_closed());
     let (_, body) = ask_http(&mut world, &caller, &authorized("POST /publish/a"), &payload);
     assert_eq!(body, r#"{"result":0}"#);
-    // Those that are there when the server is told to stop have no end of their own.
+    // Event streams that are open when the server shuts down do not end by themselves.
     let last = world.sim().connect_to(HTTP);
     run(&mut world);
     ask_http(&mut world, &last, &authorized("GET /subscribe/a"), "");
@@ -382,7 +390,7 @@ fn http_asks_for_the_password_and_cuts_who_does_not_read() {
 }
 
 #[test]
-fn publishers_wait_while_too_much_is_on_its_way() {
+fn publishers_wait_while_too_much_is_in_flight() {
     let mut world = world_with(2, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -390,7 +398,7 @@ fn publishers_wait_while_too_much_is_on_its_way() {
     for _ in 0..12 {
         send(&publisher, &["PUBLISH", "a", &payload]);
     }
-    // Reactor 0 has no turn, so nothing is handed out.
+    // Reactor 0 does not run, so no message is delivered.
     for _ in 0..2000 {
         world.step(1);
     }
@@ -415,7 +423,7 @@ fn a_busy_reactor_stops_only_the_clients_that_publish_to_it() {
     for _ in 0..12 {
         send(&publisher, &["PUBLISH", "a", &payload]);
     }
-    // Reactor 0 has no turn: it runs one long command.
+    // Reactor 0 does not run: it executes one long command.
     let step = |world: &mut World| while world.step(1) | world.step(2) {};
     step(&mut world);
     assert!(world.shared().pubsub.is_any_full());
@@ -429,12 +437,12 @@ fn a_busy_reactor_stops_only_the_clients_that_publish_to_it() {
         assert_eq!(received(client), "+PONG\r\n:1\r\n:0\r\n");
     }
     assert_eq!(received(&subscriber), message("b", "x").repeat(2));
-    // One more message is accepted of each connection, and no more.
+    // One more message is accepted from each connection.
     send(&distant, &["PUBLISH", "a", "y"]);
     send(&distant, &["PING"]);
     step(&mut world);
     assert_eq!(received(&distant), ":1\r\n");
-    // What was sent is run, though its sender has left.
+    // Received requests are executed, even if their client has disconnected.
     publisher.half_close();
     step(&mut world);
     run(&mut world);
@@ -450,7 +458,7 @@ fn a_monitor_whose_reactor_is_busy_is_closed_when_it_has_missed_lines() {
     let (monitor, other) = (connect(&mut world, 0), connect(&mut world, 1));
     assert_eq!(ask(&mut world, &monitor, &["MONITOR"]), "+OK\r\n");
     let word = "x".repeat(128 << 10);
-    // Reactor 0 has no turn: it runs one long command.
+    // Reactor 0 does not run: it executes one long command.
     for _ in 0..12 {
         send(&other, &["ECHO", &word]);
         while world.step(1) {}
@@ -464,7 +472,7 @@ fn a_monitor_whose_reactor_is_busy_is_closed_when_it_has_missed_lines() {
 }
 
 #[test]
-fn who_publishes_to_itself_gets_it_before_what_it_asks_next() {
+fn own_messages_arrive_before_the_next_reply() {
     let mut world = world_with(2, &[]);
     let own = message("a", "x").replacen('*', ">", 1);
     let left = ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
@@ -482,7 +490,7 @@ fn who_publishes_to_itself_gets_it_before_what_it_asks_next() {
         let client = connect(&mut world, 0);
         ask(&mut world, &client, &["HELLO", "3"]);
         ask(&mut world, &client, &["SUBSCRIBE", "a"]);
-        // In one read, so that all are served in one turn.
+        // In one read, so that all are handled in one turn.
         let mut bytes = Vec::new();
         for words in requests {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -497,9 +505,9 @@ fn who_publishes_to_itself_gets_it_before_what_it_asks_next() {
 }
 
 #[test]
-fn one_message_may_take_several_turns_and_comes_once() {
+fn delivery_may_take_several_turns_and_happens_once() {
     const SUBSCRIBERS: usize = 40;
-    // What a turn may hand out in tests, and one more.
+    // The number of messages that a turn may deliver in tests, plus one.
     const TURN_MAX: usize = (64 << 10) / (8 << 10) + 1;
     let mut world = world_with(2, &[]);
     let subscribers: Vec<_> = (0..SUBSCRIBERS).map(|_| connect(&mut world, 0)).collect();
@@ -519,12 +527,13 @@ fn one_message_may_take_several_turns_and_comes_once() {
             *text += &received(subscriber);
         }
         let after = got.iter().filter(|text| !text.is_empty()).count();
-        // One has asked.
+        // One subscriber has sent a request.
         let turn_max = TURN_MAX + usize::from(turns == 1);
         assert!(after - before <= turn_max, "turn {turns}: {}", after - before);
         turns += 1;
         if turns == 1 {
-            // Who asks something gets it before his turn has come; those who had it do not again.
+            // A subscriber that sends a request receives the message before its turn; those that
+            // have received it do not get it again.
             send(&subscribers[SUBSCRIBERS - 1], &["PING"]);
             send(&subscribers[0], &["PING"]);
         }
@@ -539,7 +548,7 @@ fn one_message_may_take_several_turns_and_comes_once() {
 }
 
 #[test]
-fn who_is_given_too_much_before_its_request_is_closed() {
+fn a_client_over_its_limit_is_closed_before_its_request() {
     let mut world = world_with(2, &[("client-output-buffer-limit", "pubsub 65536 0 0")]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -556,7 +565,7 @@ fn who_is_given_too_much_before_its_request_is_closed() {
 }
 
 #[test]
-fn who_is_on_its_way_out_is_not_counted() {
+fn closing_subscribers_are_not_counted() {
     let mut world = world_with(2, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -564,7 +573,7 @@ fn who_is_on_its_way_out_is_not_counted() {
     assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
     send(&subscriber, &["QUIT"]);
     run(&mut world);
-    assert!(!subscriber.is_closed(), "it has not taken everything");
+    assert!(!subscriber.is_closed(), "the client has unread output");
     assert_eq!(publish(&mut world, &publisher, "a", "y"), 0);
     subscriber.set_window(usize::MAX);
     world.advance(SECOND_NS);
@@ -574,7 +583,7 @@ fn who_is_on_its_way_out_is_not_counted() {
 }
 
 #[test]
-fn new_names_all_the_time_take_no_memory() {
+fn ever_new_channel_names_use_no_memory() {
     let mut world = world_with(2, &[]);
     let client = connect(&mut world, 0);
     let before_bytes = held_bytes(&mut world);

@@ -13,7 +13,7 @@ pub(super) fn world_with(reactors: usize, options: &[(&'static str, &str)]) -> W
     World::new(SEED, Plan { reactors, options, ..Plan::default() })
 }
 
-/// Runs reactors and log until they wait.
+/// Runs reactors and log until they are idle.
 pub(super) fn run(world: &mut World) {
     loop {
         run_reactors(world);
@@ -23,7 +23,7 @@ pub(super) fn run(world: &mut World) {
     }
 }
 
-/// A client on this reactor.
+/// Connects a client to this reactor.
 pub(super) fn connect(world: &mut World, reactor: usize) -> SimClient {
     loop {
         let client = world.sim().connect();
@@ -47,21 +47,21 @@ pub(super) fn received(client: &SimClient) -> String {
     String::from_utf8(client.received()).unwrap()
 }
 
-/// Sends one request and returns what has come.
+/// Sends one request and returns the replies so far.
 pub(super) fn ask(world: &mut World, client: &SimClient, words: &[&str]) -> String {
     send(client, words);
     run(world);
     received(client)
 }
 
-/// The number that PUBLISH gives back.
+/// Publishes a message and returns the number of receivers.
 #[track_caller]
 pub(super) fn publish(world: &mut World, client: &SimClient, channel: &str, payload: &str) -> u64 {
     let reply = ask(world, client, &["PUBLISH", channel, payload]);
     reply.trim_end().strip_prefix(':').unwrap_or_else(|| panic!("{reply}")).parse().unwrap()
 }
 
-/// What clients and their subscriptions take, by the tracker.
+/// Bytes that clients and their subscriptions use, according to the tracker.
 pub(super) fn held_bytes(world: &mut World) -> u64 {
     world.advance(SECOND_NS);
     run(world);

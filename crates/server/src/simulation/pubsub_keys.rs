@@ -1,4 +1,4 @@
-//! Events about keys: what is told of which command, and when.
+//! Keyspace events: the events of each command, and when they are sent.
 
 use reactor::SimClient;
 use store::STRIPES;
@@ -9,7 +9,8 @@ use super::http_client::SECOND_NS;
 use super::pubsub_client::{ask, connect, run, send, world_with};
 use super::world::World;
 
-/// A world with these events, one who hears all of them, and one who changes keys.
+/// A world with these events enabled, a client that receives all of them, and one that changes
+/// keys.
 fn listen(events: &str) -> (World, SimClient, SimClient) {
     let mut world = world_with(2, &[("notify-keyspace-events", events)]);
     let (listener, client) = (connect(&mut world, 0), connect(&mut world, 1));
@@ -17,7 +18,7 @@ fn listen(events: &str) -> (World, SimClient, SimClient) {
     (world, listener, client)
 }
 
-/// Channels and payloads of what has come; of the events of database 0 their names alone.
+/// Channels and payloads of the received messages; for events of database 0 only their names.
 fn told(listener: &SimClient) -> Vec<String> {
     let bytes = listener.received();
     let (mut rest, mut told) = (bytes.as_slice(), Vec::new());
@@ -34,11 +35,11 @@ fn told(listener: &SimClient) -> Vec<String> {
         told.push(format!("{name} {payload}"));
         rest = &rest[used..];
     }
-    assert_eq!(rest, b"", "nothing else comes");
+    assert_eq!(rest, b"", "nothing else arrives");
     told
 }
 
-/// Runs commands one after the other, and compares what each of them tells.
+/// Runs commands one after the other, and compares the events of each.
 #[track_caller]
 fn check(events: &str, steps: &[(&str, &[&str])]) {
     let (mut world, listener, client) = listen(events);
@@ -51,7 +52,7 @@ fn check(events: &str, steps: &[(&str, &[&str])]) {
 }
 
 #[test]
-fn reads_tell_of_the_expired_keys_that_they_remove() {
+fn reads_report_the_expired_keys_that_they_remove() {
     let options = [("notify-keyspace-events", "EAm"), ("active-expire", "no")];
     let mut world = world_with(2, &options);
     let (listener, client) = (connect(&mut world, 0), connect(&mut world, 1));
@@ -74,7 +75,7 @@ fn reads_tell_of_the_expired_keys_that_they_remove() {
 }
 
 #[test]
-fn strings_and_keys_of_every_type_tell_what_becomes_of_them() {
+fn commands_on_strings_and_on_all_keys_send_events() {
     check(
         "EA",
         &[
@@ -114,7 +115,7 @@ fn strings_and_keys_of_every_type_tell_what_becomes_of_them() {
 }
 
 #[test]
-fn collections_tell_what_becomes_of_them() {
+fn commands_on_collections_send_events() {
     check(
         "EA",
         &[
@@ -155,7 +156,7 @@ fn collections_tell_what_becomes_of_them() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_told() {
+fn only_enabled_events_are_sent() {
     check("", &[("SET k v", &[])]);
     check("A", &[("SET k v", &[])]);
     check("Eg", &[("SET k v", &[]), ("EXPIRE k 100", &["expire k"])]);
@@ -199,7 +200,7 @@ fn only_what_is_asked_for_is_told() {
 }
 
 #[test]
-fn keys_that_go_by_themselves_are_told() {
+fn expired_and_evicted_keys_are_reported() {
     let (mut world, listener, client) = listen("Exe");
     ask(&mut world, &client, &["SET", "k", "v", "PX", "100"]);
     ask(&mut world, &client, &["SET", "l", "v", "PX", "100"]);
@@ -211,7 +212,7 @@ fn keys_that_go_by_themselves_are_told() {
     let mut expired = told(&listener);
     expired.sort_unstable();
     assert_eq!(expired, ["expired k", "expired l"]);
-    // Found by a write before the reactors come to it.
+    // The key is found by a write before a reactor expires it.
     ask(&mut world, &client, &["CONFIG", "SET", "active-expire", "no"]);
     ask(&mut world, &client, &["SET", "k", "v", "PX", "100"]);
     world.advance(SECOND_NS);
@@ -225,7 +226,7 @@ fn keys_that_go_by_themselves_are_told() {
 }
 
 #[test]
-fn keys_stay_while_too_much_is_on_its_way() {
+fn keys_stay_while_too_many_events_are_in_flight() {
     const KEYS: usize = 64;
     let (mut world, listener, client) = listen("Ex");
     ask(&mut world, &listener, &["SUBSCRIBE", "a"]);
@@ -236,7 +237,7 @@ fn keys_stay_while_too_much_is_on_its_way() {
     for _ in 0..12 {
         send(&client, &["PUBLISH", "a", &payload]);
     }
-    // The listener's reactor has no turn, so nothing is handed out.
+    // The listener's reactor does not run, so no event is delivered.
     let step = |world: &mut World| {
         for _ in 0..2000 {
             world.step(1);
@@ -259,11 +260,11 @@ fn keys_stay_while_too_much_is_on_its_way() {
 }
 
 #[test]
-fn events_wait_for_the_log_and_come_in_the_order_of_a_transaction() {
+fn events_wait_for_the_log_and_keep_the_order_of_a_transaction() {
     let (mut world, listener, client) = listen("E$");
     send(&client, &["SET", "k", "v"]);
     run_reactors(&mut world);
-    assert_eq!(told(&listener), [""; 0], "a crash could undo what it tells of");
+    assert_eq!(told(&listener), [""; 0], "a crash could undo the change");
     run(&mut world);
     assert_eq!(told(&listener), ["set k"]);
     ask(&mut world, &client, &["MULTI"]);
@@ -275,11 +276,11 @@ fn events_wait_for_the_log_and_come_in_the_order_of_a_transaction() {
     assert_eq!(told(&listener), ["set a", "mine x", "incrby a"]);
 }
 
-/// A turn compares 8,192 steps, and each message takes 512 at least.
+/// A turn compares 8,192 steps, and each message takes at least 512.
 const MESSAGES_PER_TURN: usize = 16;
 
 #[test]
-fn events_of_many_keys_are_compared_in_pieces_while_only_their_maker_waits() {
+fn events_of_many_keys_are_matched_in_parts_while_only_their_client_waits() {
     const KEYS: usize = 100;
     let (mut world, listener, client) = listen("KE$gx");
     let (neighbor, distant) = (connect(&mut world, 1), connect(&mut world, 0));
@@ -306,7 +307,7 @@ fn events_of_many_keys_are_compared_in_pieces_while_only_their_maker_waits() {
         .collect();
     assert_eq!(told(&listener), expected);
     assert_eq!(client.received(), b"+OK\r\n+PONG\r\n");
-    // In the order of the log, whichever client made the changes.
+    // In log order, whichever client made the changes.
     send(
         &client,
         &std::iter::once("DEL").chain(names.iter().map(String::as_str)).collect::<Vec<_>>(),
@@ -327,7 +328,7 @@ fn events_of_many_keys_are_compared_in_pieces_while_only_their_maker_waits() {
 }
 
 #[test]
-fn keys_stay_while_events_wait_to_be_compared() {
+fn keys_stay_while_events_wait_to_be_matched() {
     const KEYS: usize = 100;
     let (mut world, listener, client) = listen("KEx");
     for number in 0..KEYS {
@@ -343,7 +344,7 @@ fn keys_stay_while_events_wait_to_be_compared() {
     while !world.shared().pubsub.has_unmatched() {
         assert!(world.step(1));
     }
-    // A round ends where a turn has compared what it may: two messages of each key.
+    // A round ends when a turn has compared its limit: two messages per key.
     let gone = before - keys(&world, now);
     assert!((1..=MESSAGES_PER_TURN).contains(&gone), "{gone} of {before} at once");
     for _ in 0..20 {
@@ -355,7 +356,7 @@ fn keys_stay_while_events_wait_to_be_compared() {
 }
 
 #[test]
-fn messages_of_a_transaction_count_what_it_takes_to_compare_them() {
+fn messages_of_a_transaction_count_their_matching_cost() {
     let mut world = world_with(2, &[]);
     let (listener, client) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &listener, &["SUBSCRIBE", "a"]);

@@ -1,5 +1,5 @@
-//! Messages and the log: what they wait for, what becomes of those whose sender has lost something, and
-//! those of transactions.
+//! Messages and the log: the positions that they wait for, messages whose sender lost a write, and
+//! messages of transactions.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::resp::execute::{Prepared, prepare};
 use crate::resp::session::Session;
 use reactor::Peer;
 
-/// A session without its connection: it runs requests as a reactor does.
+/// A session without its connection, which runs requests as a reactor does.
 struct Hand<'a> {
     shared: &'a Shared,
     worker: Worker,
@@ -47,7 +47,7 @@ impl Hand<'_> {
         })
     }
 
-    /// The same without the checks before it, as if things had changed since.
+    /// Like [`Hand::ask`], but skips the initial checks, as if the state had changed after them.
     fn ask_unchecked(&mut self, words: &[&str]) -> (Gate, String) {
         self.execute(words, |context, session, prepared, args, reply| {
             context.run(session, prepared.id.unwrap(), prepared.hash, args, reply)
@@ -84,7 +84,7 @@ impl Hand<'_> {
 }
 
 #[test]
-fn a_message_waits_for_what_its_sender_wrote() {
+fn a_message_waits_for_writes_of_its_sender() {
     let mut world = world_with(2, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -98,14 +98,18 @@ fn a_message_waits_for_what_its_sender_wrote() {
             send(&publisher, words);
         }
         run_reactors(&mut world);
-        assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
+        assert_eq!(
+            received(&subscriber),
+            "",
+            "a crash could undo the write that precedes the message"
+        );
         run(&mut world);
         assert_eq!(received(&subscriber), message("a", "1"));
         assert!(received(&publisher).contains(":1\r\n"));
     }
     send(&publisher, &["PUBLISH", "a", "2"]);
     run_reactors(&mut world);
-    assert_eq!(received(&subscriber), message("a", "2"), "nothing is waited for any more");
+    assert_eq!(received(&subscriber), message("a", "2"), "there is nothing left to wait for");
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn after_a_failed_log_messages_wait_for_nothing() {
 }
 
 #[test]
-fn transactions_publish_when_they_are_whole() {
+fn transactions_publish_when_they_are_complete() {
     let mut world = world_with(1, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -141,7 +145,7 @@ fn transactions_publish_when_they_are_whole() {
 }
 
 #[test]
-fn what_comes_while_a_transaction_runs_stands_behind_its_reply() {
+fn messages_during_a_transaction_follow_its_reply() {
     let world = world_with(2, &[]);
     let mut hand = Hand::new(world.shared(), 0);
     hand.session.protocol = Protocol::Resp3;
@@ -156,7 +160,7 @@ fn what_comes_while_a_transaction_runs_stands_behind_its_reply() {
     let push = |payload: &str| message("a", payload).replacen('*', ">", 1);
     let left = ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
     assert_eq!(told, format!("*1\r\n{left}{}", push("x")));
-    // Outside of one it comes before.
+    // Outside of a transaction they precede the reply.
     hand.ask(&["SUBSCRIBE", "a"]);
     Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "y"]);
     let (_, told) = hand.ask(&["UNSUBSCRIBE"]);
@@ -164,7 +168,7 @@ fn what_comes_while_a_transaction_runs_stands_behind_its_reply() {
 }
 
 #[test]
-fn a_transaction_that_the_log_refuses_tells_nothing() {
+fn a_transaction_that_the_log_refuses_sends_no_events() {
     let mut world = world_with(2, &[]);
     let (subscriber, writer) = (connect(&mut world, 0), connect(&mut world, 0));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -176,21 +180,21 @@ fn a_transaction_that_the_log_refuses_tells_nothing() {
     world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
     ask(&mut world, &writer, &["SET", "other", "v"]);
     assert!(world.log_failed());
-    // The log fails behind the checks that EXEC begins with.
+    // The log fails after the initial checks of EXEC.
     let (gate, reply) = hand.ask_unchecked(&["EXEC"]);
     assert_eq!(reply, "*2\r\n+OK\r\n:1\r\n");
-    assert!(hand.worker.is_lost(&shared, gate), "so it is answered with an error");
+    assert!(hand.worker.is_lost(&shared, gate), "the reply is an error");
     run(&mut world);
     assert_eq!(received(&subscriber), "");
     assert!(!subscriber.is_closed());
-    // A message that tells of nothing is not harmed by that.
+    // A message that does not depend on a lost write is delivered.
     assert_eq!(hand.ask(&["PUBLISH", "a", "y"]).1, ":1\r\n");
     run(&mut world);
     assert_eq!(received(&subscriber), message("a", "y"));
 }
 
 #[test]
-fn what_is_lost_is_told_to_nobody() {
+fn lost_writes_are_not_reported_to_subscribers() {
     let mut world = world_with(2, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
@@ -198,7 +202,7 @@ fn what_is_lost_is_told_to_nobody() {
     send(&publisher, &["SET", "k", "v"]);
     send(&publisher, &["PUBLISH", "a", "x"]);
     while world.step(1) {}
-    // The log fails before the subscriber's reactor has a turn.
+    // The log fails before the subscriber's reactor runs.
     while world.write_log() {}
     assert!(world.log_failed());
     run(&mut world);
@@ -210,7 +214,7 @@ fn what_is_lost_is_told_to_nobody() {
 }
 
 #[test]
-fn transactions_of_several_reactors_tell_in_the_order_of_the_log() {
+fn events_of_transactions_on_several_reactors_are_in_log_order() {
     const ROUNDS: usize = 1_000;
     let world = world_with(3, &[]);
     let shared: &Shared = world.shared();
@@ -231,7 +235,7 @@ fn transactions_of_several_reactors_tell_in_the_order_of_the_log() {
             });
         }
     });
-    // They have no turns of their own.
+    // The threads have no reactor turns.
     while shared.pubsub.has_unmatched() {
         desk.match_some(&shared.pubsub, |_| ());
         desk.has_matched_its_share(&shared.pubsub);
@@ -255,11 +259,11 @@ fn transactions_of_several_reactors_tell_in_the_order_of_the_log() {
 }
 
 #[test]
-fn who_moves_takes_along_what_its_messages_wait_for() {
+fn pending_gates_move_with_their_connection() {
     let mut world = world_with(3, &[]);
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     let left = "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
-    // Handed out at the end of a turn, or before its next request.
+    // Delivered at the end of a turn, or before its next request.
     for turns_between in [1, 0] {
         ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
         send(&publisher, &["SET", "k", "v"]);
@@ -274,8 +278,12 @@ fn who_moves_takes_along_what_its_messages_wait_for() {
         assert!(world.sim().migrate(subscriber.id(), 2 - place));
         run_reactors(&mut world);
         assert_eq!(world.sim().place_of(subscriber.id()), Some(2 - place));
-        assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
-        // Nobody else of its new reactor waits for the log.
+        assert_eq!(
+            received(&subscriber),
+            "",
+            "a crash could undo the write that precedes the message"
+        );
+        // No other client of its new reactor waits for the log.
         run(&mut world);
         assert_eq!(received(&subscriber), format!("{}{left}", message("a", "x")));
         assert!(world.sim().migrate(subscriber.id(), 0));
