@@ -1,4 +1,4 @@
-//! Operations of both protocols on single values, and their possible outcomes.
+//! Operations of both protocols on single values, and their possible results.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -6,12 +6,12 @@ use rand::rngs::SmallRng;
 use super::chaos::pick;
 use super::cql_client::hex;
 
-/// A value that operations read and write, and the form in which it is stored.
+/// A value that operations read and write, and how it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Register {
-    /// A row of a table of CQL.
+    /// A row of a CQL table.
     Row(u8),
-    /// A string of the Redis protocol, which may have a TTL.
+    /// A Redis string, which may have a TTL.
     Text(u8),
     /// A field of a hash.
     Field(u8),
@@ -44,16 +44,16 @@ pub(super) enum Action {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// No answer, or an error.
+    /// No reply, or an error.
     Unknown,
-    /// An answer without information about the state.
+    /// A reply without information about the state.
     Done,
     Value(Option<u32>),
     /// Whether the operation was executed.
     Applied(bool),
 }
 
-/// An action, its answer, and their times in milliseconds of the server's clock.
+/// An action, its reply, and their times in milliseconds of the server's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deed {
     pub(super) action: Action,
@@ -66,7 +66,7 @@ pub(super) struct Deed {
 pub(super) type State = Option<(u32, Option<(u64, u64)>)>;
 
 impl Deed {
-    /// The possible states after it.
+    /// The possible states after the action.
     pub(super) fn step(&self, state: &State) -> Vec<State> {
         let mut found = Vec::new();
         let ends = state.and_then(|(_, ends)| ends);
@@ -194,7 +194,7 @@ impl Register {
         })
     }
 
-    /// The answer in the summary of a CQL response.
+    /// Decodes the summary of a CQL response.
     pub(super) fn answer_of(self, action: Action, said: &str) -> Answer {
         if said.starts_with("ERROR ") {
             return Answer::Unknown;
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_value_expires_between_two_times() {
         let [put] = deed(Action::Put(1, Some(100)), Answer::Done, 10, 20).step(&None)[..] else {
-            panic!("one state")
+            panic!("one possible state")
         };
         assert_eq!(put, Some((1, Some((110, 120)))));
         let read = |value, from, to| deed(Action::Read, Answer::Value(value), from, to).step(&put);

@@ -1,4 +1,4 @@
-//! Restarts with a clock that was set back, and snapshots that find no room or no time.
+//! Restarts with the clock set back, and snapshots without enough space or time.
 
 use binlog::{Disk, Faults};
 use wire::cql::Version;
@@ -9,7 +9,7 @@ use crate::engine::snapshot_taker::Progress;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Asks one statement after the other, each of which has one answer that begins so.
+/// Sends statements one after the other. Each has one response with the given beginning.
 #[track_caller]
 fn check(world: &mut World, talk: &[(&str, &str)]) {
     let mut client = Client::start(world, Version::V4, None);
@@ -51,8 +51,8 @@ const CREATE: [(&str, &str); 3] = [
     ("CREATE TABLE k.l (k int PRIMARY KEY, l list<int>)", "CHANGE"),
 ];
 
-/// Whether the newest timestamp comes from the log, from a snapshot, or from a snapshot and a log that
-/// adds nothing to it.
+/// The newest timestamp is in the log, in a snapshot, or in a snapshot whose log adds nothing to
+/// it.
 fn check_clock_set_back(snapshot: bool) {
     let mut world = World::new(3, with_options(&[]));
     check(&mut world, &CREATE);
@@ -80,13 +80,14 @@ fn check_clock_set_back(snapshot: bool) {
                 ("SELECT v FROM k.t WHERE k = 1", &format!("ROWS 0000000{old}")),
                 (&format!("UPDATE k.t SET v = {new} WHERE k = 1"), "VOID"),
                 ("SELECT v FROM k.t WHERE k = 1", &format!("ROWS 0000000{new}")),
-                // It wins once: its row is above the deletion from before the restart.
+                // The insertion is applied once: its row is newer than the deletion before the
+                // restart.
                 ("INSERT INTO k.t (k, v) VALUES (2, 7) IF NOT EXISTS", "ROWS 01"),
                 ("INSERT INTO k.t (k, v) VALUES (2, 8) IF NOT EXISTS", "ROWS 00"),
                 ("SELECT v FROM k.t WHERE k = 2", "ROWS 00000007"),
                 ("DELETE FROM k.t WHERE k = 2", "VOID"),
                 ("SELECT v FROM k.t WHERE k = 2", "ROWS "),
-                // Items stay in the order in which they were appended.
+                // Items keep the order in which they were appended.
                 (&format!("UPDATE k.l SET l = l + [{new}] WHERE k = 1"), "VOID"),
                 (&format!("INSERT INTO k.t (k, v) VALUES (3, {one})"), "VOID"),
             ],
@@ -107,7 +108,7 @@ fn writes_take_effect_after_a_restart_with_the_clock_set_back() {
     check_clock_set_back(true);
 }
 
-/// A client with a clock far ahead harms only what it writes.
+/// A client whose clock is far ahead affects only the data that it writes.
 #[test]
 fn a_clients_timestamp_does_not_move_the_servers_clock() {
     let mut world = World::new(4, with_options(&[]));
@@ -142,18 +143,18 @@ fn used_bytes(world: &World) -> u64 {
     names.iter().map(|name| world.disk.contents(name).unwrap().len() as u64).sum()
 }
 
-/// The disk has room for so much more.
+/// Leaves this much free space on the disk.
 fn leave_room(world: &World, bytes: u64) {
     let capacity_bytes = Some(used_bytes(world) + bytes);
     world.disk.set_faults(Faults { capacity_bytes, ..Faults::default() });
 }
 
 #[test]
-fn a_snapshot_without_room_leaves_nothing_and_the_log_goes_on() {
+fn a_snapshot_without_room_leaves_no_file_and_the_log_continues() {
     let plan = Plan { segment_bytes: 32 * 1024, ..Plan::default() };
     let mut world = World::new(9, plan);
     fill(&mut world, 2_000);
-    // With hardly any room it is not begun; with more it ends in the middle.
+    // With very little space it is not begun; with more, it fails in the middle.
     let kept = 2 * world.shared().settings.load().log_segment_bytes;
     for room in [1_000, kept + 600_000, kept + 1_100_000] {
         leave_room(&world, room);
@@ -166,7 +167,7 @@ fn a_snapshot_without_room_leaves_nothing_and_the_log_goes_on() {
         assert_eq!(used_bytes(&world), before, "{room}");
         assert!(!world.log_failed() && world.shared().log.stall().is_none());
     }
-    // What is kept for the log is enough for it to go on.
+    // The space reserved for the log is enough for it to continue.
     fill(&mut world, 50);
     assert!(world.shared().log.stall().is_none());
     world.disk.set_faults(Faults::default());
@@ -177,9 +178,9 @@ fn a_snapshot_without_room_leaves_nothing_and_the_log_goes_on() {
     assert_eq!(world.ask(b"DBSIZE\r\n"), b":2000\r\n");
 }
 
-/// The log's growth is a reason for another try, but not at once.
+/// The log's growth triggers another attempt, but not at once.
 #[test]
-fn a_snapshot_that_failed_is_tried_again_after_a_while() {
+fn a_failed_snapshot_is_retried_after_a_while() {
     let options = vec![("snapshot-log-bytes", "10kb".to_owned())];
     let mut world = World::new(13, Plan { options, ..Plan::default() });
     fill(&mut world, 100);
@@ -205,7 +206,7 @@ fn a_snapshot_that_failed_is_tried_again_after_a_while() {
 }
 
 #[test]
-fn a_failing_write_of_a_snapshot_leaves_nothing() {
+fn a_failing_write_of_a_snapshot_leaves_no_file() {
     let mut world = World::new(10, Plan::default());
     fill(&mut world, 100);
     world.begin_snapshot();
@@ -218,7 +219,7 @@ fn a_failing_write_of_a_snapshot_leaves_nothing() {
 }
 
 #[test]
-fn a_server_that_ends_gives_up_its_snapshot_unless_it_was_asked_for_one() {
+fn shutdown_abandons_a_snapshot_that_was_not_requested() {
     for is_awaited in [false, true] {
         let mut world = World::new(11, Plan::default());
         fill(&mut world, 100);
@@ -236,7 +237,7 @@ fn a_server_that_ends_gives_up_its_snapshot_unless_it_was_asked_for_one() {
     }
 }
 
-/// Written by the version before the end of a snapshot had a timestamp.
+/// Written by a version whose snapshots did not end with a timestamp.
 #[test]
 fn a_snapshot_of_version_1_is_read_and_replaced() {
     let mut world = World::new(12, with_options(&[]));

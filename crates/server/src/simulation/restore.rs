@@ -1,11 +1,11 @@
-//! Starting from files that were copied, and from files that are missing.
+//! Starting from copied files, and from incomplete files.
 
 use binlog::{Disk, Faults};
 
 use super::world::{Plan, World};
 use crate::engine::snapshot_taker::Progress;
 
-/// Stripes that a step of a snapshot takes between two writes.
+/// Stripes that a snapshot step takes between two writes.
 const STEPS: usize = 40;
 const KEYS: usize = 2_000;
 
@@ -29,7 +29,7 @@ fn count(world: &mut World, prefix: &str, count: usize) -> usize {
     answers.chunks(4).filter(|answer| *answer == b":1\r\n").count()
 }
 
-/// Has a snapshot taken while keys are written: its blocks have many different positions.
+/// Takes a snapshot while keys are written, so that its blocks have many different positions.
 fn snapshot_under_load(world: &mut World) {
     world.begin_snapshot();
     let mut round = 0;
@@ -45,7 +45,7 @@ fn snapshot_under_load(world: &mut World) {
 }
 
 #[test]
-fn a_snapshot_alone_is_a_whole_backup() {
+fn a_snapshot_alone_is_a_complete_backup() {
     let mut world = World::new(5, Plan::default());
     set(&mut world, "old", KEYS);
     snapshot_under_load(&mut world);
@@ -53,7 +53,7 @@ fn a_snapshot_alone_is_a_whole_backup() {
     assert_eq!(count(&mut world, "old", KEYS), KEYS);
     let during = count(&mut world, "during0-", 3);
     set(&mut world, "new", KEYS);
-    // Neither a restart nor another snapshot takes anything back.
+    // Neither a restart nor another snapshot loses data.
     for _ in 0..2 {
         crash_and_count(&mut world);
         assert_eq!(count(&mut world, "during0-", 3), during);
@@ -68,7 +68,7 @@ fn crash_and_count(world: &mut World) {
     assert_eq!(count(world, "new", KEYS), KEYS, "acknowledged after the restore");
 }
 
-/// A start is refused with the name of a file and a way out.
+/// The start is refused with an error that names a file and a remedy.
 #[track_caller]
 fn check_refused(world: &mut World, file: &str) {
     let error = world.restart().unwrap_err();
@@ -112,7 +112,7 @@ fn a_snapshot_whose_log_is_missing_or_too_short_is_refused() {
     world.disk.put(&names[0], &cut);
     check_refused(&mut world, &names[0]);
 
-    // The snapshot is gone, and the beginning of the log with it.
+    // The snapshot and the beginning of the log are missing.
     let mut world = World::new(7, Plan { segment_bytes: 8192, ..Plan::default() });
     set(&mut world, "old", KEYS);
     snapshot_under_load(&mut world);
@@ -153,7 +153,7 @@ fn a_disk_without_room_for_a_segment_loses_nothing_and_recovers() {
     assert!(!world.log_failed());
     assert_eq!(world.ask(b"EXISTS full0\r\n"), b":1\r\n", "reads continue");
     world.disk.set_faults(Faults::default());
-    // The log tries again after a tenth of a second.
+    // The log retries after a tenth of a second.
     (0..10).for_each(|_| world.settle());
     assert!(world.shared().log.stall().is_none());
     set(&mut world, "after", 10);

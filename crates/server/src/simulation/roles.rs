@@ -1,4 +1,4 @@
-//! Roles of CQL: who comes in, what he may do, and what of it a crash leaves.
+//! CQL roles: logins, permissions, and their recovery after a crash.
 
 use binlog::Faults;
 use cql::plan::prepared::statement_id;
@@ -13,7 +13,7 @@ use crate::cql::pool;
 
 const PASSWORDS: [(&str, &str); 2] = [("cql-authenticator", "password"), ("requirepass", "secret")];
 
-/// Runs reactors, the pool of passwords and the log until the client has been answered.
+/// Runs reactors, the password pool and the log until the client has a response.
 fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     let mut replies = client.ask(world);
     loop {
@@ -26,7 +26,7 @@ fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     }
 }
 
-/// A client that has been asked who it is.
+/// A client that has received AUTHENTICATE.
 fn stranger(world: &mut World, version: Version) -> Client {
     let mut client = Client::connect(world, version);
     client.startup(None);
@@ -71,7 +71,7 @@ const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
 #[test]
-fn only_who_has_a_role_comes_in() {
+fn only_clients_with_a_role_log_in() {
     let mut world = world(&PASSWORDS);
     for (user, password) in [("cassandra", "cassandra"), ("nobody", "secret")] {
         let (_, replies) = try_login(&mut world, user, password);
@@ -87,7 +87,7 @@ fn only_who_has_a_role_comes_in() {
     let (_, replies) = try_login(&mut world, "shut", "p");
     assert_eq!(replies, ["1 ERROR 0100 shut is not permitted to log in"]);
     login(&mut world, "ann", "q");
-    // What was right lately is known, without the work.
+    // A recently verified password is accepted without another check.
     let mut again = stranger(&mut world, Version::V4);
     again.send(|to, out| to.auth_response(1, b"\0ann\0q", out));
     assert_eq!(again.ask(&mut world), ["1 AUTH_SUCCESS"]);
@@ -98,7 +98,7 @@ fn only_who_has_a_role_comes_in() {
 }
 
 #[test]
-fn guesses_come_one_at_a_time_and_three_are_enough() {
+fn guesses_are_serialized_and_limited_to_three() {
     let mut world = world(&PASSWORDS);
     let mut client = stranger(&mut world, Version::V4);
     for stream in 0..5 {
@@ -109,7 +109,7 @@ fn guesses_come_one_at_a_time_and_three_are_enough() {
         run_reactors(&mut world);
         assert!(world.state().cql.password_pool.waiting() <= 1);
         pool::run_waiting(world.shared(), &world.state().cql);
-        assert!(client.ask(&mut world).is_empty(), "a refusal takes its time");
+        assert!(client.ask(&mut world).is_empty(), "a refusal is delayed");
         world.advance(1_000_000_000);
         replies.extend(client.ask(&mut world));
     }
@@ -125,7 +125,7 @@ fn a_list_of_roles_waits_for_the_last_change() {
     root.query(1, "CREATE ROLE ann");
     assert!(root.ask(&mut world).is_empty());
     reader.query(2, "LIST ROLES");
-    assert!(reader.ask(&mut world).is_empty(), "the role is not on the disk yet");
+    assert!(reader.ask(&mut world).is_empty(), "the role is not durable yet");
     world.write_log();
     assert_eq!(root.ask(&mut world), ["1 VOID"]);
     let replies = reader.ask(&mut world);
@@ -135,7 +135,7 @@ fn a_list_of_roles_waits_for_the_last_change() {
 const SELECT: &str = "SELECT v FROM k.t WHERE p = 1";
 
 #[test]
-fn permissions_count_from_the_next_statement_on() {
+fn permissions_take_effect_from_the_next_statement_on() {
     let mut world = world(&PASSWORDS);
     let mut root = login(&mut world, "cassandra", "secret");
     run_all(
@@ -171,7 +171,7 @@ fn permissions_count_from_the_next_statement_on() {
         let warned = run(&mut world, &mut root, change);
         assert!(warned.starts_with("VOID"), "{change}: {warned}");
         execute(&ann, 3, &id, &[]);
-        // The client says that it knows other columns, and may be told the names besides.
+        // The client reports outdated columns, so the response may also contain the names.
         let replies = answers(&mut world, &mut ann);
         assert!(replies[0].starts_with(expected), "{change}: {replies:?}");
     }
@@ -209,7 +209,7 @@ fn batches_need_what_their_statements_need() {
     assert_eq!(run(&mut world, &mut root, "SELECT * FROM k.u"), "ROWS ");
 }
 
-/// Names stand for what they stand for when a statement is run.
+/// Names are resolved when a statement runs.
 #[test]
 fn indexes_need_what_their_table_needs() {
     let mut world = world(&PASSWORDS);
@@ -231,10 +231,10 @@ fn indexes_need_what_their_table_needs() {
     let refused =
         "ERROR 2100 User ann has no ALTER permission on <table k.t> or any of its parents";
     assert_eq!(run(&mut world, &mut ann, "USE m"), "KEYSPACE m");
-    // The index says whose table is meant.
+    // The index name determines the keyspace of the table.
     assert_eq!(run(&mut world, &mut ann, "CREATE INDEX k.by_v ON t (v)"), refused);
     assert_eq!(run(&mut world, &mut ann, "CREATE INDEX by_v ON k.t (v)"), refused);
-    // When it was prepared there was no such index.
+    // The index did not exist when the statement was prepared.
     let drop_index = "DROP INDEX k.by_v";
     ann.send(|to, out| to.prepare(2, drop_index, None, out));
     let id = statement_id(drop_index, Some("m"));
@@ -246,9 +246,9 @@ fn indexes_need_what_their_table_needs() {
     run_all(&mut world, &mut ann, &["CREATE INDEX by_v ON t (v)", "DROP INDEX by_v"]);
 }
 
-/// HTTP knows no roles, so it tells nothing of what they are about.
+/// HTTP has no roles, so its change stream omits data that roles protect.
 #[test]
-fn changes_of_tables_are_not_told_where_there_are_roles() {
+fn changes_of_tables_are_not_streamed_with_roles() {
     for (options, is_told) in [(&[][..], true), (&PASSWORDS[..], false)] {
         let options = [options, &[("http", "127.0.0.1:0")][..]].concat();
         let mut world = world(&options);
@@ -265,7 +265,7 @@ fn changes_of_tables_are_not_told_where_there_are_roles() {
         );
         let resp = world.sim().connect();
         resp.send(b"AUTH secret\r\nSET shown 1\r\n");
-        // Behind the listeners of RESP and CQL.
+        // The HTTP listener follows those of RESP and CQL.
         let follower = world.sim().connect_to(HTTP + 1);
         let head = "GET /changes?from=0|Authorization: Bearer secret";
         follower.send(request(head, "").as_bytes());
@@ -278,7 +278,7 @@ fn changes_of_tables_are_not_told_where_there_are_roles() {
     }
 }
 
-/// What a follower of the log gets, up to a text.
+/// The events that a follower of the log receives, up to the given text.
 fn told_to(world: &mut World, follower: &SimClient, end: &str) -> String {
     let mut batch = binlog::Batch::new();
     let mut told = String::new();
@@ -293,7 +293,7 @@ fn told_to(world: &mut World, follower: &SimClient, end: &str) -> String {
 }
 
 #[test]
-fn changes_of_roles_are_not_told_where_there_are_no_roles_any_more() {
+fn changes_of_roles_are_not_streamed_after_roles_are_disabled() {
     let mut world = world(&[PASSWORDS[0], PASSWORDS[1], ("http", "127.0.0.1:0")]);
     let mut root = login(&mut world, "cassandra", "secret");
     let table = "CREATE TABLE k.t (p int PRIMARY KEY)";
@@ -307,9 +307,9 @@ fn changes_of_roles_are_not_told_where_there_are_no_roles_any_more() {
     follower.send(request("GET /changes?from=0", "").as_bytes());
     world.settle();
     let told = told_to(&mut world, &follower, r#""key":"shown""#);
-    assert!(!told.contains("$2a$"), "the hash of a password: {told}");
+    assert!(!told.contains("$2a$"), "a password hash was sent: {told}");
     let tables: Vec<_> = told.split("\"table\":\"").skip(1).map(|rest| &rest[..36]).collect();
-    assert!(tables.len() > 1, "the schema and rows of tables are there: {told}");
+    assert!(tables.len() > 1, "the schema and table rows are sent: {told}");
     for table in tables {
         let id = uuid::Uuid::parse_str(table).unwrap();
         assert!(!is_table_of_roles(id.as_u128()), "{told}");
@@ -317,7 +317,7 @@ fn changes_of_roles_are_not_told_where_there_are_no_roles_any_more() {
 }
 
 #[test]
-fn roles_come_back_after_a_crash() {
+fn roles_survive_a_crash() {
     let mut world = world(&PASSWORDS);
     let mut root = login(&mut world, "cassandra", "secret");
     run_all(
@@ -341,14 +341,14 @@ fn roles_come_back_after_a_crash() {
     );
     run_all(&mut world, &mut maker, &["INSERT INTO k.t (p) VALUES (1)", "DROP TABLE k.d"]);
     let before = world.shared().roles.load_full();
-    // Where there are roles it is not needed, and the oracle asks without a password.
+    // With roles it is not needed, and the oracle sends requests without a password.
     world.plan.options.retain(|(name, _)| *name != "requirepass");
     world.crash(true, Faults::default());
     assert_eq!(world.shared().roles.load_full(), before);
     let (_, replies) = try_login(&mut world, "cassandra", "secret");
-    assert!(replies[0].starts_with("1 ERROR 0100"), "the first password counts again");
+    assert!(replies[0].starts_with("1 ERROR 0100"), "the first password is valid again");
     let (_, replies) = try_login(&mut world, "gone", "q");
-    assert!(replies[0].starts_with("1 ERROR 0100"), "a dropped role came back");
+    assert!(replies[0].starts_with("1 ERROR 0100"), "a dropped role was restored");
     let mut root = login(&mut world, "cassandra", "changed");
     let mut maker = login(&mut world, "maker", "q");
     assert_eq!(run(&mut world, &mut maker, "SELECT * FROM k.t"), "ROWS 00000001");
@@ -364,7 +364,7 @@ fn roles_come_back_after_a_crash() {
     run_all(&mut world, &mut root, &["CREATE ROLE gone", "DROP KEYSPACE k"]);
     let role = world.shared().roles.load_full();
     let grants = &role.role("maker").unwrap().grants;
-    // On all keyspaces, on all roles.
+    // One on all keyspaces, one on all roles.
     assert_eq!(grants.len(), 2, "{grants:?}");
 }
 
@@ -381,7 +381,7 @@ fn without_an_authorizer_a_role_may_do_all() {
 }
 
 #[test]
-fn whoever_is_not_asked_has_no_role() {
+fn without_authentication_clients_have_no_role() {
     for options in [&[][..], &[("requirepass", "p"), ("cql-authenticator", "allow-all")]] {
         let mut world = world(options);
         let mut client = Client::start(&mut world, Version::V5, None);

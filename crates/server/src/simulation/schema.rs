@@ -1,5 +1,5 @@
-//! The schema of CQL through crashes: it is back as it was when its last change was durable, and the
-//! data of tables that went is gone.
+//! The CQL schema across crashes: a durable schema is restored, and the data of dropped tables is
+//! gone.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::engine::worker::Worker;
 use crate::handler::State;
 
 const SEED: u64 = 7;
-/// More than a snapshot takes.
+/// More steps than a snapshot takes.
 const SNAPSHOT_STEPS: usize = 2 * STRIPES;
 
 fn world() -> World {
@@ -93,7 +93,7 @@ const STATEMENTS: [&str; 9] = [
 ];
 
 #[test]
-fn the_schema_comes_back_from_log_and_snapshot() {
+fn the_schema_is_restored_from_log_and_snapshot() {
     let mut world = world();
     let start = catalog(&world);
     let host = local(&mut world, "host_id");
@@ -118,7 +118,7 @@ fn the_schema_comes_back_from_log_and_snapshot() {
 }
 
 #[test]
-fn what_was_not_durable_may_be_gone_and_no_more() {
+fn only_changes_that_were_not_durable_are_lost() {
     let mut world = world();
     change_all(&mut world, &STATEMENTS[..3]);
     let before = catalog(&world);
@@ -126,7 +126,7 @@ fn what_was_not_durable_may_be_gone_and_no_more() {
     change_all(&mut world, &STATEMENTS[3..]);
     world.crash(true, Faults::default());
     assert_same(&catalog(&world), &before);
-    // Rows that are written again win over those that the crash has taken.
+    // Rows that are written again are newer than those lost in the crash.
     change_all(&mut world, &STATEMENTS[3..]);
     let after = catalog(&world);
     world.settle();
@@ -135,7 +135,7 @@ fn what_was_not_durable_may_be_gone_and_no_more() {
 }
 
 #[test]
-fn what_is_there_already_is_told_when_it_is_durable() {
+fn an_existing_schema_is_reported_when_it_is_durable() {
     let mut world = world();
     change_all(&mut world, &[KEYSPACE]);
     let gate = Gate::at(world.shared().log.next());
@@ -146,7 +146,7 @@ fn what_is_there_already_is_told_when_it_is_durable() {
 }
 
 #[test]
-fn a_table_that_goes_takes_its_data_along() {
+fn dropping_a_table_deletes_its_data() {
     let mut world = world();
     change_all(&mut world, &STATEMENTS[..3]);
     let id = TableId(catalog(&world).table("k", "t").unwrap().id.as_u128());

@@ -1,8 +1,8 @@
 //! A disk whose syncs take time on the simulated clock.
 //!
-//! The log's writer runs on a thread of its own, but only while the simulation waits for it: until it
-//! rests, or is in a sync. So everything is as certain as on one thread, and reactors run while the
-//! disk syncs.
+//! The log's writer has its own thread, which runs only while the simulation waits for it to become
+//! idle or to begin a sync. The simulation is therefore as deterministic as on one thread, and
+//! reactors run while the disk syncs.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,14 +15,14 @@ use binlog::{DiskFile, FaultDisk, Log, Next};
 
 use super::sync_disk::SyncDisk;
 
-/// Where the writer's thread has stopped.
+/// The point at which the writer's thread has stopped.
 #[derive(Debug)]
 enum Stop {
     InSync,
     Between(Next),
 }
 
-/// What the writer's thread knows of the simulation.
+/// The state that the writer's thread shares with the simulation.
 struct Leash {
     now: Cell<MonoNs>,
     stops: Sender<Stop>,
@@ -34,7 +34,7 @@ thread_local! {
 }
 
 impl Leash {
-    /// Waits until it may go on. False if the simulation is over.
+    /// Waits until the simulation resumes it. Returns false if the simulation has ended.
     fn wait(&self) -> bool {
         self.go.recv().map(|now| self.now.set(now)).is_ok()
     }
@@ -44,18 +44,18 @@ impl Leash {
     }
 }
 
-/// Syncs of the log's writer wait until the simulation lets them go on; those of others do not.
+/// Delays syncs by the log's writer until the simulation resumes it. Other threads sync at once.
 fn sync_on_leash(file: &dyn DiskFile) -> io::Result<()> {
     let goes_on =
         LEASH.with_borrow(|leash| leash.as_ref().is_none_or(|leash| leash.stop(Stop::InSync)));
-    if goes_on { file.sync() } else { Err(io::Error::other("the simulation is over")) }
+    if goes_on { file.sync() } else { Err(io::Error::other("the simulation has ended")) }
 }
 
 pub(super) fn slow_disk(disk: &Arc<FaultDisk>) -> SyncDisk {
     SyncDisk::new(disk, sync_on_leash)
 }
 
-/// What the log's writer is doing.
+/// The current activity of the log's writer.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
     Sync {
@@ -68,7 +68,7 @@ enum Doing {
     Nothing,
 }
 
-/// The log's writer, on a leash.
+/// The log's writer, controlled by the simulation.
 #[derive(Debug)]
 pub(super) struct SlowWriter {
     sync_ns: u64,
@@ -94,13 +94,13 @@ impl SlowWriter {
         SlowWriter { sync_ns, doing, log, stops, go: Some(go), thread: Some(thread) }
     }
 
-    /// Has the writer do what a live one would have done by now. False if that is nothing.
+    /// Runs the writer up to `now`. Returns whether it did anything.
     pub(super) fn run_until(&mut self, now: MonoNs) -> bool {
         let mut worked = false;
         while self.is_due(now) {
-            let go = self.go.as_ref().expect("it is there until the end");
-            go.send(now).expect("the thread ends after us");
-            self.doing = match self.stops.recv().expect("the thread ends after us") {
+            let go = self.go.as_ref().expect("present until drop");
+            go.send(now).expect("the thread runs until drop");
+            self.doing = match self.stops.recv().expect("the thread runs until drop") {
                 Stop::InSync => Doing::Sync { until: MonoNs(now.0 + self.sync_ns) },
                 Stop::Between(Next::AtOnce) => Doing::Rest { until: now },
                 Stop::Between(Next::AfterNs(ns)) => Doing::Rest { until: MonoNs(now.0 + ns) },
@@ -128,13 +128,13 @@ impl Drop for SlowWriter {
     fn drop(&mut self) {
         self.go = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the writer has been printed; a second one here would hide the first.
+            // A panic of the writer has been printed; a second panic here would hide it.
             thread.join().ok();
         }
     }
 }
 
-/// The thread of the writer.
+/// The main function of the writer's thread.
 fn run(log: &Log) {
     LEASH.with_borrow(|leash| {
         let leash = leash.as_ref().expect("set by the caller");

@@ -1,11 +1,11 @@
-//! A disk whose syncs are done in another way: not at all, or slowly.
+//! A disk with modified syncs: omitted or slow.
 
 use std::io;
 use std::sync::Arc;
 
 use binlog::{Disk, DiskFile, FaultDisk};
 
-/// How a file is synced.
+/// The function that syncs a file.
 type SyncBy = fn(&dyn DiskFile) -> io::Result<()>;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl SyncDisk {
         SyncDisk { disk: Arc::clone(disk), sync }
     }
 
-    /// Says that it has synced, and has not: the canary of everything that depends on it.
+    /// Reports syncs without performing them: a canary for everything that depends on syncs.
     pub(super) fn lying(disk: &Arc<FaultDisk>) -> SyncDisk {
         SyncDisk::new(disk, |_| Ok(()))
     }

@@ -1,4 +1,4 @@
-//! What must hold for every seed, and how single parts behave.
+//! Properties that hold for every seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,10 +7,10 @@ use base::planted::{Planted, plant};
 use super::chaos;
 use super::world::{Canary, Plan, Seen, World};
 
-/// Seeds that each `cargo test` tries.
+/// Seeds per `cargo test`.
 const SEEDS: u64 = 1000;
 
-/// Names the seed when a run fails, whoever panicked.
+/// Prints the seed when a run panics on any thread.
 pub(super) struct Announce(pub(super) u64);
 
 impl Drop for Announce {
@@ -22,7 +22,8 @@ impl Drop for Announce {
     }
 }
 
-/// So many seeds, or those of the environment: `MYRIAD_SEED=7`, or `MYRIAD_SEED=1..100000`.
+/// The first `count` seeds, or those of the environment: `MYRIAD_SEED=7`, or
+/// `MYRIAD_SEED=1..100000`.
 pub(super) fn seeds(count: u64) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("MYRIAD_SEED") else { return 0..count };
     let number = |text: &str| text.parse::<u64>().expect("MYRIAD_SEED is a number or a range");
@@ -33,7 +34,7 @@ pub(super) fn seeds(count: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn no_crash_takes_back_what_was_promised() {
+fn no_crash_loses_acknowledged_writes() {
     let mut sum = Seen::default();
     for seed in seeds(SEEDS) {
         let _announce = Announce(seed);
@@ -44,7 +45,7 @@ fn no_crash_takes_back_what_was_promised() {
     }
 }
 
-/// Runs that never come to what they are for prove nothing.
+/// Runs that never reach the interesting events prove nothing.
 fn check_coverage(sum: &Seen) {
     let counts = [
         sum.failed_logs,
@@ -59,7 +60,8 @@ fn check_coverage(sum: &Seen) {
     assert!(counts.iter().all(|count| *count >= least), "{sum:?}");
 }
 
-/// The net has no hole: a server that is broken on purpose is caught by one of a few seeds.
+/// The checks are effective: a server that is broken on purpose is detected by at least one of a
+/// few seeds.
 #[test]
 fn a_broken_server_is_caught() {
     for canary in [Canary::OpensGates, Canary::Reorders, Canary::LyingDisk] {
@@ -71,7 +73,7 @@ fn a_broken_server_is_caught() {
     }
 }
 
-/// Off-by-one errors, each at a place where it would lose data or replies.
+/// Off-by-one errors, each where it would lose data or replies.
 const PLANTED: [(&str, i64); 6] = [
     ("durable position", 1),
     ("durable position", -1),
@@ -81,7 +83,7 @@ const PLANTED: [(&str, i64); 6] = [
     ("gate comparison", -1),
 ];
 
-/// The first of the seeds that finds an error, and the message with which it does.
+/// The first seed that detects an error, and the failure's message.
 fn find_planted(place: &'static str, delta: i64) -> Option<(u64, String)> {
     (0..SEEDS).find_map(|seed| {
         plant(Some(Planted { place, delta }));
@@ -97,18 +99,18 @@ fn find_planted(place: &'static str, delta: i64) -> Option<(u64, String)> {
 fn each_planted_off_by_one_is_found() {
     for (place, delta) in PLANTED {
         let found = find_planted(place, delta);
-        let (seed, message) = found.unwrap_or_else(|| panic!("{place} {delta:+} stays unnoticed"));
+        let (seed, message) = found.unwrap_or_else(|| panic!("{place} {delta:+} is not detected"));
         println!("{place} {delta:+}: seed {seed}: {message}");
     }
 }
 
-/// Turns of one reactor until it rests.
+/// Runs a reactor until it is idle.
 fn turn(world: &mut World, reactor: usize) {
     while world.step(reactor) {}
 }
 
-/// CLIENT KILL from reactor `from` of a connection that goes from reactor 0 to reactor 1, before or
-/// after it leaves.
+/// Kills a connection by CLIENT KILL from reactor `from`, before or after the connection leaves
+/// reactor 0 for reactor 1.
 #[track_caller]
 fn check_killed(from: usize, leaves_first: bool) {
     let mut world = World::new(1, Plan::default());
@@ -142,6 +144,6 @@ fn check_killed(from: usize, leaves_first: bool) {
 #[test]
 fn a_connection_that_moves_is_killed() {
     check_killed(0, true);
-    // The order goes to the reactor that the connection has left when it comes.
+    // When the order arrives, the connection has left the reactor.
     check_killed(1, false);
 }

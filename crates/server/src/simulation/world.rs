@@ -28,36 +28,35 @@ use crate::handler::{Server, State};
 use crate::recovery::recover;
 use crate::serve::{build_state, join_group};
 
-/// More rounds than this without coming to rest are a livelock.
+/// More rounds than this without becoming idle are a livelock.
 const ROUNDS_MAX: usize = 20_000;
-/// Time that passes when nobody has anything to do: the log writes what nobody asked for, and
-/// reactors tick.
+/// Time that passes when there is no work: the log writes without a request, and reactors tick.
 const IDLE_NS: u64 = 10_000_000;
 const DRAIN_TIMEOUT_MS: u64 = 5_000;
-/// What the faults of the disk are called: with them a start may fail.
+/// Texts of injected disk faults, which may make a start fail.
 const INJECTED: [&str; 2] = ["the power is off", "device error"];
 
-/// A server that is broken on purpose: the oracle must see it.
+/// A server that is broken on purpose, which the oracle must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Canary {
-    /// Replies leave before what they show is durable.
+    /// Replies are sent before their data is durable.
     OpensGates,
-    /// A reply overtakes those before it.
+    /// A reply overtakes earlier ones.
     Reorders,
-    /// The disk says that it has synced, and has not.
+    /// The disk reports syncs without performing them.
     LyingDisk,
 }
 
-/// What kind of server it is, the same in all of its lives.
+/// The configuration of a server, unchanged across restarts.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) reactors: usize,
     pub(super) durability: Durability,
     pub(super) segment_bytes: u64,
     pub(super) lane_bytes: u64,
-    /// The time that each measurement of the server takes.
+    /// Simulated time that each clock reading takes.
     pub(super) step_ns: u64,
-    /// The time that a sync of the log takes. 0: none, and the log is written by this thread.
+    /// Duration of a log sync. 0: instantaneous, and this thread writes the log.
     pub(super) sync_ns: u64,
     pub(super) canary: Option<Canary>,
     /// More options, as on the command line.
@@ -79,10 +78,10 @@ impl Default for Plan {
     }
 }
 
-/// How often the runs came to what they are for.
+/// Counts of the interesting events in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Ends of the logs that were recovered, added up.
+    /// Sum of the ends of recovered logs.
     pub(super) log_bytes: u64,
     pub(super) failed_logs: usize,
     pub(super) power_failures: usize,
@@ -91,7 +90,7 @@ pub(super) struct Seen {
     pub(super) snapshots: usize,
     /// Recoveries from several segments.
     pub(super) segments: usize,
-    /// Recoveries that did not find everything.
+    /// Recoveries that lost commands.
     pub(super) losses: usize,
     /// Connections that moved.
     pub(super) moves: usize,
@@ -110,7 +109,7 @@ impl std::ops::AddAssign for Seen {
     }
 }
 
-/// What a reactor has run of a connection's input.
+/// A part of a connection's input that a reactor has run.
 #[derive(Debug)]
 struct Noted {
     id: ConnId,
@@ -122,7 +121,7 @@ struct Noted {
 
 type Journal = Rc<RefCell<VecDeque<Noted>>>;
 
-/// The server's handler, with a journal of the order in which input was run.
+/// The server's handler, with a journal of the order in which it runs input.
 pub(super) struct Witness {
     server: Server,
     shared: Arc<Shared>,
@@ -244,21 +243,21 @@ impl Handler for Witness {
     }
 }
 
-/// The far end of a connection, and what the oracle knows of it.
+/// The client's end of a connection, and its oracle state.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) sim: SimClient,
     pub(super) session: Session,
-    /// Commands that the server has not run, with their length on the wire.
+    /// Commands that the server has not run, with their encoded length.
     sent: VecDeque<(Command, usize)>,
-    /// The client broke the connection or went away.
+    /// Whether the client broke the connection or disconnected.
     pub(super) is_gone: bool,
-    /// It has sent MULTI, but no EXEC since.
+    /// Whether it has sent MULTI, but no EXEC since.
     pub(super) is_in_multi: bool,
 }
 
 impl Client {
-    /// Everything that was sent has been answered.
+    /// Whether all requests have been answered.
     pub(super) fn is_served(&self) -> bool {
         self.sent.is_empty() && self.session.outstanding() == 0
     }
@@ -268,7 +267,7 @@ impl Client {
         self.sent.len()
     }
 
-    /// Nothing more can be sent to it or come from it.
+    /// Whether nothing more can be sent or received.
     pub(super) fn is_over(&self) -> bool {
         self.is_gone || self.sim.is_closed()
     }
@@ -279,9 +278,9 @@ struct Life {
     sim: Sim<Witness>,
     state: State,
     taker: Taker,
-    /// The cycle counter after the last turn of a reactor.
+    /// The cycle counter after a reactor's last turn.
     stepped: u64,
-    /// Writes the log where syncs take time.
+    /// Writes the log if syncs take time.
     slow_writer: Option<SlowWriter>,
 }
 
@@ -290,17 +289,18 @@ pub(super) struct World {
     pub(super) disk: Arc<FaultDisk>,
     pub(super) plan: Plan,
     pub(super) clients: Vec<Client>,
-    /// Clients that others have replaced; the server may still run what they have sent.
+    /// Clients that were replaced; the server may still run their requests.
     departed: Vec<Client>,
     pub(super) oracle: Oracle,
     pub(super) seen: Seen,
     life: Life,
     journal: Journal,
-    /// When the questions of clients that the oracle does not know were run.
+    /// Run times of requests from clients without oracle state.
     asked: Vec<UnixMs>,
-    /// The log could not grow at some time of this life: it refuses writes then, and takes later ones.
+    /// The log could not grow at some time since the start: it refused writes then, and accepts
+    /// later ones.
     pub(super) log_stalled: bool,
-    /// By so much is the wall clock behind what it would show if nobody had set it.
+    /// How far the wall clock has been set back.
     behind_ns: u64,
 }
 
@@ -340,7 +340,7 @@ impl World {
         &self.life.state
     }
 
-    /// The server's side of a reactor.
+    /// The handler of a reactor.
     pub(super) fn server(&mut self, reactor: usize) -> &Server {
         &self.life.sim.handler(reactor).server
     }
@@ -349,7 +349,7 @@ impl World {
         self.life.state.shared.log.poisoned().is_some()
     }
 
-    /// A new client; returns its number.
+    /// Connects a new client and returns its number.
     pub(super) fn connect(&mut self) -> usize {
         let session = Session::new(self.plan.durability == Durability::Always);
         let sim = self.life.sim.connect();
@@ -358,7 +358,7 @@ impl World {
         self.clients.len() - 1
     }
 
-    /// Puts another client in the place of one that is gone.
+    /// Replaces a client that is gone by a new one.
     pub(super) fn reconnect(&mut self, client: usize) {
         self.connect();
         let old = self.clients.swap_remove(client);
@@ -378,7 +378,8 @@ impl World {
         client.sent.push_back((command, bytes.len()));
     }
 
-    /// One turn of a reactor if it is due. False if it is not. Time passes as the turn measures it.
+    /// Runs a turn of a reactor if it is due, and returns whether it was. Time passes as the turn
+    /// reads the clock.
     pub(super) fn step(&mut self, reactor: usize) -> bool {
         let worked = self.life.sim.step(reactor);
         let cycles = &self.life.state.shared.cycles;
@@ -394,7 +395,7 @@ impl World {
             let Noted { id, consumed, call, times } = noted;
             let mut clients = self.clients.iter_mut().chain(&mut self.departed);
             let Some(client) = clients.find(|client| client.sim.id() == id) else {
-                // The one that asks after a crash is none of them.
+                // The client that queries after a crash has no oracle state.
                 self.asked.extend(times);
                 continue;
             };
@@ -405,11 +406,11 @@ impl World {
                 let call = Call { now_ms: now.0, ..call };
                 self.oracle.ran(&mut client.session, command, call);
             }
-            assert_eq!(left, 0, "every request was run at some time");
+            assert_eq!(left, 0, "all input belongs to whole requests");
         }
     }
 
-    /// Takes and judges what has arrived at a client.
+    /// Receives and checks the bytes that have arrived at a client.
     pub(super) fn receive(&mut self, client: usize) {
         let durable = self.life.state.shared.log.durable().0;
         let client = &mut self.clients[client];
@@ -421,7 +422,8 @@ impl World {
         (0..self.clients.len()).for_each(|client| self.receive(client));
     }
 
-    /// One round of the log's writer; where syncs take time, all that it has done by now.
+    /// Runs one round of the log's writer, or everything that it has completed by now if syncs take
+    /// time.
     pub(super) fn write_log(&mut self) -> bool {
         let now = self.life.sim.now().mono;
         if let Some(writer) = &mut self.life.slow_writer {
@@ -437,7 +439,7 @@ impl World {
         self.life.slow_writer.as_ref().is_some_and(SlowWriter::is_syncing)
     }
 
-    /// Somebody sets the wall clock back before the server starts again.
+    /// Sets the wall clock back before the server starts again.
     pub(super) fn set_clock_back(&mut self, ns: u64) {
         self.behind_ns += ns;
         self.life.sim.set_clock_back(ns);
@@ -447,7 +449,7 @@ impl World {
         self.life.sim.advance(ns);
     }
 
-    /// Asks for a snapshot, unless one is being taken.
+    /// Starts a snapshot, unless one is in progress.
     pub(super) fn begin_snapshot(&mut self) {
         let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         if shared.snapshots.begin(shared.log.next().0).is_ok() {
@@ -455,13 +457,13 @@ impl World {
         }
     }
 
-    /// Begins the snapshot that the server has asked for, if it has.
+    /// Starts a snapshot if the server has requested one.
     pub(super) fn take_snapshot_request(&mut self) {
         let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         taker.take_request(shared);
     }
 
-    /// Takes the next parts of a snapshot that has begun.
+    /// Takes the next parts of a snapshot in progress.
     pub(super) fn go_on_with_snapshot(&mut self, steps: usize) -> Progress {
         let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         let mut progress = Progress::More;
@@ -473,7 +475,7 @@ impl World {
         progress
     }
 
-    /// Runs everything until nothing happens any more, with time passing in between.
+    /// Runs everything until it is idle, with time passing in between.
     pub(super) fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
@@ -494,10 +496,10 @@ impl World {
                 return;
             }
         }
-        panic!("the server does not come to rest");
+        panic!("the server does not become idle");
     }
 
-    /// After [`World::settle`] without faults of the log: everybody is served.
+    /// Checks that every client is served, after [`World::settle`] without log faults.
     pub(super) fn check_served(&self) {
         for (number, client) in self.clients.iter().enumerate().filter(|(_, one)| !one.is_gone) {
             assert!(!client.sim.is_closed(), "client {number} was closed for no reason");
@@ -510,14 +512,14 @@ impl World {
         }
     }
 
-    /// The server dies; with `power_cut` the machine does too. It starts again, if need be after
-    /// it has died in recovery, and must have kept what it promised.
+    /// Kills the server, and with `power_cut` the machine, and starts it again, repeatedly if it
+    /// crashes during recovery. It must have kept what it promised.
     pub(super) fn crash(&mut self, power_cut: bool, recovery_faults: binlog::Faults) {
         self.die(power_cut, recovery_faults);
         self.compare();
     }
 
-    /// The same; what is kept is for the caller to check.
+    /// Like [`World::crash`], but the caller checks the remaining data.
     pub(super) fn die(&mut self, power_cut: bool, recovery_faults: binlog::Faults) {
         self.receive_all();
         self.clients.clear();
@@ -555,7 +557,7 @@ impl World {
         self.seen.segments += usize::from(segments > 1);
     }
 
-    /// The process is killed and starts again, without faults of the disk.
+    /// Kills the process and starts it again, without disk faults.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
         self.clients.clear();
         self.departed.clear();
@@ -567,7 +569,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares the recovered data with the model, and goes on from there.
+    /// Compares the recovered data with the model, and continues from there.
     fn compare(&mut self) {
         let end = self.life.state.shared.log.next().0;
         self.seen.log_bytes += end;
@@ -596,8 +598,8 @@ impl World {
         self.seen.losses += usize::from(lost > 0);
     }
 
-    /// The disk is lost; a machine with nothing but a copy of the newest snapshot takes over. What
-    /// the data is then is for the caller to check, and the oracle begins again with nothing.
+    /// Replaces the machine by one with only a copy of the newest snapshot. The caller checks the
+    /// data, and the oracle restarts with no data.
     pub(super) fn restore_snapshot_alone(&mut self) {
         let names = self.disk.list().unwrap();
         let name = names.into_iter().filter(|name| name.starts_with("snapshot-")).max().unwrap();
@@ -605,7 +607,7 @@ impl World {
         self.restore_snapshot(&name, &bytes);
     }
 
-    /// The same with any snapshot.
+    /// Like [`World::restore_snapshot_alone`], with any snapshot.
     pub(super) fn restore_snapshot(&mut self, name: &str, bytes: &[u8]) {
         self.oracle = Oracle::default();
         self.disk = Arc::new(FaultDisk::new(self.random.next_u64()));
@@ -613,7 +615,7 @@ impl World {
         self.restart().unwrap();
     }
 
-    /// Returns what the server answers to raw requests of the Redis protocol.
+    /// Returns the replies to raw Redis requests.
     pub(super) fn ask(&mut self, requests: &[u8]) -> Bytes {
         let client = self.life.sim.connect();
         client.send(requests);
@@ -632,17 +634,17 @@ impl World {
         answers
     }
 
-    /// False after the power went in the middle of a change of the disk.
+    /// False after a power failure during a disk write.
     pub(super) fn is_powered(&self) -> bool {
         self.disk.list().is_ok()
     }
 
-    /// What the log's helper thread does. The writer meets the same disk, and fails for both.
+    /// Runs the log's helper thread. The writer uses the same disk, and reports errors for both.
     pub(super) fn prepare_segment(&mut self) {
         let _ = self.life.state.shared.log.prepare_segment();
     }
 
-    /// Another reactor for a connection.
+    /// Moves a connection to another reactor.
     pub(super) fn migrate(&mut self, client: usize, reactor: usize) -> bool {
         let id = self.clients[client].sim.id();
         let moves = self.life.sim.migrate(id, reactor);
@@ -669,7 +671,7 @@ fn begin_life(
         config.take_argument(name, value)?;
     }
     let settings = Settings {
-        // Smaller than the options allow, so that few commands fill them.
+        // Smaller than the options allow, so that few commands fill segments and lanes.
         log_segment_bytes: plan.segment_bytes,
         internals: Internals {
             log_lane_bytes_max: plan.lane_bytes,
@@ -690,7 +692,7 @@ fn begin_life(
     let state = build_state(config, &disk, recovered, plan.reactors, now, clock);
     let shared = Arc::clone(&state.shared);
     install(&shared, &state.cql.schema, now.unix, random.next_u64())?;
-    // As the log's thread does meanwhile.
+    // The log's thread does the same during a snapshot.
     shared.log.request_write();
     while shared.log.writer_step(&|| now.mono).bytes_written > 0 {}
     let group = reactor::Config {
@@ -720,8 +722,8 @@ fn encode(command: &Command, bytes: &mut Bytes) {
     wire::resp::encode_request(&words, bytes);
 }
 
-/// Whether a server with the data of the model would have answered so. The last answer names all
-/// keys, in any order. `times`: when each question was asked, and the last one.
+/// Whether a server with the model's data would have sent these replies. The last reply lists all
+/// keys, in any order. `times`: when each request was run, including the last.
 fn fits(model: &Model, questions: &[Command], answers: &[u8], times: &[UnixMs]) -> bool {
     let mut expected = Vec::new();
     let mut model = model.clone();
