@@ -1,7 +1,7 @@
-//! The `myriad` program: reads the command line, and calls what it asks for.
+//! The `myriad` program: parses the command line and runs the command.
 //!
-//! Exit status: 0 success, 1 failure, 2 wrong command line or configuration. A reader that closes the
-//! output early (`myriad log dump DIR | head`) is not a failure.
+//! Exit status: 0 success, 1 failure, 2 wrong command line or configuration. It is not a failure if
+//! the reader of the output closes it early (`myriad log dump DIR | head`).
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
@@ -22,10 +22,10 @@ const HELP: &str = "\
 Myriad: a multi-core data server in which every acknowledged write is on the log.
 
 Usage:
-  myriad serve [OPTIONS]        Serve the data of a directory
+  myriad serve [OPTIONS]        Serve the data in a directory
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
-  myriad log repair DIR         Keep what can be read of a directory that the server refuses
+  myriad log repair DIR         Recover the readable data of a directory that the server refuses
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
@@ -33,7 +33,7 @@ Usage:
   myriad cql --markdown         Print the documentation of CQL's statements, types and functions
   myriad version                Print the version, as --version does
 
-Every command takes --help. Exit status: 0 success, 1 failure, 2 wrong command line or configuration.
+Every command has --help. Exit status: 0 success, 1 failure, 2 wrong command line or configuration.
 ";
 
 const SERVE_HELP: &str = "\
@@ -41,9 +41,9 @@ Usage: myriad serve [--config FILE] [--NAME VALUE]... [--set NAME=VALUE]...
 
   -c, --config <FILE>        Read options from FILE: flat TOML, name = value
       --set <NAME=VALUE>     The same as --NAME VALUE
-  -h, --help                 Print this
+  -h, --help                 Print this help
 
-The command line wins over the file. Defaults are in brackets.
+Options on the command line override the file. Defaults are in brackets.
 
 ";
 
@@ -52,12 +52,12 @@ Usage:
   myriad log dump DIR [--from LSN]   Print the records of the log in DIR, one per line, to standard
                                      output, from the record at or after LSN (a byte position)
   myriad log verify DIR              Check every record of the log in DIR; fails at the first damage
-  myriad log repair DIR [--apply]    Say what can be kept of a directory that the server refuses to
-                                     start with, and keep it with --apply: a new snapshot of all data
-                                     up to the first damage. The old files move to a directory in DIR
+  myriad log repair DIR [--apply]    Report how much data of a directory that the server refuses can
+                                     be recovered. With --apply, write it to a new snapshot: all data
+                                     up to the first damage. The old files move to a subdirectory
 
-DIR is the server's `dir`. dump and verify only read, also while the server is running; repair refuses
-then. Exit status of repair: 0 if the server can start with DIR now, else 1.
+DIR is the server's `dir`. dump and verify only read it, even while the server is running; repair
+requires a stopped server. Exit status of repair: 0 if the server can start with DIR now, else 1.
 ";
 
 const CONFIG_HELP: &str = "\
@@ -79,10 +79,10 @@ Prints the supported statements, types and functions of CQL, which is
 docs/reference/cql-reference.md.
 ";
 
-/// What the command line asks for.
+/// A parsed command line.
 #[derive(Debug)]
 enum Command {
-    /// Print a text and be done.
+    /// Prints a text and exits.
     Print(String),
     Serve(Box<Config>),
     LogDump {
@@ -96,9 +96,9 @@ enum Command {
         dir: PathBuf,
         mode: repair::Mode,
     },
-    /// The pipeline reads the rest of the command line itself.
+    /// The pipeline parses the rest of the command line itself.
     Pipeline,
-    /// So does the web server.
+    /// The web server parses the rest of the command line itself.
     Web,
 }
 
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     ExitCode::from(status(&mut Parser::from_env()))
 }
 
-/// Does what the command line asks for, and returns the exit status.
+/// Runs the command on the command line. Returns the exit status.
 fn status(parser: &mut Parser) -> u8 {
     let command = match parse(parser) {
         Ok(command) => command,
@@ -148,7 +148,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
 fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let print = |text: &str| Ok(Command::Print(text.to_owned()));
     match parser.next()? {
-        None => Err(usage("a command is missing")),
+        None => Err(usage("missing command")),
         Some(Arg::Short('h') | Arg::Long("help")) => print(HELP),
         Some(Arg::Short('V') | Arg::Long("version")) => print(VERSION),
         Some(Arg::Value(name)) => match name.to_str() {
@@ -186,7 +186,7 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Arg::Long("from") => {
                 let lsn = parser.value()?;
                 let lsn = lsn.to_str().and_then(|text| text.parse().ok());
-                from = Some(lsn.ok_or_else(|| usage("--from wants an LSN: a byte position"))?);
+                from = Some(lsn.ok_or_else(|| usage("--from requires an LSN, a byte position"))?);
             }
             Arg::Long("apply") => mode = repair::Mode::Apply,
             Arg::Value(word) if words.len() < 2 => words.push(word),
@@ -198,20 +198,20 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let action = action.as_ref().and_then(|word| word.to_str());
     match (action, dir, from) {
         (Some("dump" | "verify"), _, _) if mode == repair::Mode::Apply => {
-            Err(usage("only log repair takes --apply"))
+            Err(usage("--apply is an option of log repair only"))
         }
         (Some("dump"), Some(dir), from) => Ok(Command::LogDump { dir, from }),
         (Some("verify"), Some(dir), None) => Ok(Command::LogVerify { dir }),
         (Some("repair"), Some(dir), None) => Ok(Command::LogRepair { dir, mode }),
-        (Some("verify" | "repair"), Some(_), Some(_)) => Err(usage("only log dump takes --from")),
-        (Some("dump" | "verify" | "repair"), None, _) => {
-            Err(usage("the directory of the log is missing"))
+        (Some("verify" | "repair"), Some(_), Some(_)) => {
+            Err(usage("--from is an option of log dump only"))
         }
-        _ => Err(usage("myriad log wants dump DIR, verify DIR or repair DIR")),
+        (Some("dump" | "verify" | "repair"), None, _) => Err(usage("missing directory of the log")),
+        _ => Err(usage("myriad log requires dump DIR, verify DIR or repair DIR")),
     }
 }
 
-/// `--markdown`, which prints a document made from a table, or `--help`.
+/// Parses `--markdown`, which prints a document generated from a table, or `--help`.
 fn parse_document(
     parser: &mut Parser,
     name: &str,
@@ -222,7 +222,7 @@ fn parse_document(
         Some(Arg::Short('h') | Arg::Long("help")) => return Ok(Command::Print(help.to_owned())),
         Some(Arg::Long("markdown")) => Command::Print(markdown()),
         Some(other) => return Err(other.unexpected().into()),
-        None => return Err(usage(&format!("myriad {name} wants --markdown"))),
+        None => return Err(usage(&format!("myriad {name} requires --markdown"))),
     };
     match parser.next()? {
         None => Ok(command),
@@ -241,7 +241,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Standard error may be closed: then the message is lost.
+/// Prints an error. If standard error is closed, the message is lost.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "myriad: {text}");
 }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_take_their_arguments() {
+    fn commands_parse_their_arguments() {
         match parsed(&["serve", "--hz", "20"]) {
             Ok(Command::Serve(config)) => assert_eq!(config.settings().hz, 20),
             other => panic!("{other:?}"),
@@ -310,10 +310,10 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_says_by_its_exit_status_whether_the_server_can_start() {
+    fn the_exit_status_of_a_repair_reports_whether_the_server_can_start() {
         let dir = std::env::temp_dir().join(format!("myriad-log-status-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        // A log was there, and neither copy of its manifest is valid.
+        // The directory had a log, but neither copy of its manifest is valid.
         std::fs::write(dir.join("log.manifest"), [0; 8192]).unwrap();
         let path = dir.to_str().unwrap();
         for (arguments, expected) in [
@@ -331,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_in_the_operators_words() {
-        check_fault(&[], "a command is missing; see myriad --help");
+    fn usage_errors_name_the_option_or_command() {
+        check_fault(&[], "missing command; see myriad --help");
         check_fault(&["lab"], "unknown command lab; see myriad --help");
         check_fault(&["--fast"], "invalid option '--fast'");
         check_fault(
@@ -341,30 +341,30 @@ mod tests {
         );
         check_fault(
             &["log"],
-            "myriad log wants dump DIR, verify DIR or repair DIR; see myriad --help",
+            "myriad log requires dump DIR, verify DIR or repair DIR; see myriad --help",
         );
         check_fault(
             &["log", "cut", "data"],
-            "myriad log wants dump DIR, verify DIR or repair DIR; see myriad --help",
+            "myriad log requires dump DIR, verify DIR or repair DIR; see myriad --help",
         );
-        check_fault(&["log", "dump"], "the directory of the log is missing; see myriad --help");
+        check_fault(&["log", "dump"], "missing directory of the log; see myriad --help");
         check_fault(
             &["log", "dump", "data", "--from", "x"],
-            "--from wants an LSN: a byte position; see myriad --help",
+            "--from requires an LSN, a byte position; see myriad --help",
         );
         check_fault(
             &["log", "verify", "data", "--from", "1"],
-            "only log dump takes --from; see myriad --help",
+            "--from is an option of log dump only; see myriad --help",
         );
         check_fault(
             &["log", "verify", "data", "--apply"],
-            "only log repair takes --apply; see myriad --help",
+            "--apply is an option of log repair only; see myriad --help",
         );
-        check_fault(&["log", "repair"], "the directory of the log is missing; see myriad --help");
+        check_fault(&["log", "repair"], "missing directory of the log; see myriad --help");
         check_fault(&["log", "dump", "data", "more"], "unexpected argument \"more\"");
-        check_fault(&["config"], "myriad config wants --markdown; see myriad --help");
+        check_fault(&["config"], "myriad config requires --markdown; see myriad --help");
         check_fault(&["config", "--markdown", "x"], "unexpected argument \"x\"");
-        check_fault(&["commands"], "myriad commands wants --markdown; see myriad --help");
+        check_fault(&["commands"], "myriad commands requires --markdown; see myriad --help");
     }
 
     #[test]

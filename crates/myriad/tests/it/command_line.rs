@@ -1,4 +1,4 @@
-//! What the program says of a command line that it does not understand.
+//! Errors for an invalid command line.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! Tests of the program as its users start it.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+//! Tests of the `myriad` binary, run as its users run it.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod command_line;
 mod options;

@@ -1,8 +1,8 @@
-//! Each option has an effect: a server that ignored it would answer as one that has the default.
+//! Each option has an effect: a server that ignored it would behave as with the default.
 //!
-//! A row starts two servers, with the default and with another value, and observes both in the same
-//! way: a reply, a limit, a file, a line of the log, a state of the kernel. That a value was stored
-//! is no effect.
+//! A row starts two servers, one with the default and one with another value, and observes both in
+//! the same way: through a reply, a limit, a file, a log line, or kernel state. That the value is
+//! stored does not count as an effect.
 
 mod connections;
 mod data;
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fixture::Server;
 
-/// An option, and what is seen of it.
+/// An option and its observable effect.
 struct Row {
     option: &'static str,
     value: &'static str,
-    /// Options that both servers have. `{dir}` is the directory of the row.
+    /// Options that both servers get. `{dir}` is the directory of the row.
     with: &'static [&'static str],
     observe: fn(&Server) -> String,
-    /// With the default, and with the value.
+    /// Expected observation with the default, and with the value.
     expected: [&'static str; 2],
 }
 
@@ -36,9 +36,9 @@ const fn row(
     Row { option, value, with, observe, expected }
 }
 
-/// A busy host halts processes, and some effects are times.
+/// Retries: a busy host deschedules processes, and some effects are durations.
 const ATTEMPTS_MAX: usize = 4;
-/// Most rows wait rather than compute.
+/// Concurrent rows; most wait rather than compute.
 const AT_ONCE: usize = 6;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
@@ -57,7 +57,7 @@ impl Row {
         })
     }
 
-    /// What is wrong with it, if it is that each time.
+    /// Returns the difference from the expectation if every attempt fails.
     fn fault(&self) -> Option<String> {
         let mut seen = self.seen();
         for _ in 1..ATTEMPTS_MAX {
@@ -90,7 +90,7 @@ fn every_option_has_an_effect() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Names in the first column of the reference page, but those that only tools read.
+/// The options in the first column of the reference page, except names read only by Redis tools.
 #[test]
 fn every_option_has_a_row() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
@@ -99,7 +99,7 @@ fn every_option_has_a_row() {
     let documented: BTreeSet<&str> =
         options.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let observed: BTreeSet<&str> = rows().map(|row| row.option).collect();
-    // These need a clock that the test sets: `simulation::options` and `groups` of the server.
+    // These need a simulated clock: see `simulation::options` and `groups` of the server.
     let simulated = BTreeSet::from(["lfu-decay-time", "log-spin-us"]);
     assert_eq!(rows().count(), observed.len(), "an option has two rows");
     assert!(observed.is_disjoint(&simulated));

@@ -1,5 +1,5 @@
-//! The pipeline as processes that are killed: `kill -9` of an executor, of the collector, of the
-//! generator, all in one run that loses nothing.
+//! The pipeline as separate processes: `kill -9` of an executor, the collector and the generator,
+//! all in one run that loses no task.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,15 +8,15 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;
 
-/// Tasks per second, and how many the last life of a generator has left to give out.
+/// Tasks per second, and the number of tasks left for the last generator process.
 const RATE: u64 = 150_000;
 const TASKS_LEFT_MIN: u64 = 250_000;
 
-/// A part of the pipeline; killed when dropped.
+/// A process of the pipeline; killed when dropped.
 struct Part {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// What it has said that is no status.
+    /// Output lines that are not a status.
     said: String,
 }
 
@@ -32,7 +32,8 @@ impl Part {
         Self { child, lines, said: String::new() }
     }
 
-    /// Waits for a status that counts more than `least` in this field. None: it has ended before.
+    /// Waits for a status in which this field is greater than `least`. Returns `None` if the
+    /// process ends first.
     fn wait_for(&mut self, field: &str, least: u64) -> Option<u64> {
         let mut line = String::new();
         loop {
@@ -56,13 +57,13 @@ impl Part {
         self.child.wait().unwrap();
     }
 
-    /// As Ctrl-C.
+    /// Interrupts the process, as Ctrl-C does.
     fn interrupt(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     }
 
-    /// What it has said last, and whether it was a success.
+    /// Waits for the end. Returns the remaining output and whether the process succeeded.
     fn end(mut self) -> (String, bool) {
         let mut text = std::mem::take(&mut self.said);
         self.lines.read_to_string(&mut text).unwrap();
@@ -77,8 +78,8 @@ impl Drop for Part {
     }
 }
 
-/// A port that nobody listens on, to be listened on by several processes in turn: not one of those
-/// that the kernel gives to whoever connects or asks for any.
+/// Returns a free port for several processes to listen on in turn. It is outside the range from
+/// which the kernel assigns ephemeral ports.
 fn free_address() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -97,7 +98,7 @@ fn digest_of(text: &str) -> &str {
 }
 
 #[test]
-fn nothing_is_lost_whoever_is_killed() {
+fn no_task_is_lost_when_any_process_is_killed() {
     let dir = std::env::temp_dir().join(format!("myriad-pipeline-{}", std::process::id()));
     let log: PathBuf = dir.join("log");
     std::fs::create_dir_all(&log).unwrap();
@@ -122,7 +123,8 @@ fn nothing_is_lost_whoever_is_killed() {
     let patience = ["--patience", "60s"];
     let collector = Part::start(&collect);
     let started = Instant::now();
-    // Without an end: nobody is through before all have been killed, however long that takes.
+    // No task limit yet: the generator must not finish before every process has been killed,
+    // however long that takes.
     let mut generator = Part::start(&[&generate[..], &patience].concat());
     let first = Part::start(&[&execute[..], &patience].concat());
     let second = Part::start(&[&execute[..], &patience].concat());
@@ -134,7 +136,7 @@ fn nothing_is_lost_whoever_is_killed() {
     let collector = Part::start(&collect);
     generator.wait_for("/collected", before).unwrap();
     generator.kill();
-    // It cannot have given out more than its rate.
+    // The generator cannot have handed out more tasks than its rate allows.
     let tasks = (RATE * (started.elapsed().as_secs() + 1) + TASKS_LEFT_MIN).to_string();
     let generator = Part::start(&[&generate[..], &patience, &["--tasks", &tasks]].concat());
 
@@ -146,7 +148,7 @@ fn nothing_is_lost_whoever_is_killed() {
     let (_, is_success) = second.end();
     assert!(is_success);
 
-    // The same tasks, in one process that nobody disturbs.
+    // The same tasks in one undisturbed process.
     let undisturbed = Part::start(&["run", "--tasks", &tasks, "--json"]);
     let (undisturbed, is_success) = undisturbed.end();
     assert!(is_success, "{undisturbed}");
@@ -154,7 +156,7 @@ fn nothing_is_lost_whoever_is_killed() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Exit code and words of a run whose results are wrong.
+/// A run with wrong results fails: checks the exit code and the error message.
 #[test]
 fn a_run_with_wrong_results_fails() {
     let output = Command::new(env!("CARGO_BIN_EXE_myriad"))
@@ -166,10 +168,10 @@ fn a_run_with_wrong_results_fails() {
     assert!(complaint.contains("of 20000 checked results are wrong: ids "), "{complaint}");
 }
 
-/// Each part a process of its own, as `run --processes` starts them: the account is that of one
-/// process, and an end that was asked for is an end in order.
+/// `run --processes` starts each part as a process of its own. The totals equal those of a single
+/// process, and an interrupt is an orderly end.
 #[test]
-fn parts_are_processes() {
+fn parts_run_as_separate_processes() {
     let together = Part::start(&["run", "--tasks", "60000", "--json"]).end();
     let apart = ["run", "--tasks", "60000", "--json", "--processes", "--executors", "2"];
     let apart = Part::start(&apart).end();
@@ -188,7 +190,7 @@ fn parts_are_processes() {
     assert!(is_success && text.contains("in flight  0\n"), "{text}");
 }
 
-/// A peer that is not there is one line for all threads and attempts.
+/// All threads and attempts together report an unreachable peer once.
 #[test]
 fn an_executor_reports_once_that_it_cannot_connect() {
     let nowhere = free_address();
@@ -205,20 +207,20 @@ fn an_executor_reports_once_that_it_cannot_connect() {
     assert!(complaint.contains(&end), "{complaint}");
 }
 
-/// What a monitor serves at this path.
+/// Returns the page that the monitor serves at this path.
 fn ask(pages: &str, path: &str) -> String {
     loop {
         let mut stream = TcpStream::connect(pages).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
-        // A browser that is slow, as on a busy machine, is disconnected and asks again.
+        // The monitor disconnects a slow client, which a busy machine can cause: ask again.
         if stream.read_to_string(&mut answer).is_ok() && !answer.is_empty() {
             return answer.split_once("\r\n\r\n").unwrap().1.to_owned();
         }
     }
 }
 
-/// A monitor, where it serves pages, and where parts report.
+/// Starts a monitor. Returns it, the address of its pages, and the address for reports.
 fn start_monitor() -> (Part, String, String) {
     let mut monitor = Part::start(&["monitor", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
     let mut line = |begin: &str, end: &str| {
@@ -231,7 +233,7 @@ fn start_monitor() -> (Part, String, String) {
     (monitor, pages, reports)
 }
 
-/// Everything that the monitor shows agrees with what was collected: in all three stages.
+/// Checks that the totals of all three stages on the monitor equal the number of collected tasks.
 fn check_totals(pages: &str, tasks: u64) {
     let metrics = ask(pages, "/metrics");
     for stage in ["generator", "executor", "collector"] {
@@ -250,8 +252,8 @@ fn check_totals(pages: &str, tasks: u64) {
     assert_eq!(generator["verdict"], verdict);
 }
 
-/// The end of a run is not between two reports: the final totals are exact, in one process and in
-/// several.
+/// The final totals are exact even though a run does not end at a report interval, in one process
+/// and in several.
 #[test]
 fn the_monitor_shows_exact_totals_at_the_end() {
     for more in [&[][..], &["--processes", "--executors", "2"]] {
@@ -263,10 +265,10 @@ fn the_monitor_shows_exact_totals_at_the_end() {
     }
 }
 
-/// A use beyond the exercise: checksums of a directory tree. One of two executors is killed on the
-/// way, and the file is what `sha256sum` itself would say.
+/// A practical use: checksums of a directory tree. One of two executors is killed during the run,
+/// and `sha256sum` accepts the resulting file.
 #[test]
-fn checksums_survive_a_killed_executor() {
+fn checksums_are_complete_after_an_executor_is_killed() {
     let dir = std::env::temp_dir().join(format!("myriad-sums-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     for number in 0..400_u32 {
@@ -308,7 +310,7 @@ fn checksums_survive_a_killed_executor() {
     let execute = ["executor", "--generator", &generator_at, "--collector", &collector_at];
     let execute = [&execute[..], &["--threads", "1", "--patience", "60s"]].concat();
     let (first, second) = (Part::start(&execute), Part::start(&execute));
-    // One that was halted may do all its work at once, and say nothing before its end.
+    // A descheduled executor may do all its work at once, so that the first status is the last.
     generator.wait_for("/collected", 0);
     first.kill();
     let (text, is_success) = generator.end();
@@ -327,8 +329,8 @@ fn checksums_survive_a_killed_executor() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A network of its own, whose only link goes down for a while and, where the kernel can do that,
-/// loses and delays packets before.
+/// A network namespace whose only link goes down for a while. Before that, it loses and delays
+/// packets if the kernel supports it.
 const IN_A_NETWORK: &str = r#"
 set -e
 ip link set lo up
@@ -343,10 +345,10 @@ wait $run
 "#;
 
 #[test]
-fn a_link_that_goes_down_loses_nothing() {
+fn no_task_is_lost_when_the_link_goes_down() {
     let can = Command::new("unshare").args(["-n", "ip", "link", "set", "lo", "up"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        // Said loudly: what was not tested looks like what passed.
+        // Bypass the capture of test output: a skipped test must not pass unnoticed.
         let mut err = std::io::stderr().lock();
         std::io::Write::write_all(&mut err, b"NOT TESTED: no network namespaces here\n").unwrap();
         return;

@@ -1,4 +1,4 @@
-//! `log-cql-requests`: the lines of a running server.
+//! `log-cql-requests`: request lines in the log of a running server.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// OPTIONS of version 4 on a stream, answered by SUPPORTED.
+/// Sends OPTIONS of version 4 on a stream and reads SUPPORTED.
 fn ask_options(stream: &mut TcpStream, id: u8) {
     stream.write_all(&[4, 0, 0, id, 5, 0, 0, 0, 0]).unwrap();
     let mut header = [0; 9];
@@ -18,7 +18,7 @@ fn ask_options(stream: &mut TcpStream, id: u8) {
 }
 
 #[test]
-fn each_request_has_a_line_by_the_time_the_server_has_ended() {
+fn each_request_is_logged_before_the_server_exits() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("request-lines");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(directory.join("data")).unwrap();
@@ -44,7 +44,7 @@ fn each_request_has_a_line_by_the_time_the_server_has_ended() {
     assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
     assert!(server.wait().unwrap().success());
     let text = fs::read_to_string(&log).unwrap();
-    // `22:13:20.000042 r0 7/3 options`, behind a line with the date.
+    // `22:13:20.000042 r0 7/3 options`, after a line with the date.
     let of_requests = |line: &&str| line.ends_with(" options");
     let lines: Vec<Vec<&str>> =
         text.lines().filter(of_requests).map(|line| line.split(' ').collect()).collect();
@@ -65,7 +65,7 @@ fn each_request_has_a_line_by_the_time_the_server_has_ended() {
     let mut dates: Vec<&str> =
         text.lines().filter(|line| line.ends_with(" r0 CQL requests")).collect();
     let written = dates.len();
-    // One for each day, should it change meanwhile.
+    // One date line per day; the day may change during the test.
     dates.dedup();
     assert_eq!(dates.len(), written, "{text}");
     assert!((1..=2).contains(&written), "{text}");

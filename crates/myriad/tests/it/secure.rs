@@ -1,4 +1,4 @@
-//! Certificates that are made for one test, and clients with TLS.
+//! Certificates generated for one test, and TLS clients.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -13,12 +13,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Nothing here takes this long; it ends what hangs.
+/// Deadline that only a hung test reaches.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// `ca.pem`, and of it `one`, `two` and `client`, each `.pem` and `.key`; `stranger` is of another.
+/// `ca.pem`, and `one`, `two` and `client`, signed by it, each with `.pem` and `.key`. `stranger`
+/// is signed by another authority.
 pub(crate) struct Files {
     pub(crate) directory: PathBuf,
 }
@@ -58,7 +59,7 @@ impl Files {
         CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap()
     }
 
-    /// What a client says of itself; `identity`: the certificate that it shows.
+    /// Client configuration; `identity`: the client certificate.
     pub(crate) fn client(&self, identity: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate("ca")).unwrap();
@@ -95,13 +96,13 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A client's side of a conversation, that has to be brought to a server yet.
+/// The client side of a TLS connection that has no transport yet.
 pub(crate) fn conversation(client: &Arc<ClientConfig>) -> ClientConnection {
     let name = ServerName::try_from("localhost").unwrap();
     ClientConnection::new(Arc::clone(client), name).unwrap()
 }
 
-/// A client that has not shaken hands yet: it does with its first word.
+/// Connects a client. The handshake runs on its first read or write.
 pub(crate) fn dial(address: SocketAddr, client: &Arc<ClientConfig>) -> Stream {
     StreamOwned::new(conversation(client), connect(address))
 }

@@ -1,5 +1,5 @@
-//! `myriad serve` with TLS: clients of all protocols, certificates of both sides, certificates that
-//! change under load, and peers that mean no good.
+//! `myriad serve` with TLS: clients of all protocols, server and client certificates, certificate
+//! reloads under load, and hostile peers.
 
 mod harness;
 
@@ -12,12 +12,12 @@ use crate::secure::{Stream, conversation, dial};
 use harness::{Server, ask, request, wait_for};
 
 const OPEN: [&str; 2] = ["--tls-auth-clients", "no"];
-/// Changes of the certificate under load.
+/// Certificate reloads under load.
 const RELOADS: usize = 20;
-/// Handshakes that are begun and not finished.
+/// Handshakes that the test starts but does not finish.
 const HALVES: usize = 600;
 
-/// Whether a client gets an answer, or the end.
+/// Whether the server answers the client, rather than closing the connection.
 fn is_let_in(mut stream: Stream) -> bool {
     let asked = stream.write_all(&request(&["PING"])).and_then(|()| {
         let mut answer = [0; 7];
@@ -27,7 +27,7 @@ fn is_let_in(mut stream: Stream) -> bool {
 }
 
 #[test]
-fn every_protocol_is_spoken() {
+fn every_protocol_works_over_tls() {
     let server = Server::start("protocols", &OPEN);
     let client = server.files.client(None);
     let mut resp = server.dial("resp-tls", &client);
@@ -45,25 +45,25 @@ fn every_protocol_is_spoken() {
     let mut http = server.dial("http-tls", &client);
     http.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
-    // To the end: the server says goodbye before it closes, else this is an error.
+    // Read to the end: it is an error if the server closes without close_notify.
     http.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[test]
-fn clients_show_certificates_as_they_are_asked_to() {
+fn client_certificates_are_checked_as_configured() {
     let server = Server::start("clients", &[]);
     let dial = |identity| server.dial("resp-tls", &server.files.client(identity));
     for (auth, expected) in [("yes", [true, false, false]), ("optional", [true, true, false])] {
         assert_eq!(server.ask(&["CONFIG", "SET", "tls-auth-clients", auth]), "+OK");
         let found = [Some("client"), None, Some("stranger")].map(|who| is_let_in(dial(who)));
-        assert_eq!(found, expected, "{auth}: of ours, none, a stranger's");
+        assert_eq!(found, expected, "{auth}: our certificate, none, another authority's");
     }
     server.await_counters(&["tls_failures"], 3);
 }
 
 #[test]
-fn wrong_files_stop_the_start_and_change_nothing_later() {
+fn invalid_files_prevent_startup_and_are_ignored_later() {
     let said = Server::refuse("missing", &["--tls-cert-file", "no/such.pem"]);
     assert!(said.contains("tls-cert-file: no/such.pem: No such file"), "{said}");
     let said = Server::refuse("absent", &["--tls-key-file", ""]);
@@ -80,8 +80,8 @@ fn wrong_files_stop_the_start_and_change_nothing_later() {
     );
     let said = server.ask(&["CONFIG", "SET", "tls-cert-file", "no/such.pem", "hz", "20"]);
     assert!(said.contains("'tls-cert-file') - no/such.pem: No such file"), "{said}");
-    assert_eq!(server.counter("hz"), 10, "all or nothing");
-    // A file that went bad meanwhile: SIGHUP is logged, and the old one stays.
+    assert_eq!(server.counter("hz"), 10, "CONFIG SET is atomic");
+    // The file is corrupted later: SIGHUP logs an error, and the loaded certificate remains in use.
     std::fs::write(server.files.path("one.pem"), "nonsense").unwrap();
     server.hang_up();
     for _ in 0..10 {
@@ -104,7 +104,7 @@ fn certificates_change_under_load_and_no_request_fails() {
                 let mut stays = dial(address, client);
                 begun.wait();
                 while !is_over.load(Ordering::Relaxed) {
-                    // One that lives through all of it, and new ones all the time.
+                    // One connection that stays open throughout, and a new one per round.
                     let key = format!("k{worker}");
                     assert_eq!(ask(&mut stays, &["SET", &key, "v"]), "+OK");
                     let mut fresh = dial(address, client);
@@ -122,12 +122,13 @@ fn certificates_change_under_load_and_no_request_fails() {
             );
             let said = server.ask(&["CONFIG", "SET", "tls-cert-file", &cert, "tls-key-file", &key]);
             assert_eq!(said, "+OK");
-            // At once: the very next handshake. With keys of its own, or it would come back.
+            // The very next handshake uses the new certificate. The client has its own session
+            // cache; otherwise it would resume a session.
             let mut next = dial(address, &server.files.client(None));
             assert_eq!(ask(&mut next, &["PING"]), "+PONG");
             assert_eq!(next.conn.peer_certificates().unwrap()[0], server.files.certificate(name));
             let seen = rounds.load(Ordering::Relaxed);
-            wait_for("the load to go on", || rounds.load(Ordering::Relaxed) >= seen + 3);
+            wait_for("more rounds of the load", || rounds.load(Ordering::Relaxed) >= seen + 3);
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -135,7 +136,7 @@ fn certificates_change_under_load_and_no_request_fails() {
 }
 
 #[test]
-fn a_hangup_reads_the_files_again() {
+fn sighup_reloads_the_certificates() {
     let server = Server::start("hangup", &OPEN);
     let shown = || {
         let mut stream = server.dial("resp-tls", &server.files.client(None));
@@ -149,26 +150,26 @@ fn a_hangup_reads_the_files_again() {
     }
     let two = server.files.certificate("two");
     server.hang_up();
-    wait_for("the signal to be heeded", || shown() == two);
+    wait_for("the reload", || shown() == two);
 }
 
 #[test]
-fn hostile_peers_are_bounded_and_others_are_served() {
-    // Time for who means it and is halted meanwhile.
+fn hostile_peers_are_limited_and_others_are_served() {
+    // Enough time for a legitimate client that is descheduled.
     let options = ["--tls-handshakes-max", "40", "--tls-handshake-timeout-ms", "60000"];
     let server = Server::start("hostile", &[&OPEN[..], &options[..]].concat());
     let client = server.files.client(None);
     let mut good = server.dial("resp-tls", &client);
     assert_eq!(ask(&mut good, &["PING"]), "+PONG");
 
-    // Plain bytes where TLS is spoken: an alert and the end.
+    // Plain text on a TLS port: an alert and the end.
     let mut plain = server.connect("resp-tls");
     plain.write_all(&request(&["PING"])).unwrap();
     let mut answer = Vec::new();
     plain.read_to_end(&mut answer).unwrap();
     assert_eq!(answer[0], 0x15, "{answer:?}");
 
-    // TLS where plain bytes are spoken: no handshake, and no harm.
+    // TLS on a plain-text port: no handshake, and no damage.
     let mut lost = server.connect("resp");
     conversation(&client).write_tls(&mut lost).unwrap();
     lost.shutdown(Shutdown::Write).unwrap();
@@ -176,7 +177,7 @@ fn hostile_peers_are_bounded_and_others_are_served() {
     lost.read_to_end(&mut answer).unwrap();
     assert!(answer.is_empty() || answer.starts_with(b"-ERR"), "{answer:?}");
 
-    // Records that are too large, and the end in the middle of one.
+    // An oversized record, and an end in the middle of a record.
     let mut large = server.connect("cql-tls");
     large.write_all(&[0x16, 3, 1, 0xff, 0xff]).unwrap();
     let mut answer = Vec::new();
@@ -187,7 +188,7 @@ fn hostile_peers_are_bounded_and_others_are_served() {
     cut.sock.write_all(&[0x17, 3, 3, 0, 100, 1, 2, 3]).unwrap();
     drop(cut);
 
-    // Half handshakes: few are kept, the others are closed at once.
+    // Incomplete handshakes: few are kept; the others are closed at once.
     let mut halves: Vec<_> = (0..HALVES)
         .map(|_| {
             let mut half = server.connect("resp-tls");
@@ -195,26 +196,26 @@ fn hostile_peers_are_bounded_and_others_are_served() {
             half
         })
         .collect();
-    assert!(is_let_in(server.dial("resp-tls", &client)), "somebody who means it");
+    assert!(is_let_in(server.dial("resp-tls", &client)), "a legitimate client");
     assert_eq!(server.ask(&["CONFIG", "SET", "tls-handshake-timeout-ms", "1000"]), "+OK");
     for half in &mut halves {
-        // The oldest go for the newer ones, the last ones when their time is over.
+        // New handshakes displace the oldest; the last ones time out.
         match half.read(&mut [0; 1]) {
             Ok(0) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-            Ok(_) => panic!("nothing was said that could be answered"),
+            Ok(_) => panic!("an incomplete handshake got an answer"),
         }
     }
     let ended = ["tls_handshake_timeouts", "tls_handshakes_crowded_out"];
     server.await_counters(&ended, HALVES as u64);
     assert!(server.counter(ended[0]) <= 40);
-    // The one that was cut, and the one that was let in and left without a word.
+    // The truncated connection, and the legitimate one that was dropped without close_notify.
     server.await_counters(&["tls_truncated_connections"], 2);
     assert_eq!(ask(&mut good, &["PING"]), "+PONG");
 }
 
 #[test]
-fn clients_come_back_with_tickets() {
+fn clients_resume_sessions_with_tickets() {
     let server = Server::start("tickets", &OPEN);
     let client = server.files.client(None);
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Where a server listens, what clients it serves, and what it logs.
+//! Listeners, the clients that are served, and the log output.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ const OPEN_TLS: &[&str] = &[
     "--tls-auth-clients",
     "no",
 ];
-/// Without a listener: the row adds it.
+/// Without a listener; the row adds it.
 const TLS_FILES: &[&str] = &[
     "--tls-cert-file",
     "{dir}/one.pem",
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
     row("resp-tls", ANY, TLS_FILES, |server| speaks_tls(server, "resp-tls"), ["no", "yes"]),
     row("cql-tls", ANY, TLS_FILES, |server| speaks_tls(server, "cql-tls"), ["no", "yes"]),
     row("http-tls", ANY, TLS_FILES, |server| speaks_tls(server, "http-tls"), ["no", "yes"]),
-    // Certificate `two` does not fit the key of `one`.
+    // Certificate `two` does not match the key of `one`.
     row("tls-cert-file", "{dir}/two.pem", TLS, starts, STARTS),
     row("tls-key-file", "{dir}/two.key", TLS, starts, STARTS),
     row("tls-ca-cert-file", "{dir}/none.pem", TLS, starts, STARTS),
@@ -125,7 +125,7 @@ fn speaks_http(server: &Server) -> String {
     word(server.address("http").is_some() && speaks(), YES)
 }
 
-/// Some answer through TLS.
+/// Whether the server answers over TLS on this port.
 fn speaks_tls(server: &Server, option: &str) -> String {
     let Some(address) = server.address(option) else { return "no".to_owned() };
     let mut stream = dial(address, &server.files.client(None));
@@ -152,7 +152,7 @@ fn version_of_tls(server: &Server) -> String {
 }
 
 fn threads_of_reactors(server: &Server) -> String {
-    // The list may lack one while other threads start and end.
+    // The list may miss a thread while others start and end.
     happens_within(Duration::from_secs(1), || count_reactors(server) == 3);
     count_reactors(server).to_string()
 }
@@ -172,7 +172,7 @@ fn announces_shards(server: &Server) -> String {
     word(String::from_utf8_lossy(&body).contains("SCYLLA_NR_SHARDS"), YES)
 }
 
-/// Connections that the kernel completes for a server that accepts none.
+/// Whether the kernel completes many connections for a server that does not accept them.
 fn waits_to_be_accepted(server: &Server) -> String {
     let address = server.address("resp").unwrap();
     server.signal("-STOP");
@@ -182,7 +182,8 @@ fn waits_to_be_accepted(server: &Server) -> String {
     word(connected.len() == 8, ["many", "few"])
 }
 
-/// The timer of the server's end, of which `/proc/net/tcp` shows the kind: 2 is keep-alive.
+/// Whether the server's end of a connection has a keep-alive timer, which `/proc/net/tcp` shows as
+/// kind 2.
 fn keepalive_timer(server: &Server) -> String {
     let mut stream = server.connect("resp");
     assert_eq!(ask(&mut stream, &["PING"]), "+PONG");
@@ -209,7 +210,7 @@ fn is_idle_closed(server: &Server) -> String {
 fn second_client(server: &Server) -> String {
     let mut first = server.connect("resp");
     assert_eq!(ask(&mut first, &["PING"]), "+PONG");
-    // Refused before it has asked anything: what it writes may find the connection closed.
+    // The connection is refused without a request, so writing to it may fail.
     let mut second = server.connect("resp");
     let _ = second.write_all(&request(&["PING"]));
     read_reply(&mut second)
@@ -219,7 +220,7 @@ fn startup(server: &Server) -> String {
     outcome(&Cql::connect(server).startup())
 }
 
-/// A role without permissions creates a keyspace.
+/// Creates a keyspace as a role without permissions.
 fn role_creates(server: &Server) -> String {
     let mut root = Cql::login(server, "cassandra", "secret");
     let made = root.query("CREATE ROLE r WITH PASSWORD = 'r' AND LOGIN = true");
@@ -234,7 +235,7 @@ fn is_debug_refused(server: &Server) -> String {
     word(server.ask(&["DEBUG", "SLEEP", "0"]).starts_with("-ERR"), YES)
 }
 
-/// Whether a server that is stopped waits for a client that does not read its reply.
+/// Whether a stopping server exits soon although a client does not read its reply.
 fn ends_soon(server: &Server) -> String {
     server.ask(&["SETRANGE", "k", "67108864", "x"]);
     let mut reader = server.connect("resp");
@@ -278,7 +279,7 @@ fn has_latency_event(server: &Server) -> String {
     word(server.ask(&["LATENCY", "LATEST"]) != "*0", YES)
 }
 
-/// INFO latencystats once PING is there, if it comes.
+/// Returns INFO latencystats, after waiting for PING to appear.
 fn histograms(server: &Server) -> String {
     ping(server);
     let mut text = String::new();

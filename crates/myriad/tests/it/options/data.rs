@@ -1,4 +1,4 @@
-//! How data is logged, kept, evicted and expired.
+//! Logging, snapshots, eviction and expiry of data.
 
 use std::time::Duration;
 
@@ -41,14 +41,14 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Whether the log is synced for a write within two seconds.
+/// Whether the log is synced within two seconds of a write.
 fn syncs(server: &Server) -> String {
     let is_synced_soon = || {
         let before = server.counter("log_syncs");
         assert_eq!(server.ask(&["SET", "k", "v"]), "+OK");
         happens_within(Duration::from_secs(2), || server.counter("log_syncs") > before)
     };
-    // The first interval has ended before the first write.
+    // The first interval ends before the first write.
     is_synced_soon();
     word(is_synced_soon(), YES)
 }
@@ -67,7 +67,7 @@ fn takes_a_snapshot(server: &Server) -> String {
     word(happens_within(Duration::from_secs(4), is_there), YES)
 }
 
-/// The first word of the reply to the last of several writes.
+/// Returns the first word of the reply to the last of several writes.
 fn fills(server: &Server) -> String {
     let value = "v".repeat(1 << 10);
     let mut stream = server.connect("resp");
@@ -76,8 +76,8 @@ fn fills(server: &Server) -> String {
     last.split(' ').next().unwrap().to_owned()
 }
 
-/// Of the evicted keys, those that would have expired first: nearly all with five samples of each
-/// choice, half of them with one.
+/// Whether most evicted keys would have expired first: nearly all with five samples per choice, half
+/// with one.
 fn evicts_the_soonest(server: &Server) -> String {
     const KEYS: usize = 600;
     let value = "v".repeat(4 << 10);
@@ -92,7 +92,7 @@ fn evicts_the_soonest(server: &Server) -> String {
     let mut is_gone = |index: usize| ask(&mut stream, &["EXISTS", &format!("k{index}")]) == ":0";
     let soon = (0..KEYS / 2).filter(|&index| is_gone(index)).count();
     let late = (KEYS / 2..KEYS).filter(|&index| is_gone(index)).count();
-    assert!(soon + late > 20, "{soon} and {late} are evicted");
+    assert!(soon + late > 20, "{soon} and {late} keys were evicted");
     word(soon * 5 > (soon + late) * 4, ["mostly", "by chance"])
 }
 
@@ -131,7 +131,7 @@ fn sorted_set(server: &Server) -> String {
     encoding(server, &["ZADD", "k", "1", "one", "2", "two"])
 }
 
-/// Turns of an idle server.
+/// Whether an idle server makes more than 60 turns per second.
 fn wakes_per_second(server: &Server) -> String {
     let turns = || server.counter("syscalls_epoll_wait");
     std::thread::sleep(Duration::from_millis(500));
@@ -147,7 +147,7 @@ fn keys_after_expiry(server: &Server) -> String {
     server.ask(&["DBSIZE"])
 }
 
-/// Many keys expire at once: a cycle takes a millisecond with the default.
+/// Whether a cycle is long when many keys expire at once: it takes a millisecond with the default.
 fn has_long_cycle(server: &Server) -> String {
     use std::io::{Read, Write};
     let mut stream = server.connect("resp");

@@ -1,4 +1,4 @@
-//! A server of one row, and what is said to it.
+//! A server for one row, and requests to it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use crate::secure::Files;
 
-/// Long enough for what must happen; what must not happen is given less time.
+/// Deadline for effects that must occur; effects that must not occur get less time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Servers started so far, which tells their directories apart.
+/// Number of servers started so far, which makes their directories unique.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Killed when dropped, with its directory.
+/// A running server. Dropping it kills the process and removes its directory.
 pub(super) struct Server {
     child: Child,
     pub(super) files: Files,
-    /// Empty if it did not start.
+    /// Its `ready` line; empty if it did not start.
     ready: String,
 }
 
 impl Server {
-    /// One reactor and a port of the Redis protocol, then the options of the row.
+    /// Starts a server with one reactor and a Redis port, and the options of the row.
     pub(super) fn start(label: &str, with: &[&str], given: &[String]) -> Server {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("myriad-it-options-{label}-{}-{number}", std::process::id());
@@ -77,24 +77,24 @@ impl Server {
         crate::secure::connect(address)
     }
 
-    /// One command on a connection of its own.
+    /// Runs one command on a new connection.
     pub(super) fn ask(&self, words: &[&str]) -> String {
         ask(&mut self.connect("resp"), words)
     }
 
-    /// A number of INFO.
+    /// Returns a number from INFO.
     pub(super) fn counter(&self, name: &str) -> u64 {
         let info = self.ask(&["INFO", "everything"]);
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
     }
 
-    /// A file of the row's directory; empty if there is none.
+    /// Returns a file in the row's directory as text; empty if it does not exist.
     pub(super) fn text(&self, name: &str) -> String {
         fs::read_to_string(self.files.path(name)).unwrap_or_default()
     }
 
-    /// Names and sizes of files below the row's directory.
+    /// Returns names and sizes of the files below the row's directory.
     pub(super) fn listed(&self, name: &str) -> Vec<(String, u64)> {
         let Ok(entries) = fs::read_dir(self.files.path(name)) else { return Vec::new() };
         let listed = |entry: fs::DirEntry| {
@@ -109,10 +109,10 @@ impl Server {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    /// Whether the process has ended within this time.
+    /// Whether the process exits within this time.
     pub(super) fn ends_within(&self, time: Duration) -> bool {
         let stat = PathBuf::from(format!("/proc/{}/stat", self.id()));
-        // A process whose parent has not waited for it is a zombie.
+        // A process remains a zombie until its parent waits for it.
         let has_ended = || fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z "));
         happens_within(time, has_ended)
     }
@@ -120,14 +120,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if the process has ended.
+        // Both calls fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.files.directory);
     }
 }
 
-/// Whether this becomes true.
+/// Whether the condition becomes true before the deadline.
 pub(super) fn happens(happened: impl FnMut() -> bool) -> bool {
     happens_within(PATIENCE, happened)
 }
@@ -143,7 +143,7 @@ pub(super) fn happens_within(time: Duration, mut happened: impl FnMut() -> bool)
     true
 }
 
-/// The first of two words if this holds.
+/// Returns the first word if the condition holds, otherwise the second.
 pub(super) fn word(holds: bool, words: [&str; 2]) -> String {
     words[usize::from(!holds)].to_owned()
 }
@@ -156,7 +156,7 @@ pub(super) fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The line of a reply, or a bulk string; of an array only its head. Empty if the connection ends.
+/// Returns a reply line or bulk string; of an array only its header. Empty if the connection ends.
 pub(super) fn ask(stream: &mut (impl Read + Write), words: &[&str]) -> String {
     if stream.write_all(&request(words)).is_err() {
         return String::new();
@@ -186,7 +186,7 @@ pub(super) fn read_reply(stream: &mut impl Read) -> String {
     }
 }
 
-/// Whether the server closes the connection within this time; what it sends is skipped.
+/// Whether the server closes the connection within this time; discards its output.
 pub(super) fn is_closed_within(stream: &mut TcpStream, time: Duration) -> bool {
     let deadline = Instant::now() + time;
     let mut bytes = [0; 4096];
@@ -202,12 +202,12 @@ pub(super) fn is_closed_within(stream: &mut TcpStream, time: Duration) -> bool {
     false
 }
 
-/// A connection of CQL, version 4 of the protocol.
+/// A CQL connection, version 4 of the protocol.
 pub(super) struct Cql {
     pub(super) stream: TcpStream,
 }
 
-/// Kind and body of a response.
+/// Opcode and body of a response.
 pub(super) type Response = (u8, Vec<u8>);
 
 impl Cql {
@@ -222,7 +222,7 @@ impl Cql {
         Cql { stream: server.connect("cql") }
     }
 
-    /// Past STARTUP.
+    /// Opens a connection and completes STARTUP.
     pub(super) fn start(server: &Server) -> Cql {
         let mut cql = Cql::connect(server);
         cql.startup();
@@ -264,14 +264,14 @@ impl Cql {
     }
 }
 
-/// A long string of CQL.
+/// Encodes a CQL long string.
 pub(super) fn long(text: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(text.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend(text);
     bytes
 }
 
-/// `ERROR 1001`, or the response's kind.
+/// Formats a response as `ERROR 1001`, or as its opcode.
 pub(super) fn outcome((kind, body): &Response) -> String {
     match kind {
         0 => format!("ERROR {:04x}", u32::from_be_bytes([body[0], body[1], body[2], body[3]])),

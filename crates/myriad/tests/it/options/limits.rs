@@ -1,4 +1,4 @@
-//! Limits of memory, requests and replies.
+//! Limits on memory, requests and replies.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,21 +34,21 @@ fn first_word(reply: &str) -> String {
     reply.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// Resident memory is measured ten times a second.
+/// Whether the server is short of memory. Resident memory is measured ten times a second.
 fn is_short_of_memory(server: &Server) -> String {
     let is_refused = || server.ask(&["SET", "k", "v"]).starts_with("-OOM");
     word(happens_within(Duration::from_secs(1), is_refused), YES)
 }
 
-/// A request of four megabytes.
+/// Sends a request of four megabytes.
 fn set_long(server: &Server) -> String {
     let mut stream = server.connect("resp");
-    // The server may have answered, and closed the connection, before it has all.
+    // The server may respond and close the connection before it has read everything.
     let _ = stream.write_all(&request(&["SET", "k", &"v".repeat(4 * MIB)]));
     first_word(&read_reply(&mut stream))
 }
 
-/// A QUERY whose body comes only in part.
+/// Sends a QUERY whose body is incomplete.
 fn send_part(cql: &mut Cql, length: usize, sent: usize) {
     let mut frame = vec![4, 0, 0, 1, Cql::QUERY];
     frame.extend(u32::try_from(length).unwrap().to_be_bytes());
@@ -68,7 +68,8 @@ fn part_of_a_frame(server: &Server) -> String {
     }
 }
 
-/// At nine tenths of the limit a part of the statements is refused.
+/// Whether some statements are refused: above nine tenths of the limit, the server sheds a share of
+/// them.
 fn refuses_some(server: &Server) -> String {
     let mut holder = Cql::start(server);
     send_part(&mut holder, 15 * MIB, 9 * MIB + MIB / 2);
@@ -88,7 +89,7 @@ fn is_long_request_closed(server: &Server) -> String {
     word(is_cut || is_closed_within(&mut stream, Duration::from_secs(2)), YES)
 }
 
-/// Replies of 128 KiB that the client does not read.
+/// Whether the server disconnects a client that does not read replies of 128 KiB.
 fn is_unread_closed(server: &Server) -> String {
     server.ask(&["SETRANGE", "k", "1048575", "x"]);
     let mut stream = server.connect("resp");
@@ -111,7 +112,7 @@ fn long_query(server: &Server) -> String {
     if reply.starts_with("ERROR") { "refused".to_owned() } else { reply }
 }
 
-/// The status of an answer.
+/// Returns the status code of a response.
 fn status(stream: &mut TcpStream) -> String {
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
@@ -143,7 +144,7 @@ fn first_of_many(server: &Server) -> String {
         let text = format!("USE system{}", " ".repeat(1_000 + index));
         let (kind, body) = cql.ask(Cql::PREPARE, &long(text.as_bytes()));
         assert_eq!(kind, 8, "{}", String::from_utf8_lossy(&body));
-        // A kind of result, then the id as short bytes.
+        // The kind of the result, then the ID as short bytes.
         let length = usize::from(u16::from_be_bytes([body[4], body[5]]));
         if first.is_empty() {
             first = body[4..6 + length].to_vec();

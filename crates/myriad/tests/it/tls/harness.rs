@@ -1,4 +1,4 @@
-//! A server with TLS, and what is said to it.
+//! A server with TLS, and requests to it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 
 use crate::secure::{Files, PATIENCE, Stream, connect, dial};
 
-/// A running server; killed when dropped, with its directory.
+/// A running server. Dropping it kills the process and removes its directory.
 pub(super) struct Server {
     child: Child,
     pub(super) files: Files,
@@ -20,7 +20,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// With certificate `one`, and every protocol with TLS.
+    /// Starts a server with certificate `one` and a TLS port for every protocol.
     pub(super) fn start(label: &str, options: &[&str]) -> Server {
         let files = Files::make(directory(label));
         let mut child = command(&files, options).spawn().unwrap();
@@ -31,7 +31,7 @@ impl Server {
         Server { child, files, ready }
     }
 
-    /// Starts it with files that are not good, and gives what it says of them.
+    /// Starts a server that must fail because of invalid files. Returns its standard error.
     pub(super) fn refuse(label: &str, options: &[&str]) -> String {
         let files = Files::make(directory(label));
         let output = command(&files, options).stderr(Stdio::piped()).output().unwrap();
@@ -58,12 +58,13 @@ impl Server {
         assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
     }
 
-    /// An answer of INFO, or of any command that answers with a bulk string or a line.
+    /// Runs a command whose reply is a bulk string or a line, such as INFO.
     pub(super) fn ask(&self, words: &[&str]) -> String {
         ask(&mut self.connect("resp"), words)
     }
 
-    /// Waits until counters of INFO have this sum: a reactor hands its own over after its turn.
+    /// Waits until these INFO counters add up to `sum`: a reactor publishes its counters after each
+    /// turn.
     pub(super) fn await_counters(&self, names: &[&str], sum: u64) {
         wait_for(&names.join(" + "), || {
             names.iter().map(|name| self.counter(name)).sum::<u64>() == sum
@@ -79,14 +80,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only when it is gone already, which is what is wanted.
+        // Both calls fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.files.directory);
     }
 }
 
-/// Waits for what must come.
+/// Waits until the condition holds; panics after the deadline.
 pub(super) fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !has_come() {
@@ -122,7 +123,7 @@ pub(super) fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// One command of RESP; its answer is a line or a bulk string.
+/// Runs one command of RESP whose reply is a line or a bulk string.
 pub(super) fn ask(stream: &mut (impl Read + Write), words: &[&str]) -> String {
     stream.write_all(&request(words)).unwrap();
     let line = read_line(stream);

@@ -1,4 +1,4 @@
-//! Servers, clients and loads of the tests.
+//! Servers, clients and load generators for the tests.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -16,11 +16,11 @@ pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 pub(super) const GET_HELLO_AND_CLOSE: &str =
     "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 pub(super) const HELLO_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
-/// Nothing here takes this long; it ends what hangs.
+/// Deadline that only a hung test reaches.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
-/// For a server that waits as long for a client that was halted.
+/// Timeouts long enough for a client that is descheduled.
 pub(super) const PATIENT: [&str; 4] = ["--head-timeout-ms", "60000", "--drain-timeout-ms", "60000"];
-/// So long a worker that ends leaves a connection open on which nothing is asked.
+/// Time for which an exiting worker keeps an idle connection open.
 pub(super) const DRAIN_IDLE: Duration = Duration::from_millis(500);
 
 /// A running master; killed when dropped.
@@ -28,9 +28,9 @@ pub(super) struct Server {
     pub(super) master: Child,
     lines: Option<BufReader<ChildStdout>>,
     pub(super) address: SocketAddr,
-    /// The one with TLS, if there is one.
+    /// Address for HTTPS, if there is one.
     pub(super) https: Option<SocketAddr>,
-    /// All that it serves, with the names of what is spoken there.
+    /// All listening addresses, with the names of their protocols.
     pub(super) addresses: Vec<(String, SocketAddr)>,
 }
 
@@ -39,12 +39,12 @@ impl Server {
         Server::start_saying(options, Stdio::inherit())
     }
 
-    /// What it has to say to its operator goes to `errors`.
+    /// Starts a server that writes its log to `errors`.
     pub(super) fn start_saying(options: &[&str], errors: impl Into<Stdio>) -> Server {
         Server::run(&mut Command::new(env!("CARGO_BIN_EXE_myriad")), options, errors)
     }
 
-    /// It may have so many files open, and so may each of its workers.
+    /// Starts a server that may open `count` files, as may each worker.
     pub(super) fn start_with_descriptors(
         count: usize,
         options: &[&str],
@@ -60,7 +60,7 @@ impl Server {
         Server::run_as_told(program, &[&["--listen", &listen][..], options].concat(), errors)
     }
 
-    /// Starts it with these options alone.
+    /// Starts a server with no options except these.
     pub(super) fn run_as_told(
         program: &mut Command,
         options: &[&str],
@@ -81,29 +81,29 @@ impl Server {
         Server { master, lines: Some(lines), address, https, addresses }
     }
 
-    /// The address in the next line that this server or its successor prints.
+    /// Parses the address in the next line that this server or its successor prints.
     pub(super) fn next_address(&mut self) -> SocketAddr {
         self.next_addresses().0
     }
 
-    /// The same with the address of HTTPS.
+    /// Like `next_address`, but also returns the address for HTTPS.
     pub(super) fn next_addresses(&mut self) -> (SocketAddr, Option<SocketAddr>) {
         let addresses = self.next_ready();
         let of = |name: &str| addresses.iter().find(|one| one.0 == name).map(|one| one.1);
         (of("http").unwrap(), of("https"))
     }
 
-    /// The same with all addresses.
+    /// Like `next_address`, but returns all addresses.
     pub(super) fn next_ready(&mut self) -> Vec<(String, SocketAddr)> {
         ready_addresses(self.lines.as_mut().unwrap())
     }
 
-    /// Where the operator asks.
+    /// Returns the address of the status page.
     pub(super) fn status(&self) -> SocketAddr {
         self.addresses.iter().find(|one| one.0 == "status").unwrap().1
     }
 
-    /// The sum of a metric over all workers; `name` with its labels, but for that of the worker.
+    /// Returns the sum of a metric over all workers; `name` includes its labels except `worker`.
     pub(super) fn metric(&self, name: &str) -> u64 {
         let get = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         let text = ask_all(self.status(), get.as_bytes());
@@ -117,7 +117,7 @@ impl Server {
             .sum()
     }
 
-    /// Closes its output.
+    /// Closes the read end of its standard output.
     pub(super) fn stop_listening(&mut self) {
         self.lines = None;
     }
@@ -130,12 +130,12 @@ impl Server {
         signal(self.master.id(), name);
     }
 
-    /// Process ids of the workers.
+    /// Returns the process IDs of the workers.
     pub(super) fn workers(&self) -> Vec<u32> {
         children(self.master.id())
     }
 
-    /// Told to end, it does, and says that all went well.
+    /// Stops the server and checks that it exits successfully.
     pub(super) fn stop(mut self) {
         self.signal("TERM");
         let status = self.master.wait().unwrap();
@@ -145,14 +145,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Ended already, after stop().
+        // After stop(), the process has already exited.
         let _ = self.master.kill();
         let _ = self.master.wait();
     }
 }
 
-/// Any port of an address of loopback that no other server has: when this one has left its port, nobody
-/// else is found there.
+/// Returns a loopback address that no other server uses, with port 0. After this server has closed
+/// its port, no other server can be found there.
 pub(super) fn own_address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +161,7 @@ pub(super) fn own_address() -> String {
     format!("127.{}.{}.{number}:0", 1 + process / 250 % 250, 1 + process % 250)
 }
 
-/// What the next line says is served.
+/// Parses the addresses in the next `ready` line.
 fn ready_addresses(lines: &mut impl BufRead) -> Vec<(String, SocketAddr)> {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -186,20 +186,20 @@ pub(super) fn signal(pid: u32, name: &str) {
     assert!(status.unwrap().success(), "kill -{name} {pid}");
 }
 
-/// Stops a process, and waits until it has: the signal is only on its way when it is sent.
+/// Stops a process and waits until it has stopped, because signals are delivered asynchronously.
 pub(super) fn halt(pid: u32) {
     signal(pid, "STOP");
     wait_until("the process has stopped", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // Behind the name, which may have any letters.
+        // The fields after the name, which may contain any characters.
         stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
     });
 }
 
-/// Connections that wait to be accepted at an address.
-// Source: proc_net_tcp(5): of a listening socket the receive queue is its queue of connections
+/// Returns the number of connections that wait to be accepted at an address.
+// Source: proc_net_tcp(5): the receive queue of a listening socket is its accept queue
 pub(super) fn waiting_at(address: SocketAddr) -> u64 {
-    let SocketAddr::V4(address) = address else { panic!("{address} is none of these tests") };
+    let SocketAddr::V4(address) = address else { panic!("{address} is not an IPv4 address") };
     let number = u32::from_ne_bytes(address.ip().octets());
     let local = format!("{number:08X}:{:04X}", address.port());
     let tcp = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -243,8 +243,8 @@ pub(super) fn ask_all(address: SocketAddr, request: &[u8]) -> String {
     read_all(stream)
 }
 
-/// What the only worker answers to these requests, each on a connection of its own, with all of them there
-/// before it looks: it lets clients go soon that come and say nothing.
+/// Sends each request on a connection of its own to the only worker and returns the responses. The
+/// worker is stopped until all have been sent, because it soon disconnects silent clients.
 pub(super) fn ask_at_once(server: &Server, requests: &[&[u8]]) -> Vec<String> {
     let worker = server.workers()[0];
     halt(worker);
@@ -260,7 +260,7 @@ pub(super) fn ask_at_once(server: &Server, requests: &[&[u8]]) -> Vec<String> {
     streams.into_iter().map(read_all).collect()
 }
 
-/// Reads until the server closes. A reset is an end as well.
+/// Reads until the server closes. A reset also counts as the end.
 fn read_all(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -269,14 +269,14 @@ fn read_all(mut stream: TcpStream) -> String {
     }
 }
 
-/// Status of a request on a connection of its own.
+/// Checks the status of a request on a new connection.
 #[track_caller]
 pub(super) fn check_status(server: &Server, request: &str, status: u16) {
     let answer = ask_all(server.address, request.as_bytes());
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
 }
 
-/// A folder that is removed in the end.
+/// A directory that is removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -300,7 +300,7 @@ impl Drop for Folder {
     }
 }
 
-/// Clients that ask for /hello over and over, and count what goes wrong.
+/// Clients that request /hello repeatedly and collect errors.
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -308,12 +308,12 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Each on a connection that it keeps while it may.
+    /// Each client keeps its connection open as long as the server allows.
     pub(super) fn start(address: SocketAddr, clients: usize) -> Load {
         Load::asking(address, clients, GET_HELLO)
     }
 
-    /// Each request on a connection of its own.
+    /// Each request uses a new connection.
     pub(super) fn of_new_connections(address: SocketAddr, clients: usize) -> Load {
         Load::asking(address, clients, GET_HELLO_AND_CLOSE)
     }
@@ -341,7 +341,7 @@ impl Load {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Waits for `count` more answers.
+    /// Waits for `count` more responses.
     pub(super) fn go_on(&self, count: u64) {
         let target = self.answered() + count;
         wait_until("more requests are answered", || self.answered() >= target);
@@ -353,14 +353,14 @@ impl Load {
     }
 }
 
-/// Asks on one connection until an answer says that it closes, or the load ends.
+/// Sends requests on one connection until a response closes it or the load ends.
 fn converse(
     address: SocketAddr,
     request: &str,
     stop: &AtomicBool,
     answered: &AtomicU64,
 ) -> std::io::Result<()> {
-    // Nothing has been asked since then at the latest.
+    // Upper bound of the time of the last request.
     let mut quiet_since = Instant::now();
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -374,7 +374,8 @@ fn converse(
             Ok(count) => *count == 0,
             Err(error) => line.is_empty() && is_end(error),
         };
-        // A thread that was halted may ask when its time is over: the server has let go of it, as it shall.
+        // A descheduled thread may send its request after the idle deadline, when the server has
+        // rightly closed the connection.
         if has_ended && quiet_since.elapsed() >= DRAIN_IDLE {
             return Ok(());
         }
@@ -398,13 +399,13 @@ fn converse(
     Ok(())
 }
 
-/// Whether the other side has closed the connection.
+/// Whether the error means that the peer has closed the connection.
 fn is_end(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
-/// Has the master `before` start the program anew, and finds the new master. It is found among the children
-/// of the old one, which cannot end meanwhile: a request has begun there, and its rest follows.
+/// Makes the master `before` replace its program, and returns the new master. It is a child of the
+/// old one, which stays alive until then because a request is unfinished there.
 pub(super) fn replace(before: u32, address: SocketAddr) -> Orphan {
     let mut asking = connect(address);
     ask(&mut asking, GET_HELLO, HELLO);
@@ -416,7 +417,7 @@ pub(super) fn replace(before: u32, address: SocketAddr) -> Orphan {
     next
 }
 
-/// The master that `before` has just been told to start. It takes longer to be ready than to be found.
+/// Returns the master that `before` has just started. It can be found before it is ready.
 pub(super) fn successor(before: u32) -> Orphan {
     let is_master = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -432,7 +433,7 @@ pub(super) fn successor(before: u32) -> Orphan {
     }
 }
 
-/// A process that is not our child. Killed when dropped, if it is there still.
+/// A process that is not a child of the test. Killed when dropped if it is still running.
 pub(super) struct Orphan(pub(super) u32);
 
 impl Orphan {
@@ -449,19 +450,19 @@ impl Drop for Orphan {
     }
 }
 
-/// Whether a process is there, and not only its exit status.
+/// Whether a process is running; a zombie is not.
 pub(super) fn is_running(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
-/// Whether a process has the file open that is at this place now.
+/// Whether a process has the file at this path open.
 pub(super) fn has_open(pid: u32, path: &Path) -> bool {
     let Ok(path) = fs::canonicalize(path) else { return false };
     let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).any(|link| link == path)
 }
 
-/// Connected sockets of a process, its channels and listening sockets aside.
+/// Returns the number of connected TCP sockets of a process, excluding pipes and listening sockets.
 pub(super) fn connections_of(pid: u32) -> usize {
     let tcp = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
     let established: Vec<&str> = tcp

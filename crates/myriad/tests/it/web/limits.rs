@@ -1,4 +1,4 @@
-//! What clients may not do, and what must not make others wait.
+//! Limits on clients, and work that must not delay other clients.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -11,15 +11,15 @@ use super::harness::{
     connect, wait_until,
 };
 
-/// A client that always takes something, but not enough. That it may, in so long a time, is what the
-/// other limits are for.
+/// The client reads continuously but too slowly. That it can do so for this long is for other
+/// limits to prevent.
 #[test]
-fn an_answer_that_is_taken_bit_by_bit_is_cut_off() {
+fn a_response_that_is_read_too_slowly_is_aborted() {
     const FILE_BYTES: u64 = 256 << 20;
     let folder = Folder::new("bit-by-bit");
     fs::File::create(folder.path("root/big.bin")).unwrap().set_len(FILE_BYTES).unwrap();
     let root = folder.path("root");
-    // More than the kernel can take at once and this client takes meanwhile.
+    // More than the kernel buffers and this client reads in the time.
     let demand = ["--write-timeout-ms", "1000", "--write-rate-min", "80000000"];
     let options = [&["--workers", "1", "--root", root.to_str().unwrap()][..], &demand].concat();
     let server = Server::start(&options);
@@ -29,20 +29,20 @@ fn an_answer_that_is_taken_bit_by_bit_is_cut_off() {
     let error = loop {
         std::thread::sleep(Duration::from_millis(10));
         match stream.read(&mut part) {
-            Ok(0) => panic!("the end after {taken} bytes"),
+            Ok(0) => panic!("the response ended after {taken} bytes"),
             Ok(count) => taken += count as u64,
             Err(error) => break error,
         }
-        assert!(taken < FILE_BYTES, "it could take all of it");
+        assert!(taken < FILE_BYTES, "the client read the whole file");
     };
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     ask(&mut server.connect(), GET_HELLO, HELLO);
     server.stop();
 }
 
-/// Most of it was there at once: by its rate alone there would be minutes left for the rest.
+/// Most of the body arrived at once, so the minimum rate alone would allow minutes for the rest.
 #[test]
-fn a_body_that_comes_no_further_is_not_waited_for() {
+fn a_body_that_stalls_times_out() {
     let server = Server::start(&["--workers", "1", "--idle-timeout-ms", "300"]);
     let begun = "x".repeat(99_999);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
@@ -71,7 +71,7 @@ fn connections_above_the_limit_wait() {
 }
 
 #[test]
-fn an_address_with_too_many_connections_is_told_so() {
+fn connections_above_the_limit_per_address_get_503() {
     let server = Server::start(&["--workers", "1", "--connections-per-address-max", "2"]);
     let mut first = [server.connect(), server.connect()];
     for stream in &mut first {
@@ -83,15 +83,15 @@ fn an_address_with_too_many_connections_is_told_so() {
         ask(stream, GET_HELLO, HELLO);
     }
     drop(first);
-    wait_until("there is room", || {
+    wait_until("a connection is accepted again", || {
         ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes()).starts_with("HTTP/1.1 200 ")
     });
     server.stop();
 }
 
-/// Without descriptors a server can neither serve nor refuse; it keeps one to refuse with.
+/// Without file descriptors a server can neither serve nor refuse, so it reserves one for refusals.
 #[test]
-fn who_finds_no_descriptor_left_is_told_so() {
+fn clients_get_503_when_no_descriptor_is_left() {
     let folder = Folder::new("descriptors");
     let said = folder.path("said");
     let errors = fs::File::create(&said).unwrap();
@@ -113,19 +113,20 @@ fn who_finds_no_descriptor_left_is_told_so() {
     for stream in &mut kept {
         ask(stream, GET_HELLO, HELLO);
     }
-    wait_until("the operator is told", || {
+    wait_until("the failure is logged", || {
         fs::read_to_string(&said).unwrap().contains("clients refused with 503")
     });
     drop(kept);
-    wait_until("there is room", || {
+    wait_until("a connection is accepted again", || {
         ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes()).starts_with("HTTP/1.1 200 ")
     });
     server.stop();
 }
 
-/// An upstream that breaks off, and a client that knows the end of an answer by that of its connection.
+/// The upstream breaks off, and for this client only the close of the connection marks the end of
+/// the response.
 #[test]
-fn a_part_of_an_answer_does_not_pass_for_the_whole() {
+fn a_truncated_response_is_not_mistaken_for_a_complete_one() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap().to_string();
     let answering = std::thread::spawn(move || {
@@ -143,12 +144,12 @@ fn a_part_of_an_answer_does_not_pass_for_the_whole() {
     server.stop();
 }
 
-/// What the threads of a process have read from disks: the first one, and those for files.
+/// Returns the bytes that the main thread, and the file threads, of a process have read from disk.
 fn read_from_disks(pid: u32) -> (u64, u64) {
     let (mut own, mut others) = (0, 0);
     for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let path = thread.unwrap().path();
-        // Kernels may be built without this account.
+        // Kernels may be built without this accounting.
         let account = fs::read_to_string(path.join("io")).unwrap_or_default();
         let line = account.lines().find_map(|line| line.strip_prefix("read_bytes: "));
         let bytes: u64 = line.map_or(0, |line| line.parse().unwrap());
@@ -161,9 +162,9 @@ fn read_from_disks(pid: u32) -> (u64, u64) {
     (own, others)
 }
 
-/// The kernel accounts what is read to the thread that has waited for it.
+/// The kernel charges disk reads to the thread that waited for them.
 #[test]
-fn a_file_that_is_not_in_memory_is_read_by_others_than_who_serves() {
+fn uncached_files_are_not_read_by_the_serving_thread() {
     const FILE_BYTES: u64 = 12 << 20;
     let folder = Folder::new("cold");
     let path = folder.path("root/cold.bin");
@@ -186,7 +187,7 @@ fn a_file_that_is_not_in_memory_is_read_by_others_than_who_serves() {
         let head = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
         answer.split_off(head)
     };
-    // What the program itself has to read from disks it has read.
+    // A first request loads the parts of the program that are still on disk.
     fs::write(folder.path("root/warm.bin"), vec![7; 100_000]).unwrap();
     assert_eq!(get("warm.bin", "").len(), 100_000);
     let worker = server.workers()[0];
@@ -195,9 +196,9 @@ fn a_file_that_is_not_in_memory_is_read_by_others_than_who_serves() {
     assert!(get("cold.bin", "") == content);
     let after = read_from_disks(worker);
     let (own, others) = (after.0 - before.0, after.1 - before.1);
-    // In a file system that lives in memory nobody reads from a disk.
-    assert!(own <= FILE_BYTES / 16, "{own} bytes were waited for, {others} by others");
-    // A part over the border of two pieces, and behind it.
+    // On a file system in memory, no thread reads from disk.
+    assert!(own <= FILE_BYTES / 16, "the serving thread read {own} bytes, file threads {others}");
+    // A range across the boundary of two pieces, and one at the end.
     forget();
     let (from, to) = ((5 << 20) - 3, (6 << 20) + 2);
     let part = get("cold.bin", &format!("Range: bytes={from}-{to}\r\n"));

@@ -1,4 +1,4 @@
-//! What the operator sees: counters, and workers that hang.
+//! What the operator can observe: counters, and workers that hang.
 
 use std::fs;
 
@@ -18,29 +18,31 @@ fn counters_do_not_shrink_when_workers_change() {
             ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
         }
         ask_all(server.address, b"GET /none HTTP/1.0\r\n\r\n");
-        wait_until("all are counted", || server.metric(OK) == 5);
+        wait_until("all responses are counted", || server.metric(OK) == 5);
         let missing = "myriad_web_responses_total{class=\"4xx\"";
-        wait_until("the others, too", || server.metric(missing) == 1);
+        wait_until("the 404 response is counted", || server.metric(missing) == 1);
         assert_eq!(server.metric("myriad_web_connections_accepted_total"), 6);
         let before = server.workers();
         signal(before[0], "KILL");
-        wait_until("it is replaced", || server.metric("myriad_web_worker_restarts_total") == 1);
+        wait_until("the worker is replaced", || {
+            server.metric("myriad_web_worker_restarts_total") == 1
+        });
         assert_eq!((server.metric(OK), server.metric(missing)), (5, 1));
         server.signal("HUP");
-        wait_until("the new workers are alone", || {
+        wait_until("only the new workers remain", || {
             let now = server.workers();
             now.len() == 2 && !now.contains(&before[1])
         });
         ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
-        wait_until("they count as well", || server.metric(OK) == 6);
+        wait_until("the new workers count responses", || server.metric(OK) == 6);
         assert_eq!(server.metric("myriad_web_worker_restarts_total"), 1);
         server.stop();
     }
 }
 
-/// The operator's address has nothing of the site, and the other way round.
+/// The status address does not serve the site, and the site does not serve the status pages.
 #[test]
-fn the_operator_asks_elsewhere() {
+fn status_pages_have_an_address_of_their_own() {
     let status = own_address();
     let server = Server::start(&["--workers", "1", "--connections-max", "1", "--status", &status]);
     let ask_status = |line: &str| {
@@ -55,7 +57,7 @@ fn the_operator_asks_elsewhere() {
     assert!(ask_status("GET /").ends_with("</html>\n"));
     let metrics = ask_all(server.address, b"GET /metrics HTTP/1.0\r\n\r\n");
     assert!(metrics.starts_with("HTTP/1.1 404 "), "{metrics}");
-    // When clients have taken all the room there is, the operator is still heard.
+    // The status address answers even when clients use all connections.
     let mut only = server.connect();
     ask(&mut only, GET_HELLO, HELLO);
     let waiting = server.connect();
@@ -75,13 +77,13 @@ fn a_worker_that_hangs_is_reported_and_gets_no_connections() {
     let workers = server.workers();
     ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
     halt(workers[0]);
-    wait_until("it is reported", || has_said("worker loop is not running"));
+    wait_until("the hang is logged", || has_said("worker loop is not running"));
     for _ in 0..20 {
         let answer = ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
         assert_eq!(answer, HELLO_AND_CLOSE);
     }
     signal(workers[0], "CONT");
-    wait_until("it is seen again", || has_said("worker loop is running again"));
+    wait_until("the recovery is logged", || has_said("worker loop is running again"));
     assert_eq!(server.workers(), workers);
     server.stop();
 }
@@ -95,12 +97,12 @@ fn a_worker_that_hangs_for_too_long_is_replaced() {
     let server = Server::start_saying(&options, errors);
     let workers = server.workers();
     halt(workers[1]);
-    // Those that the kernel gives to the socket of the worker that hangs wait for the next one.
+    // Connections that the kernel assigns to the socket of the hung worker wait for its successor.
     for _ in 0..20 {
         let answer = ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
         assert_eq!(answer, HELLO_AND_CLOSE);
     }
-    wait_until("another worker is there", || {
+    wait_until("the replacement worker is running", || {
         let now = server.workers();
         now.len() == 2 && now.contains(&workers[0]) && !now.contains(&workers[1])
     });

@@ -1,4 +1,4 @@
-//! What the operator says: wrong options, the user of the workers, addresses.
+//! Options of the operator: invalid ones, the user of the workers, addresses.
 
 use std::fs;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use super::harness::{
 };
 use crate::secure::Files;
 
-/// What `myriad web` says with options that are wrong, and how it ends.
+/// Returns the exit code of `myriad web` with invalid options, and its error output.
 fn refusal(options: &[&str]) -> (Option<i32>, String) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_myriad"));
     program.args(["web", "--listen", &own_address(), "--workers", "3"]).args(options);
@@ -22,7 +22,7 @@ fn refusal(options: &[&str]) -> (Option<i32>, String) {
 
 /// Several workers start with the same options, and two processes write to the same terminal.
 #[test]
-fn what_is_wrong_is_said_once() {
+fn each_error_is_reported_once() {
     let folder = Folder::new("wrong");
     let file = folder.path("web.toml");
     fs::write(&file, "compress = true\nwrokers = 3\n").unwrap();
@@ -49,7 +49,7 @@ fn what_is_wrong_is_said_once() {
     }
 }
 
-/// Ids and groups of a process as the kernel has them, and whether it can get more.
+/// Returns the user and group IDs of a process, and whether it can gain privileges.
 // Source: proc_pid_status(5)
 fn rights(pid: u32) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -60,9 +60,9 @@ fn rights(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// The master reads the key and opens the log, which the workers may not.
+/// The master reads the key and opens the log; the workers may do neither.
 #[test]
-fn workers_have_no_more_rights_than_their_user() {
+fn workers_have_only_the_rights_of_their_user() {
     const NOBODY: &str = "65534";
     let folder = Folder::new("user");
     if !rights(std::process::id())[0].starts_with("0 0 ") {
@@ -105,7 +105,7 @@ fn workers_have_no_more_rights_than_their_user() {
     wait_until("the log has a line", has_line);
     fs::rename(&log, &old).unwrap();
     server.signal("USR1");
-    // The master creates the file before the workers have it.
+    // The master creates the file before the workers open it.
     wait_until("the workers have opened the log", || {
         server.workers().into_iter().all(|worker| super::harness::has_open(worker, &log))
     });
@@ -113,7 +113,7 @@ fn workers_have_no_more_rights_than_their_user() {
     wait_until("the new log has a line", has_line);
     let before = server.workers();
     server.signal("HUP");
-    wait_until("the new workers are alone", || {
+    wait_until("only the new workers remain", || {
         let now = server.workers();
         now.len() == 2 && !now.iter().any(|worker| before.contains(worker))
     });
@@ -127,13 +127,13 @@ fn workers_have_no_more_rights_than_their_user() {
     wait_until("the new master has ended", || !next.is_there());
 }
 
-/// An address of IPv6, where there is one.
+/// Returns an IPv6 address if the machine supports IPv6.
 fn ipv6_address() -> Option<&'static str> {
     std::net::TcpListener::bind("[::1]:0").is_ok().then_some("[::1]:0")
 }
 
 #[test]
-fn several_addresses_are_served_reloaded_and_passed_on() {
+fn several_addresses_are_served_reloaded_and_inherited() {
     for accept in ["least-loaded", "exclusive", "fdpass"] {
         let folder = Folder::new(&format!("addresses-{accept}"));
         let (file, said) = (folder.path("web.toml"), folder.path("said"));
@@ -154,7 +154,7 @@ fn several_addresses_are_served_reloaded_and_passed_on() {
         for address in &addresses {
             ask(&mut connect(*address), GET_HELLO, HELLO);
         }
-        // One goes, and the others do not notice.
+        // One address is removed, and clients of the others are unaffected.
         let kept: Vec<String> = addresses[1..].iter().map(SocketAddr::to_string).collect();
         fs::write(&file, list(&kept.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
         let loads: Vec<Load> = addresses[1..].iter().map(|one| Load::start(*one, 1)).collect();
@@ -166,8 +166,10 @@ fn several_addresses_are_served_reloaded_and_passed_on() {
         });
         let mut rest = Vec::new();
         waiting.read_to_end(&mut rest).unwrap();
-        wait_until("nobody listens there", || std::net::TcpStream::connect(addresses[0]).is_err());
-        // The next program gets them all, and leaves one.
+        wait_until("the address refuses connections", || {
+            std::net::TcpStream::connect(addresses[0]).is_err()
+        });
+        // The next program inherits all addresses and closes one.
         let kept = &kept[..kept.len() - 1];
         fs::write(&file, list(&kept.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
         let (last, loads_kept) = (loads.len() - 1, addresses.len() - 2);

@@ -1,4 +1,4 @@
-//! HTTPS: every way of accepting, certificates that change, and peers that mean no good.
+//! HTTPS: every accept strategy, certificate reloads, and hostile peers.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,16 +19,16 @@ use super::harness::{
 };
 use crate::secure::{Files, Stream, dial};
 
-/// The first bytes of a handshake, in the longest record that there is: it does not end by itself.
+/// The beginning of a handshake in a record of the maximum length, so that it stays incomplete.
 const BEGUN: &[u8] = &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
-/// How often a program is replaced.
+/// Number of program replacements.
 const REPLACEMENTS: usize = 3;
 
-/// A folder with certificates and a site.
+/// A directory with certificates and a site.
 struct Ground {
     folder: Folder,
     files: Files,
-    /// Remembers sessions, as browsers do.
+    /// Caches sessions, as browsers do.
     client: Arc<ClientConfig>,
 }
 
@@ -46,7 +46,7 @@ impl Ground {
         Server::start(&[&tls[..], &["--tls-key-file", &key], options].concat())
     }
 
-    /// A server whose options are in a file, and what it has to say in another.
+    /// Starts a server with its options in a file and its log in another.
     fn start_with_file(&self, options: &str) -> Server {
         self.write_options(options);
         let file = self.folder.path("web.toml").display().to_string();
@@ -58,7 +58,7 @@ impl Ground {
         fs::write(self.folder.path("web.toml"), options).unwrap();
     }
 
-    /// The options of TLS in a file.
+    /// Returns the TLS options in file format.
     fn options_at(&self, address: SocketAddr) -> String {
         let (certificate, key) = (self.files.path("one.pem"), self.files.path("one.key"));
         let (certificate, key) = (certificate.display(), key.display());
@@ -75,11 +75,11 @@ impl Ground {
         dial(server.https.unwrap(), &self.client)
     }
 
-    /// The certificate that a client sees who has never been there. One that is halted meanwhile may be
-    /// let go by a worker that ends, and comes again.
+    /// Returns the certificate that a new client sees. Retries, because an exiting worker may
+    /// disconnect a client that is descheduled.
     fn shown(&self, address: SocketAddr) -> CertificateDer<'static> {
         let mut shown = None;
-        wait_until("a certificate is shown", || {
+        wait_until("the server presents a certificate", || {
             let mut stream = dial(address, &self.files.client(None));
             let asked = stream.write_all(GET_HELLO.as_bytes());
             let heard = asked.and_then(|()| stream.read_exact(&mut [0; HELLO.len()]));
@@ -89,7 +89,7 @@ impl Ground {
         shown.unwrap().into_owned()
     }
 
-    /// Puts certificate and key of another name in the place of the first.
+    /// Replaces the first certificate and key with those of another name.
     fn put(&self, name: &str) {
         for suffix in ["pem", "key"] {
             let to = self.files.path(&format!("one.{suffix}"));
@@ -98,7 +98,7 @@ impl Ground {
     }
 }
 
-/// All that comes until the server says goodbye: without that it is an error.
+/// Reads the response until close_notify; without it, the read is an error.
 fn ask_secure(mut stream: Stream, request: &str) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
@@ -106,7 +106,7 @@ fn ask_secure(mut stream: Stream, request: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Whether an end or a reset comes, and nothing before it but an alert.
+/// Checks that the connection ends or is reset, with at most an alert before that.
 #[track_caller]
 fn check_refused(mut stream: TcpStream) {
     let mut answer = Vec::new();
@@ -117,7 +117,8 @@ fn check_refused(mut stream: TcpStream) {
     assert!(answer.is_empty() || answer[0] == 0x15, "{answer:?}");
 }
 
-/// A request that has begun: so its worker waits for the rest of it, and can be asked for it later.
+/// Begins a request, so that its worker stays until it is complete. Returns the rest of the
+/// request.
 fn begin_request(stream: &mut Stream) -> &'static str {
     let (begun, rest) = GET_HELLO_AND_CLOSE.split_at(10);
     ask(stream, GET_HELLO, HELLO);
@@ -126,7 +127,7 @@ fn begin_request(stream: &mut Stream) -> &'static str {
 }
 
 #[test]
-fn every_strategy_speaks_tls_in_processes_and_threads() {
+fn every_strategy_serves_tls_in_processes_and_threads() {
     let ground = Ground::new("strategies");
     for mode in ["process", "thread"] {
         for accept in STRATEGIES {
@@ -153,7 +154,7 @@ fn every_strategy_speaks_tls_in_processes_and_threads() {
 }
 
 #[test]
-fn files_come_whole_and_in_parts() {
+fn whole_files_and_ranges_are_served() {
     let ground = Ground::new("files");
     let big: String = "0123456789a".repeat(300_000);
     let length = big.len();
@@ -173,7 +174,7 @@ fn files_come_whole_and_in_parts() {
     let head = ask(&format!("HEAD /big.bin {close}\r\n"));
     assert!(head.contains(&format!("Content-Length: {length}\r\n")), "{head}");
     assert!(head.ends_with("\r\n\r\n"), "{head}");
-    // One behind the other on one connection, with a short answer between.
+    // Pipelined on one connection, with a short response in between.
     let get = "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n";
     let all = ask(&format!("{get}{GET_HELLO}{get}{GET_HELLO_AND_CLOSE}"));
     let bodies = format!("\r\n\r\n{big}");
@@ -187,7 +188,7 @@ fn files_come_whole_and_in_parts() {
 }
 
 #[test]
-fn protocols_are_agreed_upon() {
+fn protocols_are_negotiated() {
     let ground = Ground::new("protocols");
     let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let offer = |protocols: &[&[u8]]| {
@@ -201,12 +202,12 @@ fn protocols_are_agreed_upon() {
     assert_eq!(offer(&[]).unwrap(), None);
     assert_eq!(offer(&[b"h2", b"http/1.1"]).unwrap().unwrap(), b"http/1.1");
     assert_eq!(offer(&[b"http/1.0"]).unwrap().unwrap(), b"http/1.0");
-    assert!(offer(&[b"h2"]).is_err(), "there is nothing to speak");
+    assert!(offer(&[b"h2"]).is_err(), "no common protocol");
     server.stop();
 }
 
 #[test]
-fn curl_speaks_both_versions() {
+fn curl_works_with_both_versions() {
     let ground = Ground::new("curl");
     let page = "<p>page</p>".repeat(50_000);
     fs::write(ground.folder.path("root/page.html"), &page).unwrap();
@@ -227,9 +228,9 @@ fn curl_speaks_both_versions() {
     server.stop();
 }
 
-/// By the worker that has given the ticket: another one makes a whole handshake.
+/// Sessions resume at the worker that issued the ticket; another worker makes a full handshake.
 #[test]
-fn clients_come_back_with_tickets() {
+fn clients_resume_sessions_with_tickets() {
     let ground = Ground::new("tickets");
     let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let come = || {
@@ -241,7 +242,7 @@ fn clients_come_back_with_tickets() {
     assert_eq!(come(), HandshakeKind::Resumed);
     let before = server.workers();
     signal(before[0], "KILL");
-    wait_until("another worker is there", || {
+    wait_until("the replacement worker is running", || {
         let now = server.workers();
         now.len() == 1 && now != before
     });
@@ -250,7 +251,7 @@ fn clients_come_back_with_tickets() {
 }
 
 #[test]
-fn a_new_certificate_comes_with_a_reload() {
+fn a_reload_installs_a_new_certificate() {
     let ground = Ground::new("reload");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let options = format!("workers = 1\n{}", ground.options_at(any));
@@ -263,11 +264,11 @@ fn a_new_certificate_comes_with_a_reload() {
     ground.put("two");
     server.signal("HUP");
     wait_until("the new workers serve", || ground.has_said("serving with new options", 1));
-    // The old one may not have heard yet that it ends.
-    wait_until("the new certificate is shown", || ground.shown(https) == two);
+    // The old worker may not have received its stop request yet.
+    wait_until("the server presents the new certificate", || ground.shown(https) == two);
     ask(&mut stays, rest, HELLO_AND_CLOSE);
 
-    // One that is no certificate, none, and one with another key change nothing.
+    // An invalid certificate, a missing one, and one with another key change nothing.
     let workers = || {
         let now = server.workers();
         (now.len() == 1).then(|| now[0])
@@ -284,41 +285,43 @@ fn a_new_certificate_comes_with_a_reload() {
     for (round, break_it) in breaks.iter().enumerate() {
         break_it();
         server.signal("HUP");
-        wait_until("the operator is told", || {
+        wait_until("the failure is logged", || {
             ground.has_said("reload failed; keeping the old options", round + 1)
         });
         assert_eq!(workers(), worker);
         assert_eq!(ground.shown(https), two);
     }
-    // Nor does it stop one that takes the place of another.
+    // Nor do they prevent the replacement of a worker.
     signal(worker.unwrap(), "KILL");
-    wait_until("another worker is there", || workers().is_some_and(|now| Some(now) != worker));
+    wait_until("the replacement worker is running", || {
+        workers().is_some_and(|now| Some(now) != worker)
+    });
     assert_eq!(ground.shown(https), two);
     server.stop();
 }
 
 #[test]
-fn https_appears_and_vanishes_with_the_options() {
+fn a_reload_enables_and_disables_https() {
     for accept in ["least-loaded", "fdpass", "notify-lt"] {
         let ground = Ground::new(&format!("appear-{accept}"));
         let plain = format!("workers = 2\naccept = \"{accept}\"\n");
         let server = ground.start_with_file(&plain);
         assert_eq!(server.https, None);
-        // Nobody else has this server's address of loopback.
+        // No other server uses this loopback address.
         let port = server.address.port();
         let https = SocketAddr::new(server.address.ip(), port.checked_add(1).unwrap_or(port - 1));
         let load = Load::start(server.address, 2);
         load.go_on(20);
         ground.write_options(&format!("{plain}{}", ground.options_at(https)));
         server.signal("HUP");
-        wait_until("HTTPS is there", || ground.has_said("serving with new options", 1));
+        wait_until("HTTPS is enabled", || ground.has_said("serving with new options", 1));
         let mut stays = dial(https, &ground.client);
         let rest = begin_request(&mut stays);
         load.go_on(20);
         ground.write_options(&plain);
         server.signal("HUP");
-        wait_until("HTTPS is gone", || ground.has_said("serving with new options", 2));
-        wait_until("nobody listens there", || TcpStream::connect(https).is_err());
+        wait_until("HTTPS is disabled", || ground.has_said("serving with new options", 2));
+        wait_until("the address refuses connections", || TcpStream::connect(https).is_err());
         ask(&mut stays, rest, HELLO_AND_CLOSE);
         load.go_on(20);
         assert_eq!(load.stop(), Vec::<String>::new(), "{accept}");
@@ -326,8 +329,8 @@ fn https_appears_and_vanishes_with_the_options() {
     }
 }
 
-/// One request on a connection of its own. Who was halted for longer than a worker that ends waits may
-/// find that it has gone.
+/// Makes one request on a new connection. A client that was descheduled for longer than an exiting
+/// worker waits may find the worker gone.
 fn try_hello(address: SocketAddr, client: &Arc<ClientConfig>) -> Result<(), String> {
     let begun = Instant::now();
     match ask_secure(dial(address, client), GET_HELLO_AND_CLOSE) {
@@ -337,7 +340,7 @@ fn try_hello(address: SocketAddr, client: &Arc<ClientConfig>) -> Result<(), Stri
     }
 }
 
-/// Ends a load also when its test fails.
+/// Ends the load even if the test fails.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -388,9 +391,10 @@ fn replacing_the_program_keeps_https() {
     }
 }
 
-/// Who waits at an address that the next program does not serve is served by the last one.
+/// A client that waits at an address that the next program does not serve is served by the previous
+/// one.
 #[test]
-fn a_new_program_at_another_address_loses_nobody() {
+fn a_new_program_at_another_address_loses_no_connection() {
     for accept in ["least-loaded", "fdpass"] {
         let ground = Ground::new(&format!("moves-{accept}"));
         let [here, there] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 0)));
@@ -408,10 +412,10 @@ fn a_new_program_at_another_address_loses_nobody() {
         let since = Instant::now();
         let mut answered = 0;
         for stream in &mut waiting {
-            // The worker may have heard that it ends, or not yet.
+            // The worker may or may not have received its stop request.
             let heard = stream.write_all(GET_HELLO.as_bytes());
             let heard = heard.and_then(|()| stream.read_exact(&mut [0; 12]));
-            // One that asks late, because it was halted, is let go.
+            // A client that sends its request late, because it was descheduled, is disconnected.
             assert!(heard.is_ok() || since.elapsed() >= DRAIN_IDLE, "{heard:?}");
             answered += usize::from(heard.is_ok());
         }
@@ -425,7 +429,7 @@ fn a_new_program_at_another_address_loses_nobody() {
 }
 
 #[test]
-fn ending_finishes_what_was_asked_over_tls() {
+fn shutdown_finishes_pending_responses_over_tls() {
     let ground = Ground::new("ending");
     fs::write(ground.folder.path("root/big.bin"), vec![b'7'; 8_000_000]).unwrap();
     let root = ground.folder.path("root").display().to_string();
@@ -438,15 +442,16 @@ fn ending_finishes_what_was_asked_over_tls() {
     let mut rest = String::new();
     downloads.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with(&"7".repeat(8_000_000)), "{} bytes", rest.len());
-    // In good order: without a goodbye this is an error.
+    // An orderly end: without close_notify, the read is an error.
     assert_eq!(idle.read(&mut [0; 8]).unwrap(), 0);
     assert!(server.master.wait().unwrap().success());
     assert!(TcpStream::connect(server.https.unwrap()).is_err());
 }
 
-/// Who came before the end is not let go because the handshake takes long.
+/// A client that connected before the shutdown is not disconnected because its handshake takes
+/// long.
 #[test]
-fn ending_waits_for_handshakes() {
+fn shutdown_waits_for_handshakes() {
     let ground = Ground::new("late");
     let mut server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let mut late = ground.dial(&server);
@@ -456,7 +461,7 @@ fn ending_waits_for_handshakes() {
     let heard = late.write_all(GET_HELLO.as_bytes());
     let mut answer = [0; HELLO_AND_CLOSE.len()];
     let heard = heard.and_then(|()| late.read_exact(&mut answer));
-    // It may be halted between its handshake and what it asks.
+    // The client may be descheduled between its handshake and its request.
     assert!(heard.is_ok() || since.elapsed() >= DRAIN_IDLE, "{heard:?}");
     assert!(heard.is_err() || answer == HELLO_AND_CLOSE.as_bytes());
     drop(late);
@@ -464,7 +469,7 @@ fn ending_waits_for_handshakes() {
 }
 
 #[test]
-fn who_speaks_no_tls_gets_an_end() {
+fn connections_without_tls_are_closed() {
     let ground = Ground::new("plain");
     let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let https = server.https.unwrap();
@@ -473,7 +478,7 @@ fn who_speaks_no_tls_gets_an_end() {
     let zeros = vec![0; 100_000];
     for bytes in [GET_HELLO.as_bytes(), b"\x16\x03\x01\xff\xff", &zeros] {
         let mut stream = connect(https);
-        // Its end may come before all is said.
+        // The server may close the connection before all bytes are sent.
         let _ = stream.write_all(bytes);
         check_refused(stream);
     }
@@ -483,14 +488,14 @@ fn who_speaks_no_tls_gets_an_end() {
     ask(&mut cut, GET_HELLO, HELLO);
     cut.sock.write_all(&[0x17, 3, 3, 0, 100, 1, 2, 3]).unwrap();
     drop(cut);
-    // TLS where none is spoken.
+    // TLS on a plain-text port.
     assert!(ask_secure(dial(server.address, &ground.client), GET_HELLO).is_err());
     ask(&mut good, GET_HELLO, HELLO);
     server.stop();
 }
 
 #[test]
-fn handshakes_that_do_not_end_are_let_go() {
+fn incomplete_handshakes_time_out() {
     let ground = Ground::new("halves");
     let server = ground.start(&["--workers", "1", "--head-timeout-ms", "200"]);
     let https = server.https.unwrap();
@@ -502,7 +507,7 @@ fn handshakes_that_do_not_end_are_let_go() {
         })
         .collect();
     halves.into_iter().for_each(check_refused);
-    // A byte now and then does not help.
+    // Sending a byte now and then does not extend the deadline.
     let mut stream = connect(https);
     let mut sent = 0;
     for byte in BEGUN.iter().chain(std::iter::repeat(&0)) {
@@ -510,16 +515,16 @@ fn handshakes_that_do_not_end_are_let_go() {
             break;
         }
         sent += 1;
-        // A minute: less than the record has.
-        assert!(sent < 6000, "a dribbling client lives for ever");
+        // One minute, which is shorter than sending the whole record would take.
+        assert!(sent < 6000, "the slow client was never disconnected");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // A client may be halted in its handshake, and comes again then.
-    wait_until("one who means it is served", || {
+    // Retry, because a client may be descheduled during its handshake.
+    wait_until("a legitimate client is served", || {
         ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE)
             .is_ok_and(|answer| answer == HELLO_AND_CLOSE)
     });
-    wait_until("half a head is let go with a word", || {
+    wait_until("an incomplete head gets 408", || {
         ask_secure(ground.dial(&server), "GET /hello HT")
             .is_ok_and(|answer| answer.starts_with("HTTP/1.1 408 "))
     });
@@ -527,7 +532,7 @@ fn handshakes_that_do_not_end_are_let_go() {
 }
 
 #[test]
-fn limits_count_connections_with_tls() {
+fn limits_include_tls_connections() {
     let ground = Ground::new("limits");
     let options = ["--workers", "1", "--connections-per-address-max", "2"];
     let server = ground.start(&[&options[..], &PATIENT].concat());
@@ -541,16 +546,18 @@ fn limits_count_connections_with_tls() {
         ask(stream, GET_HELLO, HELLO);
     }
     drop(first);
-    wait_until("there is room", || ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE).is_ok());
-    wait_until("there is room for others", || {
+    wait_until("a connection is accepted again", || {
+        ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE).is_ok()
+    });
+    wait_until("a plain connection is accepted", || {
         ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes()).starts_with("HTTP/1.1 200 ")
     });
     server.stop();
 }
 
-/// An upstream learns how its client came, and a long answer comes whole.
+/// The upstream learns the scheme of the client's request, and a long response arrives completely.
 #[test]
-fn an_upstream_is_told_of_https() {
+fn an_upstream_learns_the_scheme_of_a_request() {
     let ground = Ground::new("proxy");
     let body = "0123456789".repeat(600_000);
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -587,12 +594,12 @@ fn an_upstream_is_told_of_https() {
     server.stop();
 }
 
-/// The options of a certificate and a key.
+/// The options for a certificate and a key.
 fn pair<'a>(certificate: &'a str, key: &'a str) -> [&'a str; 4] {
     ["--tls-cert-file", certificate, "--tls-key-file", key]
 }
 
-/// What the program says of options that it does not start with, and its exit code.
+/// Returns the exit code of the program with invalid options, and its error output.
 fn refusal(options: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
     let output = command.args(["web", "--listen", "127.0.0.1:0"]).args(options).output().unwrap();
@@ -601,7 +608,7 @@ fn refusal(options: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_refused() {
+fn conflicting_options_are_refused() {
     let ground = Ground::new("usage");
     let (one, key) = (ground.files.text("one.pem"), ground.files.text("one.key"));
     let (two_key, none) = (ground.files.text("two.key"), ground.files.text("none.pem"));

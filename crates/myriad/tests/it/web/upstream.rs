@@ -1,4 +1,4 @@
-//! What is passed on: queues, names, upgraded connections, and what the log has of it.
+//! Proxying: queues, host names, upgraded connections, and log entries.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ const GET_SOCKET: &str = "GET /api/socket HTTP/1.1\r\nHost: a\r\nConnection: kee
 const QUEUED: &str = "myriad_web_upstream_requests{state=\"queued\"";
 const ACTIVE: &str = "myriad_web_upstream_requests{state=\"active\"";
 
-/// The head of a request or an answer.
+/// Reads the head of a request or a response.
 fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -25,7 +25,8 @@ fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// An upstream that answers each request with its head, one at a time, when it is told to.
+/// An upstream that responds to one request with the request's head each time the test sends on the
+/// channel.
 fn reluctant() -> (String, Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -57,18 +58,18 @@ fn answer(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn requests_wait_for_their_turn_and_are_refused_when_the_queue_is_full() {
+fn requests_are_queued_and_refused_when_the_queue_is_full() {
     let (upstream, go, thread) = reluctant();
     let status = own_address();
     let options = ["--workers", "1", "--upstream", &upstream, "--upstream-connections-max", "1"];
     let limits = ["--upstream-queue-max", "2", "--status", &status];
     let server = Server::start(&[&options[..], &limits].concat());
     let first = ask_later(&server);
-    wait_until("the first is at the upstream", || server.metric(ACTIVE) == 1);
+    wait_until("the first request is at the upstream", || server.metric(ACTIVE) == 1);
     let second = ask_later(&server);
-    wait_until("the second waits", || server.metric(QUEUED) == 1);
+    wait_until("the second request is queued", || server.metric(QUEUED) == 1);
     let third = ask_later(&server);
-    wait_until("the third waits", || server.metric(QUEUED) == 2);
+    wait_until("the third request is queued", || server.metric(QUEUED) == 2);
     let refused = ask_all(server.address, GET_AND_CLOSE.as_bytes());
     assert!(
         refused.starts_with("HTTP/1.1 503 ") && refused.contains("Retry-After: 1"),
@@ -87,14 +88,14 @@ fn requests_wait_for_their_turn_and_are_refused_when_the_queue_is_full() {
 }
 
 #[test]
-fn a_request_that_waits_for_too_long_is_refused() {
+fn a_queued_request_times_out() {
     let (upstream, go, thread) = reluctant();
     let options = ["--workers", "1", "--upstream", &upstream, "--upstream-connections-max", "1"];
     let status = own_address();
     let limits = ["--upstream-queue-timeout-ms", "200", "--status", &status];
     let server = Server::start(&[&options[..], &limits].concat());
     let first = ask_later(&server);
-    wait_until("the first is at the upstream", || server.metric(ACTIVE) == 1);
+    wait_until("the first request is at the upstream", || server.metric(ACTIVE) == 1);
     let refused = ask_all(server.address, GET_AND_CLOSE.as_bytes());
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert_eq!(server.metric("myriad_web_refused_total{reason=\"upstream_queue_timeout\""), 1);
@@ -105,9 +106,10 @@ fn a_request_that_waits_for_too_long_is_refused() {
     server.stop();
 }
 
-/// By a name, and with a line in the log that can be found in the upstream's.
+/// The upstream is configured by name, and its requests can be matched with lines in the access
+/// log.
 #[test]
-fn a_named_upstream_learns_the_id_that_is_in_the_log() {
+fn an_upstream_gets_the_request_id_of_the_log() {
     let (upstream, go, thread) = reluctant();
     let folder = Folder::new("request-id");
     let log = folder.path("access.log");
@@ -127,7 +129,7 @@ fn a_named_upstream_learns_the_id_that_is_in_the_log() {
     assert!(there.unwrap() <= all.unwrap(), "{line}");
 }
 
-/// An upstream that agrees to a WebSocket, greets, and sends back all that comes.
+/// An upstream that accepts a WebSocket, sends a greeting, and echoes all input.
 fn echo_socket() -> (String, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -141,14 +143,14 @@ fn echo_socket() -> (String, JoinHandle<u64>) {
                       Connection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\ngreeting";
         stream.write_all(switch.as_bytes()).unwrap();
         let mut reader = stream.try_clone().unwrap();
-        // A server that closes an idle socket may do it with a reset.
+        // The server may close an idle socket with a reset.
         std::io::copy(&mut reader, &mut stream).unwrap_or(0)
     });
     (address, thread)
 }
 
 #[test]
-fn a_websocket_passes_both_ways_until_one_side_ends() {
+fn a_websocket_relays_both_directions_until_one_side_closes() {
     const BYTES: usize = 3_000_000;
     let folder = Folder::new("websocket");
     let log = folder.path("access.log");
@@ -168,10 +170,10 @@ fn a_websocket_passes_both_ways_until_one_side_ends() {
     let mut greeting = [0; 8];
     stream.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, b"greeting");
-    wait_until("it is counted", || server.metric("myriad_web_websockets") == 1);
+    wait_until("the WebSocket is counted", || server.metric("myriad_web_websockets") == 1);
     let refused = ask_all(server.address, GET_SOCKET.replace("keep-alive", "close").as_bytes());
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
-    // More than all buffers on the way hold: both sides have to wait for each other.
+    // More than all buffers on the path hold, so both sides must wait for each other.
     let sent: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at * at / 7 % 251).unwrap()).collect();
     let (mut writer, whole) = (stream.try_clone().unwrap(), sent.clone());
     let writing = std::thread::spawn(move || writer.write_all(&whole).unwrap());
@@ -181,7 +183,7 @@ fn a_websocket_passes_both_ways_until_one_side_ends() {
     writing.join().unwrap();
     drop(stream);
     assert_eq!(thread.join().unwrap(), BYTES as u64);
-    wait_until("it is over", || server.metric("myriad_web_websockets") == 0);
+    wait_until("the WebSocket is closed", || server.metric("myriad_web_websockets") == 0);
     server.stop();
     let text = fs::read_to_string(log).unwrap();
     let expected = format!("\"GET /api/socket HTTP/1.1\" 101 {} ", BYTES + greeting.len());
@@ -189,7 +191,7 @@ fn a_websocket_passes_both_ways_until_one_side_ends() {
 }
 
 #[test]
-fn a_websocket_that_is_silent_is_closed() {
+fn an_idle_websocket_is_closed() {
     let (upstream, thread) = echo_socket();
     let options = ["--workers", "1", "--upstream", &upstream];
     let server = Server::start(&[&options[..], &["--websocket-idle-timeout-ms", "300"]].concat());
@@ -203,9 +205,10 @@ fn a_websocket_that_is_silent_is_closed() {
     server.stop();
 }
 
-/// Only a server that agrees makes it a WebSocket, and of other protocols it is not asked.
+/// The connection becomes a WebSocket only if the upstream agrees. Other protocols are not offered
+/// to it.
 #[test]
-fn an_upgrade_that_is_not_agreed_to_is_a_request() {
+fn a_declined_upgrade_is_an_ordinary_request() {
     let (upstream, go, thread) = reluctant();
     let server = Server::start(&["--workers", "1", "--upstream", &upstream]);
     for (protocol, passes) in [("websocket", true), ("h2c", false)] {
