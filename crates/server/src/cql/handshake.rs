@@ -104,8 +104,8 @@ impl Requests<'_> {
         options: &[(&str, &str)],
         answer: &mut Answer<'_, '_>,
     ) -> Result<()> {
-        let option = |wanted: &str| {
-            let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        let option = |key: &str| {
+            let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
             found.map(|(_, text)| *text)
         };
         check_cql_version(option("CQL_VERSION"))?;
@@ -233,15 +233,15 @@ impl Requests<'_> {
         events: &[&str],
         answer: &mut Answer<'_, '_>,
     ) -> Result<()> {
-        let mut wanted = session.events;
+        let mut registered = session.events;
         for event in events {
-            if !wanted.add(event) {
+            if !registered.add(event) {
                 return Err(CqlError::Protocol(format!(
                     "Invalid value '{event}' for an event type"
                 )));
             }
         }
-        session.events = wanted;
+        session.events = registered;
         answer.encoder.ready(answer.stream, answer.out)?;
         Ok(())
     }

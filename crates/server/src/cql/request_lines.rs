@@ -6,9 +6,9 @@
 //! 22:13:20.000042 r0 7/4 query
 //! ```
 //!
-//! The time of day (UTC), the reactor, the connection and its stream, the kind. A line with the
-//! date precedes each reactor's first line, in total and of each day. In JSON format a line is an
-//! object like an event.
+//! The time of day (UTC), the reactor, the connection and its stream, the kind. Each reactor writes
+//! a line with the date before its first line of a day. In JSON format a line is an object like an
+//! event.
 //!
 //! An event costs as much as a request, so these lines bypass the event path: each reactor builds
 //! its own lines from parts that change once per turn or connection, and passes them in batches to
@@ -407,9 +407,9 @@ mod tests {
         let (text, lost) = write_while_stuck(LogFormat::Json, recover);
         let objects: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let said: Vec<_> = objects.iter().filter(|object| object["level"] == "WARN").collect();
-        let [said] = said.as_slice() else { panic!("{text}") };
-        assert_eq!(said["timestamp"], "2023-11-14T22:13:20.000042Z");
-        assert_eq!(said["fields"]["count"], lost);
+        let warnings: Vec<_> = objects.iter().filter(|object| object["level"] == "WARN").collect();
+        let [warnings] = warnings.as_slice() else { panic!("{text}") };
+        assert_eq!(warnings["timestamp"], "2023-11-14T22:13:20.000042Z");
+        assert_eq!(warnings["fields"]["count"], lost);
     }
 }

@@ -177,8 +177,8 @@ impl Session {
 impl Names {
     /// Takes names from STARTUP options; those too long for one line of CLIENT LIST are omitted.
     pub(crate) fn of(options: &[(&str, &str)]) -> Names {
-        let option = |wanted: &str| {
-            let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        let option = |key: &str| {
+            let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
             let text = found.map_or("", |(_, text)| *text);
             let text: String = text.chars().filter(char::is_ascii_graphic).collect();
             if text.len() <= NAME_BYTES_MAX { text } else { String::new() }

@@ -41,8 +41,8 @@ pub(super) fn questions() -> Vec<Command> {
 /// Runs a server with this seed through all its restarts.
 pub(super) fn run(seed: u64, canary: Option<Canary>) -> Seen {
     let mut world = World::new(seed, plan(seed, canary));
-    let lives = world.random.random_range(1..=3);
-    for _ in 0..lives {
+    let starts = world.random.random_range(1..=3);
+    for _ in 0..starts {
         live(&mut world);
     }
     world.seen

@@ -109,11 +109,11 @@ impl Writer {
     /// Checks the replies that have arrived. Writes may be refused by a failed or stalled log.
     fn receive(&mut self, log_failed: bool, log_stalled: bool) {
         for reply in self.client.replies() {
-            let (stream, said) = reply.split_once(' ').expect("a reply begins with its stream");
+            let (stream, response) = reply.split_once(' ').expect("a reply begins with its stream");
             let at: usize = stream.parse().expect("a stream of this client");
             let (statement, outcome) = &self.sent[at];
             self.answered += 1;
-            let is_refused = said.starts_with(FAILED);
+            let is_refused = response.starts_with(FAILED);
             self.is_refused |= log_failed && is_refused;
             self.is_lost |= log_stalled && is_refused;
             if self.is_refused || self.is_lost {
@@ -131,8 +131,8 @@ impl Writer {
                 _ => &["VOID", "CHANGE "],
             };
             assert!(
-                expected.iter().any(|words| said.starts_with(words)),
-                "{}: {said} instead of {expected:?}",
+                expected.iter().any(|words| response.starts_with(words)),
+                "{}: {response} instead of {expected:?}",
                 statement.text(self.number)
             );
             if *outcome == Outcome::Written {
@@ -221,8 +221,8 @@ fn run(seed: u64, durability: Durability) -> Seen {
     let mut world = World::new(seed, plan);
     // In some runs each crash sets the clock back.
     let is_set_back = random.random_bool(0.4);
-    let lives: &[u32] = if is_set_back { &LONG_LIVES } else { &LIVES };
-    let writer = |number| Writer::new(&mut world, number, lives);
+    let ttls: &[u32] = if is_set_back { &LONG_LIVES } else { &LIVES };
+    let writer = |number| Writer::new(&mut world, number, ttls);
     let mut writers: Vec<_> = (0..CLIENTS).map(writer).collect();
     for _ in 0..random.random_range(1..=3) {
         live(&mut world, &mut writers, is_set_back);

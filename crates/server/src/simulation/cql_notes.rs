@@ -169,8 +169,8 @@ fn clients_with_outdated_columns_receive_the_new_ones() {
     let after = metadata_id(&world);
     assert_ne!(before, after);
     execute(&old, &before);
-    let told = format!("2 ROWS 00000001 null 61 now p,n,v as {}", hex(&after));
-    assert_eq!(answers(&mut world, &mut old), [told]);
+    let expected = format!("2 ROWS 00000001 null 61 now p,n,v as {}", hex(&after));
+    assert_eq!(answers(&mut world, &mut old), [expected]);
     execute(&old, &after);
     assert_eq!(answers(&mut world, &mut old), ["2 ROWS 00000001 null 61"]);
 }

@@ -67,8 +67,9 @@ impl Histories {
     fn check(&self) {
         for (register, operations) in &self.deeds {
             // A read without a reply carries no information.
-            let says = |one: &&Operation<Deed>| one.is_certain || one.what.action != Action::Read;
-            let operations: Vec<_> = operations.iter().filter(says).cloned().collect();
+            let is_informative =
+                |one: &&Operation<Deed>| one.is_certain || one.what.action != Action::Read;
+            let operations: Vec<_> = operations.iter().filter(is_informative).cloned().collect();
             let fits = is_linearizable(&None, &operations, |state, deed: &Deed| deed.step(state));
             assert!(fits, "{:?}: {UNFIT}: {operations:#?}", REGISTERS[*register]);
         }
@@ -131,12 +132,12 @@ impl Line {
         match self {
             Line::Cql(client, waiting) => {
                 for reply in client.replies() {
-                    let (stream, said) =
+                    let (stream, summary) =
                         reply.split_once(' ').expect("a reply begins with its stream");
                     let stream = stream.parse().expect("a number");
                     let one = waiting.remove(&stream).expect("an answer to a request");
                     let action = histories.deeds[&one.register][one.deed].what.action;
-                    let answer = REGISTERS[one.register].answer_of(action, said);
+                    let answer = REGISTERS[one.register].answer_of(action, summary);
                     histories.end(one, answer, now_ms);
                 }
             }

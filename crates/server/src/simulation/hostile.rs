@@ -130,8 +130,8 @@ fn a_wrong_password_is_delayed_and_blocks_no_other_client() {
         assert_eq!(ask(&mut world, &other, &["AUTH", "secret"]), "+OK\r\n");
         world.advance(SECOND_NS);
         run(&mut world);
-        let told = String::from_utf8(guesser.received()).unwrap();
-        assert_eq!(told, format!("{WRONG}-NOAUTH Authentication required.\r\n"), "{guess:?}");
+        let replies = String::from_utf8(guesser.received()).unwrap();
+        assert_eq!(replies, format!("{WRONG}-NOAUTH Authentication required.\r\n"), "{guess:?}");
     }
     // An authenticated connection does not guess, so its reply is not delayed.
     assert_eq!(ask(&mut world, &other, &["AUTH", "guess"]), WRONG);

@@ -331,7 +331,7 @@ fn slow_clients_are_disconnected() {
         world.advance(SECOND_NS);
         run(&mut world);
         if second == 4 {
-            // A head that arrives byte by byte has the same timeout as one that does not arrive.
+            // A head that arrives byte by byte times out as early as a missing head.
             head.sim.send(b"n");
             run(&mut world);
             assert!([&silent, &head, &body, &idle].iter().all(|one| !one.sim.is_ended()));

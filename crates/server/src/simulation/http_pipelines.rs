@@ -123,16 +123,16 @@ fn a_client_that_reads_slowly_holds_one_part_of_its_answer() {
 fn shutdown_finishes_pipelines_and_drops_those_of_closed_clients() {
     let mut world = world(16 << 10);
     let mut client = Client::connect(&mut world);
-    let gone = Client::connect(&mut world);
+    let closed = Client::connect(&mut world);
     let (text, expected) = increments();
     client.sim.send(text.as_bytes());
-    gone.sim.send(text.replace("\"n\"", "\"m\"").as_bytes());
+    closed.sim.send(text.replace("\"n\"", "\"m\"").as_bytes());
     let commands = |world: &World| world.shared().totals().commands;
     while commands(&world) < 20 {
         world.step(0);
     }
     assert!(commands(&world) < COMMANDS as u64, "both pipelines have begun, and neither has ended");
-    gone.sim.reset();
+    closed.sim.reset();
     world.sim().drain();
     run(&mut world);
     assert_eq!(client.answers().remove(0).body, expected);

@@ -275,11 +275,11 @@ fn changes_are_streamed_when_they_are_durable() {
     run(&mut world);
     assert_eq!(writer.answers().len(), 1);
     feed(&mut world);
-    let told = text(&first);
-    assert_eq!(told, text(&late), "all followers receive the same events");
-    assert_eq!(told.matches("event: change\n").count(), 1, "{told}");
-    assert!(told.contains(r#"[{"change":"set","database":0,"expires_ms":null,"key":"a","value":"x"},{"change":"delete","database":0,"key":"before"}]"#), "{told}");
-    let id: u64 = told.split("id: ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
+    let sent = text(&first);
+    assert_eq!(sent, text(&late), "all followers receive the same events");
+    assert_eq!(sent.matches("event: change\n").count(), 1, "{sent}");
+    assert!(sent.contains(r#"[{"change":"set","database":0,"expires_ms":null,"key":"a","value":"x"},{"change":"delete","database":0,"key":"before"}]"#), "{sent}");
+    let id: u64 = sent.split("id: ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
     let again = Client::connect(&mut world);
     again.sim.send(request(&format!("GET /changes|Last-Event-ID: {id}"), "").as_bytes());
     run(&mut world);
@@ -291,8 +291,8 @@ fn changes_are_streamed_when_they_are_durable() {
     again.sim.send(request(&format!("GET /changes?from=0|Last-Event-ID: {id}"), "").as_bytes());
     run(&mut world);
     feed(&mut world);
-    let told = text(&again);
-    assert!(told.ends_with(&format!(": from {id}\nretry: 1000\n\n")), "{told}");
+    let sent = text(&again);
+    assert!(sent.ends_with(&format!(": from {id}\nretry: 1000\n\n")), "{sent}");
     again.sim.close();
     // A follower that does not read is closed, and the other one is not affected.
     first.sim.set_window(0);
@@ -385,19 +385,19 @@ fn followers_are_notified_of_a_log_failure() {
     follower.sim.send(request("GET /changes", "").as_bytes());
     run(&mut world);
     let mut batch = binlog::Batch::new();
-    let mut told = |world: &mut World| {
+    let mut received = |world: &mut World| {
         world.state().feeds.serve(world.shared(), &mut batch);
         run_reactors(world);
         String::from_utf8(follower.sim.received()).unwrap()
     };
-    assert!(told(&mut world).ends_with("retry: 1000\n\n"));
-    assert_eq!(told(&mut world), "", "nothing has happened");
+    assert!(received(&mut world).ends_with("retry: 1000\n\n"));
+    assert_eq!(received(&mut world), "", "nothing has happened");
     world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
     writer.sim.send(request("GET /set/a/1", "").as_bytes());
     run(&mut world);
     run(&mut world);
     assert!(world.log_failed());
-    let end = told(&mut world);
+    let end = received(&mut world);
     assert!(end.starts_with("event: end\n") && end.contains("the log has failed"), "{end}");
     assert!(follower.sim.is_ended());
 }

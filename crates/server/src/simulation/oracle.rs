@@ -205,14 +205,14 @@ impl Oracle {
             if session.arrived == 0 {
                 self.begin_reply(first, rest, durable);
             }
-            let wanted = &first.reply[session.arrived..];
-            let count = wanted.len().min(rest.len());
+            let expected = &first.reply[session.arrived..];
+            let count = expected.len().min(rest.len());
             assert!(
-                wanted[..count] == rest[..count],
+                expected[..count] == rest[..count],
                 "{} was answered {}, not {}",
                 show_command(&first.command),
                 show(rest),
-                show(wanted)
+                show(expected)
             );
             rest = &rest[count..];
             session.arrived += count;

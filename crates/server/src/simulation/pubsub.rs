@@ -402,11 +402,11 @@ fn publishers_wait_while_too_much_is_in_flight() {
     for _ in 0..2000 {
         world.step(1);
     }
-    let told = received(&publisher).matches(":1\r\n").count();
-    assert!((8..12).contains(&told), "{told} were accepted");
+    let accepted = received(&publisher).matches(":1\r\n").count();
+    assert!((8..12).contains(&accepted), "{accepted} were accepted");
     assert!(world.shared().pubsub.is_any_full());
     run(&mut world);
-    assert_eq!(received(&publisher), ":1\r\n".repeat(12 - told));
+    assert_eq!(received(&publisher), ":1\r\n".repeat(12 - accepted));
     assert_eq!(received(&subscriber).matches("message").count(), 12);
     assert!(!world.shared().pubsub.is_any_full());
 }
@@ -427,8 +427,8 @@ fn a_busy_reactor_stops_only_the_clients_that_publish_to_it() {
     let step = |world: &mut World| while world.step(1) | world.step(2) {};
     step(&mut world);
     assert!(world.shared().pubsub.is_any_full());
-    let told = received(&publisher).matches(":1\r\n").count();
-    assert!((8..12).contains(&told), "{told} were accepted");
+    let accepted = received(&publisher).matches(":1\r\n").count();
+    assert!((8..12).contains(&accepted), "{accepted} were accepted");
     for client in [&neighbor, &distant] {
         send(client, &["PING"]);
         send(client, &["PUBLISH", "b", "x"]);
@@ -447,7 +447,7 @@ fn a_busy_reactor_stops_only_the_clients_that_publish_to_it() {
     step(&mut world);
     run(&mut world);
     assert_eq!(received(&distant), "+PONG\r\n");
-    assert_eq!(received(&publisher), ":1\r\n".repeat(12 - told));
+    assert_eq!(received(&publisher), ":1\r\n".repeat(12 - accepted));
     assert_eq!(received(&busy).matches("message").count(), 13);
     assert!(!world.shared().pubsub.is_any_full());
 }
@@ -532,8 +532,8 @@ fn delivery_may_take_several_turns_and_happens_once() {
         assert!(after - before <= turn_max, "turn {turns}: {}", after - before);
         turns += 1;
         if turns == 1 {
-            // A subscriber that sends a request receives the message before its turn; those that
-            // have received it do not get it again.
+            // A subscriber that sends a request receives the message before its turn. No subscriber
+            // receives it twice.
             send(&subscribers[SUBSCRIBERS - 1], &["PING"]);
             send(&subscribers[0], &["PING"]);
         }

@@ -21,7 +21,7 @@ fn listen(events: &str) -> (World, SimClient, SimClient) {
 /// Channels and payloads of the received messages; for events of database 0 only their names.
 fn told(listener: &SimClient) -> Vec<String> {
     let bytes = listener.received();
-    let (mut rest, mut told) = (bytes.as_slice(), Vec::new());
+    let (mut rest, mut events) = (bytes.as_slice(), Vec::new());
     while let Ok(Some((Reply::Array(parts), used))) = decode_reply(rest) {
         let texts: Vec<String> = parts
             .into_iter()
@@ -32,11 +32,11 @@ fn told(listener: &SimClient) -> Vec<String> {
             .collect();
         let [_, _, channel, payload] = texts.as_slice() else { panic!("{texts:?}") };
         let name = channel.strip_prefix("__keyevent@0__:").unwrap_or(channel);
-        told.push(format!("{name} {payload}"));
+        events.push(format!("{name} {payload}"));
         rest = &rest[used..];
     }
     assert_eq!(rest, b"", "nothing else arrives");
-    told
+    events
 }
 
 /// Runs commands one after the other, and compares the events of each.
@@ -255,8 +255,8 @@ fn keys_stay_while_too_many_events_are_in_flight() {
         world.advance(SECOND_NS / 10);
     }
     run(&mut world);
-    let told = String::from_utf8(listener.received()).unwrap();
-    assert_eq!(told.matches("__keyevent@0__:expired").count(), KEYS);
+    let received = String::from_utf8(listener.received()).unwrap();
+    assert_eq!(received.matches("__keyevent@0__:expired").count(), KEYS);
 }
 
 #[test]
@@ -318,11 +318,11 @@ fn events_of_many_keys_are_matched_in_parts_while_only_their_client_waits() {
     }
     send(&distant, &["SET", &names[KEYS - 1], "w"]);
     run(&mut world);
-    let told: Vec<String> =
+    let messages: Vec<String> =
         told(&listener).into_iter().filter(|it| !it.starts_with("__")).collect();
     let of_client = |name: &String| format!("del {name}");
-    assert_eq!(told[..KEYS], names.iter().map(of_client).collect::<Vec<_>>());
-    let mut others = told[KEYS..].to_vec();
+    assert_eq!(messages[..KEYS], names.iter().map(of_client).collect::<Vec<_>>());
+    let mut others = messages[KEYS..].to_vec();
     others.sort_unstable();
     assert_eq!(others, ["mine x".to_owned(), format!("set {}", names[KEYS - 1])]);
 }
@@ -345,8 +345,8 @@ fn keys_stay_while_events_wait_to_be_matched() {
         assert!(world.step(1));
     }
     // A round ends when a turn has compared its limit: two messages per key.
-    let gone = before - keys(&world, now);
-    assert!((1..=MESSAGES_PER_TURN).contains(&gone), "{gone} of {before} at once");
+    let removed = before - keys(&world, now);
+    assert!((1..=MESSAGES_PER_TURN).contains(&removed), "{removed} of {before} at once");
     for _ in 0..20 {
         run(&mut world);
         world.advance(SECOND_NS / 10);

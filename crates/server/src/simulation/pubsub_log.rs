@@ -30,13 +30,13 @@ struct Hand<'a> {
 
 impl Hand<'_> {
     fn new(shared: &Shared, reactor: usize) -> Hand<'_> {
-        let nobody = Peer { remote: None, local: None, listener: 0 };
+        let peer = Peer { remote: None, local: None, listener: 0 };
         let opened = MonoNs::default();
         Hand {
             shared,
             worker: Worker::new(shared, reactor),
             record: Record::default(),
-            session: Session::new(ConnId(1 << 40), &nobody, opened, true, Durability::Always),
+            session: Session::new(ConnId(1 << 40), &peer, opened, true, Durability::Always),
         }
     }
 
@@ -156,15 +156,15 @@ fn messages_during_a_transaction_follow_its_reply() {
         Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "x"]),
         (Gate::OPEN, ":1\r\n".to_owned())
     );
-    let (_, told) = hand.ask(&["EXEC"]);
+    let (_, replies) = hand.ask(&["EXEC"]);
     let push = |payload: &str| message("a", payload).replacen('*', ">", 1);
     let left = ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
-    assert_eq!(told, format!("*1\r\n{left}{}", push("x")));
+    assert_eq!(replies, format!("*1\r\n{left}{}", push("x")));
     // Outside of a transaction they precede the reply.
     hand.ask(&["SUBSCRIBE", "a"]);
     Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "y"]);
-    let (_, told) = hand.ask(&["UNSUBSCRIBE"]);
-    assert_eq!(told, format!("{}{left}", push("y")));
+    let (_, replies) = hand.ask(&["UNSUBSCRIBE"]);
+    assert_eq!(replies, format!("{}{left}", push("y")));
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn events_of_transactions_on_several_reactors_are_in_log_order() {
                     hand.ask(&["MULTI"]);
                     hand.ask(&["RPUSH", "l", &text]);
                     hand.ask(&["PUBLISH", "a", &text]);
-                    let (_, told) = hand.ask(&["EXEC"]);
-                    assert!(told.ends_with("\r\n:1\r\n"), "{told}");
+                    let (_, replies) = hand.ask(&["EXEC"]);
+                    assert!(replies.ends_with("\r\n:1\r\n"), "{replies}");
                 }
             });
         }
@@ -240,9 +240,9 @@ fn events_of_transactions_on_several_reactors_are_in_log_order() {
         desk.match_some(&shared.pubsub, |_| ());
         desk.has_matched_its_share(&shared.pubsub);
     }
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     desk.catch_up(&shared.pubsub, ConnId(1), &mut mine, |message, _| {
-        told.push(message.payload().to_vec());
+        replies.push(message.payload().to_vec());
         true
     });
     let (_, list) = Hand::new(shared, 2).ask(&["LRANGE", "l", "0", "-1"]);
@@ -255,7 +255,7 @@ fn events_of_transactions_on_several_reactors_are_in_log_order() {
     });
     let written: Vec<Vec<u8>> = written.collect();
     assert_eq!(written.len(), 2 * ROUNDS);
-    assert_eq!(told, written);
+    assert_eq!(replies, written);
 }
 
 #[test]

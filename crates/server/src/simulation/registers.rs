@@ -90,7 +90,7 @@ impl Deed {
                 };
                 return fits.then_some(state);
             }
-            Action::Put(value, lives) => (true, Some((value, lives.map(ends)))),
+            Action::Put(value, ttl_ms) => (true, Some((value, ttl_ms.map(ends)))),
             Action::PutIfAbsent(value) if state.is_none() => (true, Some((value, None))),
             Action::Swap { was, value } if state.is_some_and(|(own, _)| own == was) => {
                 (true, Some((value, None)))
@@ -100,12 +100,12 @@ impl Deed {
                 (state.is_some(), state.map(|(value, _)| (value, Some(ends(ms)))))
             }
             Action::Persist => {
-                let lives = state.is_some_and(|(_, ends)| ends.is_some());
-                (lives, state.map(|(value, _)| (value, None)))
+                let has_expiry = state.is_some_and(|(_, ends)| ends.is_some());
+                (has_expiry, state.map(|(value, _)| (value, None)))
             }
             Action::PutIfAbsent(_) | Action::Swap { .. } => (false, state),
         };
-        let fits = !matches!(self.answer, Answer::Applied(said) if said != applied);
+        let fits = !matches!(self.answer, Answer::Applied(reported) if reported != applied);
         fits.then_some(next)
     }
 }
@@ -113,8 +113,8 @@ impl Deed {
 impl Register {
     /// The next action of a client. `value` is a new value; `known` was written before.
     pub(super) fn random_action(self, random: &mut SmallRng, value: u32, known: u32) -> Action {
-        let has_lives = matches!(self, Register::Text(_));
-        let lives = pick(random, &[50, 1_000, 3_000, 60_000]);
+        let has_ttl = matches!(self, Register::Text(_));
+        let ttl_ms = pick(random, &[50, 1_000, 3_000, 60_000]);
         match random.random_range(0..24) {
             0..7 => Action::Read,
             7..11 => Action::PutIfAbsent(value),
@@ -123,9 +123,9 @@ impl Register {
             // Rows are written only with conditions: other writes are ordered by their timestamps.
             _ if matches!(self, Register::Row(_)) => Action::Read,
             19 => Action::Remove,
-            20 if has_lives => Action::Put(value, Some(lives)),
-            21 if has_lives => Action::Expire(lives),
-            22 if has_lives => Action::Persist,
+            20 if has_ttl => Action::Put(value, Some(ttl_ms)),
+            21 if has_ttl => Action::Expire(ttl_ms),
+            22 if has_ttl => Action::Persist,
             _ => Action::Put(value, None),
         }
     }
@@ -195,18 +195,18 @@ impl Register {
     }
 
     /// Decodes the summary of a CQL response.
-    pub(super) fn answer_of(self, action: Action, said: &str) -> Answer {
-        if said.starts_with("ERROR ") {
+    pub(super) fn answer_of(self, action: Action, summary: &str) -> Answer {
+        if summary.starts_with("ERROR ") {
             return Answer::Unknown;
         }
         if action != Action::Read {
-            return match said.split_whitespace().take(2).collect::<Vec<_>>()[..] {
+            return match summary.split_whitespace().take(2).collect::<Vec<_>>()[..] {
                 ["ROWS", applied] => Answer::Applied(applied == "01"),
                 ["VOID"] => Answer::Done,
-                _ => panic!("{action:?}: {said}"),
+                _ => panic!("{action:?}: {summary}"),
             };
         }
-        let cell = said.strip_prefix("ROWS").unwrap_or_else(|| panic!("{said}")).trim();
+        let cell = summary.strip_prefix("ROWS").unwrap_or_else(|| panic!("{summary}")).trim();
         let value = (!cell.is_empty()).then(|| {
             if matches!(self, Register::Row(_)) {
                 return u32::from_str_radix(cell, 16).expect("an int");

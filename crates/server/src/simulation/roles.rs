@@ -270,10 +270,10 @@ fn changes_of_tables_are_not_streamed_with_roles() {
         let head = "GET /changes?from=0|Authorization: Bearer secret";
         follower.send(request(head, "").as_bytes());
         answers(&mut world, &mut client);
-        let told = told_to(&mut world, &follower, r#""key":"shown""#);
+        let events = told_to(&mut world, &follower, r#""key":"shown""#);
         for change in ["partition", "truncate"] {
-            let is_there = told.contains(&format!(r#""change":"{change}""#));
-            assert_eq!(is_there, is_told, "{change}: {told}");
+            let is_there = events.contains(&format!(r#""change":"{change}""#));
+            assert_eq!(is_there, is_told, "{change}: {events}");
         }
     }
 }
@@ -281,15 +281,15 @@ fn changes_of_tables_are_not_streamed_with_roles() {
 /// The events that a follower of the log receives, up to the given text.
 fn told_to(world: &mut World, follower: &SimClient, end: &str) -> String {
     let mut batch = binlog::Batch::new();
-    let mut told = String::new();
-    while !told.contains(end) {
+    let mut events = String::new();
+    while !events.contains(end) {
         world.state().feeds.serve(world.shared(), &mut batch);
         run_reactors(world);
         let part = String::from_utf8(follower.received()).unwrap();
-        assert_ne!(part, "", "{told}");
-        told.push_str(&part);
+        assert_ne!(part, "", "{events}");
+        events.push_str(&part);
     }
-    told
+    events
 }
 
 #[test]
@@ -306,13 +306,13 @@ fn changes_of_roles_are_not_streamed_after_roles_are_disabled() {
     let follower = world.sim().connect_to(HTTP + 1);
     follower.send(request("GET /changes?from=0", "").as_bytes());
     world.settle();
-    let told = told_to(&mut world, &follower, r#""key":"shown""#);
-    assert!(!told.contains("$2a$"), "a password hash was sent: {told}");
-    let tables: Vec<_> = told.split("\"table\":\"").skip(1).map(|rest| &rest[..36]).collect();
-    assert!(tables.len() > 1, "the schema and table rows are sent: {told}");
+    let events = told_to(&mut world, &follower, r#""key":"shown""#);
+    assert!(!events.contains("$2a$"), "a password hash was sent: {events}");
+    let tables: Vec<_> = events.split("\"table\":\"").skip(1).map(|rest| &rest[..36]).collect();
+    assert!(tables.len() > 1, "the schema and table rows are sent: {events}");
     for table in tables {
         let id = uuid::Uuid::parse_str(table).unwrap();
-        assert!(!is_table_of_roles(id.as_u128()), "{told}");
+        assert!(!is_table_of_roles(id.as_u128()), "{events}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! The CQL schema across crashes: a durable schema is restored, and the data of dropped tables is
-//! gone.
+//! deleted.
 
 use std::sync::Arc;
 

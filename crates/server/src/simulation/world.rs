@@ -358,7 +358,7 @@ impl World {
         self.clients.len() - 1
     }
 
-    /// Replaces a client that is gone by a new one.
+    /// Replaces a disconnected client with a new one.
     pub(super) fn reconnect(&mut self, client: usize) {
         self.connect();
         let old = self.clients.swap_remove(client);

@@ -258,7 +258,7 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
         return contains(condition, own.as_deref(), row, cx);
     }
     let own = normal(own, of).map(|value| ordered(&value, of));
-    let mut wanted: SmallVec<[Option<Vec<u8>>; 1]> = SmallVec::new();
+    let mut expected: SmallVec<[Option<Vec<u8>>; 1]> = SmallVec::new();
     let mut is_empty = false;
     let mut add = |expression: &'v Expression| -> Result<(), CqlError> {
         let value = match cx.evaluate(expression)? {
@@ -276,7 +276,7 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
                 )));
             }
         };
-        wanted.push(value.map(|value| ordered(&value, of)));
+        expected.push(value.map(|value| ordered(&value, of)));
         Ok(())
     };
     match &condition.choices {
@@ -284,10 +284,10 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
         Choices::Several(values) => values.iter().try_for_each(&mut add)?,
         Choices::List(_) => {
             let values = cx.choose(&condition.choices, name)?;
-            wanted.extend(values.iter().map(|value| Some(ordered(value, of))));
+            expected.extend(values.iter().map(|value| Some(ordered(value, of))));
         }
     }
-    let is_equal = || wanted.contains(&own);
+    let is_equal = || expected.contains(&own);
     let symbol = match condition.operator {
         Comparison::Equal | Comparison::In => return Ok(is_equal()),
         Comparison::NotEqual => return Ok(!is_equal()),
@@ -300,7 +300,7 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
         | Comparison::Like
         | Comparison::IsNotNull => return Ok(false),
     };
-    let [Some(wanted)] = &wanted[..] else {
+    let [Some(expected)] = &expected[..] else {
         let what = match of {
             CqlType::List(_) if is_empty => "an empty list",
             CqlType::Set(_) if is_empty => "an empty set",
@@ -313,10 +313,10 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
     };
     let Some(own) = own else { return Ok(false) };
     Ok(match condition.operator {
-        Comparison::Less => own < *wanted,
-        Comparison::LessOrEqual => own <= *wanted,
-        Comparison::Greater => own > *wanted,
-        _ => own >= *wanted,
+        Comparison::Less => own < *expected,
+        Comparison::LessOrEqual => own <= *expected,
+        Comparison::Greater => own > *expected,
+        _ => own >= *expected,
     })
 }
 
@@ -328,9 +328,9 @@ fn contains<'v>(
     cx: &Cx<'v>,
 ) -> Result<bool, CqlError> {
     let column = &row.table.columns[condition.column];
-    let Choices::One(wanted) = &condition.choices else { return Ok(false) };
+    let Choices::One(item) = &condition.choices else { return Ok(false) };
     let is_key = condition.operator == Comparison::ContainsKey;
-    let wanted = match cx.evaluate(wanted)? {
+    let item = match cx.evaluate(item)? {
         Evaluated::Bytes(bytes) => bytes,
         Evaluated::Null => {
             let operator = if is_key { "CONTAINS KEY" } else { "CONTAINS" };
@@ -349,11 +349,7 @@ fn contains<'v>(
         return Ok(false);
     }
     let of = &column.column_type;
-    Ok(if is_key {
-        order::contains_key(own, &wanted, of)
-    } else {
-        order::contains(own, &wanted, of)
-    })
+    Ok(if is_key { order::contains_key(own, &item, of) } else { order::contains(own, &item, of) })
 }
 
 /// The current value that a condition is compared with.
@@ -441,8 +437,8 @@ pub(super) fn reply_refused(
     Ok(rows.reply(shown_as(table, &columns), reply)?)
 }
 
-/// Indexes of columns in the table: all of them, or those that conditions name, with a statement's
-/// static columns last.
+/// Indexes of columns in the table: either all columns, or those named by conditions, with a
+/// statement's static columns last.
 fn shown_columns(writes: &[Ready<'_>], is_batch: bool) -> Vec<usize> {
     let table = &writes[0].plan.table;
     let mut shown = Vec::new();

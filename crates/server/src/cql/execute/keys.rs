@@ -44,7 +44,7 @@ impl Key {
     }
 
     /// Builds a key that a statement names, which may be empty.
-    // Source: Cassandra 5.0, CompositeType: each part behind its length and before a zero
+    // Source: Cassandra 5.0, CompositeType: each part follows its length and precedes a zero
     fn named(parts: &[Cow<'_, [u8]>]) -> Result<Key, CqlError> {
         let mut bytes = SmallVec::new();
         if let [part] = parts {

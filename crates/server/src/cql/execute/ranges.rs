@@ -80,15 +80,15 @@ impl Rows {
             Rows::All => true,
             Rows::Points(points) => points.binary_search_by(|point| point[..].cmp(row)).is_ok(),
             Rows::Ranges(ranges) => {
-                let behind = ranges.partition_point(|range| range.start[..] <= *row);
-                let range = behind.checked_sub(1).and_then(|at| ranges.get(at));
+                let next = ranges.partition_point(|range| range.start[..] <= *row);
+                let range = next.checked_sub(1).and_then(|at| ranges.get(at));
                 range.is_some_and(|range| range.end.as_ref().is_none_or(|end| *row < end[..]))
             }
         }
     }
 }
 
-/// The first bytes after all those that begin with the prefix.
+/// The first bytes after all keys that begin with the prefix.
 fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
     let mut next = prefix[..=last].to_vec();

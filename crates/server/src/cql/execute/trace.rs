@@ -51,9 +51,9 @@ impl Engine<'_> {
         let mut parts = vec![(session_key, session), (events_key, happened)];
         if let Some(old) = trace.evicted {
             for table in [&sessions, &events] {
-                let mut gone = Packed::default();
-                gone.put(Write::DeletePartition(Stamp { timestamp, at: now }));
-                parts.push(((table, old), gone));
+                let mut deletion = Packed::default();
+                deletion.put(Write::DeletePartition(Stamp { timestamp, at: now }));
+                parts.push(((table, old), deletion));
             }
         }
         let keys = parts.iter().map(|((table, id), _)| {

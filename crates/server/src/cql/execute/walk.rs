@@ -170,7 +170,7 @@ impl Walk<'_> {
         partitions: &BTreeMap<(i64, Vec<u8>), Partition>,
         cx: &Cx<'_>,
     ) -> Result<Next, CqlError> {
-        let (wanted, tokens) = match &self.plan.restrictions.partition {
+        let (requested, tokens) = match &self.plan.restrictions.partition {
             PartitionRestriction::Keys { keys, tokens } => {
                 let mut keys = partition_keys(keys, &self.plan.table, cx)?;
                 if let Some(tokens) = tokens {
@@ -185,12 +185,12 @@ impl Walk<'_> {
         };
         let mut resume = self.resume.take();
         for ((token, key), partition) in partitions {
-            let is_wanted =
-                wanted.as_ref().is_none_or(|keys| keys.contains(&key[..])) && tokens.holds(*token);
+            let is_requested = requested.as_ref().is_none_or(|keys| keys.contains(&key[..]))
+                && tokens.holds(*token);
             let is_shown = resume.as_ref().is_some_and(|state| {
                 (*token, &key[..]) < (cql::token::token(&state.key), &state.key[..])
             });
-            if !is_wanted || is_shown {
+            if !is_requested || is_shown {
                 continue;
             }
             let state = resume.take().filter(|state| state.key[..] == **key);
@@ -202,7 +202,7 @@ impl Walk<'_> {
         Ok(Next::GoOn)
     }
 
-    /// Visits the requested rows of one partition, after those that were returned.
+    /// Visits the requested rows of one partition, after the rows that were already returned.
     pub(super) fn visit(
         &mut self,
         key: &[u8],

@@ -149,7 +149,8 @@ pub(super) fn visit_some(
 ) -> u64 {
     let shape = Shape::showing(value.kind());
     let first = usize::try_from(from).unwrap_or(usize::MAX);
-    let behind = |len: usize| if len - first.min(len) > count { (first + count) as u64 } else { 0 };
+    let next_position =
+        |len: usize| if len - first.min(len) > count { (first + count) as u64 } else { 0 };
     if let Value::String(bytes) = value {
         visit(&[], Some(bytes));
         return 0;
@@ -160,7 +161,7 @@ pub(super) fn visit_some(
                 one_row(value, &key, |cell| visit(row, cell));
             }
         }
-        return behind(points.len());
+        return next_position(points.len());
     }
     let mut row = Vec::new();
     let mut visit = |key: &[u8], cell: Option<&[u8]>| {
@@ -182,7 +183,7 @@ pub(super) fn visit_some(
             for (place, item) in places.zip(list.iter_from(first).take(count)) {
                 visit(&place.to_be_bytes(), Some(item));
             }
-            behind(list.len())
+            next_position(list.len())
         }
     }
 }

@@ -261,29 +261,29 @@ impl<'w> KeyChange<'_, '_> {
             .filter_map(|deed| if let Deed::Remove(row) = deed { Some(*row) } else { None })
             .collect();
         let ranges = merged_ranges(deeds);
-        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let mut removed: Vec<Vec<u8>> = Vec::new();
         if ranges.is_empty() {
             let named = points.iter().filter_map(|row| shape.row_value(row));
-            gone.extend(named.filter(|row| has_row(value, row)));
+            removed.extend(named.filter(|row| has_row(value, row)));
         } else {
             self.elements.spend(value.len())?;
             let mut key = Vec::new();
             each_row(value, |row, _| {
                 shape.row_key(row, &mut key);
                 if points.contains(&key[..]) || is_in(&ranges, &key) {
-                    gone.push(row.to_vec());
+                    removed.push(row.to_vec());
                 }
             });
         }
-        if gone.is_empty() {
+        if removed.is_empty() {
             return Ok(());
         }
-        if gone.len() == value.len() {
+        if removed.len() == value.len() {
             self.change(Change::Delete);
             return Ok(());
         }
-        self.elements.spend(gone.len().saturating_mul(SET_COST))?;
-        let rows: Vec<&[u8]> = gone.iter().map(Vec::as_slice).collect();
+        self.elements.spend(removed.len().saturating_mul(SET_COST))?;
+        let rows: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
         let rows = Items::Slice(&rows);
         match (shape, value) {
             (Shape::Hashes, _) => self.change(Change::HashRemove { fields: rows }),
@@ -294,7 +294,7 @@ impl<'w> KeyChange<'_, '_> {
                 // the list does not contain, and that value is removed.
                 self.elements.spend(value.len())?;
                 let mark = unlike_any(list.iter());
-                for row in &gone {
+                for row in &removed {
                     let place = <[u8; 4]>::try_from(&row[..]).map_or(0, u32::from_be_bytes);
                     self.change(Change::ListSet { index: u64::from(place), value: &mark });
                 }
@@ -347,8 +347,8 @@ fn merged_ranges<'w>(deeds: &[Deed<'w>]) -> Vec<Span<'w>> {
 }
 
 fn is_in(ranges: &[Span<'_>], row: &[u8]) -> bool {
-    let behind = ranges.partition_point(|(start, _)| *start <= row);
-    let before = behind.checked_sub(1).and_then(|at| ranges.get(at));
+    let next = ranges.partition_point(|(start, _)| *start <= row);
+    let before = next.checked_sub(1).and_then(|at| ranges.get(at));
     before.is_some_and(|(_, end)| end.is_none_or(|end| row < end))
 }
 

@@ -81,11 +81,15 @@ fn locks_have_one_winner() {
             let key = attempt % 2;
             let insert =
                 format!("INSERT INTO locks (k, owner) VALUES ({key}, {owner}) IF NOT EXISTS");
-            let look = format!("SELECT owner FROM locks WHERE k = {key}");
+            let select = format!("SELECT owner FROM locks WHERE k = {key}");
             let delete = format!("DELETE FROM locks WHERE k = {key} IF owner = {owner}");
             let taken = server.run(&insert).unwrap().rows.concat();
             if taken == "true" {
-                assert_eq!(server.run(&look).unwrap().rows, [owner.to_string()], "after {insert}");
+                assert_eq!(
+                    server.run(&select).unwrap().rows,
+                    [owner.to_string()],
+                    "after {insert}"
+                );
                 assert_eq!(server.run(&delete).unwrap().rows, ["true"], "after {insert}");
                 won += 1;
             } else {
