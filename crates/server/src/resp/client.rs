@@ -1,4 +1,4 @@
-//! CLIENT: what a connection is called and how it is served, and what others do to it.
+//! CLIENT: the settings of a connection, and operations on other connections.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 mod kill;
@@ -18,7 +18,7 @@ use reactor::ConnId;
 
 pub(super) use pause::stops;
 
-/// A name of a client, of its library, or of that library's version.
+/// Maximum bytes of a client name, a library name or a library version.
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
 const OWN: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
@@ -53,16 +53,16 @@ pub(crate) const CLIENT: Command = Command {
     ..Command::EMPTY
 };
 
-/// The client id, which is the name of the connection in its reactor.
+/// Returns the client id, which is the connection's id in its reactor.
 pub(super) fn id_of(session: &Session) -> i64 {
     i64::try_from(session.id.0).unwrap_or(i64::MAX)
 }
 
-/// CLIENT DURABILITY: when a write of this connection counts as done. Myriad's own.
+/// CLIENT DURABILITY: when writes of this connection are acknowledged. Specific to Myriad.
 const DURABILITY: Command = Command {
     name: "durability",
     syntax: "[ALWAYS | INTERVAL | NEVER]",
-    summary: "Sets, or without an argument returns, when writes of this connection are answered.",
+    summary: "Sets when writes of this connection are acknowledged, or returns the current setting.",
     since: "7.2.0",
     group: Group::Connection,
     arity: -2,
@@ -122,10 +122,10 @@ fn list_subcommands(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     help::reply(cx, &CLIENT)
 }
 
-/// CLIENT ID: the number of this connection.
+/// CLIENT ID: the id of this connection.
 const ID: Command = Command {
     name: "id",
-    summary: "Returns the number of the connection, which no other ever has.",
+    summary: "Returns the id of the connection, which is never reused.",
     since: "5.0.0",
     group: Group::Connection,
     arity: 2,
@@ -139,11 +139,11 @@ fn id(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// CLIENT NO-EVICT: spares this connection when clients take too much memory.
+/// CLIENT NO-EVICT: excludes this connection when clients are closed to free memory.
 const NO_EVICT: Command = Command {
     name: "no-evict",
     syntax: "<ON | OFF>",
-    summary: "Spares the connection when clients are closed for lack of memory.",
+    summary: "Excludes the connection when clients are closed to free memory.",
     since: "7.0.0",
     group: Group::Connection,
     arity: 3,
@@ -162,7 +162,7 @@ fn no_evict(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const NO_TOUCH: Command = Command {
     name: "no-touch",
     syntax: "<ON | OFF>",
-    summary: "Chooses whether commands of the connection count as uses of their keys.",
+    summary: "Sets whether commands of the connection update the access time of their keys.",
     since: "7.2.0",
     group: Group::Connection,
     arity: 3,
@@ -185,11 +185,11 @@ fn on_or_off(text: &[u8]) -> Result<bool, Fail> {
     }
 }
 
-/// CLIENT REPLY: whether this connection wants replies.
+/// CLIENT REPLY: turns replies to this connection on or off.
 const REPLY: Command = Command {
     name: "reply",
     syntax: "<ON | OFF | SKIP>",
-    summary: "Switches replies off, on, or off for the next command.",
+    summary: "Turns replies on, off, or off for the next command only.",
     since: "3.2.0",
     group: Group::Connection,
     arity: 3,
@@ -209,18 +209,18 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     } else if cx.session.reply_mode != ReplyMode::Off {
         cx.session.reply_mode = ReplyMode::SkipNext;
     }
-    // Alone its reply is dropped with the others of its request.
+    // Outside EXEC the reply is dropped together with the others of its request.
     if !cx.in_exec || cx.session.reply_mode == ReplyMode::On {
         cx.reply.ok();
     }
     Ok(())
 }
 
-/// CLIENT SETINFO: what the client's library is called.
+/// CLIENT SETINFO: name and version of the client library.
 const SETINFO: Command = Command {
     name: "setinfo",
     syntax: "<LIB-NAME libname | LIB-VER libver>",
-    summary: "Tells the name or the version of the client's library.",
+    summary: "Sets the name or the version of the client library.",
     since: "7.2.0",
     group: Group::Connection,
     arity: 4,
@@ -245,11 +245,11 @@ fn setinfo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// CLIENT SETNAME: gives this connection a name.
+/// CLIENT SETNAME: names this connection.
 const SETNAME: Command = Command {
     name: "setname",
     syntax: "connection-name",
-    summary: "Names the connection; an empty name takes it away.",
+    summary: "Sets the name of the connection; an empty name removes it.",
     since: "2.6.9",
     group: Group::Connection,
     arity: 3,
@@ -266,7 +266,7 @@ fn setname(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The argument of SETNAME: CLIENT LIST must stay a list of words.
+/// Checks the argument of SETNAME: it may not break the word list of CLIENT LIST.
 pub(super) fn client_name(text: &[u8]) -> Result<&str, Fail> {
     printable(text, b"Client names")
 }
@@ -283,7 +283,7 @@ fn printable<'t>(text: &'t [u8], what: &[u8]) -> Result<&'t str, Fail> {
     })
 }
 
-/// Changes what the connection is called, for itself and for CLIENT LIST.
+/// Changes names of the connection in its session and in CLIENT LIST.
 pub(super) fn rename(cx: &mut Cx<'_>, change: impl FnOnce(&mut Details)) {
     change(&mut cx.session.details);
     let mut published = cx.shared.published[cx.worker.index].lock();
@@ -296,7 +296,7 @@ pub(super) fn rename(cx: &mut Cx<'_>, change: impl FnOnce(&mut Details)) {
 const UNBLOCK: Command = Command {
     name: "unblock",
     syntax: "client-id [TIMEOUT | ERROR]",
-    summary: "Ends the wait of a blocked connection, as a timeout or with an error.",
+    summary: "Unblocks a blocked connection, as if by a timeout or with an error.",
     since: "5.0.0",
     complexity: "O(N) in the number of reactors",
     group: Group::Connection,
@@ -324,7 +324,7 @@ fn unblock(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// True if the client waits, and its reactor took the mail.
+/// Returns true if the client is blocked and the mail to its reactor was sent.
 fn send_unblock(cx: &Cx<'_>, id: u64, error: bool) -> bool {
     let mailboxes = cx.shared.links().mailboxes();
     cx.shared.published.iter().zip(mailboxes).any(|(published, mailbox)| {

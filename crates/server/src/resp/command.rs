@@ -1,8 +1,8 @@
-//! A command as one value: what it is called, which keys it touches, what it does.
+//! A command as one value: its name, the keys it accesses, and its function.
 //!
-//! Everything else comes from the value: arity checks, locking, COMMAND INFO and DOCS, ACL
-//! categories, metrics and `docs/reference/commands.md`. Adding a command is one `const` in its
-//! family's file and one row in [`super::table`].
+//! Everything else is derived from the value: arity checks, locking, COMMAND INFO and DOCS, ACL
+//! categories, metrics and `docs/reference/commands.md`. To add a command, add a `const` to its
+//! family's file and a row to [`super::table`].
 
 use std::iter::StepBy;
 use std::ops::Range;
@@ -14,19 +14,19 @@ use super::fail::Fail;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::secret::{IsSecret, Shown};
 
-/// What a command function returns; on an error, its reply so far is replaced by the error.
+/// Result of a command function; an error replaces the reply written so far.
 pub(crate) type Done = Result<(), Fail>;
 
-/// Bits of a command, with Redis's names in COMMAND INFO.
+/// Flags of a command, with the Redis names in COMMAND INFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(pub(crate) u32);
 
 impl Flags {
     pub(crate) const NONE: Flags = Flags(0);
-    /// May change data: goes to the log.
+    /// May change data, which is logged.
     pub(crate) const WRITE: Flags = Flags(1);
     pub(crate) const READONLY: Flags = Flags(1 << 1);
-    /// Refused when memory is full and nothing can be evicted.
+    /// Rejected when memory is full and nothing can be evicted.
     pub(crate) const DENYOOM: Flags = Flags(1 << 2);
     pub(crate) const ADMIN: Flags = Flags(1 << 3);
     pub(crate) const PUBSUB: Flags = Flags(1 << 4);
@@ -41,41 +41,45 @@ impl Flags {
     pub(crate) const NO_MULTI: Flags = Flags(1 << 14);
     pub(crate) const ALLOW_BUSY: Flags = Flags(1 << 15);
     pub(crate) const NO_ASYNC_LOADING: Flags = Flags(1 << 9);
-    /// Ours: runs with every stripe locked (KEYS, DBSIZE, FLUSHALL).
+    /// Own flag: runs with every stripe locked (KEYS, DBSIZE, FLUSHALL).
     pub(crate) const ALL_KEYS: Flags = Flags(1 << 20);
-    /// Ours: looks at what reactors publish of themselves, so this one publishes first.
+    /// Own flag: reads what the reactors publish about themselves, so this reactor publishes first.
     pub(crate) const SEES_STATS: Flags = Flags(1 << 21);
-    /// Ours: an `ERR unknown subcommand` parent such as CLIENT.
+    /// Own flag: a container such as CLIENT, which replies `ERR unknown subcommand`.
     pub(crate) const CONTAINER: Flags = Flags(1 << 22);
-    /// Ours: locks stripes by itself, one after the other; inside EXEC all are locked before (SCAN).
+    /// Own flag: locks stripes itself, one after another; inside EXEC all are already locked
+    /// (SCAN).
     pub(crate) const LOCKS_STRIPES: Flags = Flags(1 << 23);
-    /// Ours: runs at once between MULTI and EXEC instead of being queued.
+    /// Own flag: runs immediately between MULTI and EXEC instead of being queued.
     pub(crate) const UNQUEUED: Flags = Flags(1 << 24);
-    /// Ours: EXEC.
+    /// Own flag: EXEC.
     pub(crate) const EXECUTES: Flags = Flags(1 << 25);
-    /// Ours: ends a transaction without running it, so it needs no memory.
+    /// Own flag: ends a transaction without running it, so it needs no memory.
     pub(crate) const ABANDONS: Flags = Flags(1 << 26);
-    /// Ours: chooses the database of the commands that follow it in a transaction (SELECT).
+    /// Own flag: selects the database of the commands that follow it in a transaction (SELECT).
     pub(crate) const SELECTS: Flags = Flags(1 << 27);
-    /// Ours: allowed to a RESP2 connection that has subscribed.
+    /// Own flag: allowed on a RESP2 connection that has subscriptions.
     pub(crate) const SUBSCRIBER: Flags = Flags(1 << 28);
-    /// Ours: runs although CLIENT PAUSE has stopped all commands (CLIENT UNPAUSE).
+    /// Own flag: runs even while CLIENT PAUSE suspends all commands (CLIENT UNPAUSE).
     pub(crate) const UNPAUSABLE: Flags = Flags(1 << 29);
-    /// Ours: counts as a use of its keys even with CLIENT NO-TOUCH (TOUCH).
+    /// Own flag: counts as an access of its keys even with CLIENT NO-TOUCH (TOUCH).
     pub(crate) const TOUCHES: Flags = Flags(1 << 30);
-    /// Ours: the log record may hold stored values, not only the arguments (COPY, SPOP, ZUNIONSTORE).
+    /// Own flag: the log record may contain stored values as well as the arguments (COPY, SPOP,
+    /// ZUNIONSTORE).
     pub(crate) const COPIES: Flags = Flags(1 << 16);
-    /// Ours: publishes `keymiss` for a key that is not there, although it writes (GETDEL, GETEX).
+    /// Own flag: publishes `keymiss` for a missing key, although it is a write (GETDEL, GETEX).
     pub(crate) const MISSES: Flags = Flags(1 << 17);
-    /// Ours: does not publish `keymiss`, although it reads (OBJECT, MEMORY USAGE).
+    /// Own flag: does not publish `keymiss`, although it is a read (OBJECT, MEMORY USAGE).
     pub(crate) const NO_MISSES: Flags = Flags(1 << 18);
-    /// Ours: not available over HTTP, where every request has a session of its own and may not wait:
-    /// the command is about its connection or waits for a snapshot (AUTH, MULTI, SUBSCRIBE, SAVE).
+    /// Own flag: not available over HTTP, where every request has a separate session and must not
+    /// wait. Such commands concern their connection or wait for a snapshot (AUTH, MULTI, SUBSCRIBE,
+    /// SAVE).
     pub(crate) const NO_HTTP: Flags = Flags(1 << 19);
-    /// Ours: the reply waits for the log or a time (WAIT, WAITAOF; Redis 7.2 does not count them as blocking).
+    /// Own flag: the reply waits for the log or a deadline (WAIT, WAITAOF; not blocking commands in
+    /// Redis 7.2).
     pub(crate) const WAITS: Flags = Flags(1 << 6);
 
-    /// The flags that COMMAND INFO shows, in Redis's order.
+    /// The flags that COMMAND INFO shows, in the order of Redis.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
         (Flags::WRITE, "write"),
         (Flags::READONLY, "readonly"),
@@ -124,7 +128,7 @@ impl Flags {
     }
 }
 
-/// Each flag has a bit of its own.
+/// Every flag has a distinct bit.
 const _: () = {
     let mut taken = 0;
     let mut at = 0;
@@ -138,15 +142,15 @@ const _: () = {
     }
 };
 
-/// The events about keys that a command's changes are published as.
+/// Key events that a command's changes are published as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Events {
     /// The command changes no key.
     None,
-    /// Every change is this event.
+    /// Every change publishes this event.
     Each(KeyEvent),
-    /// The command's function chooses ([`Cx::change_as`], [`Cx::delete`], [`Cx::announce`]), or publishes
-    /// none (FLUSHALL).
+    /// The command's function chooses the event ([`Cx::change_as`], [`Cx::delete`],
+    /// [`Cx::announce`]), or publishes none (FLUSHALL).
     Chosen,
 }
 
@@ -159,7 +163,7 @@ impl Events {
     }
 }
 
-/// Redis's command groups.
+/// Command groups of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Generic,
@@ -190,7 +194,7 @@ impl Group {
         }
     }
 
-    /// An event of the group's class.
+    /// Returns an event of the group's class.
     pub(crate) const fn event(self, name: &'static str) -> KeyEvent {
         let class = match self {
             Group::String => KeyEvents::STRING,
@@ -204,33 +208,33 @@ impl Group {
     }
 }
 
-/// What a command does to the keys of one specification.
+/// Access of a command to the keys of one specification.
 /// Source: Redis documentation, "Command key specifications".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyAccess {
-    /// RO: reads the value; `returns` or looks at it (ACCESS).
+    /// RO: reads the value and returns or uses it (ACCESS).
     Read,
     /// RO without ACCESS: existence, type, expiry.
     Look,
     /// RW: reads and changes (UPDATE).
     Update,
-    /// RW that also returns what was there (ACCESS UPDATE).
+    /// RW that also returns the previous value (ACCESS UPDATE).
     ReadUpdate,
-    /// RW that takes parts of the value away (DELETE).
+    /// RW that removes parts of the value (DELETE).
     Delete,
-    /// RW that takes parts of the value away and returns them (ACCESS DELETE).
+    /// RW that removes parts of the value and returns them (ACCESS DELETE).
     ReadDelete,
-    /// OW: overwrites without looking.
+    /// OW: overwrites without reading.
     Overwrite,
-    /// OW INSERT: writes where nothing was.
+    /// OW INSERT: writes a new key.
     Create,
-    /// SET: as [`KeyAccess::ReadUpdate`] with GET, else as [`KeyAccess::Overwrite`].
+    /// SET: like [`KeyAccess::ReadUpdate`] with GET, otherwise like [`KeyAccess::Overwrite`].
     UpdateOrOverwrite,
     /// RM: deletes.
     Remove,
-    /// RW INSERT: adds without changing what is there.
+    /// RW INSERT: adds without changing existing parts.
     Insert,
-    /// A shard channel, by which a proxy chooses the server as by a key.
+    /// A shard channel, which a proxy uses like a key to choose the server.
     Channel,
 }
 
@@ -252,7 +256,7 @@ impl KeyAccess {
         }
     }
 
-    /// What one request does to its keys.
+    /// Returns the access of one request.
     pub(crate) fn of_request(self, request: Args<'_>) -> KeyAccess {
         match self {
             KeyAccess::UpdateOrOverwrite if request.iter().skip(3).any(|o| is_option(o, "GET")) => {
@@ -264,12 +268,12 @@ impl KeyAccess {
     }
 }
 
-/// Where keys stand among the arguments.
+/// Positions of keys among the arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyPlaces {
-    /// From `first` to `last` (negative: from the end) in steps. `first` counts the name as 0.
+    /// From `first` to `last` (negative: from the end) in steps. Position 0 is the name.
     Range { first: usize, last: isize, step: usize },
-    /// A count at `count_at`, then that many keys.
+    /// A count at `count_at`, followed by that many keys.
     Counted { count_at: usize },
 }
 
@@ -277,7 +281,7 @@ pub(crate) enum KeyPlaces {
 pub(crate) struct KeySpec {
     pub(crate) places: KeyPlaces,
     pub(crate) access: KeyAccess,
-    /// In Redis's words, for COMMAND INFO.
+    /// Notes as in Redis, for COMMAND INFO.
     pub(crate) notes: Option<&'static str>,
 }
 
@@ -332,32 +336,33 @@ impl KeySpec {
 /// One command or subcommand.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Lower case; a subcommand has its own name only (`list` of CLIENT), so a name does not identify a
-    /// command: special treatment is a flag, and `cargo xtask tidy` rejects comparisons of names.
+    /// Lowercase. A subcommand has only its own name (`list` of CLIENT), so a name does not
+    /// identify a command: special treatment is a flag, and `cargo xtask tidy` rejects comparisons
+    /// of names.
     pub(crate) name: &'static str,
     /// The arguments as `docs/reference/commands.md` and HELP show them, without the name.
     pub(crate) syntax: &'static str,
     /// One sentence.
     pub(crate) summary: &'static str,
-    /// The Redis version that brought it.
+    /// The Redis version that introduced the command.
     pub(crate) since: &'static str,
     pub(crate) complexity: &'static str,
     pub(crate) group: Group,
-    /// As in Redis: counts the name (and of a subcommand its container); negative means at least.
+    /// As in Redis: includes the name (and a subcommand's container); negative means at least.
     pub(crate) arity: i32,
     pub(crate) flags: Flags,
     pub(crate) events: Events,
     pub(crate) keys: &'static [KeySpec],
-    /// Shard channels, which COMMAND INFO shows like keys. No command looks for keys there.
+    /// Shard channels, which COMMAND INFO shows like keys. Commands do not treat them as keys.
     pub(crate) channels: &'static [KeySpec],
-    /// Hints for clients, in Redis's words (`nondeterministic_output`).
+    /// Hints for clients, with the Redis names (`nondeterministic_output`).
     pub(crate) tips: &'static [&'static str],
-    /// ACL categories that neither the group nor the flags say, with their `@`.
+    /// ACL categories that follow neither from the group nor from the flags, with their `@`.
     pub(crate) more_categories: &'static [&'static str],
     /// Passwords among the arguments, which MONITOR and SLOWLOG do not show.
     pub(crate) is_secret: IsSecret,
     pub(crate) subcommands: &'static [&'static Command],
-    /// `args` starts with the name; for a subcommand with the container's name.
+    /// `args` starts with the name, or for a subcommand with the container's name.
     pub(crate) run: fn(&mut Cx<'_>, Args<'_>) -> Done,
 }
 
@@ -387,7 +392,7 @@ impl Command {
         if self.arity < 0 { count >= wanted } else { count == wanted }
     }
 
-    /// What one of its arguments costs: see [`Cx::spend`]. `tells`: events about keys are published.
+    /// Cost of one argument: see [`Cx::spend`]. `tells`: key events are published.
     #[inline]
     pub(crate) fn argument_cost(&self, tells: bool) -> usize {
         let is_keys = |spec: &KeySpec| match spec.places {
@@ -406,7 +411,7 @@ impl Command {
         }
     }
 
-    /// The index of the key that decides the stripe of a command with exactly one key.
+    /// The index of the key that determines the stripe of a command with exactly one key.
     #[inline]
     pub(crate) fn single_key(&self) -> Option<usize> {
         match self.keys {
@@ -419,14 +424,14 @@ impl Command {
         }
     }
 
-    /// Calls `visit` with the position of every key. Errors when a count is not a number or larger
-    /// than the arguments: then nothing is visited, and the command itself says what is wrong.
+    /// Calls `visit` with the position of every key. Fails if a count is not a number or exceeds
+    /// the arguments: then nothing is visited, and the command itself reports the error.
     pub(crate) fn key_positions(
         &self,
         args: Args<'_>,
         mut visit: impl FnMut(usize, KeyAccess),
     ) -> Result<(), BadKeyCount> {
-        // A caller that looks at keys finds the stripes of all of them locked, or of none.
+        // A caller must find the stripes of all keys locked, or of none.
         for spec in self.keys {
             let _checked = spec.positions(args)?;
         }
@@ -436,18 +441,18 @@ impl Command {
         Ok(())
     }
 
-    /// A request of this command as MONITOR and SLOWLOG show it.
+    /// Returns a request of this command for MONITOR and SLOWLOG.
     pub(crate) fn shown<'a>(&self, args: Args<'a>) -> Shown<'a> {
         Shown::new(args, self.is_secret)
     }
 
-    /// What COMMAND INFO shows as key specifications.
+    /// Returns the key specifications for COMMAND INFO.
     pub(crate) fn shown_keys(&self) -> &'static [KeySpec] {
         if self.channels.is_empty() { self.keys } else { self.channels }
     }
 
-    /// ACL categories, from the group and the flags as Redis derives them. A container has none of
-    /// its own: its subcommands have.
+    /// Returns the ACL categories, derived from the group and the flags as in Redis. A container
+    /// has none: its subcommands do.
     pub(crate) fn categories(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         let flags = self.flags;
@@ -459,7 +464,7 @@ impl Command {
         }
         match self.group {
             _ if !self.subcommands.is_empty() => {}
-            // WAIT and WAITAOF wait for the writes of their connection.
+            // WAIT and WAITAOF concern the writes of their connection.
             Group::Generic if flags.has(Flags::WAITS) => names.push("@connection"),
             Group::Generic => names.push("@keyspace"),
             Group::String => names.push("@string"),
@@ -469,7 +474,7 @@ impl Command {
             Group::SortedSet => names.push("@sortedset"),
             Group::Connection => names.push("@connection"),
             Group::Transactions => names.push("@transaction"),
-            // What is about messages has the flag.
+            // Commands about messages have the flag.
             Group::Server | Group::PubSub => {}
         }
         if flags.has(Flags::PUBSUB) {
@@ -485,7 +490,7 @@ impl Command {
     }
 }
 
-/// A key count that is no number, or more than there are arguments.
+/// A key count that is not a number, or exceeds the number of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadKeyCount;
 

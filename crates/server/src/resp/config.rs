@@ -1,4 +1,4 @@
-//! CONFIG: the options while the server runs.
+//! CONFIG: the options of the running server.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(F
 pub(crate) const CONFIG: Command = Command {
     name: "config",
     syntax: "subcommand",
-    summary: "Container of the commands about options.",
+    summary: "A container for commands about options.",
     since: "2.0.0",
     group: Group::Server,
     arity: -2,
@@ -42,7 +42,7 @@ const GET: Command = Command {
     ..Command::EMPTY
 };
 
-/// Names and patterns of one CONFIG GET: each may name all options.
+/// Maximum names and patterns of one CONFIG GET: each may match all options.
 const NAMES_MAX: usize = 256;
 
 fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
@@ -87,13 +87,13 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Changes options for all reactors, all of them or none. Returns the settings as they are then.
+/// Changes options for all reactors, all or none. Returns the new settings.
 pub(crate) fn change_options(
     shared: &Shared,
     pairs: &[(&[u8], &[u8])],
 ) -> Result<Arc<Settings>, Fail> {
-    // Held until the settings are in effect everywhere: otherwise the slower of two concurrent changes
-    // would put back an option that the other one has changed.
+    // Held until all reactors use the settings: otherwise the slower of two concurrent changes
+    // would revert an option that the other one changed.
     let mut config = shared.config.lock();
     let mut next = config.clone();
     let changed = next.set(pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
@@ -111,8 +111,8 @@ pub(crate) fn change_options(
     Ok(settings)
 }
 
-/// Takes over what TLS options say, if one is given. Reads files, as REWRITE writes one: the reactor
-/// waits for the disk, once in the life of a certificate.
+/// Reloads the TLS files if a TLS option is given. The reactor waits for the disk, as in REWRITE,
+/// but only when a certificate is replaced.
 fn reload_tls(shared: &Shared, pairs: &[(&[u8], &[u8])], settings: &Settings) -> Result<(), Fail> {
     let Some(tls) = shared.tls.get() else { return Ok(()) };
     if !pairs.iter().any(|(name, _)| tls::is_concerned(name)) {
@@ -131,7 +131,7 @@ fn reload_tls(shared: &Shared, pairs: &[(&[u8], &[u8])], settings: &Settings) ->
 
 const RESETSTAT: Command = Command {
     name: "resetstat",
-    summary: "Sets the counters that INFO shows back to zero.",
+    summary: "Resets the counters that INFO shows.",
     since: "2.0.0",
     group: Group::Server,
     arity: 2,
@@ -154,7 +154,7 @@ fn resetstat(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 
 const REWRITE: Command = Command {
     name: "rewrite",
-    summary: "Writes the options as they are now to the configuration file.",
+    summary: "Writes the current options to the configuration file.",
     since: "2.8.0",
     group: Group::Server,
     arity: 2,
@@ -173,7 +173,7 @@ fn rewrite(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 
 const HELP: Command = Command {
     name: "help",
-    summary: "Returns helpful text about CONFIG.",
+    summary: "Lists the subcommands of CONFIG.",
     since: "5.0.0",
     group: Group::Server,
     arity: 2,

@@ -1,4 +1,4 @@
-//! Who a connection is and how it speaks: AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT.
+//! Connection state: AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::{client, pubsub};
 use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::engine::secret::is_same_secret;
 
-/// The version of Redis whose commands and replies these are: clients choose features by it.
+/// Redis version whose commands and replies this server implements: clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.2.4";
 
 /// The only user.
@@ -25,14 +25,14 @@ pub(crate) const USER: &str = "default";
 
 const FAST: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
 
-/// Commands that make a connection usable, and those that end its use.
+/// Commands that establish a connection, and those that end it.
 const ALWAYS: Flags =
     FAST.and(Flags::NO_HTTP).and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 
 /// QUIT and RESET, which also abandon a transaction.
 const ENDS: Flags = ALWAYS.and(Flags::UNQUEUED).and(Flags::ABANDONS);
 
-/// AUTH: proves who the client is.
+/// AUTH: authenticates the connection.
 pub(crate) const AUTH: Command = Command {
     name: "auth",
     syntax: "[username] password",
@@ -50,7 +50,7 @@ pub(crate) const AUTH: Command = Command {
 fn auth(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     match args.len() {
         2 => {
-            // The setting is read anew: CONFIG SET may stand in the same pipeline.
+            // Read the setting again: the same pipeline may contain a CONFIG SET.
             if !cx.shared.settings.load().requirepass.is_set() {
                 return Err(Fail::text(
                     "ERR AUTH <password> called without any password configured for the default \
@@ -76,14 +76,14 @@ fn end_auth(cx: &mut Cx<'_>, login: Login) -> Done {
     Ok(())
 }
 
-/// Whether a password was right.
+/// Outcome of a password check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Login {
     Granted,
     Refused,
 }
 
-/// Authenticates the connection. Without a configured password any is right.
+/// Authenticates the connection. Without a configured password any password is accepted.
 fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Login {
     let settings = cx.shared.settings.load();
     let expected = &settings.requirepass;
@@ -95,7 +95,7 @@ fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Login {
     Login::Granted
 }
 
-/// Answers a wrong password. A connection that has not shown the right one waits for the answer, as with CQL, so
+/// Replies to a wrong password. An unauthenticated connection waits for the reply, as in CQL, so
 /// that guessing is slow.
 fn refuse_login(cx: &mut Cx<'_>) -> Done {
     const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -111,7 +111,7 @@ fn refuse_login(cx: &mut Cx<'_>) -> Done {
     Ok(())
 }
 
-/// ECHO: says what it is told.
+/// ECHO: returns its argument.
 pub(crate) const ECHO: Command = Command {
     name: "echo",
     syntax: "message",
@@ -129,11 +129,11 @@ fn echo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HELLO: agrees on the protocol, and says who the server is.
+/// HELLO: negotiates the protocol, and describes the server.
 pub(crate) const HELLO: Command = Command {
     name: "hello",
     syntax: "[protover [AUTH username password] [SETNAME clientname]]",
-    summary: "Switches the protocol version and introduces the server.",
+    summary: "Switches the protocol version and describes the server.",
     since: "6.0.0",
     group: Group::Connection,
     arity: -1,
@@ -197,7 +197,7 @@ fn protocol_version(text: &[u8]) -> Result<Protocol, Fail> {
     }
 }
 
-/// From this reply on.
+/// Switches the protocol, starting with this reply.
 fn speak(cx: &mut Cx<'_>, protocol: Protocol) {
     cx.session.protocol = protocol;
     cx.reply.protocol = protocol;
@@ -226,11 +226,11 @@ fn introduce(cx: &mut Cx<'_>) {
     reply.array(0);
 }
 
-/// PING: PONG, or what it is told.
+/// PING: returns PONG or its argument.
 pub(crate) const PING: Command = Command {
     name: "ping",
     syntax: "[message]",
-    summary: "Answers with PONG or the given string.",
+    summary: "Returns PONG or the given string.",
     since: "1.0.0",
     group: Group::Connection,
     arity: -1,
@@ -243,7 +243,7 @@ pub(crate) const PING: Command = Command {
 // Source: Redis 7.2 `server.c`, `pingCommand`
 fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     match args.len() {
-        // In the form of a message: nothing else comes from such a connection.
+        // Formatted as a message: a subscribed RESP2 connection receives nothing else.
         1 | 2 if pubsub::only_listens(cx.session) => {
             cx.reply.array(2);
             cx.reply.bulk(b"pong");
@@ -259,7 +259,7 @@ fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// QUIT: ends the connection.
 pub(crate) const QUIT: Command = Command {
     name: "quit",
-    summary: "Closes the connection when all replies are sent.",
+    summary: "Closes the connection after all replies are sent.",
     since: "1.0.0",
     group: Group::Connection,
     arity: -1,
@@ -274,10 +274,10 @@ fn quit(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// RESET: makes the connection as if it were new.
+/// RESET: resets the connection to its initial state.
 pub(crate) const RESET: Command = Command {
     name: "reset",
-    summary: "Makes the connection as it was when it was opened.",
+    summary: "Resets the connection to its initial state.",
     since: "6.2.0",
     group: Group::Connection,
     arity: 1,
@@ -286,7 +286,7 @@ pub(crate) const RESET: Command = Command {
     ..Command::EMPTY
 };
 
-/// The library's name and version stay: it is still the same program.
+/// Preserves the library's name and version: the client program is still the same.
 // Source: Redis 7.2 `networking.c`, `clearClientConnectionState`
 fn reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     if std::mem::take(&mut cx.session.monitor) {
@@ -310,11 +310,11 @@ fn reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SELECT: chooses the database.
+/// SELECT: selects the database.
 pub(crate) const SELECT: Command = Command {
     name: "select",
     syntax: "index",
-    summary: "Chooses the database of the connection.",
+    summary: "Selects the database of the connection.",
     since: "1.0.0",
     group: Group::Connection,
     arity: 2,
@@ -333,7 +333,7 @@ fn select(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The database of this number.
+/// Returns the database with this number.
 pub(super) fn database(index: i64) -> Option<u8> {
     u8::try_from(index).ok().filter(|db| usize::from(*db) < DATABASES)
 }

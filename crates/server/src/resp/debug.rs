@@ -1,4 +1,5 @@
-//! DEBUG: for tests of clients and of the server. Option `enable-debug-command` says who may.
+//! DEBUG: for tests of clients and of the server. The option `enable-debug-command` restricts its
+//! use.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(F
 pub(crate) const DEBUG: Command = Command {
     name: "debug",
     syntax: "subcommand",
-    summary: "Container of the commands for tests.",
+    summary: "A container for test commands.",
     since: "1.0.0",
     group: Group::Server,
     arity: -2,
@@ -50,7 +51,7 @@ fn is_allowed(rule: DebugCommand, session: &Session) -> bool {
 
 const HELP: Command = Command {
     name: "help",
-    summary: "Returns helpful text about DEBUG.",
+    summary: "Lists the subcommands of DEBUG.",
     since: "1.0.0",
     group: Group::Server,
     arity: 2,
@@ -64,7 +65,7 @@ const HELP: Command = Command {
 
 const JMAP: Command = Command {
     name: "jmap",
-    summary: "Does nothing; old tests of clients call it.",
+    summary: "Does nothing; old client tests call it.",
     since: "1.0.0",
     group: Group::Server,
     arity: 2,
@@ -80,7 +81,7 @@ const JMAP: Command = Command {
 const OBJECT: Command = Command {
     name: "object",
     syntax: "key",
-    summary: "Returns in one line how a value is held and when it was used.",
+    summary: "Describes in one line how a value is stored and when it was last accessed.",
     since: "1.0.0",
     complexity: "O(N) in the size of the value",
     group: Group::Server,
@@ -127,7 +128,7 @@ fn collection_address(value: Value<'_>) -> usize {
     }
 }
 
-/// When a key was used, as the 24 bits of seconds that Redis keeps.
+/// Last access time of a key, as the 24 bits of seconds that Redis keeps.
 fn lru_clock(now: UnixMs, idle_seconds: u64) -> u64 {
     const MASK: u64 = (1 << 24) - 1;
     (now.0 / 1000).wrapping_sub(idle_seconds) & MASK
@@ -136,7 +137,7 @@ fn lru_clock(now: UnixMs, idle_seconds: u64) -> u64 {
 const RELOAD: Command = Command {
     name: "reload",
     syntax: "[MERGE] [NOFLUSH] [NOSAVE]",
-    summary: "Builds all data again from its form on disk; the options change nothing.",
+    summary: "Rebuilds all data from its form on disk; the options have no effect.",
     since: "1.0.0",
     complexity: "O(N) in the number of keys",
     group: Group::Server,
@@ -146,7 +147,7 @@ const RELOAD: Command = Command {
     ..Command::EMPTY
 };
 
-/// The data is the same before and after, so nothing goes to the log.
+/// The data is the same before and after, so nothing is logged.
 fn reload(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     const OPTIONS: [&str; 3] = ["MERGE", "NOFLUSH", "NOSAVE"];
     check_allowed(cx)?;
@@ -164,7 +165,7 @@ fn reload(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const SET_ACTIVE_EXPIRE: Command = Command {
     name: "set-active-expire",
     syntax: "<0 | 1>",
-    summary: "Stops or starts the search for keys whose time has come.",
+    summary: "Turns background expiry off or on.",
     since: "1.0.0",
     group: Group::Server,
     arity: 3,
@@ -184,7 +185,7 @@ fn set_active_expire(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const SLEEP: Command = Command {
     name: "sleep",
     syntax: "seconds",
-    summary: "Replies after the given time; other connections are served in the meantime.",
+    summary: "Replies after the given time; other connections are served meanwhile.",
     since: "1.0.0",
     group: Group::Server,
     arity: 3,
@@ -196,7 +197,7 @@ const SLEEP: Command = Command {
 fn sleep(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     check_allowed(cx)?;
     let (begins, reply) = match cx.session.wait {
-        // A second one in the same transaction.
+        // A second DEBUG SLEEP in the same transaction.
         Some(Wait::Until { at, reply }) => (at, reply),
         _ if cx.in_exec => (cx.now.mono, WaitReply::Delayed),
         _ => (cx.now.mono, WaitReply::Ok),

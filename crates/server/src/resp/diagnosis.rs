@@ -1,4 +1,4 @@
-//! SLOWLOG and LATENCY: what took long.
+//! SLOWLOG and LATENCY: slow commands and events.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const HELP_FLAGS: Flags = Flags::LOADING.and(Flags::STALE);
 pub(crate) const SLOWLOG: Command = Command {
     name: "slowlog",
     syntax: "subcommand",
-    summary: "Container of the commands about the slow log.",
+    summary: "A container for commands about the slow log.",
     since: "2.2.12",
     group: Group::Server,
     arity: -2,
@@ -32,7 +32,7 @@ pub(crate) const SLOWLOG: Command = Command {
 const SLOWLOG_GET: Command = Command {
     name: "get",
     syntax: "[count]",
-    summary: "Returns the newest entries of the slow log: 10, count, or all with -1.",
+    summary: "Returns the newest entries of the slow log: 10, the given count, or all with -1.",
     since: "2.2.12",
     complexity: "O(N) in the number of entries",
     group: Group::Server,
@@ -108,7 +108,7 @@ fn slowlog_reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 
 const SLOWLOG_HELP: Command = Command {
     name: "help",
-    summary: "Returns helpful text about SLOWLOG.",
+    summary: "Lists the subcommands of SLOWLOG.",
     since: "6.2.0",
     group: Group::Server,
     arity: 2,
@@ -121,7 +121,7 @@ const SLOWLOG_HELP: Command = Command {
 pub(crate) const LATENCY: Command = Command {
     name: "latency",
     syntax: "subcommand",
-    summary: "Container of the commands about latency.",
+    summary: "A container for commands about latency.",
     since: "2.8.13",
     group: Group::Server,
     arity: -2,
@@ -132,7 +132,7 @@ pub(crate) const LATENCY: Command = Command {
 
 const LATEST: Command = Command {
     name: "latest",
-    summary: "Returns the newest sample of every kind of event, and its worst.",
+    summary: "Returns the latest and the longest sample of every kind of event.",
     since: "2.8.13",
     group: Group::Server,
     arity: 2,
@@ -187,7 +187,7 @@ fn history(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const LATENCY_RESET: Command = Command {
     name: "reset",
     syntax: "[event [event ...]]",
-    summary: "Forgets the samples of some kinds of events, or of all.",
+    summary: "Removes the samples of the given kinds of events, or of all.",
     since: "2.8.13",
     group: Group::Server,
     arity: -2,
@@ -207,7 +207,7 @@ fn latency_reset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const GRAPH: Command = Command {
     name: "graph",
     syntax: "event",
-    summary: "Draws the samples of one kind of event in text.",
+    summary: "Draws a text graph of the samples of one kind of event.",
     since: "2.8.13",
     group: Group::Server,
     arity: 3,
@@ -235,7 +235,7 @@ fn graph(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 const DOCTOR: Command = Command {
     name: "doctor",
-    summary: "Says in words what the samples show and what could be done.",
+    summary: "Summarizes the samples and gives advice.",
     since: "2.8.13",
     group: Group::Server,
     arity: 2,
@@ -278,7 +278,7 @@ fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 const HISTOGRAM: Command = Command {
     name: "histogram",
     syntax: "[command [command ...]]",
-    summary: "Returns how long commands took, as cumulative counts by power of two microseconds.",
+    summary: "Returns execution times of commands, as cumulative counts by power of two microseconds.",
     since: "7.0.0",
     complexity: "O(N) in the number of commands",
     group: Group::Server,
@@ -323,7 +323,7 @@ fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Cumulative counts at 1, 2, 4, ... microseconds, without buckets that add nothing.
+/// Returns cumulative counts at 1, 2, 4, ... microseconds, without empty buckets.
 fn cumulative(recorded: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut buckets: Vec<(u64, u64)> = Vec::new();
     let mut sum = 0;
@@ -340,7 +340,7 @@ fn cumulative(recorded: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 
 const LATENCY_HELP: Command = Command {
     name: "help",
-    summary: "Returns helpful text about LATENCY.",
+    summary: "Lists the subcommands of LATENCY.",
     since: "2.8.13",
     group: Group::Server,
     arity: 2,

@@ -1,4 +1,4 @@
-//! Errors that a client sees: replies, in Redis's words.
+//! Error replies to clients, with the texts of Redis.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use wire::resp::Args;
 
 use crate::engine::glob::TooLong;
 
-/// Why a command was refused. `Display` is the text after the `-`.
+/// Reason for which a command failed. `Display` is the text after the `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fail {
     WrongType,
@@ -18,13 +18,13 @@ pub(crate) enum Fail {
     OutOfRange,
     NoSuchKey,
     Overflow,
-    /// A text of its own, with its prefix (`ERR ...`, `NOPROTO ...`).
+    /// A text with its prefix (`ERR ...`, `NOPROTO ...`).
     Text(Cow<'static, str>),
-    /// The same with bytes of a request in it, which need not be text.
+    /// A text that quotes bytes of the request, which may not be UTF-8.
     Quoting(Vec<u8>),
 }
 
-/// What an error says of an argument: all before its first zero byte, as C does.
+/// Returns the part of an argument that an error quotes: all before its first zero byte, as in C.
 pub(crate) fn shown(argument: &[u8]) -> &[u8] {
     let end = memchr::memchr(0, argument).unwrap_or(argument.len());
     &argument[..end]
@@ -37,7 +37,7 @@ impl From<TooLong> for Fail {
 }
 
 impl Fail {
-    /// `ERR` and a text.
+    /// Creates an error from a text with its prefix.
     pub(crate) const fn text(text: &'static str) -> Fail {
         Fail::Text(Cow::Borrowed(text))
     }
@@ -51,7 +51,7 @@ impl Fail {
         Fail::Quoting([before.as_bytes(), shown(argument), after.as_bytes()].concat())
     }
 
-    /// The reply after its `-`.
+    /// The reply after the `-`.
     pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
         match self {
             Fail::Quoting(bytes) => Cow::Borrowed(bytes),
@@ -66,7 +66,7 @@ impl Fail {
     }
 }
 
-/// Redis's answer where a subcommand has an optional argument and gets more than that.
+/// Redis's error for a subcommand with an optional argument that receives too many.
 // Source: Redis 7.2 `networking.c`, `addReplySubcommandSyntaxError`
 pub(crate) fn too_many_arguments(container: &str, args: Args<'_>) -> Fail {
     let after = format!("'. Try {container} HELP.");

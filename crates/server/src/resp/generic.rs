@@ -28,7 +28,7 @@ pub(crate) use expire::{
 pub(crate) use object::OBJECT;
 pub(crate) use wait::{WAIT, WAITAOF};
 
-/// The number of a database that is no 32-bit integer.
+/// Error for a database number that is not a 32-bit integer.
 pub(super) const INDEX_TOO_LARGE: Fail =
     Fail::text("ERR value is out of range, value must between -2147483648 and 2147483647");
 const SAME_KEY: Fail = Fail::text("ERR source and destination objects are the same");
@@ -37,7 +37,7 @@ const SAME_KEY: Fail = Fail::text("ERR source and destination objects are the sa
 pub(crate) const DEL: Command = Command {
     name: "del",
     syntax: "key [key ...]",
-    summary: "Deletes keys and says how many there were.",
+    summary: "Deletes keys and returns the number of those that existed.",
     since: "1.0.0",
     complexity: "O(1) for every key; the memory of large values is freed in the background",
     group: Group::Generic,
@@ -50,10 +50,10 @@ pub(crate) const DEL: Command = Command {
     ..Command::EMPTY
 };
 
-/// UNLINK: the same; no deletion waits for memory to be freed.
+/// UNLINK: like DEL; neither waits for memory to be freed.
 pub(crate) const UNLINK: Command = Command {
     name: "unlink",
-    summary: "Deletes keys as DEL does, which also frees their memory in the background.",
+    summary: "Deletes keys like DEL, which also frees their memory in the background.",
     since: "4.0.0",
     flags: Flags::WRITE.and(Flags::FAST),
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -94,10 +94,10 @@ fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// TOUCH: marks keys as used now.
+/// TOUCH: updates the access time of keys.
 pub(crate) const TOUCH: Command = Command {
     name: "touch",
-    summary: "Counts how many of the given keys exist and marks them as used just now.",
+    summary: "Counts how many of the given keys exist and updates their access time.",
     since: "3.2.1",
     flags: EXISTS.flags.and(Flags::TOUCHES),
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -116,11 +116,11 @@ fn count_keys(cx: &mut Cx<'_>, args: Args<'_>, counts: impl Fn(&Cx<'_>, Key<'_>)
     cx.reply.integer(found);
 }
 
-/// TYPE: what a key holds.
+/// TYPE: the type of a key's value.
 pub(crate) const TYPE: Command = Command {
     name: "type",
     syntax: "key",
-    summary: "Names the type of a key's value, or none when there is no such key.",
+    summary: "Returns the type of a key's value, or none if the key does not exist.",
     since: "1.0.0",
     group: Group::Generic,
     arity: 2,
@@ -136,7 +136,7 @@ fn type_of(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A value with its expiry, copied out of the store so that another key can get it.
+/// A value with its expiry, copied out of the store to be written to another key.
 struct Copied {
     /// `None`: a string.
     kind: Option<Kind>,
@@ -145,7 +145,7 @@ struct Copied {
 }
 
 impl Copied {
-    /// Costs O(N) in the size of the value. `element_cost`: of one element of a collection.
+    /// Copies a value. O(N) in its size. `element_cost`: cost of one element of a collection.
     fn of(
         cx: &Cx<'_>,
         key: Key<'_>,
@@ -167,7 +167,8 @@ impl Copied {
         Ok(Some(Copied { kind, bytes, expiry }))
     }
 
-    /// The next change gives this value to another key, and the one behind it deletes this key.
+    /// Announces that the next change gives this value to another key, and the one after it deletes
+    /// this key.
     fn moves_from(&self, cx: &mut Cx<'_>, key: Key<'_>) {
         if self.kind.is_some() {
             cx.locked.move_from(cx.db, key);
@@ -183,13 +184,13 @@ impl Copied {
     }
 }
 
-/// RENAME: gives a value another key.
+/// RENAME: renames a key.
 pub(crate) const RENAME: Command = Command {
     name: "rename",
     syntax: "key newkey",
-    summary: "Renames a key; what the new name held before is overwritten.",
+    summary: "Renames a key and overwrites any value of the new name.",
     since: "1.0.0",
-    complexity: "O(N) in the size of the value, which the log gets whole",
+    complexity: "O(N) in the size of the value, which is logged as a whole",
     group: Group::Generic,
     arity: 3,
     flags: Flags::WRITE.and(Flags::COPIES),
@@ -214,10 +215,10 @@ fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// RENAMENX: the same, unless the new key exists.
+/// RENAMENX: renames a key unless the new key exists.
 pub(crate) const RENAMENX: Command = Command {
     name: "renamenx",
-    summary: "Renames a key unless the new name is taken.",
+    summary: "Renames a key unless the new name exists.",
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
@@ -240,8 +241,8 @@ fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Both changes are in one record. The new key comes first: a change that fails leaves all as it
-/// was.
+/// Moves a value. Both changes are in one record. The new key is written first, so that a failed
+/// change leaves everything unchanged.
 fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     let value = Copied::of(cx, from, |_| 1)?.ok_or(Fail::NoSuchKey)?;
     value.moves_from(cx, from);
@@ -253,7 +254,7 @@ fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     Ok(())
 }
 
-/// COPY: gives a copy of a value another key.
+/// COPY: copies a value to another key.
 pub(crate) const COPY: Command = Command {
     name: "copy",
     syntax: "source destination [DB destination-db] [REPLACE]",
@@ -298,13 +299,13 @@ fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// MOVE: takes a key to another database.
+/// MOVE: moves a key to another database.
 pub(crate) const MOVE: Command = Command {
     name: "move",
     syntax: "key db",
     summary: "Moves a key to another database unless it exists there.",
     since: "1.0.0",
-    complexity: "O(N) in the size of the value, which the log gets whole",
+    complexity: "O(N) in the size of the value, which is logged as a whole",
     group: Group::Generic,
     arity: 3,
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
@@ -333,15 +334,15 @@ fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The number of a database, as an argument.
+/// Parses the number of a database.
 fn database(text: &[u8]) -> Result<u8, Fail> {
     let number = i32::try_from(integer(text)?).map_err(|_| INDEX_TOO_LARGE)?;
     let known = u8::try_from(number).ok().filter(|db| usize::from(*db) < DATABASES);
     known.ok_or(Fail::text("ERR DB index is out of range"))
 }
 
-/// Is there no such key in this database? The reply tells, so it waits for that key's last write.
-/// The stripe of a key holds it for every database.
+/// Whether the database has no such key. The reply reveals the result, so it waits for that key's
+/// last write. A key's stripe covers it in every database.
 fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
     let gate = Gate::of(&cx.locked, db, key.hash);
     note_gate(cx, gate);
@@ -349,18 +350,18 @@ fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
     !cx.locked.contains(db, key)
 }
 
-/// The reply shows what waits for `gate`.
+/// Records that the reply depends on data that waits for `gate`.
 fn note_gate(cx: &mut Cx<'_>, gate: Gate) {
     if is_gated(cx.session.durability) {
         cx.gate = cx.gate.max(gate);
     }
 }
 
-/// KEYS: all keys that fit a pattern.
+/// KEYS: all keys that match a pattern.
 pub(crate) const KEYS: Command = Command {
     name: "keys",
     syntax: "pattern",
-    summary: "Lists all keys that fit a pattern, while nothing else runs; SCAN does without.",
+    summary: "Lists all keys that match a pattern and blocks other commands; SCAN does not.",
     since: "1.0.0",
     complexity: "O(N) in the number of keys of the database",
     group: Group::Generic,
@@ -389,10 +390,10 @@ fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// RANDOMKEY: some key.
+/// RANDOMKEY: a random key.
 pub(crate) const RANDOMKEY: Command = Command {
     name: "randomkey",
-    summary: "Returns a key chosen at random, or null when the database is empty.",
+    summary: "Returns a key chosen at random, or null if the database is empty.",
     since: "1.0.0",
     group: Group::Generic,
     arity: 1,
@@ -411,13 +412,13 @@ fn randomkey(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SCAN: walks through all keys, a few per call.
+/// SCAN: iterates over all keys, a few per call.
 pub(crate) const SCAN: Command = Command {
     name: "scan",
     syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
-    summary: "Walks through the keys of the database, some with each call.",
+    summary: "Iterates over the keys of the database, some with each call.",
     since: "2.8.0",
-    complexity: "O(1) for every call and key, O(N) for a whole walk",
+    complexity: "O(1) for every call and key, O(N) for a complete iteration",
     group: Group::Generic,
     arity: -2,
     flags: Flags::READONLY.and(Flags::LOCKS_STRIPES),
@@ -433,7 +434,7 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let counted = cx.reply.begin_counted();
     let (db, reply) = (cx.db, &mut cx.reply);
     let mut found = 0;
-    // SCAN has found them: at most as many as it may visit.
+    // Expired keys that SCAN found: at most as many as it may visit.
     let mut overdue = Vec::new();
     let mut visit = |locked: &Locked<'_>, seen: Seen<'_>| match seen {
         Seen::Overdue(key) if options.accepts(key) => overdue.push(key.to_vec()),
@@ -445,7 +446,7 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     };
     let (next, gate) = if cx.locked.is_all() {
         let locked = &cx.locked;
-        // Whoever locked everything waits for everything.
+        // A command that locked everything waits for everything.
         (locked.scan(db, cursor, options.count, |seen| visit(locked, seen)), Gate::OPEN)
     } else {
         let keyspace = &cx.shared.keyspace;
@@ -462,8 +463,8 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Deletes the expired keys that a scan has found. Outside of EXEC no stripe is locked then, and each
-/// is locked again.
+/// Deletes the expired keys that a scan found. Outside EXEC no stripe is locked here, so each is
+/// locked again.
 fn expire_found(cx: &mut Cx<'_>, names: &[Vec<u8>]) {
     if names.is_empty() || !may_expire_at_reads(cx.shared, cx.worker, cx.now.mono) {
         return;

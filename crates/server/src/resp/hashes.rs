@@ -20,10 +20,11 @@ const GROWS_FAST: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
 
 const SETS: Events = Events::Each(Group::Hash.event("hset"));
 
-/// Most fields that HRANDFIELD repeats in one reply: a larger negative count would fill memory.
+/// Maximum fields with repetition in one reply of HRANDFIELD: a larger negative count would exhaust
+/// memory.
 const RANDOM_FIELDS_MAX: u64 = 1 << 20;
 
-/// The arguments from `from` on, as changes take them.
+/// Collects the arguments from `from` on in the form that changes take.
 fn collect_from(args: Args<'_>, from: usize) -> SmallVec<[&[u8]; 8]> {
     args.skip(from).iter().collect()
 }
@@ -32,7 +33,7 @@ fn hash_len(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.hash(cx.db, key)?.map_or(0, Hash::len))
 }
 
-/// HSET: fields get values.
+/// HSET: sets the values of fields.
 pub(crate) const HSET: Command = Command {
     name: "hset",
     syntax: "key field value [field value ...]",
@@ -166,11 +167,11 @@ fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HEXISTS: is there such a field?
+/// HEXISTS: whether a field exists.
 pub(crate) const HEXISTS: Command = Command {
     name: "hexists",
     syntax: "key field",
-    summary: "Says whether a field of a hash exists.",
+    summary: "Returns whether a field of a hash exists.",
     since: "2.0.0",
     group: Group::Hash,
     arity: 3,
@@ -187,7 +188,7 @@ fn hexists(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HSTRLEN: the bytes of a field's value.
+/// HSTRLEN: the length of a field's value in bytes.
 pub(crate) const HSTRLEN: Command = Command {
     name: "hstrlen",
     syntax: "key field",
@@ -257,7 +258,7 @@ fn hdel(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     if !present.is_empty() {
         cx.change(key, Change::HashRemove { fields: Items::Slice(&present) })?;
     }
-    // A field may be given twice, so what is left is counted.
+    // The same field may be given twice, so count the remaining fields.
     let removed = before - hash_len(cx, key)?;
     cx.reply.integer(count(removed));
     Ok(())
@@ -292,7 +293,7 @@ fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HKEYS: all fields.
+/// HKEYS: all field names.
 pub(crate) const HKEYS: Command =
     Command { name: "hkeys", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
 
@@ -324,11 +325,11 @@ fn hvals(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HINCRBY: more by a number.
+/// HINCRBY: adds an integer to a value.
 pub(crate) const HINCRBY: Command = Command {
     name: "hincrby",
     syntax: "key field increment",
-    summary: "Adds a number to the integer value of a field; a missing field counts as 0.",
+    summary: "Adds an integer to the value of a field; a missing field counts as 0.",
     since: "2.0.0",
     group: Group::Hash,
     arity: 4,
@@ -353,10 +354,10 @@ fn hincrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HINCRBYFLOAT: more by a number with a fraction.
+/// HINCRBYFLOAT: adds a floating-point number to a value.
 pub(crate) const HINCRBYFLOAT: Command = Command {
     name: "hincrbyfloat",
-    summary: "Adds a number with a fraction to the value of a field; a missing one counts as 0.",
+    summary: "Adds a floating-point number to the value of a field; a missing one counts as 0.",
     since: "2.6.0",
     events: Events::Each(Group::Hash.event("hincrbyfloat")),
     run: hincrbyfloat,
@@ -377,7 +378,7 @@ fn hincrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HRANDFIELD: fields by chance.
+/// HRANDFIELD: random fields.
 pub(crate) const HRANDFIELD: Command = Command {
     name: "hrandfield",
     syntax: "key [count [WITHVALUES]]",
@@ -427,7 +428,7 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         for _ in 0..wanted {
             writer.field(hash.get_index(below(cx.worker.random(), hash.len())));
             if !reply_has_room(writer.reply) {
-                break; // refused as too large by the caller
+                break; // the caller rejects the reply as too large
             }
         }
         return Ok(());
@@ -438,7 +439,7 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         for pair in hash.iter() {
             writer.field(Some(pair));
             if !reply_has_room(writer.reply) {
-                break; // refused as too large by the caller
+                break; // the caller rejects the reply as too large
             }
         }
         return Ok(());
@@ -465,12 +466,12 @@ fn parse_random_count(text: &[u8]) -> Result<i64, Fail> {
     Ok(count)
 }
 
-/// An index below `len` from 64 random bits; the bias is below `len` / 2^64.
+/// Returns an index below `len` from 64 random bits; the bias is below `len` / 2^64.
 fn below(random: u64, len: usize) -> usize {
     usize::try_from(random % len as u64).expect("below a length")
 }
 
-/// `count` different indexes below `len`, each set of them equally likely. O(count).
+/// Returns `count` different indexes below `len`, each set of them equally likely. O(count).
 /// Source: Bentley and Floyd, "A sample of brilliance", CACM 30 (9), 1987
 fn choose_indexes(count: usize, len: usize, mut random: impl FnMut() -> u64) -> Vec<usize> {
     let mut taken: HashSet<usize, FixedState> =
@@ -478,7 +479,7 @@ fn choose_indexes(count: usize, len: usize, mut random: impl FnMut() -> u64) -> 
     let mut chosen = Vec::with_capacity(count);
     for last in len - count..len {
         let candidate = below(random(), last + 1);
-        // `last` was no candidate before, so it is not taken.
+        // `last` was not a candidate before, so it is not taken.
         let index = if taken.insert(candidate) { candidate } else { last };
         taken.insert(index);
         chosen.push(index);
@@ -486,7 +487,7 @@ fn choose_indexes(count: usize, len: usize, mut random: impl FnMut() -> u64) -> 
     chosen
 }
 
-/// Writes fields as HRANDFIELD replies them: with values in pairs, which are flat in RESP2.
+/// Writes fields in the form of HRANDFIELD: with values as pairs, which are flat in RESP2.
 struct RandomFields<'a, 'r> {
     reply: &'a mut ReplyWriter<'r>,
     with_values: bool,
@@ -511,13 +512,13 @@ impl RandomFields<'_, '_> {
     }
 }
 
-/// HSCAN: goes over the fields step by step.
+/// HSCAN: iterates over the fields.
 pub(crate) const HSCAN: Command = Command {
     name: "hscan",
     syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
-    summary: "Goes over the fields and values of a hash, some with each call.",
+    summary: "Iterates over the fields and values of a hash, some with each call.",
     since: "2.8.0",
-    complexity: "O(1) for every call, O(N) for the whole of a hash of N fields",
+    complexity: "O(1) for every call, O(N) for a complete iteration over N fields",
     group: Group::Hash,
     arity: -3,
     flags: READS,

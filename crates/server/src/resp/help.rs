@@ -1,10 +1,10 @@
-//! The HELP subcommands: one text for all, made from the commands' own values.
+//! HELP subcommands: one implementation for all containers, derived from the command definitions.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use super::command::{Command, Done};
 use super::cx::Cx;
 
-/// Lists the subcommands of a container with what they do, in the form of Redis's HELP.
+/// Lists the subcommands of a container with their summaries, in the form of Redis's HELP.
 /// Source: Redis 7.2 `networking.c`, `addReplyHelp`.
 pub(crate) fn reply(cx: &mut Cx<'_>, container: &Command) -> Done {
     let name = container.name.to_ascii_uppercase();

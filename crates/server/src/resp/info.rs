@@ -1,7 +1,7 @@
-//! INFO: everything that the server knows about itself, as text by section.
+//! INFO: the server's state and counters, as text by section.
 //!
-//! Fields that tools read have Redis's names and meaning. A field that cannot exist here is left
-//! out; fields of our own stand at the end of their section. Every section is one row of
+//! Fields that tools read have the names and meanings of Redis. Fields that do not apply here are
+//! left out; additional fields are at the end of their section. Every section is one row of
 //! [`SECTIONS`].
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
@@ -36,9 +36,9 @@ pub(crate) const INFO: Command = Command {
 };
 
 struct Section {
-    /// Its headline; asked for in any case.
+    /// Title of the section, matched in any case.
     title: &'static str,
-    /// Shown when no section is asked for.
+    /// Shown if the request names no section.
     is_default: bool,
     write: fn(&mut Page<'_, '_>),
 }
@@ -51,7 +51,7 @@ const fn on_request(title: &'static str, write: fn(&mut Page<'_, '_>)) -> Sectio
     Section { title, is_default: false, write }
 }
 
-/// In Redis's order.
+/// In the order of Redis.
 const SECTIONS: &[Section] = &[
     section("Server", process::server),
     section("Clients", traffic::clients),
@@ -95,14 +95,14 @@ fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The text in the making, and where its numbers come from.
+/// The text being written, and the sources of its numbers.
 struct Page<'p, 'c> {
     cx: &'p Cx<'c>,
     text: String,
     data: OnceCell<([DbStats; DATABASES], usize)>,
 }
 
-// Writing to a String cannot fail, hence `let _`.
+// Writing to a `String` cannot fail, hence `let _`.
 impl Page<'_, '_> {
     fn headline(&mut self, title: &str) {
         if !self.text.is_empty() {
@@ -115,19 +115,19 @@ impl Page<'_, '_> {
         let _ = write!(self.text, "{name}:{value}\r\n");
     }
 
-    /// What the databases hold. The first call locks every stripe once.
+    /// Statistics of the databases. The first call locks every stripe once.
     fn data(&self) -> &([DbStats; DATABASES], usize) {
         self.data.get_or_init(|| data_stats(self.cx))
     }
 }
 
-/// What the databases hold, and the bytes of all. For commands that lock no stripe, or inside EXEC
-/// all ([`Flags::LOCKS_STRIPES`]).
+/// Statistics of the databases, and total bytes. For commands that lock no stripe, or all of them
+/// inside EXEC ([`Flags::LOCKS_STRIPES`]).
 pub(super) fn data_stats(cx: &Cx<'_>) -> ([DbStats; DATABASES], usize) {
     if cx.locked.is_all() { cx.locked.stats() } else { cx.shared.keyspace.stats(cx.unix()) }
 }
 
-/// A quotient for people, 0 for nothing of nothing.
+/// Quotient for display; 0 if both are 0.
 #[expect(clippy::cast_precision_loss, reason = "two or three decimals are shown")]
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

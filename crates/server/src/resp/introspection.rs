@@ -1,4 +1,4 @@
-//! COMMAND: what the server can do, from the commands' own values.
+//! COMMAND: descriptions of the commands, derived from their definitions.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 mod markdown;
@@ -19,14 +19,14 @@ use crate::engine::glob::Steps;
 use crate::engine::requests::RequestId;
 
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
-/// Redis documents these with the server, and counts them to connections.
+/// Redis documents these commands in the server group, but puts them into the connection category.
 const CATEGORIES: &[&str] = &["@connection"];
 const TIPS: &[&str] = &["nondeterministic_output_order"];
 
 /// COMMAND: details of all commands; container of the others.
 pub(crate) const COMMAND: Command = Command {
     name: "command",
-    summary: "Returns details of all commands: arity, flags, places of keys.",
+    summary: "Returns details of all commands: arity, flags, positions of keys.",
     since: "2.8.13",
     complexity: "O(N) in the number of commands",
     group: Group::Server,
@@ -52,7 +52,7 @@ fn top_level() -> impl Iterator<Item = RequestId> {
     REGISTRY.entries().filter(|(_, entry)| entry.parent.is_none()).map(|(id, _)| id)
 }
 
-/// COMMAND COUNT: how many commands there are.
+/// COMMAND COUNT: the number of commands.
 const COUNT: Command = Command {
     name: "count",
     summary: "Returns the number of commands, without subcommands.",
@@ -101,8 +101,8 @@ fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Names that one COMMAND INFO or DOCS may give: more than twice as many as there are commands. The
-/// documentation of one takes 10 KB and a third of a millisecond.
+/// Maximum names in one COMMAND INFO or DOCS: more than twice the number of commands. The
+/// documentation of one command takes 10 KB and a third of a millisecond.
 const NAMES_MAX: usize = 512;
 
 fn check_names(args: Args<'_>) -> Done {
@@ -112,7 +112,7 @@ fn check_names(args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// One command with its subcommands.
+/// Writes one command with its subcommands.
 /// Source: Redis 7.2 `server.c`, `addReplyCommandInfo`
 fn write_details(reply: &mut ReplyWriter<'_>, id: RequestId) {
     let entry = REGISTRY.entry(id);
@@ -157,8 +157,8 @@ fn write_words(reply: &mut ReplyWriter<'_>, words: &[&str]) {
     }
 }
 
-/// First key, last key and step, for clients from before key specifications: the only range, or
-/// what can be said by one run of keys. Zeros where there is none.
+/// First key, last key and step, for clients that do not support key specifications: the only
+/// range, or the best approximation by one range. Zeros if there are no keys.
 /// Source: Redis 7.2 `server.c`, `populateCommandLegacyRangeSpec`
 fn plain_range(specs: &[KeySpec]) -> (i64, i64, i64) {
     if let [KeySpec { places: KeyPlaces::Range { first, last, step }, .. }] = *specs {
@@ -243,7 +243,7 @@ fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// One command's name and its documentation.
+/// Writes one command's name and its documentation.
 /// Source: Redis 7.2 `server.c`, `addReplyCommandDocs`
 fn write_docs(reply: &mut ReplyWriter<'_>, id: RequestId) {
     let entry = REGISTRY.entry(id);
@@ -289,7 +289,7 @@ fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
     let flags: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
     let name = argument.name.as_bytes();
     let is_key = matches!(argument.kind, Kind::Key(_));
-    // Name, type, and either the text to display or the arguments in it.
+    // Name, type, and either the display text or the nested arguments.
     let fields = 3
         + usize::from(is_key)
         + usize::from(argument.token.is_some())
@@ -346,10 +346,10 @@ fn getkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// COMMAND GETKEYSANDFLAGS: the keys of a request, and what it does to them.
+/// COMMAND GETKEYSANDFLAGS: the keys of a request, and how it accesses them.
 const GETKEYSANDFLAGS: Command = Command {
     name: "getkeysandflags",
-    summary: "Returns the keys of a request, each with what is done to it.",
+    summary: "Returns the keys of a request, each with its access flags.",
     since: "7.0.0",
     run: getkeysandflags,
     ..GETKEYS
@@ -367,7 +367,7 @@ fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Places of the keys in a request, as Redis's `getKeysSubcommandImpl` finds or refuses them.
+/// Positions of the keys in a request. Errors are those of Redis's `getKeysSubcommandImpl`.
 fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
     let command = find_request(request).ok_or(Fail::text("ERR Invalid command specified"))?;
     if command.keys.is_empty() {
@@ -379,7 +379,7 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
     let mut keys = Vec::new();
     let listed =
         command.key_positions(request, |at, access| keys.push((at, access.of_request(request))));
-    // A count of 0 locks nothing and is refused by the command; here it names no key.
+    // A count of 0 locks nothing, and the command rejects it; here it means that there are no keys.
     let has_keys = |spec: &KeySpec| spec.positions(request).is_ok_and(|places| places.len() > 0);
     if listed.is_err() || !command.keys.iter().all(has_keys) {
         return Err(Fail::text("ERR Invalid arguments specified for command"));
@@ -387,7 +387,7 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
     Ok(keys)
 }
 
-/// The command, or with a container the subcommand, that a request names.
+/// Finds the command that a request names, or the subcommand if it is a container.
 fn find_request(request: Args<'_>) -> Option<&'static Command> {
     let mut id = REGISTRY.find(request.get(0))?;
     if REGISTRY.entry(id).is_container()
@@ -431,9 +431,9 @@ fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filter<'a> {
     All,
-    /// No command comes from a module.
+    /// Matches nothing: there are no modules.
     Module,
-    /// By a category, named without its `@`.
+    /// Commands of a category, given without its `@`.
     Category(&'a [u8]),
     Pattern(&'a [u8]),
 }
@@ -472,7 +472,7 @@ impl<'a> Filter<'a> {
 /// COMMAND HELP: the subcommands.
 const HELP: Command = Command {
     name: "help",
-    summary: "Returns helpful text about COMMAND.",
+    summary: "Lists the subcommands of COMMAND.",
     since: "5.0.0",
     group: Group::Server,
     arity: 2,
@@ -482,7 +482,7 @@ const HELP: Command = Command {
     ..Command::EMPTY
 };
 
-/// A length, position or count of the table: none comes near the limit.
+/// A length, position or count of the table, all far below the limit.
 fn length(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -509,7 +509,8 @@ mod tests {
         }
     }
 
-    /// Clients that know no key specifications ask the server where keys are when they see it.
+    /// Clients without support for key specifications ask the server for the keys if they see this
+    /// flag.
     #[test]
     fn keys_that_one_range_cannot_say_are_flagged() {
         for (_, entry) in REGISTRY.entries() {

@@ -1,4 +1,4 @@
-//! List commands that never wait.
+//! Non-blocking list commands.
 
 use std::ops::Range;
 
@@ -42,11 +42,11 @@ fn list_len(cx: &Cx<'_>, key: Key<'_>) -> Result<Option<usize>, Fail> {
     Ok(cx.locked.list(cx.db, key)?.map(List::len))
 }
 
-/// LPUSH: elements in front, each before the one given before it.
+/// LPUSH: inserts elements at the head, each before the previous one.
 pub(crate) const LPUSH: Command = Command {
     name: "lpush",
     syntax: "key element [element ...]",
-    summary: "Puts elements in front of a list; creates the list if it does not exist.",
+    summary: "Inserts elements at the head of a list; creates the list if it does not exist.",
     since: "1.0.0",
     complexity: "O(N) in the number of elements given",
     group: Group::List,
@@ -62,10 +62,10 @@ fn lpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     push(cx, args, End::Front)
 }
 
-/// RPUSH: elements at the end.
+/// RPUSH: appends elements at the tail.
 pub(crate) const RPUSH: Command = Command {
     name: "rpush",
-    summary: "Puts elements at the end of a list; creates the list if it does not exist.",
+    summary: "Appends elements to a list; creates the list if it does not exist.",
     events: Events::Each(pushed(End::Back)),
     run: rpush,
     ..LPUSH
@@ -75,10 +75,10 @@ fn rpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     push(cx, args, End::Back)
 }
 
-/// LPUSHX: LPUSH to a list that exists.
+/// LPUSHX: LPUSH to an existing list.
 pub(crate) const LPUSHX: Command = Command {
     name: "lpushx",
-    summary: "Puts elements in front of a list if the list exists.",
+    summary: "Inserts elements at the head of a list if the list exists.",
     since: "2.2.0",
     run: lpushx,
     ..LPUSH
@@ -88,10 +88,10 @@ fn lpushx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     push_if_present(cx, args, End::Front)
 }
 
-/// RPUSHX: RPUSH to a list that exists.
+/// RPUSHX: RPUSH to an existing list.
 pub(crate) const RPUSHX: Command = Command {
     name: "rpushx",
-    summary: "Puts elements at the end of a list if the list exists.",
+    summary: "Appends elements to a list if the list exists.",
     since: "2.2.0",
     events: Events::Each(pushed(End::Back)),
     run: rpushx,
@@ -126,7 +126,7 @@ fn push_elements(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>, end: End, before
     Ok(())
 }
 
-/// LPOP: takes elements from the front.
+/// LPOP: removes elements from the head.
 pub(crate) const LPOP: Command = Command {
     name: "lpop",
     syntax: "key [count]",
@@ -146,10 +146,10 @@ fn lpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     pop(cx, args, End::Front)
 }
 
-/// RPOP: takes elements from the end.
+/// RPOP: removes elements from the tail.
 pub(crate) const RPOP: Command = Command {
     name: "rpop",
-    summary: "Removes and returns the last elements of a list, the last first.",
+    summary: "Removes and returns the last elements of a list, last one first.",
     events: Events::Each(popped(End::Back)),
     run: rpop,
     ..LPOP
@@ -193,15 +193,15 @@ fn pop_several(cx: &mut Cx<'_>, key: Key<'_>, end: End, count_text: &[u8]) -> Do
     };
     cx.spend(wanted.min(list.len()))?;
     let popped = write_end(&mut cx.reply, list, end, wanted);
-    cx.check_reply()?; // nothing is removed then
+    cx.check_reply()?; // before anything is removed
     if popped == 0 {
         return Ok(());
     }
     cx.change(key, Change::ListPop { end, count: popped })
 }
 
-/// Writes an array of up to `wanted` elements in the order in which they are popped. Returns how
-/// many.
+/// Writes an array of up to `wanted` elements in the order in which they are popped. Returns their
+/// number.
 fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) -> u64 {
     let popped = wanted.min(list.len());
     reply.array(popped);
@@ -217,7 +217,7 @@ fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) 
     popped as u64
 }
 
-/// LMPOP: takes elements from the first of several lists that exists.
+/// LMPOP: removes elements from the first of several lists that exists.
 pub(crate) const LMPOP: Command = Command {
     name: "lmpop",
     syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
@@ -242,7 +242,7 @@ fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         cx.reply.array(2);
         cx.reply.bulk(bytes);
         let count = write_end(&mut cx.reply, list, options.end, options.count);
-        cx.check_reply()?; // nothing is removed then
+        cx.check_reply()?; // before anything is removed
         let end = options.end;
         return cx.change_as(popped(end), key, Change::ListPop { end, count });
     }
@@ -277,7 +277,7 @@ impl MultiPop {
     }
 }
 
-/// A number above zero, or the error `otherwise`.
+/// Parses a number above zero, or returns the error `otherwise`.
 fn parse_positive(text: &[u8], otherwise: &'static str) -> Result<usize, Fail> {
     let number = integer(text).ok().and_then(|number| usize::try_from(number).ok());
     number.filter(|number| *number > 0).ok_or(Fail::text(otherwise))
@@ -293,7 +293,7 @@ fn parse_end(text: &[u8]) -> Result<End, Fail> {
     }
 }
 
-/// LMOVE: takes an element from one end of a list to one end of another, or of the same.
+/// LMOVE: moves an element from one end of a list to one end of another, or of the same list.
 pub(crate) const LMOVE: Command = Command {
     name: "lmove",
     syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
@@ -313,11 +313,11 @@ fn lmove(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     move_element(cx, args, from, to)
 }
 
-/// RPOPLPUSH: the old LMOVE from the end of one list to the front of another.
+/// RPOPLPUSH: legacy form of LMOVE from the tail of one list to the head of another.
 pub(crate) const RPOPLPUSH: Command = Command {
     name: "rpoplpush",
     syntax: "source destination",
-    summary: "Moves the last element of a list to the front of another and returns it.",
+    summary: "Moves the last element of a list to the head of another and returns it.",
     since: "1.2.0",
     arity: 3,
     run: rpoplpush,
@@ -338,8 +338,8 @@ fn move_element(cx: &mut Cx<'_>, args: Args<'_>, from: End, to: End) -> Done {
     let element: SmallVec<[u8; 64]> = element.into();
     list_len(cx, destination)?;
     cx.reply.bulk(&element);
-    // Pushed before it is popped: a list of one element that turns must not be deleted, since its
-    // expiry would be lost.
+    // Push before the pop: rotating a list of one element must not delete the list, which would
+    // lose its expiry.
     let values = Items::Slice(&[&element]);
     cx.change_as(pushed(to), destination, Change::ListPush { end: to, values })?;
     cx.change_as(popped(from), source, Change::ListPop { end: from, count: 1 })
@@ -395,20 +395,20 @@ fn lindex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The place of an index that counts from the end if negative; `None` outside of the list.
+/// Position of an index, which counts from the end if negative; `None` outside the list.
 fn position(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(count(len))? } else { index };
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
-/// The places from `start` to `stop` inclusive, as far as there are any.
+/// Existing positions from `start` to `stop` inclusive.
 fn clamp_range(start: i64, stop: i64, len: usize) -> Range<usize> {
     let from_front = |at: i64| if at < 0 { at.saturating_add(count(len)) } else { at };
     let (start, stop) = (from_front(start).max(0), from_front(stop));
     if start > stop {
         return 0..0;
     }
-    // What does not fit is behind the end of any list.
+    // An index that does not fit is beyond the end of any list.
     let start = usize::try_from(start).unwrap_or(usize::MAX);
     let end = usize::try_from(stop).unwrap_or(usize::MAX).saturating_add(1).min(len);
     if start < end { start..end } else { 0..0 }
@@ -468,7 +468,8 @@ fn ltrim(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let len = list_len(cx, key)?.unwrap_or(0);
     let kept = clamp_range(start, stop, len);
     cx.spend(len - kept.len())?;
-    // A trim that removes nothing is a write, too: it makes an event and ends a transaction that watches.
+    // A trim that removes nothing is still a write: it publishes an event and aborts transactions
+    // that watch the key.
     if len > 0 {
         let (start, count) = (kept.start as u64, kept.len() as u64);
         cx.change(key, Change::ListTrim { start, count })?;
@@ -502,7 +503,7 @@ fn lset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LINSERT: an element beside another.
+/// LINSERT: inserts an element before or after another.
 pub(crate) const LINSERT: Command = Command {
     name: "linsert",
     syntax: "key <BEFORE | AFTER> pivot element",
@@ -543,11 +544,11 @@ fn linsert(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LREM: removes equal elements.
+/// LREM: removes matching elements.
 pub(crate) const LREM: Command = Command {
     name: "lrem",
     syntax: "key count element",
-    summary: "Removes the first, last or all elements of a list that equal the one given.",
+    summary: "Removes the first, last or all elements of a list that equal the given one.",
     since: "1.0.0",
     complexity: "O(N) in the elements of the list",
     group: Group::List,

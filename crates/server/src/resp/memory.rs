@@ -1,4 +1,4 @@
-//! MEMORY: how much memory there is in use, for what, and whether that is well.
+//! MEMORY: memory usage by purpose, and its diagnosis.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::engine::process::ProcessMemory;
 pub(crate) const MEMORY: Command = Command {
     name: "memory",
     syntax: "subcommand",
-    summary: "Container of the commands about memory.",
+    summary: "A container for commands about memory.",
     since: "4.0.0",
     group: Group::Server,
     arity: -2,
@@ -28,26 +28,26 @@ pub(crate) const MEMORY: Command = Command {
     ..Command::EMPTY
 };
 
-/// What counts as used, and against `maxmemory`, begins with nothing: the program and its stacks are
+/// Used memory, which counts toward `maxmemory`, starts at zero: the program and its stacks are in
 /// `mem_untracked`.
 pub(crate) const STARTUP_BYTES: u64 = 0;
 
-/// Who holds how much.
+/// Memory usage by purpose.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MemoryReport {
-    /// What counts against the limits: data, connections, buffers.
+    /// Memory that counts toward the limits: data, connections, buffers.
     pub(crate) used_bytes: u64,
     pub(crate) peak_bytes: u64,
-    /// Keys and values, without the tables they are in.
+    /// Keys and values, without their tables.
     pub(crate) dataset_bytes: u64,
     pub(crate) keys: u64,
     /// Connections and their buffers.
     pub(crate) clients_bytes: u64,
-    /// Records on the way to the disk.
+    /// Log records that are not written yet.
     pub(crate) log_bytes: u64,
-    /// What the process takes besides, freed memory not included.
+    /// Other memory of the process, without freed memory.
     pub(crate) untracked_bytes: u64,
-    /// What the process has of the machine, if the kernel tells.
+    /// Resident memory of the process, if the kernel reports it.
     pub(crate) resident_bytes: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl MemoryReport {
         let trackers = &cx.shared.memory;
         let index_bytes: u64 = dbs.iter().map(index_bytes).sum();
         let buffers = [&trackers.clients, &trackers.read_buffer, &trackers.output];
-        // Reactors tell the trackers a little later what the store knows already.
+        // Reactors report changes to the trackers later than to the store.
         let (all, store) = (trackers.server.current_bytes(), trackers.store.current_bytes());
         let used_bytes = all.saturating_sub(store) + *store_bytes as u64;
         MemoryReport {
@@ -72,36 +72,36 @@ impl MemoryReport {
         }
     }
 
-    /// What is in use beside keys and values.
+    /// Used memory other than keys and values.
     pub(crate) fn overhead_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.dataset_bytes)
     }
 
-    /// What the process has of the machine beyond what is in use: freed memory that the allocator keeps.
+    /// Resident memory beyond the used memory: freed memory that the allocator keeps.
     pub(crate) fn kept_bytes(&self) -> i64 {
         let used_bytes = self.used_bytes + self.untracked_bytes;
         self.resident_bytes.unwrap_or(0).cast_signed() - used_bytes.cast_signed()
     }
 
-    /// What is in use of the allocator's pages.
+    /// Used memory within the allocator's pages.
     pub(crate) fn allocated_bytes(&self, allocator_bytes: u64) -> u64 {
         allocator_bytes.saturating_sub(self.kept_bytes().max(0).cast_unsigned())
     }
 
-    /// Memory of the machine by memory in use.
+    /// Ratio of resident to used memory.
     pub(crate) fn fragmentation(&self) -> f64 {
         ratio(self.resident_bytes.unwrap_or(0), self.used_bytes + self.untracked_bytes)
     }
 }
 
-/// Tables and queues of one database.
+/// Bytes of the tables and queues of one database.
 fn index_bytes(db: &DbStats) -> u64 {
     db.table_bytes + db.expiry_bytes
 }
 
 const DOCTOR: Command = Command {
     name: "doctor",
-    summary: "Says in words whether the use of memory shows a problem.",
+    summary: "Reports problems with memory usage.",
     since: "4.0.0",
     group: Group::Server,
     arity: 2,
@@ -128,14 +128,14 @@ fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> S
     let used = report.used_bytes;
     if used < USED_BYTES_MIN {
         let used = human_bytes(used);
-        return format!("Only {used} are in use: too little to tell anything from it.\n");
+        return format!("Only {used} are in use: too little for a diagnosis.\n");
     }
     // Writing to a String cannot fail, hence `let _`.
     if ratio(report.peak_bytes, used) > 1.5 {
         let peak = human_bytes(report.peak_bytes);
         let _ = writeln!(
             text,
-            "Peak: {peak} were in use once, much more than now. Memory that was used may stay with \
+            "Peak: {peak} were in use once, much more than now. Freed memory may stay with \
              the process for a while."
         );
     }
@@ -144,7 +144,7 @@ fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> S
         let resident = human_bytes(resident);
         let _ = writeln!(
             text,
-            "Fragmentation: the process has {resident} of the machine's memory, but {} are in use. \
+            "Fragmentation: the process has {resident} of resident memory, but only {} are in use. \
              After many deletions that is normal, and new data fills the gaps.",
             human_bytes(used)
         );
@@ -152,7 +152,7 @@ fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> S
     if report.clients_bytes.checked_div(clients).unwrap_or(0) > CLIENT_BYTES_MAX {
         let _ = writeln!(
             text,
-            "Clients: {} for {clients} connections. CLIENT LIST shows who does not read its replies.",
+            "Clients: {} for {clients} connections. CLIENT LIST shows clients that do not read their replies.",
             human_bytes(report.clients_bytes)
         );
     }
@@ -160,18 +160,18 @@ fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> S
         if state.soft_limit_bytes.is_some_and(|soft_bytes| state.current_bytes > soft_bytes) {
             let limit = human_bytes(state.limit_bytes.unwrap_or(0));
             let current = human_bytes(state.current_bytes);
-            let _ = writeln!(text, "Limit: {} holds {current} of its {limit}.", state.path);
+            let _ = writeln!(text, "Limit: {} uses {current} of its {limit}.", state.path);
         }
     }
     if text.is_empty() {
-        text.push_str("No problem found in the use of memory.\n");
+        text.push_str("No problem found with memory usage.\n");
     }
     text
 }
 
 const HELP: Command = Command {
     name: "help",
-    summary: "Returns helpful text about MEMORY.",
+    summary: "Lists the subcommands of MEMORY.",
     since: "4.0.0",
     group: Group::Server,
     arity: 2,
@@ -182,7 +182,7 @@ const HELP: Command = Command {
 
 const MALLOC_STATS: Command = Command {
     name: "malloc-stats",
-    summary: "Returns what the kernel says about the memory of the process, and who holds how much.",
+    summary: "Returns the kernel's view of the process memory, and the memory of each tracker.",
     since: "4.0.0",
     group: Group::Server,
     arity: 2,
@@ -193,7 +193,7 @@ const MALLOC_STATS: Command = Command {
 
 fn malloc_stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     let mut text = String::new();
-    // Writing to a String cannot fail, hence `let _`.
+    // Writing to a `String` cannot fail, hence `let _`.
     for (name, bytes) in ProcessMemory::read().iter() {
         let _ = writeln!(text, "{name}: {bytes} ({})", human_bytes(bytes));
     }
@@ -205,10 +205,10 @@ fn malloc_stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The allocator gives pages back by itself within milliseconds after they are free.
+/// The allocator returns free pages automatically within milliseconds.
 const PURGE: Command = Command {
     name: "purge",
-    summary: "Does nothing: the allocator gives unused memory back by itself.",
+    summary: "Does nothing: the allocator returns unused memory automatically.",
     since: "4.0.0",
     group: Group::Server,
     arity: 2,
@@ -224,7 +224,7 @@ fn purge(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 
 const STATS: Command = Command {
     name: "stats",
-    summary: "Returns in numbers what the memory is in use for.",
+    summary: "Returns memory usage by purpose.",
     since: "4.0.0",
     complexity: "O(S) in the number of stripes, a constant",
     group: Group::Server,
@@ -235,14 +235,15 @@ const STATS: Command = Command {
     ..Command::EMPTY
 };
 
-/// How much more memory one level has than the one below.
+/// Ratio and difference of memory between two levels.
 pub(crate) struct Share {
     pub(crate) ratio: f64,
     pub(crate) bytes: i64,
 }
 
-/// Of the allocator's pages to what is in use, of those that are resident to all, and of the process to the
-/// allocator. Pages that the allocator has given back are none of its own, so all of them are resident.
+/// Shares of the allocator's pages to used memory, of resident to all of them, and of the process
+/// to the allocator. Pages that the allocator has returned no longer count as its own, so all of
+/// its pages are resident.
 pub(crate) fn allocator_shares(allocated: u64, allocator: u64, resident: u64) -> [Share; 3] {
     let share = |above: u64, below: u64| Share {
         ratio: ratio(above, below),
@@ -266,7 +267,7 @@ fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         ("peak.allocated", Integer(report.peak_bytes)),
         ("total.allocated", Integer(used)),
         ("startup.allocated", Integer(STARTUP_BYTES)),
-        // Of what is not here.
+        // Features that do not exist here.
         ("replication.backlog", Integer(0)),
         ("clients.slaves", Integer(0)),
         ("cluster.links", Integer(0)),
@@ -340,7 +341,7 @@ fn write_map(cx: &mut Cx<'_>, fields: &[(&str, u64)]) {
 const USAGE: Command = Command {
     name: "usage",
     syntax: "key [SAMPLES count]",
-    summary: "Returns the bytes of memory of a key and its value; nothing needs to be sampled.",
+    summary: "Returns the memory of a key and its value in bytes; SAMPLES has no effect.",
     since: "4.0.0",
     group: Group::Server,
     arity: -3,
@@ -350,7 +351,7 @@ const USAGE: Command = Command {
     ..Command::EMPTY
 };
 
-/// `SAMPLES` is read and checked only: the store knows the bytes of every value.
+/// `SAMPLES` is only validated: the store knows the size of every value.
 fn usage(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let mut options = args.skip(3).iter();
     while let Some(option) = options.next() {

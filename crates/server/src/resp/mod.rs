@@ -1,4 +1,4 @@
-//! The Redis protocol's side of the server: commands as values in a table, sessions, execution.
+//! Redis protocol: commands as values in a table, sessions, execution.
 
 mod client;
 pub(crate) mod command;

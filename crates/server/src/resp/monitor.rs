@@ -1,4 +1,4 @@
-//! MONITOR: a client that sees every request of the server.
+//! MONITOR: a stream of all requests of the server.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use super::fail::Fail;
 
-/// MONITOR: shows all requests of all clients from now on.
+/// MONITOR: sends all later requests of all clients to this connection.
 pub(crate) const MONITOR: Command = Command {
     name: "monitor",
     summary: "Sends every request that the server executes to this connection.",
@@ -24,7 +24,7 @@ pub(crate) const MONITOR: Command = Command {
     ..Command::EMPTY
 };
 
-// Source: Redis 7.2 `replication.c`, `monitorCommand`; a second one gets no reply there, too
+// Source: Redis 7.2 `replication.c`, `monitorCommand`; there, too, a second one gets no reply
 fn monitor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     if cx.in_exec {
         return Err(Fail::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));

@@ -1,8 +1,9 @@
-//! Events about keys: what becomes of a key is published to `__keyspace@0__:KEY` and
-//! `__keyevent@0__:EVENT`, as `notify-keyspace-events` asks for it.
+//! Key events: changes to a key are published to `__keyspace@0__:KEY` and `__keyevent@0__:EVENT` as
+//! configured by `notify-keyspace-events`.
 //!
-//! They are messages like those of transactions: kept while the command runs, put in the order of the log
-//! under its locks when its place there is known, published behind them, and told when that is on the disk.
+//! They are handled like messages of transactions: kept while the command runs, queued in log order
+//! under its locks, published after the locks are released, and delivered when the change is on
+//! disk.
 
 // Source: Redis documentation, "Keyspace notifications"; Redis 7.2 `notify.c`, and the calls of
 // `notifyKeyspaceEvent` in the commands
@@ -18,14 +19,14 @@ use crate::engine::gate::Gate;
 use crate::engine::shared::Shared;
 use crate::engine::worker::{Worker, is_gated};
 
-/// A key that was not there before.
+/// A key that did not exist before.
 pub(super) const NEW: KeyEvent = KeyEvent { class: KeyEvents::NEW, name: "new" };
 const DELETED: KeyEvent = Group::Generic.event("del");
 const MISS: KeyEvent = KeyEvent { class: KeyEvents::MISS, name: "keymiss" };
 
 impl Cx<'_> {
-    /// Changes a key, and publishes `new` if it was not there, the event of the change, and `del` if
-    /// nothing is left.
+    /// Changes a key, and publishes `new` if it did not exist, the event of the change, and `del`
+    /// if the key was removed.
     #[cold]
     #[inline(never)]
     pub(super) fn change_and_publish(
@@ -50,12 +51,12 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// Whether a key is there, also one that SET has given an expiry in the past.
+    /// Whether a key is stored, including one that SET has given an expiry in the past.
     fn is_stored(&self, db: u8, key: Key<'_>) -> bool {
         self.locked.contains(db, key) || self.locked.is_overdue(db, key)
     }
 
-    /// Publishes the keys that a command has not found.
+    /// Publishes events for the keys that a command did not find.
     #[cold]
     pub(super) fn publish_misses(&mut self, command: &Command, args: Args<'_>) {
         if !command.flags.has(Flags::READONLY.and(Flags::MISSES))
@@ -65,7 +66,7 @@ impl Cx<'_> {
         }
         let mut places: SmallVec<[usize; 2]> = SmallVec::new();
         if command.key_positions(args, |at, _| places.push(at)).is_err() {
-            return; // it has looked for nothing
+            return; // it has not looked up any key
         }
         for at in places {
             let key = self.key(args.get(at));
@@ -77,7 +78,7 @@ impl Cx<'_> {
 }
 
 impl Worker {
-    /// Keeps an event that somebody listens to, until its place in the log is known.
+    /// Defers an event that may have subscribers until its log position is known.
     pub(crate) fn publish_event(&mut self, shared: &Shared, event: KeyEvent, db: u8, key: &[u8]) {
         let wanted = self.settings.notify_keyspace_events;
         if !wanted.has(event.class) || shared.pubsub.clients() == 0 {
@@ -96,8 +97,8 @@ impl Worker {
         }
     }
 
-    /// Puts off what was told of keys that no command has changed, with the position of its record; as
-    /// [`Worker::put_off_deferred`].
+    /// Queues the events of keys that no command has changed, with the position of their record;
+    /// see [`Worker::put_off_deferred`].
     pub(crate) fn put_off_told(&mut self, shared: &Shared, written: Gate) {
         if self.pubsub.has_deferred() {
             let gate = if is_gated(self.settings.durability) { written } else { Gate::OPEN };

@@ -1,7 +1,7 @@
-//! SUBSCRIBE, PUBLISH and their kin, and PUBSUB.
+//! PUBLISH, SUBSCRIBE and related commands, and PUBSUB.
 //!
-//! Subscriptions are answered with messages instead of replies, one for each name. In RESP2 nothing tells
-//! these from replies, so a connection that has subscribed may run few other commands.
+//! The replies to subscriptions are messages, one for each name. In RESP2 clients cannot
+//! distinguish messages from other replies, so a subscribed connection may run only a few commands.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use wire::resp::{Args, Protocol};
@@ -23,11 +23,11 @@ const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyAccess::Channel
 const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER).and(Flags::NO_HTTP);
 const TALKS: Flags = LOOKS.and(Flags::FAST);
 
-/// PUBLISH: sends a message to whoever listens.
+/// PUBLISH: sends a message to the subscribers of a channel.
 pub(crate) const PUBLISH: Command = Command {
     name: "publish",
     syntax: "channel message",
-    summary: "Posts a message to a channel, and returns how many get it.",
+    summary: "Publishes a message to a channel and returns the number of receivers.",
     since: "2.0.0",
     complexity: "O(N+M) in the subscribers of the channel and the patterns of all connections",
     group: Group::PubSub,
@@ -37,11 +37,11 @@ pub(crate) const PUBLISH: Command = Command {
     ..Command::EMPTY
 };
 
-/// SPUBLISH: the same for those who have used SSUBSCRIBE.
+/// SPUBLISH: sends a message to the subscribers of a shard channel.
 pub(crate) const SPUBLISH: Command = Command {
     name: "spublish",
     syntax: "shardchannel message",
-    summary: "Posts a message to a shard channel, and returns how many get it.",
+    summary: "Publishes a message to a shard channel and returns the number of receivers.",
     since: "7.0.0",
     complexity: "O(N) in the subscribers of the channel",
     group: Group::PubSub,
@@ -52,18 +52,18 @@ pub(crate) const SPUBLISH: Command = Command {
     ..Command::EMPTY
 };
 
-/// Steps of a comparison that take as long as an element that is copied.
+/// Comparison steps that take as long as copying one element.
 const STEPS_PER_ELEMENT: u64 = 32;
 
 fn publish(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     let post = Post { channel: args.get(1), payload: args.get(2), kind };
     if cx.worker.is_lost(cx.shared, cx.session.last_gate) {
-        // It would tell of what is not on the log, and never will be.
+        // The message would report changes that are not in the log, and never will be.
         return Err(Fail::text(LOG_FAILED));
     }
     let receivers = if cx.in_exec {
-        // It tells of a transaction that is not on the log yet.
-        cx.spend(0)?; // the ones before have used up what the transaction may
+        // The message may report changes of a transaction that is not in the log yet.
+        cx.spend(0)?; // fails if earlier commands used up the transaction's limit
         let counted = cx.shared.pubsub.count(&post);
         cx.spend(usize::try_from(counted.steps / STEPS_PER_ELEMENT).unwrap_or(usize::MAX))?;
         if counted.receivers > 0 {
@@ -81,11 +81,11 @@ fn wide(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// SUBSCRIBE: listens to channels.
+/// SUBSCRIBE: subscribes to channels.
 pub(crate) const SUBSCRIBE: Command = Command {
     name: "subscribe",
     syntax: "channel [channel ...]",
-    summary: "Listens for messages published to channels.",
+    summary: "Subscribes to channels.",
     since: "2.0.0",
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
@@ -95,11 +95,11 @@ pub(crate) const SUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// PSUBSCRIBE: listens to all channels that fit.
+/// PSUBSCRIBE: subscribes to all channels that match patterns.
 pub(crate) const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     syntax: "pattern [pattern ...]",
-    summary: "Listens for messages published to channels that fit a pattern.",
+    summary: "Subscribes to the channels that match patterns.",
     since: "2.0.0",
     complexity: "O(N) in the number of patterns",
     group: Group::PubSub,
@@ -109,11 +109,11 @@ pub(crate) const PSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// SSUBSCRIBE: listens to shard channels.
+/// SSUBSCRIBE: subscribes to shard channels.
 pub(crate) const SSUBSCRIBE: Command = Command {
     name: "ssubscribe",
     syntax: "shardchannel [shardchannel ...]",
-    summary: "Listens for messages published to shard channels.",
+    summary: "Subscribes to shard channels.",
     since: "7.0.0",
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
@@ -124,7 +124,7 @@ pub(crate) const SSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-// Source: Redis 7.2 `pubsub.c`, `ssubscribeCommand`; the others may stand in a transaction
+// Source: Redis 7.2 `pubsub.c`, `ssubscribeCommand`; the others are allowed in a transaction
 fn ssubscribe(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     if cx.in_exec {
         return Err(Fail::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
@@ -137,7 +137,7 @@ fn subscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
         let id = cx.session.id;
         let mine = cx.session.subscriptions.get_or_insert_default();
         if let Err(refusal) = cx.worker.subscribe(cx.shared, id, mine, kind, name) {
-            // Those before are subscribed to, and were answered.
+            // The preceding names are subscribed to, and their replies are written.
             let text = refusal.to_string();
             cx.reply.error(&text);
             cx.worker.tally.error(None, &text);
@@ -149,11 +149,11 @@ fn subscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     Ok(())
 }
 
-/// UNSUBSCRIBE: listens no more.
+/// UNSUBSCRIBE: ends subscriptions to channels.
 pub(crate) const UNSUBSCRIBE: Command = Command {
     name: "unsubscribe",
     syntax: "[channel [channel ...]]",
-    summary: "Stops listening to channels, or to all of them.",
+    summary: "Unsubscribes from the given channels, or from all of them.",
     since: "2.0.0",
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
@@ -163,11 +163,11 @@ pub(crate) const UNSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// PUNSUBSCRIBE: the same for patterns.
+/// PUNSUBSCRIBE: ends subscriptions to patterns.
 pub(crate) const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
     syntax: "[pattern [pattern ...]]",
-    summary: "Stops listening to channels that fit patterns, or to all of them.",
+    summary: "Unsubscribes from the given patterns, or from all of them.",
     since: "2.0.0",
     complexity: "O(N) in the number of patterns",
     group: Group::PubSub,
@@ -177,11 +177,11 @@ pub(crate) const PUNSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// SUNSUBSCRIBE: the same for shard channels.
+/// SUNSUBSCRIBE: ends subscriptions to shard channels.
 pub(crate) const SUNSUBSCRIBE: Command = Command {
     name: "sunsubscribe",
     syntax: "[shardchannel [shardchannel ...]]",
-    summary: "Stops listening to shard channels, or to all of them.",
+    summary: "Unsubscribes from the given shard channels, or from all of them.",
     since: "7.0.0",
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
@@ -213,13 +213,13 @@ fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     Ok(())
 }
 
-/// Ends one subscription. What was published for it comes before the client is told so.
+/// Ends one subscription. Messages published to it before are delivered before the confirmation.
 fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
     let Cx { session, worker, shared, reply, gate, in_exec, .. } = cx;
     let (id, protocol) = (session.id, session.protocol);
     let Some(mine) = session.subscriptions.as_deref_mut() else { return };
     let mut late = std::mem::take(&mut worker.late_messages);
-    // What a transaction's commands say is one reply: messages come behind it.
+    // The replies of a transaction are one reply: messages follow it.
     let out = if *in_exec { &mut late } else { &mut *reply.out };
     worker.unsubscribe(shared, id, mine, kind, name, |message, way| {
         message.write(protocol, way, out);
@@ -228,7 +228,7 @@ fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
     worker.late_messages = late;
 }
 
-/// Says what was done, and how many subscriptions of this sort there are now.
+/// Confirms a change, with the number of subscriptions of this kind.
 fn confirm(cx: &mut Cx<'_>, name: Option<&[u8]>, kind: Kind) {
     let count = cx.session.subscriptions.as_deref().map_or(0, |all| all.told_count(kind));
     cx.reply.push(3);
@@ -240,12 +240,12 @@ fn confirm(cx: &mut Cx<'_>, name: Option<&[u8]>, kind: Kind) {
     cx.reply.integer(wide(count));
 }
 
-/// Without subscriptions a connection is one like others.
+/// Without subscriptions the connection is an ordinary one again.
 fn end_if_none(cx: &mut Cx<'_>) {
     cx.session.subscriptions.take_if(|all| all.total() == 0);
 }
 
-/// Ends all subscriptions without a word of that; for RESET.
+/// Ends all subscriptions without confirmation; for RESET.
 pub(super) fn forget_all(cx: &mut Cx<'_>) {
     for kind in Kind::ALL {
         for name in names(cx, kind) {
@@ -260,13 +260,13 @@ fn names(cx: &Cx<'_>, kind: Kind) -> Vec<Name> {
     mine.map_or_else(Vec::new, |all| all.names(kind).cloned().collect())
 }
 
-/// Whether a connection has subscribed in RESP2, where it may run few other commands.
+/// Whether a connection has subscriptions in RESP2, where it may run only a few commands.
 #[inline]
 pub(super) fn only_listens(session: &Session) -> bool {
     session.subscriptions.is_some() && session.protocol == Protocol::Resp2
 }
 
-/// Refuses what a connection that has subscribed in RESP2 may not run.
+/// Rejects commands that a RESP2 connection with subscriptions may not run.
 // Source: Redis 7.2 `server.c`, `processCommand`
 #[cold]
 pub(super) fn check_listener(command: &Command, full_name: &str) -> Done {
@@ -279,12 +279,12 @@ pub(super) fn check_listener(command: &Command, full_name: &str) -> Done {
     )))
 }
 
-/// Whether an answer is made of messages, which come also where replies are switched off.
+/// Whether a reply consists of messages, which are sent even if replies are turned off.
 // Source: Redis 7.2 `pubsub.c`, `addReplyPubsubSubscribed` (CLIENT_PUSHING)
 #[cold]
 pub(super) fn is_message(id: Option<RequestId>, answer: &[u8]) -> bool {
     let command = id.map(|id| REGISTRY.entry(id).command);
-    // PUBLISH and PUBSUB may be called by scripts.
+    // Scripts may call PUBLISH and PUBSUB.
     let listens =
         |command: &Command| command.group == Group::PubSub && command.flags.has(Flags::NOSCRIPT);
     command.is_some_and(listens) && matches!(answer.first(), Some(b'*' | b'>'))
@@ -303,11 +303,11 @@ pub(crate) const PUBSUB: Command = Command {
     ..Command::EMPTY
 };
 
-/// PUBSUB CHANNELS: channels that somebody listens to.
+/// PUBSUB CHANNELS: channels with subscribers.
 const CHANNELS: Command = Command {
     name: "channels",
     syntax: "[pattern]",
-    summary: "Lists the channels with subscribers, all or those that fit a pattern.",
+    summary: "Lists the channels with subscribers, all or those that match a pattern.",
     since: "2.8.0",
     complexity: "O(N log N) in the number of channels",
     group: Group::PubSub,
@@ -317,11 +317,11 @@ const CHANNELS: Command = Command {
     ..Command::EMPTY
 };
 
-/// PUBSUB SHARDCHANNELS: the same for shard channels.
+/// PUBSUB SHARDCHANNELS: shard channels with subscribers.
 const SHARDCHANNELS: Command = Command {
     name: "shardchannels",
     syntax: "[pattern]",
-    summary: "Lists the shard channels with subscribers, all or those that fit a pattern.",
+    summary: "Lists the shard channels with subscribers, all or those that match a pattern.",
     since: "7.0.0",
     complexity: "O(N log N) in the number of shard channels",
     group: Group::PubSub,
@@ -331,7 +331,7 @@ const SHARDCHANNELS: Command = Command {
     ..Command::EMPTY
 };
 
-/// A channel that is listed: the names are sorted.
+/// Cost of listing one channel: the names are sorted.
 const CHANNEL_COST: usize = 4;
 
 fn list_channels(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
@@ -363,10 +363,10 @@ fn list_subcommands(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     help::reply(cx, &PUBSUB)
 }
 
-/// PUBSUB NUMPAT: how many patterns there are.
+/// PUBSUB NUMPAT: the number of patterns.
 const NUMPAT: Command = Command {
     name: "numpat",
-    summary: "Counts the different patterns that connections have subscribed to.",
+    summary: "Counts the distinct patterns that clients are subscribed to.",
     since: "2.8.0",
     group: Group::PubSub,
     arity: 2,
@@ -380,11 +380,11 @@ fn count_patterns(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// PUBSUB NUMSUB: how many listen to which channel.
+/// PUBSUB NUMSUB: the number of subscribers of each channel.
 const NUMSUB: Command = Command {
     name: "numsub",
     syntax: "[channel [channel ...]]",
-    summary: "Counts the subscribers of channels, without those by patterns.",
+    summary: "Counts the subscribers of channels, not including pattern subscribers.",
     since: "2.8.0",
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
@@ -394,7 +394,7 @@ const NUMSUB: Command = Command {
     ..Command::EMPTY
 };
 
-/// PUBSUB SHARDNUMSUB: the same for shard channels.
+/// PUBSUB SHARDNUMSUB: the number of subscribers of each shard channel.
 const SHARDNUMSUB: Command = Command {
     name: "shardnumsub",
     syntax: "[shardchannel [shardchannel ...]]",

@@ -1,4 +1,4 @@
-//! Commands by name, and numbered for the metrics.
+//! Commands by name, numbered for the metrics.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -16,23 +16,24 @@ pub(crate) struct Entry {
     /// Number of the container, for a subcommand.
     pub(crate) parent: Option<RequestId>,
     children: HashMap<&'static str, RequestId>,
-    /// Parsed when COMMAND DOCS first shows it.
+    /// Parsed at the first COMMAND DOCS that needs them.
     arguments: OnceLock<Vec<Argument>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Registry {
     entries: Vec<Entry>,
-    /// Names of at most 16 bytes, as [`pack`] makes them.
+    /// Names of at most 16 bytes, packed by [`pack`].
     short: HashMap<u128, RequestId, foldhash::fast::FixedState>,
     long: HashMap<&'static str, RequestId>,
 }
 
-/// Names of up to this length are found by one comparison of integers.
+/// Names of up to this length are looked up by a single integer comparison.
 const PACKED_BYTES_MAX: usize = 16;
 
-/// A name in lower case as a number. Letters only differ from their other case in bit 5, so setting
-/// it everywhere maps a few non-letters together too; the name is compared once more after a hit.
+/// Packs a name in lowercase into an integer. The cases of a letter differ only in bit 5, so
+/// setting this bit everywhere also maps a few non-letters together; the name is compared again
+/// after a hit.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
     if name.len() > PACKED_BYTES_MAX {
@@ -80,7 +81,7 @@ impl Registry {
         id
     }
 
-    /// The names of all commands and subcommands, in the order of their numbers.
+    /// Returns the names of all commands and subcommands, in numeric order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.full_name.as_str())
     }
@@ -94,7 +95,7 @@ impl Registry {
         (0..).zip(&self.entries)
     }
 
-    /// The top-level command of this name, whatever its case.
+    /// Finds the top-level command with this name, in any case.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<RequestId> {
         let id = if let Some(packed) = pack(name) {
@@ -107,13 +108,13 @@ impl Registry {
         known.eq_ignore_ascii_case(name).then_some(id)
     }
 
-    /// The subcommand of a container.
+    /// Finds a subcommand of a container.
     pub(crate) fn find_child(&self, id: RequestId, name: &[u8]) -> Option<RequestId> {
         let name = name.to_ascii_lowercase();
         self.entry(id).children.get(std::str::from_utf8(&name).ok()?).copied()
     }
 
-    /// By `get` or `client|list`, as COMMAND INFO and ACL write it.
+    /// Finds a command by `get` or `client|list`, the notation of COMMAND INFO and ACL.
     pub(crate) fn find_full(&self, name: &[u8]) -> Option<RequestId> {
         match name.iter().position(|byte| *byte == b'|') {
             None => self.find(name),
@@ -175,7 +176,8 @@ mod tests {
         }
     }
 
-    /// A subcommand may be called RESET, GET or HELP like a command that is treated specially.
+    /// A subcommand may have the same name as a specially treated command, such as RESET, GET or
+    /// HELP.
     #[test]
     fn special_treatment_is_given_to_exactly_these() {
         let with = |flag: Flags| {

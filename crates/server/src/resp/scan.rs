@@ -1,4 +1,4 @@
-//! What SCAN, HSCAN, SSCAN and ZSCAN have in common: the cursor and the options.
+//! Cursor and options shared by SCAN, HSCAN, SSCAN and ZSCAN.
 
 use wire::resp::Args;
 
@@ -9,13 +9,14 @@ use crate::engine::glob::Steps;
 
 const COUNT_DEFAULT: usize = 10;
 
-/// COUNT is a hint: a larger one visits this many elements in one call, in a few milliseconds.
+/// COUNT is a hint: larger values are reduced to this number of elements per call, which takes a
+/// few milliseconds.
 const COUNT_MAX: usize = 1 << 16;
 
 /// The options of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanOptions<'a> {
-    /// MATCH, unless it is `*`: then there is nothing to compare.
+    /// MATCH, or `None` if the pattern is `*`, which matches everything.
     pub(crate) pattern: Option<&'a [u8]>,
     /// COUNT: about how many elements to visit, at least 1.
     pub(crate) count: usize,
@@ -23,13 +24,13 @@ pub(crate) struct ScanOptions<'a> {
     pub(crate) type_name: Option<&'a [u8]>,
     /// NOVALUES: HSCAN only, see [`Self::refuse_no_values`].
     pub(crate) no_values: bool,
-    /// For MATCH; to be checked behind the scan.
+    /// Remaining steps for MATCH; to be checked after the scan.
     pub(crate) steps: Steps,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Reads the arguments from `from` on.
-    // Source: Redis 7.2 `db.c`, `scanGenericCommand`; NOVALUES is of 7.4
+    /// Parses the arguments from `from` on.
+    // Source: Redis 7.2 `db.c`, `scanGenericCommand`; NOVALUES as in 7.4
     pub(crate) fn parse(args: Args<'a>, from: usize) -> Result<ScanOptions<'a>, Fail> {
         let mut options = ScanOptions {
             pattern: None,
@@ -58,18 +59,18 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// Whether MATCH lets this key, field or member through.
+    /// Whether this key, field or member matches MATCH.
     #[inline]
     pub(crate) fn accepts(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| self.steps.matches(pattern, name))
     }
 
-    /// The check of all but SCAN: elements of a collection have no types.
+    /// Rejects TYPE in all commands but SCAN: elements of a collection have no types.
     pub(crate) fn refuse_type(&self) -> Done {
         if self.type_name.is_some() { Err(Fail::Syntax) } else { Ok(()) }
     }
 
-    /// The check of all but HSCAN.
+    /// Rejects NOVALUES in all commands but HSCAN.
     pub(crate) fn refuse_no_values(&self) -> Done {
         if self.no_values {
             return Err(Fail::text("ERR NOVALUES option can only be used in HSCAN"));
@@ -86,8 +87,8 @@ fn parse_count(text: &[u8]) -> Result<usize, Fail> {
     usize::try_from(count).map(|count| count.min(COUNT_MAX)).map_err(|_| Fail::NotInteger)
 }
 
-/// The cursor of a scan. Clients that take it for a signed number send it back as one, so a sign
-/// is understood as in C; nothing at all is 0, and a zero byte ends the text.
+/// Parses the cursor of a scan. Clients that treat it as a signed number send it back as one, so a
+/// sign has the same meaning as in C; an empty text is 0, and a zero byte ends the text.
 // Source: Redis 7.2 `db.c`, `parseScanCursorOrReply` (C's strtoul)
 pub(crate) fn parse_cursor(text: &[u8]) -> Result<u64, Fail> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Commands about the server as a whole: databases, snapshots, time, the end.
+//! Commands about the server as a whole: databases, snapshots, time, shutdown.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use wire::resp::Args;
@@ -74,7 +74,7 @@ fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     flush(cx, args, None)
 }
 
-/// ASYNC and SYNC are accepted and mean the same: memory is freed off the locks either way.
+/// ASYNC and SYNC are accepted and equivalent: memory is freed outside the locks either way.
 fn flush(cx: &mut Cx<'_>, args: Args<'_>, db: Option<u8>) -> Done {
     match args.try_get(1) {
         None => {}
@@ -89,7 +89,7 @@ fn flush(cx: &mut Cx<'_>, args: Args<'_>, db: Option<u8>) -> Done {
 /// SAVE: takes a snapshot and waits for it.
 pub(crate) const SAVE: Command = Command {
     name: "save",
-    summary: "Takes a snapshot and answers when it is on disk. Other clients are served meanwhile.",
+    summary: "Takes a snapshot and replies when it is on disk. Other clients are served meanwhile.",
     since: "1.0.0",
     complexity: "O(N) in the number of keys",
     group: Group::Server,
@@ -132,10 +132,10 @@ fn bgsave(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LASTSAVE: when the last snapshot was finished.
+/// LASTSAVE: the time of the last completed snapshot.
 pub(crate) const LASTSAVE: Command = Command {
     name: "lastsave",
-    summary: "Returns the Unix time, in seconds, of the last finished snapshot.",
+    summary: "Returns the Unix time, in seconds, of the last completed snapshot.",
     since: "1.0.0",
     group: Group::Server,
     arity: 1,
@@ -173,11 +173,11 @@ fn time(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SHUTDOWN: drains and ends the server.
+/// SHUTDOWN: stops the server after in-flight requests.
 pub(crate) const SHUTDOWN: Command = Command {
     name: "shutdown",
     syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
-    summary: "Ends the server. Every write is on the log already, so nothing is lost without SAVE.",
+    summary: "Stops the server. All writes are already in the log, so none is lost without SAVE.",
     since: "1.0.0",
     group: Group::Server,
     arity: -1,
@@ -199,7 +199,7 @@ fn shutdown(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     if has("SAVE") {
         let position = cx.shared.log.next().0;
-        // One that is running already will do: the log has what it misses.
+        // A snapshot in progress is sufficient: the log contains all later writes.
         if cx.shared.snapshots.begin(position).is_err() {
             tracing::info!("SHUTDOWN SAVE: a snapshot is running already");
         }

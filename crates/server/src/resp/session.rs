@@ -1,4 +1,4 @@
-//! What one RESP connection remembers between requests.
+//! State of one RESP connection between requests.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,13 +15,14 @@ use crate::engine::gate::Gate;
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::requests::RequestId;
 
-/// Queued commands of a transaction; further ones are refused.
+/// Maximum queued commands of a transaction; further ones are rejected.
 pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
 
-/// Keys that one connection may watch: the stripes and the connection keep each name.
+/// Maximum keys that one connection may watch: the stripes and the connection keep each name.
 pub(crate) const WATCHED_KEYS_MAX: usize = 1 << 16;
 
-/// Bytes of the names of these keys. As for subscriptions, `crate::engine::pubsub`.
+/// Maximum total bytes of their names. The same limit as for subscriptions, in
+/// `crate::engine::pubsub`.
 pub(crate) const WATCHED_BYTES_MAX: usize = 64 << 20;
 
 /// CLIENT REPLY.
@@ -29,60 +30,61 @@ pub(crate) const WATCHED_BYTES_MAX: usize = 64 << 20;
 pub(crate) enum ReplyMode {
     On,
     Off,
-    /// This command (CLIENT REPLY SKIP itself) is silent, and the next one is.
+    /// Set by CLIENT REPLY SKIP: neither this command nor the next one sends a reply.
     SkipNext,
     Skip,
 }
 
-/// Between MULTI and EXEC.
+/// State between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     pub(crate) queued: Vec<(RequestId, OwnedArgs)>,
     pub(crate) queued_bytes: usize,
-    /// As [`super::cx::Cx::spend`] counts.
+    /// Cost of the queued commands, in units of [`super::cx::Cx::spend`].
     pub(crate) queued_work: usize,
-    /// A queued command was refused: EXEC will be, too.
+    /// A queued command was rejected, so EXEC will be, too.
     pub(crate) aborted: bool,
 }
 
-/// Between WATCH and EXEC. Ended by [`super::transactions`] only: the stripes hold watches of it.
+/// State between WATCH and EXEC. Removed only by [`super::transactions`], because the stripes hold
+/// its watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) flag: WatchFlag,
-    /// Database and key, and whether it was past its expiry already when the watch began.
+    /// Database and key, and whether the key had already expired when the watch started.
     pub(crate) keys: HashMap<(u8, Box<[u8]>), bool>,
-    /// Bytes of the names.
+    /// Total bytes of the names.
     pub(crate) bytes: usize,
     /// Memory that the connection is charged for.
     pub(crate) charged_bytes: u64,
 }
 
-/// The parts that most requests do not look at.
+/// State that most requests do not need.
 #[derive(Debug)]
 pub(crate) struct Details {
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) opened: MonoNs,
-    /// Since when more output is pending than the soft limit allows.
+    /// Since when the pending output exceeds the soft limit.
     pub(crate) above_soft_since: Option<MonoNs>,
     pub(crate) name: String,
     pub(crate) library_name: String,
     pub(crate) library_version: String,
-    /// In a box, so that the many connections without one pay 8 bytes instead of 24.
+    /// Boxed, so that the many connections without one need 8 bytes instead of 24.
     #[expect(clippy::box_collection, reason = "see above")]
     pub(crate) delayed_reply: Option<Box<Vec<u8>>>,
 }
 
-/// What a paused connection waits for.
+/// Condition that a paused connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// The time is over: then `reply` is sent.
+    /// Waits for a deadline, then sends `reply`.
     Until { at: MonoNs, reply: WaitReply },
-    /// The snapshot with this number is finished.
+    /// Waits for the snapshot with this number.
     Snapshot { number: u64 },
-    /// The log has room again.
+    /// Waits for space in the log.
     Room,
-    /// CLIENT PAUSE is over: then the request is run that is still in the input.
+    /// Waits for the end of CLIENT PAUSE, then runs the request that is still in the input.
     Pause,
 }
 
@@ -109,19 +111,20 @@ pub(crate) struct Session {
     pub(crate) monitor: bool,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
-    /// Made for one request whose commands are in memory already: to queue them takes no room.
+    /// True for a session of a single request whose commands are already in memory: queuing them
+    /// needs no memory.
     pub(crate) is_lent: bool,
-    /// Set by QUIT and by errors after which the peer cannot be understood.
+    /// Set by QUIT, and by errors after which further input cannot be parsed.
     pub(crate) closing: bool,
     pub(crate) last_command: RequestId,
     pub(crate) commands: u64,
     /// End of the newest record that this connection wrote.
     pub(crate) last_write: Gate,
-    /// Highest gate of its replies.
+    /// Highest gate of the connection's replies.
     pub(crate) last_gate: Gate,
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watched: Option<Box<Watched>>,
-    /// None: it has subscribed to nothing. While there are some it stays on its reactor.
+    /// `None`: no subscriptions. A connection with subscriptions stays on its reactor.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     pub(crate) wait: Option<Wait>,
     pub(crate) details: Box<Details>,
@@ -171,7 +174,7 @@ impl Session {
         }
     }
 
-    /// The row of CLIENT LIST of a connection that arrives now.
+    /// Returns the CLIENT LIST row of a new connection.
     pub(crate) fn row(&self, reactor: usize, now: MonoNs) -> ClientRow {
         let details = &self.details;
         let mut row = ClientRow::new(self.id, reactor, details.opened, self.durability);
@@ -182,7 +185,7 @@ impl Session {
         row
     }
 
-    /// The fields of the row that change with requests.
+    /// Updates the fields of the row that change with requests.
     pub(crate) fn update_row(&self, row: &mut ClientRow, now: MonoNs) {
         row.active = now;
         row.db = self.db;
@@ -206,7 +209,7 @@ impl Session {
         row.last_command = self.last_command;
     }
 
-    /// The fields that CLIENT SETNAME and SETINFO change.
+    /// Updates the fields that CLIENT SETNAME and SETINFO change.
     pub(crate) fn rename_row(&self, row: &mut ClientRow) {
         row.name.clone_from(&self.details.name);
         row.library_name.clone_from(&self.details.library_name);

@@ -1,5 +1,4 @@
-//! Set commands, and what they share with those of sorted sets: copied members, random choice,
-//! stored results.
+//! Set commands, and code shared with sorted sets: copied members, random choice, stored results.
 
 mod algebra;
 mod choice;
@@ -25,7 +24,7 @@ const REMOVED: KeyEvent = Group::Set.event("srem");
 /// Borrowed members of one request.
 pub(super) type Slices<'a> = SmallVec<[&'a [u8]; 8]>;
 
-/// Members copied out of a value that is about to change, in one piece of memory.
+/// Members copied out of a value that is about to change, in one block of memory.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     bytes: SmallVec<[u8; 64]>,
@@ -38,7 +37,7 @@ impl Copies {
         self.ends.push(self.bytes.len());
     }
 
-    /// Whether a reply of what was copied would have room for more.
+    /// Whether a reply with the copied members has room for more.
     pub(super) fn has_room(&self) -> bool {
         self.bytes.len() <= REPLY_BYTES_MAX
     }
@@ -53,19 +52,19 @@ pub(super) fn reply_count(reply: &mut ReplyWriter<'_>, count: usize) {
     reply.integer(i64::try_from(count).expect("memory ends long before 2^63 elements"));
 }
 
-/// An integer argument that must not be below `least` (at least 0); `message` says so otherwise,
-/// and when it is no integer.
+/// Parses an integer argument of at least `least`, which is not negative. `message` is the error
+/// for smaller values and for arguments that are not integers.
 pub(super) fn at_least(text: &[u8], least: i64, message: &'static str) -> Result<usize, Fail> {
     let number = wire::resp::parse_i64_strict(text).filter(|number| *number >= least);
     number.and_then(|number| usize::try_from(number).ok()).ok_or(Fail::text(message))
 }
 
-/// The count of SPOP and ZPOPMIN.
+/// Parses the count of SPOP and ZPOPMIN.
 pub(super) fn pop_count(text: &[u8]) -> Result<usize, Fail> {
     at_least(text, 0, "ERR value is out of range, must be positive")
 }
 
-/// The options of SSCAN and ZSCAN.
+/// Parses the options of SSCAN and ZSCAN.
 pub(super) fn element_scan_options(args: Args<'_>) -> Result<ScanOptions<'_>, Fail> {
     let options = ScanOptions::parse(args, 3)?;
     options.refuse_type()?;
@@ -73,7 +72,7 @@ pub(super) fn element_scan_options(args: Args<'_>) -> Result<ScanOptions<'_>, Fa
     Ok(options)
 }
 
-/// The reply of a scan: where to go on, and what was found.
+/// Writes the reply of a scan: the next cursor, and the elements found.
 pub(super) fn reply_scan(reply: &mut ReplyWriter<'_>, next: u64, found: &Copies) {
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(next).as_bytes());
@@ -82,8 +81,8 @@ pub(super) fn reply_scan(reply: &mut ReplyWriter<'_>, next: u64, found: &Copies)
     found.iter().for_each(|element| reply.bulk(element));
 }
 
-/// The end of the STORE forms: `len` elements, as `encode` appends them, become the destination,
-/// which is deleted when there are none.
+/// Completes a STORE command: stores `len` elements, encoded by `encode`, at the destination, or
+/// deletes the destination if there are none.
 pub(super) fn store_result(
     cx: &mut Cx<'_>,
     destination: Key<'_>,
@@ -106,11 +105,11 @@ fn cardinality(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.set(cx.db, key)?.map_or(0, Set::len))
 }
 
-/// SADD: adds members to a set, which is created if there is none.
+/// SADD: adds members to a set, which is created if it does not exist.
 pub(crate) const SADD: Command = Command {
     name: "sadd",
     syntax: "key member [member ...]",
-    summary: "Adds members to a set, which is created if there is none.",
+    summary: "Adds members to a set; creates the set if it does not exist.",
     since: "1.0.0",
     complexity: "O(N) in the members given",
     group: Group::Set,
@@ -133,17 +132,17 @@ fn sadd(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Ok(());
     }
     cx.change(key, Change::SetAdd { members: Items::Slice(&new) })?;
-    // A member that is given twice is added once.
+    // A member that is given twice is added only once.
     let added = if new.len() == 1 { 1 } else { cardinality(cx, key)? - before };
     reply_count(&mut cx.reply, added);
     Ok(())
 }
 
-/// SREM: removes members from a set; the last one takes the set with it.
+/// SREM: removes members from a set; an empty set is deleted.
 pub(crate) const SREM: Command = Command {
     name: "srem",
     syntax: "key member [member ...]",
-    summary: "Removes members from a set; the last one takes the set with it.",
+    summary: "Removes members from a set; a set without members is deleted.",
     since: "1.0.0",
     complexity: "O(N) in the members given",
     group: Group::Set,
@@ -192,11 +191,11 @@ fn scard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SISMEMBER: tells whether a set has a member.
+/// SISMEMBER: returns whether a set has a member.
 pub(crate) const SISMEMBER: Command = Command {
     name: "sismember",
     syntax: "key member",
-    summary: "Tells whether a set has a member.",
+    summary: "Returns whether a set has a member.",
     since: "1.0.0",
     complexity: "O(1)",
     group: Group::Set,
@@ -215,11 +214,11 @@ fn sismember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SMISMEMBER: tells for each of several members whether a set has it.
+/// SMISMEMBER: returns for each of several members whether a set has it.
 pub(crate) const SMISMEMBER: Command = Command {
     name: "smismember",
     syntax: "key member [member ...]",
-    summary: "Tells for each of several members whether a set has it.",
+    summary: "Returns for each of several members whether a set has it.",
     since: "6.2.0",
     complexity: "O(N) in the members given",
     group: Group::Set,
@@ -358,7 +357,7 @@ fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
         cx.reply.set(set.len());
         for member in set.iter() {
             member.with_bytes(|bytes| cx.reply.bulk(bytes));
-            cx.check_reply()?; // nothing is removed then
+            cx.check_reply()?; // before anything is removed
         }
         return cx.change(key, Change::Delete);
     }
@@ -378,18 +377,18 @@ fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
             });
         },
     );
-    cx.check_reply()?; // nothing is removed then
+    cx.check_reply()?; // before anything is removed
     if count == 0 {
         return Ok(());
     }
     cx.change(key, Change::SetRemove { members: Items::Slice(&copies.slices()) })
 }
 
-/// SRANDMEMBER: returns random members of a set; with a negative count also repeatedly.
+/// SRANDMEMBER: returns random members of a set, with repetition if the count is negative.
 pub(crate) const SRANDMEMBER: Command = Command {
     name: "srandmember",
     syntax: "key [count]",
-    summary: "Returns random members of a set; with a negative count also repeatedly.",
+    summary: "Returns random members of a set, with repetition if the count is negative.",
     since: "1.0.0",
     complexity: "O(N) in the members returned",
     group: Group::Set,
@@ -444,11 +443,11 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
     Ok(())
 }
 
-/// SSCAN: visits the members of a set, some at a time.
+/// SSCAN: iterates over the members of a set.
 pub(crate) const SSCAN: Command = Command {
     name: "sscan",
     syntax: "key cursor [MATCH pattern] [COUNT count]",
-    summary: "Visits the members of a set, some at a time.",
+    summary: "Iterates over the members of a set, some with each call.",
     since: "2.8.0",
     complexity: "O(1) per call, O(N) for the whole set",
     group: Group::Set,

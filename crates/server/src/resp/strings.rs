@@ -26,7 +26,7 @@ const GROWS_FAST: Flags = GROWS.and(Flags::FAST);
 
 const SETS: Events = Events::Each(Group::String.event("set"));
 
-/// GET: the value of a key, null when it does not exist.
+/// GET: the value of a key, null if the key does not exist.
 pub(crate) const GET: Command = Command {
     name: "get",
     syntax: "key",
@@ -45,7 +45,7 @@ fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     reply_string(cx, key)
 }
 
-/// The string at `key` as a bulk string, null when there is none.
+/// Replies with the string at `key`, or null if there is none.
 #[inline]
 fn reply_string(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
     match cx.locked.string(cx.db, key)? {
@@ -55,12 +55,12 @@ fn reply_string(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
     Ok(())
 }
 
-/// SET: the key becomes this string, whatever it was.
+/// SET: sets the string value of a key, whatever its previous type.
 pub(crate) const SET: Command = Command {
     name: "set",
     syntax: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
-    summary: "Sets the string value of a key, whatever its type was, and its expiry.",
+    summary: "Sets the string value of a key, whatever its previous type, and its expiry.",
     since: "1.0.0",
     group: Group::String,
     arity: -3,
@@ -83,7 +83,7 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Apart from [`set`], so that the path of a plain SET stays small.
+/// Separate from [`set`], so that the path of a plain SET stays small.
 #[inline(never)]
 fn set_with_options(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>) -> Done {
     let options = SetOptions::parse(args)?;
@@ -112,7 +112,7 @@ fn set_with_options(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The expiry that a key has, for a [`Change::Set`] that is to leave it alone.
+/// Returns the current expiry of a key, for a [`Change::Set`] that must not change it.
 fn kept_expiry(cx: &Cx<'_>, key: Key<'_>) -> Option<UnixMs> {
     if cx.locked.may_expire(cx.db, key.hash) {
         cx.locked.expiry(cx.db, key).flatten()
@@ -194,11 +194,11 @@ fn set_until(cx: &mut Cx<'_>, args: Args<'_>, deadline: UnixMs) -> Done {
     Ok(())
 }
 
-/// GETSET: SET that returns the string before it.
+/// GETSET: SET that returns the previous string.
 pub(crate) const GETSET: Command = Command {
     name: "getset",
     syntax: "key value",
-    summary: "Sets the string value of a key and returns the one before.",
+    summary: "Sets the string value of a key and returns the previous one.",
     since: "1.0.0",
     group: Group::String,
     arity: 3,
@@ -215,7 +215,7 @@ fn getset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     cx.change(key, Change::Set { value: args.get(2), expiry: None })
 }
 
-/// GETDEL: GET, and the key is deleted.
+/// GETDEL: GET that deletes the key.
 pub(crate) const GETDEL: Command = Command {
     name: "getdel",
     syntax: "key",
@@ -240,7 +240,7 @@ fn getdel(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     cx.delete(key)
 }
 
-/// GETEX: GET, and the key's expiry changes.
+/// GETEX: GET that changes the key's expiry.
 pub(crate) const GETEX: Command = Command {
     name: "getex",
     syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
@@ -275,7 +275,7 @@ fn getex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
 }
 
-/// MGET: the strings of several keys.
+/// MGET: the strings at several keys.
 pub(crate) const MGET: Command = Command {
     name: "mget",
     syntax: "key [key ...]",
@@ -367,7 +367,7 @@ fn set_pairs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// STRLEN: the bytes of a string.
+/// STRLEN: the length of a string in bytes.
 pub(crate) const STRLEN: Command = Command {
     name: "strlen",
     syntax: "key",
@@ -388,12 +388,12 @@ fn strlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A length or count in a reply. No memory holds more than `i64::MAX` bytes or elements.
+/// A length or count in a reply. Memory cannot hold more than `i64::MAX` bytes or elements.
 pub(crate) fn count(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
-/// APPEND: bytes at the end of a string.
+/// APPEND: appends bytes to a string.
 pub(crate) const APPEND: Command = Command {
     name: "append",
     syntax: "key value",
@@ -420,7 +420,7 @@ fn append(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SETRANGE: bytes in the middle of a string.
+/// SETRANGE: overwrites part of a string.
 pub(crate) const SETRANGE: Command = Command {
     name: "setrange",
     syntax: "key offset value",
@@ -442,7 +442,7 @@ fn setrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         .map_err(|_| Fail::text("ERR offset is out of range"))?;
     let mut len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len) as u64;
     if !bytes.is_empty() {
-        // Refuses a string that gets longer than 512 MiB.
+        // Rejects a string that would exceed 512 MiB.
         cx.change(key, Change::Edit { offset, bytes })?;
         len = len.max(offset + bytes.len() as u64);
     }
@@ -450,7 +450,7 @@ fn setrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// GETRANGE: a part of a string.
+/// GETRANGE: a substring.
 pub(crate) const GETRANGE: Command = Command {
     name: "getrange",
     syntax: "key start end",
@@ -465,10 +465,10 @@ pub(crate) const GETRANGE: Command = Command {
     ..Command::EMPTY
 };
 
-/// SUBSTR: the old name of GETRANGE.
+/// SUBSTR: legacy name of GETRANGE.
 pub(crate) const SUBSTR: Command = Command {
     name: "substr",
-    summary: "Returns a part of a string value: the old name of GETRANGE.",
+    summary: "Returns a part of a string value: legacy name of GETRANGE.",
     since: "1.0.0",
     ..GETRANGE
 };
@@ -481,15 +481,15 @@ fn getrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The bytes from `start` to `end` inclusive. An end before the first byte means the first byte,
-/// other than in the ranges of lists.
+/// Returns the bytes from `start` to `end` inclusive. An end before the first byte means the first
+/// byte, unlike in list ranges.
 // Source: Redis 7.2 `t_string.c`, `getrangeCommand`
 fn byte_range(start: i64, end: i64, len: usize) -> Range<usize> {
     if start < 0 && end < 0 && start > end {
         return 0..0;
     }
     let from_front = |at: i64| if at < 0 { at.saturating_add(count(len)).max(0) } else { at };
-    // What does not fit is behind the end of any string.
+    // A start that does not fit is beyond the end of any string.
     let start = usize::try_from(from_front(start)).unwrap_or(usize::MAX);
     let end = usize::try_from(from_front(end)).unwrap_or(usize::MAX);
     let end = end.saturating_add(1).min(len);

@@ -1,4 +1,5 @@
-//! Every command of the server. Adding one is a `const` in its family's file and a row here.
+//! All commands of the server. To add one, define a `const` in its family's file and add a row
+//! here.
 
 use super::command::Command;
 use super::{

@@ -1,7 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! EXEC locks the stripes of all keys of all its commands at once, runs them one after the other,
-//! and leaves one record: the transaction is in the log whole or not at all.
+//! EXEC locks the stripes of all keys of all its commands at once, runs the commands in order, and
+//! appends one record: the log contains the whole transaction or nothing of it.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use wire::resp::Args;
@@ -19,7 +19,7 @@ use crate::engine::worker::Worker;
 const ALWAYS: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_HTTP);
 const AT_ONCE: Flags = ALWAYS.and(Flags::FAST).and(Flags::ALLOW_BUSY);
 
-/// MULTI: begins a transaction.
+/// MULTI: starts a transaction.
 pub(crate) const MULTI: Command = Command {
     name: "multi",
     summary: "Starts a transaction: the commands that follow are queued until EXEC.",
@@ -40,10 +40,10 @@ fn multi(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// EXEC: runs the queued commands as one.
+/// EXEC: runs the queued commands atomically.
 pub(crate) const EXEC: Command = Command {
     name: "exec",
-    summary: "Runs all queued commands of the transaction as one, unless a watched key changed.",
+    summary: "Runs the queued commands of the transaction atomically, unless a watched key changed.",
     since: "1.2.0",
     complexity: "Depends on the queued commands",
     group: Group::Transactions,
@@ -76,7 +76,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         cx.call_queued(*id, args.as_args());
         cx.feed_monitors(command, args.as_args());
     }
-    // Taken with its memory: they may have been large once.
+    // Also frees the memory of the messages, which may have been large.
     let mut late = std::mem::take(&mut cx.worker.late_messages);
     cx.reply.out.append(&mut late);
     if let Some(Wait::Until { reply: WaitReply::Delayed, .. }) = cx.session.wait {
@@ -85,7 +85,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A flag raised by a write, or a key whose time came since it was watched.
+/// Whether a write has raised a flag, or a watched key has expired since the watch started.
 fn watched_key_changed(cx: &Cx<'_>) -> bool {
     cx.session.watched.as_ref().is_some_and(|watched| {
         watched.flag.is_raised()
@@ -96,10 +96,10 @@ fn watched_key_changed(cx: &Cx<'_>) -> bool {
     })
 }
 
-/// DISCARD: gives a transaction up.
+/// DISCARD: abandons a transaction.
 pub(crate) const DISCARD: Command = Command {
     name: "discard",
-    summary: "Discards the queued commands and forgets the watched keys.",
+    summary: "Discards the queued commands and unwatches all keys.",
     since: "2.0.0",
     complexity: "O(N) in the number of queued commands",
     group: Group::Transactions,
@@ -119,11 +119,11 @@ fn discard(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// WATCH: makes EXEC depend on keys staying as they are.
+/// WATCH: makes EXEC conditional on keys being unchanged.
 pub(crate) const WATCH: Command = Command {
     name: "watch",
     syntax: "key [key ...]",
-    summary: "Watches keys: EXEC does nothing if one of them changes before it.",
+    summary: "Watches keys: EXEC does nothing if one of them has changed.",
     since: "2.2.0",
     complexity: "O(1) for every key",
     group: Group::Transactions,
@@ -162,10 +162,10 @@ fn watch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// UNWATCH: forgets what was watched.
+/// UNWATCH: ends all watches.
 pub(crate) const UNWATCH: Command = Command {
     name: "unwatch",
-    summary: "Forgets about all watched keys.",
+    summary: "Unwatches all keys.",
     since: "2.2.0",
     group: Group::Transactions,
     arity: 1,
@@ -180,18 +180,18 @@ fn unwatch(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Memory that a watched key takes: its name in the session and in its stripe, and their maps.
+/// Memory of a watched key: its name in the session and in its stripe, and their maps.
 fn watch_bytes(name: &[u8]) -> u64 {
     const OVERHEAD_BYTES: usize = 192;
     (2 * name.len() + OVERHEAD_BYTES) as u64
 }
 
-/// Ends the watches of the session of a command that holds no stripe.
+/// Ends the watches of a session whose command holds no stripe.
 pub(crate) fn forget_watches(cx: &mut Cx<'_>) {
     end_watches(cx.shared, cx.worker, cx.session);
 }
 
-/// Ends the watches of a session, where no stripe is held. One lookup for each key.
+/// Ends the watches of a session while no stripe is locked. One lookup per key.
 pub(crate) fn end_watches(shared: &Shared, worker: &mut Worker, session: &mut Session) {
     let Some(watched) = session.watched.take() else { return };
     worker.accounts.resp.unwatch(watched.charged_bytes);
@@ -200,7 +200,7 @@ pub(crate) fn end_watches(shared: &Shared, worker: &mut Worker, session: &mut Se
     }
 }
 
-/// Ends the watches of a session that runs EXEC, which holds the stripes of all watched keys.
+/// Ends the watches of a session in EXEC, which holds the stripes of all watched keys.
 fn unwatch_locked(cx: &mut Cx<'_>) {
     let Some(watched) = cx.session.watched.take() else { return };
     cx.worker.accounts.resp.unwatch(watched.charged_bytes);
@@ -214,13 +214,13 @@ pub(crate) fn is_exec(command: &Command) -> bool {
     command.flags.has(Flags::EXECUTES)
 }
 
-/// Ends the transaction of a session without watches.
+/// Ends the transaction of a session that has no watches.
 pub(super) fn give_up(worker: &mut Worker, session: &mut Session) {
     session.transaction = None;
     worker.accounts.resp.unqueue(&mut session.charges);
 }
 
-/// Ends the transaction of a session whose EXEC is refused. Returns the error for the client.
+/// Ends the transaction of a session whose EXEC is rejected. Returns the error for the client.
 // Source: Redis 7.2 `multi.c`, `execCommandAbort`
 pub(crate) fn abort(
     shared: &Shared,
@@ -234,8 +234,8 @@ pub(crate) fn abort(
     [b"EXECABORT Transaction discarded because of: ", reason].concat()
 }
 
-/// Whether a transaction makes a command count against memory that would not otherwise: what is
-/// queued takes memory whatever it does, and EXEC does what was queued.
+/// Whether a transaction makes an otherwise exempt command subject to the memory limits: queuing
+/// takes memory whatever the command does, and EXEC runs the queued commands.
 // Source: Redis 7.2 `server.c`, `processCommand`
 #[inline]
 pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
@@ -247,7 +247,7 @@ pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
     })
 }
 
-/// Whether a command is the EXEC of a transaction that may change data.
+/// Whether the command is the EXEC of a transaction that may change data.
 // Source: Redis 7.2 `server.c`, `processCommand`
 #[inline]
 pub(crate) fn writes(session: &Session, command: &Command) -> bool {
@@ -259,7 +259,7 @@ fn any_queued(open: &Transaction, flag: Flags) -> bool {
     open.queued.iter().any(|(id, _)| REGISTRY.entry(*id).command.flags.has(flag))
 }
 
-/// Lists database and hash of every key that EXEC will touch. True when it needs all stripes.
+/// Lists database and hash of every key that EXEC accesses. True if it needs all stripes.
 pub(crate) fn list_keys(
     session: &Session,
     hash_of: impl Fn(&[u8]) -> u64,

@@ -1,4 +1,5 @@
-//! Unions, intersections and differences of sorted sets. Sets take part with scores of 1.
+//! Unions, intersections and differences of sorted sets. The members of sets count with a score of
+//! 1.
 
 use smallvec::SmallVec;
 use store::types::{Compact, Member, Set, ZSet};
@@ -18,7 +19,7 @@ enum Operation {
     Difference,
 }
 
-/// What becomes of the result; decides which options there are.
+/// Use of the result, which determines the valid options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     Reply,
@@ -26,7 +27,7 @@ enum Goal {
     Count,
 }
 
-/// How the scores of a member that several inputs have become one.
+/// How the scores of a member in several inputs are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aggregate {
     Sum,
@@ -57,7 +58,7 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A value that takes part.
+/// An input value.
 #[derive(Debug, Clone, Copy)]
 enum Source<'a> {
     Set(&'a Set),
@@ -104,7 +105,7 @@ struct Input<'a> {
     weight: f64,
 }
 
-/// Inputs, `None` where there is no key.
+/// Inputs, `None` for a missing key.
 type Inputs<'a> = SmallVec<[Option<Input<'a>>; 4]>;
 
 /// A command of this file, parsed.
@@ -113,12 +114,12 @@ struct Query<'a> {
     inputs: Inputs<'a>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// Of ZINTERCARD.
+    /// Limit of ZINTERCARD.
     limit: usize,
 }
 
 impl<'a> Query<'a> {
-    /// Reads the arguments from the number of keys on, and finds the keys.
+    /// Parses the arguments from the number of keys on, and looks up the keys.
     fn parse(
         locked: &'a Locked<'_>,
         db: u8,
@@ -163,7 +164,7 @@ impl<'a> Query<'a> {
         Ok(Query { inputs, aggregate, with_scores, limit })
     }
 
-    /// How many members are compared or added.
+    /// Number of members that are compared or added.
     fn compared(&self, operation: Operation) -> usize {
         let lens = || self.inputs.iter().flatten().map(|input| input.source.len());
         let all: usize = lens().sum();
@@ -208,20 +209,20 @@ fn set_weights(inputs: &mut Inputs<'_>, weights: Args<'_>) -> Done {
     Ok(())
 }
 
-/// All inputs, the smallest first; `None` when one is missing, so that nothing is common to all.
+/// Returns all inputs, smallest first; `None` if one is missing, so that the intersection is empty.
 fn all_present<'a>(inputs: &[Option<Input<'a>>]) -> Option<SmallVec<[Input<'a>; 4]>> {
     let mut inputs = inputs.iter().copied().collect::<Option<SmallVec<[Input<'_>; 4]>>>()?;
     inputs.sort_by_key(|input| input.source.len());
     Some(inputs)
 }
 
-/// -0 becomes 0, as in Redis's compact form.
+/// Adds a member. -0 becomes 0, as in Redis's compact form.
 fn add(result: &mut ZSet, member: &[u8], score: f64, compact: &Compact) {
     result.add(member, score + 0.0, compact);
 }
 
-/// Sums are made from the smallest input to the largest, as in Redis: the order shows in the last
-/// digits.
+/// Computes the union. Scores are added from the smallest input to the largest, as in Redis: the
+/// order affects the last digits.
 fn union(inputs: Inputs<'_>, aggregate: Aggregate, compact: &Compact) -> ZSet {
     let mut inputs: SmallVec<[Input<'_>; 4]> = inputs.into_iter().flatten().collect();
     inputs.sort_by_key(|input| input.source.len());
@@ -239,7 +240,7 @@ fn union(inputs: Inputs<'_>, aggregate: Aggregate, compact: &Compact) -> ZSet {
     result
 }
 
-/// The score of a member in the intersection; `None` if it is not in all inputs.
+/// Returns the score of a member in the intersection; `None` if it is not in all inputs.
 fn common_score(
     member: &[u8],
     first: f64,
@@ -274,10 +275,10 @@ fn intersection_len(inputs: &[Input<'_>], limit: usize) -> usize {
     first.source.rows().filter(|(member, _)| is_common(member)).take(limit).count()
 }
 
-/// Members of the first input that no other has.
+/// Returns the members of the first input that no other has.
 ///
-/// O(the smaller one of: members of the first times number of the others; members of all), each
-/// times the logarithm of the result's length.
+/// O(min(members of the first times number of the others, members of all inputs)), times the
+/// logarithm of the result's length.
 fn difference(inputs: &[Option<Input<'_>>], compact: &Compact) -> ZSet {
     let (first, others) = inputs.split_first().expect("commands have at least one key");
     let mut result = ZSet::new();
@@ -328,12 +329,12 @@ fn store(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation) -> Done {
     store_result(cx, destination, Kind::ZSet, result.len(), |out| result.encode(out))
 }
 
-/// ZUNION: returns the members of all of several sorted sets.
+/// ZUNION: returns the members of the union of several sorted sets.
 pub(crate) const ZUNION: Command = Command {
     name: "zunion",
     syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] \
              [AGGREGATE SUM | MIN | MAX] [WITHSCORES]",
-    summary: "Returns the members of all of several sorted sets.",
+    summary: "Returns the members of the union of several sorted sets.",
     since: "6.2.0",
     complexity: "O(N*log N) in the members of all inputs",
     group: Group::SortedSet,
@@ -348,12 +349,12 @@ fn zunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Union)
 }
 
-/// ZUNIONSTORE: stores the members of all of several sorted sets.
+/// ZUNIONSTORE: stores the members of the union of several sorted sets.
 pub(crate) const ZUNIONSTORE: Command = Command {
     name: "zunionstore",
     syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
              [AGGREGATE SUM | MIN | MAX]",
-    summary: "Stores the members of all of several sorted sets.",
+    summary: "Stores the members of the union of several sorted sets.",
     since: "2.0.0",
     complexity: "O(N*log N) in the members of all inputs",
     group: Group::SortedSet,
@@ -369,12 +370,12 @@ fn zunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     store(cx, args, Operation::Union)
 }
 
-/// ZINTER: returns the members that all of several sorted sets have.
+/// ZINTER: returns the members that several sorted sets have in common.
 pub(crate) const ZINTER: Command = Command {
     name: "zinter",
     syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] \
              [AGGREGATE SUM | MIN | MAX] [WITHSCORES]",
-    summary: "Returns the members that all of several sorted sets have.",
+    summary: "Returns the members that several sorted sets have in common.",
     since: "6.2.0",
     complexity: "O(N*K + M*log M) for the smallest of K inputs and M results",
     group: Group::SortedSet,
@@ -389,12 +390,12 @@ fn zinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Intersection)
 }
 
-/// ZINTERSTORE: stores the members that all of several sorted sets have.
+/// ZINTERSTORE: stores the members that several sorted sets have in common.
 pub(crate) const ZINTERSTORE: Command = Command {
     name: "zinterstore",
     syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
              [AGGREGATE SUM | MIN | MAX]",
-    summary: "Stores the members that all of several sorted sets have.",
+    summary: "Stores the members that several sorted sets have in common.",
     since: "2.0.0",
     complexity: "O(N*K + M*log M) for the smallest of K inputs and M results",
     group: Group::SortedSet,

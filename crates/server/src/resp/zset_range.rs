@@ -12,7 +12,7 @@ use super::fail::Fail;
 use super::sets::{Copies, reply_count, store_result};
 use super::zsets::{Direction, RowShape};
 
-/// What a range is made of.
+/// Key of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -25,13 +25,13 @@ enum By {
 enum LexBound<'a> {
     /// `-`: before all members.
     Lowest,
-    /// `+`: behind all members.
+    /// `+`: after all members.
     Highest,
     Included(&'a [u8]),
     Excluded(&'a [u8]),
 }
 
-/// Both ends of a range, the lower one first.
+/// Both ends of a range, lower one first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bounds<'a> {
     /// First and last rank; negative ones count from the end.
@@ -40,7 +40,7 @@ enum Bounds<'a> {
     Lex(LexBound<'a>, LexBound<'a>),
 }
 
-/// `1.5`, `(1.5` for exclusive, `-inf`, `+inf`.
+/// Parses `1.5`, `(1.5` for exclusive, `-inf`, `+inf`.
 fn score_bound(text: &[u8]) -> Result<Bound<f64>, Fail> {
     let bound = match text.strip_prefix(b"(") {
         Some(text) => parse_range_end(text).map(Bound::Excluded),
@@ -49,7 +49,7 @@ fn score_bound(text: &[u8]) -> Result<Bound<f64>, Fail> {
     bound.ok_or(Fail::text("ERR min or max is not a float"))
 }
 
-/// `[member`, `(member` for exclusive, `-`, `+`.
+/// Parses `[member`, `(member` for exclusive, `-`, `+`.
 fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, Fail> {
     match text {
         b"-" => Ok(LexBound::Lowest),
@@ -60,7 +60,7 @@ fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, Fail> {
     }
 }
 
-/// The indexes below `len` from `first` to `last`, of which negative ones count from the end.
+/// Returns the indexes below `len` from `first` to `last`; negative ones count from the end.
 fn clamp_ranks(first: i64, last: i64, len: usize) -> Range<usize> {
     let from_start = |rank: i64| {
         let distance = usize::try_from(rank.unsigned_abs()).unwrap_or(usize::MAX);
@@ -104,19 +104,19 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// LIMIT: how many members to pass over, and how many to return.
+/// LIMIT: number of members to skip, and number to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limit {
     /// Negative: nothing is returned.
     offset: i64,
-    /// Negative: all that are left.
+    /// Negative: all remaining members.
     count: i64,
 }
 
 impl Limit {
     const NONE: Limit = Limit { offset: 0, count: -1 };
 
-    /// The part of `ranks` that remains when members are counted in this direction.
+    /// Returns the part of `ranks` that remains when members are counted in this direction.
     fn apply(self, ranks: Range<usize>, direction: Direction) -> Range<usize> {
         let Ok(offset) = usize::try_from(self.offset) else { return 0..0 };
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
@@ -129,7 +129,7 @@ impl Limit {
     }
 }
 
-/// What a command of the ZRANGE family says by its name; `None` is left to options.
+/// Properties that the name of a ZRANGE command determines; `None` is determined by options.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     by: Option<By>,
@@ -147,7 +147,7 @@ impl Form {
     }
 }
 
-/// A command of the ZRANGE family without its key.
+/// A command of the ZRANGE family, without its key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Query<'a> {
     bounds: Bounds<'a>,
@@ -157,7 +157,7 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// `args` starts with the bounds, as given: the upper one first where the order is reversed.
+    /// `args` starts with the bounds as given: the upper one first if the order is reversed.
     fn parse(args: Args<'a>, mut form: Form) -> Result<Query<'a>, Fail> {
         let (mut limit, mut with_scores) = (Limit::NONE, false);
         let mut options = args.skip(2);
@@ -198,7 +198,7 @@ impl<'a> Query<'a> {
         Ok(Query { bounds, direction, limit, with_scores })
     }
 
-    /// The ranks, counted from the lowest score, of the members asked for.
+    /// The requested ranks, counted from the lowest score.
     fn ranks(&self, zset: &ZSet) -> Range<usize> {
         let ranks = self.bounds.ranks(zset);
         match (self.bounds, self.direction) {
@@ -230,11 +230,11 @@ fn zrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::ANY)
 }
 
-/// ZREVRANGE: returns the members in a range of ranks, the highest score first.
+/// ZREVRANGE: returns the members in a range of ranks, highest score first.
 pub(crate) const ZREVRANGE: Command = Command {
     name: "zrevrange",
     syntax: "key start stop [WITHSCORES]",
-    summary: "Returns the members in a range of ranks, the highest score first.",
+    summary: "Returns the members in a range of ranks, highest score first.",
     since: "1.2.0",
     complexity: "O(log N + M) for M members returned",
     group: Group::SortedSet,
@@ -268,11 +268,11 @@ fn zrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Score, Direction::Forward))
 }
 
-/// ZREVRANGEBYSCORE: returns the members in a range of scores, the highest score first.
+/// ZREVRANGEBYSCORE: returns the members in a range of scores, highest score first.
 pub(crate) const ZREVRANGEBYSCORE: Command = Command {
     name: "zrevrangebyscore",
     syntax: "key max min [WITHSCORES] [LIMIT offset count]",
-    summary: "Returns the members in a range of scores, the highest score first.",
+    summary: "Returns the members in a range of scores, highest score first.",
     since: "2.2.0",
     complexity: "O(log N + M) for M members returned",
     group: Group::SortedSet,
@@ -287,11 +287,11 @@ fn zrevrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Score, Direction::Reverse))
 }
 
-/// ZRANGEBYLEX: returns the members in a range of members, where all scores are equal.
+/// ZRANGEBYLEX: returns the members between two members, if all scores are equal.
 pub(crate) const ZRANGEBYLEX: Command = Command {
     name: "zrangebylex",
     syntax: "key min max [LIMIT offset count]",
-    summary: "Returns the members in a range of members, where all scores are equal.",
+    summary: "Returns the members between two members, if all scores are equal.",
     since: "2.8.9",
     complexity: "O(log N + M) for M members returned",
     group: Group::SortedSet,
@@ -306,11 +306,11 @@ fn zrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Lex, Direction::Forward))
 }
 
-/// ZREVRANGEBYLEX: returns the members in a range of members, the last one first.
+/// ZREVRANGEBYLEX: returns the members between two members, last one first.
 pub(crate) const ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
     syntax: "key max min [LIMIT offset count]",
-    summary: "Returns the members in a range of members, the last one first.",
+    summary: "Returns the members between two members, last one first.",
     since: "2.8.9",
     complexity: "O(log N + M) for M members returned",
     group: Group::SortedSet,
@@ -402,11 +402,11 @@ fn zcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     count(cx, args, By::Score)
 }
 
-/// ZLEXCOUNT: returns how many members are in a range of members, where all scores are equal.
+/// ZLEXCOUNT: returns how many members are between two members, if all scores are equal.
 pub(crate) const ZLEXCOUNT: Command = Command {
     name: "zlexcount",
     syntax: "key min max",
-    summary: "Returns how many members are in a range of members, where all scores are equal.",
+    summary: "Returns how many members are between two members, if all scores are equal.",
     since: "2.8.9",
     complexity: "O(log N)",
     group: Group::SortedSet,
@@ -469,11 +469,11 @@ fn zremrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     remove_range(cx, args, By::Score)
 }
 
-/// ZREMRANGEBYLEX: removes the members in a range of members, where all scores are equal.
+/// ZREMRANGEBYLEX: removes the members between two members, if all scores are equal.
 pub(crate) const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
     syntax: "key min max",
-    summary: "Removes the members in a range of members, where all scores are equal.",
+    summary: "Removes the members between two members, if all scores are equal.",
     since: "2.8.9",
     complexity: "O(log N + M*log N) for M members removed",
     group: Group::SortedSet,

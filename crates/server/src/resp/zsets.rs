@@ -18,10 +18,10 @@ use crate::config::KeyEvent;
 
 pub(crate) use adding::{ZADD, ZINCRBY};
 
-/// From which end ranks are counted and members returned.
+/// End from which ranks are counted and members returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// The lowest score first.
+    /// Lowest score first.
     Forward,
     Reverse,
 }
@@ -35,13 +35,13 @@ impl Direction {
     }
 }
 
-/// How members with or without their scores are replied.
+/// Form in which members and scores are replied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowShape {
     Members,
     /// Member, score, member, score ...
     Flat,
-    /// One array of member and score for each.
+    /// One array of member and score for each member.
     Nested,
 }
 
@@ -74,11 +74,11 @@ fn cardinality(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.zset(cx.db, key)?.map_or(0, ZSet::len))
 }
 
-/// ZREM: removes members from a sorted set; the last one takes the set with it.
+/// ZREM: removes members from a sorted set; an empty sorted set is deleted.
 pub(crate) const ZREM: Command = Command {
     name: "zrem",
     syntax: "key member [member ...]",
-    summary: "Removes members from a sorted set; the last one takes the set with it.",
+    summary: "Removes members from a sorted set; a sorted set without members is deleted.",
     since: "1.2.0",
     complexity: "O(M*log N) for M members given",
     group: Group::SortedSet,
@@ -101,7 +101,7 @@ fn zrem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Ok(());
     }
     cx.change(key, Change::ZSetRemove { members: Items::Slice(&present) })?;
-    // A member that is given twice is removed once.
+    // A member that is given twice is removed only once.
     let removed = if present.len() == 1 { 1 } else { before - cardinality(cx, key)? };
     reply_count(&mut cx.reply, removed);
     Ok(())
@@ -183,11 +183,11 @@ fn zmscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZRANK: returns how many members have a lower place than this one.
+/// ZRANK: returns the rank of a member, counted from the lowest score.
 pub(crate) const ZRANK: Command = Command {
     name: "zrank",
     syntax: "key member [WITHSCORE]",
-    summary: "Returns how many members have a lower place than this one.",
+    summary: "Returns the rank of a member, counted from the lowest score.",
     since: "2.0.0",
     complexity: "O(log N)",
     group: Group::SortedSet,
@@ -202,11 +202,11 @@ fn zrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     rank(cx, args, Direction::Forward)
 }
 
-/// ZREVRANK: returns how many members have a higher place than this one.
+/// ZREVRANK: returns the rank of a member, counted from the highest score.
 pub(crate) const ZREVRANK: Command = Command {
     name: "zrevrank",
     syntax: "key member [WITHSCORE]",
-    summary: "Returns how many members have a higher place than this one.",
+    summary: "Returns the rank of a member, counted from the highest score.",
     since: "2.0.0",
     complexity: "O(log N)",
     group: Group::SortedSet,
@@ -332,7 +332,7 @@ fn take(
             copies.push(member);
         }
     });
-    cx.check_reply()?; // nothing is removed then
+    cx.check_reply()?; // before anything is removed
     if count == 0 {
         return Ok(());
     }
@@ -343,11 +343,11 @@ fn take(
     cx.change_as(event, key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })
 }
 
-/// ZMPOP: removes the first or the last members of the first sorted set that has any.
+/// ZMPOP: removes and returns the first or last members of the first nonempty sorted set.
 pub(crate) const ZMPOP: Command = Command {
     name: "zmpop",
     syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
-    summary: "Removes the first or the last members of the first sorted set that has any.",
+    summary: "Removes and returns the first or last members of the first nonempty sorted set.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log N) for K keys and M members removed",
     group: Group::SortedSet,
@@ -391,11 +391,11 @@ fn zmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZRANDMEMBER: returns random members of a sorted set; with a negative count also repeatedly.
+/// ZRANDMEMBER: returns random members of a sorted set, with repetition if the count is negative.
 pub(crate) const ZRANDMEMBER: Command = Command {
     name: "zrandmember",
     syntax: "key [count [WITHSCORES]]",
-    summary: "Returns random members of a sorted set; with a negative count also repeatedly.",
+    summary: "Returns random members of a sorted set, with repetition if the count is negative.",
     since: "6.2.0",
     complexity: "O(M*log N) for M members returned",
     group: Group::SortedSet,
@@ -414,7 +414,7 @@ fn zrandmember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let shape = match args.try_get(3) {
         None => RowShape::Members,
         Some(option) if args.len() == 4 && is_option(option, "WITHSCORES") => {
-            // The number of elements in the reply must be a number, too.
+            // The number of elements in the reply must also be representable.
             if count.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
                 return Err(Fail::text("ERR value is out of range"));
             }
@@ -457,11 +457,11 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Do
     Ok(())
 }
 
-/// ZSCAN: visits the members and scores of a sorted set, some at a time.
+/// ZSCAN: iterates over the members and scores of a sorted set.
 pub(crate) const ZSCAN: Command = Command {
     name: "zscan",
     syntax: "key cursor [MATCH pattern] [COUNT count]",
-    summary: "Visits the members and scores of a sorted set, some at a time.",
+    summary: "Iterates over the members and scores of a sorted set, some with each call.",
     since: "2.8.0",
     complexity: "O(1) per call, O(N) for the whole sorted set",
     group: Group::SortedSet,

@@ -1,4 +1,4 @@
-//! CLIENT KILL: closes connections, told by what they are.
+//! CLIENT KILL: closes connections by address or by filters.
 
 use std::net::SocketAddr;
 
@@ -15,13 +15,13 @@ use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
 use reactor::ConnId;
 
-/// CLIENT KILL: closes one connection, or those that fit all filters.
+/// CLIENT KILL: closes one connection, or those that match all filters.
 pub(super) const KILL: Command = Command {
     name: "kill",
     syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
              [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME <YES | NO>] \
              [MAXAGE seconds]>",
-    summary: "Closes the connections that fit all given filters.",
+    summary: "Closes the connections that match all given filters.",
     since: "2.4.0",
     complexity: "O(N) in the number of connections",
     group: Group::Connection,
@@ -46,7 +46,7 @@ fn kill(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What a connection must be to be closed.
+/// Filters that a connection must match to be closed.
 #[derive(Debug, PartialEq, Eq)]
 struct Filter {
     id: Option<u64>,
@@ -54,7 +54,7 @@ struct Filter {
     local: Option<SocketAddr>,
     kind: Option<ClientType>,
     age_seconds_min: u64,
-    /// A filter that no connection here fits.
+    /// True if no connection of this server can match.
     nobody: bool,
     skips_me: bool,
 }
@@ -119,7 +119,7 @@ impl Filter {
         Ok(self)
     }
 
-    /// What is no address is nobody's.
+    /// An invalid address matches no connection.
     fn with_remote(mut self, text: &[u8]) -> Filter {
         self.remote = address(text);
         self.nobody |= self.remote.is_none();
@@ -140,11 +140,11 @@ fn address(text: &[u8]) -> Option<SocketAddr> {
     str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Closes the connections that fit; the own one after its reply. Returns how many.
+/// Closes the matching connections; this connection closes after its reply. Returns their number.
 fn kill_all(cx: &mut Cx<'_>, filter: &Filter) -> i64 {
     let (now, own) = (cx.now.mono, cx.session.id.0);
     let mut killed = 0;
-    // Those are closed by the reactor that they come to.
+    // The reactor that receives a moving connection closes it.
     let mut moving = cx.shared.moving.lock();
     for row in moving.values_mut().filter(|row| !row.killed && filter.fits(row, now)) {
         row.killed = true;

@@ -1,6 +1,6 @@
-//! CLIENT PAUSE: for some time no client is served, or no write is.
+//! CLIENT PAUSE: suspends all commands, or all writes, for some time.
 //!
-//! A paused request is neither run nor consumed: its connection waits and shows it again later.
+//! A paused request is neither run nor consumed: its connection waits and parses it again later.
 
 use base::time::MonoNs;
 use wire::resp::Args;
@@ -25,7 +25,7 @@ pub(in crate::resp) fn stops(
     pause.until(now).is_some() && stops_while_on(pause, session, command)
 }
 
-// Source: Redis 7.2 `server.c`, `processCommand`; UNPAUSE waits there, too, as all else does
+// Source: Redis 7.2 `server.c`, `processCommand`; there, too, UNPAUSE waits like all other commands
 #[cold]
 fn stops_while_on(pause: &Pause, session: &Session, command: &Command) -> bool {
     if !pause.is_for_writes() {
@@ -43,7 +43,7 @@ fn writes(transaction: &Transaction) -> bool {
 pub(super) const PAUSE: Command = Command {
     name: "pause",
     syntax: "timeout [WRITE | ALL]",
-    summary: "Puts off all requests of all clients, or their writes, for some milliseconds.",
+    summary: "Suspends the commands of all clients, or only writes, for the given milliseconds.",
     since: "3.0.0",
     group: Group::Connection,
     arity: -3,
@@ -65,7 +65,7 @@ fn pause(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let timeout_ms =
         u64::try_from(timeout_ms).map_err(|_| Fail::text("ERR timeout is negative"))?;
     let now = cx.now.mono;
-    // An end beyond the range of the clock, 584 years, is as good as its last nanosecond.
+    // Cap an end beyond the clock's range of 584 years at its last nanosecond.
     let until = MonoNs(now.0.saturating_add(timeout_ms.saturating_mul(1_000_000)));
     cx.shared.pause.begin(now, until, writes_only);
     cx.reply.ok();
@@ -75,7 +75,7 @@ fn pause(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// CLIENT UNPAUSE: ends a pause.
 pub(super) const UNPAUSE: Command = Command {
     name: "unpause",
-    summary: "Ends a pause: what was put off is run now.",
+    summary: "Ends a pause: deferred requests run now.",
     since: "6.2.0",
     complexity: "O(N) in the number of paused clients",
     group: Group::Connection,
@@ -87,7 +87,7 @@ pub(super) const UNPAUSE: Command = Command {
 
 fn unpause(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     cx.shared.pause.end();
-    // Each looks for connections that waited for this.
+    // Each reactor resumes the connections that were paused.
     cx.shared.links().wakers().for_each(|waker| waker.wake());
     cx.reply.ok();
     Ok(())

@@ -1,7 +1,7 @@
 //! CLIENT LIST and CLIENT INFO: one line for each client.
 //!
-//! The lines come from what reactors publish of their connections: the own one is up to date, others
-//! are as of their last request, and the sizes of their buffers at most a second old.
+//! The lines are built from the rows that reactors publish: this connection's row is current,
+//! others are as of their last request, and their buffer sizes are at most a second old.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 pub(super) const LIST: Command = Command {
     name: "list",
     syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
-    summary: "Describes all connections, those of a type, or those with the given numbers.",
+    summary: "Describes all connections, those of a type, or those with the given ids.",
     since: "2.4.0",
     complexity: "O(N log N) in the number of connections",
     group: Group::Connection,
@@ -86,7 +86,8 @@ fn request_bytes(args: Args<'_>) -> usize {
     line_bytes(args.len()) + args.iter().map(bulk_bytes).sum::<usize>()
 }
 
-/// Oldest first. Those that were killed and are still being closed are gone already.
+/// Returns the rows, oldest first. Connections that were killed but are not closed yet are left
+/// out.
 fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
     let moving = cx.shared.moving.lock();
     let is_wanted = |row: &&ClientRow| !row.killed && is_wanted(row);
@@ -99,7 +100,7 @@ fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRo
     rows
 }
 
-/// In the order in which they were asked for.
+/// Returns the rows in the order of the ids.
 fn rows_by_id(cx: &Cx<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
     let mut rows = Vec::new();
     let moving = cx.shared.moving.lock();
@@ -114,7 +115,7 @@ fn rows_by_id(cx: &Cx<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
     Ok(rows)
 }
 
-/// What Redis tells apart. Here, clients are normal or have subscribed to something.
+/// Client types of Redis. In this server a client is either normal or subscribed to something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientType {
     Normal,
@@ -124,7 +125,7 @@ pub(super) enum ClientType {
 }
 
 impl ClientType {
-    // Source: Redis 7.2 `networking.c`, `getClientType`; MONITOR is normal there, too
+    // Source: Redis 7.2 `networking.c`, `getClientType`; there, too, MONITOR counts as normal
     pub(super) fn of(row: &ClientRow) -> ClientType {
         if row.subscriptions.is_none() { ClientType::Normal } else { ClientType::Pubsub }
     }
@@ -143,7 +144,8 @@ impl ClientType {
     }
 }
 
-/// One line. `request`: the one that asks, if it is the client's own; it is in its buffer. The last two fields are Myriad's own; what it does not have is zero.
+/// Writes one line. `request`: the current request, if the row is the client's own; it is still in
+/// the buffer. The last two fields are specific to Myriad; fields of unsupported features are zero.
 // Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4
 fn write_row(
     row: &ClientRow,

@@ -1,7 +1,7 @@
-//! Commands about the time at which a key goes.
+//! Commands about the expiry of keys.
 //!
-//! Whatever a client says, the log gets the absolute time in milliseconds, or the deletion when
-//! that time has come already.
+//! Whatever form the client uses, the log contains the absolute time in milliseconds, or the
+//! deletion if that time has already passed.
 
 use base::time::UnixMs;
 use store::Change;
@@ -15,25 +15,25 @@ use crate::resp::fail::Fail;
 pub(crate) const EXPIRES: KeyEvent = Group::Generic.event("expire");
 pub(crate) const PERSISTS: KeyEvent = Group::Generic.event("persist");
 
-/// The unit of an argument or of a reply.
+/// Unit of an argument or of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Seconds,
     Milliseconds,
 }
 
-/// What the time of an argument counts from.
+/// Reference point of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Base {
     Now,
     Epoch,
 }
 
-/// EXPIRE: sets how many seconds a key stays.
+/// EXPIRE: sets the TTL of a key in seconds.
 pub(crate) const EXPIRE: Command = Command {
     name: "expire",
     syntax: "key seconds [NX | XX | GT | LT]",
-    summary: "Sets how many seconds a key still has to live.",
+    summary: "Sets the TTL of a key in seconds.",
     since: "1.0.0",
     group: Group::Generic,
     arity: -3,
@@ -44,31 +44,31 @@ pub(crate) const EXPIRE: Command = Command {
     ..Command::EMPTY
 };
 
-/// PEXPIRE: sets how many milliseconds a key stays.
+/// PEXPIRE: sets the TTL of a key in milliseconds.
 pub(crate) const PEXPIRE: Command = Command {
     name: "pexpire",
     syntax: "key milliseconds [NX | XX | GT | LT]",
-    summary: "Sets how many milliseconds a key still has to live.",
+    summary: "Sets the TTL of a key in milliseconds.",
     since: "2.6.0",
     run: |cx, args| expire(cx, args, Base::Now, Unit::Milliseconds),
     ..EXPIRE
 };
 
-/// EXPIREAT: sets the second at which a key goes.
+/// EXPIREAT: sets the expiry of a key in Unix seconds.
 pub(crate) const EXPIREAT: Command = Command {
     name: "expireat",
     syntax: "key unix-time-seconds [NX | XX | GT | LT]",
-    summary: "Sets the time, in seconds since 1970, at which a key goes.",
+    summary: "Sets the expiry of a key as a Unix time in seconds.",
     since: "1.2.0",
     run: |cx, args| expire(cx, args, Base::Epoch, Unit::Seconds),
     ..EXPIRE
 };
 
-/// PEXPIREAT: sets the millisecond at which a key goes.
+/// PEXPIREAT: sets the expiry of a key in Unix milliseconds.
 pub(crate) const PEXPIREAT: Command = Command {
     name: "pexpireat",
     syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
-    summary: "Sets the time, in milliseconds since 1970, at which a key goes.",
+    summary: "Sets the expiry of a key as a Unix time in milliseconds.",
     since: "2.6.0",
     run: |cx, args| expire(cx, args, Base::Epoch, Unit::Milliseconds),
     ..EXPIRE
@@ -99,7 +99,7 @@ fn expire(cx: &mut Cx<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
     Ok(())
 }
 
-/// Milliseconds since the epoch, which may be negative; `None` when no number holds them.
+/// Milliseconds since the epoch, which may be negative; `None` on overflow.
 fn absolute_ms(time: i64, unit: Unit, base_ms: i64) -> Option<i64> {
     let ms = match unit {
         Unit::Seconds => time.checked_mul(1000)?,
@@ -112,21 +112,21 @@ fn signed(time: UnixMs) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
-/// NX, XX, GT and LT as bits: which expiry a key must have for its expiry to change.
+/// NX, XX, GT and LT as bits: conditions on a key's current expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Condition(u8);
 
 impl Condition {
-    /// Only a key that has none.
+    /// Only if the key has no expiry.
     const NX: u8 = 1;
-    /// Only a key that has one.
+    /// Only if the key has an expiry.
     const XX: u8 = 2;
-    /// Only to a later time; no expiry is later than any.
+    /// Only to a later time; no expiry counts as later than any.
     const GT: u8 = 4;
     /// Only to an earlier time.
     const LT: u8 = 8;
 
-    /// Reads the options behind the time.
+    /// Parses the options after the time.
     fn parse(args: Args<'_>) -> Result<Condition, Fail> {
         const NAMES: [(&str, u8); 4] = [
             ("NX", Condition::NX),
@@ -172,11 +172,11 @@ impl Condition {
     }
 }
 
-/// PERSIST: makes a key stay.
+/// PERSIST: removes the expiry of a key.
 pub(crate) const PERSIST: Command = Command {
     name: "persist",
     syntax: "key",
-    summary: "Takes the expiry off a key, so that it stays.",
+    summary: "Removes the expiry of a key.",
     since: "2.2.0",
     group: Group::Generic,
     arity: 2,
@@ -197,7 +197,7 @@ fn persist(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// TTL: how many seconds a key stays.
+/// TTL: the TTL of a key in seconds.
 pub(crate) const TTL: Command = Command {
     name: "ttl",
     syntax: "key",
@@ -212,7 +212,7 @@ pub(crate) const TTL: Command = Command {
     ..Command::EMPTY
 };
 
-/// PTTL: how many milliseconds a key stays.
+/// PTTL: the TTL of a key in milliseconds.
 pub(crate) const PTTL: Command = Command {
     name: "pttl",
     summary: "Returns the TTL of a key in milliseconds: -1 without one, -2 without the key.",
@@ -222,20 +222,20 @@ pub(crate) const PTTL: Command = Command {
     ..TTL
 };
 
-/// EXPIRETIME: the second at which a key goes.
+/// EXPIRETIME: the expiry of a key in Unix seconds.
 pub(crate) const EXPIRETIME: Command = Command {
     name: "expiretime",
-    summary: "Returns the second since 1970 at which a key goes: -1 never, -2 no such key.",
+    summary: "Returns the expiry of a key as a Unix time in seconds: -1 without one, -2 without the key.",
     since: "7.0.0",
     tips: &[],
     run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Seconds),
     ..TTL
 };
 
-/// PEXPIRETIME: the millisecond at which a key goes.
+/// PEXPIRETIME: the expiry of a key in Unix milliseconds.
 pub(crate) const PEXPIRETIME: Command = Command {
     name: "pexpiretime",
-    summary: "Returns the millisecond since 1970 at which a key goes: -1 never, -2 no such key.",
+    summary: "Returns the expiry of a key as a Unix time in milliseconds: -1 without one, -2 without the key.",
     since: "7.0.0",
     tips: &[],
     run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Milliseconds),
@@ -278,7 +278,7 @@ mod tests {
         Condition::parse(args.as_args())
     }
 
-    /// What an option says about a change to 100: of no expiry, of 99, of 100, and of 101.
+    /// Changes that the options allow: from no expiry, from 99, from 100 and from 101 to 100.
     fn check_allows(options: &str, expected: [bool; 4]) {
         let condition = condition(options).expect("known options");
         let current = [None, Some(UnixMs(99)), Some(UnixMs(100)), Some(UnixMs(101))];

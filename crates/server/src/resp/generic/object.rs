@@ -1,4 +1,4 @@
-//! OBJECT: how a value is held, and when it was used.
+//! OBJECT: the encoding of a value, and its accesses.
 
 use store::AccessRule;
 use wire::resp::Args;
@@ -7,11 +7,11 @@ use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::resp::cx::Cx;
 use crate::resp::fail::Fail;
 
-/// OBJECT: how a value is held.
+/// OBJECT: the encoding of a value, and its accesses.
 pub(crate) const OBJECT: Command = Command {
     name: "object",
     syntax: "subcommand key",
-    summary: "Tells how values are held and when they were used.",
+    summary: "A container for commands about the encoding and the accesses of values.",
     since: "2.2.3",
     complexity: "Depends on the subcommand",
     group: Group::Generic,
@@ -27,11 +27,11 @@ pub(crate) const OBJECT: Command = Command {
     ..Command::EMPTY
 };
 
-/// OBJECT ENCODING: the form of a value.
+/// OBJECT ENCODING: the encoding of a value.
 const OBJECT_ENCODING: Command = Command {
     name: "encoding",
     syntax: "key",
-    summary: "Names the form in which a value is held.",
+    summary: "Returns the encoding of a value.",
     since: "2.2.3",
     group: Group::Generic,
     arity: 3,
@@ -50,10 +50,10 @@ fn object_encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// OBJECT FREQ: how often a key was used.
+/// OBJECT FREQ: the access frequency of a key.
 const OBJECT_FREQ: Command = Command {
     name: "freq",
-    summary: "Returns the logarithmic counter of a key's uses, under an LFU policy.",
+    summary: "Returns the logarithmic access counter of a key, under an LFU policy.",
     since: "4.0.0",
     tips: &["nondeterministic_output"],
     run: object_freq,
@@ -114,10 +114,10 @@ fn object_help(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// OBJECT IDLETIME: when a key was used.
+/// OBJECT IDLETIME: the time since the last access of a key.
 const OBJECT_IDLETIME: Command = Command {
     name: "idletime",
-    summary: "Returns the seconds since a key was used, unless an LFU policy is set.",
+    summary: "Returns the seconds since the last access of a key, unless an LFU policy is set.",
     tips: &["nondeterministic_output"],
     run: object_idletime,
     ..OBJECT_ENCODING

@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF: waiting for the log, here and on replicas. There are no replicas.
+//! WAIT and WAITAOF: wait for the log, here and on replicas. Replication is not supported.
 
 use base::time::MonoNs;
 use wire::resp::Args;
@@ -8,11 +8,11 @@ use crate::resp::cx::{Cx, integer};
 use crate::resp::fail::Fail;
 use crate::resp::session::{Wait, WaitReply};
 
-/// WAIT: waits for replicas; there are none.
+/// WAIT: waits for replicas, of which there are none.
 pub(crate) const WAIT: Command = Command {
     name: "wait",
     syntax: "numreplicas timeout",
-    summary: "Waits until replicas have this connection's writes, or the time is over.",
+    summary: "Waits until replicas have this connection's writes, or the timeout elapses.",
     since: "3.0.0",
     group: Group::Generic,
     arity: 3,
@@ -33,11 +33,11 @@ fn wait(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// WAITAOF: waits for the log, here and on replicas; there are none.
+/// WAITAOF: waits for the log, here and on replicas, of which there are none.
 pub(crate) const WAITAOF: Command = Command {
     name: "waitaof",
     syntax: "numlocal numreplicas timeout",
-    summary: "Waits until this connection's writes are on disk, or the time is over.",
+    summary: "Waits until this connection's writes are on disk, or the timeout elapses.",
     since: "7.2.0",
     group: Group::Generic,
     arity: 4,
@@ -59,8 +59,8 @@ fn waitaof(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     if cx.in_exec || (local == 0 && replicas == 0) {
         write_pair(cx, i64::from(is_durable));
     } else {
-        // The reply waits for the sync, also where writes do not. That is a matter of milliseconds
-        // whatever the timeout is, and a log that cannot sync any more answers nothing.
+        // The reply waits for the sync even if the writes did not. That takes milliseconds whatever
+        // the timeout is, and a log that can no longer sync sends no reply.
         cx.gate = cx.gate.max(cx.session.last_write);
         if replicas == 0 {
             write_pair(cx, 1);
@@ -71,14 +71,14 @@ fn waitaof(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What WAITAOF says: the local log, and how many replicas.
+/// Writes the reply of WAITAOF: the local log, and the number of replicas.
 fn write_pair(cx: &mut Cx<'_>, local: i64) {
     cx.reply.array(2);
     cx.reply.integer(local);
     cx.reply.integer(0);
 }
 
-/// When a timeout in milliseconds from now is over; 0 means never.
+/// Deadline of a timeout in milliseconds from now; 0 means never.
 // Source: Redis 7.2 `timeout.c`, `getTimeoutFromObjectOrReply`
 fn deadline(cx: &Cx<'_>, text: &[u8]) -> Result<MonoNs, Fail> {
     const NS_PER_MS: u64 = 1_000_000;

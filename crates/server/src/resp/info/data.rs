@@ -1,4 +1,4 @@
-//! INFO persistence, replication, keyspace: the data and where it is safe.
+//! INFO persistence, replication, keyspace: the data and its durability.
 
 use super::{Page, us};
 use crate::engine::clock;
@@ -13,7 +13,7 @@ pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("recovery_msec", report.took_ms);
 }
 
-/// Snapshots are what dumps are in Redis.
+/// Snapshots correspond to the RDB dumps of Redis.
 fn snapshots(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let status = shared.snapshots.status();
@@ -37,7 +37,7 @@ fn snapshots(page: &mut Page<'_, '_>) {
     page.field("snapshot_last_msec", status.last_took_ms);
 }
 
-/// The log is what the append-only file is in Redis.
+/// The log corresponds to the append-only file of Redis.
 fn log(page: &mut Page<'_, '_>) {
     let log = &page.cx.shared.log;
     let (stats, takes_writes) = (log.stats(), log.takes_writes());
@@ -65,14 +65,14 @@ fn log(page: &mut Page<'_, '_>) {
     page.field("log_unsynced_bytes", stats.unsynced_bytes);
 }
 
-/// What `repl-backlog-size` shows.
+/// The value that `repl-backlog-size` shows.
 const REPLICATION_BACKLOG_BYTES: u64 = 1 << 20;
 
 pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     page.field("role", "master");
     page.field("connected_slaves", 0);
-    // As a Redis that never had a replica.
+    // Same values as a Redis server without replicas.
     page.field("master_failover_state", "no-failover");
     page.field("master_replid", &shared.identity.run_id);
     page.field("master_replid2", "0".repeat(40));

@@ -1,4 +1,4 @@
-//! INFO commandstats, errorstats, latencystats, reactors, counters: where the work is.
+//! INFO commandstats, errorstats, latencystats, reactors, counters: where time is spent.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) fn errors(page: &mut Page<'_, '_>) {
     }
 }
 
-/// The time of execution as Redis shows it, and our other stages of a request beside it.
+/// Execution times as Redis shows them, followed by the other stages of a request.
 pub(super) fn latencies(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let timers = shared.stage_timers();
@@ -107,7 +107,7 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
     }
 }
 
-/// How many requests of CQL and HTTP of each kind a reactor has run.
+/// Number of CQL and HTTP requests of each kind that a reactor has run.
 fn requests_by_kind(kinds: &RequestKinds, commands: &[CommandCounts]) -> String {
     let counts = commands
         .iter()
@@ -117,8 +117,8 @@ fn requests_by_kind(kinds: &RequestKinds, commands: &[CommandCounts]) -> String 
     shown.collect::<Vec<_>>().join(",")
 }
 
-/// What requests make the system do, of all threads together: divided by the number of commands
-/// it is the cost of each. `docs/reference/counters.md` says what each counts.
+/// System activity caused by requests, summed over all threads: divided by the number of commands
+/// it is the cost of one. `docs/reference/counters.md` defines each counter.
 pub(super) fn counters(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let (links, baseline) = (shared.links(), shared.baseline.load());

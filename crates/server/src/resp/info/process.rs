@@ -34,7 +34,7 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
     let file = cx.shared.config.lock().file().map(|path| path.display().to_string());
     page.field("config_file", file.unwrap_or_default());
     for (index, (endpoint, address)) in settings.endpoints().zip(addresses).enumerate() {
-        // Redis's word for both: it has one protocol.
+        // Redis uses the same word for both: it has one protocol.
         let name = if endpoint.is_tls { "tls" } else { "tcp" };
         let value = format!("name={name},bind={},port={}", address.ip(), address.port());
         page.field(&format!("listener{index}"), value);
@@ -103,7 +103,7 @@ fn used(page: &mut Page<'_, '_>, report: &MemoryReport) {
     }
 }
 
-/// What takes no memory because it is not here.
+/// Memory of features that do not exist here.
 const ABSENT: [&str; 6] = [
     "mem_not_counted_for_evict",
     "mem_replication_backlog",
@@ -113,7 +113,7 @@ const ABSENT: [&str; 6] = [
     "active_defrag_running",
 ];
 
-/// The number, and its short form beside it.
+/// Writes a number and its human-readable form.
 fn amount(page: &mut Page<'_, '_>, name: &str, bytes: u64) {
     page.field(name, bytes);
     page.field(&format!("{name}_human"), human_bytes(bytes));
@@ -128,7 +128,7 @@ pub(super) fn cpu(page: &mut Page<'_, '_>) {
         page.field("used_cpu_sys", seconds(time.system_us));
         page.field("used_cpu_user", seconds(time.user_us));
     }
-    // The server starts no processes.
+    // The server starts no child processes.
     page.field("used_cpu_sys_children", seconds(0));
     page.field("used_cpu_user_children", seconds(0));
 }

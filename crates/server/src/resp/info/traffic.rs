@@ -1,4 +1,4 @@
-//! INFO clients and stats: connections and what passes through them.
+//! INFO clients and stats: connections and their traffic.
 
 use std::sync::atomic::Ordering;
 
@@ -59,7 +59,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("eventloop_duration_sum", counters.busy_ns / 1000);
     page.field("eventloop_duration_cmd_sum", commands_ns(page) / 1000);
     page.field("instantaneous_eventloop_cycles_per_sec", turns);
-    // Source: Redis 7.2 `server.c`: the mean of a cycle, not a sum per second
+    // Source: Redis 7.2 `server.c`: the average of a cycle, not a sum per second
     let turn_us = turn_ns.checked_div(turns).unwrap_or(0) / 1000;
     page.field("instantaneous_eventloop_duration_usec", turn_us);
     page.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
@@ -80,7 +80,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("slowlog_entries", shared.slowlog.lock().iter().len());
 }
 
-/// Time in which commands ran, of all reactors.
+/// Execution time of commands on all reactors.
 fn commands_ns(page: &Page<'_, '_>) -> u64 {
     let of =
         |published: &Mutex<Published>| published.lock().commands.iter().map(|c| c.ns).sum::<u64>();

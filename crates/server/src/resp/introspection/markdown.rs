@@ -1,11 +1,11 @@
-//! The table of commands as `docs/reference/commands.md`.
+//! Renders the table of commands as `docs/reference/commands.md`.
 
 use std::fmt::Write as _;
 
 use crate::resp::command::Group;
 use crate::resp::registry::{Entry, REGISTRY};
 
-/// The chapters, in their order.
+/// Sections of the document, in order.
 const CHAPTERS: &[(Group, &str)] = &[
     (Group::String, "Strings"),
     (Group::Hash, "Hashes"),
@@ -33,16 +33,16 @@ COMMAND INFO return the same information.
 What differs from Redis 7.2:
 
 - A command that is not listed here is not implemented: `ERR unknown command`.
-- The reply to a write leaves when the write is on disk, unless `durability` says otherwise; a read
-  waits in the same way for the writes that it shows. See [configuration](config.md).
+- The reply to a write is sent when the write is on disk, unless `durability` is set otherwise; a read
+  waits in the same way for the writes that it returns. See [configuration](config.md).
 - COMMAND DOCS has its own texts, without the history of a command and without deprecation marks.
   Arguments are derived from the syntax below: a choice or a block is named after its parts,
   and a value that is a number for only some commands is a `string`.
 - Subscribers receive a message when the earlier writes of its sender are on disk, as with a reply.
   If the log fails before that, no subscriber receives it.
-- Events about keys (`notify-keyspace-events`) are such messages. The event of an expired key is sent
+- Key events (`notify-keyspace-events`) are such messages. The event of an expired key is sent
   when the key is removed, which may be by a command that reads it; changes by CQL send no events.
-- A score of -0 is 0. ZSCAN shows scores with as many digits as tell them apart, also of large sorted sets.
+- A score of -0 is 0. ZSCAN returns scores with as many digits as needed to distinguish them, even for large sorted sets.
 - `KEYS **` and other patterns of several stars match the empty key.
 - HELP is generated from the summaries below.
 - CLIENT LIST has `fd=-1` and buffer sizes of 0 for the first second of a connection, and `rbp` is the
@@ -52,11 +52,11 @@ What differs from Redis 7.2:
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 ";
 
-/// The whole of `docs/reference/commands.md`: what the commands of the Redis protocol are, as a
-/// document.
+/// Returns the complete text of `docs/reference/commands.md`: the reference of the Redis protocol's
+/// commands.
 pub fn markdown() -> String {
     let mut text = String::from(PREFACE);
-    // Writing to a String cannot fail, hence `let _`.
+    // Writing to a `String` cannot fail, hence `let _`.
     for (group, title) in CHAPTERS {
         let _ = write!(
             text,
@@ -76,7 +76,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// False for a container that only holds subcommands.
+/// False for a container that has only subcommands.
 fn runs(entry: &Entry) -> bool {
     !entry.is_container() || entry.command.arity_fits(1)
 }
@@ -109,7 +109,7 @@ mod tests {
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             written == markdown(),
-            "docs/reference/commands.md is not what the table of commands says; run:\n    \
+            "docs/reference/commands.md does not match the table of commands; run:\n    \
              cargo run -p myriad -- commands --markdown > docs/reference/commands.md"
         );
     }

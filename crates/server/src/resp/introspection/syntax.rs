@@ -1,8 +1,9 @@
-//! The syntax text of a command as a tree of arguments, as COMMAND DOCS tells it to clients.
+//! Parses the syntax text of a command into the tree of arguments that COMMAND DOCS returns.
 //!
-//! The text is written as in Redis's documentation: `TOKEN`, `value`, `[optional]`, `<A | B>`,
-//! `key [key ...]`. A token owns the values behind it; what may stand any number of times, or not
-//! at all, is `[value [value ...]]`. A test writes every tree as text again, so a text that means
+//! The text uses the notation of Redis's documentation: `TOKEN`, `value`, `[optional]`, `<A | B>`,
+//! `key [key ...]`. A token includes the values after it; `[value [value ...]]` may occur any
+//! number of times, including zero. A test converts every tree back to text, which reveals texts
+//! that do not mean what their author intended.
 //! something else than its author thinks is found.
 // Source: Redis documentation, "Command arguments"
 
@@ -10,13 +11,13 @@ use std::iter::Peekable;
 
 use crate::resp::command::{Command, KeyPlaces, KeySpec};
 
-/// One argument, or several that belong together.
+/// One argument, or a group of arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
-    /// Of a value its word, of the others the names of their parts.
+    /// For a value its word, for a group the names of its parts.
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// The literal word before it.
+    /// The literal word that precedes it.
     pub(crate) token: Option<&'static str>,
     pub(crate) optional: bool,
     pub(crate) multiple: bool,
@@ -24,11 +25,11 @@ pub(crate) struct Argument {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What the client fills in, with Redis's name of its type.
+    /// A value that the client fills in, with Redis's name of its type.
     Value(&'static str),
-    /// A key, with the number of its specification.
+    /// A key, with the index of its specification.
     Key(usize),
-    /// Its token alone.
+    /// Only a token.
     Token,
     OneOf(Vec<Argument>),
     Block(Vec<Argument>),
@@ -47,7 +48,7 @@ impl Kind {
     }
 }
 
-/// The arguments of a command, keys marked. A container has none.
+/// Returns the arguments of a command, with keys marked. A container has none.
 ///
 /// `words_before` counts the words before the first argument: 1, for a subcommand 2.
 pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument> {
@@ -62,8 +63,8 @@ pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument>
     arguments
 }
 
-/// Marks the keys in an argument that begins at `place`. Returns the place behind it, if that is
-/// known: it is not behind what may be missing, repeated or chosen.
+/// Marks the keys in an argument that starts at `place`. Returns the position after it if that is
+/// known, which excludes arguments that are optional, repeated or alternatives.
 fn mark_keys(specs: &[KeySpec], place: usize, argument: &mut Argument) -> Option<usize> {
     if argument.optional {
         return None;
@@ -87,7 +88,7 @@ fn mark_keys(specs: &[KeySpec], place: usize, argument: &mut Argument) -> Option
     (!argument.multiple).then_some(place)
 }
 
-/// The specification whose first key, or one of whose fixed number of keys, stands at `place`.
+/// Returns the specification whose first key, or one of whose fixed number of keys, is at `place`.
 fn spec_at(specs: &[KeySpec], place: usize) -> Option<usize> {
     specs.iter().position(|spec| match spec.places {
         KeyPlaces::Range { first, last, .. } => {
@@ -106,7 +107,7 @@ fn parse(syntax: &'static str) -> Vec<Argument> {
     fold(group.alternatives).into_iter().collect()
 }
 
-/// Words and brackets.
+/// Splits the text into words and brackets.
 fn words(syntax: &'static str) -> Vec<&'static str> {
     let mut words = Vec::new();
     for mut rest in syntax.split_whitespace() {
@@ -123,15 +124,15 @@ struct Parser<I: Iterator<Item = &'static str>> {
     words: Peekable<I>,
 }
 
-/// What stands between two brackets.
+/// Contents of a pair of brackets.
 struct Group {
     alternatives: Vec<Vec<Argument>>,
-    /// It ends in `...`.
+    /// True if it ends in `...`.
     repeats: bool,
 }
 
 impl<I: Iterator<Item = &'static str>> Parser<I> {
-    /// Reads up to the closing bracket, or to the end of the text.
+    /// Parses up to the closing bracket, or to the end of the text.
     fn group(&mut self, end: &str) -> Group {
         let mut alternatives = Vec::new();
         let mut sequence = Vec::new();
@@ -151,7 +152,7 @@ impl<I: Iterator<Item = &'static str>> Parser<I> {
         Group { alternatives, repeats }
     }
 
-    /// Reads an optional argument, or that the arguments before it may be repeated.
+    /// Parses an optional argument, or the repetition of the arguments before it.
     fn optional(&mut self, before: &mut Vec<Argument>) {
         let mut group = self.group("]");
         if let (true, [again]) = (group.repeats, group.alternatives.as_slice())
@@ -170,7 +171,7 @@ impl<I: Iterator<Item = &'static str>> Parser<I> {
         }));
     }
 
-    /// Reads what belongs to a token: the values, or the choice, behind it.
+    /// Parses the values or the choice that belong to a token.
     fn token(&mut self, token: &'static str) -> Argument {
         let mut values = Vec::new();
         while let Some(word) = self.words.next_if(|word| is_value(word)) {
@@ -188,7 +189,7 @@ impl<I: Iterator<Item = &'static str>> Parser<I> {
 }
 
 impl Argument {
-    /// A required argument that stands once, named after its parts.
+    /// Creates a required, unrepeated argument, named after its parts.
     fn new(kind: Kind) -> Argument {
         let name = match &kind {
             Kind::OneOf(parts) | Kind::Block(parts) => {
@@ -201,7 +202,7 @@ impl Argument {
     }
 }
 
-/// Several arguments in a row as one; of none, none.
+/// Combines consecutive arguments into one block; `None` if there are none.
 fn block(mut parts: Vec<Argument>) -> Option<Argument> {
     if parts.len() > 1 {
         return Some(Argument::new(Kind::Block(parts)));
@@ -209,7 +210,7 @@ fn block(mut parts: Vec<Argument>) -> Option<Argument> {
     parts.pop()
 }
 
-/// Several alternatives as one choice.
+/// Combines several alternatives into one choice.
 fn fold(alternatives: Vec<Vec<Argument>>) -> Option<Argument> {
     let mut choices: Vec<Argument> = alternatives.into_iter().filter_map(block).collect();
     if choices.len() > 1 {
@@ -231,8 +232,8 @@ fn value(word: &str) -> Argument {
     Argument { name: word.to_owned(), ..Argument::new(Kind::Value(value_type(word))) }
 }
 
-/// Redis's type of a value. A word that is a number with one command and more than that with
-/// another, such as `start`, is a string: clients check what they complete.
+/// Returns Redis's type of a value. A word such as `start`, which is a number for some commands
+/// only, is a string: clients validate what they complete.
 fn value_type(word: &str) -> &'static str {
     match word {
         "client-id" | "count" | "cursor" | "db" | "decrement" | "destination-db" | "index"
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
     use crate::resp::registry::REGISTRY;
 
-    /// The tree as text again.
+    /// Converts the tree back to text.
     fn write(arguments: &[Argument]) -> String {
         arguments.iter().map(write_argument).collect::<Vec<_>>().join(" ")
     }
@@ -273,7 +274,7 @@ mod tests {
         if argument.optional { format!("[{text}]") } else { text }
     }
 
-    /// Arguments as `name:type`, those of a choice or a block in parentheses.
+    /// Arguments as `name:type`, with the parts of a choice or a block in parentheses.
     fn outline(arguments: &[Argument]) -> String {
         let outlines = arguments.iter().map(|argument| {
             let token = argument.token.map(|token| format!("{token}=")).unwrap_or_default();
@@ -347,7 +348,7 @@ mod tests {
         }
     }
 
-    /// As a client that asks for hints sees them.
+    /// Key arguments are marked, as clients with hints need them.
     #[test]
     fn arguments_know_their_keys() {
         for (name, expected) in [

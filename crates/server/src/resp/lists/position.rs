@@ -10,11 +10,11 @@ use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
 use crate::resp::strings::count;
 
-/// LPOS: where an element is.
+/// LPOS: positions of an element.
 pub(crate) const LPOS: Command = Command {
     name: "lpos",
     syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
-    summary: "Returns the indexes of elements of a list that equal the one given.",
+    summary: "Returns the indexes of the elements of a list that equal the given one.",
     since: "6.0.6",
     complexity: "O(N) in the elements of the list",
     group: Group::List,
@@ -45,11 +45,11 @@ fn lpos(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// The options of LPOS.
 #[derive(Debug, PartialEq, Eq)]
 struct Search {
-    /// Which match is the first to be reported, from the end if negative.
+    /// Rank of the first match to report; counted from the end if negative.
     rank: i64,
-    /// How many matches are reported, 0: all. `None`: one, and not in an array.
+    /// Maximum number of matches to report, 0: all. `None`: one match, not in an array.
     count: Option<usize>,
-    /// How many elements are compared, 0: all.
+    /// Maximum number of elements to compare, 0: all.
     compared_max: usize,
 }
 
@@ -85,7 +85,7 @@ impl Search {
         Ok(search)
     }
 
-    /// How many elements of a list of this length are compared at most.
+    /// Maximum number of elements to compare in a list of this length.
     fn compared(&self, len: usize) -> usize {
         if self.compared_max == 0 { len } else { len.min(self.compared_max) }
     }
@@ -115,7 +115,7 @@ impl Search {
     }
 }
 
-/// A number that is not negative, or the error `otherwise`.
+/// Parses a non-negative number, or returns the error `otherwise`.
 fn parse_natural(text: &[u8], otherwise: &'static str) -> Result<usize, Fail> {
     let number = integer(text).ok().and_then(|number| usize::try_from(number).ok());
     number.ok_or(Fail::text(otherwise))

@@ -10,7 +10,7 @@ use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySp
 use crate::resp::cx::{Cx, SET_COST, is_option};
 use crate::resp::fail::Fail;
 
-/// The sets of some keys, `None` where there is no key.
+/// Returns the sets of the given keys, `None` for a missing key.
 fn inputs<'a>(
     locked: &'a Locked<'_>,
     db: u8,
@@ -19,17 +19,17 @@ fn inputs<'a>(
     keys.iter().map(|key| Ok(locked.set(db, locked.key(key))?)).collect()
 }
 
-/// The sets that are there, the smallest first.
+/// The existing sets, smallest first.
 type Present<'a> = SmallVec<[&'a Set; 8]>;
 
-/// All sets, the smallest first; `None` when one is missing, so that nothing is common to all.
+/// Returns all sets, smallest first; `None` if one is missing, so that the intersection is empty.
 fn all_present<'a>(sets: &[Option<&'a Set>]) -> Option<Present<'a>> {
     let mut sets = sets.iter().copied().collect::<Option<Present<'_>>>()?;
     sets.sort_by_key(|set| set.len());
     Some(sets)
 }
 
-/// The members of the first set that all others have, too.
+/// Returns the members of the first set that all others also have.
 fn common<'a>(sets: &[&'a Set]) -> impl Iterator<Item = Member<'a>> {
     let (first, others) = sets.split_first().expect("commands have at least one key");
     first.iter().filter(|member| {
@@ -48,9 +48,9 @@ fn union(sets: &[Option<&Set>], compact: &Compact) -> Set {
     union
 }
 
-/// Members of `first` that no other set has.
+/// Returns the members of `first` that no other set has.
 ///
-/// O(the smaller one of: members of `first` times number of the others; members of all).
+/// O(min(members of `first` times number of the others, members of all sets)).
 fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
     let others_len: usize = others.iter().map(|other| other.len()).sum();
     if others_len < first.len() * others.len() / 2 {
@@ -71,10 +71,10 @@ fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
     rest
 }
 
-/// What it costs to compare the members of the smallest set with all others.
+/// Charges the cost of comparing the members of the smallest set with all others.
 fn spend_on_common(cx: &Cx<'_>, sets: &[&Set], limit: usize) -> Done {
     let compared = sets.first().map_or(0, |smallest| smallest.len());
-    // Members that are not common do not count against the limit, and are compared all the same.
+    // Members that are not common do not count toward the limit, but are compared all the same.
     let compared = if sets.len() == 1 { compared.min(limit) } else { compared };
     cx.spend(compared.saturating_mul(sets.len()).saturating_mul(SET_COST))
 }
@@ -123,11 +123,11 @@ fn store_set(cx: &mut Cx<'_>, destination: &[u8], set: &Set) -> Done {
     store_result(cx, cx.key(destination), Kind::Set, set.len(), |out| set.encode(out))
 }
 
-/// SINTER: returns the members that all of several sets have.
+/// SINTER: returns the members that several sets have in common.
 pub(crate) const SINTER: Command = Command {
     name: "sinter",
     syntax: "key [key ...]",
-    summary: "Returns the members that all of several sets have.",
+    summary: "Returns the members that several sets have in common.",
     since: "1.0.0",
     complexity: "O(N*M) with N members of the smallest of M sets",
     group: Group::Set,
@@ -154,11 +154,11 @@ fn sinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SINTERSTORE: stores the members that all of several sets have.
+/// SINTERSTORE: stores the members that several sets have in common.
 pub(crate) const SINTERSTORE: Command = Command {
     name: "sinterstore",
     syntax: "destination key [key ...]",
-    summary: "Stores the members that all of several sets have.",
+    summary: "Stores the members that several sets have in common.",
     since: "1.0.0",
     complexity: "O(N*M) with N members of the smallest of M sets",
     group: Group::Set,
@@ -215,11 +215,11 @@ fn sintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SUNION: returns the members of all of several sets.
+/// SUNION: returns the members of the union of several sets.
 pub(crate) const SUNION: Command = Command {
     name: "sunion",
     syntax: "key [key ...]",
-    summary: "Returns the members of all of several sets.",
+    summary: "Returns the members of the union of several sets.",
     since: "1.0.0",
     complexity: "O(N) in the members of all sets",
     group: Group::Set,
@@ -236,11 +236,11 @@ fn sunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     reply_set(cx, &result)
 }
 
-/// SUNIONSTORE: stores the members of all of several sets.
+/// SUNIONSTORE: stores the members of the union of several sets.
 pub(crate) const SUNIONSTORE: Command = Command {
     name: "sunionstore",
     syntax: "destination key [key ...]",
-    summary: "Stores the members of all of several sets.",
+    summary: "Stores the members of the union of several sets.",
     since: "1.0.0",
     complexity: "O(N) in the members of all sets",
     group: Group::Set,

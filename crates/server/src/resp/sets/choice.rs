@@ -1,4 +1,4 @@
-//! Random choice of elements by their indexes.
+//! Random choice of elements by index.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,11 @@ use foldhash::fast::FixedState;
 use crate::resp::cx::integer;
 use crate::resp::fail::Fail;
 
-/// Elements that a random choice with repetition may ask for: as many as a request may have
-/// arguments. Redis has no limit, and builds the reply until its memory ends.
+/// Maximum elements of a random choice with repetition: as many as a request may have arguments.
+/// Redis has no limit, and builds the reply until it runs out of memory.
 const REPEATS_MAX: u64 = 1 << 20;
 
-/// The count of SRANDMEMBER and ZRANDMEMBER: negative means with repetition.
+/// Parses the count of SRANDMEMBER and ZRANDMEMBER: negative means with repetition.
 pub(crate) fn random_count(text: &[u8]) -> Result<i64, Fail> {
     match integer(text)? {
         i64::MIN => Err(Fail::text(
@@ -22,7 +22,7 @@ pub(crate) fn random_count(text: &[u8]) -> Result<i64, Fail> {
     }
 }
 
-/// How many elements a random choice of `count` among `len` gives.
+/// Returns the number of elements in a random choice of `count` among `len`.
 pub(crate) fn chosen_len(len: usize, count: i64) -> Result<usize, Fail> {
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if count >= 0 {
@@ -34,8 +34,8 @@ pub(crate) fn chosen_len(len: usize, count: i64) -> Result<usize, Fail> {
     Ok(wanted)
 }
 
-/// Visits the indexes of a random choice among `len` > 0: `count` distinct ones, all if there are
-/// not so many; or if it is negative, so many independent ones.
+/// Visits the indexes of a random choice among `len` > 0: `count` distinct ones, or all if there
+/// are fewer. A negative count visits `-count` independent ones.
 pub(crate) fn choose(
     len: usize,
     count: i64,
@@ -79,7 +79,7 @@ pub(crate) fn random_below(len: usize, random: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// A generator that is good enough to reach every index.
+    /// A generator that is random enough to reach every index.
     fn counter() -> impl FnMut() -> u64 {
         let mut state = 0_u64;
         move || {

@@ -1,4 +1,4 @@
-//! The options of SET, GETEX and their kin: conditions and moments of expiry.
+//! Options of SET, GETEX and related commands: conditions and expiry times.
 
 use base::time::UnixMs;
 use wire::resp::Args;
@@ -14,7 +14,7 @@ pub(super) enum OnlyIf {
     Present,
 }
 
-/// How an option gives a moment.
+/// Form in which an option specifies a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     InSeconds,
@@ -34,7 +34,7 @@ impl Moment {
         known.into_iter().find(|(option, _)| is_option(name, option)).map(|(_, moment)| moment)
     }
 
-    /// Unix milliseconds; `None` for a number that is not above zero, or too large.
+    /// Returns Unix milliseconds; `None` if the number is too large or not above zero.
     fn resolve(self, number: i64, now: UnixMs) -> Option<UnixMs> {
         if number <= 0 {
             return None;
@@ -50,18 +50,18 @@ impl Moment {
         Some(UnixMs(ms.cast_unsigned()))
     }
 
-    /// The same for the text of an argument of `command`.
+    /// Parses the time from the text of an argument of `command`.
     pub(super) fn parse(self, text: &[u8], now: UnixMs, command: &str) -> Result<UnixMs, Fail> {
         self.resolve(integer(text)?, now)
             .ok_or_else(|| Fail::owned(format!("ERR invalid expire time in '{command}' command")))
     }
 }
 
-/// What SET and GETEX are told about the expiry. The number is read after the syntax of all
-/// options, as Redis does.
+/// Expiry option of SET and GETEX. The number is parsed after the syntax of all options, as in
+/// Redis.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ExpiryOption<'a> {
-    /// Nothing said.
+    /// No expiry option.
     Unsaid,
     Keep,
     Persist,
@@ -69,7 +69,7 @@ pub(super) enum ExpiryOption<'a> {
 }
 
 impl<'a> ExpiryOption<'a> {
-    /// Takes one more option. The same one may come again, the last counts.
+    /// Adds an option. The same one may be repeated; the last one counts.
     fn add(&mut self, option: ExpiryOption<'a>) -> Done {
         let fits = match (*self, option) {
             (ExpiryOption::Until(old, _), ExpiryOption::Until(new, _)) => old == new,
@@ -129,7 +129,7 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-/// The options of GETEX, from argument 2 on.
+/// Parses the options of GETEX, from argument 2 on.
 pub(super) fn parse_getex(args: Args<'_>) -> Result<ExpiryOption<'_>, Fail> {
     let mut option = ExpiryOption::Unsaid;
     let mut rest = args.skip(2).iter();

@@ -86,7 +86,7 @@ impl LcsOptions {
     }
 }
 
-/// Bytes of both strings that are equal, one after the other.
+/// A run of consecutive bytes that are equal in both strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     a_start: usize,
@@ -94,14 +94,14 @@ struct Run {
     len: usize,
 }
 
-/// The length of the longest common subsequence of every pair of prefixes.
+/// Lengths of the longest common subsequences of all pairs of prefixes.
 struct LcsLengths {
     cells: Vec<u32>,
     row_len: usize,
 }
 
 impl LcsLengths {
-    /// O(a * b) in time and memory. At the limit, two strings of 4,095 bytes, some 30 ms.
+    /// O(a * b) in time and memory. At the limit, two strings of 4,095 bytes, about 30 ms.
     fn new(a: &[u8], b: &[u8]) -> Result<LcsLengths, Fail> {
         const BYTES_MAX: usize = 64 << 20;
         let row_len = b.len() + 1;
@@ -129,7 +129,7 @@ impl LcsLengths {
         self.cells.last().map_or(0, |len| i64::from(*len))
     }
 
-    /// The runs that make up one longest common subsequence, the last first.
+    /// Returns the runs of one longest common subsequence, last one first.
     // Source: Redis 7.2 `t_string.c`, `lcsCommand`: the same choice among equally long ones
     fn common_runs(&self, a: &[u8], b: &[u8]) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();

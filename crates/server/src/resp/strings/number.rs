@@ -1,4 +1,4 @@
-//! Strings that are numbers: INCR and its kin.
+//! Numeric strings: INCR and related commands.
 
 use store::Change;
 use wire::resp::{Args, LongDouble};
@@ -8,7 +8,7 @@ use crate::resp::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
 use crate::resp::cx::{Cx, integer};
 use crate::resp::fail::Fail;
 
-/// INCR: one more.
+/// INCR: increments an integer by one.
 pub(crate) const INCR: Command = Command {
     name: "incr",
     syntax: "key",
@@ -27,10 +27,10 @@ fn incr(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     increment(cx, args, 1)
 }
 
-/// DECR: one less.
+/// DECR: decrements an integer by one.
 pub(crate) const DECR: Command = Command {
     name: "decr",
-    summary: "Takes one off the integer value of a key; a missing key counts as 0.",
+    summary: "Subtracts one from the integer value of a key; a missing key counts as 0.",
     run: decr,
     ..INCR
 };
@@ -39,7 +39,7 @@ fn decr(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     increment(cx, args, -1)
 }
 
-/// INCRBY: more by a number.
+/// INCRBY: increments an integer by a number.
 pub(crate) const INCRBY: Command = Command {
     name: "incrby",
     syntax: "key increment",
@@ -53,11 +53,11 @@ fn incrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     increment(cx, args, integer(args.get(2))?)
 }
 
-/// DECRBY: less by a number.
+/// DECRBY: decrements an integer by a number.
 pub(crate) const DECRBY: Command = Command {
     name: "decrby",
     syntax: "key decrement",
-    summary: "Takes a number off the integer value of a key; a missing key counts as 0.",
+    summary: "Subtracts a number from the integer value of a key; a missing key counts as 0.",
     arity: 3,
     run: decrby,
     ..INCR
@@ -81,11 +81,11 @@ fn increment(cx: &mut Cx<'_>, args: Args<'_>, by: i64) -> Done {
     Ok(())
 }
 
-/// INCRBYFLOAT: more by a number with a fraction.
+/// INCRBYFLOAT: adds a floating-point number.
 pub(crate) const INCRBYFLOAT: Command = Command {
     name: "incrbyfloat",
     syntax: "key increment",
-    summary: "Adds a number with a fraction to the value of a key; a missing key counts as 0.",
+    summary: "Adds a floating-point number to the value of a key; a missing key counts as 0.",
     since: "2.6.0",
     arity: 3,
     events: Events::Each(Group::String.event("incrbyfloat")),
@@ -106,7 +106,7 @@ fn incrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The text of a sum, as it is stored and replied.
+/// Returns the text of a sum, as stored and replied.
 // Source: Redis 7.2 `t_string.c`, `incrbyfloatCommand`
 pub(crate) fn float_sum(old: LongDouble, by: LongDouble) -> Result<Vec<u8>, Fail> {
     let sum =

@@ -27,14 +27,14 @@ const INCR: u8 = 1 << 5;
 const ADD_OPTIONS: [(&str, u8); 6] =
     [("NX", NX), ("XX", XX), ("GT", GT), ("LT", LT), ("CH", CH), ("INCR", INCR)];
 
-/// What ZADD does about one member.
+/// Effect of ZADD on one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Add,
     Update,
-    /// The member has this score already.
+    /// The member already has this score.
     Same,
-    /// The options forbid it.
+    /// The options exclude the change.
     Skip,
 }
 
@@ -53,7 +53,7 @@ fn step(options: u8, old: Option<f64>, score: f64) -> Step {
     }
 }
 
-/// Refuses what cannot go together. `rest` is the number of arguments behind the options.
+/// Rejects options that conflict. `rest` is the number of arguments after the options.
 fn check_add_options(options: u8, rest: usize) -> Done {
     let has = |bits| options & bits == bits;
     if rest == 0 || !rest.is_multiple_of(2) {
@@ -73,16 +73,16 @@ fn check_add_options(options: u8, rest: usize) -> Done {
     Ok(())
 }
 
-/// The members that one ZADD is about to set, each once, with their newest scores.
+/// The members that one ZADD will set, each once, with their final scores.
 #[derive(Debug)]
 struct Pending<'a> {
     rows: SmallVec<[(f64, &'a [u8]); 4]>,
-    /// Places of all rows, once they are more than [`Pending::SEARCHED_MAX`].
+    /// Positions of all rows, if there are more than [`Pending::SEARCHED_MAX`].
     places: HashMap<&'a [u8], usize, FixedState>,
 }
 
 impl<'a> Pending<'a> {
-    /// So many rows are searched one by one.
+    /// Maximum rows for linear search.
     const SEARCHED_MAX: usize = 16;
 
     fn new(seed: u64) -> Pending<'a> {
@@ -115,16 +115,16 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// A score of ZADD. -0 becomes 0, as in Redis's compact form.
+/// Parses a score of ZADD. -0 becomes 0, as in Redis's compact form.
 fn score_argument(text: &[u8]) -> Result<f64, Fail> {
     Ok(float(text)? + 0.0)
 }
 
-/// ZADD: adds members to a sorted set or changes their scores.
+/// ZADD: adds members to a sorted set or updates their scores.
 pub(crate) const ZADD: Command = Command {
     name: "zadd",
     syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
-    summary: "Adds members to a sorted set or changes their scores.",
+    summary: "Adds members to a sorted set or updates their scores.",
     since: "1.2.0",
     complexity: "O(log N) for each member",
     group: Group::SortedSet,
@@ -140,11 +140,11 @@ fn zadd(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     add(cx, args, 0)
 }
 
-/// ZINCRBY: adds to the score of a member; a new member starts at 0.
+/// ZINCRBY: increments the score of a member; a new member starts at 0.
 pub(crate) const ZINCRBY: Command = Command {
     name: "zincrby",
     syntax: "key increment member",
-    summary: "Adds to the score of a member; a new member starts at 0.",
+    summary: "Increments the score of a member; a new member starts at 0.",
     since: "1.2.0",
     complexity: "O(log N)",
     group: Group::SortedSet,
