@@ -351,7 +351,7 @@ pub(super) const OWN: &[OptionSpec] = &[
         choice!(maxmemory_policy: MaxmemoryPolicy),
         "noeviction",
         Change::Running,
-        "What happens at `maxmemory`: either the server evicts the least recently used (lru), least frequently used (lfu), random, or shortest-TTL (ttl) keys, among all keys or only those that have a TTL (volatile); or it rejects writes (noeviction).",
+        "What happens at `maxmemory`: either the server evicts the least recently used (lru), least frequently used (lfu), random, or shortest-TTL (ttl) keys, among all keys or only keys with a TTL (volatile); or it rejects writes (noeviction).",
     ),
     option(
         Section::Memory,

@@ -137,7 +137,8 @@ impl ClientRow {
 
     /// Takes the requests since the last call, of which there are fewer than 2^32.
     pub(crate) fn take_requests(&mut self) -> u32 {
-        let commands = u32::try_from(self.commands & u64::from(u32::MAX)).expect("it is masked");
+        let commands =
+            u32::try_from(self.commands & u64::from(u32::MAX)).expect("masked to 32 bits");
         commands.wrapping_sub(std::mem::replace(&mut self.commands_taken, commands))
     }
 

@@ -1,4 +1,4 @@
-//! What a reactor lends to one piece of its work.
+//! Reactor state that one unit of its work borrows.
 
 use base::time::Now;
 use store::Params;
@@ -8,7 +8,7 @@ use crate::engine::gate::Gate;
 use crate::engine::shared::Shared;
 use crate::engine::worker::Worker;
 
-/// What a request, and a cycle of housekeeping, needs of the reactor that runs it.
+/// Reactor state that a request or a background cycle uses while it runs.
 #[derive(Debug)]
 pub(crate) struct ReactorContext<'a> {
     pub(crate) shared: &'a Shared,
@@ -20,7 +20,7 @@ pub(crate) struct ReactorContext<'a> {
 }
 
 impl ReactorContext<'_> {
-    /// The same for a part of the work.
+    /// Reborrows the state for a part of the work.
     #[inline]
     pub(crate) fn reborrow(&mut self) -> ReactorContext<'_> {
         ReactorContext {

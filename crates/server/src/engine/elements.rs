@@ -3,21 +3,21 @@
 
 use store::ValueKind;
 
-/// A member that is looked up in a set, or added to it.
+/// Cost of a member that is looked up in a set, or added to it.
 pub(crate) const SET_COST: usize = 8;
-/// A member that is looked up in a sorted set, or added to it.
+/// Cost of a member that is looked up in a sorted set, or added to it.
 pub(crate) const ZSET_COST: usize = 16;
-/// An argument.
+/// Cost of an argument.
 pub(crate) const ARGUMENT_COST: usize = 4;
-/// An argument that may be a key, whose stripe is locked and whose entry is found and changed, or a
-/// member of a sorted set.
+/// Cost of an argument that may be a key, whose stripe is locked and whose entry is found and
+/// changed, or a member of a sorted set.
 pub(crate) const LARGE_ARGUMENT_COST: usize = 16;
-/// An argument that may be a channel or a watched key, which is added to several tables, or a key
-/// whose change is also published.
+/// Cost of an argument that may be a channel or a watched key, which is added to several tables, or
+/// a key whose change is also published.
 pub(crate) const NOTED_ARGUMENT_COST: usize = 32;
-/// A queued command.
+/// Cost of a queued command.
 pub(crate) const QUEUED_COST: usize = 8;
-/// A queued command whose change is also published.
+/// Cost of a queued command whose change is also published.
 pub(crate) const TOLD_QUEUED_COST: usize = 16;
 
 /// Cost of rebuilding one element of a collection.

@@ -6,9 +6,8 @@ use store::Locked;
 /// The log position that must be durable before a reply may leave the server.
 ///
 /// Either [`Gate::OPEN`] (nothing to wait for), a position ([`Gate::at`]), or [`Gate::NEVER`]: the
-/// log refused the record, so the reply must not be sent. Gates are ordered `OPEN < at(lsn) <
-/// NEVER`, so the maximum of several gates waits for all of them. A single word, because every
-/// reply carries one.
+/// log refused the record, so the reply must not be sent. Since `OPEN < at(lsn) < NEVER`, the
+/// maximum of several gates waits for all of them. A single word, because every reply carries one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Gate(u64);
 

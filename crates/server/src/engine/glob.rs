@@ -5,7 +5,7 @@
 //!
 //! Every element but `*` matches exactly one byte, so after a mismatch only the latest `*` needs to
 //! match more bytes: O(pattern x text) in the worst case, for any pattern.
-// Source: Redis 7.2 `util.c`, `stringmatchlen` behaviour
+// Source: Redis 7.2 `util.c`, `stringmatchlen` behavior
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ pub(crate) const STEPS_MAX: u64 = 1 << 25;
 
 /// The step limit was reached before all comparisons were done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it takes too long to compare the pattern")]
+#[error("matching the pattern takes too long")]
 pub(crate) struct TooLong;
 
 /// Bytes that a search for a single byte scans in the time of one step.

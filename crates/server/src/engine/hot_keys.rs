@@ -285,7 +285,7 @@ mod tests {
         }
         assert_eq!((window.samples, window.keys.len()), (100_000, KEYS_MAX));
         assert!(window.keys.iter().all(|key| !key.name.spilled() && key.is_cut));
-        assert_eq!(hottest(&window), [], "none stands out");
+        assert_eq!(hottest(&window), [], "no key is hot");
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
         keys.note(FIRST, 1, b"a");
         keys.note(FIRST, 1, b"a");
         keys.note_keyless();
-        assert_eq!(hottest(keys.last()), [], "the window goes on");
+        assert_eq!(hottest(keys.last()), [], "the window has not ended");
         keys.end_window();
         assert_eq!((keys.last().samples, hottest(keys.last())), (3, vec![("a".to_owned(), 2)]));
         keys.end_window();

@@ -86,7 +86,7 @@ pub(crate) fn monitor_line(
         Some(remote) => write!(out, "+{seconds}.{ms:03}000 [{place} {remote}]"),
         None => write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]"),
     };
-    written.expect("a vector takes every write");
+    written.expect("writing to a vector cannot fail");
     for at in 0..request.len() {
         out.push(b' ');
         quote(request.get(at), out);

@@ -40,17 +40,17 @@ impl WriteClock {
         };
         let taken =
             self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-        next(taken.expect("always taken")).max(above)
+        next(taken.expect("the closure always returns a value")).max(above)
     }
 
     /// Takes `count` consecutive numbers and returns the first.
     pub(crate) fn take(&self, now_us: i64, count: usize) -> i64 {
-        let count = i64::try_from(count.max(1)).expect("counts of items fit memory");
+        let count = i64::try_from(count.max(1)).expect("a count of items in memory fits i64");
         let next = |last: i64| last.saturating_add(1).max(now_us);
         let taken = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
             Some(next(last).saturating_add(count - 1))
         });
-        next(taken.expect("always taken"))
+        next(taken.expect("the closure always returns a value"))
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) const USER: &str = "default";
 
 const FAST: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
 
-/// Commands that establish a connection, and those that end it.
+/// Commands that establish or end a connection.
 const ALWAYS: Flags =
     FAST.and(Flags::NO_HTTP).and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 

@@ -227,7 +227,7 @@ fn graph(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         let width = (sample.took_ms * 60).checked_div(series.max_ms).unwrap_or(0);
         let bar = "#".repeat(usize::try_from(width).unwrap_or(60).max(1));
         writeln!(text, "{} {bar} {} ms", sample.at_s, sample.took_ms)
-            .expect("a string takes every write");
+            .expect("writing to a string cannot fail");
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
@@ -256,7 +256,7 @@ fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         );
     } else if events.iter().len() == 0 {
         writeln!(text, "No event took {threshold_ms} ms or more since the last reset.")
-            .expect("a string takes every write");
+            .expect("writing to a string cannot fail");
     }
     for (event, series) in events.iter() {
         let sum_ms: u64 = series.samples.iter().map(|sample| sample.took_ms).sum();
@@ -269,7 +269,7 @@ fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
             series.max_ms,
             event.advice()
         )
-        .expect("a string takes every write");
+        .expect("writing to a string cannot fail");
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())

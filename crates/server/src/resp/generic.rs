@@ -37,7 +37,7 @@ const SAME_KEY: Fail = Fail::text("ERR source and destination objects are the sa
 pub(crate) const DEL: Command = Command {
     name: "del",
     syntax: "key [key ...]",
-    summary: "Deletes keys and returns the number of those that existed.",
+    summary: "Deletes keys and returns the number of deleted keys.",
     since: "1.0.0",
     complexity: "O(1) for every key; the memory of large values is freed in the background",
     group: Group::Generic,

@@ -399,6 +399,6 @@ mod tests {
         let tracker = Tracker::root("server", Limit::Bytes(100), None);
         tracker.consume(90);
         let full = diagnose(&well, 0, &tracker.tree());
-        assert_eq!(full, "Limit: server holds 90B of its 100B.\n");
+        assert_eq!(full, "Limit: server uses 90B of its 100B.\n");
     }
 }

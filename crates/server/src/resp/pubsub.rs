@@ -307,7 +307,7 @@ pub(crate) const PUBSUB: Command = Command {
 const CHANNELS: Command = Command {
     name: "channels",
     syntax: "[pattern]",
-    summary: "Lists the channels with subscribers, all or those that match a pattern.",
+    summary: "Lists the channels with subscribers, optionally filtered by a pattern.",
     since: "2.8.0",
     complexity: "O(N log N) in the number of channels",
     group: Group::PubSub,
@@ -321,7 +321,7 @@ const CHANNELS: Command = Command {
 const SHARDCHANNELS: Command = Command {
     name: "shardchannels",
     syntax: "[pattern]",
-    summary: "Lists the shard channels with subscribers, all or those that match a pattern.",
+    summary: "Lists the shard channels with subscribers, optionally filtered by a pattern.",
     since: "7.0.0",
     complexity: "O(N log N) in the number of shard channels",
     group: Group::PubSub,

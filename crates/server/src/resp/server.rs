@@ -205,7 +205,7 @@ fn shutdown(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         }
         cx.shared.snapshots.await_at_end();
     }
-    tracing::info!("SHUTDOWN by a client");
+    tracing::info!("SHUTDOWN received");
     cx.shared.stopper.get().expect("set before the first connection").stop();
     cx.session.closing = true;
     Ok(())

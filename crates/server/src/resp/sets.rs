@@ -49,7 +49,7 @@ impl Copies {
 }
 
 pub(super) fn reply_count(reply: &mut ReplyWriter<'_>, count: usize) {
-    reply.integer(i64::try_from(count).expect("memory ends long before 2^63 elements"));
+    reply.integer(i64::try_from(count).expect("memory holds fewer than 2^63 elements"));
 }
 
 /// Parses an integer argument of at least `least`, which is not negative. `message` is the error

@@ -194,7 +194,7 @@ fn a_connection_may_not_subscribe_to_everything() {
         replies += &ask(&mut world, &client, &words);
     }
     assert_eq!(replies.matches("subscribe\r\n").count(), MAX);
-    assert!(replies.ends_with("-ERR too many subscriptions of this connection\r\n"));
+    assert!(replies.ends_with("-ERR too many subscriptions for this connection\r\n"));
     assert_eq!(ask(&mut world, &client, &["RESET"]), "+RESET\r\n");
     assert_eq!(ask(&mut world, &client, &["PUBSUB", "NUMSUB", "7"]), "*2\r\n$1\r\n7\r\n:0\r\n");
     let confirmed = ask(&mut world, &client, &["SUBSCRIBE", "a"]);

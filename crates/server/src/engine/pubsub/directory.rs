@@ -41,7 +41,7 @@ pub(super) const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 
 /// Reason for which a subscription was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("ERR too many subscriptions of this connection")]
+    #[error("ERR too many subscriptions for this connection")]
     Subscriptions,
     #[error("ERR too many patterns")]
     Patterns,
@@ -112,7 +112,7 @@ impl Part {
 struct Queue {
     /// Read without the lock.
     len: AtomicUsize,
-    /// Bytes of undelivered messages, including those that the reactor has taken.
+    /// Bytes of undelivered messages, including messages that the reactor has taken.
     pending_bytes: AtomicUsize,
     state: Mutex<QueueState>,
 }

@@ -15,7 +15,7 @@ use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
 use reactor::ConnId;
 
-/// CLIENT KILL: closes one connection, or those that match all filters.
+/// CLIENT KILL: closes one connection, or all that match the filters.
 pub(super) const KILL: Command = Command {
     name: "kill",
     syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \

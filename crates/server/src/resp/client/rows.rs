@@ -193,7 +193,7 @@ fn write_row(
         reactor = row.reactor,
         durability = row.durability.word(),
     )
-    .expect("a string takes every write");
+    .expect("writing to a string cannot fail");
 }
 
 fn address(address: Option<SocketAddr>) -> String {
