@@ -23,7 +23,7 @@ impl Changed {
     }
 }
 
-/// Reason for which a CONFIG SET changed nothing.
+/// Reason why a CONFIG SET changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     #[error("Unknown option or number of arguments for CONFIG SET - '{0}'")]
@@ -32,7 +32,7 @@ pub enum SetError {
     Refused { argument: String, reason: String },
 }
 
-/// Reason for which a CONFIG REWRITE changed nothing.
+/// Reason why a CONFIG REWRITE changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
     #[error("The server is running without a config file")]

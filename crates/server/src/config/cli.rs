@@ -15,7 +15,7 @@ pub enum Arguments {
     Serve(Box<Config>),
 }
 
-/// Reason for which the command line is not a valid configuration.
+/// Reason why the command line is not a valid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentsError {
     /// A syntax error in the command line itself.

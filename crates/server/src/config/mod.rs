@@ -62,7 +62,7 @@ pub struct Config {
     file: Option<PathBuf>,
 }
 
-/// Reason for which the server cannot start with this configuration. The text is one line for the
+/// Reason why the server cannot start with this configuration. The text is one line for the
 /// operator and starts with the location of the error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -78,7 +78,7 @@ pub enum ConfigError {
     Conflict { place: String, reason: String },
 }
 
-/// Reason for which one option was rejected.
+/// Reason why one option was rejected.
 #[derive(Debug)]
 enum OptionError {
     Unknown { nearest: Option<&'static str> },

@@ -157,7 +157,7 @@ pub enum Kind {
     },
 }
 
-/// Reason for which a text is not a valid value. Error texts match those of Redis where it has one.
+/// Reason why a text is not a valid value. Error texts match those of Redis where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     #[error("argument must be a memory value")]

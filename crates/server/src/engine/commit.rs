@@ -78,7 +78,7 @@ impl Record {
 pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
                           server's log; repair the disk or make room.";
 
-/// Reason for which a change is refused before any part of it is applied.
+/// Reason why a change is refused before any part of it is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The record would exceed the log's maximum.

@@ -63,7 +63,7 @@ pub(crate) struct Worker {
     pub(crate) pubsub: Desk,
     /// Messages, as RESP, that a connection in a transaction receives after its reply.
     pub(crate) late_messages: Vec<u8>,
-    /// Reason for which the connection that published since this was last taken must wait.
+    /// Reason why the connection that published since this was last taken must wait.
     pub(crate) backlog: Option<Backlog>,
     /// Replies that wait for the log, oldest first: gate, command, count, start of the wait.
     pub(crate) log_waits: VecDeque<LogWait>,

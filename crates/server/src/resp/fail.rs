@@ -8,7 +8,7 @@ use wire::resp::Args;
 
 use crate::engine::glob::TooLong;
 
-/// Reason for which a command failed. `Display` is the text after the `-`.
+/// Reason why a command failed. `Display` is the text after the `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fail {
     WrongType,

@@ -38,7 +38,7 @@ const _: () = assert!(PATTERN_STEPS_MAX / PATTERNS_MAX as u64 > 400);
 /// can reach the limit.
 pub(super) const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
-/// Reason for which a subscription was refused.
+/// Reason why a subscription was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("ERR too many subscriptions for this connection")]
@@ -150,7 +150,7 @@ pub(crate) struct Sent {
     pub(crate) steps: u64,
 }
 
-/// Reason for which a connection waits after it published messages or made changes that did.
+/// Reason why a connection waits after it published messages or made changes that did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backlog {
     /// The queue of a reactor is full.

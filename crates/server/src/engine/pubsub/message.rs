@@ -150,7 +150,7 @@ pub(crate) struct Message {
     gate: Gate,
 }
 
-/// Reason for which a connection receives a message: the channel or pattern that it is subscribed
+/// Reason why a connection receives a message: the channel or pattern that it is subscribed
 /// to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way<'a> {

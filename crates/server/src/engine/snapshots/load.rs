@@ -33,7 +33,7 @@ impl Snapshot {
     }
 }
 
-/// Reason for which a snapshot cannot be used. There is no older one: publishing a snapshot removes
+/// Reason why a snapshot cannot be used. There is no older one: publishing a snapshot removes
 /// its predecessor.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {

@@ -29,7 +29,7 @@ pub(crate) struct SnapshotStatus {
     pub(crate) running: Option<u64>,
     pub(crate) last_number: u64,
     pub(crate) last_ok: bool,
-    /// Reason for which the last snapshot failed.
+    /// Reason why the last snapshot failed.
     pub(crate) last_error: Option<Arc<str>>,
     pub(crate) last_unix_ms: u64,
     pub(crate) last_took_ms: u64,
