@@ -1,4 +1,4 @@
-// Asks the server once a second and draws the current page.
+// Polls the server once a second and draws the current page.
 
 import { History } from "./chart.js";
 import { element, patchChildren } from "./dom.js";
@@ -6,11 +6,11 @@ import { Latency } from "./latency.js";
 import { PAGES } from "./pages.js";
 
 const INTERVAL_MS = 1000;
-/** An answer that takes longer is not awaited. */
+/** Timeout of a request. */
 const TIMEOUT_MS = 3000;
-/** Older numbers are grayed out, and their age is shown. */
+/** Age above which numbers are grayed out and their age is shown. */
 const STALE_MS = 3500;
-/** Asked for whatever page is open, so that charts have no gaps. */
+/** Requested on every page, so that charts have no gaps. */
 const ALWAYS = ["overview", "reactors", "log"];
 
 const history = new History();
@@ -51,7 +51,7 @@ function note({ overview, reactors, log, threads }) {
   for (const row of threads ?? []) history.count(`thread ${row.id}`, at, row.user_ms + row.system_ms);
 }
 
-/** Whether somebody marks something on the page: it does not change until that ends. */
+/** Whether the user has selected text on the page, which then does not change. */
 function isMarking() {
   const selection = getSelection();
   return !selection.isCollapsed && document.getElementById("page").contains(selection.anchorNode);
@@ -71,7 +71,7 @@ function draw() {
   main.dataset.page = name;
 }
 
-/** Shows how things are with the server, and how old the numbers are. */
+/** Shows the state of the server and the age of the numbers. */
 function say() {
   const age = Date.now() - answered;
   const isStale = problem !== null || age > STALE_MS;
@@ -95,7 +95,7 @@ async function turn() {
     problem = null;
     if (!isPaused && !isMarking()) draw();
   } catch (error) {
-    problem = error.name === "TimeoutError" ? "no answer in time" : error.message;
+    problem = error.name === "TimeoutError" ? "request timed out" : error.message;
   }
   say();
   setTimeout(turn, INTERVAL_MS);

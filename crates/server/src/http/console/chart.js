@@ -1,18 +1,18 @@
-// Lines over the last minutes, as SVG.
+// Line charts of the last minutes, as SVG.
 
 import { bytes, element, shape } from "./dom.js";
 
 const WIDTH = 480;
 const HEIGHT = 170;
-/** Room for the widest label, such as 1023.5 KiB. */
+/** Space for the widest label, such as 1023.5 KiB. */
 const LEFT = 86;
 const BOTTOM = 24;
 const TOP = 12;
-/** Seconds that a chart shows. */
+/** Time span of a chart, in seconds. */
 export const SECONDS = 120;
 const COLORS = 6;
 
-/** The next larger of 1, 2 and 5 times a power of ten; of bytes, a power of two, because their units are. */
+/** Rounds up to 1, 2 or 5 times a power of ten; bytes to a power of two, because their units are powers of two. */
 export function roundUp(value, isBytes) {
   if (!(value > 0)) return 1;
   if (isBytes) return 2 ** Math.ceil(Math.log2(value));
@@ -21,8 +21,8 @@ export function roundUp(value, isBytes) {
 }
 
 /**
- * A chart of series `{ name, points: [[ms, value], ...] }`; `text` writes values, `most` is the least
- * height of the axis.
+ * A chart of series `{ name, points: [[ms, value], ...] }`; `text` formats values, `most` is the minimum
+ * upper end of the axis.
  */
 export function chart(title, series, text, most = 0) {
   const now = Math.max(0, ...series.flatMap(({ points }) => points.slice(-1).map(([at]) => at)));
@@ -59,7 +59,7 @@ export class History {
     this.counters = new Map();
   }
 
-  /** The value of a gauge. */
+  /** Records the value of a gauge. */
   note(name, at, value) {
     const points = this.series.get(name) ?? [];
     points.push([at, value]);
@@ -67,7 +67,7 @@ export class History {
     this.series.set(name, points);
   }
 
-  /** The value of a counter, kept as its growth per second; a counter that shrinks was reset. */
+  /** Records a counter as its growth per second; a counter that shrinks was reset. */
   count(name, at, total) {
     const before = this.counters.get(name);
     this.counters.set(name, [at, total]);

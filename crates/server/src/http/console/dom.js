@@ -1,8 +1,8 @@
-// Elements, and numbers as text.
+// DOM elements, and formatting of numbers.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes and children; texts become text nodes, never markup. */
+/** Creates an element with attributes and children; strings become text nodes, never markup. */
 export function element(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
@@ -19,12 +19,12 @@ function fill(made, attributes, children) {
   return made;
 }
 
-/** The reader's, not the server's: kept when the content changes. */
+/** Attributes that the user controls; they are kept when the content changes. */
 const KEPT_ATTRIBUTES = new Set(["open"]);
 
 /**
- * Makes `old` look like `next` by changing only what differs, so that focus, selection, scroll positions and
- * what a screen reader reads stay where they are. Children with `data-key` are matched by it, others by order.
+ * Makes `old` equal to `next` by changing only the differences, so that focus, selection, scroll positions and
+ * the position of a screen reader are kept. Children with `data-key` are matched by it, others by order.
  */
 export function patch(old, next) {
   if (old.nodeType !== Node.ELEMENT_NODE) {
@@ -44,7 +44,7 @@ export function patchChildren(old, wanted) {
   const kept = new Set(wanted.map((next) => next.dataset?.key));
   const keyed = new Map();
   for (const child of [...old.children].filter(({ dataset }) => dataset.key)) {
-    // Removed first, so that rows that stay need not move.
+    // Remove these first, so that the remaining rows need not move.
     if (!kept.has(child.dataset.key) || keyed.has(child.dataset.key)) child.remove();
     else keyed.set(child.dataset.key, child);
   }
@@ -69,8 +69,9 @@ export function patchChildren(old, wanted) {
 }
 
 /**
- * A table from names of columns and rows of cells; `#name` is a column of numbers, `=name` a wide one. Rows are
- * known by their first cell, or by `key(row)`. `label` names the region for those who scroll it by keyboard.
+ * Creates a table from column names and rows of cells; `#name` is a column of numbers, `=name` a wide one. Rows
+ * are identified by their first cell, or by `key(row)`. `label` names the region for users who scroll it by
+ * keyboard.
  */
 export function table(label, columns, rows, key = (row) => row[0]?.textContent ?? row[0]) {
   const kind = (column) => (column.startsWith("#") ? "number" : column.startsWith("=") ? "wide" : null);
@@ -126,7 +127,7 @@ export function duration(ms) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-/** A text of Markdown as nodes, for the one thing that options' texts use: `code`. */
+/** Converts Markdown to nodes. Supports only `code`, the only markup in the descriptions of options. */
 export function prose(text) {
   return text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 }

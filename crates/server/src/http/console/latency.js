@@ -1,9 +1,9 @@
-// Times of requests over the last seconds, from counters that only grow.
+// Latency of requests over the last seconds, from counters that only grow.
 
-/** How far back percentiles look. */
+/** Time window of the percentiles. */
 const WINDOW_MS = 10_000;
 
-/** The value below which a share of what was counted lies; `buckets`: `[upper bound, count]` in order. */
+/** Returns the upper bound of the bucket with this percentile; `buckets`: `[upper bound, count]` in order. */
 export function percentile(buckets, share) {
   const total = buckets.reduce((sum, [, count]) => sum + count, 0);
   let rank = Math.ceil(share * total);
@@ -15,7 +15,7 @@ export function percentile(buckets, share) {
 }
 
 /**
- * Keeps the answers of a few seconds: rows of `{ protocol, stage, buckets: [[upper bound in ns, count so far]] }`.
+ * Keeps the responses of a few seconds: rows of `{ protocol, stage, buckets: [[upper bound in ns, count so far]] }`.
  */
 export class Latency {
   constructor() {
@@ -28,13 +28,13 @@ export class Latency {
     while (this.answers.length > 2 && this.answers[1][0] <= at - WINDOW_MS) this.answers.shift();
   }
 
-  /** Rows of what was counted between the first and the last answer of the window. */
+  /** Returns the counts between the first and the last response of the window, as rows. */
   rows() {
     if (this.answers.length < 2) return [];
     const [before, now] = [this.answers[0][1], this.answers.at(-1)[1]];
     return [...now].map(([key, { protocol, stage, buckets }]) => {
       const counted = new Map(before.get(key)?.buckets ?? []);
-      // Fewer than before: CONFIG RESETSTAT.
+      // A count is lower than before after CONFIG RESETSTAT.
       const grown = buckets.map(([bound, count]) => [bound, Math.max(0, count - (counted.get(bound) ?? 0))]);
       const at = (share) => percentile(grown, share);
       const count = grown.reduce((sum, [, more]) => sum + more, 0);
@@ -42,13 +42,13 @@ export class Latency {
     }).filter(({ count }) => count > 0);
   }
 
-  /** Names of protocols that were used. */
+  /** Returns the names of the protocols in use. */
   protocols() {
     const rows = [...(this.answers.at(-1)?.[1].values() ?? [])];
     return [...new Set(rows.map(({ protocol }) => protocol))];
   }
 
-  /** The slowest stage of each protocol. */
+  /** Returns the slowest stage of each protocol. */
   totals() {
     const slowest = new Map();
     for (const row of this.rows()) {

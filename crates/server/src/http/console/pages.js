@@ -1,15 +1,15 @@
-// The pages: what each asks for, and how it looks.
+// The pages: their data and their layout.
 
 import { chart } from "./chart.js";
 import { bytes, duration, element, number, percent, prose, table, tiles, time } from "./dom.js";
 
 const BUSY_SHARE = 0.85;
-/** A stage that takes longer than this for one request in a hundred is reported. */
+/** A stage with a higher p99 is reported as slow. */
 const SLOW_P99_NS = 20e6;
-/** Fewer requests of a protocol in ten seconds say nothing about a percentile. */
+/** With fewer requests of a protocol in ten seconds, percentiles are not meaningful. */
 const SAMPLES_MIN = 100;
 const STAGES = { parse: "parsing", execute: "execution", wait_for_log: "the wait for the log", write: "writing the reply" };
-/** What a key has of all commands, or a client of its reactor's requests, to be what keeps a server busy. */
+/** Minimum share of all commands for a key, and of its reactor's requests for a client, to be reported. */
 const KEY_SHARE = 0.25;
 const CLIENT_SHARE = 0.5;
 
@@ -23,11 +23,11 @@ function keyName({ key, is_cut: isCut, table, database }) {
   return database ? `${name} (database ${database})` : name;
 }
 
-/** Who keeps the busiest reactor busy, if it is one key or one client. */
+/** Describes the key or client that causes most of the load of the busiest reactor, if there is one. */
 function culprits({ hot_keys: keys, busiest_clients: clients }, reactor) {
   const parts = [];
   const key = keys.find(({ share_ppm: share }) => share > KEY_SHARE * 1e6);
-  if (key) parts.push(`Key ${keyName(key)} is named by ${percent(key.share_ppm / 1e6)} of all commands.`);
+  if (key) parts.push(`Key ${keyName(key)} is used by ${percent(key.share_ppm / 1e6)} of all commands.`);
   const client = clients.find((one) => one.reactor === reactor.name && one.share_ppm > CLIENT_SHARE * 1e6);
   if (client) {
     const name = [client.name, client.peer].filter((part) => part).join(", ");
@@ -36,20 +36,20 @@ function culprits({ hot_keys: keys, busiest_clients: clients }, reactor) {
   return parts;
 }
 
-/** The slowest stage of all protocols, if its slowest requests are slow. */
+/** Returns the slowest stage of all protocols, if its p99 is above the threshold. */
 function slowest(latency) {
   const rows = latency.totals().filter(({ count, p99_ns: ns }) => count >= SAMPLES_MIN && ns > SLOW_P99_NS);
   return rows.sort((one, other) => other.p99_ns - one.p99_ns)[0];
 }
 
-/** What is short, by rules that can be checked on the pages. */
+/** Names the bottleneck, by rules that the user can check on the pages. */
 function verdict({ overview, reactors, log }, history, latency) {
   if (log.failed) return ["bad", "The log has failed: writes are refused. Check the disk and restart."];
   const busiest = reactors.reduce((one, other) => (other.load_ppm > one.load_ppm ? other : one));
   const syncing = history.last("log sync_ns_sum") / 1e9;
   const mean = log.syncs ? log.sync_ns_sum / log.syncs : 0;
   if (overview.limit_bytes && overview.used_bytes > BUSY_SHARE * overview.limit_bytes) {
-    return ["bad", `Memory is short: ${bytes(overview.used_bytes)} of ${bytes(overview.limit_bytes)} are used.`];
+    return ["bad", `Memory is nearly full: ${bytes(overview.used_bytes)} of ${bytes(overview.limit_bytes)} are in use.`];
   }
   if (busiest.load_ppm > BUSY_SHARE * 1e6) {
     const reactor = `Reactor ${busiest.name} is the bottleneck: ${percent(busiest.load_ppm / 1e6)} busy with ${busiest.connections} connections.`;
@@ -62,18 +62,18 @@ function verdict({ overview, reactors, log }, history, latency) {
   if (slow) {
     return ["bad", `Requests are slow: for ${slow.protocol.toUpperCase()}, ${STAGES[slow.stage] ?? slow.stage} takes up to ${time(slow.p99_ns)} (p99 of the last 10 s).`];
   }
-  return ["good", `Nothing is short: the busiest reactor, ${busiest.name}, has ${percent(1 - busiest.load_ppm / 1e6)} left.`];
+  return ["good", `No bottleneck: the busiest reactor, ${busiest.name}, is ${percent(1 - busiest.load_ppm / 1e6)} idle.`];
 }
 
 function keyTable(keys) {
-  if (keys.length === 0) return element("p", { class: "muted" }, "No key stands out.");
-  return table("Keys named most", ["=key", "#share of commands"],
+  if (keys.length === 0) return element("p", { class: "muted" }, "No key is used more than others.");
+  return table("Most used keys", ["=key", "#share of commands"],
     keys.map((key) => [element("code", {}, keyName(key)), percent(key.share_ppm / 1e6)]));
 }
 
 function clientTable(clients) {
-  if (clients.length === 0) return element("p", { class: "muted" }, "No client asked for anything.");
-  return table("Busiest clients", ["#id", "protocol", "reactor", "peer", "name", "#requests/s", "#share of its reactor"],
+  if (clients.length === 0) return element("p", { class: "muted" }, "No client has sent a request.");
+  return table("Busiest clients", ["#id", "protocol", "reactor", "peer", "name", "#requests/s", "#share of reactor"],
     clients.map((client) => [
       client.id, client.protocol, client.reactor, client.peer, client.name,
       number(client.requests_per_s), percent(client.share_ppm / 1e6),
@@ -108,7 +108,7 @@ function overview(data, history, latency) {
     ]),
     element("h2", {}, "Latency of the last 10 s"),
     latencyTable(latency),
-    element("h2", {}, "Keys named most"),
+    element("h2", {}, "Most used keys"),
     keyTable(now.hot_keys),
     element("h2", {}, "Busiest clients"),
     clientTable(now.busiest_clients),
@@ -145,7 +145,7 @@ function reactors({ reactors: rows }, history) {
   ];
 }
 
-/** Branches of the tree that are open when the page is shown; the reader opens and closes them. */
+/** Open branches of the tree; the user opens and closes them. */
 const open = new Set(["server"]);
 document.addEventListener("toggle", ({ target }) => {
   if (target.dataset?.path) open[target.open ? "add" : "delete"](target.dataset.path);
@@ -165,17 +165,17 @@ function memory({ memory: nodes }) {
     return element("li", { "data-key": node.path }, details);
   };
   return [
-    element("p", { class: "muted" }, "Each tracker holds what its parts hold, too. Columns: now, most ever, limit."),
+    element("p", { class: "muted" }, "Each tracker includes its children. Columns: current, peak, limit."),
     element("div", { class: "tree scroll", role: "region", "aria-label": "Memory", tabindex: 0 }, element("ul", {}, nodes.slice(0, 1).map(branch))),
   ];
 }
 
 function connectionTable(label, rows) {
-  return table(label, ["#id", "protocol", "reactor", "peer", "name", "#age", "#idle", "#commands", "last", "#unread", "#untaken", "#memory", "state"],
+  return table(label, ["#id", "protocol", "reactor", "peer", "name", "#age", "#idle", "#commands", "last", "#input", "#output", "#memory", "state"],
     rows.map((row) => [
       row.id, row.protocol, row.reactor, row.peer, row.name || row.library, duration(row.age_ms), duration(row.idle_ms),
       number(row.commands), row.last_command, bytes(row.input_bytes), bytes(row.output_bytes), bytes(row.memory_bytes),
-      row.blocked ? "waits" : "",
+      row.blocked ? "blocked" : "",
     ]));
 }
 
@@ -186,14 +186,14 @@ function requests({ requests: { waiting, slow, slow_threshold_us: threshold } })
   ]);
   return [
     element("h2", {}, "In flight"),
-    waiting.length ? connectionTable("Requests in flight", waiting) : element("p", { class: "muted" }, "No request waits."),
-    element("h2", {}, threshold < 0 ? "Slow (nothing is noted)" : `Slow: ${time(1000 * threshold)} and longer`),
-    slow.length ? table("Slow requests", ["at", "#took", "=request", "peer", "client"], rows, (row) => slow[rows.indexOf(row)].id) : element("p", { class: "muted" }, "None was slow."),
+    waiting.length ? connectionTable("Requests in flight", waiting) : element("p", { class: "muted" }, "No request is in flight."),
+    element("h2", {}, threshold < 0 ? "Slow (the slow log is disabled)" : `Slow: ${time(1000 * threshold)} and longer`),
+    slow.length ? table("Slow requests", ["at", "#took", "=request", "peer", "client"], rows, (row) => slow[rows.indexOf(row)].id) : element("p", { class: "muted" }, "No slow requests."),
   ];
 }
 
 function connections({ connections: { connections: all, shown, rows } }) {
-  return [element("p", { class: "muted" }, `${shown} of ${all}, the latest active first.`), connectionTable("Connections", rows)];
+  return [element("p", { class: "muted" }, `${shown} of ${all}, most recently active first.`), connectionTable("Connections", rows)];
 }
 
 function log({ log: now }, history) {
@@ -211,23 +211,23 @@ function log({ log: now }, history) {
       ["files", number(now.segments)],
     ]),
     element("h2", {}, "Groups"),
-    table("Groups of the log", ["what", "#mean", "#p50", "#p99", "#most"], [spread("records of a group", now.group_records, number), spread("bytes of a group", now.group_bytes, bytes)]),
-    element("h2", {}, "How long syncs took"),
-    table("Times of syncs", ["time", "#syncs", "#share"], buckets),
+    table("Groups of the log", ["per group", "#mean", "#p50", "#p99", "#max"], [spread("records", now.group_records, number), spread("bytes", now.group_bytes, bytes)]),
+    element("h2", {}, "Duration of syncs"),
+    table("Duration of syncs", ["time", "#syncs", "#share"], buckets),
     element("h2", {}, "The last two minutes"),
     element("div", { class: "charts" },
       chart("Syncs and records per second", [history.of("log_syncs", "syncs"), history.of("log_records", "records")], number),
       chart("Share of time spent syncing", [{ name: "syncing", points: history.of("log sync_ns_sum").points.map(([at, ns]) => [at, ns / 1e9]) }], percent, 1)),
     element("h2", {}, "Snapshots"),
-    element("p", {}, now.snapshots.running ? "One is being taken. " : "", `${now.snapshots.taken} taken; the last one had ${number(now.snapshots.last_keys)} keys and ${bytes(now.snapshots.last_bytes)}, in ${duration(now.snapshots.last_took_ms)}.`),
+    element("p", {}, now.snapshots.running ? "A snapshot is in progress. " : "", `${now.snapshots.taken} taken; the last one has ${number(now.snapshots.last_keys)} keys and ${bytes(now.snapshots.last_bytes)}, and took ${duration(now.snapshots.last_took_ms)}.`),
   ];
 }
 
 function statements({ statements: { commands, prepared } }) {
   const p99 = (row, stage) => (row.stages[stage] ? time(row.stages[stage].p99_ns) : "");
   return [
-    element("p", { class: "muted" }, `By the time that they took in all. ${number(prepared.statements)} CQL statements are prepared, ${bytes(prepared.bytes)}.`),
-    table("Statements", ["name", "#calls", "#in all", "#mean", "#p99 execute", "#p99 wait for log", "#p99 write", "#rejected", "#failed"],
+    element("p", { class: "muted" }, `By total execution time. ${number(prepared.statements)} CQL statements are prepared (${bytes(prepared.bytes)}).`),
+    table("Statements", ["name", "#calls", "#total", "#mean", "#p99 execute", "#p99 wait for log", "#p99 write", "#rejected", "#failed"],
       commands.map((row) => [
         row.name, number(row.calls), time(row.ns), row.calls ? time(row.ns / row.calls) : "",
         p99(row, "execute"), p99(row, "wait_for_log"), p99(row, "write"), number(row.rejected), number(row.failed),
@@ -250,10 +250,10 @@ function threads({ threads: rows }, history) {
 }
 
 function logs({ logs: { lines } }) {
-  return [element("pre", {}, lines.length ? lines.join("\n") : "Nothing was logged.")];
+  return [element("pre", {}, lines.length ? lines.join("\n") : "The log is empty.")];
 }
 
-/** Name, what it asks for beside the three that are always asked for, how it is drawn. */
+/** Name, data besides the three parts that are always requested, function that draws the page. */
 export const PAGES = [
   ["overview", [], overview],
   ["reactors", [], reactors],
