@@ -38,7 +38,7 @@ pub enum Mode {
 /// Repairs the data directory of a stopped server. Does not change a directory that the server
 /// would accept.
 pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()> {
-    let opening = || format!("opening {}", dir.display());
+    let opening = || format!("could not open {}", dir.display());
     // Unlike the server, do not create a missing directory.
     FileDisk::read_only(dir).with_context(opening)?;
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::open_buffered(dir).with_context(opening)?);

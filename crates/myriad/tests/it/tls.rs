@@ -68,7 +68,7 @@ fn invalid_files_prevent_startup_and_are_ignored_later() {
     assert!(said.contains("tls-cert-file: no/such.pem: No such file"), "{said}");
     let said = Server::refuse("absent", &["--tls-key-file", ""]);
     assert!(
-        said.contains("tls-key-file: resp-tls 127.0.0.1:0 needs the certificate's key"),
+        said.contains("tls-key-file: resp-tls 127.0.0.1:0 requires the certificate's key"),
         "{said}"
     );
 
