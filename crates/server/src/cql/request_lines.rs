@@ -387,7 +387,7 @@ mod tests {
         check_loss_is_reported(write_while_stuck(LogFormat::Text, recover));
     }
 
-    /// Unlike during the run, the queue is full until the end.
+    /// The queue stays full until the lines are dropped.
     #[test]
     fn the_last_lines_are_never_refused() {
         check_loss_is_reported(write_while_stuck(LogFormat::Text, |mut lines, release| {

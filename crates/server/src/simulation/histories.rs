@@ -317,7 +317,8 @@ fn replies_of_both_protocols_are_linearizable() {
     }
 }
 
-/// Tests the check itself: it must detect a server that answers before its log is written, by the lost writes.
+/// Tests the check itself: from lost writes it must detect a server that replies before its log is
+/// written.
 #[test]
 fn a_server_that_replies_too_early_is_caught() {
     let is_caught = |seed: &u64| {
