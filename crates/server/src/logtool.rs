@@ -12,7 +12,8 @@ use crate::engine::records;
 
 /// Prints every record from position `from`, one per line.
 pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
-    let disk = FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
+    let disk =
+        FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     binlog::dump(&disk, Lsn(from.unwrap_or(0)), &mut |record| {
         write!(out, "{} kind={} bytes={}", record.start, record.kind, record.payload.len())?;
@@ -37,7 +38,8 @@ pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
 
 /// Checks the whole log and prints a summary. Fails if durable records are missing.
 pub fn verify(dir: &Path) -> anyhow::Result<()> {
-    let disk = FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
+    let disk =
+        FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
     let report = binlog::verify(&disk)?;
     let mut out = std::io::stdout().lock();
     for segment in &report.segments {
