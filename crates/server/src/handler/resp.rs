@@ -241,7 +241,7 @@ impl Server {
             let start = reply.mark();
             let gate = context.request(session, *prepared, args, reply.reborrow());
             if context.is_lost(gate) {
-                context.reply_lost(session, gate_before, &start, &mut reply);
+                context.reply_lost(session, gate_before, start, &mut reply);
                 out.hold(0);
             } else if !gate.is_open_at(context.worker.durable) {
                 context.worker.note_gate(gate, session.last_command);

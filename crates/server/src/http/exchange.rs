@@ -214,7 +214,7 @@ impl Exchange<'_> {
         let start = reply.mark();
         let mut gate = run(context, &mut self.client, reply.reborrow());
         if let Some(wait) = self.client.wait.take() {
-            reply.rewind(&start);
+            reply.rewind(start);
             if wait == resp::session::Wait::Pause {
                 return Err(Postponed);
             }
@@ -222,19 +222,20 @@ impl Exchange<'_> {
             return Ok(Ran { gate: Gate::OPEN, status: 400 });
         }
         if context.is_lost(gate) {
-            context.reply_lost(&mut self.client, gate_before, &start, &mut reply);
+            context.reply_lost(&mut self.client, gate_before, start, &mut reply);
             gate = Gate::OPEN;
         } else if let Err(reached) = context.worker.accounts.http.check_answer(reply.out.len()) {
             // The command has done its work: its log position still counts.
-            reply.rewind(&start);
+            reply.rewind(start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
             reply.error(&format!("OOM {reached}"));
             return Ok(Ran { gate, status: 503 });
-        } else if reply.since(&start).is_empty() {
+        } else if reply.since(start).is_empty() {
             // SHUTDOWN has no reply.
             reply.null();
         }
-        Ok(Ran { gate, status: if reply.is_error_since(&start) { 400 } else { 200 } })
+        reply.finish();
+        Ok(Ran { gate, status: if reply.is_error_since(start) { 400 } else { 200 } })
     }
 
     /// Runs `body` in place of the function of a command: see [`ReactorContext::run_as`]. What it appends to

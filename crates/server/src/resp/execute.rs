@@ -147,8 +147,8 @@ impl<'a> ReactorContext<'a> {
                 ReplyMode::SkipNext => ReplyMode::Skip,
                 ReplyMode::Skip | ReplyMode::On => ReplyMode::On,
             };
-            if !is_answered && !pubsub::is_message(prepared.id, reply.since(&mark)) {
-                reply.rewind(&mark);
+            if !is_answered && !pubsub::is_message(prepared.id, reply.since(mark)) {
+                reply.rewind(mark);
             }
         }
         gate
@@ -208,7 +208,7 @@ impl<'a> ReactorContext<'a> {
                 transactions::give_up(self.worker, session);
                 return Gate::OPEN;
             }
-            reply.rewind(&mark);
+            reply.rewind(mark);
         }
         let mut exec = OwnedArgs::new();
         exec.push(transactions::EXEC.name.as_bytes());
@@ -359,7 +359,7 @@ impl<'a> ReactorContext<'a> {
         &mut self,
         session: &mut Session,
         gate_before: Gate,
-        start: &ReplyMark,
+        start: ReplyMark,
         reply: &mut ReplyWriter<'_>,
     ) {
         session.last_gate = gate_before;
@@ -471,7 +471,7 @@ impl Cx<'_> {
         let mark = self.reply.mark();
         let run = REGISTRY.entry(id).command.run;
         if let Err(fail) = self.call_with(id, args, Some(keys), run) {
-            self.reply.rewind(&mark);
+            self.reply.rewind(mark);
             self.reply.error_bytes(&fail.bytes());
         }
     }
@@ -482,10 +482,10 @@ impl Cx<'_> {
         let run = REGISTRY.entry(id).command.run;
         match self.call_with(id, args, None, run) {
             // A transaction that turns replies off has been answered up to here.
-            _ if self.session.reply_mode == ReplyMode::Off => self.reply.rewind(&mark),
+            _ if self.session.reply_mode == ReplyMode::Off => self.reply.rewind(mark),
             Ok(()) => {}
             Err(fail) => {
-                self.reply.rewind(&mark);
+                self.reply.rewind(mark);
                 self.reply.error_bytes(&fail.bytes());
             }
         }

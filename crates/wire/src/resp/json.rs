@@ -25,20 +25,31 @@ pub enum JsonResults {
 }
 
 /// State of a JSON reply: the arrays that are open. Reused from reply to reply.
+///
+/// An array is closed when the next value, or the end of the reply, follows its last element. Until
+/// then a reply can be cut back to a place before that element.
 #[derive(Debug, Default)]
 pub struct JsonReply {
     strings: JsonStrings,
     results: JsonResults,
-    /// Elements that each open array still lacks, outermost first.
-    missing: Vec<usize>,
+    /// Outermost first.
+    open: Vec<OpenArray>,
     is_error: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OpenArray {
+    /// Of its elements; `usize::MAX` while it is unknown.
+    count: usize,
+    /// Elements that are not written yet.
+    missing: usize,
 }
 
 impl JsonReply {
     /// Begins the next reply.
     pub fn begin(&mut self, strings: JsonStrings, results: JsonResults) {
         (self.strings, self.results, self.is_error) = (strings, results, false);
-        self.missing.clear();
+        self.open.clear();
     }
 
     /// Whether the reply as a whole is an error.
@@ -53,41 +64,49 @@ impl JsonReply {
         }
     }
 
-    fn begin_value(&self, out: &mut Vec<u8>) {
-        if self.missing.len() == self.result_depth() {
+    /// Closes the arrays that are complete.
+    pub(super) fn close_complete(&mut self, out: &mut Vec<u8>) {
+        while self.open.last().is_some_and(|array| array.missing == 0) {
+            self.open.pop();
+            out.push(b']');
+            self.end_value(out);
+        }
+    }
+
+    /// Closes complete arrays, and writes what precedes a value: a comma.
+    fn begin_element(&mut self, out: &mut Vec<u8>) {
+        self.close_complete(out);
+        if let Some(array) = self.open.last_mut() {
+            if array.missing < array.count {
+                out.push(b',');
+            }
+            array.missing -= 1;
+        }
+    }
+
+    fn begin_value(&mut self, out: &mut Vec<u8>) {
+        self.begin_element(out);
+        if self.open.len() == self.result_depth() {
             out.extend_from_slice(b"{\"result\":");
         }
     }
 
-    /// Separates or closes what the value that was just written completes.
-    fn end_value(&mut self, out: &mut Vec<u8>) {
-        loop {
-            if self.missing.len() == self.result_depth() {
-                out.push(b'}');
-            }
-            let Some(missing) = self.missing.last_mut() else { return };
-            *missing -= 1;
-            if *missing > 0 {
-                return out.push(b',');
-            }
-            self.missing.pop();
-            out.push(b']');
+    fn end_value(&self, out: &mut Vec<u8>) {
+        if self.open.len() == self.result_depth() {
+            out.push(b'}');
         }
     }
 
     pub(super) fn error(&mut self, text: &[u8], out: &mut Vec<u8>) {
-        let depth = self.missing.len();
+        self.begin_element(out);
+        let depth = self.open.len();
         self.is_error |= depth == 0;
         if depth > self.result_depth() {
-            write_json_text(text, out);
-        } else {
-            out.extend_from_slice(b"{\"error\":");
-            write_json_text(text, out);
-            if depth < self.result_depth() {
-                return out.push(b'}');
-            }
+            return write_json_text(text, out);
         }
-        self.end_value(out);
+        out.extend_from_slice(b"{\"error\":");
+        write_json_text(text, out);
+        out.push(b'}');
     }
 
     pub(super) fn status(&mut self, text: &[u8], out: &mut Vec<u8>) {
@@ -116,42 +135,37 @@ impl JsonReply {
     pub(super) fn array(&mut self, count: usize, out: &mut Vec<u8>) {
         self.begin_value(out);
         out.push(b'[');
-        if count > 0 {
-            return self.missing.push(count);
-        }
-        out.push(b']');
-        self.end_value(out);
+        self.open.push(OpenArray { count, missing: count });
     }
 
     /// Begins elements whose number is not known yet.
     pub(super) fn begin_counted(&mut self) {
-        self.missing.push(usize::MAX);
+        self.open.push(OpenArray { count: usize::MAX, missing: usize::MAX });
     }
 
     /// Ends them; the header of their array is written next.
     pub(super) fn end_counted(&mut self, out: &mut Vec<u8>) {
-        let missing = self.missing.pop().expect("elements were begun");
-        if missing < usize::MAX {
-            let comma = out.pop();
-            debug_assert_eq!(comma, Some(b','), "each element is followed by one");
+        self.close_complete(out);
+        self.open.pop().expect("elements were begun");
+    }
+
+    /// Marks the innermost array as complete: its elements were written before its header.
+    pub(super) fn complete_array(&mut self) {
+        self.open.last_mut().expect("an array is open").missing = 0;
+    }
+
+    /// Number of open arrays, and what the innermost one lacks.
+    pub(super) fn position(&self) -> (usize, usize) {
+        (self.open.len(), self.open.last().map_or(0, |array| array.missing))
+    }
+
+    /// Returns to a position at which no array was complete.
+    pub(super) fn rewind(&mut self, (depth, missing): (usize, usize)) {
+        debug_assert!(depth <= self.open.len(), "arrays before the mark are not closed");
+        self.open.truncate(depth);
+        if let Some(last) = self.open.last_mut() {
+            last.missing = missing;
         }
-    }
-
-    /// Closes the innermost array, whose elements are complete.
-    pub(super) fn close_array(&mut self, out: &mut Vec<u8>) {
-        self.missing.pop().expect("an array is open");
-        out.push(b']');
-        self.end_value(out);
-    }
-
-    /// What each open array lacks now, for [`Self::rewind`].
-    pub(super) fn position(&self) -> Vec<usize> {
-        self.missing.clone()
-    }
-
-    pub(super) fn rewind(&mut self, position: &[usize]) {
-        self.missing.clear();
-        self.missing.extend_from_slice(position);
     }
 }
 
@@ -204,9 +218,11 @@ mod tests {
         let mut json = JsonReply::default();
         json.begin(strings, results);
         let mut out = Vec::new();
-        write(&mut ReplyWriter::json(&mut out, &mut json));
+        let mut reply = ReplyWriter::json(&mut out, &mut json);
+        write(&mut reply);
+        reply.finish();
         assert_eq!(String::from_utf8(out).expect("JSON"), expected);
-        assert!(json.missing.is_empty(), "all arrays are closed");
+        assert!(json.open.is_empty(), "all arrays are closed");
         json.is_error()
     }
 
@@ -320,7 +336,7 @@ mod tests {
             let mark = w.mark();
             w.array(2);
             w.integer(2);
-            w.rewind(&mark);
+            w.rewind(mark);
             w.error("ERR too large");
         };
         let expected = r#"[{"result":1},{"error":"ERR too large"}]"#;
@@ -331,7 +347,7 @@ mod tests {
             let mark = w.mark();
             w.array(1);
             w.integer(2);
-            w.rewind(&mark);
+            w.rewind(mark);
             w.error("ERR too large");
         };
         let expected = r#"[{"error":"ERR too large"}]"#;
@@ -340,7 +356,7 @@ mod tests {
             let mark = w.mark();
             w.array(1);
             w.integer(2);
-            w.rewind(&mark);
+            w.rewind(mark);
             w.error("ERR too large");
         };
         assert!(check_one(whole, r#"{"error":"ERR too large"}"#));

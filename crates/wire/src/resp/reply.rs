@@ -30,11 +30,11 @@ pub struct ReplyWriter<'a> {
 }
 
 /// A place in a reply to which [`ReplyWriter::rewind`] can return.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct ReplyMark {
     bytes: usize,
-    /// What each open array of JSON lacks; empty for RESP.
-    json: Vec<usize>,
+    /// Open arrays of JSON, and what the innermost one lacks.
+    json: (usize, usize),
 }
 
 /// Elements of an array that are counted while they are written.
@@ -73,19 +73,33 @@ impl<'a> ReplyWriter<'a> {
 
     /// The current end of the reply.
     #[inline]
-    pub fn mark(&self) -> ReplyMark {
-        let json = self.json.as_ref().map_or_else(Vec::new, |json| json.position());
+    pub fn mark(&mut self) -> ReplyMark {
+        let json = match &mut self.json {
+            None => (0, 0),
+            Some(json) => {
+                json.close_complete(self.out);
+                json.position()
+            }
+        };
         ReplyMark { bytes: self.out.len(), json }
+    }
+
+    /// Ends the reply: JSON closes its arrays.
+    #[inline]
+    pub fn finish(&mut self) {
+        if let Some(json) = &mut self.json {
+            json.close_complete(self.out);
+        }
     }
 
     /// The bytes written since the mark.
     #[inline]
-    pub fn since(&self, mark: &ReplyMark) -> &[u8] {
+    pub fn since(&self, mark: ReplyMark) -> &[u8] {
         &self.out[mark.bytes..]
     }
 
     /// Whether the reply written since the mark is an error.
-    pub fn is_error_since(&self, mark: &ReplyMark) -> bool {
+    pub fn is_error_since(&self, mark: ReplyMark) -> bool {
         match &self.json {
             Some(json) => json.is_error(),
             None => self.since(mark).first() == Some(&b'-'),
@@ -94,10 +108,10 @@ impl<'a> ReplyWriter<'a> {
 
     /// Removes what was written since the mark.
     #[inline]
-    pub fn rewind(&mut self, mark: &ReplyMark) {
+    pub fn rewind(&mut self, mark: ReplyMark) {
         self.out.truncate(mark.bytes);
         if let Some(json) = &mut self.json {
-            json.rewind(&mark.json);
+            json.rewind(mark.json);
         }
     }
 
@@ -119,10 +133,8 @@ impl<'a> ReplyWriter<'a> {
         self.array(count);
         let header_bytes = self.out.len() - end;
         self.out[counted.start..].rotate_right(header_bytes);
-        if count > 0
-            && let Some(json) = &mut self.json
-        {
-            json.close_array(self.out);
+        if let Some(json) = &mut self.json {
+            json.complete_array();
         }
     }
 
