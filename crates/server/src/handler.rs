@@ -1,10 +1,10 @@
 //! The server's side of one reactor: it turns bytes into replies.
 
+mod adaptive_spin;
 mod cql;
 mod gates;
 mod housekeeping;
 mod http;
-mod patience;
 mod protocol;
 mod pubsub;
 mod resp;
@@ -21,14 +21,14 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Backlog;
-use crate::engine::shared::{Shared, params};
+use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use crate::http::feeds::Feeds;
 use crate::protocol::ClientProtocol;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
+use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
-use patience::Patience;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -48,15 +48,15 @@ const WAIT_TOKENS: u64 = 2;
 /// What all reactors of a server share: the state of the data and the log, and that of single protocols.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ServerState>,
     pub(crate) cql: Arc<CqlState>,
     pub(crate) feeds: Arc<Feeds>,
 }
 
 /// The handler of one reactor.
 #[derive(Debug)]
-pub(crate) struct Server {
-    shared: Arc<Shared>,
+pub(crate) struct ReactorHandler {
+    shared: Arc<ServerState>,
     cql_state: Arc<CqlState>,
     feeds: Arc<Feeds>,
     worker: Worker,
@@ -95,24 +95,24 @@ pub(crate) struct Server {
     /// The log has been asked to sync up to here.
     asked_gate: Gate,
     /// How long the log takes to do as asked.
-    log_patience: Patience,
+    log_spin: AdaptiveSpin,
     /// How long it takes after that until a request comes.
-    peer_patience: Patience,
+    peer_spin: AdaptiveSpin,
     /// Reads of connections since the log last did as asked.
     served_since_group: u32,
     /// By number of the listener.
     endpoints: Vec<Endpoint>,
-    cql: cql::Desk,
-    http: http::Desk,
+    cql: cql::CqlReactorState,
+    http: http::HttpReactorState,
 }
 
-impl Server {
-    pub(crate) fn new(state: State, index: usize) -> Server {
+impl ReactorHandler {
+    pub(crate) fn new(state: State, index: usize) -> ReactorHandler {
         let State { shared, cql: cql_state, feeds } = state;
         let worker = Worker::new(&shared, index);
         let seed = shared.keyspace.seed();
         let now = Now::default();
-        Server {
+        ReactorHandler {
             params: params(&worker.settings, now.unix, seed, seed),
             record: Record::default(),
             batch: RequestBatch::new(),
@@ -136,16 +136,16 @@ impl Server {
             served: false,
             gathering_since: None,
             asked_gate: Gate::OPEN,
-            log_patience: Patience::default(),
-            peer_patience: Patience::default(),
+            log_spin: AdaptiveSpin::default(),
+            peer_spin: AdaptiveSpin::default(),
             served_since_group: 0,
             endpoints: worker.settings.endpoints().collect(),
-            cql: cql::Desk::new(RequestLines::new(
+            cql: cql::CqlReactorState::new(RequestLines::new(
                 worker.settings.log_format,
                 index,
                 Arc::clone(&shared.lines),
             )),
-            http: http::Desk::default(),
+            http: http::HttpReactorState::default(),
             worker,
             shared,
             cql_state,
@@ -198,12 +198,12 @@ impl Server {
         self.refresh(cx.now());
         self.served = true;
         self.served_since_group = self.served_since_group.saturating_add(1);
-        self.peer_patience.end(self.now.mono, self.awake_ns_max());
+        self.peer_spin.end(self.now.mono, self.awake_ns_max());
         self.worker.clock.now()
     }
 }
 
-impl Handler for Server {
+impl Handler for ReactorHandler {
     type Session = Session;
     type Mail = Mail;
 
@@ -407,7 +407,7 @@ impl Handler for Server {
     fn has_room(&mut self, cx: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
         if let Some(session) = session.as_cql() {
             session.is_full = false;
-            if session.walking > 0 {
+            if session.paused_scans > 0 {
                 cx.poll();
             }
         }
@@ -459,7 +459,7 @@ fn client_bytes(row: &ClientRow) -> u64 {
     CLIENT_BYTES + if row.is_tls { reactor::TLS_BYTES as u64 } else { 0 }
 }
 
-impl Server {
+impl ReactorHandler {
     fn register(&mut self, session: &Session, row: ClientRow) {
         self.worker.accounts.client_came(client_bytes(&row));
         self.shared.published[self.worker.index].lock().clients.insert(row.id, row);

@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::cql::stored_schema::{self, Loaded};
 use crate::engine::clock;
 use crate::engine::records;
-use crate::engine::shared::{RecoveryReport, params};
+use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
 
 /// Everything that the server starts from.
@@ -105,7 +105,7 @@ fn warn_of_clock(newest_timestamp: i64, now: UnixMs) {
     if ahead_us > LEAD_US {
         tracing::warn!(
             ahead_ms = ahead_us / 1000,
-            "wall clock is behind the newest CQL timestamp of this server; writes with client \
+            "wall clock is earlier than the newest CQL timestamp of this server; writes with client \
              timestamps may lose to older ones"
         );
     }

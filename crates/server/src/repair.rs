@@ -21,7 +21,7 @@ use binlog::{Disk, FileDisk, Lsn, ReplayError, Salvage, Span};
 
 use crate::config::Settings;
 use crate::engine::clock;
-use crate::engine::shared::params;
+use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::write_whole;
 use crate::engine::snapshots::{self, Snapshot};
 use crate::recovery::replay_record;

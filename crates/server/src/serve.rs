@@ -24,21 +24,21 @@ use crate::cql::execute::install_indexes;
 use crate::cql::pool::Pool;
 use crate::cql::request_kind::RequestKind;
 use crate::cql::stored_schema;
-use crate::engine::janitor::Janitor;
+use crate::engine::free_thread::FreeThread;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
 use crate::engine::monitor_feeds::MonitorFeeds;
 use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
-use crate::engine::published::Published;
+use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Directory;
 use crate::engine::requests::RequestKinds;
-use crate::engine::shared::{Identity, Rates, Shared};
+use crate::engine::server_state::{Identity, Rates, ServerState};
 use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{clock, snapshot_taker};
-use crate::handler::{Server, State};
+use crate::handler::{ReactorHandler, State};
 use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::protocol::ClientProtocol;
@@ -89,7 +89,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         shared.tls.get_or_init(|| tls);
     }
     let measured = settings.experiments.counts_memory().then(|| Arc::clone(&shared.memory.server));
-    shared.janitor.start(measured).context("could not start janitor thread")?;
+    shared.free_thread.start(measured).context("could not start free_thread thread")?;
     shared.lines.start().context("could not start log-line thread")?;
     stored_schema::install(shared, &cql.schema, started.unix, rand::random())
         .context("could not write schema of the system tables")?;
@@ -107,7 +107,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     feeds.stop();
     tracing::info!("connections drained; closing the log");
     shared.snapshots.stop();
-    shared.janitor.stop();
+    shared.free_thread.stop();
     shared.lines.stop();
     writer.stop().map_err(|cause| anyhow::anyhow!("could not close log: {cause}"))?;
     ran.context("could not run reactors")
@@ -145,7 +145,7 @@ pub(crate) fn build_state(
     let cql = CqlState::new(recovered.schema.last_change);
     #[cfg(feature = "experiments")]
     let cql = cql.with_processors(settings.experiments.processor);
-    let shared = Shared {
+    let shared = ServerState {
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
@@ -156,7 +156,9 @@ pub(crate) fn build_state(
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),
         memory,
-        published: (0..reactors).map(|_| Mutex::new(Published::new(request_kinds.len()))).collect(),
+        published: (0..reactors)
+            .map(|_| Mutex::new(PublishedStats::new(request_kinds.len())))
+            .collect(),
         request_kinds,
         moving: Mutex::new(HashMap::new()),
         links: OnceLock::new(),
@@ -165,7 +167,7 @@ pub(crate) fn build_state(
         slowlog: Mutex::new(Slowlog::default()),
         latency: Mutex::new(LatencyEvents::default()),
         rates: Rates::default(),
-        janitor: Janitor::default(),
+        free_thread: FreeThread::default(),
         lines: Arc::default(),
         snapshots,
         pubsub: Directory::new(reactors),
@@ -184,12 +186,12 @@ pub(crate) fn build_state(
 }
 
 /// Builds the handler of one reactor. From now on the log and the other threads can wake it.
-pub(crate) fn join_group(state: &State, index: usize, links: &Links<Mail>) -> Server {
+pub(crate) fn join_group(state: &State, index: usize, links: &Links<Mail>) -> ReactorHandler {
     let shared = &state.shared;
     let links = shared.links.get_or_init(|| links.clone());
     let waker = links.wakers().nth(index).expect("one waker per reactor");
     shared.log.set_waker(index, Box::new(move || waker.wake()));
-    Server::new(state.clone(), index)
+    ReactorHandler::new(state.clone(), index)
 }
 
 /// Returns 40 hexadecimal digits, the form of a Redis run ID.
@@ -346,7 +348,7 @@ fn placement(settings: &Settings) -> reactor::Placement {
     }
 }
 
-fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
+fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     let addresses = group.addresses();
     let settings = shared.settings.load();
     let named = settings.endpoints().zip(&addresses);
@@ -360,7 +362,7 @@ fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn on_signal(shared: &Shared, signal: Signal) -> Control {
+fn on_signal(shared: &ServerState, signal: Signal) -> Control {
     tracing::info!(?signal, "signal");
     match signal {
         Signal::Terminate | Signal::Interrupt => Control::Stop,
@@ -373,7 +375,7 @@ fn on_signal(shared: &Shared, signal: Signal) -> Control {
 }
 
 /// Re-reads the TLS files. If that fails, the current certificates remain in use.
-fn reload_tls(shared: &Shared) {
+fn reload_tls(shared: &ServerState) {
     let Some(tls) = shared.tls.get() else { return };
     // Exclude a concurrent CONFIG SET.
     let config = shared.config.lock();

@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::change::Change;
+use crate::deferred_free::DeferredFree;
 use crate::key::Key;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
@@ -11,7 +12,6 @@ use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{Params, StoreError};
 use crate::stripe::{Applying, Found, Stripe};
-use crate::trash::Trash;
 
 /// A copy of one key in a stripe of its own.
 ///
@@ -44,7 +44,7 @@ impl Locked<'_> {
             let mut cx = Applying {
                 params: self.params(),
                 hash_of: &|bytes| keyspace.hash(bytes),
-                trash: &mut Trash::default(),
+                trash: &mut DeferredFree::default(),
             };
             copy.apply(db, key, &change, &mut cx)?;
         }

@@ -18,7 +18,7 @@ use crate::params::DbStats;
 use crate::partitions::Reach;
 use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe};
 use crate::watch::WatchFlag;
-use crate::{DATABASES, STRIPES, Trash};
+use crate::{DATABASES, DeferredFree, STRIPES};
 
 /// One cache line apart, so that two reactors in neighbouring stripes do not share one.
 #[repr(align(128))]
@@ -180,8 +180,8 @@ impl Keyspace {
     /// Adds and removes indexes of the tables in a stripe, as defined by [`Keyspace::set_indexes`].
     /// Holds the lock of the stripe during a scan of its partitions. Returns what is to be dropped,
     /// and the number of bytes by which the data grew.
-    pub fn settle_indexes(&self, stripe: usize) -> (Trash, isize) {
-        let mut trash = Trash::default();
+    pub fn settle_indexes(&self, stripe: usize) -> (DeferredFree, isize) {
+        let mut trash = DeferredFree::default();
         let mut locked = self.stripe(stripe);
         let before = locked.bytes.cast_signed();
         locked.settle(&self.indexes, &mut trash);

@@ -12,6 +12,7 @@ mod access;
 mod blob;
 mod change;
 mod databases;
+mod deferred_free;
 mod draft;
 mod entry;
 mod evict;
@@ -32,13 +33,13 @@ mod stripe;
 mod table;
 #[cfg(test)]
 mod tests;
-mod trash;
 pub mod types;
 mod varint;
 mod watch;
 
 pub use access::{AccessClock, AccessRule};
 pub use change::{Change, End, Kind};
+pub use deferred_free::DeferredFree;
 pub use draft::Draft;
 pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
@@ -50,7 +51,6 @@ pub use mutation::Mutation;
 pub use params::{DbStats, Params, ScanCursor, StoreError};
 pub use partitions::Reach;
 pub use snapshot::{SnapshotBlock, load_block};
-pub use trash::Trash;
 pub use types::{
     CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
     Write,

@@ -7,6 +7,7 @@ use base::time::UnixMs;
 use parking_lot::MutexGuard;
 
 use crate::change::Kind;
+use crate::deferred_free::DeferredFree;
 use crate::entry::Entry;
 use crate::indexes::{IndexId, Posting, Start, Touch};
 use crate::key::Key;
@@ -17,7 +18,6 @@ use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor, StoreError};
 use crate::stripe::{Applying, Found, StatsSums, Stripe};
-use crate::trash::Trash;
 use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, ZSet};
 use crate::watch::WatchFlag;
 use crate::{DATABASES, STRIPES};
@@ -136,7 +136,7 @@ pub struct Locked<'a> {
     params: &'a Params,
     guards: Guards<'a>,
     grown_bytes: isize,
-    trash: Trash,
+    trash: DeferredFree,
     lookups: Cell<Lookups>,
 }
 
@@ -154,13 +154,13 @@ impl<'a> Locked<'a> {
         guards: Guards<'a>,
     ) -> Locked<'a> {
         let lookups = Cell::new(Lookups::default());
-        Locked { keyspace, params, guards, grown_bytes: 0, trash: Trash::default(), lookups }
+        Locked { keyspace, params, guards, grown_bytes: 0, trash: DeferredFree::default(), lookups }
     }
 
     /// Releases the locks. Returns what the changes removed, to be dropped now that no lock is
     /// held, and the number of bytes by which the data grew.
     #[inline]
-    pub fn unlock(&mut self) -> (Trash, isize) {
+    pub fn unlock(&mut self) -> (DeferredFree, isize) {
         self.guards = Guards::None;
         (std::mem::take(&mut self.trash), std::mem::take(&mut self.grown_bytes))
     }

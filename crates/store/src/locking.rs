@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 
 use crate::STRIPES;
+use crate::deferred_free::DeferredFree;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
 use crate::locked::{Guard, Guards, Locked, Seen};
 use crate::mutation::Mutation;
 use crate::params::{Params, ScanCursor, StoreError};
-use crate::trash::Trash;
 
 impl Keyspace {
     fn guard(&self, stripe: usize) -> Guard<'_> {
@@ -65,13 +65,13 @@ impl Keyspace {
             }
             Mutation::Truncate { table } => {
                 for index in (0..STRIPES).filter(|index| !skip(*index)) {
-                    self.stripe(index).truncate(*table, &mut Trash::default());
+                    self.stripe(index).truncate(*table, &mut DeferredFree::default());
                 }
                 Ok(())
             }
             Mutation::Flush { db } => {
                 for index in (0..STRIPES).filter(|index| !skip(*index)) {
-                    self.stripe(index).flush(*db, &mut Trash::default());
+                    self.stripe(index).flush(*db, &mut DeferredFree::default());
                 }
                 Ok(())
             }

@@ -17,7 +17,7 @@ use crate::object::Object;
 use crate::params::{Params, StoreError};
 use crate::stripe::{Applying, Stripe};
 use crate::types::Malformed;
-use crate::{STRIPES, Trash};
+use crate::{DeferredFree, STRIPES};
 
 /// The contents of one stripe after everything logged before `lsn`, and nothing logged after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Stripe {
         &mut self,
         params: &Params,
         hash_of: &dyn Fn(&[u8]) -> u64,
-        trash: &mut Trash,
+        trash: &mut DeferredFree,
     ) -> Result<(), StoreError> {
         let (mut bytes, mut accesses) = (Vec::new(), Vec::new());
         self.encode(&mut bytes, |entry| accesses.extend(entry.map(Entry::access)));

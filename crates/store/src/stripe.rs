@@ -13,6 +13,7 @@ use base::time::UnixMs;
 use crate::DATABASES;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
+use crate::deferred_free::{DeferredFree, Garbage};
 use crate::entry::{Entry, STRING_BYTES_MAX};
 use crate::indexes::{Registry, Touch};
 use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
@@ -21,7 +22,6 @@ use crate::params::{DbStats, Params, StoreError};
 use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
-use crate::trash::{Garbage, Trash};
 use crate::types::{Compact, Hash, List, Malformed, Partition, Set, ZSet};
 use crate::watch::Watches;
 
@@ -99,7 +99,7 @@ pub(crate) enum Found<'a> {
 pub(crate) struct Applying<'a> {
     pub(crate) params: &'a Params,
     pub(crate) hash_of: &'a dyn Fn(&[u8]) -> u64,
-    pub(crate) trash: &'a mut Trash,
+    pub(crate) trash: &'a mut DeferredFree,
 }
 
 impl Stripe {
@@ -188,13 +188,13 @@ impl Stripe {
     }
 
     /// Adds and removes indexes of the tables, as the registry defines them.
-    pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut Trash) {
+    pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut DeferredFree) {
         let grown_bytes = self.tables.settle(registry, |index| trash.push(Garbage::Index(index)));
         self.bytes = self.bytes.strict_add_signed(grown_bytes);
     }
 
     /// Empties a table.
-    pub(crate) fn truncate(&mut self, table: TableId, trash: &mut Trash) {
+    pub(crate) fn truncate(&mut self, table: TableId, trash: &mut DeferredFree) {
         if let Some(table) = self.tables.truncate(table) {
             self.bytes -= table.bytes();
             trash.push(Garbage::Partitions(table));
@@ -478,7 +478,7 @@ impl Stripe {
     }
 
     /// Empties one database of this stripe, or all; tables stay.
-    pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut Trash) {
+    pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut DeferredFree) {
         let dbs = &self.dbs;
         self.watches.flush(db, |db, key| dbs[db].table.find_key(key.hash, key.bytes).is_some());
         let is_flushed = |index: u8| db.is_none_or(|db| db == index);
@@ -490,7 +490,7 @@ impl Stripe {
     }
 
     /// No key remains, so no entry is visited: O(tables), and the time to free them.
-    pub(crate) fn flush_all(&mut self, trash: &mut Trash) {
+    pub(crate) fn flush_all(&mut self, trash: &mut DeferredFree) {
         trash.push_databases(std::mem::take(&mut self.dbs));
         let objects = std::mem::take(&mut self.objects);
         if !objects.slots.is_empty() {
@@ -501,7 +501,7 @@ impl Stripe {
         self.bytes = self.tables.heap_bytes();
     }
 
-    fn flush_one(&mut self, db: u8, trash: &mut Trash) {
+    fn flush_one(&mut self, db: u8, trash: &mut DeferredFree) {
         let Db { table, .. } = std::mem::take(&mut self.dbs[db]);
         self.bytes -= table.table_bytes();
         for entry in table.iter() {

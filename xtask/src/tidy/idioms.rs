@@ -146,10 +146,14 @@ const IDIOMS: [Idiom; 26] = [
 /// Parts of the tree whose text has not been revised. Remove a path when its text is revised;
 /// do not add one.
 const NOT_YET_REVISED: &[&str] = &[
-    "crates/server/",
-    // Generated from tables in `crates/server`.
-    "docs/reference/commands.md",
-    "docs/reference/config.md",
+    "crates/server/src/cql/executor.rs",
+    "crates/server/src/cql/requests.rs",
+    "crates/server/src/engine/evict.rs",
+    "crates/server/src/engine/published.rs",
+    "crates/server/src/handler",
+    "crates/server/src/http/exchange.rs",
+    "crates/server/src/resp/context.rs",
+    "crates/server/src/resp/execute.rs",
 ];
 
 /// Recorded results and dialogues are data.

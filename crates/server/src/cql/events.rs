@@ -6,7 +6,7 @@ use cql::schema::Event;
 
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 
 /// Kinds of events that a connection has registered for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +37,6 @@ impl EventKinds {
 }
 
 /// Sends a schema change to the reactors, which notify their clients once its gate opens.
-pub(crate) fn announce(shared: &Shared, event: Event, gate: Gate) {
+pub(crate) fn announce(shared: &ServerState, event: Event, gate: Gate) {
     shared.broadcast(&Mail::SchemaChanged { event: Arc::new(event), gate });
 }

@@ -8,8 +8,8 @@ use cql::roles::{Access, password};
 use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
 use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGINS_MAX};
-use super::engine::ClientState;
-use super::requests::{Answer, Ran, Requests};
+use super::executor::ClientState;
+use super::requests::{Answer, RequestStatus, Requests};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
 use crate::engine::gate::Gate;
@@ -147,14 +147,16 @@ impl Requests<'_> {
         session: &mut Session,
         token: Option<&[u8]>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         if session.phase == Phase::Ready {
             answer.encoder.auth_success(answer.stream, answer.out)?;
-            return Ok(Ran::Answered(Gate::OPEN));
+            return Ok(RequestStatus::Answered(Gate::OPEN));
         }
         let credentials = decode(token)?;
         if self.worker.settings.cql_authenticator == CqlAuthenticator::Password {
-            let Some(access) = self.known_login(&credentials) else { return Ok(Ran::TooLong) };
+            let Some(access) = self.known_login(&credentials) else {
+                return Ok(RequestStatus::TooLong);
+            };
             session.client.access = Some(Box::new(access));
         } else if !credentials.are_right(&self.shared.settings.load().requirepass) {
             // The setting was re-read: it may have changed in this very turn.
@@ -163,11 +165,11 @@ impl Requests<'_> {
             let Answer { encoder, stream, .. } = answer;
             encoder.error(*stream, error.kind(), &error.to_string(), &mut refusal);
             self.delay_refusal(session, refusal);
-            return Ok(Ran::Answered(Gate::OPEN));
+            return Ok(RequestStatus::Answered(Gate::OPEN));
         }
         session.phase = Phase::Ready;
         answer.encoder.auth_success(answer.stream, answer.out)?;
-        Ok(Ran::Answered(Gate::OPEN))
+        Ok(RequestStatus::Answered(Gate::OPEN))
     }
 
     /// Admits a role whose password was verified recently and has not changed since.
@@ -184,7 +186,7 @@ impl Requests<'_> {
         Access::new(role, self.shared.roles.load_full(), is_enforced)
     }
 
-    /// Checks a role's password on a pool thread: see [`Ran::TooLong`].
+    /// Checks a role's password on a pool thread: see [`RequestStatus::TooLong`].
     pub(super) fn check_login(
         &self,
         client: &mut ClientState,

@@ -12,9 +12,9 @@
 //! and MONITOR), `request_lines` (a log line per request), `traces` (the trace of a request).
 
 pub(crate) mod auth;
-pub(crate) mod engine;
 pub(crate) mod events;
 pub(crate) mod execute;
+pub(crate) mod executor;
 pub(crate) mod frames;
 mod handshake;
 pub(crate) mod logins;

@@ -11,14 +11,14 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use wire::cql::{Compression, Header, Limits, Opcode};
 
-use super::engine::ClientState;
+use super::executor::ClientState;
 use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
 use super::state::CqlState;
 use crate::engine::clock;
 use crate::engine::mail::{CqlReply, Mail};
-use crate::engine::shared::{Shared, params};
+use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use reactor::ConnId;
 
@@ -68,7 +68,7 @@ impl Queue {
 impl Pool {
     /// Starts the threads of one of the server's pools.
     pub(crate) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<ServerState>,
         cql: &Arc<CqlState>,
         pool: fn(&CqlState) -> &Pool,
         name: &str,
@@ -140,7 +140,7 @@ impl Pool {
 
 /// Runs the waiting calls on a test's own thread.
 #[cfg(test)]
-pub(crate) fn run_waiting(shared: &Shared, cql: &CqlState) {
+pub(crate) fn run_waiting(shared: &ServerState, cql: &CqlState) {
     let mut worker = Worker::new(shared, 0);
     let mut processor = Processor::default();
     loop {
@@ -158,9 +158,9 @@ pub(crate) fn run_waiting(shared: &Shared, cql: &CqlState) {
 }
 
 /// Runs calls until the pool stops. Log records are written to the lane of a reactor.
-fn work(shared: &Shared, cql: &CqlState, pool: &Pool, number: usize) {
+fn work(shared: &ServerState, cql: &CqlState, pool: &Pool, number: usize) {
     let mut worker = Worker::new(shared, number % shared.published.len());
-    worker.is_beside = true;
+    worker.is_off_reactor = true;
     let mut processor = Processor::default();
     while let Some(call) = pool.pop() {
         let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);
@@ -172,7 +172,7 @@ fn work(shared: &Shared, cql: &CqlState, pool: &Pool, number: usize) {
 }
 
 fn run(
-    shared: &Shared,
+    shared: &ServerState,
     cql: &CqlState,
     worker: &mut Worker,
     processor: &mut Processor,

@@ -2,13 +2,13 @@
 
 use super::state::CqlState;
 use crate::engine::commit::Record;
-use crate::engine::prepared::Known;
+use crate::engine::prepared::StatementCache;
 
 /// Scratch space of a request, and the prepared statements used earlier.
 #[derive(Debug, Default)]
 pub(crate) struct Processor {
     pub(crate) record: Record,
-    pub(crate) known: Known,
+    pub(crate) known: StatementCache,
 }
 
 /// Runs a request with its reactor's processor, or with one from the experiment.

@@ -39,7 +39,7 @@ const FRACTION_DIGITS: usize = 6;
 
 /// The logged properties of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct RequestLogEntry {
     pub(crate) id: ConnId,
     pub(crate) stream: i16,
     pub(crate) kind: RequestKind,
@@ -103,7 +103,7 @@ impl RequestLines {
     }
 
     /// Adds a line for a request, unless events of this level are disabled.
-    pub(crate) fn note(&mut self, seen: Seen, now: Now) {
+    pub(crate) fn note(&mut self, seen: RequestLogEntry, now: Now) {
         if !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
@@ -113,7 +113,7 @@ impl RequestLines {
         }
     }
 
-    fn append(&mut self, seen: Seen, now: Now) {
+    fn append(&mut self, seen: RequestLogEntry, now: Now) {
         if self.batch.is_empty() {
             self.begin_batch();
         }
@@ -266,7 +266,8 @@ mod tests {
     use super::*;
     use crate::engine::line_writer::WAITING_MAX;
 
-    const SEEN: Seen = Seen { id: ConnId(7), stream: -3, kind: RequestKind::Execute };
+    const SEEN: RequestLogEntry =
+        RequestLogEntry { id: ConnId(7), stream: -3, kind: RequestKind::Execute };
     const AT_US: u64 = 1_700_000_000_000_042;
 
     fn now(unix_us: u64) -> Now {
@@ -285,10 +286,10 @@ mod tests {
     fn a_line_has_time_client_and_kind() {
         let mut lines = lines(LogFormat::Text);
         lines.append(SEEN, now(AT_US));
-        lines.append(Seen { stream: 9, ..SEEN }, now(AT_US));
-        lines.append(Seen { id: ConnId(1234), ..SEEN }, now(AT_US));
-        lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_000));
-        lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_999_957));
+        lines.append(RequestLogEntry { stream: 9, ..SEEN }, now(AT_US));
+        lines.append(RequestLogEntry { id: ConnId(1234), ..SEEN }, now(AT_US));
+        lines.append(RequestLogEntry { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_000));
+        lines.append(RequestLogEntry { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_999_957));
         // 22:13:20 plus 6,400 seconds is midnight.
         lines.append(SEEN, now(AT_US + 6_400_000_000));
         assert_eq!(
@@ -324,7 +325,7 @@ mod tests {
         for format in [LogFormat::Text, LogFormat::Json] {
             let mut lines = lines(format);
             let (id, kind) = (ConnId(u64::MAX), RequestKind::AuthResponse);
-            lines.append(Seen { id, kind, stream: i16::MIN }, now(AT_US));
+            lines.append(RequestLogEntry { id, kind, stream: i16::MIN }, now(AT_US));
             assert!(text_of(lines).len() <= LINE_BYTES_MAX);
         }
     }

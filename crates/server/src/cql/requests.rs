@@ -15,14 +15,14 @@ use wire::cql::{
 };
 
 use super::auth::Credentials;
-use super::engine::{ClientState, Engine, Executed, Turn};
 use super::execute::{Paused, Places};
+use super::executor::{ClientState, CqlExecutor, Executed, Turn};
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
 use super::processor::{Processor, lend_processor};
 use super::reply::WireReply;
 use super::request_kind::RequestKind;
-use super::request_lines::{RequestLines, Seen};
+use super::request_lines::{RequestLines, RequestLogEntry};
 use super::scan_queue::{PausedRequest, ROWS_PER_TURN, ScanQueue};
 use super::session::{Phase, Session, Wait};
 use super::state::CqlState;
@@ -32,9 +32,9 @@ use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::{CqlReply, Mail};
-use crate::engine::prepared::{Known, PreparedLimits};
+use crate::engine::prepared::{PreparedLimits, StatementCache};
 use crate::engine::requests::RequestId;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 use crate::protocol::ClientProtocol;
 use reactor::ConnId;
@@ -43,7 +43,7 @@ type Result<T> = std::result::Result<T, CqlError>;
 
 /// What a request needs that is not its connection's. Lives for one read of one connection.
 pub(crate) struct Requests<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a ServerState,
     pub(crate) cql: &'a CqlState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
@@ -58,7 +58,7 @@ pub(crate) struct Requests<'a> {
 
 /// What became of a request.
 #[derive(Debug)]
-pub(super) enum Ran {
+pub(super) enum RequestStatus {
     /// Its response was appended, and waits for this gate.
     Answered(Gate),
     /// Nothing was appended: its statement continues in a later turn.
@@ -141,7 +141,7 @@ impl Requests<'_> {
         session.last_request = kind;
         let settings = &self.worker.settings;
         if settings.log_cql_requests {
-            let seen = Seen { id: session.id, stream: header.stream, kind };
+            let seen = RequestLogEntry { id: session.id, stream: header.stream, kind };
             own.request_lines.note(seen, self.now);
         }
         let start = out.len();
@@ -160,11 +160,11 @@ impl Requests<'_> {
             self.handshake(session, header, body, out)
         };
         let responded = match responded {
-            Ok(Ran::TooLong) => {
+            Ok(RequestStatus::TooLong) => {
                 out.truncate(start);
                 return self.hand_over_long(session, header, body, out);
             }
-            Ok(Ran::Paused(paused, statement)) => {
+            Ok(RequestStatus::Paused(paused, statement)) => {
                 out.truncate(start);
                 let scan = PausedScan {
                     id: session.id,
@@ -178,12 +178,12 @@ impl Requests<'_> {
                 };
                 let Err(error) = own.scans.push(scan) else {
                     session.in_flight += 1;
-                    session.walking += 1;
+                    session.paused_scans += 1;
                     return;
                 };
                 Err(error)
             }
-            Ok(Ran::Answered(gate)) => Ok(gate),
+            Ok(RequestStatus::Answered(gate)) => Ok(gate),
             Err(error) => Err(error),
         };
         let ns = self.spend(clock_start);
@@ -269,24 +269,24 @@ impl Requests<'_> {
         });
         let ns = ns + self.spend(clock_start);
         let responded = match responded {
-            Ok(Ran::Paused(paused, statement)) => {
+            Ok(RequestStatus::Paused(paused, statement)) => {
                 out.truncate(start);
                 let scan =
                     PausedScan { id, header, body, compression, client, statement, paused, ns };
                 let Err(error) = own.scans.push(scan) else { return };
                 // The queue has the request; what is left of it is an error to its stream.
                 session.in_flight -= 1;
-                session.walking -= 1;
+                session.paused_scans -= 1;
                 out.truncate(start);
                 self.executed(RequestKind::of(header.opcode), ns);
                 return self.refuse(&header, compression, &error, out);
             }
-            Ok(Ran::Answered(gate)) => Ok(gate),
-            Ok(Ran::TooLong) => unreachable!("only SELECT pauses"),
+            Ok(RequestStatus::Answered(gate)) => Ok(gate),
+            Ok(RequestStatus::TooLong) => unreachable!("only SELECT pauses"),
             Err(error) => Err(error),
         };
         session.in_flight -= 1;
-        session.walking -= 1;
+        session.paused_scans -= 1;
         self.finish(session, (&header, &body), responded, (start, ns), out);
     }
 
@@ -298,7 +298,7 @@ impl Requests<'_> {
         paused: Box<Paused>,
         (header, body, compression, ns): (&Header, &[u8], Option<Compression>, u64),
         out: &mut Vec<u8>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
@@ -332,18 +332,18 @@ impl Requests<'_> {
         parameters: &Parameters<'_>,
         begun: Option<Box<Paused>>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         let mut reply = answer.reply();
         let has_old_metadata = metadata_id.is_some_and(|id| id != statement.result_metadata_id);
         // The client needs the columns that it does not know.
         reply.skip_columns = parameters.skip_metadata && !has_old_metadata;
         reply.new_metadata_id = has_old_metadata.then_some(&statement.result_metadata_id[..]);
         let rows_max = if self.may_take_long { 0 } else { ROWS_PER_TURN };
-        let mut engine = self.engine(record);
+        let mut executor = self.executor(record);
         let turn = Turn { rows_max, begun };
-        Ok(match engine.execute(client, statement, parameters, turn, &mut reply)? {
-            Executed::Done(gate) => Ran::Answered(gate),
-            Executed::Paused(paused) => Ran::Paused(paused, Arc::clone(statement)),
+        Ok(match executor.execute(client, statement, parameters, turn, &mut reply)? {
+            Executed::Done(gate) => RequestStatus::Answered(gate),
+            Executed::Paused(paused) => RequestStatus::Paused(paused, Arc::clone(statement)),
         })
     }
 
@@ -363,8 +363,10 @@ impl Requests<'_> {
             self.statement(client, processor, header, body, compression, out)
         });
         let gate = match responded {
-            Ok(Ran::Answered(gate)) => gate,
-            Ok(Ran::TooLong | Ran::Paused(..)) => unreachable!("threads of a pool run everything"),
+            Ok(RequestStatus::Answered(gate)) => gate,
+            Ok(RequestStatus::TooLong | RequestStatus::Paused(..)) => {
+                unreachable!("threads of a pool run everything")
+            }
             Err(error) => {
                 out.clear();
                 self.refuse(header, compression, &error, out);
@@ -575,7 +577,7 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         session.admit(Opcode::from_byte(header.opcode).map_err(malformed)?)?;
         let compression = session.compression;
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
@@ -595,7 +597,7 @@ impl Requests<'_> {
             | Request::Execute { .. }
             | Request::Batch(_) => return Err(malformed(MalformedBody::WrongSide)),
         }
-        Ok(Ran::Answered(Gate::OPEN))
+        Ok(RequestStatus::Answered(Gate::OPEN))
     }
 
     /// Appends the response to a statement. Returns the log position that it waits for; 0: none.
@@ -607,7 +609,7 @@ impl Requests<'_> {
         body: &[u8],
         compression: Option<Compression>,
         out: &mut Vec<u8>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         let is_repeated = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
@@ -637,7 +639,9 @@ impl Requests<'_> {
             self.run(client, processor, &request, &mut answer)?
         };
         Ok(match ran {
-            Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(Gate::OPEN),
+            RequestStatus::Answered(_) if stub == stub::UNGATED => {
+                RequestStatus::Answered(Gate::OPEN)
+            }
             ran => ran,
         })
     }
@@ -649,7 +653,7 @@ impl Requests<'_> {
         processor: &mut Processor,
         request: &Request<'_>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         for _ in 0..PLANS_MAX {
             let ran = self.run_planned(client, processor, request, answer);
             if !matches!(ran, Err(CqlError::TableAltered)) {
@@ -665,7 +669,7 @@ impl Requests<'_> {
         processor: &mut Processor,
         request: &Request<'_>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         let may_take_long = self.may_take_long;
         match request {
             Request::Prepare { statement, keyspace } => {
@@ -674,9 +678,10 @@ impl Requests<'_> {
             }
             Request::Query { statement, parameters } => {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
-                let statement = self.engine(&mut processor.record).prepare(statement, keyspace)?;
+                let statement =
+                    self.executor(&mut processor.record).prepare(statement, keyspace)?;
                 if takes_long(&statement, client) && !may_take_long {
-                    return Ok(Ran::TooLong);
+                    return Ok(RequestStatus::TooLong);
                 }
                 let of = (&Arc::new(statement), None);
                 self.execute(client, &mut processor.record, of, parameters, None, answer)
@@ -688,7 +693,7 @@ impl Requests<'_> {
                     return answer.void();
                 }
                 if takes_long(statement, client) && !may_take_long {
-                    return Ok(Ran::TooLong);
+                    return Ok(RequestStatus::TooLong);
                 }
                 let of = (statement, *result_metadata_id);
                 self.execute(client, record, of, parameters, None, answer)
@@ -704,12 +709,14 @@ impl Requests<'_> {
                 }
                 let Processor { record, known } = processor;
                 let find = |id: &[u8]| known.get(id);
-                let mut engine = self.engine(record);
-                engine.batch(client, batch, &find, &mut answer.reply()).map(Ran::Answered)
+                let mut executor = self.executor(record);
+                executor
+                    .batch(client, batch, &find, &mut answer.reply())
+                    .map(RequestStatus::Answered)
             }
             Request::AuthResponse(token) => {
                 self.check_login(client, *token, answer)?;
-                Ok(Ran::Answered(Gate::OPEN))
+                Ok(RequestStatus::Answered(Gate::OPEN))
             }
             _ => Err(malformed(MalformedBody::WrongSide)),
         }
@@ -721,14 +728,18 @@ impl Requests<'_> {
     }
 
     /// Lends a statement what it needs, with the time of now.
-    pub(super) fn engine<'e>(&'e mut self, record: &'e mut Record) -> Engine<'e> {
+    pub(super) fn executor<'e>(&'e mut self, record: &'e mut Record) -> CqlExecutor<'e> {
         let now = self.worker.time(self.params);
         let Requests { shared, params, worker, cql, .. } = self;
-        Engine { context: ReactorContext { shared, params, worker, record, now }, cql }
+        CqlExecutor { context: ReactorContext { shared, params, worker, record, now }, cql }
     }
 
     /// A prepared statement, which is known from now on.
-    fn learn<'k>(&self, known: &'k mut Known, id: &[u8]) -> Result<&'k Arc<PreparedStatement>> {
+    fn learn<'k>(
+        &self,
+        known: &'k mut StatementCache,
+        id: &[u8],
+    ) -> Result<&'k Arc<PreparedStatement>> {
         let catalog = self.shared.catalog.load();
         let found = known.learn(&self.shared.prepared, id, &catalog, self.now.mono);
         found.ok_or_else(|| unprepared(id))
@@ -740,14 +751,14 @@ impl Requests<'_> {
         text: &str,
         keyspace: Option<&str>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<Ran> {
+    ) -> Result<RequestStatus> {
         let mut id = statement_id(text, None);
         let is_qualified = |statement: &Arc<PreparedStatement>| statement.is_qualified;
         if !self.learn(&mut processor.known, &id).is_ok_and(is_qualified) {
             id = statement_id(text, keyspace);
         }
         if self.learn(&mut processor.known, &id).is_err() {
-            let statement = self.engine(&mut processor.record).prepare(text, keyspace)?;
+            let statement = self.executor(&mut processor.record).prepare(text, keyspace)?;
             let settings = &self.worker.settings;
             let limits = PreparedLimits {
                 statements_max: settings.internals.prepared_statements_max(),
@@ -760,7 +771,7 @@ impl Requests<'_> {
         }
         let statement = processor.known.get(&id).ok_or_else(|| unprepared(&id))?;
         answer.encoder.prepared(answer.stream, &statement.reply(), answer.out)?;
-        Ok(Ran::Answered(Gate::OPEN))
+        Ok(RequestStatus::Answered(Gate::OPEN))
     }
 }
 
@@ -777,9 +788,9 @@ impl Answer<'_, '_> {
     }
 
     /// Done, and there is nothing to say.
-    fn void(&mut self) -> Result<Ran> {
+    fn void(&mut self) -> Result<RequestStatus> {
         self.encoder.void(self.stream, self.out)?;
-        Ok(Ran::Answered(Gate::OPEN))
+        Ok(RequestStatus::Answered(Gate::OPEN))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cql::events;
 use crate::cql::execute::install_indexes;
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 
 /// Returns a version 1 UUID. No two changes have the same timestamp, even across restarts of the
@@ -32,7 +32,7 @@ fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
 /// The client that changes the schema or roles.
 #[derive(Debug)]
 pub(crate) struct Changer<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a ServerState,
     pub(crate) cql: &'a CqlState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,

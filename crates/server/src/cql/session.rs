@@ -4,8 +4,8 @@ use base::time::MonoNs;
 use reactor::{ConnId, Peer};
 use wire::cql::{Compression, Notes, ResponseEncoder, Version};
 
-use super::engine::ClientState;
 use super::events::EventKinds;
+use super::executor::ClientState;
 use super::frames::Framing;
 use super::parked::Parked;
 use super::request_kind::RequestKind;
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     /// Requests that are on the pool or paused.
     pub(crate) in_flight: u32,
     /// Requests that are paused.
-    pub(crate) walking: u32,
+    pub(crate) paused_scans: u32,
     /// Whether the peer must read replies before it is sent more.
     pub(crate) is_full: bool,
     /// No more input arrives: the connection closes after the last response.
@@ -98,7 +98,7 @@ impl Session {
             is_listed: false,
             wait: None,
             in_flight: 0,
-            walking: 0,
+            paused_scans: 0,
             is_full: false,
             input_ended: false,
             closing: false,

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::config::{CqlAuthenticator, Settings};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
-use crate::engine::shared::{Shared, params};
+use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 
 /// The key of the only row of `system.local`. Its stored part identifies this server permanently.
@@ -235,7 +235,7 @@ pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
 /// creates the server's identity if there is none. Runs at start, before clients are served; writes
 /// nothing if CQL is disabled. `random` seeds the identity.
 pub(crate) fn install(
-    shared: &Shared,
+    shared: &ServerState,
     last_change: &LastChange,
     now: UnixMs,
     random: u64,
@@ -300,7 +300,7 @@ pub(crate) fn install(
 
 /// Creates the superuser with the server's password, if logins are required and there are no roles.
 // Source: Cassandra 5.0, CassandraRoleManager.setupDefaultRole
-fn first_roles(shared: &Shared, settings: &Settings) -> anyhow::Result<Option<Roles>> {
+fn first_roles(shared: &ServerState, settings: &Settings) -> anyhow::Result<Option<Roles>> {
     if settings.cql_authenticator != CqlAuthenticator::Password {
         return Ok(None);
     }

@@ -12,10 +12,10 @@ use store::Seconds;
 use uuid::Uuid;
 use wire::cql::{Consistency, Flags, Header, Request};
 
-use super::engine::ClientState;
+use super::executor::ClientState;
 use super::processor::Processor;
-use super::requests::{Answer, Ran, Requests};
-use crate::engine::published::Published;
+use super::requests::{Answer, RequestStatus, Requests};
+use crate::engine::published::PublishedStats;
 
 /// TTL of a trace.
 // Source: Cassandra 5.0, cassandra.yaml, trace_type_query_ttl
@@ -42,7 +42,7 @@ impl Traces {
     }
 }
 
-type RunResult = Result<Ran, cql::error::CqlError>;
+type RunResult = Result<RequestStatus, cql::error::CqlError>;
 
 /// The recorded details of a traced request.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Requests<'_> {
         let start = self.worker.clock.now();
         let ran = run(self, client, processor, answer)?;
         // The trace of a paused statement is written when the statement has finished.
-        let Ran::Answered(gate) = ran else { return Ok(ran) };
+        let RequestStatus::Answered(gate) = ran else { return Ok(ran) };
         let end = self.worker.clock.now();
         let ns = before_ns + self.worker.clock.delta_ns(start, end);
         let us = i32::try_from(ns / 1000).unwrap_or(i32::MAX);
@@ -91,8 +91,8 @@ impl Requests<'_> {
         let client_address = self.client_address();
         let trace =
             Trace { id, evicted, client: client_address, request: kind, parameters, events };
-        let mut engine = self.engine(&mut processor.record);
-        if let Err(error) = engine.write_trace(client, &trace) {
+        let mut executor = self.executor(&mut processor.record);
+        if let Err(error) = executor.write_trace(client, &trace) {
             tracing::debug!(%error, "could not write a trace");
         }
         Ok(ran)
@@ -102,7 +102,8 @@ impl Requests<'_> {
     fn client_address(&self) -> Option<IpAddr> {
         let id = self.connection.0;
         let mut rows = self.shared.published.iter();
-        let found = |rows: &parking_lot::Mutex<Published>| rows.lock().clients.get(&id)?.remote;
+        let found =
+            |rows: &parking_lot::Mutex<PublishedStats>| rows.lock().clients.get(&id)?.remote;
         rows.find_map(found).map(|remote| remote.ip())
     }
 

@@ -5,7 +5,7 @@ pub(crate) use reactor::Counters;
 use reactor::{AcceptorCounters, Links};
 use store::{Keyspace, LockWaits};
 
-use crate::engine::janitor::Janitor;
+use crate::engine::free_thread::FreeThread;
 
 /// The counters at one moment; the default is server start.
 #[derive(Debug, Default)]
@@ -37,14 +37,14 @@ impl Baseline {
         links: &Links<M>,
         log: &Log,
         keyspace: &Keyspace,
-        janitor: &Janitor,
+        free_thread: &FreeThread,
     ) -> Baseline {
         Baseline {
             reactors: (0..links.reactors()).map(|index| links.stats(index)).collect(),
             acceptor: links.acceptor_stats().read(),
             log: LogCalls::read(log),
             lock_waits: keyspace.lock_waits(),
-            freed: janitor.freed(),
+            freed: free_thread.freed(),
         }
     }
 
@@ -72,9 +72,9 @@ impl Baseline {
         LogCalls { writes: now.writes - self.log.writes, syncs: now.syncs - self.log.syncs }
     }
 
-    /// Groups of removed values that the janitor has freed since the baseline.
-    pub(crate) fn freed(&self, janitor: &Janitor) -> u64 {
-        janitor.freed() - self.freed
+    /// Groups of removed values that the free thread has freed since the baseline.
+    pub(crate) fn freed(&self, free_thread: &FreeThread) -> u64 {
+        free_thread.freed() - self.freed
     }
 
     /// Waits for stripe locks since the baseline.

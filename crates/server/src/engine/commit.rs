@@ -22,7 +22,7 @@ use store::{Change, Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag}
 use crate::engine::gate::Gate;
 use crate::engine::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
 use crate::engine::room::{COPIES, UNCHECKED_BYTES_MAX};
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 
 /// Buffers of a unit's record, reused by their reactor.
@@ -93,7 +93,7 @@ pub(crate) struct Unit<'a> {
     /// Unlocked by the commit.
     locked: Locked<'a>,
     record: &'a mut Record,
-    shared: &'a Shared,
+    shared: &'a ServerState,
     lane: usize,
     durable: Lsn,
 }
@@ -111,7 +111,7 @@ impl<'a> Deref for Unit<'a> {
 impl<'a> Unit<'a> {
     #[inline]
     pub(crate) fn new(
-        shared: &'a Shared,
+        shared: &'a ServerState,
         worker: &Worker,
         record: &'a mut Record,
         locked: Locked<'a>,
@@ -288,7 +288,7 @@ impl<'a> Unit<'a> {
         debug_assert!(self.locked.is_unlocked(), "the drop that follows logs nothing");
         worker.store_bytes += grown_bytes;
         if !trash.is_empty() {
-            self.shared.janitor.free(trash);
+            self.shared.free_thread.free(trash);
         }
         gate
     }
@@ -355,6 +355,6 @@ impl Unit<'_> {
             let store = &self.shared.memory.store;
             if grown_bytes < 0 { store.release(bytes) } else { store.consume(bytes) }
         }
-        self.shared.janitor.free(trash);
+        self.shared.free_thread.free(trash);
     }
 }

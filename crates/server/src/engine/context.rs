@@ -5,13 +5,13 @@ use store::Params;
 
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 
 /// Reactor state that a request or a background cycle uses while it runs.
 #[derive(Debug)]
 pub(crate) struct ReactorContext<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a ServerState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     /// Buffers of the log record. Empty between units of work.

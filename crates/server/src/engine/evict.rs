@@ -7,7 +7,7 @@ use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::room::NoRoom;
-use crate::engine::shared::eviction_policy;
+use crate::engine::server_state::eviction_policy;
 
 /// Keys evicted for one command at most: a lowered limit is reached over many commands, and no
 /// single one waits for all of it.

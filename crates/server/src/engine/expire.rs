@@ -10,7 +10,7 @@ use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
 use crate::engine::latency::LatencyEvent;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 
 /// A tick ends after this long; the next one continues there. Multiplied by `active-expire-effort`.
@@ -104,7 +104,7 @@ impl ReactorContext<'_> {
 /// Deletes an expired key, counts it, and publishes the event.
 pub(crate) fn expire_key(
     unit: &mut Unit<'_>,
-    shared: &Shared,
+    shared: &ServerState,
     worker: &mut Worker,
     db: u8,
     key: Key<'_>,
@@ -117,16 +117,16 @@ pub(crate) fn expire_key(
 
 /// Whether a command that only reads may delete the expired keys that it finds. Otherwise
 /// the next background cycle or write deletes them; no client sees them.
-pub(crate) fn may_expire_at_reads(shared: &Shared, worker: &Worker, now: MonoNs) -> bool {
+pub(crate) fn may_expire_at_reads(shared: &ServerState, worker: &Worker, now: MonoNs) -> bool {
     takes_expiries(shared, worker) && shared.pause.until(now).is_none()
 }
 
-fn takes_expiries(shared: &Shared, worker: &Worker) -> bool {
+fn takes_expiries(shared: &ServerState, worker: &Worker) -> bool {
     shared.log.takes_writes() && has_room(shared, worker)
 }
 
 /// Room for records, and for messages about keys: keys may expire faster than reactors deliver the messages.
-fn has_room(shared: &Shared, worker: &Worker) -> bool {
+fn has_room(shared: &ServerState, worker: &Worker) -> bool {
     let pubsub = &shared.pubsub;
     shared.log.has_room(worker.index) && !pubsub.is_any_full() && !pubsub.has_unmatched()
 }

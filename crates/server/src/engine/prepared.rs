@@ -195,7 +195,7 @@ impl Inner {
 
 /// One reactor's cache of the table.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct StatementCache {
     by_id: HashMap<[u8; 16], KnownEntry, FixedState>,
     /// The table's count of removed statements when the cache was last cleaned.
     departed: u64,
@@ -215,7 +215,7 @@ impl KnownEntry {
     }
 }
 
-impl Known {
+impl StatementCache {
     /// Returns a valid statement. `None` if the client must prepare it (again). Costs one lookup if
     /// the statement is cached and the schema has not changed.
     pub(crate) fn learn(
@@ -323,7 +323,7 @@ mod tests {
             id
         }
 
-        fn learn(&self, known: &mut Known, id: &[u8]) -> bool {
+        fn learn(&self, known: &mut StatementCache, id: &[u8]) -> bool {
             known.learn(&self.table, id, &self.catalog, at(1000)).is_some()
         }
     }
@@ -347,7 +347,7 @@ mod tests {
     fn reactors_learn_what_is_in_the_table() {
         let fixture = Fixture::new();
         let id = fixture.prepare(0, LIMITS);
-        let mut known = Known::default();
+        let mut known = StatementCache::default();
         assert!(known.get(&id).is_none());
         assert!(fixture.learn(&mut known, &id));
         assert_eq!(known.get(&id).unwrap().text, "USE system");
@@ -360,7 +360,7 @@ mod tests {
     fn the_longest_unused_go_first() {
         let fixture = Fixture::new();
         let limits = PreparedLimits { statements_max: 4, ..LIMITS };
-        let mut known = Known::default();
+        let mut known = StatementCache::default();
         let ids: Vec<_> = (0..4).map(|number| fixture.prepare(number, limits)).collect();
         // The first one is used after all others were prepared.
         assert!(fixture.learn(&mut known, &ids[0]) && fixture.learn(&mut known, &ids[1]));
@@ -378,7 +378,7 @@ mod tests {
     fn bytes_are_limited_and_accounted_for() {
         let fixture = Fixture::new();
         let limits = PreparedLimits { bytes_max: 10 * STATEMENT_BYTES, ..LIMITS };
-        let mut known = Known::default();
+        let mut known = StatementCache::default();
         for number in 0..100 {
             let id = fixture.prepare(number, limits);
             assert!(fixture.learn(&mut known, &id));
@@ -398,7 +398,7 @@ mod tests {
     fn a_change_of_the_schema_is_seen_at_the_next_use() {
         let mut fixture = Fixture::new();
         let id = fixture.prepare(0, LIMITS);
-        let mut known = Known::default();
+        let mut known = StatementCache::default();
         assert!(fixture.learn(&mut known, &id));
         // A schema change that does not affect the statement.
         fixture.catalog = Arc::new((*fixture.catalog).clone());

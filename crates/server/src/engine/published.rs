@@ -67,7 +67,7 @@ impl std::ops::AddAssign for Totals {
 
 /// All published state of one reactor.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedStats {
     pub(crate) commands: Vec<CommandCounts>,
     pub(crate) timers: StageTimers,
     pub(crate) errors: BTreeMap<String, u64>,
@@ -77,9 +77,9 @@ pub(crate) struct Published {
     pub(crate) busiest_clients: BusiestClients,
 }
 
-impl Published {
-    pub(crate) fn new(commands: usize) -> Published {
-        Published {
+impl PublishedStats {
+    pub(crate) fn new(commands: usize) -> PublishedStats {
+        PublishedStats {
             commands: vec![CommandCounts::default(); commands],
             timers: StageTimers::new(commands),
             errors: BTreeMap::new(),
@@ -105,9 +105,9 @@ impl Published {
     }
 }
 
-/// Counts of one read of one connection; published by [`Tally::publish`].
+/// Counts of one read of one connection; published by [`LocalCounters::publish`].
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LocalCounters {
     /// Commands with their nanoseconds.
     executed: Vec<(RequestId, u64)>,
     parse_ns_each: u64,
@@ -118,7 +118,7 @@ pub(crate) struct Tally {
     pub(crate) totals: Totals,
 }
 
-impl Tally {
+impl LocalCounters {
     #[inline]
     pub(crate) fn executed(&mut self, command: RequestId, ns: u64) {
         self.executed.push((command, ns));
@@ -141,7 +141,7 @@ impl Tally {
 
     /// Distributes the time of writes over the commands whose replies they most likely sent: those
     /// that ran since the previous writes.
-    pub(crate) fn written(&mut self, to: &mut Published, ns: u64) {
+    pub(crate) fn written(&mut self, to: &mut PublishedStats, ns: u64) {
         let count: u64 = self.unwritten.iter().map(|(_, count)| u64::from(*count)).sum();
         let ns_each = ns.checked_div(count).unwrap_or(0);
         for (id, count) in self.unwritten.drain(..) {
@@ -154,7 +154,7 @@ impl Tally {
     }
 
     /// Publishes consecutive executions of one command.
-    fn publish_run(&mut self, to: &mut Published, id: RequestId, count: u32) {
+    fn publish_run(&mut self, to: &mut PublishedStats, id: RequestId, count: u32) {
         to.timers.record_n(usize::from(id), Stage::Parse, self.parse_ns_each, count);
         match self.unwritten.iter_mut().find(|(known, _)| *known == id) {
             Some((_, sum)) => *sum = sum.saturating_add(count),
@@ -162,7 +162,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn publish(&mut self, to: &mut Published, timed: bool) {
+    pub(crate) fn publish(&mut self, to: &mut PublishedStats, timed: bool) {
         let mut run: (RequestId, u32) = (0, 0);
         let mut executed = std::mem::take(&mut self.executed);
         for (id, ns) in executed.drain(..) {
@@ -205,14 +205,14 @@ mod tests {
     use base::stages::StageCell;
 
     /// Count and sum of the recorded samples.
-    fn recorded(published: &Published, command: usize, stage: Stage) -> (u64, u64) {
+    fn recorded(published: &PublishedStats, command: usize, stage: Stage) -> (u64, u64) {
         let summary = published.timers.cell(command, stage).map(StageCell::summary);
         summary.map_or((0, 0), |summary| (summary.count, summary.sum_ns))
     }
 
     #[test]
     fn times_go_to_the_commands_that_took_them() {
-        let (mut tally, mut published) = (Tally::default(), Published::new(3));
+        let (mut tally, mut published) = (LocalCounters::default(), PublishedStats::new(3));
         tally.parsed(7);
         for (id, ns) in [(1, 10), (2, 40), (1, 20)] {
             tally.executed(id, ns);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn nothing_is_timed_when_that_is_off() {
-        let (mut tally, mut published) = (Tally::default(), Published::new(2));
+        let (mut tally, mut published) = (LocalCounters::default(), PublishedStats::new(2));
         tally.executed(1, 10);
         tally.rejected(1);
         tally.error(Some(1), "WRONGTYPE of value");

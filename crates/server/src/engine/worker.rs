@@ -6,12 +6,15 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
 use crate::engine::monitor_feeds::monitor_line;
-use crate::engine::published::Tally;
-use crate::engine::pubsub::{Backlog, Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
+use crate::engine::published::LocalCounters;
+use crate::engine::pubsub::{
+    Backlog, Kind, MatchedSubscription, Message, Publication, Refusal, SubscriberTable,
+    Subscriptions,
+};
 use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
 use crate::engine::secret::Shown;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use base::stages::CycleClock;
 use base::time::Now;
 use binlog::Lsn;
@@ -29,7 +32,7 @@ use store::Params;
 pub(crate) struct Worker {
     pub(crate) index: usize,
     /// True for the state of a thread outside the reactors, whose actions its reactor does not see.
-    pub(crate) is_beside: bool,
+    pub(crate) is_off_reactor: bool,
     pub(crate) settings: Arc<Settings>,
     /// The server is stopping: requests in flight are served, and no others.
     pub(crate) is_draining: bool,
@@ -45,7 +48,7 @@ pub(crate) struct Worker {
     pub(crate) times: Vec<base::time::UnixMs>,
     /// The log's durable position as known to this turn.
     pub(crate) durable: Lsn,
-    pub(crate) tally: Tally,
+    pub(crate) tally: LocalCounters,
     /// Growth of the data since last reported to the tracker.
     pub(crate) store_bytes: isize,
     pub(crate) accounts: Accounts,
@@ -60,7 +63,7 @@ pub(crate) struct Worker {
     pub(crate) gate_max: Gate,
     pub(crate) monitor_feed: Vec<u8>,
     /// Messages, and the subscriptions of this reactor's connections.
-    pub(crate) pubsub: Desk,
+    pub(crate) pubsub: SubscriberTable,
     /// Messages, as RESP, that a connection in a transaction receives after its reply.
     pub(crate) late_messages: Vec<u8>,
     /// Reason why the connection that published since this was last taken must wait.
@@ -80,12 +83,12 @@ pub(crate) struct LogWait {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: &Shared, index: usize) -> Worker {
+    pub(crate) fn new(shared: &ServerState, index: usize) -> Worker {
         let clock = shared.cycles.clone();
         let settings = shared.settings.load_full();
         let mut worker = Worker {
             index,
-            is_beside: false,
+            is_off_reactor: false,
             settings: Arc::clone(&settings),
             is_draining: false,
             has_new_settings: false,
@@ -95,7 +98,7 @@ impl Worker {
             times: Vec::new(),
             clock,
             durable: Lsn::default(),
-            tally: Tally::default(),
+            tally: LocalCounters::default(),
             store_bytes: 0,
             accounts: Accounts::new(&shared.memory, settings.experiments.counts_memory()),
             slow_ns: u64::MAX,
@@ -105,7 +108,7 @@ impl Worker {
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             gate_max: Gate::OPEN,
             monitor_feed: Vec::new(),
-            pubsub: Desk::new(index),
+            pubsub: SubscriberTable::new(index),
             late_messages: Vec::new(),
             backlog: None,
             log_waits: VecDeque::new(),
@@ -177,7 +180,7 @@ impl Worker {
     /// Publishes the counts and this client's row.
     pub(crate) fn publish(
         &mut self,
-        shared: &Shared,
+        shared: &ServerState,
         id: ConnId,
         update_row: impl FnOnce(&mut ClientRow),
     ) {
@@ -200,7 +203,7 @@ impl Worker {
     /// Subscribes a connection of this reactor. False if it was already subscribed.
     pub(crate) fn subscribe(
         &mut self,
-        shared: &Shared,
+        shared: &ServerState,
         id: ConnId,
         subscriptions: &mut Subscriptions,
         kind: Kind,
@@ -215,12 +218,12 @@ impl Worker {
     /// connection, whatever its unread output: few messages can arrive while a command runs.
     pub(crate) fn unsubscribe(
         &mut self,
-        shared: &Shared,
+        shared: &ServerState,
         id: ConnId,
         subscriptions: &mut Subscriptions,
         kind: Kind,
         name: &[u8],
-        mut give: impl FnMut(&Message, Way<'_>),
+        mut give: impl FnMut(&Message, MatchedSubscription<'_>),
     ) {
         let Worker { pubsub, accounts, durable, .. } = self;
         pubsub.unsubscribe(&shared.pubsub, id, subscriptions, kind, name, |message, way| {
@@ -235,7 +238,7 @@ impl Worker {
     /// Ends all subscriptions of a connection.
     pub(crate) fn forget_subscriptions(
         &mut self,
-        shared: &Shared,
+        shared: &ServerState,
         id: ConnId,
         subscriptions: &Subscriptions,
     ) {
@@ -248,8 +251,8 @@ impl Worker {
     /// has failed meanwhile, the reactors deliver it to no client.
     pub(crate) fn publish_message(
         &mut self,
-        shared: &Shared,
-        post: &Post<'_>,
+        shared: &ServerState,
+        post: &Publication<'_>,
         gate: Gate,
     ) -> usize {
         let gate = gate.unless_open_at(self.durable);
@@ -268,7 +271,7 @@ impl Worker {
     /// returns an error. Called under the stripe locks; [`Worker::publish_some`] is called after
     /// they are released.
     #[cold]
-    pub(crate) fn put_off_deferred(&mut self, shared: &Shared, gate: Gate) {
+    pub(crate) fn put_off_deferred(&mut self, shared: &ServerState, gate: Gate) {
         if self.is_lost(shared, gate) {
             return self.pubsub.drop_deferred();
         }
@@ -277,11 +280,11 @@ impl Worker {
 
     /// Publishes queued messages within this turn's limit. A connection that caused some of the
     /// remaining ones waits.
-    pub(crate) fn publish_some(&mut self, shared: &Shared) {
+    pub(crate) fn publish_some(&mut self, shared: &ServerState) {
         if !shared.pubsub.has_unmatched() {
             return;
         }
-        if self.is_beside {
+        if self.is_off_reactor {
             // Threads outside the reactors have no turns.
             return shared.links().wake(0);
         }
@@ -298,12 +301,12 @@ impl Worker {
 
     /// Whether this log position will never become durable.
     #[inline]
-    pub(crate) fn is_lost(&self, shared: &Shared, gate: Gate) -> bool {
+    pub(crate) fn is_lost(&self, shared: &ServerState, gate: Gate) -> bool {
         is_lost(shared, self.durable, gate)
     }
 
     /// Applies these settings here; other reactors apply them in their next turn.
-    pub(crate) fn take_settings(&mut self, shared: &Shared, settings: Arc<Settings>) {
+    pub(crate) fn take_settings(&mut self, shared: &ServerState, settings: Arc<Settings>) {
         self.has_new_settings = true;
         let us = settings.slowlog_log_slower_than_us;
         self.slow_ns = u64::try_from(us).map_or(u64::MAX, |us| us.saturating_mul(1000));
@@ -316,7 +319,7 @@ impl Worker {
     }
 
     /// Updates the available memory.
-    pub(crate) fn refresh_room(&mut self, shared: &Shared) {
+    pub(crate) fn refresh_room(&mut self, shared: &ServerState) {
         self.room = Room::new(&self.settings, &shared.memory);
     }
 
@@ -338,7 +341,7 @@ impl Worker {
 
 /// Like [`Worker::is_lost`], with the durable position known to the worker.
 #[inline]
-pub(crate) fn is_lost(shared: &Shared, durable: Lsn, gate: Gate) -> bool {
+pub(crate) fn is_lost(shared: &ServerState, durable: Lsn, gate: Gate) -> bool {
     !gate.is_open_at(durable)
         && shared.log.poisoned().is_some()
         && !gate.is_open_at(shared.log.durable())

@@ -9,7 +9,7 @@ use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 
 use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::session::{cql_of, http_of};
-use super::{Server, Session as AnySession};
+use super::{ReactorHandler, Session as AnySession};
 use crate::config::{OutputLimit, Settings};
 use crate::cql::frames::{self, End, FrameError, Framing};
 use crate::cql::request_lines::RequestLines;
@@ -37,7 +37,7 @@ const STUB_ECHO: usize = 5;
 
 /// What one reactor keeps for its CQL connections.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct CqlReactorState {
     /// Replies of one read that travel in segments.
     replies: Vec<u8>,
     /// Connections with parked replies. Some may have left, or be here twice.
@@ -52,9 +52,9 @@ pub(super) struct Desk {
     reactor: ReactorState,
 }
 
-impl Desk {
-    pub(super) fn new(request_lines: RequestLines) -> Desk {
-        Desk {
+impl CqlReactorState {
+    pub(super) fn new(request_lines: RequestLines) -> CqlReactorState {
+        CqlReactorState {
             replies: Vec::new(),
             parked: Vec::new(),
             parked_bytes: 0,
@@ -154,7 +154,7 @@ impl Serving<'_> {
         let unanswered = self.session.unanswered();
         let is_full = unanswered >= self.in_flight_max
             || parked.bytes() > self.pause_bytes
-            || self.session.walking >= OF_CONNECTION_MAX;
+            || self.session.paused_scans >= OF_CONNECTION_MAX;
         if is_full || (self.is_reactor_full && !parked.is_empty()) {
             return Some(Stop::Replies);
         }
@@ -174,7 +174,7 @@ impl Protocol for Session {
 
     fn step(
         &mut self,
-        server: &mut Server,
+        server: &mut ReactorHandler,
         cx: &mut Context<'_, Mail>,
         input: &[u8],
         started: u64,
@@ -201,7 +201,12 @@ impl Protocol for Session {
         Step::new(consumed, then)
     }
 
-    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next {
+    fn reject(
+        &mut self,
+        server: &mut ReactorHandler,
+        reached: &LimitReached,
+        out: &mut Output,
+    ) -> Next {
         server.cql_error(self, 0, &CqlError::Overloaded(reached.to_string()), out);
         self.closing = true;
         Next::Close
@@ -217,7 +222,7 @@ impl Protocol for Session {
     }
 
     /// The response to a wrong password.
-    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output) {
+    fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(Wait::Login { at }) = self.wait else { return };
         if at > server.now.mono {
             return;
@@ -276,11 +281,11 @@ impl Protocol for Session {
         self.parked.is_empty() && self.in_flight == 0
     }
 
-    fn depart(&mut self, server: &mut Server) {
+    fn depart(&mut self, server: &mut ReactorHandler) {
         server.forget_cql(self);
     }
 
-    fn arrive(&mut self, server: &mut Server) -> Gate {
+    fn arrive(&mut self, server: &mut ReactorHandler) -> Gate {
         self.is_listed = false;
         server.note_parked(self, 0);
         // Some of its gates may be open here already.
@@ -288,16 +293,16 @@ impl Protocol for Session {
         self.parked.gate_max()
     }
 
-    fn closing(&mut self, server: &mut Server, out: &mut Output) {
+    fn closing(&mut self, server: &mut ReactorHandler, out: &mut Output) {
         server.hand_over_parked(self, out);
     }
 
-    fn closed(&mut self, server: &mut Server) {
+    fn closed(&mut self, server: &mut ReactorHandler) {
         server.forget_cql(self);
     }
 }
 
-impl Server {
+impl ReactorHandler {
     /// Runs what can be run of the input. Returns how much was consumed, and why it ended.
     fn read_cql(
         &mut self,
@@ -311,29 +316,33 @@ impl Server {
         let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
         let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
         let overload_odds = self.overload_odds();
-        let (mut requests, desk) = self.requests(session.id, limits);
+        let (mut requests, state) = self.requests(session.id, limits);
         requests.overload_odds = overload_odds;
         let mut serving = Serving {
             requests,
             session,
             out,
-            replies: &mut desk.replies,
-            own: &mut desk.reactor,
+            replies: &mut state.replies,
+            own: &mut state.reactor,
             started,
             pause_bytes,
             in_flight_max,
-            is_reactor_full: desk.parked_bytes > held_bytes_max,
+            is_reactor_full: state.parked_bytes > held_bytes_max,
             stop: Stop::Session,
         };
         let (consumed, end) = frames::read(&mut serving, input, limits);
         let stop = serving.stop;
-        desk.send_replies(session, out);
+        state.send_replies(session, out);
         (consumed, end, stop)
     }
 
-    /// What requests of a connection are run with, and the desk beside it.
-    fn requests(&mut self, connection: ConnId, limits: Limits) -> (Requests<'_>, &mut Desk) {
-        let Server { shared, cql_state, params, worker, cql: desk, now, .. } = self;
+    /// What requests of a connection are run with, and the state beside it.
+    fn requests(
+        &mut self,
+        connection: ConnId,
+        limits: Limits,
+    ) -> (Requests<'_>, &mut CqlReactorState) {
+        let ReactorHandler { shared, cql_state, params, worker, cql: state, now, .. } = self;
         let requests = Requests {
             shared,
             cql: cql_state,
@@ -345,7 +354,7 @@ impl Server {
             now: *now,
             may_take_long: false,
         };
-        (requests, desk)
+        (requests, state)
     }
 
     /// The share of statements to refuse: from 0 at the soft limit of a tracker of requests to 1 at
@@ -420,10 +429,10 @@ impl Server {
 
     /// The connection parks more or less than `before`.
     fn note_parked(&mut self, session: &mut Session, before: usize) {
-        let desk = &mut self.cql;
-        desk.parked_bytes = desk.parked_bytes - before + session.parked.bytes();
+        let state = &mut self.cql;
+        state.parked_bytes = state.parked_bytes - before + session.parked.bytes();
         if !session.parked.is_empty() && !std::mem::replace(&mut session.is_listed, true) {
-            desk.parked.push(session.id);
+            state.parked.push(session.id);
         }
     }
 
@@ -479,7 +488,7 @@ impl Server {
             let parked = &session.parked;
             let is_free = session.unanswered() <= in_flight_max / 2
                 && parked.bytes() <= pause_bytes / 2
-                && session.walking <= OF_CONNECTION_MAX / 2;
+                && session.paused_scans <= OF_CONNECTION_MAX / 2;
             let goes_on = session.unanswered() == 0 || (is_free && !is_reactor_full);
             if goes_on && session.wait == Some(Wait::Replies) {
                 session.wait = None;
@@ -551,10 +560,10 @@ impl Server {
         let Some((session, out)) = cql_of(connections, reply.id) else { return };
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
-        let (mut requests, desk) = self.requests(session.id, limits);
+        let (mut requests, state) = self.requests(session.id, limits);
         let was_checked = session.wait == Some(Wait::Check);
-        requests.take_reply(session, reply, &mut desk.replies);
-        desk.send_replies(session, out);
+        requests.take_reply(session, reply, &mut state.replies);
+        state.send_replies(session, out);
         self.note_parked(session, before);
         match session.wait {
             Some(Wait::Login { at }) => self.wake_at(cx, session.id, at),
@@ -623,9 +632,9 @@ impl Server {
         }
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
-        let (mut requests, desk) = self.requests(session.id, limits);
-        requests.resume(session, &mut desk.reactor, scan, &mut desk.replies);
-        desk.send_replies(session, out);
+        let (mut requests, state) = self.requests(session.id, limits);
+        requests.resume(session, &mut state.reactor, scan, &mut state.replies);
+        state.send_replies(session, out);
         self.note_parked(session, before);
         self.publish_cql(session);
         if session.is_done() {
@@ -669,7 +678,7 @@ impl Server {
     }
 }
 
-impl Desk {
+impl CqlReactorState {
     /// Sends the replies that were gathered, as the connection has agreed.
     fn send_replies(&mut self, session: &Session, out: &mut Output) {
         if self.replies.is_empty() {

@@ -1,6 +1,6 @@
 //! Between replies and the log: which group to ask for, which gates are open, what a failed log means.
 
-use super::{Server, Session};
+use super::{ReactorHandler, Session};
 use crate::engine::gate::Gate;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::mail::Mail;
@@ -23,7 +23,7 @@ enum Awaited {
 /// reactor asks at once. See `docs/decisions/0001-gather-before-a-group.md`.
 const GATHER_NS_MAX: u64 = 1_000_000;
 
-impl Server {
+impl ReactorHandler {
     /// Tells the log what this turn wants of it, and opens the gates that it has reached.
     pub(super) fn settle_with_log(
         &mut self,
@@ -37,8 +37,8 @@ impl Server {
         cx.set_level(durable.0);
         self.release_parked(cx, connections);
         self.record_log_waits(durable);
-        if self.log_patience.is_waiting() && self.asked_gate.is_open_at(durable) {
-            self.log_patience.end(self.now.mono, self.awake_ns_max());
+        if self.log_spin.is_waiting() && self.asked_gate.is_open_at(durable) {
+            self.log_spin.end(self.now.mono, self.awake_ns_max());
             self.stay_awake(cx, Awaited::Peers);
             self.served_since_group = 0;
         }
@@ -90,12 +90,12 @@ impl Server {
     /// of them are served better together. See `docs/decisions/0002-stay-awake-for-a-group.md`.
     fn stay_awake(&mut self, cx: &mut Context<'_, Mail>, awaited: Awaited) {
         let awake_ns_max = self.awake_ns_max();
-        let patience = match awaited {
-            Awaited::Log => &mut self.log_patience,
-            Awaited::Peers => &mut self.peer_patience,
+        let spin = match awaited {
+            Awaited::Log => &mut self.log_spin,
+            Awaited::Peers => &mut self.peer_spin,
         };
-        patience.begin(self.now.mono);
-        let awake_ns = patience.awake_ns(self.now.mono, awake_ns_max);
+        spin.begin(self.now.mono);
+        let awake_ns = spin.awake_ns(self.now.mono, awake_ns_max);
         // Who waits for a slow disk anyway does not notice how fast a core wakes up.
         if self.log_answers_soon() && self.served_since_group <= AWAKE_REQUESTS_MAX {
             cx.spin(awake_ns);
@@ -104,7 +104,7 @@ impl Server {
 
     /// Whether the log does what it is asked for so soon that staying awake pays.
     pub(crate) fn log_answers_soon(&self) -> bool {
-        self.log_patience.is_short(self.awake_ns_max())
+        self.log_spin.is_short(self.awake_ns_max())
     }
 
     /// The log will never reach some gates: nobody can say whether those writes will be found after

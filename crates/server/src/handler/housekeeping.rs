@@ -1,11 +1,11 @@
 //! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
 
 use super::protocol::Protocol;
-use super::{Server, Session, TICK};
+use super::{ReactorHandler, Session, TICK};
 use crate::config::Settings;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::mail::Mail;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use base::time::MonoNs;
 use reactor::{Connections, Context};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const SURVEY_NS: u64 = 1_000_000_000;
 /// How long keys and clients are counted before they are shown; up to a survey longer.
 const WINDOW_NS: u64 = 5_000_000_000;
 
-impl Server {
+impl ReactorHandler {
     /// Looks at the connections' buffers for CLIENT LIST, and ends the window of the busiest when it is time.
     pub(super) fn survey(
         &mut self,
@@ -64,7 +64,7 @@ impl Server {
     pub(super) fn account_memory(&mut self) {
         let grown_bytes = std::mem::take(&mut self.worker.store_bytes);
         self.worker.accounts.store_grew(grown_bytes);
-        let Shared { pubsub, monitor_feeds, .. } = &*self.shared;
+        let ServerState { pubsub, monitor_feeds, .. } = &*self.shared;
         let index = self.worker.index;
         let mut message_bytes = pubsub.pending_bytes(index) + monitor_feeds.pending_bytes(index);
         if index == 0 {
@@ -146,7 +146,7 @@ impl Server {
         while self.next_index_stripe < STRIPES {
             let (trash, grown_bytes) = keyspace.settle_indexes(self.next_index_stripe);
             self.worker.store_bytes += grown_bytes;
-            self.shared.janitor.free(trash);
+            self.shared.free_thread.free(trash);
             self.next_index_stripe += reactors;
             if self.worker.clock.has_passed_ms(start, self.worker.clock.now()) {
                 cx.poll();
@@ -160,7 +160,7 @@ impl Server {
             return;
         }
         let lines: Arc<[u8]> = std::mem::take(&mut self.worker.monitor_feed).into();
-        let Shared { monitor_feeds, .. } = &*self.shared;
+        let ServerState { monitor_feeds, .. } = &*self.shared;
         for (reactor, mailbox) in self.shared.links().mailboxes().iter().enumerate() {
             if monitor_feeds.add(reactor, lines.len())
                 && mailbox.send(Mail::Monitor(Arc::clone(&lines))).is_err()

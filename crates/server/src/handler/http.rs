@@ -12,7 +12,7 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::session::http_of;
-use super::{Server, Session as AnySession};
+use super::{ReactorHandler, Session as AnySession};
 use crate::config::{Durability, OutputLimit, Settings};
 use crate::cql::scan_queue::ScanQueue;
 use crate::engine::accounts::Charges;
@@ -25,8 +25,8 @@ use crate::engine::requests::RequestKinds;
 use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
-    Delayed, Exchange, Outcome, PausedStatement, Phase, Pipeline, PipelineStop, Scratch, Session,
-    Terms, Wait, client_of, find, resume_statement, statement_error,
+    Delayed, Exchange, PausedStatement, Phase, Pipeline, PipelineStop, Response, ResponseOptions,
+    Scratch, Session, Wait, client_of, find, resume_statement, statement_error,
 };
 use crate::protocol::ClientProtocol;
 
@@ -38,7 +38,7 @@ const HEARTBEAT_NS: u64 = 15_000_000_000;
 
 /// What one reactor keeps for its HTTP connections.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct HttpReactorState {
     batch: RequestBatch,
     scratch: Scratch,
     date: DateText,
@@ -51,9 +51,9 @@ pub(super) struct Desk {
     takers: HashMap<ConnId, (u64, MonoNs), RandomState>,
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
-        Desk {
+impl Default for HttpReactorState {
+    fn default() -> HttpReactorState {
+        HttpReactorState {
             batch: RequestBatch::new(),
             scratch: Scratch::default(),
             date: DateText::default(),
@@ -87,7 +87,7 @@ impl Protocol for Session {
 
     fn step(
         &mut self,
-        server: &mut Server,
+        server: &mut ReactorHandler,
         cx: &mut Context<'_, Mail>,
         input: &[u8],
         started: u64,
@@ -114,7 +114,12 @@ impl Protocol for Session {
         step
     }
 
-    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next {
+    fn reject(
+        &mut self,
+        server: &mut ReactorHandler,
+        reached: &LimitReached,
+        out: &mut Output,
+    ) -> Next {
         if self.pipeline.is_some() {
             // Its response has begun: only the connection's end can show that it is incomplete.
             server.worker.tally.error(None, status_kind(503));
@@ -136,7 +141,7 @@ impl Protocol for Session {
     }
 
     /// Sends the response to a wrong password.
-    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output) {
+    fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(refusal) = self.refusal.take() else { return };
         self.wait = None;
         self.since = server.now.mono;
@@ -201,11 +206,11 @@ impl Protocol for Session {
         false // it has timeouts of its own
     }
 
-    fn arrive(&mut self, _: &mut Server) -> Gate {
+    fn arrive(&mut self, _: &mut ReactorHandler) -> Gate {
         self.last_gate
     }
 
-    fn closed(&mut self, server: &mut Server) {
+    fn closed(&mut self, server: &mut ReactorHandler) {
         match self.wait {
             Some(Wait::Pause) => {
                 server.postponed.remove(&self.id);
@@ -221,7 +226,7 @@ impl Protocol for Session {
     }
 }
 
-impl Server {
+impl ReactorHandler {
     /// One step of [`Protocol::step`] without a pipeline. Also returns whether a request was answered.
     fn step_http(
         &mut self,
@@ -287,12 +292,12 @@ impl Server {
                 return (index, Some(Then::Pause(Obstacle::LogSpace)));
             }
             let request = batch.get(index, input);
-            let mut terms = Terms::of(&request);
-            let Some(gate) = self.answer(session, &request, &mut terms, out) else {
+            let mut options = ResponseOptions::of(&request);
+            let Some(gate) = self.answer(session, &request, &mut options, out) else {
                 return (index, Some(Then::Pause(Obstacle::ClientPause)));
             };
             self.hold_answer(session, gate, out);
-            let then = after_answer(session, terms);
+            let then = after_answer(session, options);
             if then != Then::Step {
                 return (index + 1, Some(then));
             }
@@ -336,21 +341,21 @@ impl Server {
         &mut self,
         session: &mut Session,
         request: &Request<'_>,
-        terms: &mut Terms,
+        options: &mut ResponseOptions,
         out: &mut Output,
     ) -> Option<Gate> {
         let clock_start = self.worker.stamp;
         let (number, route) = find(request);
         let durability = self.worker.settings.durability;
         let mut exchange = self.exchange(session, durability, out);
-        let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
+        let Ok(response) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.client.durability;
         session.requests += 1;
         session.last_request = self.shared.request_kinds.id(ClientProtocol::Http, number);
-        if outcome.is_stream() {
-            *terms = terms.until_close();
+        if response.is_stream() {
+            *options = options.until_close();
         }
-        Some(self.end_answer(session, outcome, *terms, (clock_start, 0), out))
+        Some(self.end_answer(session, response, *options, (clock_start, 0), out))
     }
 
     /// Appends an answer, or lets its statement go on in the next turn. `started`: when its last piece
@@ -358,13 +363,13 @@ impl Server {
     fn end_answer(
         &mut self,
         session: &mut Session,
-        mut outcome: Outcome,
-        terms: Terms,
+        mut response: Response,
+        options: ResponseOptions,
         started: (u64, u64),
         out: &mut Output,
     ) -> Gate {
-        if let Some(mut paused) = outcome.paused.take() {
-            paused.terms = terms;
+        if let Some(mut paused) = response.paused.take() {
+            paused.options = options;
             paused.ns = self.spend(started);
             match self.http.scans.push(*paused) {
                 Ok(()) => {
@@ -372,52 +377,52 @@ impl Server {
                     return Gate::OPEN;
                 }
                 Err(error) => {
-                    outcome = statement_error(&error, &mut self.http.scratch.body);
+                    response = statement_error(&error, &mut self.http.scratch.body);
                 }
             }
         }
-        let has_begun = outcome.pipeline.is_some() || outcome.is_continuation;
+        let has_begun = response.pipeline.is_some() || response.is_continuation;
         let scratch = &mut self.http.scratch;
         if !has_begun
-            && !outcome.is_stream()
+            && !response.is_stream()
             && let Err(reached) = self.worker.accounts.http.check_answer(scratch.body.len())
         {
             // The request has done its work: its log position still counts.
-            let refused = Outcome::error(503, &format!("OOM {reached}"), &mut scratch.body);
-            outcome = Outcome { gate: outcome.gate, ..refused };
+            let refused = Response::error(503, &format!("OOM {reached}"), &mut scratch.body);
+            response = Response { gate: response.gate, ..refused };
         }
-        let terms = if outcome.pipeline.is_some() { terms.for_parts() } else { terms };
-        let Desk { scratch, date, .. } = &self.http;
-        if outcome.is_delayed {
-            let mut refusal = Delayed { bytes: Vec::new(), closes: terms.closes };
-            terms.write(&outcome, &scratch.body, &date.text, &mut refusal.bytes);
+        let options = if response.pipeline.is_some() { options.for_parts() } else { options };
+        let HttpReactorState { scratch, date, .. } = &self.http;
+        if response.is_delayed {
+            let mut refusal = Delayed { bytes: Vec::new(), closes: options.closes };
+            options.write(&response, &scratch.body, &date.text, &mut refusal.bytes);
             session.refusal = Some(Box::new(refusal));
             session.wait = Some(Wait::Refusal);
-            self.worker.tally.error(Some(session.last_request), status_kind(outcome.status));
+            self.worker.tally.error(Some(session.last_request), status_kind(response.status));
             return Gate::OPEN;
         }
-        terms.write(&outcome, &scratch.body, &date.text, out.buffer());
+        options.write(&response, &scratch.body, &date.text, out.buffer());
         self.http.scratch.clear();
-        if let Some(mut pipeline) = outcome.pipeline.take() {
-            pipeline.terms = terms;
+        if let Some(mut pipeline) = response.pipeline.take() {
+            pipeline.options = options;
             pipeline.ns = self.spend(started);
             session.pipeline = Some(pipeline);
-            return outcome.gate;
+            return response.gate;
         }
-        if let Some(follower) = outcome.follower.take() {
+        if let Some(follower) = response.follower.take() {
             session.wait = Some(Wait::Feed);
             self.feeds.open(session.id, self.worker.index, follower);
         }
-        if let Some(subscription) = outcome.subscription.take() {
+        if let Some(subscription) = response.subscription.take() {
             session.wait = Some(Wait::Subscription);
             session.subscription = Some(subscription);
         }
         let ns = self.spend(started);
         self.worker.tally.executed(session.last_request, ns);
-        if outcome.status >= 400 {
-            self.worker.tally.error(Some(session.last_request), status_kind(outcome.status));
+        if response.status >= 400 {
+            self.worker.tally.error(Some(session.last_request), status_kind(response.status));
         }
-        outcome.gate
+        response.gate
     }
 
     /// Time of a request up to now; from now on others spend it.
@@ -445,16 +450,16 @@ impl Server {
         out: &mut Output,
     ) {
         let started = (self.worker.stamp, paused.ns);
-        let terms = paused.terms;
+        let options = paused.options;
         self.http.date.update(self.now);
         let mut exchange = self.exchange(session, session.durability, out);
-        let outcome = resume_statement(&mut exchange, paused);
+        let response = resume_statement(&mut exchange, paused);
         session.wait = None;
-        let gate = self.end_answer(session, outcome, terms, started, out);
+        let gate = self.end_answer(session, response, options, started, out);
         if session.wait.is_none() {
             self.hold_answer(session, gate, out);
             session.since = self.now.mono;
-            if terms.closes {
+            if options.closes {
                 session.closing = true;
                 cx.close(session.id);
             } else {
@@ -475,12 +480,12 @@ impl Server {
             session.pipeline = Some(Box::new(pipeline));
             return Then::Pause(Obstacle::LogSpace);
         }
-        let (terms, started) = (pipeline.terms, (self.worker.stamp, pipeline.ns));
+        let (options, started) = (pipeline.options, (self.worker.stamp, pipeline.ns));
         let mut exchange = self.exchange(session, session.durability, out);
-        let outcome = pipeline.run(&mut exchange).expect("only its first command is postponed");
-        let gate = self.end_answer(session, outcome, terms, started, out);
+        let response = pipeline.run(&mut exchange).expect("only its first command is postponed");
+        let gate = self.end_answer(session, response, options, started, out);
         self.hold_answer(session, gate, out);
-        after_answer(session, terms)
+        after_answer(session, options)
     }
 
     /// Answers the unfinished request at the front of `rest` by its head alone, if nobody will read its
@@ -497,8 +502,8 @@ impl Server {
         if find(&request).1.reads_body_of(&request, &self.shared.settings.load()) {
             return false;
         }
-        let mut terms = Terms::of(&request).until_close();
-        let Some(gate) = self.answer(session, &request, &mut terms, out) else { return false };
+        let mut options = ResponseOptions::of(&request).until_close();
+        let Some(gate) = self.answer(session, &request, &mut options, out) else { return false };
         self.hold_answer(session, gate, out);
         session.closing = session.wait != Some(Wait::Refusal);
         true
@@ -509,8 +514,8 @@ impl Server {
         session.closing = true;
         self.worker.tally.error(None, status_kind(status));
         let mut body = Vec::new();
-        let outcome = Outcome::error(status, &format!("ERR {text}"), &mut body);
-        Terms::REFUSED.write(&outcome, &body, &self.http.date.text, out.buffer());
+        let response = Response::error(status, &format!("ERR {text}"), &mut body);
+        ResponseOptions::REFUSED.write(&response, &body, &self.http.date.text, out.buffer());
         out.hold(0);
     }
 
@@ -611,7 +616,7 @@ impl Server {
 }
 
 /// What follows a response, or the part of one.
-fn after_answer(session: &mut Session, terms: Terms) -> Then {
+fn after_answer(session: &mut Session, options: ResponseOptions) -> Then {
     if session.wait.is_some() {
         return Then::Wait;
     }
@@ -622,7 +627,7 @@ fn after_answer(session: &mut Session, terms: Terms) -> Then {
             PipelineStop::Pause => Then::Pause(Obstacle::ClientPause),
         };
     }
-    if terms.closes {
+    if options.closes {
         session.closing = true;
         return Then::Close;
     }

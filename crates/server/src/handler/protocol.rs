@@ -8,7 +8,7 @@ use base::memory::LimitReached;
 use base::time::MonoNs;
 use reactor::{ConnId, Context, Next, Output};
 
-use super::Server;
+use super::ReactorHandler;
 use crate::config::{OutputLimit, Settings};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
@@ -66,7 +66,7 @@ pub(super) trait Protocol {
     /// to wait. `started`: the cycle counter at the begin of the read.
     fn step(
         &mut self,
-        server: &mut Server,
+        server: &mut ReactorHandler,
         cx: &mut Context<'_, Mail>,
         input: &[u8],
         started: u64,
@@ -74,7 +74,12 @@ pub(super) trait Protocol {
     ) -> Step;
 
     /// Reports that there is no memory for the input that the connection keeps, and ends it.
-    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next;
+    fn reject(
+        &mut self,
+        server: &mut ReactorHandler,
+        reached: &LimitReached,
+        out: &mut Output,
+    ) -> Next;
 
     /// Notes that the connection is paused for an obstacle.
     fn pause(&mut self, obstacle: Obstacle);
@@ -82,8 +87,8 @@ pub(super) trait Protocol {
     /// Ends that pause.
     fn end_pause(&mut self);
 
-    /// Called when a time has come that was set by [`Server::wake_at`].
-    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output);
+    /// Called when a time has come that was set by [`ReactorHandler::wake_at`].
+    fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output);
 
     // --- Accounts
 
@@ -134,13 +139,13 @@ pub(super) trait Protocol {
     fn may_expire(&self) -> bool;
 
     /// It moves to another reactor.
-    fn depart(&mut self, _: &mut Server) {}
+    fn depart(&mut self, _: &mut ReactorHandler) {}
 
     /// It has moved to this reactor. Returns the highest gate of its replies.
-    fn arrive(&mut self, server: &mut Server) -> Gate;
+    fn arrive(&mut self, server: &mut ReactorHandler) -> Gate;
 
     /// Nothing more is read from it; what it holds is still sent.
-    fn closing(&mut self, server: &mut Server, _: &mut Output) {
+    fn closing(&mut self, server: &mut ReactorHandler, _: &mut Output) {
         let id = self.id();
         // It gets no more messages.
         if let Some(subscriptions) = self.subscriptions() {
@@ -150,5 +155,5 @@ pub(super) trait Protocol {
     }
 
     /// It is closed.
-    fn closed(&mut self, server: &mut Server);
+    fn closed(&mut self, server: &mut ReactorHandler);
 }

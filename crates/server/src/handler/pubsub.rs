@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use reactor::{ConnId, Connections, Context, Next, Output};
 
-use super::{Server, Session as AnySession};
+use super::{ReactorHandler, Session as AnySession};
 use crate::engine::gate::{Gate, Lsn};
 use crate::engine::mail::Mail;
-use crate::engine::pubsub::{Message, Place, Way};
-use crate::engine::shared::Shared;
+use crate::engine::pubsub::{MatchedSubscription, Message, Place};
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::{Worker, is_lost};
 use crate::http::Encoding;
 use crate::resp::Session;
@@ -26,12 +26,12 @@ const TURN_OUTPUT_BYTES_MAX: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 
 struct Parcel<'a> {
     number: u64,
     message: &'a Message,
-    way: Way<'a>,
+    way: MatchedSubscription<'a>,
     /// The last one who has got it so.
     after: Option<ConnId>,
 }
 
-impl Server {
+impl ReactorHandler {
     /// Hands out what others, and this reactor's own connections, have published.
     pub(super) fn deliver_messages(
         &mut self,
@@ -192,7 +192,7 @@ impl Server {
 /// Gives a connection what was published for it so far, before its next request is served: what that
 /// says comes later. False if it must be closed, as it leaves too much unread.
 pub(super) fn catch_up(
-    shared: &Shared,
+    shared: &ServerState,
     worker: &mut Worker,
     session: &mut Session,
     out: &mut Output,
@@ -232,7 +232,7 @@ fn hold(out: &mut Output, message: &Message, durable: Lsn) -> Gate {
 }
 
 #[cold]
-fn cut(shared: &Shared, id: ConnId, pending_bytes: usize) {
+fn cut(shared: &ServerState, id: ConnId, pending_bytes: usize) {
     shared.pubsub.client_cut();
     tracing::warn!(client = id.0, pending_bytes, "a subscriber does not read, and is closed");
 }

@@ -7,7 +7,7 @@ use base::time::MonoNs;
 use reactor::{ConnId, Context, Next, Output};
 use wire::resp::{Limits, ReplyWriter};
 
-use super::Server;
+use super::ReactorHandler;
 use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::pubsub::catch_up;
 use super::waits::write_wait_reply;
@@ -39,7 +39,7 @@ impl Protocol for Session {
 
     fn step(
         &mut self,
-        server: &mut Server,
+        server: &mut ReactorHandler,
         cx: &mut Context<'_, Mail>,
         input: &[u8],
         started: u64,
@@ -91,7 +91,12 @@ impl Protocol for Session {
         Step::new(consumed, then)
     }
 
-    fn reject(&mut self, server: &mut Server, reached: &LimitReached, out: &mut Output) -> Next {
+    fn reject(
+        &mut self,
+        server: &mut ReactorHandler,
+        reached: &LimitReached,
+        out: &mut Output,
+    ) -> Next {
         server.reject_resp(self, &format!("OOM {reached}"), out);
         Next::Close
     }
@@ -107,10 +112,10 @@ impl Protocol for Session {
         self.wait = None;
     }
 
-    fn wake(&mut self, server: &mut Server, cx: &mut Context<'_, Mail>, out: &mut Output) {
+    fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(Wait::Until { at, reply }) = self.wait else { return };
         if at <= server.now.mono {
-            Server::end_wait(&server.shared, cx, self, |w| write_wait_reply(w, reply), out);
+            ReactorHandler::end_wait(&server.shared, cx, self, |w| write_wait_reply(w, reply), out);
         }
     }
 
@@ -157,11 +162,11 @@ impl Protocol for Session {
         !self.is_subscriber()
     }
 
-    fn arrive(&mut self, _: &mut Server) -> Gate {
+    fn arrive(&mut self, _: &mut ReactorHandler) -> Gate {
         self.last_gate
     }
 
-    fn closed(&mut self, server: &mut Server) {
+    fn closed(&mut self, server: &mut ReactorHandler) {
         end_watches(&server.shared, &mut server.worker, self);
         if self.wait.is_some_and(|wait| wait != Wait::Room) {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
@@ -182,7 +187,7 @@ impl Protocol for Session {
     }
 }
 
-impl Server {
+impl ReactorHandler {
     fn limits(&self, session: &Session) -> Limits {
         if session.authenticated {
             let bulk_bytes_max = self.worker.settings.proto_max_bulk_len_bytes;

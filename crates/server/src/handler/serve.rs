@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use reactor::{Context, Flow, Next, Output};
 
-use super::Server;
+use super::ReactorHandler;
 use super::protocol::{Obstacle, Protocol, Step, Then};
 use crate::engine::mail::Mail;
 
-impl Server {
+impl ReactorHandler {
     /// Serves the input of one connection after a read, or after a pause.
     pub(super) fn serve(
         &mut self,

@@ -1,15 +1,15 @@
 //! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
 
-use super::{PAUSE_OVER, Server, Session as AnySession};
+use super::{PAUSE_OVER, ReactorHandler, Session as AnySession};
 use crate::engine::mail::Mail;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::resp::session::{ReplyMode, Session, Wait, WaitReply};
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
 
-impl Server {
+impl ReactorHandler {
     /// Counts a connection whose last command waits, and sets its timer.
     pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Server {
 
     /// Ends a connection's wait and lets it go on.
     pub(super) fn end_wait(
-        shared: &Shared,
+        shared: &ServerState,
         cx: &mut Context<'_, Mail>,
         session: &mut Session,
         write: impl FnOnce(&mut ReplyWriter<'_>),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use store::{Change, End, Items, Mutation};
 use wire::http::{Method, Request};
 
-use super::exchange::{Answered, Exchange, Outcome};
+use super::exchange::{Answered, Exchange, Response};
 use super::target;
 use crate::engine::records;
 use binlog::{Batch, FollowError, Lsn, Scope};
@@ -57,11 +57,11 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Ok(follower) if request.method() == Method::Get => {
             let text = format!(": from {position}\nretry: 1000\n\n");
             exchange.scratch.body.extend_from_slice(text.as_bytes());
-            let mut outcome = Outcome::new(200, MEDIA);
-            outcome.follower = Some(Box::new(follower));
-            Ok(outcome)
+            let mut response = Response::new(200, MEDIA);
+            response.follower = Some(Box::new(follower));
+            Ok(response)
         }
-        Ok(_) => Ok(Outcome::new(200, MEDIA)),
+        Ok(_) => Ok(Response::new(200, MEDIA)),
         Err(error) => {
             let status = if matches!(error, FollowError::Truncated { .. }) { 410 } else { 400 };
             Ok(exchange.fail(status, &format!("ERR {error}")))

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use wire::http::{Method, Request};
 use wire::resp::{JsonStrings, OwnedArgs};
 
-use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, ReplyForm, durability};
+use super::exchange::{Answered, BYTES, Exchange, JSON, ReplyForm, Response, durability};
 use super::pipeline::Pipeline;
 use super::target;
 use crate::resp::command::Flags;
@@ -99,7 +99,7 @@ fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> 
     let (form, media) =
         if is_resp2 { (ReplyForm::Resp2, BYTES) } else { (ReplyForm::Json(strings), JSON) };
     let ran = exchange.run(prepared, args, form)?;
-    Ok(Outcome::new(ran.status, media).gated(ran.gate))
+    Ok(Response::new(ran.status, media).gated(ran.gate))
 }
 
 /// `POST /pipeline`: runs commands in order, interleaved with other clients'. Each has its own
@@ -129,7 +129,7 @@ pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> 
         return Ok(exchange.fail(400, &text));
     }
     let ran = exchange.run_transaction(&commands, strings)?;
-    Ok(Outcome::new(ran.status, JSON).gated(ran.gate))
+    Ok(Response::new(ran.status, JSON).gated(ran.gate))
 }
 
 /// Applies the request's headers.

@@ -3,7 +3,7 @@
 
 use wire::http::Request;
 
-use super::exchange::{Answered, Exchange, Outcome};
+use super::exchange::{Answered, Exchange, Response};
 
 pub(super) const PREFIX: &str = "/console/";
 
@@ -40,9 +40,9 @@ pub(super) fn part(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answer
     }
 }
 
-fn show(exchange: &mut Exchange<'_>, media: &'static str, content: &str) -> Outcome {
+fn show(exchange: &mut Exchange<'_>, media: &'static str, content: &str) -> Response {
     exchange.scratch.body.extend_from_slice(content.as_bytes());
-    Outcome::new(200, media)
+    Response::new(200, media)
         .with("Content-Security-Policy", POLICY)
         .with("Referrer-Policy", "no-referrer")
         .with("X-Frame-Options", "DENY")

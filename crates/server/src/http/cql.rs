@@ -22,10 +22,10 @@ use wire::http::Request;
 use wire::resp::write_json_text;
 
 use super::column;
-use super::exchange::{Answered, Exchange, JSON, Outcome, Terms, durability};
+use super::exchange::{Answered, Exchange, JSON, Response, ResponseOptions, durability};
 use crate::config::CqlAuthenticator;
-use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::Paused;
+use crate::cql::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::cql::reply::{ResultRows, ResultSink};
 use crate::cql::scan_queue::{PausedRequest, ROWS_PER_TURN};
 use crate::engine::commit::LOG_FAILED;
@@ -48,14 +48,14 @@ type Result<T> = std::result::Result<T, CqlError>;
 #[derive(Debug, Default)]
 pub(super) struct Call<'a> {
     statement: String,
-    values: Given<'a>,
+    values: CallValues<'a>,
     keyspace: Option<String>,
     page_size: Option<i32>,
     paging_state: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
-enum Given<'a> {
+enum CallValues<'a> {
     #[default]
     None,
     InOrder(Vec<&'a RawValue>),
@@ -81,7 +81,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
 }
 
 /// Resumes a paused statement.
-pub(crate) fn resume(exchange: &mut Exchange<'_>, paused: PausedStatement) -> Outcome {
+pub(crate) fn resume(exchange: &mut Exchange<'_>, paused: PausedStatement) -> Response {
     let PausedStatement { request, paused, .. } = paused;
     exchange
         .run_bound(request, Some(paused))
@@ -133,7 +133,7 @@ pub(crate) struct PausedStatement {
     paused: Box<Paused>,
     /// Time spent so far.
     pub(crate) ns: u64,
-    pub(crate) terms: Terms,
+    pub(crate) options: ResponseOptions,
 }
 
 impl PausedRequest for PausedStatement {
@@ -143,7 +143,7 @@ impl PausedRequest for PausedStatement {
 }
 
 /// Builds an error response with Cassandra's code and wording.
-pub(crate) fn statement_error(error: &CqlError, body: &mut Vec<u8>) -> Outcome {
+pub(crate) fn statement_error(error: &CqlError, body: &mut Vec<u8>) -> Response {
     let status = match error {
         CqlError::Unauthorized(_) => 403,
         CqlError::BadCredentials(_) => 401,
@@ -153,10 +153,10 @@ pub(crate) fn statement_error(error: &CqlError, body: &mut Vec<u8>) -> Outcome {
         _ => 400,
     };
     let text = shortened(error.to_string());
-    let outcome = Outcome::error(status, &text, body);
+    let response = Response::error(status, &text, body);
     body.pop();
     body.extend_from_slice(format!(",\"code\":{}}}", error.kind().code()).as_bytes());
-    outcome
+    response
 }
 
 /// Truncates a text that quotes client input, which may be megabytes.
@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
                 "statement" => call.statement = serde_json::from_str(raw.get()).map_err(wrong)?,
                 "keyspace" => call.keyspace = serde_json::from_str(raw.get()).map_err(wrong)?,
                 "page_size" => call.page_size = serde_json::from_str(raw.get()).map_err(wrong)?,
-                "values" => call.values = Given::parse(raw.get()).map_err(wrong)?,
+                "values" => call.values = CallValues::parse(raw.get()).map_err(wrong)?,
                 "paging_state" => {
                     let text: Option<String> = serde_json::from_str(raw.get()).map_err(wrong)?;
                     let decoded = text.map(|text| STANDARD.decode(text)).transpose();
@@ -201,18 +201,18 @@ impl<'a> Call<'a> {
     /// Returns the values as raw JSON.
     pub(super) fn raws(&self) -> Vec<&'a RawValue> {
         match &self.values {
-            Given::None => Vec::new(),
-            Given::InOrder(raws) => raws.clone(),
-            Given::Named(members) => members.values().copied().collect(),
+            CallValues::None => Vec::new(),
+            CallValues::InOrder(raws) => raws.clone(),
+            CallValues::Named(members) => members.values().copied().collect(),
         }
     }
 
     /// Binds the values in the order and encoding of the statement's markers.
     fn bind(&self, statement: &PreparedStatement) -> Result<OwnedValues> {
         let raws: Vec<Option<&RawValue>> = match &self.values {
-            Given::None => Vec::new(),
-            Given::InOrder(raws) => raws.iter().copied().map(Some).collect(),
-            Given::Named(members) => {
+            CallValues::None => Vec::new(),
+            CallValues::InOrder(raws) => raws.iter().copied().map(Some).collect(),
+            CallValues::Named(members) => {
                 let markers = &statement.values;
                 let known = |name: &String| markers.iter().any(|marker| marker.name == *name);
                 if let Some(name) = members.keys().find(|name| !known(name)) {
@@ -242,17 +242,17 @@ impl<'a> Call<'a> {
     }
 }
 
-impl<'a> Given<'a> {
-    fn parse(text: &'a str) -> serde_json::Result<Given<'a>> {
+impl<'a> CallValues<'a> {
+    fn parse(text: &'a str) -> serde_json::Result<CallValues<'a>> {
         match text.as_bytes().first() {
-            Some(b'{') => serde_json::from_str(text).map(Given::Named),
-            _ => serde_json::from_str(text).map(Given::InOrder),
+            Some(b'{') => serde_json::from_str(text).map(CallValues::Named),
+            _ => serde_json::from_str(text).map(CallValues::InOrder),
         }
     }
 }
 
 impl Exchange<'_> {
-    fn run_cql(&mut self, call: &Call<'_>) -> Result<Outcome> {
+    fn run_cql(&mut self, call: &Call<'_>) -> Result<Response> {
         // The server's password does not identify a role, so the role's permissions are unknown.
         if self.context.worker.settings.cql_authenticator == CqlAuthenticator::Password {
             let text = "CQL over HTTP is not supported with cql-authenticator 'password'";
@@ -294,7 +294,7 @@ impl Exchange<'_> {
         &mut self,
         mut request: BoundRequest,
         begun: Option<Box<Paused>>,
-    ) -> Result<Outcome> {
+    ) -> Result<Response> {
         let id = self.connection();
         let parameters = Parameters {
             values: request.values.as_values(),
@@ -304,19 +304,19 @@ impl Exchange<'_> {
         };
         let Exchange { context, cql, scratch, .. } = self;
         context.now = context.worker.time(context.params);
-        let mut engine = Engine { context: context.reborrow(), cql };
+        let mut executor = CqlExecutor { context: context.reborrow(), cql };
         let turn = Turn { rows_max: ROWS_PER_TURN, begun };
         let (client, statement) = (&mut request.client, &request.statement);
         let mut result = JsonResult { out: &mut scratch.body };
-        match engine.execute(client, statement, &parameters, turn, &mut result)? {
+        match executor.execute(client, statement, &parameters, turn, &mut result)? {
             Executed::Paused(paused) => {
-                let terms = Terms::REFUSED;
-                Ok(Outcome::paused(PausedStatement { id, request, paused, ns: 0, terms }))
+                let options = ResponseOptions::REFUSED;
+                Ok(Response::paused(PausedStatement { id, request, paused, ns: 0, options }))
             }
             Executed::Done(gate) if self.context.worker.is_lost(self.context.shared, gate) => {
                 Err(CqlError::Server(LOG_FAILED.to_owned()))
             }
-            Executed::Done(gate) => Ok(Outcome::new(200, JSON).gated(gate)),
+            Executed::Done(gate) => Ok(Response::new(200, JSON).gated(gate)),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
-use crate::resp::cx::Cx;
+use crate::resp::context::CommandContext;
 use crate::resp::execute::{NotRun, Prepared, prepare};
 use crate::resp::fail::Fail;
 use binlog::Follower;
@@ -61,7 +61,7 @@ pub(super) enum ReplyForm {
 
 /// A command that ran, or was refused; its reply is in [`Scratch::body`].
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct CommandReply {
     /// The log position that must be durable before the reply leaves.
     pub(super) gate: Gate,
     /// The HTTP status of the reply.
@@ -74,7 +74,7 @@ pub(crate) struct Postponed;
 
 /// What comes of a request, beside the content in [`Scratch::body`].
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) media: &'static str,
     /// The log position that must be durable before the answer leaves; 0: none.
@@ -94,9 +94,9 @@ pub(crate) struct Outcome {
     pub(crate) is_delayed: bool,
 }
 
-impl Outcome {
-    pub(super) fn new(status: u16, media: &'static str) -> Outcome {
-        Outcome {
+impl Response {
+    pub(super) fn new(status: u16, media: &'static str) -> Response {
+        Response {
             status,
             media,
             gate: Gate::OPEN,
@@ -111,16 +111,16 @@ impl Outcome {
     }
 
     /// There is no answer yet.
-    pub(super) fn paused(statement: PausedStatement) -> Outcome {
-        Outcome { paused: Some(Box::new(statement)), ..Outcome::new(200, JSON) }
+    pub(super) fn paused(statement: PausedStatement) -> Response {
+        Response { paused: Some(Box::new(statement)), ..Response::new(200, JSON) }
     }
 
     /// An error in the words of the dialect; its content goes to `body`.
-    pub(crate) fn error(status: u16, text: &str, body: &mut Vec<u8>) -> Outcome {
+    pub(crate) fn error(status: u16, text: &str, body: &mut Vec<u8>) -> Response {
         body.clear();
         reply::write_error(text, body);
-        let outcome = Outcome::new(status, JSON);
-        if status == 503 { outcome.with("Retry-After", "1") } else { outcome }
+        let response = Response::new(status, JSON);
+        if status == 503 { response.with("Retry-After", "1") } else { response }
     }
 
     /// Whether something follows the content until the connection ends.
@@ -128,18 +128,18 @@ impl Outcome {
         self.follower.is_some() || self.subscription.is_some()
     }
 
-    pub(super) fn gated(mut self, gate: Gate) -> Outcome {
+    pub(super) fn gated(mut self, gate: Gate) -> Response {
         self.gate = gate;
         self
     }
 
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Outcome {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Response {
         self.headers.push((name, value.into()));
         self
     }
 }
 
-pub(super) type Answered = Result<Outcome, Postponed>;
+pub(super) type Answered = Result<Response, Postponed>;
 
 /// One request, with what its reactor lends to it.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl Exchange<'_> {
         prepared: Prepared,
         args: &OwnedArgs,
         form: ReplyForm,
-    ) -> Result<Ran, Postponed> {
+    ) -> Result<CommandReply, Postponed> {
         self.run_with(form, JsonResults::One, |context, client, reply| {
             context.request(client, prepared, args.as_args(), reply)
         })
@@ -189,7 +189,7 @@ impl Exchange<'_> {
         &mut self,
         commands: &[OwnedArgs],
         strings: JsonStrings,
-    ) -> Result<Ran, Postponed> {
+    ) -> Result<CommandReply, Postponed> {
         self.run_with(ReplyForm::Json(strings), JsonResults::Elements, |context, client, reply| {
             context.transaction(client, commands, reply)
         })
@@ -200,7 +200,7 @@ impl Exchange<'_> {
         form: ReplyForm,
         results: JsonResults,
         run: impl FnOnce(&mut ReactorContext<'_>, &mut resp::Session, ReplyWriter<'_>) -> Gate,
-    ) -> Result<Ran, Postponed> {
+    ) -> Result<CommandReply, Postponed> {
         let gate_before = self.client.last_gate;
         let Scratch { body, json, .. } = &mut *self.scratch;
         let context = &mut self.context;
@@ -219,7 +219,7 @@ impl Exchange<'_> {
                 return Err(Postponed);
             }
             reply.error("ERR blocking commands are not supported over HTTP");
-            return Ok(Ran { gate: Gate::OPEN, status: 400 });
+            return Ok(CommandReply { gate: Gate::OPEN, status: 400 });
         }
         if context.is_lost(gate) {
             context.reply_lost(&mut self.client, gate_before, start, &mut reply);
@@ -229,13 +229,13 @@ impl Exchange<'_> {
             reply.rewind(start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
             reply.error(&format!("OOM {reached}"));
-            return Ok(Ran { gate, status: 503 });
+            return Ok(CommandReply { gate, status: 503 });
         } else if reply.since(start).is_empty() {
             // SHUTDOWN has no reply.
             reply.null();
         }
         reply.finish();
-        Ok(Ran { gate, status: if reply.is_error_since(start) { 400 } else { 200 } })
+        Ok(CommandReply { gate, status: if reply.is_error_since(start) { 400 } else { 200 } })
     }
 
     /// Runs `body` in place of the function of a command: see [`ReactorContext::run_as`]. What it appends to
@@ -243,7 +243,7 @@ impl Exchange<'_> {
     pub(super) fn run_as<T>(
         &mut self,
         words: &[&[u8]],
-        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+        body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<(Result<T, Fail>, Gate), Postponed> {
         let Scratch { args, body: content, .. } = &mut *self.scratch;
         args.clear();
@@ -291,17 +291,17 @@ impl Exchange<'_> {
     }
 
     /// An answer that is an error, in the words of the dialect.
-    pub(super) fn fail(&mut self, status: u16, text: &str) -> Outcome {
-        Outcome::error(status, text, &mut self.scratch.body)
+    pub(super) fn fail(&mut self, status: u16, text: &str) -> Response {
+        Response::error(status, text, &mut self.scratch.body)
     }
 
     /// The answer to a client that may not use the route. `challenge`: how it could show the password.
-    pub(super) fn refuse(&mut self, refusal: Refusal, challenge: &'static str) -> Outcome {
+    pub(super) fn refuse(&mut self, refusal: Refusal, challenge: &'static str) -> Response {
         match refusal {
             Refusal::Token | Refusal::WrongToken => {
-                let outcome = self.fail(401, "WRONGPASS invalid or missing auth token");
+                let response = self.fail(401, "WRONGPASS invalid or missing auth token");
                 let is_delayed = refusal == Refusal::WrongToken;
-                Outcome { is_delayed, ..outcome.with("WWW-Authenticate", challenge) }
+                Response { is_delayed, ..response.with("WWW-Authenticate", challenge) }
             }
             Refusal::Stranger => self.fail(403, "NOPERM a page of another site made this request"),
         }
@@ -318,7 +318,7 @@ pub(super) fn durability(request: &Request<'_>) -> Result<Option<Durability>, &'
 
 /// What holds for the answer to one request besides its content.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct ResponseOptions {
     /// The connection ends with the answer.
     pub(crate) closes: bool,
     /// Of the request. HTTP/1.0 does not know chunks, and is told when the connection stays open.
@@ -327,9 +327,9 @@ pub(crate) struct Terms {
     is_head: bool,
 }
 
-impl Terms {
-    pub(crate) fn of(request: &Request<'_>) -> Terms {
-        Terms {
+impl ResponseOptions {
+    pub(crate) fn of(request: &Request<'_>) -> ResponseOptions {
+        ResponseOptions {
             closes: !request.keeps_alive(),
             minor_version: request.minor_version(),
             is_head: request.method() == Method::Head,
@@ -337,15 +337,16 @@ impl Terms {
     }
 
     /// The answer has no end but that of the connection.
-    pub(crate) fn until_close(self) -> Terms {
-        Terms { closes: true, ..self }
+    pub(crate) fn until_close(self) -> ResponseOptions {
+        ResponseOptions { closes: true, ..self }
     }
 
     /// For answers to what is no request.
-    pub(crate) const REFUSED: Terms = Terms { closes: true, minor_version: 0, is_head: false };
+    pub(crate) const REFUSED: ResponseOptions =
+        ResponseOptions { closes: true, minor_version: 0, is_head: false };
 
     /// What holds for an answer that follows in parts.
-    pub(crate) fn for_parts(self) -> Terms {
+    pub(crate) fn for_parts(self) -> ResponseOptions {
         if self.knows_chunks() { self } else { self.until_close() }
     }
 
@@ -355,31 +356,31 @@ impl Terms {
 
     /// Appends an answer.
     // Source: RFC 9110 6.6.1 (Date), 8.6 (no Content-Length in 204 and 304); RFC 9112 9.3 (Connection)
-    pub(crate) fn write(self, outcome: &Outcome, body: &[u8], date: &str, out: &mut Vec<u8>) {
-        if outcome.is_continuation {
-            return self.write_part(outcome, body, out);
+    pub(crate) fn write(self, response: &Response, body: &[u8], date: &str, out: &mut Vec<u8>) {
+        if response.is_continuation {
+            return self.write_part(response, body, out);
         }
-        let mut head = ResponseWriter::new(out, outcome.status).header("Date", date.as_bytes());
+        let mut head = ResponseWriter::new(out, response.status).header("Date", date.as_bytes());
         if self.closes {
             head = head.header("Connection", b"close");
         } else if self.minor_version == 0 {
             head = head.header("Connection", b"keep-alive");
         }
-        for (name, value) in &outcome.headers {
+        for (name, value) in &response.headers {
             head = head.header(name, value.as_bytes());
         }
-        if matches!(outcome.status, 204 | 304) {
+        if matches!(response.status, 204 | 304) {
             head.end();
             return;
         }
         head = head
-            .header("Content-Type", outcome.media.as_bytes())
+            .header("Content-Type", response.media.as_bytes())
             .lines("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
-        if outcome.is_stream() {
+        if response.is_stream() {
             head.end().extend_from_slice(body);
-        } else if outcome.pipeline.is_some() {
+        } else if response.pipeline.is_some() {
             let out = if self.knows_chunks() { head.chunked() } else { head.end() };
-            self.write_part(outcome, body, out);
+            self.write_part(response, body, out);
         } else if self.is_head {
             head.length(body.len() as u64);
         } else {
@@ -388,12 +389,12 @@ impl Terms {
     }
 
     /// Appends a part of an answer without a length, and its end if nothing is left.
-    fn write_part(self, outcome: &Outcome, body: &[u8], out: &mut Vec<u8>) {
+    fn write_part(self, response: &Response, body: &[u8], out: &mut Vec<u8>) {
         if !self.knows_chunks() {
             return out.extend_from_slice(body);
         }
         write_chunk(out, body);
-        if outcome.pipeline.is_none() {
+        if response.pipeline.is_none() {
             write_last_chunk(out, &[]);
         }
     }

@@ -17,7 +17,7 @@ use reactor::ConnId;
 use super::changes;
 use crate::config::CqlAuthenticator;
 use crate::engine::mail::Mail;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 
 /// Limit of clients that follow the log at the same time.
 pub(crate) const FEEDS_MAX: usize = 64;
@@ -76,7 +76,7 @@ impl Signal {
 
 impl Feeds {
     /// Starts the thread.
-    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> std::io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<ServerState>) -> std::io::Result<()> {
         let (feeds, shared) = (Arc::clone(self), Arc::clone(shared));
         let run = move || {
             let mut batch = Batch::new();
@@ -127,7 +127,7 @@ impl Feeds {
     }
 
     /// Sends one part to each client that is ready for it.
-    pub(crate) fn serve(&self, shared: &Shared, batch: &mut Batch) {
+    pub(crate) fn serve(&self, shared: &ServerState, batch: &mut Batch) {
         let ready = |(id, feed): (&ConnId, &Feed)| feed.is_ready.then_some((*id, feed.reactor));
         let ids: Vec<_> = self.followers.lock().iter().filter_map(ready).collect();
         let hides_tables = shared.settings.load().cql_authenticator == CqlAuthenticator::Password;
@@ -167,7 +167,7 @@ impl Feeds {
 
     /// Sends mail, and retries while the mailbox of the reactor is full: this thread has no other
     /// work.
-    fn send(&self, shared: &Shared, reactor: usize, mut mail: Mail) {
+    fn send(&self, shared: &ServerState, reactor: usize, mut mail: Mail) {
         while let Err(undelivered) = shared.links().mailboxes()[reactor].send(mail) {
             if self.signal.is_over() {
                 return;

@@ -2,13 +2,13 @@
 
 use wire::http::Request;
 
-use super::exchange::{Answered, Exchange, JSON, Outcome, TEXT};
+use super::exchange::{Answered, Exchange, JSON, Response, TEXT};
 
 /// Responds 200 while the process can answer.
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn live(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     exchange.scratch.body.extend_from_slice(b"ok\n");
-    Ok(Outcome::new(200, TEXT))
+    Ok(Response::new(200, TEXT))
 }
 
 /// Responds 200 if the server can serve reads and writes, 503 otherwise. During recovery,
@@ -22,5 +22,5 @@ pub(super) fn ready(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
         Some(_) => (503, "log-failed"),
     };
     exchange.scratch.body.extend_from_slice(format!("{{\"status\":\"{word}\"}}\n").as_bytes());
-    Ok(Outcome::new(status, JSON))
+    Ok(Response::new(status, JSON))
 }

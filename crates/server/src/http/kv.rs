@@ -7,9 +7,9 @@ use sha2::{Digest as _, Sha256};
 use wire::http::{Method, Request};
 use wire::resp::Args;
 
-use super::exchange::{Answered, BYTES, Exchange, Outcome, durability};
+use super::exchange::{Answered, BYTES, Exchange, Response, durability};
 use super::target;
-use crate::resp::cx::Cx;
+use crate::resp::context::CommandContext;
 use crate::resp::fail::Fail;
 use crate::resp::{DEL, GET, SET};
 
@@ -33,9 +33,9 @@ enum Unmet {
 }
 
 impl Unmet {
-    fn outcome(self, exchange: &mut Exchange<'_>, etag: Option<String>) -> Outcome {
+    fn response(self, exchange: &mut Exchange<'_>, etag: Option<String>) -> Response {
         match self {
-            Unmet::NotModified => Outcome::new(304, BYTES).with("ETag", etag.unwrap_or_default()),
+            Unmet::NotModified => Response::new(304, BYTES).with("ETag", etag.unwrap_or_default()),
             Unmet::Differs => exchange.fail(412, "ERR the value differs"),
             Unmet::Exists => exchange.fail(412, "ERR the value exists"),
         }
@@ -76,19 +76,19 @@ fn get(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answer
         let ttl_ms = expiry.map(|at| at.0.saturating_sub(cx.unix().0));
         Ok((unmet, Some(tag), ttl_ms))
     })?;
-    let outcome = match result {
+    let response = match result {
         Err(fail) => failed(exchange, &fail),
-        Ok((Some(unmet), etag, _)) => unmet.outcome(exchange, etag),
+        Ok((Some(unmet), etag, _)) => unmet.response(exchange, etag),
         Ok((None, None, _)) => exchange.fail(404, "ERR no such key"),
         Ok((None, Some(etag), ttl_ms)) => {
-            let outcome = Outcome::new(200, BYTES).with("ETag", etag);
+            let response = Response::new(200, BYTES).with("ETag", etag);
             match ttl_ms {
-                Some(ms) => outcome.with(TTL_LINE, ms.to_string()),
-                None => outcome,
+                Some(ms) => response.with(TTL_LINE, ms.to_string()),
+                None => response,
             }
         }
     };
-    Ok(outcome.gated(gate))
+    Ok(response.gated(gate))
 }
 
 fn put(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answered {
@@ -99,39 +99,39 @@ fn put(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answer
     };
     let (result, gate) =
         exchange.run_as(words, |cx, args| change_if(cx, args, request, SET.run))?;
-    let outcome = match result {
+    let response = match result {
         Err(fail) => failed(exchange, &fail),
-        Ok(Err(unmet)) => unmet.outcome(exchange, None),
+        Ok(Err(unmet)) => unmet.response(exchange, None),
         Ok(Ok(existed)) => {
             exchange.scratch.body.clear(); // SET's own reply
             let status = if existed { 204 } else { 201 };
-            Outcome::new(status, BYTES).with("ETag", etag(value))
+            Response::new(status, BYTES).with("ETag", etag(value))
         }
     };
-    Ok(outcome.gated(gate))
+    Ok(response.gated(gate))
 }
 
 fn delete(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answered {
     let (result, gate) = exchange
         .run_as(&[DEL.name.as_bytes(), key], |cx, args| change_if(cx, args, request, DEL.run))?;
-    let outcome = match result {
+    let response = match result {
         Err(fail) => failed(exchange, &fail),
-        Ok(Err(unmet)) => unmet.outcome(exchange, None),
+        Ok(Err(unmet)) => unmet.response(exchange, None),
         Ok(Ok(false)) => exchange.fail(404, "ERR no such key"),
         Ok(Ok(true)) => {
             exchange.scratch.body.clear(); // DEL's own reply
-            Outcome::new(204, BYTES)
+            Response::new(204, BYTES)
         }
     };
-    Ok(outcome.gated(gate))
+    Ok(response.gated(gate))
 }
 
 /// Checks the preconditions and runs a command, atomically. Returns whether the key existed before.
 fn change_if(
-    cx: &mut Cx<'_>,
+    cx: &mut CommandContext<'_>,
     args: Args<'_>,
     request: &Request<'_>,
-    run: fn(&mut Cx<'_>, Args<'_>) -> Result<(), Fail>,
+    run: fn(&mut CommandContext<'_>, Args<'_>) -> Result<(), Fail>,
 ) -> Result<Result<bool, Unmet>, Fail> {
     let key = cx.key(args.get(1));
     if request.header("if-match").is_some() || request.header("if-none-match").is_some() {
@@ -146,7 +146,7 @@ fn change_if(
 }
 
 /// Builds the response to a request whose command failed.
-fn failed(exchange: &mut Exchange<'_>, fail: &Fail) -> Outcome {
+fn failed(exchange: &mut Exchange<'_>, fail: &Fail) -> Response {
     let text = String::from_utf8_lossy(&fail.bytes()).into_owned();
     let status = match text.split(' ').next() {
         Some("WRONGTYPE") => 409,

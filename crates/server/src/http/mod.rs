@@ -3,7 +3,7 @@
 //! Reading order: `session` (the state of a connection), `exchange` (one request and its response),
 //! `route` (the table of all routes), `access` (authentication and same-origin checks), `target`
 //! (paths and query strings). Then the handlers: `command` (one command or several, in the REST
-//! dialect of hosted Redis; `pipeline` runs those that may pause), `reply` (errors as JSON), `kv`
+//! dialect of hosted Redis; `pipeline` runs several, with pauses), `reply` (errors as JSON), `kv`
 //! (raw values), `cql` (statements; `column`: their types), `changes` (the log as events),
 //! `subscribe` (channels as events), `health` (and `early`, during recovery), `metrics`, `api`, and
 //! the `console` that uses it.
@@ -33,7 +33,7 @@ mod subscribe;
 mod target;
 
 pub(crate) use cql::{PausedStatement, resume as resume_statement, statement_error};
-pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms, client_of};
+pub(crate) use exchange::{Exchange, Response, ResponseOptions, Scratch, client_of};
 pub(crate) use pipeline::{Pipeline, PipelineStop};
 pub(crate) use route::{ROUTES, find};
 pub(crate) use session::{Delayed, Phase, Session, Wait};

@@ -11,7 +11,7 @@ use std::vec::IntoIter;
 use wire::resp::{JsonStrings, OwnedArgs};
 
 use super::command::refusal;
-use super::exchange::{Answered, Exchange, JSON, Outcome, Postponed, ReplyForm, Terms};
+use super::exchange::{Answered, Exchange, JSON, Postponed, ReplyForm, Response, ResponseOptions};
 use super::reply;
 
 /// Reason why commands of a pipeline remain.
@@ -37,7 +37,7 @@ pub(crate) struct Pipeline {
     /// Set when the pipeline stops.
     pub(crate) stop: PipelineStop,
     /// How the response is sent; set when the pipeline stops.
-    pub(crate) terms: Terms,
+    pub(crate) options: ResponseOptions,
     /// Time spent so far.
     pub(crate) ns: u64,
 }
@@ -50,21 +50,21 @@ impl Pipeline {
             strings,
             has_begun: false,
             stop: PipelineStop::Turn,
-            terms: Terms::REFUSED,
+            options: ResponseOptions::REFUSED,
             ns: 0,
         }
     }
 
-    /// Runs commands until the end or until the pipeline must stop. In the second case the outcome
+    /// Runs commands until the end or until the pipeline must stop. In the second case the response
     /// holds the pipeline.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
         let started = exchange.context.worker.stamp;
-        let mut outcome = Outcome::new(200, JSON);
-        outcome.is_continuation = self.has_begun;
+        let mut response = Response::new(200, JSON);
+        response.is_continuation = self.has_begun;
         loop {
             let Some(args) = self.commands.as_slice().first() else {
                 exchange.scratch.body.push(b']');
-                return Ok(outcome);
+                return Ok(response);
             };
             let before = exchange.scratch.body.len();
             exchange.scratch.body.push(if self.has_begun { b',' } else { b'[' });
@@ -72,7 +72,7 @@ impl Pipeline {
             match refusal(prepared) {
                 Some(text) => reply::write_error(&text, &mut exchange.scratch.body),
                 None => match exchange.run(prepared, args, ReplyForm::Json(self.strings)) {
-                    Ok(ran) => outcome.gate = outcome.gate.max(ran.gate),
+                    Ok(ran) => response.gate = response.gate.max(ran.gate),
                     Err(Postponed) if !self.has_begun => return Err(Postponed),
                     Err(Postponed) => {
                         exchange.scratch.body.truncate(before);
@@ -96,7 +96,7 @@ impl Pipeline {
                 break;
             }
         }
-        outcome.pipeline = Some(Box::new(self));
-        Ok(outcome)
+        response.pipeline = Some(Box::new(self));
+        Ok(response)
     }
 }

@@ -181,7 +181,7 @@ impl Route {
     /// Responds to a request whose path this route matches.
     pub(crate) fn answer(&self, exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
         if request.method() == Method::Options {
-            return Ok(super::Outcome::new(204, "").with("Allow", self.allowed()));
+            return Ok(super::Response::new(204, "").with("Allow", self.allowed()));
         }
         if !self.allows(request.method()) {
             let refused = exchange.fail(405, "ERR method not allowed");

@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use wire::http::{Method, Request};
 
-use super::exchange::{Answered, Exchange, Outcome};
+use super::exchange::{Answered, Exchange, Response};
 use super::target;
-use crate::engine::pubsub::{Kind, Message, Subscriptions, Way};
+use crate::engine::pubsub::{Kind, MatchedSubscription, Message, Subscriptions};
 
 /// Prefix of paths whose segments are channels.
 pub(super) const CHANNELS: &str = "/subscribe/";
@@ -56,7 +56,7 @@ impl Subscription {
     }
 
     /// Encodes a message as an event, the same for all subscribers with this encoding.
-    pub(crate) fn event(&self, message: &Message, way: Way<'_>) -> Vec<u8> {
+    pub(crate) fn event(&self, message: &Message, way: MatchedSubscription<'_>) -> Vec<u8> {
         let encoded;
         let payload = match self.encoding {
             Encoding::Text => message.payload(),
@@ -102,9 +102,9 @@ fn answer(
     if wanted.is_empty() {
         return Ok(exchange.fail(400, "ERR no channel or pattern"));
     }
-    let mut outcome = Outcome::new(200, MEDIA);
+    let mut response = Response::new(200, MEDIA);
     if request.method() == Method::Head {
-        return Ok(outcome);
+        return Ok(response);
     }
     let mut names = Subscriptions::default();
     for (kind, name) in &wanted {
@@ -116,8 +116,8 @@ fn answer(
         let count = names.told_count(*kind).to_string();
         write_event(&[word, name, count.as_bytes()], &mut exchange.scratch.body);
     }
-    outcome.subscription = Some(Box::new(Subscription { names, encoding }));
-    Ok(outcome)
+    response.subscription = Some(Box::new(Subscription { names, encoding }));
+    Ok(response)
 }
 
 /// Returns the names in the path segments and in the `pattern` parameters.

@@ -8,7 +8,7 @@ mod rows;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::{Cx, integer, is_option};
+use super::context::{CommandContext, integer, is_option};
 use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::session::{Details, ReplyMode, Session};
@@ -71,7 +71,7 @@ const DURABILITY: Command = Command {
     ..Command::EMPTY
 };
 
-fn durability(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn durability(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let Some(word) = args.try_get(2) else {
         cx.reply.bulk(cx.session.durability.word().as_bytes());
         return Ok(());
@@ -98,7 +98,7 @@ const GETNAME: Command = Command {
     ..Command::EMPTY
 };
 
-fn getname(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn getname(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     match cx.session.details.name.as_str() {
         "" => cx.reply.null(),
         name => cx.reply.bulk(name.as_bytes()),
@@ -118,7 +118,7 @@ const HELP: Command = Command {
     ..Command::EMPTY
 };
 
-fn list_subcommands(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn list_subcommands(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     help::reply(cx, &CLIENT)
 }
 
@@ -134,7 +134,7 @@ const ID: Command = Command {
     ..Command::EMPTY
 };
 
-fn id(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn id(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.integer(id_of(cx.session));
     Ok(())
 }
@@ -152,7 +152,7 @@ const NO_EVICT: Command = Command {
     ..Command::EMPTY
 };
 
-fn no_evict(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn no_evict(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.session.no_evict = on_or_off(args.get(2))?;
     cx.reply.ok();
     Ok(())
@@ -171,7 +171,7 @@ const NO_TOUCH: Command = Command {
     ..Command::EMPTY
 };
 
-fn no_touch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn no_touch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.session.no_touch = on_or_off(args.get(2))?;
     cx.reply.ok();
     Ok(())
@@ -198,7 +198,7 @@ const REPLY: Command = Command {
     ..Command::EMPTY
 };
 
-fn reply(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn reply(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mode = args.get(2);
     if is_option(mode, "ON") {
         cx.session.reply_mode = ReplyMode::On;
@@ -230,7 +230,7 @@ const SETINFO: Command = Command {
     ..Command::EMPTY
 };
 
-fn setinfo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn setinfo(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (option, text) = (args.get(2), args.get(3));
     if is_option(option, "LIB-NAME") {
         let name = printable(text, option)?;
@@ -259,7 +259,7 @@ const SETNAME: Command = Command {
     ..Command::EMPTY
 };
 
-fn setname(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn setname(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let name = client_name(args.get(2))?;
     rename(cx, |details| name.clone_into(&mut details.name));
     cx.reply.ok();
@@ -284,7 +284,7 @@ fn printable<'t>(text: &'t [u8], what: &[u8]) -> Result<&'t str, Fail> {
 }
 
 /// Changes names of the connection in its session and in CLIENT LIST.
-pub(super) fn rename(cx: &mut Cx<'_>, change: impl FnOnce(&mut Details)) {
+pub(super) fn rename(cx: &mut CommandContext<'_>, change: impl FnOnce(&mut Details)) {
     change(&mut cx.session.details);
     let mut published = cx.shared.published[cx.worker.index].lock();
     if let Some(row) = published.clients.get_mut(&cx.session.id.0) {
@@ -306,7 +306,7 @@ const UNBLOCK: Command = Command {
     ..Command::EMPTY
 };
 
-fn unblock(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn unblock(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() > 4 {
         return Err(too_many_arguments("CLIENT", args));
     }
@@ -325,7 +325,7 @@ fn unblock(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 }
 
 /// Returns true if the client is blocked and the mail to its reactor was sent.
-fn send_unblock(cx: &Cx<'_>, id: u64, error: bool) -> bool {
+fn send_unblock(cx: &CommandContext<'_>, id: u64, error: bool) -> bool {
     let mailboxes = cx.shared.links().mailboxes();
     cx.shared.published.iter().zip(mailboxes).any(|(published, mailbox)| {
         let mut published = published.lock();

@@ -9,7 +9,9 @@ use std::ops::Range;
 
 use wire::resp::Args;
 
-use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option};
+use super::context::{
+    ARGUMENT_COST, CommandContext, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option,
+};
 use super::fail::Fail;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::secret::{IsSecret, Shown};
@@ -149,8 +151,8 @@ pub(crate) enum Events {
     None,
     /// Every change publishes this event.
     Each(KeyEvent),
-    /// The command's function chooses the event ([`Cx::change_as`], [`Cx::delete`],
-    /// [`Cx::announce`]), or publishes none (FLUSHALL).
+    /// The command's function chooses the event ([`CommandContext::change_as`], [`CommandContext::delete`],
+    /// [`CommandContext::announce`]), or publishes none (FLUSHALL).
     Chosen,
 }
 
@@ -363,7 +365,7 @@ pub(crate) struct Command {
     pub(crate) is_secret: IsSecret,
     pub(crate) subcommands: &'static [&'static Command],
     /// `args` starts with the name, or for a subcommand with the container's name.
-    pub(crate) run: fn(&mut Cx<'_>, Args<'_>) -> Done,
+    pub(crate) run: fn(&mut CommandContext<'_>, Args<'_>) -> Done,
 }
 
 impl Command {
@@ -392,7 +394,7 @@ impl Command {
         if self.arity < 0 { count >= wanted } else { count == wanted }
     }
 
-    /// Cost of one argument: see [`Cx::spend`]. `tells`: key events are published.
+    /// Cost of one argument: see [`CommandContext::spend`]. `tells`: key events are published.
     #[inline]
     pub(crate) fn argument_cost(&self, tells: bool) -> usize {
         let is_keys = |spec: &KeySpec| match spec.places {
@@ -494,6 +496,6 @@ impl Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadKeyCount;
 
-fn run_nothing(_: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn run_nothing(_: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Err(Fail::Syntax)
 }

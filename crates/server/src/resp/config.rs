@@ -6,12 +6,12 @@ use std::sync::Arc;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::{Cx, is_option};
+use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::help;
 use crate::config::Settings;
 use crate::engine::baseline::Baseline;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::tls;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
@@ -45,7 +45,7 @@ const GET: Command = Command {
 /// Maximum names and patterns of one CONFIG GET: each may match all options.
 const NAMES_MAX: usize = 256;
 
-fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn get(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() - 2 > NAMES_MAX {
         return Err(Fail::text("ERR too many parameters"));
     }
@@ -74,7 +74,7 @@ const SET: Command = Command {
     ..Command::EMPTY
 };
 
-fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn set(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let words: Vec<&[u8]> = args.iter().skip(2).collect();
     let (pairs, rest) = words.as_chunks::<2>();
     if !rest.is_empty() {
@@ -89,7 +89,7 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Changes options for all reactors, all or none. Returns the new settings.
 pub(crate) fn change_options(
-    shared: &Shared,
+    shared: &ServerState,
     pairs: &[(&[u8], &[u8])],
 ) -> Result<Arc<Settings>, Fail> {
     // Held until all reactors use the settings: otherwise the slower of two concurrent changes
@@ -113,7 +113,11 @@ pub(crate) fn change_options(
 
 /// Reloads the TLS files if a TLS option is given. The reactor waits for the disk, as in REWRITE,
 /// but only when a certificate is replaced.
-fn reload_tls(shared: &Shared, pairs: &[(&[u8], &[u8])], settings: &Settings) -> Result<(), Fail> {
+fn reload_tls(
+    shared: &ServerState,
+    pairs: &[(&[u8], &[u8])],
+    settings: &Settings,
+) -> Result<(), Fail> {
     let Some(tls) = shared.tls.get() else { return Ok(()) };
     if !pairs.iter().any(|(name, _)| tls::is_concerned(name)) {
         return Ok(());
@@ -141,12 +145,13 @@ const RESETSTAT: Command = Command {
     ..Command::EMPTY
 };
 
-fn resetstat(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn resetstat(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     for published in &cx.shared.published {
         published.lock().reset();
     }
     let shared = cx.shared;
-    let baseline = Baseline::take(shared.links(), &shared.log, &shared.keyspace, &shared.janitor);
+    let baseline =
+        Baseline::take(shared.links(), &shared.log, &shared.keyspace, &shared.free_thread);
     shared.baseline.store(Arc::new(baseline));
     cx.reply.ok();
     Ok(())
@@ -164,7 +169,7 @@ const REWRITE: Command = Command {
     ..Command::EMPTY
 };
 
-fn rewrite(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn rewrite(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let written = cx.shared.config.lock().rewrite();
     written.map_err(|error| Fail::owned(format!("ERR {error}")))?;
     cx.reply.ok();

@@ -8,7 +8,7 @@ use store::DATABASES;
 use wire::resp::{Args, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::{Cx, integer, is_option};
+use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::generic::INDEX_TOO_LARGE;
 use super::session::{ReplyMode, Wait, WaitReply};
@@ -47,7 +47,7 @@ pub(crate) const AUTH: Command = Command {
     ..Command::EMPTY
 };
 
-fn auth(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn auth(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     match args.len() {
         2 => {
             // Read the setting again: the same pipeline may contain a CONFIG SET.
@@ -68,7 +68,7 @@ fn auth(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
 }
 
-fn end_auth(cx: &mut Cx<'_>, login: Login) -> Done {
+fn end_auth(cx: &mut CommandContext<'_>, login: Login) -> Done {
     match login {
         Login::Granted => cx.reply.ok(),
         Login::Refused => refuse_login(cx)?,
@@ -84,7 +84,7 @@ enum Login {
 }
 
 /// Authenticates the connection. Without a configured password any password is accepted.
-fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Login {
+fn log_in(cx: &mut CommandContext<'_>, user: &[u8], password: &[u8]) -> Login {
     let settings = cx.shared.settings.load();
     let expected = &settings.requirepass;
     let is_right = !expected.is_set() || is_same_secret(password, expected.0.as_bytes());
@@ -97,7 +97,7 @@ fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Login {
 
 /// Replies to a wrong password. An unauthenticated connection waits for the reply, as in CQL, so
 /// that guessing is slow.
-fn refuse_login(cx: &mut Cx<'_>) -> Done {
+fn refuse_login(cx: &mut CommandContext<'_>) -> Done {
     const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
     if cx.session.authenticated || cx.in_exec {
         return Err(Fail::text(WRONG));
@@ -124,7 +124,7 @@ pub(crate) const ECHO: Command = Command {
     ..Command::EMPTY
 };
 
-fn echo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn echo(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.reply.bulk(args.get(1));
     Ok(())
 }
@@ -147,7 +147,7 @@ pub(crate) const HELLO: Command = Command {
 };
 
 // Source: Redis 7.2 `networking.c`, `helloCommand`
-fn hello(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hello(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let protocol = args.try_get(1).map(protocol_version).transpose()?;
     let (mut login, mut name) = (None, None);
     let mut at = 2;
@@ -198,12 +198,12 @@ fn protocol_version(text: &[u8]) -> Result<Protocol, Fail> {
 }
 
 /// Switches the protocol, starting with this reply.
-fn speak(cx: &mut Cx<'_>, protocol: Protocol) {
+fn speak(cx: &mut CommandContext<'_>, protocol: Protocol) {
     cx.session.protocol = protocol;
     cx.reply.protocol = protocol;
 }
 
-fn introduce(cx: &mut Cx<'_>) {
+fn introduce(cx: &mut CommandContext<'_>) {
     let version = match cx.session.protocol {
         Protocol::Resp2 => 2,
         Protocol::Resp3 => 3,
@@ -241,7 +241,7 @@ pub(crate) const PING: Command = Command {
 };
 
 // Source: Redis 7.2 `server.c`, `pingCommand`
-fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn ping(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     match args.len() {
         // Formatted as a message: a subscribed RESP2 connection receives nothing else.
         1 | 2 if pubsub::only_listens(cx.session) => {
@@ -268,7 +268,7 @@ pub(crate) const QUIT: Command = Command {
     ..Command::EMPTY
 };
 
-fn quit(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn quit(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.ok();
     cx.session.closing = true;
     Ok(())
@@ -288,7 +288,7 @@ pub(crate) const RESET: Command = Command {
 
 /// Preserves the library's name and version: the client program is still the same.
 // Source: Redis 7.2 `networking.c`, `clearClientConnectionState`
-fn reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if std::mem::take(&mut cx.session.monitor) {
         cx.shared.monitors.fetch_sub(1, Ordering::Relaxed);
     }
@@ -323,7 +323,7 @@ pub(crate) const SELECT: Command = Command {
     ..Command::EMPTY
 };
 
-fn select(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn select(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let index = integer(args.get(1))?;
     if i32::try_from(index).is_err() {
         return Err(INDEX_TOO_LARGE);

@@ -8,7 +8,7 @@ use store::Value;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, float, integer, is_option};
+use super::context::{CommandContext, float, integer, is_option};
 use super::fail::Fail;
 use super::help;
 use super::session::{Session, Wait, WaitReply};
@@ -30,7 +30,7 @@ pub(crate) const DEBUG: Command = Command {
 };
 
 /// Source: Redis 7.2 `server.c`, `allowProtectedAction` and its error.
-fn check_allowed(cx: &Cx<'_>) -> Done {
+fn check_allowed(cx: &CommandContext<'_>) -> Done {
     if is_allowed(cx.worker.settings.enable_debug_command, cx.session) {
         return Ok(());
     }
@@ -92,7 +92,7 @@ const OBJECT: Command = Command {
     ..Command::EMPTY
 };
 
-fn object(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn object(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_allowed(cx)?;
     let key = cx.key(args.get(2));
     let locked = &cx.locked;
@@ -148,7 +148,7 @@ const RELOAD: Command = Command {
 };
 
 /// The data is the same before and after, so nothing is logged.
-fn reload(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn reload(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     const OPTIONS: [&str; 3] = ["MERGE", "NOFLUSH", "NOSAVE"];
     check_allowed(cx)?;
     let is_known = |word: &[u8]| OPTIONS.iter().any(|option| is_option(word, option));
@@ -174,7 +174,7 @@ const SET_ACTIVE_EXPIRE: Command = Command {
     ..Command::EMPTY
 };
 
-fn set_active_expire(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn set_active_expire(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_allowed(cx)?;
     let is_on = integer(args.get(2))? != 0;
     cx.shared.active_expire.store(is_on, Ordering::Relaxed);
@@ -194,7 +194,7 @@ const SLEEP: Command = Command {
     ..Command::EMPTY
 };
 
-fn sleep(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sleep(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_allowed(cx)?;
     let (begins, reply) = match cx.session.wait {
         // A second DEBUG SLEEP in the same transaction.

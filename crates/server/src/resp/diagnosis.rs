@@ -7,7 +7,7 @@ use base::stages::Stage;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::{Cx, integer};
+use super::context::{CommandContext, integer};
 use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
@@ -43,7 +43,7 @@ const SLOWLOG_GET: Command = Command {
     ..Command::EMPTY
 };
 
-fn slowlog_get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn slowlog_get(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     const DEFAULT: usize = 10;
     if args.len() > 3 {
         return Err(too_many_arguments("SLOWLOG", args));
@@ -81,7 +81,7 @@ const SLOWLOG_LEN: Command = Command {
     ..Command::EMPTY
 };
 
-fn slowlog_len(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn slowlog_len(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let entries = cx.shared.slowlog.lock().iter().len();
     cx.reply.integer(i64::try_from(entries).unwrap_or(i64::MAX));
     Ok(())
@@ -100,7 +100,7 @@ const SLOWLOG_RESET: Command = Command {
     ..Command::EMPTY
 };
 
-fn slowlog_reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn slowlog_reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.shared.slowlog.lock().clear();
     cx.reply.ok();
     Ok(())
@@ -142,7 +142,7 @@ const LATEST: Command = Command {
     ..Command::EMPTY
 };
 
-fn latest(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn latest(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let events = cx.shared.latency.lock();
     cx.reply.array(events.iter().len());
     for (event, series) in events.iter() {
@@ -169,7 +169,7 @@ const HISTORY: Command = Command {
     ..Command::EMPTY
 };
 
-fn history(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn history(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let events = cx.shared.latency.lock();
     let Some((_, series)) = events.get(args.get(2)) else {
         cx.reply.array(0);
@@ -197,7 +197,7 @@ const LATENCY_RESET: Command = Command {
     ..Command::EMPTY
 };
 
-fn latency_reset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn latency_reset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let names: Vec<&[u8]> = args.iter().skip(2).collect();
     let count = cx.shared.latency.lock().reset(&names);
     cx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
@@ -217,7 +217,7 @@ const GRAPH: Command = Command {
     ..Command::EMPTY
 };
 
-fn graph(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn graph(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let events = cx.shared.latency.lock();
     let Some((event, series)) = events.get(args.get(2)) else {
         return Err(Fail::quoting("ERR No samples available for event '", args.get(2), "'"));
@@ -245,7 +245,7 @@ const DOCTOR: Command = Command {
     ..Command::EMPTY
 };
 
-fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn doctor(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let threshold_ms = cx.worker.settings.latency_monitor_threshold_ms;
     let events = cx.shared.latency.lock();
     let mut text = String::new();
@@ -289,7 +289,7 @@ const HISTOGRAM: Command = Command {
     ..Command::EMPTY
 };
 
-fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn histogram(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (kinds, merged) = (&cx.shared.request_kinds, cx.shared.stage_timers());
     let mut wanted: Vec<usize> = Vec::new();
     for name in args.iter().skip(2) {

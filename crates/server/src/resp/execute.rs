@@ -8,7 +8,7 @@ use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
 use super::client::stops;
 use super::command::{Command, Done, Flags};
-use super::cx::{Cx, QUEUED_COST, TOLD_QUEUED_COST, check_elements};
+use super::context::{CommandContext, QUEUED_COST, TOLD_QUEUED_COST, check_elements};
 use super::fail::{Fail, shown};
 use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
@@ -21,7 +21,7 @@ use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::requests::RequestId;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::is_gated;
 
 /// What has been found out about a request before it runs.
@@ -47,7 +47,7 @@ const ARGUMENTS_FREE: usize = 1024;
 /// command of the request before, which is mostly the same.
 #[inline]
 pub(crate) fn prepare(
-    shared: &Shared,
+    shared: &ServerState,
     args: Args<'_>,
     known: Option<(&[u8], RequestId)>,
 ) -> Prepared {
@@ -169,7 +169,7 @@ impl<'a> ReactorContext<'a> {
         session: &mut Session,
         args: Args<'_>,
         reply: ReplyWriter<'_>,
-        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+        body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<(Result<T, Fail>, Gate), NotRun> {
         debug_assert!(session.transaction.is_none(), "its commands are run by EXEC");
         let prepared = prepare(self.shared, args, None);
@@ -392,7 +392,7 @@ impl<'a> ReactorContext<'a> {
         hash: Option<u64>,
         args: Args<'_>,
         reply: ReplyWriter<'_>,
-        call: impl FnOnce(&mut Cx<'_>, &Keys) -> T,
+        call: impl FnOnce(&mut CommandContext<'_>, &Keys) -> T,
     ) -> (T, Gate) {
         let command = REGISTRY.entry(id).command;
         if command.flags.has(Flags::SEES_STATS) {
@@ -401,7 +401,7 @@ impl<'a> ReactorContext<'a> {
         }
         let mut keys = Keys::new();
         let locked = self.lock(session, command, hash, args, &mut keys);
-        let mut cx = Cx {
+        let mut cx = CommandContext {
             command,
             db: session.db,
             locked: Unit::new(self.shared, self.worker, self.record, locked),
@@ -464,7 +464,7 @@ impl<'a> ReactorContext<'a> {
 /// Database and hash of each key that a command touches.
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
-impl Cx<'_> {
+impl CommandContext<'_> {
     /// Runs the only command of a request and appends its reply.
     #[inline]
     fn call(&mut self, id: RequestId, args: Args<'_>, keys: &Keys) {
@@ -499,7 +499,7 @@ impl Cx<'_> {
         id: RequestId,
         args: Args<'_>,
         keys: Option<&Keys>,
-        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+        body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
@@ -582,7 +582,7 @@ impl Cx<'_> {
         command: &Command,
         args: Args<'_>,
         keys: Option<&Keys>,
-        body: impl FnOnce(&mut Cx<'_>, Args<'_>) -> Result<T, Fail>,
+        body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
         if command.flags.has(Flags::WRITE) {
             self.admit_write(command, args)?;
@@ -640,7 +640,7 @@ impl Cx<'_> {
             Gate::OPEN
         };
         let other = seen.max(self.gate);
-        let Cx { locked: unit, session, worker, shared, .. } = self;
+        let CommandContext { locked: unit, session, worker, shared, .. } = self;
         let has_written = unit.has_written();
         let publishes = worker.pubsub.has_deferred();
         let written = unit.commit_then(worker, |worker, written| {

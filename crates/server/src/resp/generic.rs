@@ -10,7 +10,7 @@ use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Seen, Value, Value
 use wire::resp::Args;
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, copy_cost, integer, is_option, reply_has_room};
+use super::context::{CommandContext, copy_cost, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::notices::NEW;
 use super::scan::{ScanOptions, parse_cursor};
@@ -60,7 +60,7 @@ pub(crate) const UNLINK: Command = Command {
     ..DEL
 };
 
-fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn del(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mut deleted = 0;
     for bytes in args.iter().skip(1) {
         let key = cx.key(bytes);
@@ -89,7 +89,7 @@ pub(crate) const EXISTS: Command = Command {
     ..Command::EMPTY
 };
 
-fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn exists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     count_keys(cx, args, |cx, key| cx.locked.contains(cx.db, key));
     Ok(())
 }
@@ -105,12 +105,16 @@ pub(crate) const TOUCH: Command = Command {
     ..EXISTS
 };
 
-fn touch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn touch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     count_keys(cx, args, |cx, key| cx.locked.get(cx.db, key).is_some());
     Ok(())
 }
 
-fn count_keys(cx: &mut Cx<'_>, args: Args<'_>, counts: impl Fn(&Cx<'_>, Key<'_>) -> bool) {
+fn count_keys(
+    cx: &mut CommandContext<'_>,
+    args: Args<'_>,
+    counts: impl Fn(&CommandContext<'_>, Key<'_>) -> bool,
+) {
     let found = args.skip(1).iter().filter(|bytes| counts(cx, cx.key(bytes)));
     let found = found.map(|_| 1i64).sum();
     cx.reply.integer(found);
@@ -130,7 +134,7 @@ pub(crate) const TYPE: Command = Command {
     ..Command::EMPTY
 };
 
-fn type_of(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn type_of(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let value = cx.locked.peek(cx.db, cx.key(args.get(1)));
     cx.reply.simple(value.map_or("none", |value| value.kind().name()));
     Ok(())
@@ -147,7 +151,7 @@ struct Copied {
 impl Copied {
     /// Copies a value. O(N) in its size. `element_cost`: cost of one element of a collection.
     fn of(
-        cx: &Cx<'_>,
+        cx: &CommandContext<'_>,
         key: Key<'_>,
         element_cost: fn(ValueKind) -> usize,
     ) -> Result<Option<Copied>, Fail> {
@@ -169,7 +173,7 @@ impl Copied {
 
     /// Announces that the next change gives this value to another key, and the one after it deletes
     /// this key.
-    fn moves_from(&self, cx: &mut Cx<'_>, key: Key<'_>) {
+    fn moves_from(&self, cx: &mut CommandContext<'_>, key: Key<'_>) {
         if self.kind.is_some() {
             cx.locked.move_from(cx.db, key);
         }
@@ -203,7 +207,7 @@ pub(crate) const RENAME: Command = Command {
     ..Command::EMPTY
 };
 
-fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn rename(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (from, to) = (cx.key(args.get(1)), cx.key(args.get(2)));
     if !cx.locked.contains(cx.db, from) {
         return Err(Fail::NoSuchKey);
@@ -228,7 +232,7 @@ pub(crate) const RENAMENX: Command = Command {
     ..RENAME
 };
 
-fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn renamenx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (from, to) = (cx.key(args.get(1)), cx.key(args.get(2)));
     if !cx.locked.contains(cx.db, from) {
         return Err(Fail::NoSuchKey);
@@ -243,7 +247,7 @@ fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Moves a value. Both changes are in one record. The new key is written first, so that a failed
 /// change leaves everything unchanged.
-fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
+fn move_value(cx: &mut CommandContext<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     let value = Copied::of(cx, from, |_| 1)?.ok_or(Fail::NoSuchKey)?;
     value.moves_from(cx, from);
     cx.apply(cx.db, to, value.change())?;
@@ -273,7 +277,7 @@ pub(crate) const COPY: Command = Command {
     ..Command::EMPTY
 };
 
-fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn copy(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (mut db, mut replace) = (cx.db, false);
     let mut options = args.skip(3).iter();
     while let Some(option) = options.next() {
@@ -315,7 +319,7 @@ pub(crate) const MOVE: Command = Command {
     ..Command::EMPTY
 };
 
-fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn move_key(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let db = database(args.get(2))?;
     if db == cx.db {
         return Err(SAME_KEY);
@@ -343,7 +347,7 @@ fn database(text: &[u8]) -> Result<u8, Fail> {
 
 /// Whether the database has no such key. The reply reveals the result, so it waits for that key's
 /// last write. A key's stripe covers it in every database.
-fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
+fn is_free_in(cx: &mut CommandContext<'_>, db: u8, key: Key<'_>) -> bool {
     let gate = Gate::of(&cx.locked, db, key.hash);
     note_gate(cx, gate);
     cx.expire_key(db, key);
@@ -351,7 +355,7 @@ fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
 }
 
 /// Records that the reply depends on data that waits for `gate`.
-fn note_gate(cx: &mut Cx<'_>, gate: Gate) {
+fn note_gate(cx: &mut CommandContext<'_>, gate: Gate) {
     if is_gated(cx.session.durability) {
         cx.gate = cx.gate.max(gate);
     }
@@ -373,7 +377,7 @@ pub(crate) const KEYS: Command = Command {
     ..Command::EMPTY
 };
 
-fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn keys(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let pattern = Some(args.get(1)).filter(|pattern| *pattern != b"*");
     cx.spend(cx.locked.len(cx.db))?;
     let counted = cx.reply.begin_counted();
@@ -403,7 +407,7 @@ pub(crate) const RANDOMKEY: Command = Command {
     ..Command::EMPTY
 };
 
-fn randomkey(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn randomkey(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let worker = &mut *cx.worker;
     match cx.locked.random_key(cx.db, || worker.random()) {
         Some(key) => cx.reply.bulk(&key),
@@ -427,7 +431,7 @@ pub(crate) const SCAN: Command = Command {
     ..Command::EMPTY
 };
 
-fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn scan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let cursor = ScanCursor(parse_cursor(args.get(1))?);
     let options = ScanOptions::parse(args, 2)?;
     options.refuse_no_values()?;
@@ -465,7 +469,7 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Deletes the expired keys that a scan found. Outside EXEC no stripe is locked here, so each is
 /// locked again.
-fn expire_found(cx: &mut Cx<'_>, names: &[Vec<u8>]) {
+fn expire_found(cx: &mut CommandContext<'_>, names: &[Vec<u8>]) {
     if names.is_empty() || !may_expire_at_reads(cx.shared, cx.worker, cx.now.mono) {
         return;
     }

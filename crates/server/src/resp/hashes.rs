@@ -9,7 +9,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, SET_COST, integer, is_option, reply_has_room};
+use super::context::{CommandContext, SET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 use super::strings::{count, float_sum};
@@ -29,7 +29,7 @@ fn collect_from(args: Args<'_>, from: usize) -> SmallVec<[&[u8]; 8]> {
     args.skip(from).iter().collect()
 }
 
-fn hash_len(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
+fn hash_len(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.hash(cx.db, key)?.map_or(0, Hash::len))
 }
 
@@ -49,7 +49,7 @@ pub(crate) const HSET: Command = Command {
     ..Command::EMPTY
 };
 
-fn hset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let added = set_fields(cx, args)?;
     cx.reply.integer(count(added));
     Ok(())
@@ -63,7 +63,7 @@ pub(crate) const HMSET: Command = Command {
     ..HSET
 };
 
-fn hmset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hmset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     set_fields(cx, args)?;
     cx.reply.ok();
     Ok(())
@@ -71,7 +71,7 @@ fn hmset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Sets the fields and values from argument 2 on. Returns how many fields are new.
 #[inline]
-fn set_fields(cx: &mut Cx<'_>, args: Args<'_>) -> Result<usize, Fail> {
+fn set_fields(cx: &mut CommandContext<'_>, args: Args<'_>) -> Result<usize, Fail> {
     if !args.len().is_multiple_of(2) {
         return Err(Fail::arity(cx.command.name));
     }
@@ -82,7 +82,7 @@ fn set_fields(cx: &mut Cx<'_>, args: Args<'_>) -> Result<usize, Fail> {
     Ok(hash_len(cx, key)? - before)
 }
 
-fn set_field(cx: &mut Cx<'_>, key: Key<'_>, field: &[u8], value: &[u8]) -> Done {
+fn set_field(cx: &mut CommandContext<'_>, key: Key<'_>, field: &[u8], value: &[u8]) -> Done {
     cx.change(key, Change::HashSet { pairs: Items::Slice(&[field, value]) })
 }
 
@@ -101,7 +101,7 @@ pub(crate) const HSETNX: Command = Command {
     ..Command::EMPTY
 };
 
-fn hsetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hsetnx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, field) = (cx.key(args.get(1)), args.get(2));
     let absent = !cx.locked.hash(cx.db, key)?.is_some_and(|hash| hash.contains(field));
     if absent {
@@ -125,7 +125,7 @@ pub(crate) const HGET: Command = Command {
     ..Command::EMPTY
 };
 
-fn hget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let value = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(args.get(2)));
     reply_value(&mut cx.reply, value);
@@ -154,7 +154,7 @@ pub(crate) const HMGET: Command = Command {
     ..Command::EMPTY
 };
 
-fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hmget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
     let fields = args.skip(2);
@@ -181,7 +181,7 @@ pub(crate) const HEXISTS: Command = Command {
     ..Command::EMPTY
 };
 
-fn hexists(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hexists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let exists = cx.locked.hash(cx.db, key)?.is_some_and(|hash| hash.contains(args.get(2)));
     cx.reply.integer(i64::from(exists));
@@ -202,7 +202,7 @@ pub(crate) const HSTRLEN: Command = Command {
     ..Command::EMPTY
 };
 
-fn hstrlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hstrlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let value = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(args.get(2)));
     cx.reply.integer(count(value.map_or(0, <[u8]>::len)));
@@ -223,7 +223,7 @@ pub(crate) const HLEN: Command = Command {
     ..Command::EMPTY
 };
 
-fn hlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = hash_len(cx, key)?;
     cx.reply.integer(count(len));
@@ -246,7 +246,7 @@ pub(crate) const HDEL: Command = Command {
     ..Command::EMPTY
 };
 
-fn hdel(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(hash) = cx.locked.hash(cx.db, key)? else {
         cx.reply.integer(0);
@@ -280,7 +280,7 @@ pub(crate) const HGETALL: Command = Command {
     ..Command::EMPTY
 };
 
-fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hgetall(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
     cx.spend(hash.map_or(0, Hash::len).saturating_mul(2))?;
@@ -297,7 +297,7 @@ fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 pub(crate) const HKEYS: Command =
     Command { name: "hkeys", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
 
-fn hkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hkeys(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
     cx.spend(hash.map_or(0, Hash::len))?;
@@ -313,7 +313,7 @@ fn hkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 pub(crate) const HVALS: Command =
     Command { name: "hvals", summary: "Returns all values of a hash.", run: hvals, ..HGETALL };
 
-fn hvals(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hvals(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
     cx.spend(hash.map_or(0, Hash::len))?;
@@ -340,7 +340,7 @@ pub(crate) const HINCRBY: Command = Command {
     ..Command::EMPTY
 };
 
-fn hincrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hincrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let by = integer(args.get(3))?;
     let (key, field) = (cx.key(args.get(1)), args.get(2));
     let old = match cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field)) {
@@ -364,7 +364,7 @@ pub(crate) const HINCRBYFLOAT: Command = Command {
     ..HINCRBY
 };
 
-fn hincrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hincrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let by = LongDouble::parse(args.get(3)).ok_or(Fail::NotFloat)?;
     if !by.is_finite() {
         return Err(Fail::text("ERR value is NaN or Infinity"));
@@ -394,7 +394,7 @@ pub(crate) const HRANDFIELD: Command = Command {
     ..Command::EMPTY
 };
 
-fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(count_text) = args.try_get(2) else {
         let hash = cx.locked.hash(cx.db, key)?;
@@ -528,7 +528,7 @@ pub(crate) const HSCAN: Command = Command {
     ..Command::EMPTY
 };
 
-fn hscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn hscan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let cursor = parse_cursor(args.get(2))?;
     let key = cx.key(args.get(1));
     let Some(hash) = cx.locked.hash(cx.db, key)? else {

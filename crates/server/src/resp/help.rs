@@ -2,11 +2,11 @@
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use super::command::{Command, Done};
-use super::cx::Cx;
+use super::context::CommandContext;
 
 /// Lists the subcommands of a container with their summaries, in the form of Redis's HELP.
 /// Source: Redis 7.2 `networking.c`, `addReplyHelp`.
-pub(crate) fn reply(cx: &mut Cx<'_>, container: &Command) -> Done {
+pub(crate) fn reply(cx: &mut CommandContext<'_>, container: &Command) -> Done {
     let name = container.name.to_ascii_uppercase();
     let mut lines =
         vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];

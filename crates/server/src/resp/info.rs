@@ -17,7 +17,7 @@ use store::{DATABASES, DbStats};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::{Cx, is_option};
+use super::context::{CommandContext, is_option};
 
 /// INFO: the server's state.
 pub(crate) const INFO: Command = Command {
@@ -84,7 +84,7 @@ impl Section {
     }
 }
 
-fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mut page = Page { cx, text: String::new(), data: OnceCell::new() };
     for section in SECTIONS.iter().filter(|section| section.is_wanted(args)) {
         page.headline(section.title);
@@ -97,7 +97,7 @@ fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// The text being written, and the sources of its numbers.
 struct Page<'p, 'c> {
-    cx: &'p Cx<'c>,
+    cx: &'p CommandContext<'c>,
     text: String,
     data: OnceCell<([DbStats; DATABASES], usize)>,
 }
@@ -123,7 +123,7 @@ impl Page<'_, '_> {
 
 /// Statistics of the databases, and total bytes. For commands that lock no stripe, or all of them
 /// inside EXEC ([`Flags::LOCKS_STRIPES`]).
-pub(super) fn data_stats(cx: &Cx<'_>) -> ([DbStats; DATABASES], usize) {
+pub(super) fn data_stats(cx: &CommandContext<'_>) -> ([DbStats; DATABASES], usize) {
     if cx.locked.is_all() { cx.locked.stats() } else { cx.shared.keyspace.stats(cx.unix()) }
 }
 

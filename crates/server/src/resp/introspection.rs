@@ -11,7 +11,7 @@ pub use markdown::markdown;
 use self::syntax::Kind;
 pub(super) use self::syntax::{Argument, arguments};
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec};
-use super::cx::{Cx, is_option};
+use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::help;
 use super::registry::REGISTRY;
@@ -39,7 +39,7 @@ pub(crate) const COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-fn all(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn all(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let ids: Vec<RequestId> = top_level().collect();
     cx.reply.array(ids.len());
     for id in ids {
@@ -65,7 +65,7 @@ const COUNT: Command = Command {
     ..Command::EMPTY
 };
 
-fn count(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn count(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.integer(length(top_level().count()));
     Ok(())
 }
@@ -86,7 +86,7 @@ const INFO: Command = Command {
     ..Command::EMPTY
 };
 
-fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() == 2 {
         return all(cx, args);
     }
@@ -229,7 +229,7 @@ const DOCS: Command = Command {
     ..Command::EMPTY
 };
 
-fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn docs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_names(args)?;
     let ids: Vec<RequestId> = if args.len() == 2 {
         top_level().collect()
@@ -336,7 +336,7 @@ const GETKEYS: Command = Command {
     ..Command::EMPTY
 };
 
-fn getkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn getkeys(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let request = args.skip(2);
     let keys = keys_of(request)?;
     cx.reply.array(keys.len());
@@ -355,7 +355,7 @@ const GETKEYSANDFLAGS: Command = Command {
     ..GETKEYS
 };
 
-fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn getkeysandflags(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let request = args.skip(2);
     let keys = keys_of(request)?;
     cx.reply.array(keys.len());
@@ -414,7 +414,7 @@ const LIST: Command = Command {
     ..Command::EMPTY
 };
 
-fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn list(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let filter = Filter::parse(args)?;
     let names: Vec<&str> = REGISTRY
         .entries()

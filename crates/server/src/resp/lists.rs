@@ -8,7 +8,7 @@ use store::{Change, End, Items, Key};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option, reply_has_room};
+use super::context::{CommandContext, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::strings::count;
 use crate::config::KeyEvent;
@@ -38,7 +38,7 @@ const fn popped(end: End) -> KeyEvent {
     })
 }
 
-fn list_len(cx: &Cx<'_>, key: Key<'_>) -> Result<Option<usize>, Fail> {
+fn list_len(cx: &CommandContext<'_>, key: Key<'_>) -> Result<Option<usize>, Fail> {
     Ok(cx.locked.list(cx.db, key)?.map(List::len))
 }
 
@@ -58,7 +58,7 @@ pub(crate) const LPUSH: Command = Command {
     ..Command::EMPTY
 };
 
-fn lpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push(cx, args, End::Front)
 }
 
@@ -71,7 +71,7 @@ pub(crate) const RPUSH: Command = Command {
     ..LPUSH
 };
 
-fn rpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn rpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push(cx, args, End::Back)
 }
 
@@ -84,7 +84,7 @@ pub(crate) const LPUSHX: Command = Command {
     ..LPUSH
 };
 
-fn lpushx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lpushx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push_if_present(cx, args, End::Front)
 }
 
@@ -98,18 +98,18 @@ pub(crate) const RPUSHX: Command = Command {
     ..LPUSH
 };
 
-fn rpushx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn rpushx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push_if_present(cx, args, End::Back)
 }
 
 #[inline]
-fn push(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
+fn push(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
     let key = cx.key(args.get(1));
     let before = list_len(cx, key)?.unwrap_or(0);
     push_elements(cx, key, args, end, before)
 }
 
-fn push_if_present(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
+fn push_if_present(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
     let key = cx.key(args.get(1));
     let Some(before) = list_len(cx, key)? else {
         cx.reply.integer(0);
@@ -119,7 +119,13 @@ fn push_if_present(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
 }
 
 #[inline]
-fn push_elements(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>, end: End, before: usize) -> Done {
+fn push_elements(
+    cx: &mut CommandContext<'_>,
+    key: Key<'_>,
+    args: Args<'_>,
+    end: End,
+    before: usize,
+) -> Done {
     let values: SmallVec<[&[u8]; 8]> = args.skip(2).iter().collect();
     cx.change(key, Change::ListPush { end, values: Items::Slice(&values) })?;
     cx.reply.integer(count(before + values.len()));
@@ -142,7 +148,7 @@ pub(crate) const LPOP: Command = Command {
     ..Command::EMPTY
 };
 
-fn lpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     pop(cx, args, End::Front)
 }
 
@@ -155,11 +161,11 @@ pub(crate) const RPOP: Command = Command {
     ..LPOP
 };
 
-fn rpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn rpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     pop(cx, args, End::Back)
 }
 
-fn pop(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
+fn pop(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
     let key = cx.key(args.get(1));
     match args.len() {
         2 => pop_one(cx, key, end),
@@ -168,7 +174,7 @@ fn pop(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
     }
 }
 
-fn pop_one(cx: &mut Cx<'_>, key: Key<'_>, end: End) -> Done {
+fn pop_one(cx: &mut CommandContext<'_>, key: Key<'_>, end: End) -> Done {
     let Some(element) = cx.locked.list(cx.db, key)?.and_then(|list| element_at(list, end)) else {
         cx.reply.null();
         return Ok(());
@@ -184,7 +190,7 @@ fn element_at(list: &List, end: End) -> Option<&[u8]> {
     }
 }
 
-fn pop_several(cx: &mut Cx<'_>, key: Key<'_>, end: End, count_text: &[u8]) -> Done {
+fn pop_several(cx: &mut CommandContext<'_>, key: Key<'_>, end: End, count_text: &[u8]) -> Done {
     let wanted = integer(count_text).ok().and_then(|wanted| usize::try_from(wanted).ok());
     let wanted = wanted.ok_or(Fail::text("ERR value is out of range, must be positive"))?;
     let Some(list) = cx.locked.list(cx.db, key)? else {
@@ -233,7 +239,7 @@ pub(crate) const LMPOP: Command = Command {
     ..Command::EMPTY
 };
 
-fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let options = MultiPop::parse(args)?;
     for bytes in args.range(options.keys) {
         let key = cx.key(bytes);
@@ -308,7 +314,7 @@ pub(crate) const LMOVE: Command = Command {
     ..Command::EMPTY
 };
 
-fn lmove(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lmove(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (from, to) = (parse_end(args.get(3))?, parse_end(args.get(4))?);
     move_element(cx, args, from, to)
 }
@@ -324,11 +330,11 @@ pub(crate) const RPOPLPUSH: Command = Command {
     ..LMOVE
 };
 
-fn rpoplpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn rpoplpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     move_element(cx, args, End::Back, End::Front)
 }
 
-fn move_element(cx: &mut Cx<'_>, args: Args<'_>, from: End, to: End) -> Done {
+fn move_element(cx: &mut CommandContext<'_>, args: Args<'_>, from: End, to: End) -> Done {
     let (source, destination) = (cx.key(args.get(1)), cx.key(args.get(2)));
     let element = cx.locked.list(cx.db, source)?.and_then(|list| element_at(list, from));
     let Some(element) = element else {
@@ -359,7 +365,7 @@ pub(crate) const LLEN: Command = Command {
     ..Command::EMPTY
 };
 
-fn llen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn llen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = list_len(cx, key)?.unwrap_or(0);
     cx.reply.integer(count(len));
@@ -381,7 +387,7 @@ pub(crate) const LINDEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn lindex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lindex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(list) = cx.locked.list(cx.db, key)? else {
         cx.reply.null();
@@ -429,7 +435,7 @@ pub(crate) const LRANGE: Command = Command {
     ..Command::EMPTY
 };
 
-fn lrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
     let key = cx.key(args.get(1));
     let Some(list) = cx.locked.list(cx.db, key)? else {
@@ -462,7 +468,7 @@ pub(crate) const LTRIM: Command = Command {
     ..Command::EMPTY
 };
 
-fn ltrim(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn ltrim(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
     let key = cx.key(args.get(1));
     let len = list_len(cx, key)?.unwrap_or(0);
@@ -494,7 +500,7 @@ pub(crate) const LSET: Command = Command {
     ..Command::EMPTY
 };
 
-fn lset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = list_len(cx, key)?.ok_or(Fail::NoSuchKey)?;
     let index = position(integer(args.get(2))?, len).ok_or(Fail::OutOfRange)?;
@@ -519,7 +525,7 @@ pub(crate) const LINSERT: Command = Command {
     ..Command::EMPTY
 };
 
-fn linsert(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn linsert(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let offset = if is_option(args.get(2), "BEFORE") {
         0
     } else if is_option(args.get(2), "AFTER") {
@@ -560,7 +566,7 @@ pub(crate) const LREM: Command = Command {
     ..Command::EMPTY
 };
 
-fn lrem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let wanted = integer(args.get(2))?;
     let (key, value) = (cx.key(args.get(1)), args.get(3));
     let list = cx.locked.list(cx.db, key)?;

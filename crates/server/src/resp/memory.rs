@@ -9,7 +9,7 @@ use store::{DATABASES, DbStats};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option};
+use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::help;
 use super::info::{data_stats, ratio};
@@ -52,7 +52,10 @@ pub(crate) struct MemoryReport {
 }
 
 impl MemoryReport {
-    pub(crate) fn of(cx: &Cx<'_>, data: &([DbStats; DATABASES], usize)) -> MemoryReport {
+    pub(crate) fn of(
+        cx: &CommandContext<'_>,
+        data: &([DbStats; DATABASES], usize),
+    ) -> MemoryReport {
         let (dbs, store_bytes) = data;
         let trackers = &cx.shared.memory;
         let index_bytes: u64 = dbs.iter().map(index_bytes).sum();
@@ -111,7 +114,7 @@ const DOCTOR: Command = Command {
     ..Command::EMPTY
 };
 
-fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn doctor(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let report = MemoryReport::of(cx, &data_stats(cx));
     let clients = cx.shared.links().connections() as u64;
     let text = diagnose(&report, clients, &cx.shared.memory.server.tree());
@@ -191,7 +194,7 @@ const MALLOC_STATS: Command = Command {
     ..Command::EMPTY
 };
 
-fn malloc_stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn malloc_stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let mut text = String::new();
     // Writing to a `String` cannot fail, hence `let _`.
     for (name, bytes) in ProcessMemory::read().iter() {
@@ -217,7 +220,7 @@ const PURGE: Command = Command {
     ..Command::EMPTY
 };
 
-fn purge(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn purge(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.ok();
     Ok(())
 }
@@ -258,7 +261,7 @@ enum Number {
     Double(f64),
 }
 
-fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     use Number::{Double, Integer, Signed};
     let data = data_stats(cx);
     let report = MemoryReport::of(cx, &data);
@@ -330,7 +333,7 @@ fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-fn write_map(cx: &mut Cx<'_>, fields: &[(&str, u64)]) {
+fn write_map(cx: &mut CommandContext<'_>, fields: &[(&str, u64)]) {
     cx.reply.map(fields.len());
     for (name, bytes) in fields {
         cx.reply.bulk(name.as_bytes());
@@ -352,7 +355,7 @@ const USAGE: Command = Command {
 };
 
 /// `SAMPLES` is only validated: the store knows the size of every value.
-fn usage(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn usage(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mut options = args.skip(3).iter();
     while let Some(option) = options.next() {
         let count = options.next().filter(|_| is_option(option, "SAMPLES")).ok_or(Fail::Syntax)?;

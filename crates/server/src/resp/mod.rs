@@ -4,7 +4,7 @@ mod client;
 pub(crate) mod command;
 mod config;
 mod connection;
-pub(crate) mod cx;
+pub(crate) mod context;
 mod debug;
 mod diagnosis;
 pub(crate) mod execute;
@@ -35,7 +35,7 @@ mod zsets;
 pub(crate) use config::change_options;
 pub(crate) use connection::USER;
 #[cfg(test)]
-pub(crate) use cx::REPLY_BYTES_MAX;
+pub(crate) use context::REPLY_BYTES_MAX;
 pub(crate) use generic::DEL;
 pub use introspection::markdown as commands_markdown;
 pub(crate) use session::Session;

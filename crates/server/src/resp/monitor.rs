@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::Cx;
+use super::context::CommandContext;
 use super::fail::Fail;
 
 /// MONITOR: sends all later requests of all clients to this connection.
@@ -25,7 +25,7 @@ pub(crate) const MONITOR: Command = Command {
 };
 
 // Source: Redis 7.2 `replication.c`, `monitorCommand`; there, too, a second one gets no reply
-fn monitor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn monitor(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if cx.in_exec {
         return Err(Fail::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }

@@ -13,10 +13,10 @@ use store::{Change, Key};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::Cx;
+use super::context::CommandContext;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::gate::Gate;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::{Worker, is_gated};
 
 /// A key that did not exist before.
@@ -24,7 +24,7 @@ pub(super) const NEW: KeyEvent = KeyEvent { class: KeyEvents::NEW, name: "new" }
 const DELETED: KeyEvent = Group::Generic.event("del");
 const MISS: KeyEvent = KeyEvent { class: KeyEvents::MISS, name: "keymiss" };
 
-impl Cx<'_> {
+impl CommandContext<'_> {
     /// Changes a key, and publishes `new` if it did not exist, the event of the change, and `del`
     /// if the key was removed.
     #[cold]
@@ -79,7 +79,13 @@ impl Cx<'_> {
 
 impl Worker {
     /// Defers an event that may have subscribers until its log position is known.
-    pub(crate) fn publish_event(&mut self, shared: &Shared, event: KeyEvent, db: u8, key: &[u8]) {
+    pub(crate) fn publish_event(
+        &mut self,
+        shared: &ServerState,
+        event: KeyEvent,
+        db: u8,
+        key: &[u8],
+    ) {
         let wanted = self.settings.notify_keyspace_events;
         if !wanted.has(event.class) || shared.pubsub.clients() == 0 {
             return;
@@ -99,7 +105,7 @@ impl Worker {
 
     /// Queues the events of keys that no command has changed, with the position of their record;
     /// see [`Worker::put_off_deferred`].
-    pub(crate) fn put_off_told(&mut self, shared: &Shared, written: Gate) {
+    pub(crate) fn put_off_told(&mut self, shared: &ServerState, written: Gate) {
         if self.pubsub.has_deferred() {
             let gate = if is_gated(self.settings.durability) { written } else { Gate::OPEN };
             self.put_off_deferred(shared, gate);

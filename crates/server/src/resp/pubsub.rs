@@ -7,14 +7,14 @@
 use wire::resp::{Args, Protocol};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::Cx;
+use super::context::CommandContext;
 use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
 use super::session::Session;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::glob::TooLong;
-use crate::engine::pubsub::{Kind, Name, Post};
+use crate::engine::pubsub::{Kind, Name, Publication};
 use crate::engine::requests::RequestId;
 
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
@@ -55,8 +55,8 @@ pub(crate) const SPUBLISH: Command = Command {
 /// Comparison steps that take as long as copying one element.
 const STEPS_PER_ELEMENT: u64 = 32;
 
-fn publish(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
-    let post = Post { channel: args.get(1), payload: args.get(2), kind };
+fn publish(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
+    let post = Publication { channel: args.get(1), payload: args.get(2), kind };
     if cx.worker.is_lost(cx.shared, cx.session.last_gate) {
         // The message would report changes that are not in the log, and never will be.
         return Err(Fail::text(LOG_FAILED));
@@ -125,14 +125,14 @@ pub(crate) const SSUBSCRIBE: Command = Command {
 };
 
 // Source: Redis 7.2 `pubsub.c`, `ssubscribeCommand`; the others are allowed in a transaction
-fn ssubscribe(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn ssubscribe(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if cx.in_exec {
         return Err(Fail::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
     subscribe(cx, args, Kind::ShardChannel)
 }
 
-fn subscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+fn subscribe(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     for name in args.iter().skip(1) {
         let id = cx.session.id;
         let mine = cx.session.subscriptions.get_or_insert_default();
@@ -193,7 +193,7 @@ pub(crate) const SUNSUBSCRIBE: Command = Command {
 };
 
 // Source: Redis 7.2 `pubsub.c`, `pubsubUnsubscribeChannel` and `pubsubUnsubscribeAllChannelsInternal`
-fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+fn unsubscribe(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     if args.len() > 1 {
         for name in args.iter().skip(1) {
             leave(cx, kind, name);
@@ -214,8 +214,8 @@ fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
 }
 
 /// Ends one subscription. Messages published to it before are delivered before the confirmation.
-fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
-    let Cx { session, worker, shared, reply, gate, in_exec, .. } = cx;
+fn leave(cx: &mut CommandContext<'_>, kind: Kind, name: &[u8]) {
+    let CommandContext { session, worker, shared, reply, gate, in_exec, .. } = cx;
     let (id, protocol) = (session.id, session.protocol);
     let Some(mine) = session.subscriptions.as_deref_mut() else { return };
     let mut late = std::mem::take(&mut worker.late_messages);
@@ -229,7 +229,7 @@ fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
 }
 
 /// Confirms a change, with the number of subscriptions of this kind.
-fn confirm(cx: &mut Cx<'_>, name: Option<&[u8]>, kind: Kind) {
+fn confirm(cx: &mut CommandContext<'_>, name: Option<&[u8]>, kind: Kind) {
     let count = cx.session.subscriptions.as_deref().map_or(0, |all| all.told_count(kind));
     cx.reply.push(3);
     cx.reply.bulk(cx.command.name.as_bytes());
@@ -241,12 +241,12 @@ fn confirm(cx: &mut Cx<'_>, name: Option<&[u8]>, kind: Kind) {
 }
 
 /// Without subscriptions the connection is an ordinary one again.
-fn end_if_none(cx: &mut Cx<'_>) {
+fn end_if_none(cx: &mut CommandContext<'_>) {
     cx.session.subscriptions.take_if(|all| all.total() == 0);
 }
 
 /// Ends all subscriptions without confirmation; for RESET.
-pub(super) fn forget_all(cx: &mut Cx<'_>) {
+pub(super) fn forget_all(cx: &mut CommandContext<'_>) {
     for kind in Kind::ALL {
         for name in names(cx, kind) {
             leave(cx, kind, &name);
@@ -255,7 +255,7 @@ pub(super) fn forget_all(cx: &mut Cx<'_>) {
     cx.session.subscriptions = None;
 }
 
-fn names(cx: &Cx<'_>, kind: Kind) -> Vec<Name> {
+fn names(cx: &CommandContext<'_>, kind: Kind) -> Vec<Name> {
     let mine = cx.session.subscriptions.as_deref();
     mine.map_or_else(Vec::new, |all| all.names(kind).cloned().collect())
 }
@@ -334,7 +334,7 @@ const SHARDCHANNELS: Command = Command {
 /// Cost of listing one channel: the names are sorted.
 const CHANNEL_COST: usize = 4;
 
-fn list_channels(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+fn list_channels(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     if args.len() > 3 {
         return Err(too_many_arguments("PUBSUB", args));
     }
@@ -359,7 +359,7 @@ const HELP: Command = Command {
     ..Command::EMPTY
 };
 
-fn list_subcommands(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn list_subcommands(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     help::reply(cx, &PUBSUB)
 }
 
@@ -375,7 +375,7 @@ const NUMPAT: Command = Command {
     ..Command::EMPTY
 };
 
-fn count_patterns(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn count_patterns(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.integer(wide(cx.shared.pubsub.names(Kind::Pattern)));
     Ok(())
 }
@@ -408,7 +408,7 @@ const SHARDNUMSUB: Command = Command {
     ..Command::EMPTY
 };
 
-fn count_subscribers(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+fn count_subscribers(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     let channels = args.skip(2);
     cx.reply.array(2 * channels.len());
     for channel in channels {

@@ -3,7 +3,7 @@
 use wire::resp::Args;
 
 use super::command::Done;
-use super::cx::{integer, is_option};
+use super::context::{integer, is_option};
 use super::fail::Fail;
 use crate::engine::glob::Steps;
 
@@ -87,7 +87,7 @@ fn parse_count(text: &[u8]) -> Result<usize, Fail> {
     usize::try_from(count).map(|count| count.min(COUNT_MAX)).map_err(|_| Fail::NotInteger)
 }
 
-/// Parses the cursor of a scan. Clients that treat it as a signed number send it back as one, so a
+/// Parses the cursor of a scan. Clients that treat it as a signed number send it back signed, so a
 /// sign has the same meaning as in C; an empty text is 0, and a zero byte ends the text.
 // Source: Redis 7.2 `db.c`, `parseScanCursorOrReply` (C's strtoul)
 pub(crate) fn parse_cursor(text: &[u8]) -> Result<u64, Fail> {

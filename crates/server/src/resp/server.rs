@@ -4,7 +4,7 @@
 use wire::resp::Args;
 
 use super::command::{Command, Done, Events, Flags, Group};
-use super::cx::{Cx, is_option};
+use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::session::Wait;
 
@@ -25,7 +25,7 @@ pub(crate) const DBSIZE: Command = Command {
     ..Command::EMPTY
 };
 
-fn dbsize(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn dbsize(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let keys = cx.locked.len(cx.db);
     cx.reply.integer(i64::try_from(keys).unwrap_or(i64::MAX));
     Ok(())
@@ -48,7 +48,7 @@ pub(crate) const FLUSHDB: Command = Command {
     ..Command::EMPTY
 };
 
-fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn flushdb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let db = cx.db;
     flush(cx, args, Some(db))
 }
@@ -70,12 +70,12 @@ pub(crate) const FLUSHALL: Command = Command {
     ..Command::EMPTY
 };
 
-fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn flushall(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     flush(cx, args, None)
 }
 
 /// ASYNC and SYNC are accepted and equivalent: memory is freed outside the locks either way.
-fn flush(cx: &mut Cx<'_>, args: Args<'_>, db: Option<u8>) -> Done {
+fn flush(cx: &mut CommandContext<'_>, args: Args<'_>, db: Option<u8>) -> Done {
     match args.try_get(1) {
         None => {}
         Some(mode) if args.len() == 2 && (is_option(mode, "ASYNC") || is_option(mode, "SYNC")) => {}
@@ -101,7 +101,7 @@ pub(crate) const SAVE: Command = Command {
 
 const RUNNING: Fail = Fail::text("ERR Background save already in progress");
 
-fn save(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn save(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let position = cx.shared.log.next().0;
     let number = cx.shared.snapshots.begin(position).map_err(|_| RUNNING)?;
     cx.session.wait = Some(Wait::Snapshot { number });
@@ -122,7 +122,7 @@ pub(crate) const BGSAVE: Command = Command {
     ..Command::EMPTY
 };
 
-fn bgsave(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn bgsave(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() > 2 || args.try_get(1).is_some_and(|word| !is_option(word, "SCHEDULE")) {
         return Err(Fail::Syntax);
     }
@@ -146,7 +146,7 @@ pub(crate) const LASTSAVE: Command = Command {
     ..Command::EMPTY
 };
 
-fn lastsave(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn lastsave(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let seconds = cx.shared.snapshots.status().last_unix_ms / 1000;
     cx.reply.integer(i64::try_from(seconds).unwrap_or(i64::MAX));
     Ok(())
@@ -165,7 +165,7 @@ pub(crate) const TIME: Command = Command {
     ..Command::EMPTY
 };
 
-fn time(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn time(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let micros = crate::engine::clock::unix_micros();
     cx.reply.array(2);
     cx.reply.bulk(itoa::Buffer::new().format(micros / 1_000_000).as_bytes());
@@ -186,7 +186,7 @@ pub(crate) const SHUTDOWN: Command = Command {
     ..Command::EMPTY
 };
 
-fn shutdown(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn shutdown(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let has = |name| args.iter().skip(1).any(|word| is_option(word, name));
     let known = ["SAVE", "NOSAVE", "NOW", "FORCE", "ABORT"];
     let unknown = |word| known.iter().all(|name| !is_option(word, name));

@@ -40,7 +40,7 @@ pub(crate) enum ReplyMode {
 pub(crate) struct Transaction {
     pub(crate) queued: Vec<(RequestId, OwnedArgs)>,
     pub(crate) queued_bytes: usize,
-    /// Cost of the queued commands, in units of [`super::cx::Cx::spend`].
+    /// Cost of the queued commands, in units of [`super::context::CommandContext::spend`].
     pub(crate) queued_work: usize,
     /// A queued command was rejected, so EXEC will be, too.
     pub(crate) aborted: bool,

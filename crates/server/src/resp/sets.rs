@@ -9,7 +9,7 @@ use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, REPLY_BYTES_MAX, SET_COST, reply_has_room};
+use super::context::{CommandContext, REPLY_BYTES_MAX, SET_COST, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::config::KeyEvent;
@@ -84,7 +84,7 @@ pub(super) fn reply_scan(reply: &mut ReplyWriter<'_>, next: u64, found: &Copies)
 /// Completes a STORE command: stores `len` elements, encoded by `encode`, at the destination, or
 /// deletes the destination if there are none.
 pub(super) fn store_result(
-    cx: &mut Cx<'_>,
+    cx: &mut CommandContext<'_>,
     destination: Key<'_>,
     kind: Kind,
     len: usize,
@@ -101,7 +101,7 @@ pub(super) fn store_result(
     Ok(())
 }
 
-fn cardinality(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
+fn cardinality(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.set(cx.db, key)?.map_or(0, Set::len))
 }
 
@@ -121,7 +121,7 @@ pub(crate) const SADD: Command = Command {
     ..Command::EMPTY
 };
 
-fn sadd(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
     let before = set.map_or(0, Set::len);
@@ -154,7 +154,7 @@ pub(crate) const SREM: Command = Command {
     ..Command::EMPTY
 };
 
-fn srem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn srem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
     let before = set.map_or(0, Set::len);
@@ -185,7 +185,7 @@ pub(crate) const SCARD: Command = Command {
     ..Command::EMPTY
 };
 
-fn scard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn scard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count = cardinality(cx, cx.key(args.get(1)))?;
     reply_count(&mut cx.reply, count);
     Ok(())
@@ -206,7 +206,7 @@ pub(crate) const SISMEMBER: Command = Command {
     ..Command::EMPTY
 };
 
-fn sismember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sismember(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
     let is_member = set.is_some_and(|set| set.contains(args.get(2)));
@@ -229,7 +229,7 @@ pub(crate) const SMISMEMBER: Command = Command {
     ..Command::EMPTY
 };
 
-fn smismember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn smismember(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
     let members = args.skip(2);
@@ -257,7 +257,7 @@ pub(crate) const SMEMBERS: Command = Command {
     ..Command::EMPTY
 };
 
-fn smembers(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn smembers(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
     cx.spend(set.map_or(0, Set::len))?;
@@ -288,7 +288,7 @@ pub(crate) const SMOVE: Command = Command {
     ..Command::EMPTY
 };
 
-fn smove(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn smove(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (source, destination) = (cx.key(args.get(1)), cx.key(args.get(2)));
     let member = args.get(3);
     let Some(from) = cx.locked.set(cx.db, source)? else {
@@ -325,7 +325,7 @@ pub(crate) const SPOP: Command = Command {
     ..Command::EMPTY
 };
 
-fn spop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn spop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     match args.len() {
         2 => pop_one(cx, key),
@@ -334,7 +334,7 @@ fn spop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
 }
 
-fn pop_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
+fn pop_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
     let Some(set) = cx.locked.set(cx.db, key)? else {
         cx.reply.null();
         return Ok(());
@@ -347,7 +347,7 @@ fn pop_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
     cx.change(key, Change::SetRemove { members: Items::Slice(&popped) })
 }
 
-fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
+fn pop_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: usize) -> Done {
     let Some(set) = cx.locked.set(cx.db, key)? else {
         cx.reply.set(0);
         return Ok(());
@@ -400,7 +400,7 @@ pub(crate) const SRANDMEMBER: Command = Command {
     ..Command::EMPTY
 };
 
-fn srandmember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn srandmember(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     match args.len() {
         2 => random_one(cx, key),
@@ -409,7 +409,7 @@ fn srandmember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
 }
 
-fn random_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
+fn random_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
     let Some(set) = cx.locked.set(cx.db, key)? else {
         cx.reply.null();
         return Ok(());
@@ -420,7 +420,7 @@ fn random_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
     Ok(())
 }
 
-fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
+fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64) -> Done {
     let Some(set) = cx.locked.set(cx.db, key)? else {
         cx.reply.array(0);
         return Ok(());
@@ -459,7 +459,7 @@ pub(crate) const SSCAN: Command = Command {
     ..Command::EMPTY
 };
 
-fn sscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sscan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let cursor = parse_cursor(args.get(2))?;
     let key = cx.key(args.get(1));
     let mut found = Copies::default();

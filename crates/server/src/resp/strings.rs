@@ -7,7 +7,7 @@ use store::{Change, Key, Value};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer};
+use super::context::{CommandContext, integer};
 use super::fail::Fail;
 use super::generic::{EXPIRES, PERSISTS};
 use expiry::{ExpiryOption, Moment, OnlyIf, SetOptions, parse_getex};
@@ -40,14 +40,14 @@ pub(crate) const GET: Command = Command {
     ..Command::EMPTY
 };
 
-fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn get(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     reply_string(cx, key)
 }
 
 /// Replies with the string at `key`, or null if there is none.
 #[inline]
-fn reply_string(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
+fn reply_string(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
     match cx.locked.string(cx.db, key)? {
         Some(value) => cx.reply.bulk(value),
         None => cx.reply.null(),
@@ -73,7 +73,7 @@ pub(crate) const SET: Command = Command {
 };
 
 #[inline]
-fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn set(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     if args.len() > 3 {
         return set_with_options(cx, key, args);
@@ -85,7 +85,7 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Separate from [`set`], so that the path of a plain SET stays small.
 #[inline(never)]
-fn set_with_options(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>) -> Done {
+fn set_with_options(cx: &mut CommandContext<'_>, key: Key<'_>, args: Args<'_>) -> Done {
     let options = SetOptions::parse(args)?;
     let deadline = options.expiry.deadline(cx.unix(), SET.name)?;
     if options.get {
@@ -113,7 +113,7 @@ fn set_with_options(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>) -> Done {
 }
 
 /// Returns the current expiry of a key, for a [`Change::Set`] that must not change it.
-fn kept_expiry(cx: &Cx<'_>, key: Key<'_>) -> Option<UnixMs> {
+fn kept_expiry(cx: &CommandContext<'_>, key: Key<'_>) -> Option<UnixMs> {
     if cx.locked.may_expire(cx.db, key.hash) {
         cx.locked.expiry(cx.db, key).flatten()
     } else {
@@ -136,7 +136,7 @@ pub(crate) const SETNX: Command = Command {
     ..Command::EMPTY
 };
 
-fn setnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn setnx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let absent = !cx.locked.contains(cx.db, key);
     if absent {
@@ -161,7 +161,7 @@ pub(crate) const SETEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn setex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn setex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let deadline = Moment::InSeconds.parse(args.get(2), cx.unix(), SETEX.name)?;
     set_until(cx, args, deadline)
 }
@@ -181,12 +181,12 @@ pub(crate) const PSETEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn psetex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn psetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let deadline = Moment::InMs.parse(args.get(2), cx.unix(), PSETEX.name)?;
     set_until(cx, args, deadline)
 }
 
-fn set_until(cx: &mut Cx<'_>, args: Args<'_>, deadline: UnixMs) -> Done {
+fn set_until(cx: &mut CommandContext<'_>, args: Args<'_>, deadline: UnixMs) -> Done {
     let key = cx.key(args.get(1));
     cx.change(key, Change::Set { value: args.get(3), expiry: Some(deadline) })?;
     cx.announce(EXPIRES, cx.db, key);
@@ -209,7 +209,7 @@ pub(crate) const GETSET: Command = Command {
     ..Command::EMPTY
 };
 
-fn getset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn getset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     reply_string(cx, key)?;
     cx.change(key, Change::Set { value: args.get(2), expiry: None })
@@ -230,7 +230,7 @@ pub(crate) const GETDEL: Command = Command {
     ..Command::EMPTY
 };
 
-fn getdel(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn getdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(value) = cx.locked.string(cx.db, key)? else {
         cx.reply.null();
@@ -256,7 +256,7 @@ pub(crate) const GETEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn getex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn getex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let option = parse_getex(args)?;
     let key = cx.key(args.get(1));
     let Some(value) = cx.locked.string(cx.db, key)? else {
@@ -291,7 +291,7 @@ pub(crate) const MGET: Command = Command {
     ..Command::EMPTY
 };
 
-fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn mget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.reply.array(args.len() - 1);
     for bytes in args.iter().skip(1) {
         let key = cx.key(bytes);
@@ -321,7 +321,7 @@ pub(crate) const MSET: Command = Command {
     ..Command::EMPTY
 };
 
-fn mset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn mset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_pairs(cx, args)?;
     set_pairs(cx, args)?;
     cx.reply.ok();
@@ -344,7 +344,7 @@ pub(crate) const MSETNX: Command = Command {
     ..Command::EMPTY
 };
 
-fn msetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn msetnx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_pairs(cx, args)?;
     let mut keys = args.iter().skip(1).step_by(2);
     let absent = !keys.any(|bytes| cx.locked.contains(cx.db, cx.key(bytes)));
@@ -355,11 +355,11 @@ fn msetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn check_pairs(cx: &Cx<'_>, args: Args<'_>) -> Done {
+fn check_pairs(cx: &CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len().is_multiple_of(2) { Err(Fail::arity(cx.command.name)) } else { Ok(()) }
 }
 
-fn set_pairs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn set_pairs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     for at in (1..args.len()).step_by(2) {
         let key = cx.key(args.get(at));
         cx.change(key, Change::Set { value: args.get(at + 1), expiry: None })?;
@@ -381,7 +381,7 @@ pub(crate) const STRLEN: Command = Command {
     ..Command::EMPTY
 };
 
-fn strlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn strlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len);
     cx.reply.integer(count(len));
@@ -408,7 +408,7 @@ pub(crate) const APPEND: Command = Command {
     ..Command::EMPTY
 };
 
-fn append(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn append(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(2));
     let old_len = cx.locked.string(cx.db, key)?.map(<[u8]>::len);
     let change = match old_len {
@@ -436,7 +436,7 @@ pub(crate) const SETRANGE: Command = Command {
     ..Command::EMPTY
 };
 
-fn setrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn setrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(3));
     let offset = u64::try_from(integer(args.get(2))?)
         .map_err(|_| Fail::text("ERR offset is out of range"))?;
@@ -473,7 +473,7 @@ pub(crate) const SUBSTR: Command = Command {
     ..GETRANGE
 };
 
-fn getrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn getrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
     let key = cx.key(args.get(1));
     let value = cx.locked.string(cx.db, key)?.unwrap_or_default();

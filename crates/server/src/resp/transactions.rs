@@ -7,13 +7,13 @@
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer};
+use super::context::{CommandContext, integer};
 use super::execute::Keys;
 use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 
 const ALWAYS: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_HTTP);
@@ -31,7 +31,7 @@ pub(crate) const MULTI: Command = Command {
     ..Command::EMPTY
 };
 
-fn multi(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn multi(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if cx.session.transaction.is_some() {
         return Err(Fail::text("ERR MULTI calls can not be nested"));
     }
@@ -53,7 +53,7 @@ pub(crate) const EXEC: Command = Command {
     ..Command::EMPTY
 };
 
-fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = cx.session.transaction.take() else {
         return Err(Fail::text("ERR EXEC without MULTI"));
     };
@@ -86,7 +86,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 }
 
 /// Whether a write has raised a flag, or a watched key has expired since the watch started.
-fn watched_key_changed(cx: &Cx<'_>) -> bool {
+fn watched_key_changed(cx: &CommandContext<'_>) -> bool {
     cx.session.watched.as_ref().is_some_and(|watched| {
         watched.flag.is_raised()
             || watched
@@ -109,7 +109,7 @@ pub(crate) const DISCARD: Command = Command {
     ..Command::EMPTY
 };
 
-fn discard(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn discard(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if cx.session.transaction.take().is_none() {
         return Err(Fail::text("ERR DISCARD without MULTI"));
     }
@@ -134,7 +134,7 @@ pub(crate) const WATCH: Command = Command {
     ..Command::EMPTY
 };
 
-fn watch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn watch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if cx.session.transaction.is_some() {
         return Err(Fail::text("ERR WATCH inside MULTI is not allowed"));
     }
@@ -174,7 +174,7 @@ pub(crate) const UNWATCH: Command = Command {
     ..Command::EMPTY
 };
 
-fn unwatch(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn unwatch(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     forget_watches(cx);
     cx.reply.ok();
     Ok(())
@@ -187,12 +187,12 @@ fn watch_bytes(name: &[u8]) -> u64 {
 }
 
 /// Ends the watches of a session whose command holds no stripe.
-pub(crate) fn forget_watches(cx: &mut Cx<'_>) {
+pub(crate) fn forget_watches(cx: &mut CommandContext<'_>) {
     end_watches(cx.shared, cx.worker, cx.session);
 }
 
 /// Ends the watches of a session while no stripe is locked. One lookup per key.
-pub(crate) fn end_watches(shared: &Shared, worker: &mut Worker, session: &mut Session) {
+pub(crate) fn end_watches(shared: &ServerState, worker: &mut Worker, session: &mut Session) {
     let Some(watched) = session.watched.take() else { return };
     worker.accounts.resp.unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
@@ -201,7 +201,7 @@ pub(crate) fn end_watches(shared: &Shared, worker: &mut Worker, session: &mut Se
 }
 
 /// Ends the watches of a session in EXEC, which holds the stripes of all watched keys.
-fn unwatch_locked(cx: &mut Cx<'_>) {
+fn unwatch_locked(cx: &mut CommandContext<'_>) {
     let Some(watched) = cx.session.watched.take() else { return };
     cx.worker.accounts.resp.unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
@@ -223,7 +223,7 @@ pub(super) fn give_up(worker: &mut Worker, session: &mut Session) {
 /// Ends the transaction of a session whose EXEC is rejected. Returns the error for the client.
 // Source: Redis 7.2 `multi.c`, `execCommandAbort`
 pub(crate) fn abort(
-    shared: &Shared,
+    shared: &ServerState,
     worker: &mut Worker,
     session: &mut Session,
     reason: &[u8],

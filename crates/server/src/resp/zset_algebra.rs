@@ -7,7 +7,7 @@ use store::{Kind, Locked, Value};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, ZSET_COST, integer, is_option};
+use super::context::{CommandContext, ZSET_COST, integer, is_option};
 use super::fail::Fail;
 use super::sets::{at_least, reply_count, store_result};
 use super::zsets::RowShape;
@@ -302,7 +302,7 @@ fn difference(inputs: &[Option<Input<'_>>], compact: &Compact) -> ZSet {
     result
 }
 
-fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation) -> Done {
+fn reply(cx: &mut CommandContext<'_>, args: Args<'_>, operation: Operation) -> Done {
     let (args, goal) = (args.skip(1), Goal::Reply);
     let query = Query::parse(&cx.locked, cx.db, args, operation, goal, cx.command)?;
     let shape = if query.with_scores {
@@ -320,7 +320,7 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation) -> Done {
     Ok(())
 }
 
-fn store(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation) -> Done {
+fn store(cx: &mut CommandContext<'_>, args: Args<'_>, operation: Operation) -> Done {
     let inputs = args.skip(2);
     let query = Query::parse(&cx.locked, cx.db, inputs, operation, Goal::Store, cx.command)?;
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
@@ -345,7 +345,7 @@ pub(crate) const ZUNION: Command = Command {
     ..Command::EMPTY
 };
 
-fn zunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Union)
 }
 
@@ -366,7 +366,7 @@ pub(crate) const ZUNIONSTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store(cx, args, Operation::Union)
 }
 
@@ -386,7 +386,7 @@ pub(crate) const ZINTER: Command = Command {
     ..Command::EMPTY
 };
 
-fn zinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zinter(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Intersection)
 }
 
@@ -407,7 +407,7 @@ pub(crate) const ZINTERSTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zinterstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store(cx, args, Operation::Intersection)
 }
 
@@ -426,7 +426,7 @@ pub(crate) const ZINTERCARD: Command = Command {
     ..Command::EMPTY
 };
 
-fn zintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (args, operation) = (args.skip(1), Operation::Intersection);
     let query = Query::parse(&cx.locked, cx.db, args, operation, Goal::Count, cx.command)?;
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
@@ -451,7 +451,7 @@ pub(crate) const ZDIFF: Command = Command {
     ..Command::EMPTY
 };
 
-fn zdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Difference)
 }
 
@@ -471,7 +471,7 @@ pub(crate) const ZDIFFSTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zdiffstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store(cx, args, Operation::Difference)
 }
 

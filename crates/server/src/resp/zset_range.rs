@@ -7,7 +7,7 @@ use store::{Change, Items, Kind};
 use wire::resp::{Args, parse_range_end};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
+use super::context::{CommandContext, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::sets::{Copies, reply_count, store_result};
 use super::zsets::{Direction, RowShape};
@@ -226,7 +226,7 @@ pub(crate) const ZRANGE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::ANY)
 }
 
@@ -245,7 +245,7 @@ pub(crate) const ZREVRANGE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrevrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrevrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Rank, Direction::Reverse))
 }
 
@@ -264,7 +264,7 @@ pub(crate) const ZRANGEBYSCORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Score, Direction::Forward))
 }
 
@@ -283,7 +283,7 @@ pub(crate) const ZREVRANGEBYSCORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrevrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrevrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Score, Direction::Reverse))
 }
 
@@ -302,7 +302,7 @@ pub(crate) const ZRANGEBYLEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Lex, Direction::Forward))
 }
 
@@ -321,11 +321,11 @@ pub(crate) const ZREVRANGEBYLEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrevrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrevrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Lex, Direction::Reverse))
 }
 
-fn range(cx: &mut Cx<'_>, args: Args<'_>, form: Form) -> Done {
+fn range(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
     let query = Query::parse(args.skip(2), form)?;
     let key = cx.key(args.get(1));
     let Some(zset) = cx.locked.zset(cx.db, key)? else {
@@ -368,7 +368,7 @@ pub(crate) const ZRANGESTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrangestore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrangestore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let query = Query::parse(args.skip(3), Form::STORED)?;
     let (destination, source) = (cx.key(args.get(1)), cx.key(args.get(2)));
     let mut result = ZSet::new();
@@ -398,7 +398,7 @@ pub(crate) const ZCOUNT: Command = Command {
     ..Command::EMPTY
 };
 
-fn zcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     count(cx, args, By::Score)
 }
 
@@ -417,11 +417,11 @@ pub(crate) const ZLEXCOUNT: Command = Command {
     ..Command::EMPTY
 };
 
-fn zlexcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zlexcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     count(cx, args, By::Lex)
 }
 
-fn count(cx: &mut Cx<'_>, args: Args<'_>, by: By) -> Done {
+fn count(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
     let key = cx.key(args.get(1));
     let count = cx.locked.zset(cx.db, key)?.map_or(0, |zset| bounds.ranks(zset).len());
@@ -445,7 +445,7 @@ pub(crate) const ZREMRANGEBYRANK: Command = Command {
     ..Command::EMPTY
 };
 
-fn zremrangebyrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zremrangebyrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     remove_range(cx, args, By::Rank)
 }
 
@@ -465,7 +465,7 @@ pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zremrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zremrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     remove_range(cx, args, By::Score)
 }
 
@@ -485,11 +485,11 @@ pub(crate) const ZREMRANGEBYLEX: Command = Command {
     ..Command::EMPTY
 };
 
-fn zremrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zremrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     remove_range(cx, args, By::Lex)
 }
 
-fn remove_range(cx: &mut Cx<'_>, args: Args<'_>, by: By) -> Done {
+fn remove_range(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
     let key = cx.key(args.get(1));
     let Some(zset) = cx.locked.zset(cx.db, key)? else {

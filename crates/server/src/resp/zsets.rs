@@ -7,7 +7,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, SET_COST, ZSET_COST, is_option, reply_has_room};
+use super::context::{CommandContext, SET_COST, ZSET_COST, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::parse_cursor;
 use super::sets::{
@@ -70,7 +70,7 @@ impl RowShape {
     }
 }
 
-fn cardinality(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
+fn cardinality(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.zset(cx.db, key)?.map_or(0, ZSet::len))
 }
 
@@ -90,7 +90,7 @@ pub(crate) const ZREM: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let zset = cx.locked.zset(cx.db, key)?;
     let before = zset.map_or(0, ZSet::len);
@@ -122,7 +122,7 @@ pub(crate) const ZCARD: Command = Command {
     ..Command::EMPTY
 };
 
-fn zcard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zcard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count = cardinality(cx, cx.key(args.get(1)))?;
     reply_count(&mut cx.reply, count);
     Ok(())
@@ -150,7 +150,7 @@ pub(crate) const ZSCORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let score = cx.locked.zset(cx.db, key)?.and_then(|zset| zset.score(args.get(2)));
     reply_score(&mut cx.reply, score);
@@ -172,7 +172,7 @@ pub(crate) const ZMSCORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn zmscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zmscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let zset = cx.locked.zset(cx.db, key)?;
     let members = args.skip(2);
@@ -198,7 +198,7 @@ pub(crate) const ZRANK: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     rank(cx, args, Direction::Forward)
 }
 
@@ -217,11 +217,11 @@ pub(crate) const ZREVRANK: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrevrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrevrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     rank(cx, args, Direction::Reverse)
 }
 
-fn rank(cx: &mut Cx<'_>, args: Args<'_>, direction: Direction) -> Done {
+fn rank(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Done {
     if args.len() > 4 {
         return Err(Fail::arity(cx.command.name));
     }
@@ -272,7 +272,7 @@ pub(crate) const ZPOPMIN: Command = Command {
     ..Command::EMPTY
 };
 
-fn zpopmin(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zpopmin(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     pop(cx, args, Direction::Forward)
 }
 
@@ -292,11 +292,11 @@ pub(crate) const ZPOPMAX: Command = Command {
     ..Command::EMPTY
 };
 
-fn zpopmax(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zpopmax(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     pop(cx, args, Direction::Reverse)
 }
 
-fn pop(cx: &mut Cx<'_>, args: Args<'_>, direction: Direction) -> Done {
+fn pop(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Done {
     let (count, shape) = match args.len() {
         2 => (1, RowShape::Flat),
         3 => (pop_count(args.get(2))?, RowShape::with_scores(cx.reply.protocol)),
@@ -307,7 +307,7 @@ fn pop(cx: &mut Cx<'_>, args: Args<'_>, direction: Direction) -> Done {
 
 /// Replies with up to `count` members from one end, and removes them.
 fn take(
-    cx: &mut Cx<'_>,
+    cx: &mut CommandContext<'_>,
     key: Key<'_>,
     direction: Direction,
     count: usize,
@@ -359,7 +359,7 @@ pub(crate) const ZMPOP: Command = Command {
     ..Command::EMPTY
 };
 
-fn zmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key_count = at_least(args.get(1), 1, "ERR numkeys should be greater than 0")?;
     let end_at = key_count.saturating_add(2);
     let direction = match args.try_get(end_at) {
@@ -407,7 +407,7 @@ pub(crate) const ZRANDMEMBER: Command = Command {
     ..Command::EMPTY
 };
 
-fn zrandmember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zrandmember(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(count) = args.try_get(2) else { return random_one(cx, key) };
     let count = random_count(count)?;
@@ -425,7 +425,7 @@ fn zrandmember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     random_many(cx, key, count, shape)
 }
 
-fn random_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
+fn random_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
     let Some(zset) = cx.locked.zset(cx.db, key)? else {
         cx.reply.null();
         return Ok(());
@@ -435,7 +435,7 @@ fn random_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
     Ok(())
 }
 
-fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Done {
+fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Done {
     let Some(zset) = cx.locked.zset(cx.db, key)? else {
         cx.reply.array(0);
         return Ok(());
@@ -473,7 +473,7 @@ pub(crate) const ZSCAN: Command = Command {
     ..Command::EMPTY
 };
 
-fn zscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zscan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let cursor = parse_cursor(args.get(2))?;
     let key = cx.key(args.get(1));
     let mut found = Copies::default();

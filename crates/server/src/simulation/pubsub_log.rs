@@ -13,8 +13,8 @@ use crate::config::Durability;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
-use crate::engine::pubsub::{Desk, Kind, Subscriptions};
-use crate::engine::shared::{Shared, params};
+use crate::engine::pubsub::{Kind, SubscriberTable, Subscriptions};
+use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use crate::resp::execute::{Prepared, prepare};
 use crate::resp::session::Session;
@@ -22,14 +22,14 @@ use reactor::Peer;
 
 /// A session without its connection, which runs requests as a reactor does.
 struct Hand<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     worker: Worker,
     record: Record,
     session: Session,
 }
 
 impl Hand<'_> {
-    fn new(shared: &Shared, reactor: usize) -> Hand<'_> {
+    fn new(shared: &ServerState, reactor: usize) -> Hand<'_> {
         let peer = Peer { remote: None, local: None, listener: 0 };
         let opened = MonoNs::default();
         Hand {
@@ -217,9 +217,9 @@ fn lost_writes_are_not_reported_to_subscribers() {
 fn events_of_transactions_on_several_reactors_are_in_log_order() {
     const ROUNDS: usize = 1_000;
     let world = world_with(3, &[]);
-    let shared: &Shared = world.shared();
-    let (mut desk, mut mine) = (Desk::new(2), Subscriptions::default());
-    desk.subscribe(&shared.pubsub, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
+    let shared: &ServerState = world.shared();
+    let (mut table, mut mine) = (SubscriberTable::new(2), Subscriptions::default());
+    table.subscribe(&shared.pubsub, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
     std::thread::scope(|scope| {
         for reactor in 0..2 {
             scope.spawn(move || {
@@ -237,11 +237,11 @@ fn events_of_transactions_on_several_reactors_are_in_log_order() {
     });
     // The threads have no reactor turns.
     while shared.pubsub.has_unmatched() {
-        desk.match_some(&shared.pubsub, |_| ());
-        desk.has_matched_its_share(&shared.pubsub);
+        table.match_some(&shared.pubsub, |_| ());
+        table.has_matched_its_share(&shared.pubsub);
     }
     let mut replies = Vec::new();
-    desk.catch_up(&shared.pubsub, ConnId(1), &mut mine, |message, _| {
+    table.catch_up(&shared.pubsub, ConnId(1), &mut mine, |message, _| {
         replies.push(message.payload().to_vec());
         true
     });

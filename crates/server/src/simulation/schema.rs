@@ -12,11 +12,11 @@ use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId,
 
 use super::world::{Plan, World};
 use crate::cql::schema_change::Changer;
-use crate::cql::virtual_tables::{VirtualCx, rows};
+use crate::cql::virtual_tables::{VirtualTableContext, rows};
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
 use crate::engine::records::MUTATIONS;
-use crate::engine::shared::params;
+use crate::engine::server_state::params;
 use crate::engine::worker::Worker;
 use crate::handler::State;
 
@@ -73,7 +73,7 @@ fn local(world: &mut World, column: &str) -> Vec<u8> {
     let (now, params) = context(world);
     let shared = Arc::clone(world.shared());
     let table = Arc::clone(shared.catalog.load().table("system", "local").unwrap());
-    let cx = VirtualCx { shared: &shared, params: &params, now, local: None };
+    let cx = VirtualTableContext { shared: &shared, params: &params, now, local: None };
     let row = rows(&table, &cx).remove(0);
     RowReader::new(&table, row).bytes(column).unwrap().to_vec()
 }
@@ -163,7 +163,7 @@ fn dropping_a_table_deletes_its_data() {
     mutation.encode(&mut bytes);
     shared.log.append(0, MUTATIONS, &bytes).unwrap();
     drop(locked);
-    let partitions = |shared: &crate::engine::shared::Shared| -> usize {
+    let partitions = |shared: &crate::engine::server_state::ServerState| -> usize {
         let stripes = (0..STRIPES).map(|stripe| shared.keyspace.lock_stripe(stripe, &params));
         stripes.map(|locked| locked.table_stats(id).0).sum()
     };
@@ -184,7 +184,7 @@ fn every_virtual_table_has_rows_of_its_columns() {
     let (now, params) = context(&mut world);
     let shared = Arc::clone(world.shared());
     let local = Some("[::ffff:10.1.2.3]:9999".parse().unwrap());
-    let cx = VirtualCx { shared: &shared, params: &params, now, local };
+    let cx = VirtualTableContext { shared: &shared, params: &params, now, local };
     let mut filled = Vec::new();
     for keyspace in shared.catalog.load().keyspaces.values() {
         for table in keyspace.tables.values().filter(|table| table.is_virtual()) {

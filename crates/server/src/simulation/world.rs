@@ -22,9 +22,9 @@ use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Internals, Settings};
 use crate::cql::stored_schema::install;
 use crate::engine::mail::Mail;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::snapshot_taker::{Progress, Taker};
-use crate::handler::{Server, State};
+use crate::handler::{ReactorHandler, State};
 use crate::recovery::recover;
 use crate::serve::{build_state, join_group};
 
@@ -123,8 +123,8 @@ type Journal = Rc<RefCell<VecDeque<Noted>>>;
 
 /// The server's handler, with a journal of the order in which it runs input.
 pub(super) struct Witness {
-    server: Server,
-    shared: Arc<Shared>,
+    server: ReactorHandler,
+    shared: Arc<ServerState>,
     journal: Journal,
     canary: Option<Canary>,
 }
@@ -332,7 +332,7 @@ impl World {
         &mut self.life.sim
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<ServerState> {
         &self.life.state.shared
     }
 
@@ -341,7 +341,7 @@ impl World {
     }
 
     /// The handler of a reactor.
-    pub(super) fn server(&mut self, reactor: usize) -> &Server {
+    pub(super) fn server(&mut self, reactor: usize) -> &ReactorHandler {
         &self.life.sim.handler(reactor).server
     }
 

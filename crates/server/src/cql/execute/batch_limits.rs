@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cql::error::CqlError;
 use cql::statements::BatchKind;
 
-use super::write::Ready;
+use super::write::BoundWrite;
 
 /// Size above which a batch of several partitions is refused.
 // Source: Cassandra 5.0, cassandra.yaml, batch_size_fail_threshold
@@ -20,20 +20,20 @@ const BATCH_BYTES_WARNED: usize = 5 << 10;
 const PARTITIONS_WARNED: usize = 10;
 
 // Source: Cassandra 5.0, BatchStatement.verifyBatchSize
-pub(super) fn check_bytes(writes: &[Ready<'_>], bytes: usize) -> Result<(), CqlError> {
+pub(super) fn check_bytes(writes: &[BoundWrite<'_>], bytes: usize) -> Result<(), CqlError> {
     if bytes > BATCH_BYTES_MAX && spans_partitions(writes) {
         return Err(CqlError::invalid("Batch too large"));
     }
     Ok(())
 }
 
-fn spans_partitions(writes: &[Ready<'_>]) -> bool {
+fn spans_partitions(writes: &[BoundWrite<'_>]) -> bool {
     writes.iter().any(|write| write.keys != writes[0].keys)
 }
 
 /// The client's warnings. `bytes`: size of the batch in the log.
 // Source: Cassandra 5.0, BatchStatement.verifyBatchSize and verifyBatchType
-pub(super) fn warnings(writes: &[Ready<'_>], kind: BatchKind, bytes: usize) -> Vec<String> {
+pub(super) fn warnings(writes: &[BoundWrite<'_>], kind: BatchKind, bytes: usize) -> Vec<String> {
     let is_big = bytes > BATCH_BYTES_WARNED;
     let may_be_wide = kind != BatchKind::Logged;
     if !(is_big || may_be_wide) || !spans_partitions(writes) {

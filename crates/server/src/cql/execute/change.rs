@@ -16,7 +16,7 @@ use store::{
 
 use super::filter::ordered;
 use super::item;
-use super::values::Cx;
+use super::values::EvalContext;
 use crate::engine::write_clock::WriteClock;
 
 /// Cost of writing a cell, or of passing one in a collection: see [`Moment::spend`].
@@ -75,7 +75,7 @@ impl When {
 /// Changes to one row.
 pub(super) struct RowChange<'c> {
     pub(super) plan: &'c WritePlan,
-    pub(super) cx: Cx<'c>,
+    pub(super) cx: EvalContext<'c>,
     pub(super) when: When,
     pub(super) clock: &'c WriteClock,
     /// The current content, for the few operations that depend on it.

@@ -19,8 +19,8 @@ use wire::cql::{Column as Shown, Columns, Encoded};
 use super::filter::ordered;
 use super::keys::split;
 use super::row::RowCx;
-use super::values::Cx;
-use super::write::Ready;
+use super::values::EvalContext;
+use super::write::BoundWrite;
 use crate::cql::reply::{ResultSink, Rows};
 
 const APPLIED: &str = "[applied]";
@@ -28,7 +28,7 @@ const APPLIED: &str = "[applied]";
 /// The content of the one partition that conditional writes read. Like Cassandra it reads before it
 /// evaluates, so the response omits columns that were not read.
 pub(super) struct Current<'r> {
-    writes: &'r [Ready<'r>],
+    writes: &'r [BoundWrite<'r>],
     partition: Option<&'r Partition>,
     /// The columns outside the key that are read.
     read: Vec<&'r Column>,
@@ -39,7 +39,7 @@ pub(super) struct Current<'r> {
 /// The conditions of one row, or of the static cells.
 struct Place<'r> {
     about: About,
-    columns: Vec<(&'r ConditionPlan, &'r Ready<'r>)>,
+    columns: Vec<(&'r ConditionPlan, &'r BoundWrite<'r>)>,
 }
 
 /// The kind of condition on one row, or on the static cells.
@@ -54,7 +54,7 @@ impl<'r> Current<'r> {
     /// Refuses conditions that cannot be combined.
     // Source: Cassandra 5.0, CQL3CasRequest
     pub(super) fn new(
-        writes: &'r [Ready<'r>],
+        writes: &'r [BoundWrite<'r>],
         partition: Option<&'r Partition>,
     ) -> Result<Self, CqlError> {
         let read = columns_read(writes);
@@ -188,7 +188,7 @@ impl<'r> Current<'r> {
     fn columns_hold(
         &self,
         place: Option<&[u8]>,
-        conditions: &[(&'r ConditionPlan, &'r Ready<'r>)],
+        conditions: &[(&'r ConditionPlan, &'r BoundWrite<'r>)],
     ) -> Result<bool, CqlError> {
         let row = place.and_then(|key| self.row(key));
         self.with_row(row, |row| {
@@ -225,7 +225,7 @@ impl<'r> Current<'r> {
 /// All regular columns if rows are written, all static ones if they are written with conditions,
 /// and the compared columns.
 // Source: Cassandra 5.0, BatchStatement and CQL3CasRequest.columnsToRead
-fn columns_read<'r>(writes: &'r [Ready<'_>]) -> Vec<&'r Column> {
+fn columns_read<'r>(writes: &'r [BoundWrite<'_>]) -> Vec<&'r Column> {
     let table = &writes[0].plan.table;
     let mut plans = writes.iter().map(|write| write.plan);
     let updates_rows = plans.clone().any(WritePlan::updates_rows);
@@ -249,7 +249,11 @@ fn normal<'v>(value: Option<Cow<'v, [u8]>>, of: &CqlType) -> Option<Cow<'v, [u8]
 }
 
 // Source: Cassandra 5.0, ColumnCondition.Bound
-fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Result<bool, CqlError> {
+fn holds<'v>(
+    condition: &'v ConditionPlan,
+    row: &RowCx<'_>,
+    cx: &EvalContext<'v>,
+) -> Result<bool, CqlError> {
     let table = row.table;
     let name = &table.columns[condition.column].name;
     let of = &condition.of;
@@ -325,7 +329,7 @@ fn contains<'v>(
     condition: &'v ConditionPlan,
     own: Option<&[u8]>,
     row: &RowCx<'_>,
-    cx: &Cx<'v>,
+    cx: &EvalContext<'v>,
 ) -> Result<bool, CqlError> {
     let column = &row.table.columns[condition.column];
     let Choices::One(item) = &condition.choices else { return Ok(false) };
@@ -356,7 +360,7 @@ fn contains<'v>(
 fn current<'r>(
     condition: &ConditionPlan,
     row: &'r RowCx<'_>,
-    cx: &Cx<'_>,
+    cx: &EvalContext<'_>,
 ) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
     let column = &row.table.columns[condition.column];
     let Some(value) = row.value(condition.column)? else { return Ok(None) };
@@ -439,7 +443,7 @@ pub(super) fn reply_refused(
 
 /// Indexes of columns in the table: either all columns, or those named by conditions, with a
 /// statement's static columns last.
-fn shown_columns(writes: &[Ready<'_>], is_batch: bool) -> Vec<usize> {
+fn shown_columns(writes: &[BoundWrite<'_>], is_batch: bool) -> Vec<usize> {
     let table = &writes[0].plan.table;
     let mut shown = Vec::new();
     if is_batch {
@@ -474,7 +478,7 @@ fn shown_as<'m>(table: &'m Table, columns: &'m [Shown]) -> Columns<'m> {
 }
 
 /// Whether all the writes' conditions refer to one partition.
-pub(super) fn is_one_partition(writes: &[Ready<'_>]) -> bool {
+pub(super) fn is_one_partition(writes: &[BoundWrite<'_>]) -> bool {
     let first = &writes[0].keys;
     writes.iter().all(|write| write.keys.len() == 1 && write.keys == *first)
 }

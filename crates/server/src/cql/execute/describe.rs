@@ -5,15 +5,20 @@ use cql::schema::{DescribeContext, describe};
 use cql::statements::Describe;
 use wire::cql::{Column, Columns};
 
-use crate::cql::engine::{ClientState, Engine};
+use crate::cql::executor::{ClientState, CqlExecutor};
 use crate::cql::reply::{ResultSink, Rows};
-use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualCx};
+use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualTableContext};
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
 
-impl Engine<'_> {
-    pub(super) fn virtual_cx(&self, client: &ClientState) -> VirtualCx<'_> {
-        VirtualCx { shared: self.shared, params: self.params, now: self.now, local: client.local }
+impl CqlExecutor<'_> {
+    pub(super) fn virtual_cx(&self, client: &ClientState) -> VirtualTableContext<'_> {
+        VirtualTableContext {
+            shared: self.shared,
+            params: self.params,
+            now: self.now,
+            local: client.local,
+        }
     }
 
     /// The gate for a schema response: once it is open, no crash can undo the schema shown.

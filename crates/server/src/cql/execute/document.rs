@@ -6,7 +6,7 @@ use cql::error::CqlError;
 use cql::expression::{Evaluated, Row, decode_document};
 use cql::plan::WritePlan;
 
-use super::values::Cx;
+use super::values::EvalContext;
 
 /// The values of all columns, indexed like the table's columns.
 pub(super) struct Document {
@@ -17,7 +17,10 @@ pub(super) struct Document {
 
 impl Document {
     /// Decodes the statement's document. `None` if it has none.
-    pub(super) fn read<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Document>, CqlError> {
+    pub(super) fn read<'v>(
+        plan: &'v WritePlan,
+        cx: &EvalContext<'v>,
+    ) -> Result<Option<Document>, CqlError> {
         let Some(json) = &plan.json else { return Ok(None) };
         let text = match cx.evaluate(&json.document)? {
             Evaluated::Bytes(bytes) => Some(bytes),
@@ -31,10 +34,15 @@ impl Document {
     }
 
     /// A context in which columns have the document's values.
-    pub(super) fn within<'v>(document: Option<&'v Document>, cx: Cx<'v>) -> Cx<'v> {
+    pub(super) fn within<'v>(
+        document: Option<&'v Document>,
+        cx: EvalContext<'v>,
+    ) -> EvalContext<'v> {
         match document {
             None => cx,
-            Some(document) => Cx { document: Some(document), left_out: &document.left_out, ..cx },
+            Some(document) => {
+                EvalContext { document: Some(document), left_out: &document.left_out, ..cx }
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use cql::value::comparable;
 use smallvec::SmallVec;
 
 use super::row::RowCx;
-use super::values::Cx;
+use super::values::EvalContext;
 
 /// Filters with the values bound for one run.
 pub(super) struct Filters<'v> {
@@ -30,7 +30,11 @@ struct Ready<'v> {
 }
 
 impl<'v> Filters<'v> {
-    pub(super) fn new(filters: &'v [Filter], table: &Table, cx: &Cx<'v>) -> Result<Self, CqlError> {
+    pub(super) fn new(
+        filters: &'v [Filter],
+        table: &Table,
+        cx: &EvalContext<'v>,
+    ) -> Result<Self, CqlError> {
         let ready = filters.iter().map(|filter| Ready::new(filter, table, cx));
         Ok(Filters { ready: ready.collect::<Result<_, _>>()? })
     }
@@ -65,7 +69,7 @@ pub(super) fn ordered(value: &[u8], of: &CqlType) -> Vec<u8> {
 }
 
 impl<'v> Ready<'v> {
-    fn new(filter: &'v Filter, table: &Table, cx: &Cx<'v>) -> Result<Self, CqlError> {
+    fn new(filter: &'v Filter, table: &Table, cx: &EvalContext<'v>) -> Result<Self, CqlError> {
         let column = &table.columns[filter.column];
         let name = &column.name;
         let own = column.column_type.unfrozen();

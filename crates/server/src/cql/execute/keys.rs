@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use store::{PartitionKey, TableId};
 
 use super::ring::TokenSpan;
-use super::values::Cx;
+use super::values::EvalContext;
 
 /// A partition key in the store's encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub(super) fn split<'k>(key: &'k [u8], table: &Table) -> SmallVec<[&'k [u8]; 4]>
 pub(super) fn partition_keys(
     choices: &[Choices],
     table: &Table,
-    cx: &Cx<'_>,
+    cx: &EvalContext<'_>,
 ) -> Result<SmallVec<[Key; 1]>, CqlError> {
     let keys = named_keys(choices, table, cx)?;
     keys.iter().try_for_each(Key::check)?;
@@ -113,7 +113,7 @@ pub(super) fn partition_keys_within(
     span: TokenSpan,
     choices: &[Choices],
     table: &Table,
-    cx: &Cx<'_>,
+    cx: &EvalContext<'_>,
 ) -> Result<SmallVec<[Key; 1]>, CqlError> {
     let mut keys = named_keys(choices, table, cx)?;
     keys.retain(|key| span.holds(key.token));
@@ -124,7 +124,7 @@ pub(super) fn partition_keys_within(
 fn named_keys(
     choices: &[Choices],
     table: &Table,
-    cx: &Cx<'_>,
+    cx: &EvalContext<'_>,
 ) -> Result<SmallVec<[Key; 1]>, CqlError> {
     let columns = table.partition_key();
     let is_single = choices.iter().all(|choices| matches!(choices, Choices::One(_)));

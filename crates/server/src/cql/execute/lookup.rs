@@ -12,8 +12,8 @@ use super::paging::PagingState;
 use super::result::Next;
 use super::ring::Ring;
 use super::row::{RowCx, is_there};
-use super::values::Cx;
-use super::walk::Walk;
+use super::table_scan::Scan;
+use super::values::EvalContext;
 
 /// Number of rows up to which the results of several indexes are compared; the index with the
 /// fewest rows is used.
@@ -30,7 +30,7 @@ pub(super) struct Term {
 pub(super) fn terms<'v>(
     plan: &'v SelectPlan,
     filters: &Filters<'v>,
-    cx: &Cx<'v>,
+    cx: &EvalContext<'v>,
 ) -> Result<Vec<Term>, CqlError> {
     let mut terms = Vec::new();
     if plan.is_reversed {
@@ -72,7 +72,7 @@ pub(super) fn start(state: &PagingState) -> Start<'_> {
     }
 }
 
-impl Walk<'_> {
+impl Scan<'_> {
     /// The term with the fewest rows in a stripe. `None`: no index covers this stripe.
     pub(super) fn best_term(
         &self,

@@ -3,7 +3,7 @@
 //! Runs before the rest: `ahead` (prefetches the partitions of upcoming requests).
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
-//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk`, `index`, `item`, `lookup`, `pause` and `select`
+//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `scan`, `index`, `item`, `lookup`, `pause` and `select`
 //! (reading), `change`, `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed
 //! rows), `redis` (values of the Redis protocol), `describe`, `roles`, `trace`.
 
@@ -31,11 +31,11 @@ mod run;
 mod sample;
 mod select;
 mod source;
+mod table_scan;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trace;
 mod values;
-mod walk;
 mod write;
 
 pub(crate) use ahead::Places;

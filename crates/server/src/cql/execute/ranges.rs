@@ -12,7 +12,7 @@ use cql::value::{collection, comparable};
 use smallvec::SmallVec;
 
 use super::keys::{KEY_BYTES_MAX, check_product, too_long};
-use super::values::Cx;
+use super::values::EvalContext;
 
 /// Row keys or prefixes of them. Nearly always one.
 pub(super) type Keys = SmallVec<[Vec<u8>; 1]>;
@@ -99,7 +99,7 @@ fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 pub(super) fn rows<'v>(
     restrictions: &'v [ClusteringRestriction],
     table: &Table,
-    cx: &Cx<'v>,
+    cx: &EvalContext<'v>,
 ) -> Result<Rows, CqlError> {
     let columns = table.clustering();
     if restrictions.is_empty() {
@@ -162,7 +162,7 @@ fn extend<'v>(
     choices: &'v Choices,
     tuple: Option<usize>,
     columns: &[Column],
-    cx: &Cx<'v>,
+    cx: &EvalContext<'v>,
 ) -> Result<(), CqlError> {
     let add = |value: &[u8], key: &mut Vec<u8>| -> Result<(), CqlError> {
         if tuple.is_none() {
@@ -197,7 +197,7 @@ fn edge<'v>(
     edge: Option<&'v Edge>,
     is_lower: bool,
     columns: &[Column],
-    cx: &Cx<'v>,
+    cx: &EvalContext<'v>,
 ) -> Result<Vec<RowRange>, CqlError> {
     let Some(edge) = edge else { return Ok(vec![RowRange::of_prefix(prefix.to_vec())]) };
     let value: Cow<'v, [u8]> = cx.known(&edge.value, &columns[0].name)?;

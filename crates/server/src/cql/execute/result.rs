@@ -16,7 +16,7 @@ use wire::cql::{Notation, Value};
 use super::filter::Filters;
 use super::paging::PagingState;
 use super::row::RowCx;
-use super::values::Cx;
+use super::values::EvalContext;
 
 /// A page ends after this many bytes; the next page resumes there.
 const PAGE_BYTES_MAX: usize = 16 << 20;
@@ -58,7 +58,7 @@ impl Next {
 /// The result of a SELECT under construction.
 pub(super) struct Results<'s> {
     plan: &'s SelectPlan,
-    cx: Cx<'s>,
+    cx: EvalContext<'s>,
     filters: Filters<'s>,
     /// Encoded rows.
     pub(super) out: Vec<u8>,
@@ -145,7 +145,7 @@ impl Row for GroupRow<'_> {
 impl<'s> Results<'s> {
     pub(super) fn new(
         plan: &'s SelectPlan,
-        cx: Cx<'s>,
+        cx: EvalContext<'s>,
         filters: Filters<'s>,
         out: Vec<u8>,
         page_rows_max: Option<usize>,
@@ -583,7 +583,7 @@ pub(super) fn is_descending(column: &Column) -> bool {
 /// Appends the selected columns of one row.
 fn write_row(
     plan: &SelectPlan,
-    cx: &Cx<'_>,
+    cx: &EvalContext<'_>,
     row: &dyn Row,
     out: &mut Vec<u8>,
 ) -> Result<(), CqlError> {
@@ -608,7 +608,7 @@ fn write_row(
 
 fn computed<'a>(
     expression: &'a Expression,
-    cx: &Cx<'a>,
+    cx: &EvalContext<'a>,
     row: &'a dyn Row,
 ) -> Result<Option<Cow<'a, [u8]>>, CqlError> {
     match expression.evaluate(cx.values, Some(row), cx.moment)? {
@@ -620,7 +620,7 @@ fn computed<'a>(
 fn write_json(
     plan: &SelectPlan,
     columns: &[(String, CqlType)],
-    cx: &Cx<'_>,
+    cx: &EvalContext<'_>,
     row: &dyn Row,
     out: &mut Vec<u8>,
 ) -> Result<(), CqlError> {

@@ -4,7 +4,7 @@ use cql::error::CqlError;
 use cql::expression::Evaluated;
 use cql::plan::{Edge, Tokens};
 
-use super::values::Cx;
+use super::values::EvalContext;
 
 /// Requested tokens, both ends included; empty if the first is greater than the last.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) const WHOLE: Ring = Ring { first: i64::MIN, last: i64::MAX };
 
-    pub(super) fn new<'v>(wanted: &'v Tokens, cx: &Cx<'v>) -> Result<Ring, CqlError> {
+    pub(super) fn new<'v>(wanted: &'v Tokens, cx: &EvalContext<'v>) -> Result<Ring, CqlError> {
         let mut tokens = Ring::WHOLE;
         if let Some(edge) = &wanted.lower {
             let token = value(edge, cx)?;
@@ -57,7 +57,7 @@ struct Bound {
 }
 
 impl TokenSpan {
-    pub(super) fn new<'v>(wanted: &'v Tokens, cx: &Cx<'v>) -> Result<TokenSpan, CqlError> {
+    pub(super) fn new<'v>(wanted: &'v Tokens, cx: &EvalContext<'v>) -> Result<TokenSpan, CqlError> {
         let bound = |edge: &'v Option<Edge>| -> Result<Option<Bound>, CqlError> {
             let Some(edge) = edge else { return Ok(None) };
             Ok(Some(Bound { token: value(edge, cx)?, is_inclusive: edge.is_inclusive }))
@@ -80,7 +80,7 @@ impl TokenSpan {
     }
 }
 
-fn value<'v>(edge: &'v Edge, cx: &Cx<'v>) -> Result<i64, CqlError> {
+fn value<'v>(edge: &'v Edge, cx: &EvalContext<'v>) -> Result<i64, CqlError> {
     if cx.evaluate(&edge.value)? == Evaluated::Null {
         return Err(CqlError::invalid("Invalid null token value"));
     }

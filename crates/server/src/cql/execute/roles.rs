@@ -6,13 +6,13 @@ use cql::statements::hashes_password;
 use cql::statements::{List, Statement};
 use wire::cql::{Column, Columns, Encoded};
 
-use crate::cql::engine::{ClientState, Engine};
+use crate::cql::executor::{ClientState, CqlExecutor};
 use crate::cql::reply::{ResultSink, Rows};
 use crate::cql::schema_change::Changer;
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     /// Takes tens of milliseconds if there is a password: see `PreparedStatement::takes_long`.
     pub(super) fn change_roles(
         &mut self,

@@ -19,9 +19,9 @@ use super::document::Document;
 use super::keys::table_id;
 use super::pause::{Paused, When};
 use super::select::{Select, Selected};
-use super::values::Cx;
-use super::write::{Ready, SEVERAL_PARTITIONS};
-use crate::cql::engine::{ClientState, Engine, Executed, Turn};
+use super::values::EvalContext;
+use super::write::{BoundWrite, SEVERAL_PARTITIONS};
+use crate::cql::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::cql::reply::ResultSink;
 use crate::cql::schema_change::Changer;
 use crate::engine::commit::Unit;
@@ -35,7 +35,7 @@ const BATCH_TEXTS_MAX: usize = 16_384;
 /// A statement of a batch. Prepared ones are not counted as used, because reactors would write to
 /// the same memory.
 enum Part<'k> {
-    Known(&'k PreparedStatement),
+    StatementCache(&'k PreparedStatement),
     Own(Box<PreparedStatement>),
 }
 
@@ -44,7 +44,7 @@ impl Deref for Part<'_> {
 
     fn deref(&self) -> &PreparedStatement {
         match self {
-            Part::Known(statement) => statement,
+            Part::StatementCache(statement) => statement,
             Part::Own(statement) => statement,
         }
     }
@@ -54,10 +54,10 @@ impl Deref for Part<'_> {
 /// statements after it.
 // Source: Cassandra 5.0, BatchStatement.makeCasRequest
 fn together<'w>(
-    writes: impl Iterator<Item = Result<Ready<'w>, CqlError>>,
+    writes: impl Iterator<Item = Result<BoundWrite<'w>, CqlError>>,
     is_conditional: bool,
-) -> Result<Vec<Ready<'w>>, CqlError> {
-    let mut found: Vec<Ready<'w>> = Vec::new();
+) -> Result<Vec<BoundWrite<'w>>, CqlError> {
+    let mut found: Vec<BoundWrite<'w>> = Vec::new();
     for write in writes {
         let write = write?;
         if is_conditional && found.first().is_some_and(|first| first.keys != write.keys) {
@@ -78,7 +78,7 @@ fn check_serial(consistency: Option<Consistency>) -> Result<(), CqlError> {
     }
 }
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     pub(in crate::cql) fn run(
         &mut self,
         client: &mut ClientState,
@@ -95,7 +95,8 @@ impl Engine<'_> {
             Some(paused) => (Some(paused.done), paused.when),
         };
         let When { moment, now } = when;
-        let cx = Cx { values: &values, document: None, left_out: &[], moment: &moment, now };
+        let cx =
+            EvalContext { values: &values, document: None, left_out: &[], moment: &moment, now };
         if let Plan::Select(plan) = &statement.plan {
             let asked = Select { statement, plan, parameters, rows_max };
             return Ok(match self.select(client, &asked, begun, cx, reply)? {
@@ -114,7 +115,7 @@ impl Engine<'_> {
         client: &mut ClientState,
         statement: &PreparedStatement,
         parameters: &Parameters<'_>,
-        cx: Cx<'_>,
+        cx: EvalContext<'_>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         match &statement.plan {
@@ -127,7 +128,7 @@ impl Engine<'_> {
                 let timestamp = Self::timestamp(parameters.timestamp, plan.is_conditional());
                 let document = Document::read(plan, &cx)?;
                 let cx = Document::within(document.as_ref(), cx);
-                let write = Ready::new(plan, &statement.catalog, cx, timestamp)?;
+                let write = BoundWrite::new(plan, &statement.catalog, cx, timestamp)?;
                 self.write(client, &mut [write], None, reply)
             }
             Plan::Batch(plan) => {
@@ -231,7 +232,7 @@ impl Engine<'_> {
         client: &ClientState,
         statement: &PreparedStatement,
         plan: &BatchPlan,
-        cx: Cx<'_>,
+        cx: EvalContext<'_>,
         timestamp: Option<i64>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
@@ -246,7 +247,7 @@ impl Engine<'_> {
         let documents = documents.collect::<Result<Vec<_>, _>>()?;
         let writes = plan.writes.iter().zip(&documents).map(|(write, document)| {
             let cx = Document::within(document.as_ref(), cx);
-            Ready::new(write, &statement.catalog, cx, timestamp)
+            BoundWrite::new(write, &statement.catalog, cx, timestamp)
         });
         let mut writes = together(writes, is_conditional)?;
         self.write(client, &mut writes, Some(plan.kind), reply)
@@ -274,7 +275,7 @@ impl Engine<'_> {
                     Part::Own(Box::new(self.prepare(text, keyspace)?))
                 }
                 BatchStatement::Prepared(id) => {
-                    Part::Known(find(id).ok_or_else(|| CqlError::Unprepared(id.to_vec()))?)
+                    Part::StatementCache(find(id).ok_or_else(|| CqlError::Unprepared(id.to_vec()))?)
                 }
             };
             self.authorize(client, &statement)?;
@@ -298,13 +299,14 @@ impl Engine<'_> {
         let now = self.seconds(batch.now_in_seconds);
         let is_conditional = plans.iter().any(|(plan, ..)| plan.is_conditional());
         let timestamp = Self::timestamp(batch.timestamp, is_conditional);
-        let context = |values| Cx { values, document: None, left_out: &[], moment: &moment, now };
+        let context =
+            |values| EvalContext { values, document: None, left_out: &[], moment: &moment, now };
         let documents =
             plans.iter().map(|(plan, _, values)| Document::read(plan, &context(*values)));
         let documents = documents.collect::<Result<Vec<_>, _>>()?;
         let writes = plans.iter().zip(&documents).map(|((plan, catalog, values), document)| {
             let cx = Document::within(document.as_ref(), context(*values));
-            Ready::new(plan, catalog, cx, timestamp)
+            BoundWrite::new(plan, catalog, cx, timestamp)
         });
         let mut writes = together(writes, is_conditional)?;
         self.write(client, &mut writes, Some(kind), reply)

@@ -4,14 +4,14 @@ use cql::schema::Table;
 use cql::value::text::put_json;
 
 use super::keys::{Key, split};
-use super::write::Ready;
-use crate::cql::engine::Engine;
+use super::write::BoundWrite;
+use crate::cql::executor::CqlExecutor;
 use crate::engine::hot_keys::Space;
 
 /// Longer key parts are truncated to this size before display.
 const PART_BYTES_MAX: usize = 64;
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     /// Records one of the keys that a SELECT names, if it is selected for the sample.
     #[inline]
     pub(super) fn sample_keys(&mut self, table: &Table, keys: &[Key]) {
@@ -22,7 +22,7 @@ impl Engine<'_> {
 
     /// Records a key of writes that are applied atomically. There is at least one write.
     #[inline]
-    pub(super) fn sample_writes(&mut self, writes: &[Ready<'_>]) {
+    pub(super) fn sample_writes(&mut self, writes: &[BoundWrite<'_>]) {
         if self.worker.key_sampler.is_due() {
             let nth = self.worker.key_sampler.choose(writes.len()).unwrap_or(0);
             self.note_sample(&writes[nth].plan.table, &writes[nth].keys);

@@ -16,9 +16,9 @@ use super::ranges::rows;
 use super::result::{Next, Results};
 use super::ring::{Ring, TokenSpan};
 use super::source;
-use super::values::Cx;
-use super::walk::Walk;
-use crate::cql::engine::{ClientState, Engine};
+use super::table_scan::Scan;
+use super::values::EvalContext;
+use crate::cql::executor::{ClientState, CqlExecutor};
 use crate::cql::reply::{ResultRows, ResultSink};
 use crate::cql::virtual_tables;
 use crate::engine::gate::Gate;
@@ -40,14 +40,14 @@ pub(super) enum Selected {
     Paused(Box<Done>),
 }
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     /// Writes the result, unless the statement pauses. `begun`: its earlier progress.
     pub(super) fn select(
         &mut self,
         client: &ClientState,
         select: &Select<'_>,
         begun: Option<Done>,
-        cx: Cx<'_>,
+        cx: EvalContext<'_>,
         reply: &mut dyn ResultSink,
     ) -> Result<Selected, CqlError> {
         let Select { statement, plan, parameters, rows_max } = *select;
@@ -64,7 +64,7 @@ impl Engine<'_> {
         let filters = Filters::new(&plan.restrictions.filters, &plan.table, &cx)?;
         let terms = terms(plan, &filters, &cx)?;
         let out = std::mem::take(&mut self.record.rows);
-        let mut walk = Walk {
+        let mut scan = Scan {
             plan,
             terms,
             rows: rows(&plan.restrictions.clustering, &plan.table, &cx)?,
@@ -72,52 +72,52 @@ impl Engine<'_> {
             resume,
             gathering: None,
         };
-        walk.check_sorted(page_rows_max)?;
+        scan.check_sorted(page_rows_max)?;
         let mut gate = Gate::OPEN;
         if let Some(done) = begun {
             gate = done.gate;
-            walk.gathering = done.gathering;
-            walk.results.go_on(done.progress);
-        } else if let Some(state) = &walk.resume {
-            walk.results.resume(state);
+            scan.gathering = done.gathering;
+            scan.results.go_on(done.progress);
+        } else if let Some(state) = &scan.resume {
+            scan.results.resume(state);
         }
         // Computed tables are read in one turn; a small Redis value is read as a whole.
         let turn = if plan.table.is_virtual() { 0 } else { rows_max };
-        walk.results.set_turn(turn, plan.table.source == TableSource::Stored);
-        let end = self.walk(client, &mut walk, &cx, &mut gate)?;
+        scan.results.set_turn(turn, plan.table.source == TableSource::Stored);
+        let end = self.scan(client, &mut scan, &cx, &mut gate)?;
         if end == Next::Pause {
-            let (at, progress) = walk.results.pause();
-            let gathering = walk.gathering.take();
+            let (at, progress) = scan.results.pause();
+            let gathering = scan.gathering.take();
             return Ok(Selected::Paused(Box::new(Done { at, progress, gathering, gate })));
         }
-        self.worker.tally.totals.rows_examined += walk.results.examined();
-        let next_page = walk.results.finish(end)?.map(|state| state.encode(&plan.table));
+        self.worker.tally.totals.rows_examined += scan.results.examined();
+        let next_page = scan.results.finish(end)?.map(|state| state.encode(&plan.table));
         let result = statement.result.as_ref().expect("SELECT has a result");
         let warnings: SmallVec<[&str; 1]> = plan.warning().into_iter().collect();
         reply.rows(&ResultRows {
             columns: result.columns(),
             paging_state: next_page.as_deref(),
-            cells: &walk.results.out,
-            count: walk.results.count,
+            cells: &scan.results.out,
+            count: scan.results.count,
             warnings: &warnings,
         })?;
-        self.record.keep_rows(std::mem::take(&mut walk.results.out));
+        self.record.keep_rows(std::mem::take(&mut scan.results.out));
         Ok(Selected::Done(if is_gated(client.durability) { gate } else { Gate::OPEN }))
     }
 
     /// Visits the requested rows. Raises the log position that the response waits for.
-    fn walk<'s>(
+    fn scan<'s>(
         &mut self,
         client: &ClientState,
-        walk: &mut Walk<'s>,
-        cx: &Cx<'s>,
+        scan: &mut Scan<'s>,
+        cx: &EvalContext<'s>,
         gate: &mut Gate,
     ) -> Result<Next, CqlError> {
-        let plan = walk.plan;
+        let plan = scan.plan;
         let is_redis = match plan.table.source {
             TableSource::Virtual => {
                 let rows = virtual_tables::rows(&plan.table, &self.virtual_cx(client));
-                return walk.computed(&source::partitions(&plan.table, rows), cx);
+                return scan.computed(&source::partitions(&plan.table, rows), cx);
             }
             TableSource::Redis => true,
             TableSource::Stored => false,
@@ -125,7 +125,7 @@ impl Engine<'_> {
         let tokens = match &plan.restrictions.partition {
             PartitionRestriction::Keys { keys, tokens } => {
                 // Source: Cassandra 5.0, SelectStatement.getSliceCommands
-                if walk.rows.is_empty() {
+                if scan.rows.is_empty() {
                     return Ok(Next::GoOn);
                 }
                 let keys = match tokens {
@@ -137,14 +137,14 @@ impl Engine<'_> {
                 };
                 self.sample_keys(&plan.table, &keys);
                 if is_redis {
-                    return walk.redis_keys(self, &keys, gate);
+                    return scan.redis_keys(self, &keys, gate);
                 }
-                return walk.keys(self, &keys, gate);
+                return scan.keys(self, &keys, gate);
             }
             PartitionRestriction::Any => Ring::WHOLE,
             PartitionRestriction::Tokens(tokens) => Ring::new(tokens, cx)?,
         };
         self.sample_keys(&plan.table, &[]);
-        if is_redis { walk.redis_scan(self, tokens, gate) } else { walk.scan(self, tokens, gate) }
+        if is_redis { scan.redis_scan(self, tokens, gate) } else { scan.scan(self, tokens, gate) }
     }
 }

@@ -10,7 +10,7 @@ use store::{Expiry, Mutation, RowKey, Seconds, Stamp, Write};
 
 use super::change::Packed;
 use super::keys::{Key, table_id};
-use crate::cql::engine::{ClientState, Engine};
+use crate::cql::executor::{ClientState, CqlExecutor};
 use crate::cql::traces::{TTL, Trace, time_uuid};
 use crate::engine::commit::Unit;
 
@@ -29,7 +29,7 @@ impl When {
     }
 }
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     /// Writes one record: the session, its events, and the deletion of an evicted trace.
     pub(in crate::cql) fn write_trace(
         &mut self,

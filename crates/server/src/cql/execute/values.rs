@@ -12,7 +12,7 @@ use store::Seconds;
 
 /// Evaluation inputs other than the expression.
 #[derive(Clone, Copy)]
-pub(super) struct Cx<'v> {
+pub(super) struct EvalContext<'v> {
     pub(super) values: &'v BoundValues<'v>,
     /// Of INSERT JSON: the columns of the document.
     pub(super) document: Option<&'v dyn Row>,
@@ -23,7 +23,7 @@ pub(super) struct Cx<'v> {
     pub(super) now: Seconds,
 }
 
-impl<'v> Cx<'v> {
+impl<'v> EvalContext<'v> {
     pub(super) fn evaluate(&self, expression: &'v Expression) -> Result<Evaluated<'v>, CqlError> {
         expression.evaluate(self.values, self.document, self.moment)
     }
@@ -99,7 +99,7 @@ impl<'v> Cx<'v> {
         self.integer_or(expression, clause, null)
     }
 
-    /// Like [`Cx::integer`], with a value for null.
+    /// Like [`EvalContext::integer`], with a value for null.
     pub(super) fn integer_or(
         &self,
         expression: &'v Expression,

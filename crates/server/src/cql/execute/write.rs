@@ -22,8 +22,8 @@ use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, Elements, KeyChange};
-use super::values::Cx;
-use crate::cql::engine::{ClientState, Engine};
+use super::values::EvalContext;
+use crate::cql::executor::{ClientState, CqlExecutor};
 use crate::cql::reply::ResultSink;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::{Refusal, Unit};
@@ -39,11 +39,11 @@ pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span m
 const TTL_MAX: i64 = 630_720_000;
 
 /// A write with bound keys and times. The remaining work depends on data or requires its lock.
-pub(super) struct Ready<'w> {
+pub(super) struct BoundWrite<'w> {
     pub(super) plan: &'w WritePlan,
     /// The schema that the write was planned against.
     catalog: &'w Arc<Catalog>,
-    pub(super) cx: Cx<'w>,
+    pub(super) cx: EvalContext<'w>,
     pub(super) keys: SmallVec<[Key; 1]>,
     rows: Rows,
     when: When,
@@ -51,12 +51,12 @@ pub(super) struct Ready<'w> {
     takes_timestamp: bool,
 }
 
-impl<'w> Ready<'w> {
+impl<'w> BoundWrite<'w> {
     /// `timestamp`: for a write that specifies none; `None`: the server's, taken under the locks.
     pub(super) fn new(
         plan: &'w WritePlan,
         catalog: &'w Arc<Catalog>,
-        cx: Cx<'w>,
+        cx: EvalContext<'w>,
         timestamp: Option<Timestamp>,
     ) -> Result<Self, CqlError> {
         let PartitionRestriction::Keys { keys, .. } = &plan.restrictions.partition else {
@@ -85,7 +85,7 @@ impl<'w> Ready<'w> {
         let takes_timestamp = timestamp.is_none();
         let timestamp = timestamp.unwrap_or(Timestamp::MIN);
         let when = When { timestamp, expiry: expiry(plan, &cx)?, now: cx.now };
-        Ok(Ready { plan, catalog, cx, keys, rows, when, takes_timestamp })
+        Ok(BoundWrite { plan, catalog, cx, keys, rows, when, takes_timestamp })
     }
 
     /// The row key of a conditional write.
@@ -208,7 +208,7 @@ impl<'w> Ready<'w> {
 }
 
 // Source: Cassandra 5.0, Attributes.getTimeToLive
-fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlError> {
+fn expiry<'v>(plan: &'v WritePlan, cx: &EvalContext<'v>) -> Result<Option<Expiry>, CqlError> {
     let default = i64::from(plan.table.options.default_time_to_live);
     let ttl = match &plan.ttl {
         None => default,
@@ -229,7 +229,7 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
     Ok((ttl > 0).then(|| Expiry { at: cx.now.saturating_add(ttl), ttl }))
 }
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     /// Checks that the server can accept a write: memory has room, and the log is writable.
     pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
         if !self.context.shared.log.takes_writes() {
@@ -243,7 +243,7 @@ impl Engine<'_> {
     pub(super) fn write(
         &mut self,
         client: &ClientState,
-        writes: &mut [Ready<'_>],
+        writes: &mut [BoundWrite<'_>],
         batch: Option<BatchKind>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
@@ -261,7 +261,7 @@ impl Engine<'_> {
     fn write_packed(
         &mut self,
         client: &ClientState,
-        writes: &mut [Ready<'_>],
+        writes: &mut [BoundWrite<'_>],
         batch: Option<BatchKind>,
         reply: &mut dyn ResultSink,
         packed: &mut Packed,
@@ -332,13 +332,13 @@ impl Engine<'_> {
 }
 
 /// The gate of the newest write to these partitions that is not yet durable.
-fn newest_gate(writes: &[Ready<'_>], unit: &Unit<'_>) -> Gate {
+fn newest_gate(writes: &[BoundWrite<'_>], unit: &Unit<'_>) -> Gate {
     let places = writes.iter().flat_map(|write| write.places(unit.keyspace()));
     places.map(|(db, hash)| Gate::of(unit, db, hash)).max().unwrap_or_default()
 }
 
 /// Refuses conditions on several partitions, and on rows named by IN.
-fn check_conditional(writes: &[Ready<'_>]) -> Result<(), CqlError> {
+fn check_conditional(writes: &[BoundWrite<'_>]) -> Result<(), CqlError> {
     if !is_one_partition(writes) {
         return Err(CqlError::invalid(SEVERAL_PARTITIONS));
     }
@@ -354,7 +354,7 @@ fn check_conditional(writes: &[Ready<'_>]) -> Result<(), CqlError> {
 /// Returns the newest timestamp of the data that conditional writes replace. `None` if a condition
 /// does not hold; the response is then written.
 fn check_conditions(
-    writes: &[Ready<'_>],
+    writes: &[BoundWrite<'_>],
     locked: &Locked<'_>,
     is_batch: bool,
     reply: &mut dyn ResultSink,
@@ -402,7 +402,7 @@ const PART_BYTES: usize = 64;
 
 /// Computes the effects of all writes, and then applies them. On an error nothing is changed.
 fn change(
-    writes: &[Ready<'_>],
+    writes: &[BoundWrite<'_>],
     unit: &mut Unit<'_>,
     clock: &WriteClock,
     packed: &mut Packed,
@@ -410,7 +410,7 @@ fn change(
 ) -> Result<(), CqlError> {
     let parts = produce_all(writes, unit, clock, packed)?;
     let mut encoded = Vec::new();
-    if writes.iter().any(Ready::is_redis) {
+    if writes.iter().any(BoundWrite::is_redis) {
         let mut keys = Keys { clock, elements: Elements::new(elements_max), encoded: &mut encoded };
         keys.encode_all(writes, unit)?;
     }
@@ -427,7 +427,7 @@ fn failed(error: store::StoreError) -> CqlError {
 
 /// Computes the effects of all writes to stored partitions.
 fn produce_all<'w>(
-    writes: &'w [Ready<'_>],
+    writes: &'w [BoundWrite<'_>],
     locked: &Locked<'_>,
     clock: &WriteClock,
     packed: &mut Packed,
@@ -493,7 +493,11 @@ struct Keys<'k> {
 impl Keys<'_> {
     /// Appends the effects of writes on keys, and applies them to drafts only where a later write
     /// of the batch must see them.
-    fn encode_all(&mut self, writes: &[Ready<'_>], locked: &Locked<'_>) -> Result<(), CqlError> {
+    fn encode_all(
+        &mut self,
+        writes: &[BoundWrite<'_>],
+        locked: &Locked<'_>,
+    ) -> Result<(), CqlError> {
         let changes = writes.iter().filter(|write| write.is_redis());
         let changes = changes.flat_map(|write| write.keys.iter().map(move |key| (write, key)));
         let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -523,7 +527,7 @@ impl Keys<'_> {
 
     fn encode_one(
         &mut self,
-        write: &Ready<'_>,
+        write: &BoundWrite<'_>,
         key: &Key,
         locked: &Locked<'_>,
     ) -> Result<(), CqlError> {
@@ -538,7 +542,7 @@ impl Keys<'_> {
 /// Applies counter increments one after the other, so that one batch may increment the same cell
 /// twice. Possible errors do not depend on counter values and are checked before the first change.
 fn count(
-    writes: &[Ready<'_>],
+    writes: &[BoundWrite<'_>],
     unit: &mut Unit<'_>,
     clock: &WriteClock,
     packed: &mut Packed,

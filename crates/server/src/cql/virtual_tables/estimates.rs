@@ -3,7 +3,7 @@
 use cql::schema::{RowBuilder, Table, TableSource, Values};
 use store::{STRIPES, TableId, stripe_of_token};
 
-use super::VirtualCx;
+use super::VirtualTableContext;
 use super::system::TOKEN;
 
 /// The start and the end of the token ring.
@@ -20,7 +20,7 @@ struct Estimate {
 }
 
 /// Estimates for each table on both sides of the server's token. Locks every stripe once, briefly.
-fn estimates(cx: &VirtualCx<'_>) -> Vec<Estimate> {
+fn estimates(cx: &VirtualTableContext<'_>) -> Vec<Estimate> {
     let catalog = cx.shared.catalog.load_full();
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let tables: Vec<_> = tables.filter(|table| table.source == TableSource::Stored).collect();
@@ -58,11 +58,11 @@ fn row<'a>(table: &'a Table, estimate: &Estimate) -> RowBuilder<'a> {
         .bigint("mean_partition_size", count(mean))
 }
 
-pub(super) fn sizes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn sizes(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     estimates(cx).iter().map(|estimate| row(table, estimate).values()).collect()
 }
 
-pub(super) fn tables(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn tables(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let mut rows = Vec::new();
     for estimates in estimates(cx).chunk_by(|one, other| one.table == other.table) {
         // Both are the same because this server is the only one.

@@ -14,12 +14,12 @@ pub(crate) use system::{CLUSTER_NAME, TOKEN};
 
 use cql::schema::{Table, Values};
 
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 
 /// The inputs from which rows are computed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct VirtualCx<'a> {
-    pub(crate) shared: &'a Shared,
+pub(crate) struct VirtualTableContext<'a> {
+    pub(crate) shared: &'a ServerState,
     pub(crate) params: &'a Params,
     pub(crate) now: Now,
     /// The address that the client connected to, and should reconnect to.
@@ -29,7 +29,7 @@ pub(crate) struct VirtualCx<'a> {
 /// The address for clients to reconnect to if the one that they connected to is unknown.
 const ADDRESS_UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042);
 
-impl VirtualCx<'_> {
+impl VirtualTableContext<'_> {
     /// Returns an IPv4 address even for a dual-stack listener.
     fn address(&self) -> (IpAddr, i32) {
         let local = self.local.unwrap_or(ADDRESS_UNKNOWN);
@@ -43,7 +43,7 @@ impl VirtualCx<'_> {
     }
 }
 
-type Compute = fn(&Table, &VirtualCx<'_>) -> Vec<Values>;
+type Compute = fn(&Table, &VirtualTableContext<'_>) -> Vec<Values>;
 
 /// Keyspace, table, and the function that computes its rows.
 const TABLES: [(&str, &str, Compute); 21] = [
@@ -71,12 +71,12 @@ const TABLES: [(&str, &str, Compute); 21] = [
 ];
 
 /// For tables without rows: there is one server, no view, and nothing to compact.
-fn none(_: &Table, _: &VirtualCx<'_>) -> Vec<Values> {
+fn none(_: &Table, _: &VirtualTableContext<'_>) -> Vec<Values> {
     Vec::new()
 }
 
 /// All rows of a table with [`cql::schema::TableSource::Virtual`], in the order of its key.
-pub(crate) fn rows(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(crate) fn rows(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let place = (table.keyspace.as_str(), table.name.as_str());
     let found = TABLES.iter().find(|(keyspace, name, _)| (*keyspace, *name) == place);
     let (_, _, compute) = found.expect("every virtual table is in TABLES");

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use cql::schema::{Keyspace, RowBuilder, Table, Values, described_column, is_virtual_system};
 
-use super::VirtualCx;
+use super::VirtualTableContext;
 
-fn virtual_keyspaces(cx: &VirtualCx<'_>) -> Vec<Arc<Keyspace>> {
+fn virtual_keyspaces(cx: &VirtualTableContext<'_>) -> Vec<Arc<Keyspace>> {
     let catalog = cx.shared.catalog.load();
     let keyspaces = catalog.keyspaces.values();
     keyspaces.filter(|keyspace| is_virtual_system(&keyspace.name)).map(Arc::clone).collect()
 }
 
-pub(super) fn keyspaces(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn keyspaces(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let keyspaces = virtual_keyspaces(cx);
     let row = |keyspace: &Arc<Keyspace>| {
         RowBuilder::new(table).text("keyspace_name", &keyspace.name).values()
@@ -20,7 +20,7 @@ pub(super) fn keyspaces(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     keyspaces.iter().map(row).collect()
 }
 
-pub(super) fn tables(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn tables(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let mut rows = Vec::new();
     for keyspace in virtual_keyspaces(cx) {
         for described in keyspace.tables.values() {
@@ -34,7 +34,7 @@ pub(super) fn tables(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     rows
 }
 
-pub(super) fn columns(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn columns(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let mut rows = Vec::new();
     for keyspace in virtual_keyspaces(cx) {
         for described in keyspace.tables.values() {

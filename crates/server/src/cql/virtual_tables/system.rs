@@ -2,7 +2,7 @@
 
 use cql::schema::{DATA_CENTER, RowBuilder, Table, Values};
 
-use super::VirtualCx;
+use super::VirtualTableContext;
 use crate::cql::handshake::CQL_VERSION;
 use crate::cql::stored_schema::host_id;
 use crate::cql::watch::without_password;
@@ -15,7 +15,7 @@ const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 /// The only token of the only server, which owns all keys.
 pub(crate) const TOKEN: &str = "0";
 
-pub(super) fn local(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn local(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let (address, port) = cx.address();
     let started_s = cx.shared.identity.started.unix.0 / 1000;
     let mut row = RowBuilder::new(table)
@@ -44,7 +44,7 @@ pub(super) fn local(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 }
 
 /// All indexes are complete: they are stored with their tables.
-pub(super) fn indexes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn indexes(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let catalog = cx.shared.catalog.load();
     let mut names: Vec<(&str, &str)> = Vec::new();
     for keyspace in catalog.keyspaces.values() {
@@ -58,7 +58,7 @@ pub(super) fn indexes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     names.into_iter().map(row).collect()
 }
 
-pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn prepared(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let statements = cx.shared.prepared.current_statements(&cx.shared.catalog.load());
     let rows = statements.iter().map(|statement| {
         let row = RowBuilder::new(table)

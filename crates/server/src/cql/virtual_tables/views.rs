@@ -2,7 +2,7 @@
 
 use cql::schema::{RowBuilder, Table, Values};
 
-use super::VirtualCx;
+use super::VirtualTableContext;
 use crate::cql::watch::without_password;
 use crate::engine::client_row::ClientRow;
 use crate::protocol::ClientProtocol;
@@ -16,7 +16,7 @@ fn int(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-pub(super) fn reactors(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn reactors(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let reactors = cx.shared.published.iter().enumerate().map(|(index, published)| {
         let links = cx.shared.links.get();
         let counters = links.map(|links| links.stats(index)).unwrap_or_default();
@@ -39,12 +39,12 @@ pub(super) fn reactors(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     reactors.collect()
 }
 
-pub(super) fn connections(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn connections(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     client_rows(cx).iter().map(|client| connection(table, client, cx)).collect()
 }
 
 /// CQL connections, in the columns that Cassandra's tools read. Unknown values are null.
-pub(super) fn clients(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn clients(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let clients = client_rows(cx);
     let of_cql = clients.iter().filter(|client| client.protocol == ClientProtocol::Cql);
     let row = |client: &ClientRow| {
@@ -65,7 +65,7 @@ pub(super) fn clients(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 }
 
 /// Clients of all protocols.
-fn client_rows(cx: &VirtualCx<'_>) -> Vec<ClientRow> {
+fn client_rows(cx: &VirtualTableContext<'_>) -> Vec<ClientRow> {
     let moving = cx.shared.moving.lock();
     let mut clients: Vec<ClientRow> = moving.values().cloned().collect();
     for published in &cx.shared.published {
@@ -77,7 +77,7 @@ fn client_rows(cx: &VirtualCx<'_>) -> Vec<ClientRow> {
     clients
 }
 
-fn connection(table: &Table, client: &ClientRow, cx: &VirtualCx<'_>) -> Values {
+fn connection(table: &Table, client: &ClientRow, cx: &VirtualTableContext<'_>) -> Values {
     let age_ms = |since| bigint(cx.now.mono.since(since) / 1_000_000);
     let mut row = RowBuilder::new(table)
         .bigint("id", bigint(client.id))
@@ -108,7 +108,7 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
-pub(super) fn stages(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn stages(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let (kinds, timers) = (&cx.shared.request_kinds, cx.shared.stage_timers());
     let mut found: Vec<(&str, &str, Values)> = Vec::new();
     for (command, stage, cell) in timers.cells() {
@@ -129,7 +129,7 @@ pub(super) fn stages(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     found.into_iter().map(|(_, _, row)| row).collect()
 }
 
-pub(super) fn memory(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn memory(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let mut trackers = cx.shared.memory.server.tree();
     trackers.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     let row = |tracker: base::memory::TrackerState| {
@@ -145,7 +145,7 @@ pub(super) fn memory(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     trackers.into_iter().map(row).collect()
 }
 
-pub(super) fn log(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn log(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let log = &cx.shared.log;
     let stats = log.stats();
     let lines = [
@@ -170,7 +170,7 @@ pub(super) fn log(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     lines.into_iter().map(row).collect()
 }
 
-pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn prepared(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let statements = cx.shared.prepared.current_statements(&cx.shared.catalog.load());
     let rows = statements.iter().map(|statement| {
         let row = RowBuilder::new(table)
@@ -187,7 +187,7 @@ pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 /// Shown instead of a password.
 const HIDDEN: &str = "********";
 
-pub(super) fn settings(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+pub(super) fn settings(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let mut settings = cx.shared.config.lock().get(&[b"*"]);
     settings.sort_unstable();
     let row = |(name, value): (String, String)| {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
-use super::message::{Body, Kind, Message, Name, Post, Posts};
+use super::message::{Body, Kind, Message, Name, Publication, Publications};
 use super::outbox::Outbox;
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::engine::gate::Gate;
@@ -168,7 +168,7 @@ struct Receivers {
 }
 
 impl Receivers {
-    fn of(part: &Part, patterns: Option<&Patterns>, post: &Post<'_>) -> Receivers {
+    fn of(part: &Part, patterns: Option<&Patterns>, post: &Publication<'_>) -> Receivers {
         let mut receivers = Receivers { steps: MESSAGE_STEPS, ..Receivers::default() };
         if let Some(places) = part.of(post.kind).get(post.channel) {
             receivers.add(places);
@@ -320,7 +320,7 @@ impl Directory {
 
     /// Counts the connections that would receive this message now. A connection counts once for
     /// each matching subscription.
-    pub(crate) fn count(&self, post: &Post<'_>) -> Sent {
+    pub(crate) fn count(&self, post: &Publication<'_>) -> Sent {
         if !self.may_be_heard(post) {
             return Sent::default();
         }
@@ -331,7 +331,7 @@ impl Directory {
     /// Queues messages about data changes, in the order of the changes, for
     /// [`Directory::match_some`]: a command may produce more than can be compared with all patterns
     /// in one turn.
-    pub(super) fn put_off(&self, posts: Posts, gate: Gate) {
+    pub(super) fn put_off(&self, posts: Publications, gate: Gate) {
         self.outbox.put(posts, gate);
     }
 
@@ -369,7 +369,12 @@ impl Directory {
 
     /// Sends a message to all subscribers. `gate` as in [`Message::gate`]; `wake` is called for
     /// idle reactors.
-    pub(crate) fn publish(&self, post: &Post<'_>, gate: Gate, wake: impl FnMut(usize)) -> Sent {
+    pub(crate) fn publish(
+        &self,
+        post: &Publication<'_>,
+        gate: Gate,
+        wake: impl FnMut(usize),
+    ) -> Sent {
         if !self.may_be_heard(post) {
             return Sent::default();
         }
@@ -412,17 +417,17 @@ impl Directory {
 
     /// False if there is certainly no subscriber. Costs almost nothing while there are no
     /// subscriptions.
-    pub(super) fn may_be_heard(&self, post: &Post<'_>) -> bool {
+    pub(super) fn may_be_heard(&self, post: &Publication<'_>) -> bool {
         self.is_seen_by_patterns(post)
             || (self.names(post.kind) > 0
                 && self.part(post.channel).lock().of(post.kind).get(post.channel).is_some())
     }
 
-    fn patterns_for(&self, post: &Post<'_>) -> Option<RwLockReadGuard<'_, Patterns>> {
+    fn patterns_for(&self, post: &Publication<'_>) -> Option<RwLockReadGuard<'_, Patterns>> {
         self.is_seen_by_patterns(post).then(|| self.patterns.read())
     }
 
-    fn is_seen_by_patterns(&self, post: &Post<'_>) -> bool {
+    fn is_seen_by_patterns(&self, post: &Publication<'_>) -> bool {
         post.kind == Kind::Channel && self.names(Kind::Pattern) > 0
     }
 
@@ -536,8 +541,12 @@ mod tests {
         directory.add(kind, name.as_bytes(), reactor).map(|added| added.first)
     }
 
-    fn post<'a>(channel: &'a str, payload: &'a str) -> Post<'a> {
-        Post { channel: channel.as_bytes(), payload: payload.as_bytes(), kind: Kind::Channel }
+    fn post<'a>(channel: &'a str, payload: &'a str) -> Publication<'a> {
+        Publication {
+            channel: channel.as_bytes(),
+            payload: payload.as_bytes(),
+            kind: Kind::Channel,
+        }
     }
 
     /// Numbers and payloads of the messages that wait for a reactor.
@@ -548,7 +557,7 @@ mod tests {
         pending.into_iter().map(|(number, message)| (number, text(&message))).collect()
     }
 
-    fn woken(directory: &Directory, post: &Post<'_>) -> (usize, Vec<usize>) {
+    fn woken(directory: &Directory, post: &Publication<'_>) -> (usize, Vec<usize>) {
         let woken = std::cell::RefCell::new(Vec::new());
         let total = directory.publish(post, Gate::OPEN, |reactor| woken.borrow_mut().push(reactor));
         (total.receivers, woken.into_inner())
@@ -599,8 +608,9 @@ mod tests {
         let directory = Directory::new(1);
         add(&directory, Kind::Pattern, "*", 0).unwrap();
         add(&directory, Kind::ShardChannel, "s", 0).unwrap();
-        let sharded = Post { kind: Kind::ShardChannel, ..post("s", "x") };
-        let receivers = |post: &Post<'_>| directory.publish(post, Gate::OPEN, |_| ()).receivers;
+        let sharded = Publication { kind: Kind::ShardChannel, ..post("s", "x") };
+        let receivers =
+            |post: &Publication<'_>| directory.publish(post, Gate::OPEN, |_| ()).receivers;
         assert_eq!(receivers(&sharded), 1);
         assert_eq!(receivers(&post("s", "x")), 1);
         directory.remove(Kind::Pattern, b"*", 0);

@@ -33,7 +33,7 @@ impl Kind {
 
 /// A message to publish.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Post<'a> {
+pub(crate) struct Publication<'a> {
     pub(crate) channel: &'a [u8],
     pub(crate) payload: &'a [u8],
     /// Kind of the channel; never a pattern.
@@ -43,7 +43,7 @@ pub(crate) struct Post<'a> {
 /// Messages that are kept until their change or transaction is in the log and they are compared
 /// with the patterns. Stored in one block, since a command may produce hundreds of thousands.
 #[derive(Debug, Default)]
-pub(crate) struct Posts {
+pub(crate) struct Publications {
     bytes: Vec<u8>,
     places: VecDeque<PostPlace>,
 }
@@ -57,8 +57,8 @@ struct PostPlace {
     kind: Kind,
 }
 
-impl Posts {
-    pub(crate) fn push(&mut self, post: &Post<'_>) {
+impl Publications {
+    pub(crate) fn push(&mut self, post: &Publication<'_>) {
         self.push_parts(post.kind, [post.channel, b""], post.payload);
     }
 
@@ -78,7 +78,7 @@ impl Posts {
         self.places.push_back(place);
     }
 
-    pub(super) fn last(&self) -> Option<Post<'_>> {
+    pub(super) fn last(&self) -> Option<Publication<'_>> {
         self.places.back().map(|place| self.at(*place))
     }
 
@@ -88,7 +88,7 @@ impl Posts {
         }
     }
 
-    pub(super) fn first(&self) -> Option<Post<'_>> {
+    pub(super) fn first(&self) -> Option<Publication<'_>> {
         self.places.front().map(|place| self.at(*place))
     }
 
@@ -97,9 +97,13 @@ impl Posts {
         self.places.pop_front();
     }
 
-    fn at(&self, place: PostPlace) -> Post<'_> {
+    fn at(&self, place: PostPlace) -> Publication<'_> {
         let PostPlace { start, payload, end, kind } = place;
-        Post { channel: &self.bytes[start..payload], payload: &self.bytes[payload..end], kind }
+        Publication {
+            channel: &self.bytes[start..payload],
+            payload: &self.bytes[payload..end],
+            kind,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -125,7 +129,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub(super) fn of(post: &Post<'_>) -> Body {
+    pub(super) fn of(post: &Publication<'_>) -> Body {
         let capacity = post.channel.len() + post.payload.len() + FRAMES_BYTES;
         let mut bytes = Vec::with_capacity(capacity);
         let mut put = |text: &[u8]| {
@@ -153,13 +157,13 @@ pub(crate) struct Message {
 /// Reason why a connection receives a message: the channel or pattern that it is subscribed
 /// to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way<'a> {
+pub(crate) struct MatchedSubscription<'a> {
     pub(crate) kind: Kind,
     /// Name of the channel, or the pattern.
     pub(crate) name: &'a [u8],
 }
 
-impl<'a> Way<'a> {
+impl<'a> MatchedSubscription<'a> {
     pub(crate) fn pattern(self) -> Option<&'a [u8]> {
         (self.kind == Kind::Pattern).then_some(self.name)
     }
@@ -184,7 +188,7 @@ impl Message {
     }
 
     /// Estimated output bytes of the message to a receiver in this way by RESP.
-    pub(crate) fn output_bytes(&self, way: Way<'_>) -> usize {
+    pub(crate) fn output_bytes(&self, way: MatchedSubscription<'_>) -> usize {
         self.body.bytes.len() + way.pattern().map_or(0, <[u8]>::len)
     }
 
@@ -195,15 +199,21 @@ impl Message {
 
     /// The ways in which connections receive the message. A connection with several matching
     /// subscriptions receives it several times, in this order.
-    pub(crate) fn ways(&self) -> impl Iterator<Item = Way<'_>> {
-        let by_name = Way { kind: self.body.kind, name: self.channel() };
-        let by_pattern = self.patterns.iter().map(|name| Way { kind: Kind::Pattern, name });
+    pub(crate) fn ways(&self) -> impl Iterator<Item = MatchedSubscription<'_>> {
+        let by_name = MatchedSubscription { kind: self.body.kind, name: self.channel() };
+        let by_pattern =
+            self.patterns.iter().map(|name| MatchedSubscription { kind: Kind::Pattern, name });
         std::iter::once(by_name).chain(by_pattern)
     }
 
     /// Appends the message as RESP; in RESP3 it is a push.
     // Source: Redis 7.2 `pubsub.c`, `addReplyPubsubMessage` and `addReplyPubsubPatMessage`
-    pub(crate) fn write(&self, protocol: Protocol, way: Way<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn write(
+        &self,
+        protocol: Protocol,
+        way: MatchedSubscription<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let mut writer = ReplyWriter::new(out, protocol);
         match way.kind {
             Kind::Channel => {
@@ -230,7 +240,7 @@ mod tests {
     use crate::engine::gate::Lsn;
 
     #[track_caller]
-    fn check(post: &Post<'_>, patterns: &[&str], protocol: Protocol, expected: &str) {
+    fn check(post: &Publication<'_>, patterns: &[&str], protocol: Protocol, expected: &str) {
         let patterns = patterns.iter().map(|pattern| Name::from(pattern.as_bytes())).collect();
         let message = Message::new(Body::of(post), patterns, Gate::at(Lsn(7)));
         assert_eq!((message.channel(), message.payload()), (post.channel, post.payload));
@@ -244,11 +254,11 @@ mod tests {
 
     #[test]
     fn posts_leave_at_both_ends() {
-        let mut posts = Posts::default();
-        posts.push(&Post { channel: b"a", payload: b"1", kind: Kind::ShardChannel });
+        let mut posts = Publications::default();
+        posts.push(&Publication { channel: b"a", payload: b"1", kind: Kind::ShardChannel });
         posts.push_parts(Kind::Channel, [b"b", b"c"], b"");
-        posts.push(&Post { channel: b"", payload: b"3", kind: Kind::Channel });
-        let shown = |post: Option<Post<'_>>| {
+        posts.push(&Publication { channel: b"", payload: b"3", kind: Kind::Channel });
+        let shown = |post: Option<Publication<'_>>| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             post.map(|post| (text(post.channel), text(post.payload), post.kind))
         };
@@ -260,7 +270,7 @@ mod tests {
         assert_eq!(shown(posts.last()), post("bc", "", Kind::Channel));
         assert_eq!(shown(posts.first()), post("a", "1", Kind::ShardChannel));
         posts.drop_first();
-        posts.push(&Post { channel: b"d", payload: b"4", kind: Kind::Channel });
+        posts.push(&Publication { channel: b"d", payload: b"4", kind: Kind::Channel });
         assert_eq!(shown(posts.first()), post("bc", "", Kind::Channel));
         posts.drop_first();
         assert_eq!(shown(posts.first()), post("d", "4", Kind::Channel));
@@ -270,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_it_takes_counts_the_patterns() {
-        let post = Post { channel: b"a", payload: b"x", kind: Kind::Channel };
+        let post = Publication { channel: b"a", payload: b"x", kind: Kind::Channel };
         let pattern = Name::from("a*".as_bytes());
         let alone = Message::new(Body::of(&post), Vec::new(), Gate::OPEN);
         let seen = Message::new(Body::of(&post), vec![pattern; 100], Gate::OPEN);
@@ -282,7 +292,7 @@ mod tests {
 
     #[test]
     fn each_way_has_its_frame() {
-        let post = Post { channel: b"news", payload: b"a\r\nb", kind: Kind::Channel };
+        let post = Publication { channel: b"news", payload: b"a\r\nb", kind: Kind::Channel };
         let tail = "$4\r\nnews\r\n$4\r\na\r\nb\r\n";
         check(&post, &[], Protocol::Resp2, &format!("*3\r\n$7\r\nmessage\r\n{tail}"));
         check(
@@ -294,7 +304,7 @@ mod tests {
                  >4\r\n$8\r\npmessage\r\n$0\r\n\r\n{tail}"
             ),
         );
-        let post = Post { channel: b"", payload: b"", kind: Kind::ShardChannel };
+        let post = Publication { channel: b"", payload: b"", kind: Kind::ShardChannel };
         check(&post, &[], Protocol::Resp2, "*3\r\n$8\r\nsmessage\r\n$0\r\n\r\n$0\r\n\r\n");
     }
 }

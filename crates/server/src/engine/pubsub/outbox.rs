@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::message::{Post, Posts};
+use super::message::{Publication, Publications};
 use crate::engine::gate::Gate;
 
 /// The messages of one command or one transaction.
 #[derive(Debug, Default)]
 struct Batch {
-    posts: Posts,
+    posts: Publications,
     gate: Gate,
 }
 
@@ -41,7 +41,7 @@ impl Outbox {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn put(&self, posts: Posts, gate: Gate) {
+    pub(super) fn put(&self, posts: Publications, gate: Gate) {
         self.bytes.fetch_add(posts.memory_bytes(), Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         self.len.fetch_add(posts.len(), Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl Outbox {
 
     /// Takes the oldest message and calls `send` with it. `None`: there is no message, or another
     /// reactor is taking one.
-    pub(super) fn take<T>(&self, send: impl FnOnce(&Post<'_>, Gate) -> T) -> Option<T> {
+    pub(super) fn take<T>(&self, send: impl FnOnce(&Publication<'_>, Gate) -> T) -> Option<T> {
         // Does not block: the other reactor may compare patterns for milliseconds.
         let mut current = self.current.try_lock()?;
         if current.posts.len() == 0 {
@@ -88,11 +88,11 @@ mod tests {
     use super::*;
     use crate::engine::gate::Lsn;
 
-    fn posts(payloads: &[&str]) -> Posts {
-        let mut posts = Posts::default();
+    fn posts(payloads: &[&str]) -> Publications {
+        let mut posts = Publications::default();
         for payload in payloads {
             let payload = payload.as_bytes();
-            posts.push(&Post { channel: b"a", payload, kind: Kind::Channel });
+            posts.push(&Publication { channel: b"a", payload, kind: Kind::Channel });
         }
         posts
     }

@@ -12,7 +12,7 @@ pub(super) const SUBSCRIPTIONS_MAX: usize = 1 << 16;
 pub(super) const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// Subscribed names, and the connection's delivery position. Kept in the connection's session;
-/// changed only by its reactor's desk.
+/// changed only by its reactor's table.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     names: [BTreeSet<Name>; Kind::COUNT],

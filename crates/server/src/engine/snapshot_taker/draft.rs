@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use binlog::{Disk, DiskFile, Lsn, write_all_at};
 use store::{Keyspace, STRIPES, SnapshotBlock};
 
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::snapshots::format::{End, block_header, header};
 use crate::engine::snapshots::{TEMPORARY_NAME, file_name, remove_leftover, snapshot_names};
 
@@ -130,7 +130,7 @@ pub(crate) fn write_whole(
 }
 
 impl Draft {
-    pub(super) fn create(shared: &Shared) -> io::Result<Draft> {
+    pub(super) fn create(shared: &ServerState) -> io::Result<Draft> {
         let disk = Arc::clone(&shared.snapshots.disk);
         let kept_bytes = LOG_SEGMENTS_KEPT * shared.settings.load().log_segment_bytes;
         remove_leftover(&*disk)?;
@@ -155,7 +155,7 @@ impl Draft {
         Ok(Draft { pieces, block, next_stripe: 0, keys: 0, first, last, is_whole: false })
     }
 
-    pub(super) fn step(&mut self, shared: &Shared) -> io::Result<Step> {
+    pub(super) fn step(&mut self, shared: &ServerState) -> io::Result<Step> {
         check_goes_on(&self.pieces.stop)?;
         if self.next_stripe < STRIPES {
             self.put_stripe(&shared.keyspace, || shared.log.next().0)?;
@@ -207,7 +207,7 @@ impl Draft {
     }
 
     /// Publishes the snapshot under its final name, then frees what it replaces.
-    fn publish(&self, shared: &Shared) -> io::Result<()> {
+    fn publish(&self, shared: &ServerState) -> io::Result<()> {
         self.name()?;
         let disk = &*self.pieces.disk;
         let names = snapshot_names(disk)?;

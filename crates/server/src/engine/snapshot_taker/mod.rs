@@ -11,13 +11,13 @@ use std::time::Duration;
 use base::time::MonoNs;
 
 use crate::engine::mail::Mail;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::snapshots::{Snapshots, remove_leftover};
 pub(crate) use draft::write_whole;
 use draft::{Draft, Step, Written};
 
 /// Starts the thread.
-pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+pub(crate) fn start(shared: &Arc<ServerState>) -> io::Result<()> {
     let taker = Taker::new(&shared.snapshots);
     let of_thread = Arc::clone(shared);
     let thread = std::thread::Builder::new()
@@ -27,7 +27,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     Ok(())
 }
 
-fn run(shared: &Shared, mut taker: Taker) {
+fn run(shared: &ServerState, mut taker: Taker) {
     const PAUSE: Duration = Duration::from_millis(1);
     while let Ok(number) = taker.requests.recv() {
         taker.begin(shared, number);
@@ -75,7 +75,7 @@ impl Taker {
 
     /// Starts the requested snapshot, if there is one.
     #[cfg(test)]
-    pub(crate) fn take_request(&mut self, shared: &Shared) {
+    pub(crate) fn take_request(&mut self, shared: &ServerState) {
         if self.running.is_none()
             && let Ok(number) = self.requests.try_recv()
         {
@@ -83,7 +83,7 @@ impl Taker {
         }
     }
 
-    fn begin(&mut self, shared: &Shared, number: u64) {
+    fn begin(&mut self, shared: &ServerState, number: u64) {
         let began = crate::engine::clock::mono_now();
         shared.snapshots.status.lock().began = began;
         let changes_before = shared.totals().changes;
@@ -91,7 +91,7 @@ impl Taker {
     }
 
     /// Writes the next part of the snapshot in progress.
-    pub(crate) fn step(&mut self, shared: &Shared) -> Progress {
+    pub(crate) fn step(&mut self, shared: &ServerState) -> Progress {
         let Some(running) = &mut self.running else { return Progress::Idle };
         let ended = match running.step(shared) {
             Ok(Step::More) => return Progress::More,
@@ -106,7 +106,7 @@ impl Taker {
 }
 
 impl Running {
-    fn step(&mut self, shared: &Shared) -> io::Result<Step> {
+    fn step(&mut self, shared: &ServerState) -> io::Result<Step> {
         match &mut self.file {
             Some(draft) => draft.step(shared),
             empty => {
@@ -116,7 +116,7 @@ impl Running {
         }
     }
 
-    fn end(&self, shared: &Shared, ended: io::Result<Written>) {
+    fn end(&self, shared: &ServerState, ended: io::Result<Written>) {
         let number = self.number;
         let took_ms = crate::engine::clock::mono_now().since(self.began) / 1_000_000;
         let error = ended.as_ref().err().map(|error| Arc::from(error.to_string()));

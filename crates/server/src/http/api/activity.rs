@@ -60,27 +60,29 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
 pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
     let shared = exchange.context.shared;
     let links = shared.links();
-    let row =
-        |(index, published): (usize, &parking_lot::Mutex<crate::engine::published::Published>)| {
-            let counters = links.stats(index);
-            json!({
-                "name": format!("r{index:02}"),
-                "load_ppm": links.load_ppm(index),
-                "busy_ns": counters.busy_ns,
-                "cpu_ns": counters.cpu_ns,
-                "wait_ns": counters.wait_ns,
-                "connections": counters.connections,
-                "commands": published.lock().totals.commands,
-                "turns": counters.turns,
-                "reads": counters.reads,
-                "writes": counters.writes,
-                "input_bytes": counters.input_bytes,
-                "output_bytes": counters.output_bytes,
-                "held_bytes": counters.held_bytes,
-                "migrated_in": counters.migrated_in,
-                "migrated_out": counters.migrated_out,
-            })
-        };
+    let row = |(index, published): (
+        usize,
+        &parking_lot::Mutex<crate::engine::published::PublishedStats>,
+    )| {
+        let counters = links.stats(index);
+        json!({
+            "name": format!("r{index:02}"),
+            "load_ppm": links.load_ppm(index),
+            "busy_ns": counters.busy_ns,
+            "cpu_ns": counters.cpu_ns,
+            "wait_ns": counters.wait_ns,
+            "connections": counters.connections,
+            "commands": published.lock().totals.commands,
+            "turns": counters.turns,
+            "reads": counters.reads,
+            "writes": counters.writes,
+            "input_bytes": counters.input_bytes,
+            "output_bytes": counters.output_bytes,
+            "held_bytes": counters.held_bytes,
+            "migrated_in": counters.migrated_in,
+            "migrated_out": counters.migrated_out,
+        })
+    };
     Value::Array(shared.published.iter().enumerate().map(row).collect())
 }
 

@@ -11,7 +11,7 @@ mod storage;
 use serde_json::Value;
 use wire::http::Request;
 
-use super::exchange::{Answered, Exchange, JSON, Outcome};
+use super::exchange::{Answered, Exchange, JSON, Response};
 
 pub(super) const PREFIX: &str = "/api/v1/";
 
@@ -42,7 +42,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     let body = &mut exchange.scratch.body;
     serde_json::to_writer(&mut *body, &value)
         .expect("all keys are strings, and writing to a vector does not fail");
-    Ok(Outcome::new(200, JSON))
+    Ok(Response::new(200, JSON))
 }
 
 /// Converts bytes to a string; invalid UTF-8 is replaced with U+FFFD.

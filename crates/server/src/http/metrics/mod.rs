@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use base::time::Now;
 use wire::http::Request;
 
-use super::exchange::{Answered, Exchange, Outcome};
+use super::exchange::{Answered, Exchange, Response};
 use crate::engine::process::{ProcessMemory, cpu_time};
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use text::{Kind, Page};
 
 /// Source: Prometheus documentation, "Exposition formats", basic info.
@@ -22,12 +22,12 @@ const NS_PER_SECOND: f64 = 1e9;
 pub(super) fn page(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     let text = write(exchange.context.shared, exchange.context.now);
     exchange.scratch.body.extend_from_slice(text.as_bytes());
-    Ok(Outcome::new(200, MEDIA))
+    Ok(Response::new(200, MEDIA))
 }
 
 /// Writes all families. Holds a few locks for microseconds each and visits every stripe once, which
 /// takes about a millisecond.
-fn write(shared: &Shared, now: Now) -> String {
+fn write(shared: &ServerState, now: Now) -> String {
     let mut page = Page::default();
     process(&mut page, shared, now);
     traffic::reactors(&mut page, shared);
@@ -51,7 +51,7 @@ fn seconds(ns: u64) -> f64 {
     number(ns) / NS_PER_SECOND
 }
 
-fn process(page: &mut Page, shared: &Shared, now: Now) {
+fn process(page: &mut Page, shared: &ServerState, now: Now) {
     page.family("myriad_build_info", Kind::Gauge, "Version of the server; always 1.");
     let version = env!("CARGO_PKG_VERSION");
     page.sample(&[("version", version), ("run_id", &shared.identity.run_id)], 1);
@@ -83,7 +83,7 @@ fn format_ms(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-fn data(page: &mut Page, shared: &Shared, now: Now) {
+fn data(page: &mut Page, shared: &ServerState, now: Now) {
     let (databases, _) = shared.keyspace.stats(now.unix);
     let used: Vec<_> = (0..).zip(&databases).filter(|(_, stats)| stats.keys > 0).collect();
     page.family("myriad_keys", Kind::Gauge, "Number of keys by database.");
@@ -123,7 +123,7 @@ fn data(page: &mut Page, shared: &Shared, now: Now) {
     page.one("myriad_snapshot_last_timestamp_seconds", Kind::Gauge, help, at);
 }
 
-fn log(page: &mut Page, shared: &Shared) {
+fn log(page: &mut Page, shared: &ServerState) {
     let (log, stats) = (&shared.log, shared.log.stats());
     let help = "Whether a write or sync of the log has failed, so that writes are refused.";
     page.one("myriad_log_failed", Kind::Gauge, help, u8::from(log.poisoned().is_some()));
@@ -166,7 +166,7 @@ fn log(page: &mut Page, shared: &Shared) {
 /// Number of bucket bounds for group sizes; each bound is four times the previous one.
 const SIZE_BOUNDS: usize = 8;
 
-fn log_groups(page: &mut Page, shared: &Shared) {
+fn log_groups(page: &mut Page, shared: &ServerState) {
     let sizes = shared.log.group_sizes();
     for (name, help, histogram, first) in [
         ("myriad_log_group_records", "Records per group.", &sizes.records, 1_u64),
@@ -180,7 +180,7 @@ fn log_groups(page: &mut Page, shared: &Shared) {
     }
 }
 
-fn memory(page: &mut Page, shared: &Shared) {
+fn memory(page: &mut Page, shared: &ServerState) {
     let tree = shared.memory.server.tree();
     page.family(
         "myriad_memory_bytes",
@@ -205,7 +205,7 @@ fn memory(page: &mut Page, shared: &Shared) {
     }
 }
 
-fn cql(page: &mut Page, shared: &Shared) {
+fn cql(page: &mut Page, shared: &ServerState) {
     let prepared = shared.prepared.stats();
     let help = "Prepared CQL statements in the cache.";
     page.one("myriad_cql_prepared_statements", Kind::Gauge, help, prepared.statements);

@@ -6,7 +6,7 @@ use super::text::{Kind, Page};
 use super::{number, seconds};
 use crate::engine::baseline::Counters;
 use crate::engine::published::CommandCounts;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::protocol::ClientProtocol;
 
 /// Upper bounds of the stage buckets, in nanoseconds.
@@ -126,7 +126,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-pub(super) fn reactors(page: &mut Page, shared: &Shared) {
+pub(super) fn reactors(page: &mut Page, shared: &ServerState) {
     let links = shared.links();
     let all: Vec<_> =
         (0..links.reactors()).map(|index| (format!("r{index:02}"), links.stats(index))).collect();
@@ -147,7 +147,7 @@ pub(super) fn reactors(page: &mut Page, shared: &Shared) {
     }
 }
 
-pub(super) fn connections(page: &mut Page, shared: &Shared) {
+pub(super) fn connections(page: &mut Page, shared: &ServerState) {
     let mut counts = [0_u64; ClientProtocol::ALL.len()];
     for published in &shared.published {
         for row in published.lock().clients.values() {
@@ -187,7 +187,7 @@ const COMMAND_ROWS: &[CommandRow] = &[
     }),
 ];
 
-pub(super) fn commands(page: &mut Page, shared: &Shared) {
+pub(super) fn commands(page: &mut Page, shared: &ServerState) {
     let mut errors = std::collections::BTreeMap::<String, u64>::new();
     for published in &shared.published {
         for (kind, count) in &published.lock().errors {
@@ -212,7 +212,7 @@ pub(super) fn commands(page: &mut Page, shared: &Shared) {
 }
 
 /// Writes the stages of all commands together: one series per command would make thousands.
-pub(super) fn stages(page: &mut Page, shared: &Shared) {
+pub(super) fn stages(page: &mut Page, shared: &ServerState) {
     let timers = shared.stage_timers();
     let help = "Time of commands by stage: parse, execute, wait for the log, write.";
     page.family("myriad_stage_seconds", Kind::Histogram, help);

@@ -11,7 +11,7 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::mail::Mail;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
-use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::context::{CommandContext, integer, is_option};
 use crate::resp::fail::Fail;
 use reactor::ConnId;
 
@@ -31,7 +31,7 @@ pub(super) const KILL: Command = Command {
     ..Command::EMPTY
 };
 
-fn kill(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn kill(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() == 3 {
         let filter = Filter { skips_me: false, ..Filter::default().with_remote(args.get(2)) };
         if kill_all(cx, &filter) == 0 {
@@ -141,7 +141,7 @@ fn address(text: &[u8]) -> Option<SocketAddr> {
 }
 
 /// Closes the matching connections; this connection closes after its reply. Returns their number.
-fn kill_all(cx: &mut Cx<'_>, filter: &Filter) -> i64 {
+fn kill_all(cx: &mut CommandContext<'_>, filter: &Filter) -> i64 {
     let (now, own) = (cx.now.mono, cx.session.id.0);
     let mut killed = 0;
     // The reactor that receives a moving connection closes it.

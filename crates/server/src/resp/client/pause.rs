@@ -8,7 +8,7 @@ use wire::resp::Args;
 use super::{OTHERS, too_many_arguments};
 use crate::engine::pause::Pause;
 use crate::resp::command::{Command, Done, Flags, Group};
-use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::context::{CommandContext, integer, is_option};
 use crate::resp::fail::Fail;
 use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Transaction};
@@ -52,7 +52,7 @@ pub(super) const PAUSE: Command = Command {
     ..Command::EMPTY
 };
 
-fn pause(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn pause(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let writes_only = match args.try_get(3) {
         _ if args.len() > 4 => return Err(too_many_arguments("CLIENT", args)),
         None => false,
@@ -85,7 +85,7 @@ pub(super) const UNPAUSE: Command = Command {
     ..Command::EMPTY
 };
 
-fn unpause(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn unpause(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.shared.pause.end();
     // Each reactor resumes the connections that were paused.
     cx.shared.links().wakers().for_each(|waker| waker.wake());

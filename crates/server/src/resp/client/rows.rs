@@ -14,7 +14,7 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
-use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::context::{CommandContext, integer, is_option};
 use crate::resp::fail::Fail;
 
 /// CLIENT INFO: this connection.
@@ -30,7 +30,7 @@ pub(super) const INFO: Command = Command {
     ..Command::EMPTY
 };
 
-fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let now = cx.now.mono;
     let published = cx.shared.published[cx.worker.index].lock();
     let known = published.clients.get(&cx.session.id.0).cloned();
@@ -59,7 +59,7 @@ pub(super) const LIST: Command = Command {
 };
 
 // Source: Redis 7.2 `networking.c`, `clientCommand`
-fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn list(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let option = args.try_get(2);
     let rows = match option {
         None => all_rows(cx, |_| true),
@@ -88,7 +88,7 @@ fn request_bytes(args: Args<'_>) -> usize {
 
 /// Returns the rows, oldest first. Connections that were killed but are not closed yet are left
 /// out.
-fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
+fn all_rows(cx: &CommandContext<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
     let moving = cx.shared.moving.lock();
     let is_wanted = |row: &&ClientRow| !row.killed && is_wanted(row);
     let mut rows: Vec<ClientRow> = moving.values().filter(is_wanted).cloned().collect();
@@ -101,7 +101,7 @@ fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRo
 }
 
 /// Returns the rows in the order of the ids.
-fn rows_by_id(cx: &Cx<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
+fn rows_by_id(cx: &CommandContext<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
     let mut rows = Vec::new();
     let moving = cx.shared.moving.lock();
     for text in ids {

@@ -9,7 +9,7 @@ use wire::resp::Args;
 
 use crate::config::KeyEvent;
 use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::context::{CommandContext, integer, is_option};
 use crate::resp::fail::Fail;
 
 pub(crate) const EXPIRES: KeyEvent = Group::Generic.event("expire");
@@ -75,7 +75,7 @@ pub(crate) const PEXPIREAT: Command = Command {
 };
 
 /// Source: Redis 7.2 `expire.c`, `expireGenericCommand`.
-fn expire(cx: &mut Cx<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
+fn expire(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
     let condition = Condition::parse(args)?;
     let time = integer(args.get(2))?;
     let base_ms = match base {
@@ -187,7 +187,7 @@ pub(crate) const PERSIST: Command = Command {
     ..Command::EMPTY
 };
 
-fn persist(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn persist(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let expires = cx.locked.expiry(cx.db, key).flatten().is_some();
     if expires {
@@ -243,7 +243,7 @@ pub(crate) const PEXPIRETIME: Command = Command {
 };
 
 /// Source: Redis 7.2 `expire.c`, `ttlGenericCommand`.
-fn tell_expiry(cx: &mut Cx<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
+fn tell_expiry(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
     const NO_KEY: i64 = -2;
     const NO_EXPIRY: i64 = -1;
     let told = match cx.locked.expiry(cx.db, cx.key(args.get(1))) {

@@ -4,7 +4,7 @@ use store::AccessRule;
 use wire::resp::Args;
 
 use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::cx::Cx;
+use crate::resp::context::CommandContext;
 use crate::resp::fail::Fail;
 
 /// OBJECT: the encoding of a value, and its accesses.
@@ -42,7 +42,7 @@ const OBJECT_ENCODING: Command = Command {
     ..Command::EMPTY
 };
 
-fn object_encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn object_encoding(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     match cx.locked.encoding(cx.db, cx.key(args.get(2))) {
         Some(encoding) => cx.reply.bulk(encoding.name().as_bytes()),
         None => cx.reply.null(),
@@ -60,7 +60,7 @@ const OBJECT_FREQ: Command = Command {
     ..OBJECT_ENCODING
 };
 
-fn object_freq(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn object_freq(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let Some((_, frequency)) = cx.locked.access(cx.db, cx.key(args.get(2))) else {
         cx.reply.null();
         return Ok(());
@@ -106,7 +106,7 @@ const OBJECT_HELP_LINES: [&str; 15] = [
     "    Print this help.",
 ];
 
-fn object_help(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn object_help(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.array(OBJECT_HELP_LINES.len());
     for line in OBJECT_HELP_LINES {
         cx.reply.simple(line);
@@ -123,7 +123,7 @@ const OBJECT_IDLETIME: Command = Command {
     ..OBJECT_ENCODING
 };
 
-fn object_idletime(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn object_idletime(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let Some((idle_seconds, _)) = cx.locked.access(cx.db, cx.key(args.get(2))) else {
         cx.reply.null();
         return Ok(());
@@ -148,7 +148,7 @@ const OBJECT_REFCOUNT: Command = Command {
     ..OBJECT_ENCODING
 };
 
-fn object_refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn object_refcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if cx.locked.contains(cx.db, cx.key(args.get(2))) {
         cx.reply.integer(1);
     } else {

@@ -4,7 +4,7 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use crate::resp::command::{Command, Done, Flags, Group};
-use crate::resp::cx::{Cx, integer};
+use crate::resp::context::{CommandContext, integer};
 use crate::resp::fail::Fail;
 use crate::resp::session::{Wait, WaitReply};
 
@@ -22,7 +22,7 @@ pub(crate) const WAIT: Command = Command {
     ..Command::EMPTY
 };
 
-fn wait(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn wait(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let replicas = integer(args.get(1))?;
     let until = deadline(cx, args.get(2))?;
     if replicas <= 0 || cx.in_exec {
@@ -47,7 +47,7 @@ pub(crate) const WAITAOF: Command = Command {
     ..Command::EMPTY
 };
 
-fn waitaof(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn waitaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let local = integer(args.get(1))?;
     if !(0..=1).contains(&local) {
         return Err(Fail::text("ERR value is out of range, value must between 0 and 1"));
@@ -72,7 +72,7 @@ fn waitaof(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 }
 
 /// Writes the reply of WAITAOF: the local log, and the number of replicas.
-fn write_pair(cx: &mut Cx<'_>, local: i64) {
+fn write_pair(cx: &mut CommandContext<'_>, local: i64) {
     cx.reply.array(2);
     cx.reply.integer(local);
     cx.reply.integer(0);
@@ -80,7 +80,7 @@ fn write_pair(cx: &mut Cx<'_>, local: i64) {
 
 /// Deadline of a timeout in milliseconds from now; 0 means never.
 // Source: Redis 7.2 `timeout.c`, `getTimeoutFromObjectOrReply`
-fn deadline(cx: &Cx<'_>, text: &[u8]) -> Result<MonoNs, Fail> {
+fn deadline(cx: &CommandContext<'_>, text: &[u8]) -> Result<MonoNs, Fail> {
     const NS_PER_MS: u64 = 1_000_000;
     let bad = Fail::text("ERR timeout is not an integer or out of range");
     let timeout_ms = integer(text).map_err(|_| bad)?;

@@ -61,8 +61,8 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     page.field("mem_aof_buffer", report.log_bytes);
     page.field("mem_allocator", "mimalloc");
     let (shared, baseline) = (page.cx.shared, page.cx.shared.baseline.load());
-    page.field("lazyfree_pending_objects", shared.janitor.pending());
-    page.field("lazyfreed_objects", baseline.freed(&shared.janitor));
+    page.field("lazyfree_pending_objects", shared.free_thread.pending());
+    page.field("lazyfreed_objects", baseline.freed(&shared.free_thread));
     for state in page.cx.shared.memory.server.tree() {
         let limit = state.limit_bytes.unwrap_or(0);
         let value =

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::Page;
-use crate::engine::published::Published;
+use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Kind;
 
 pub(super) fn clients(page: &mut Page<'_, '_>) {
@@ -82,8 +82,9 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
 
 /// Execution time of commands on all reactors.
 fn commands_ns(page: &Page<'_, '_>) -> u64 {
-    let of =
-        |published: &Mutex<Published>| published.lock().commands.iter().map(|c| c.ns).sum::<u64>();
+    let of = |published: &Mutex<PublishedStats>| {
+        published.lock().commands.iter().map(|c| c.ns).sum::<u64>()
+    };
     page.cx.shared.published.iter().map(of).sum()
 }
 

@@ -6,7 +6,7 @@ use wire::resp::Args;
 
 use super::READS;
 use crate::resp::command::{Command, Done, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::context::{CommandContext, integer, is_option};
 use crate::resp::fail::Fail;
 use crate::resp::strings::count;
 
@@ -25,7 +25,7 @@ pub(crate) const LPOS: Command = Command {
     ..Command::EMPTY
 };
 
-fn lpos(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lpos(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let search = Search::parse(args)?;
     let key = cx.key(args.get(1));
     let list = cx.locked.list(cx.db, key)?;

@@ -7,7 +7,7 @@ use wire::resp::Args;
 
 use super::{at_least, reply_count, store_result};
 use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, SET_COST, is_option};
+use crate::resp::context::{CommandContext, SET_COST, is_option};
 use crate::resp::fail::Fail;
 
 /// Returns the sets of the given keys, `None` for a missing key.
@@ -72,14 +72,14 @@ fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
 }
 
 /// Charges the cost of comparing the members of the smallest set with all others.
-fn spend_on_common(cx: &Cx<'_>, sets: &[&Set], limit: usize) -> Done {
+fn spend_on_common(cx: &CommandContext<'_>, sets: &[&Set], limit: usize) -> Done {
     let compared = sets.first().map_or(0, |smallest| smallest.len());
     // Members that are not common do not count toward the limit, but are compared all the same.
     let compared = if sets.len() == 1 { compared.min(limit) } else { compared };
     cx.spend(compared.saturating_mul(sets.len()).saturating_mul(SET_COST))
 }
 
-fn intersection_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
+fn intersection_of(cx: &CommandContext<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let sets = inputs(&cx.locked, cx.db, keys)?;
     let mut result = Set::new();
     if let Some(sets) = all_present(&sets) {
@@ -92,14 +92,14 @@ fn intersection_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     Ok(result)
 }
 
-fn union_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
+fn union_of(cx: &CommandContext<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let sets = inputs(&cx.locked, cx.db, keys)?;
     let members: usize = sets.iter().flatten().map(|set| set.len()).sum();
     cx.spend(members.saturating_mul(SET_COST))?;
     Ok(union(&sets, &cx.locked.params().compact))
 }
 
-fn difference_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
+fn difference_of(cx: &CommandContext<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let sets = inputs(&cx.locked, cx.db, keys)?;
     let (first, others) = sets.split_first().expect("commands have at least one key");
     let Some(first) = first else { return Ok(Set::new()) };
@@ -110,7 +110,7 @@ fn difference_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     Ok(difference(first, &others, &cx.locked.params().compact))
 }
 
-fn reply_set(cx: &mut Cx<'_>, set: &Set) -> Done {
+fn reply_set(cx: &mut CommandContext<'_>, set: &Set) -> Done {
     cx.reply.set(set.len());
     for member in set.iter() {
         member.with_bytes(|bytes| cx.reply.bulk(bytes));
@@ -119,7 +119,7 @@ fn reply_set(cx: &mut Cx<'_>, set: &Set) -> Done {
     Ok(())
 }
 
-fn store_set(cx: &mut Cx<'_>, destination: &[u8], set: &Set) -> Done {
+fn store_set(cx: &mut CommandContext<'_>, destination: &[u8], set: &Set) -> Done {
     store_result(cx, cx.key(destination), Kind::Set, set.len(), |out| set.encode(out))
 }
 
@@ -139,7 +139,7 @@ pub(crate) const SINTER: Command = Command {
     ..Command::EMPTY
 };
 
-fn sinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sinter(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let sets = inputs(&cx.locked, cx.db, args.skip(1))?;
     let mut members: Vec<Member<'_>> = Vec::new();
     if let Some(sets) = all_present(&sets) {
@@ -170,7 +170,7 @@ pub(crate) const SINTERSTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn sinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sinterstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let result = intersection_of(cx, args.skip(2))?;
     store_set(cx, args.get(1), &result)
 }
@@ -190,7 +190,7 @@ pub(crate) const SINTERCARD: Command = Command {
     ..Command::EMPTY
 };
 
-fn sintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count = at_least(args.get(1), 1, "ERR numkeys should be greater than 0")?;
     if count > args.len() - 2 {
         return Err(Fail::text("ERR Number of keys can't be greater than number of args"));
@@ -231,7 +231,7 @@ pub(crate) const SUNION: Command = Command {
     ..Command::EMPTY
 };
 
-fn sunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let result = union_of(cx, args.skip(1))?;
     reply_set(cx, &result)
 }
@@ -255,7 +255,7 @@ pub(crate) const SUNIONSTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn sunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let result = union_of(cx, args.skip(2))?;
     store_set(cx, args.get(1), &result)
 }
@@ -276,7 +276,7 @@ pub(crate) const SDIFF: Command = Command {
     ..Command::EMPTY
 };
 
-fn sdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let result = difference_of(cx, args.skip(1))?;
     reply_set(cx, &result)
 }
@@ -300,7 +300,7 @@ pub(crate) const SDIFFSTORE: Command = Command {
     ..Command::EMPTY
 };
 
-fn sdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn sdiffstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let result = difference_of(cx, args.skip(2))?;
     store_set(cx, args.get(1), &result)
 }

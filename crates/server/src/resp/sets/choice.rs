@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 
-use crate::resp::cx::integer;
+use crate::resp::context::integer;
 use crate::resp::fail::Fail;
 
 /// Maximum elements of a random choice with repetition: as many as a request may have arguments.

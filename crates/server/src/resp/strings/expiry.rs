@@ -4,7 +4,7 @@ use base::time::UnixMs;
 use wire::resp::Args;
 
 use crate::resp::command::Done;
-use crate::resp::cx::{integer, is_option};
+use crate::resp::context::{integer, is_option};
 use crate::resp::fail::Fail;
 
 /// NX and XX.

@@ -5,7 +5,7 @@ use wire::resp::{Args, ReplyWriter};
 
 use super::{READS, count};
 use crate::resp::command::{Command, Done, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::context::{CommandContext, integer, is_option};
 use crate::resp::fail::Fail;
 
 /// LCS: the longest common subsequence.
@@ -23,7 +23,7 @@ pub(crate) const LCS: Command = Command {
     ..Command::EMPTY
 };
 
-fn lcs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn lcs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (first, second) = (cx.key(args.get(1)), cx.key(args.get(2)));
     let a = lcs_string(&cx.locked, cx.db, first)?;
     let b = lcs_string(&cx.locked, cx.db, second)?;

@@ -5,7 +5,7 @@ use wire::resp::{Args, LongDouble};
 
 use super::{GROWS_FAST, kept_expiry};
 use crate::resp::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, integer};
+use crate::resp::context::{CommandContext, integer};
 use crate::resp::fail::Fail;
 
 /// INCR: increments an integer by one.
@@ -23,7 +23,7 @@ pub(crate) const INCR: Command = Command {
     ..Command::EMPTY
 };
 
-fn incr(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn incr(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     increment(cx, args, 1)
 }
 
@@ -35,7 +35,7 @@ pub(crate) const DECR: Command = Command {
     ..INCR
 };
 
-fn decr(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn decr(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     increment(cx, args, -1)
 }
 
@@ -49,7 +49,7 @@ pub(crate) const INCRBY: Command = Command {
     ..INCR
 };
 
-fn incrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn incrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     increment(cx, args, integer(args.get(2))?)
 }
 
@@ -63,13 +63,13 @@ pub(crate) const DECRBY: Command = Command {
     ..INCR
 };
 
-fn decrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn decrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let by = integer(args.get(2))?;
     let by = by.checked_neg().ok_or(Fail::text("ERR decrement would overflow"))?;
     increment(cx, args, by)
 }
 
-fn increment(cx: &mut Cx<'_>, args: Args<'_>, by: i64) -> Done {
+fn increment(cx: &mut CommandContext<'_>, args: Args<'_>, by: i64) -> Done {
     let key = cx.key(args.get(1));
     let old = cx.locked.string(cx.db, key)?.map_or(Ok(0), integer)?;
     let new = old.checked_add(by).ok_or(Fail::Overflow)?;
@@ -93,7 +93,7 @@ pub(crate) const INCRBYFLOAT: Command = Command {
     ..INCR
 };
 
-fn incrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn incrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let old = cx.locked.string(cx.db, key)?.unwrap_or(b"0");
     let old = LongDouble::parse(old).ok_or(Fail::NotFloat)?;

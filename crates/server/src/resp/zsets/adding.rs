@@ -10,7 +10,7 @@ use wire::resp::Args;
 
 use crate::config::KeyEvent;
 use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, float, is_option};
+use crate::resp::context::{CommandContext, float, is_option};
 use crate::resp::fail::Fail;
 use crate::resp::sets::reply_count;
 
@@ -136,7 +136,7 @@ pub(crate) const ZADD: Command = Command {
     ..Command::EMPTY
 };
 
-fn zadd(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     add(cx, args, 0)
 }
 
@@ -156,11 +156,11 @@ pub(crate) const ZINCRBY: Command = Command {
     ..Command::EMPTY
 };
 
-fn zincrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+fn zincrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     add(cx, args, INCR)
 }
 
-fn add(cx: &mut Cx<'_>, args: Args<'_>, mut options: u8) -> Done {
+fn add(cx: &mut CommandContext<'_>, args: Args<'_>, mut options: u8) -> Done {
     let mut first = 2;
     while let Some(text) = args.try_get(first)
         && let Some((_, bit)) = ADD_OPTIONS.iter().find(|(name, _)| is_option(text, name))
@@ -180,7 +180,7 @@ fn add(cx: &mut Cx<'_>, args: Args<'_>, mut options: u8) -> Done {
     }
 }
 
-fn add_all(cx: &mut Cx<'_>, key: Key<'_>, rows: &[(f64, &[u8])], options: u8) -> Done {
+fn add_all(cx: &mut CommandContext<'_>, key: Key<'_>, rows: &[(f64, &[u8])], options: u8) -> Done {
     let zset = cx.locked.zset(cx.db, key)?;
     let mut pending = Pending::new(cx.locked.params().compact.seed);
     let (mut added, mut updated) = (0, 0);
@@ -200,7 +200,13 @@ fn add_all(cx: &mut Cx<'_>, key: Key<'_>, rows: &[(f64, &[u8])], options: u8) ->
     Ok(())
 }
 
-fn increment(cx: &mut Cx<'_>, key: Key<'_>, member: &[u8], by: f64, options: u8) -> Done {
+fn increment(
+    cx: &mut CommandContext<'_>,
+    key: Key<'_>,
+    member: &[u8],
+    by: f64,
+    options: u8,
+) -> Done {
     let old = cx.locked.zset(cx.db, key)?.and_then(|zset| zset.score(member));
     let score = match old {
         Some(old) if options & NX == 0 => old + by,

@@ -25,13 +25,13 @@ use wire::resp::{self, ReplyWriter, RequestBatch};
 
 use crate::config::{Config, Durability};
 use crate::cql::CqlState;
-use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::install_indexes;
+use crate::cql::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::cql::reply::WireReply;
 use crate::cql::schema_change::Changer;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
-use crate::engine::shared::{Shared, params};
+use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use crate::handler::State;
 use crate::recovery::recover;
@@ -44,7 +44,7 @@ use reactor::{ConnId, Peer};
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
 pub(super) struct Server {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     cql: Arc<CqlState>,
     disk: Arc<FaultDisk>,
     params: Params,
@@ -250,7 +250,7 @@ impl Server {
         }
     }
 
-    fn engine(&mut self) -> Engine<'_> {
+    fn executor(&mut self) -> CqlExecutor<'_> {
         let now = self.worker.time(&self.params);
         let context = ReactorContext {
             shared: &self.shared,
@@ -259,7 +259,7 @@ impl Server {
             record: &mut self.record,
             now,
         };
-        Engine { context, cql: &self.cql }
+        CqlExecutor { context, cql: &self.cql }
     }
 
     /// Runs one Redis request. Returns its reply, with spaces instead of line ends.
@@ -285,7 +285,7 @@ impl Server {
 
     pub(super) fn prepare(&mut self, text: &str) -> Result<PreparedStatement, CqlError> {
         let keyspace = self.client.keyspace.clone();
-        self.engine().prepare(text, keyspace.as_deref())
+        self.executor().prepare(text, keyspace.as_deref())
     }
 
     pub(super) fn run(&mut self, text: &str) -> Result<Answer, CqlError> {
@@ -348,7 +348,7 @@ impl Server {
             };
             let turn = Turn { rows_max: self.turn_rows, begun: begun.take() };
             let executed =
-                self.engine().execute(&mut client, statement, &parameters, turn, &mut reply)?;
+                self.executor().execute(&mut client, statement, &parameters, turn, &mut reply)?;
             match executed {
                 Executed::Done(_) => {
                     self.client = client;
@@ -389,7 +389,7 @@ impl Server {
             skip_columns: false,
             new_metadata_id: None,
         };
-        self.engine().batch(&mut client, &batch, &|_| None, &mut reply)?;
+        self.executor().batch(&mut client, &batch, &|_| None, &mut reply)?;
         Ok(decoded(&out))
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use reactor::ConnId;
 
 use super::directory::{Added, Directory, Refusal};
-use super::message::{Kind, Message, Post, Posts, Way};
+use super::message::{Kind, MatchedSubscription, Message, Publication, Publications};
 use super::subscriptions::Subscriptions;
 use super::table::{Table, tree_bytes};
 use crate::engine::gate::Gate;
@@ -46,7 +46,7 @@ fn subscribers_bytes(subscribers: &Subscribers) -> usize {
 }
 
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct SubscriberTable {
     reactor: usize,
     subscribers: [Table<Subscribers>; Kind::COUNT],
     /// Messages with their consecutive numbers.
@@ -56,7 +56,7 @@ pub(crate) struct Desk {
     /// Number after the last message taken from the directory.
     taken: u64,
     /// Messages of the running command or transaction.
-    deferred: Posts,
+    deferred: Publications,
     /// Steps that remain in this turn for comparing messages with patterns.
     match_steps_left: u64,
     /// Growth of the memory of subscriptions since last taken, here and in the directory.
@@ -65,15 +65,15 @@ pub(crate) struct Desk {
     has_opened: bool,
 }
 
-impl Desk {
-    pub(crate) fn new(reactor: usize) -> Desk {
-        Desk {
+impl SubscriberTable {
+    pub(crate) fn new(reactor: usize) -> SubscriberTable {
+        SubscriberTable {
             reactor,
             subscribers: Default::default(),
             pending: VecDeque::new(),
             place: Place::default(),
             taken: 0,
-            deferred: Posts::default(),
+            deferred: Publications::default(),
             match_steps_left: MATCH_STEPS_MAX,
             grown_bytes: 0,
             has_opened: false,
@@ -120,7 +120,7 @@ impl Desk {
         subscriptions: &mut Subscriptions,
         kind: Kind,
         name: &[u8],
-        give: impl FnMut(&Message, Way<'_>) -> bool,
+        give: impl FnMut(&Message, MatchedSubscription<'_>) -> bool,
     ) -> bool {
         if !subscriptions.contains(kind, name) {
             return false;
@@ -250,7 +250,7 @@ impl Desk {
         directory: &Directory,
         id: ConnId,
         subscriptions: &mut Subscriptions,
-        mut give: impl FnMut(&Message, Way<'_>) -> bool,
+        mut give: impl FnMut(&Message, MatchedSubscription<'_>) -> bool,
     ) -> bool {
         self.take(directory);
         if subscriptions.is_cut || subscriptions.seen == self.taken {
@@ -277,7 +277,7 @@ impl Desk {
     pub(crate) fn receivers(
         &self,
         number: u64,
-        way: Way<'_>,
+        way: MatchedSubscription<'_>,
         after: Option<ConnId>,
     ) -> impl Iterator<Item = ConnId> {
         let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -287,17 +287,17 @@ impl Desk {
     }
 
     /// Whether a connection receives the message in this way.
-    fn receives(&self, id: ConnId, number: u64, way: Way<'_>) -> bool {
+    fn receives(&self, id: ConnId, number: u64, way: MatchedSubscription<'_>) -> bool {
         let subscribers = self.subscribers[way.kind.index()].get(way.name);
         subscribers.and_then(|all| all.get(&id)).is_some_and(|first| *first <= number)
     }
 
     /// Keeps a message until its transaction is in the log.
-    pub(crate) fn defer(&mut self, post: &Post<'_>) {
+    pub(crate) fn defer(&mut self, post: &Publication<'_>) {
         self.deferred.push(post);
     }
 
-    /// Like [`Desk::defer`], for a channel name in two parts, if the channel may have subscribers.
+    /// Like [`SubscriberTable::defer`], for a channel name in two parts, if the channel may have subscribers.
     pub(crate) fn defer_if_heard(
         &mut self,
         directory: &Directory,
@@ -317,7 +317,7 @@ impl Desk {
 
     /// Drops the deferred messages.
     pub(crate) fn drop_deferred(&mut self) {
-        self.deferred = Posts::default();
+        self.deferred = Publications::default();
     }
 
     /// Queues the deferred messages, to be delivered once the log is durable up to `gate`.
@@ -343,22 +343,22 @@ mod tests {
     use super::super::subscriptions::SUBSCRIPTIONS_MAX;
     use super::*;
 
-    const WAY: Way<'_> = Way { kind: Kind::Channel, name: b"a" };
+    const WAY: MatchedSubscription<'_> = MatchedSubscription { kind: Kind::Channel, name: b"a" };
 
     fn publish(directory: &Directory, payload: &str) {
-        let post = Post { channel: b"a", payload: payload.as_bytes(), kind: Kind::Channel };
+        let post = Publication { channel: b"a", payload: payload.as_bytes(), kind: Kind::Channel };
         directory.publish(&post, Gate::OPEN, |_| ());
     }
 
     /// Messages that a connection receives when it catches up.
     fn caught_up(
         directory: &Directory,
-        desk: &mut Desk,
+        table: &mut SubscriberTable,
         id: u64,
         mine: &mut Subscriptions,
     ) -> Vec<String> {
         let mut texts = Vec::new();
-        assert!(desk.catch_up(directory, ConnId(id), mine, |message, way| {
+        assert!(table.catch_up(directory, ConnId(id), mine, |message, way| {
             let sort = if way.kind == Kind::Pattern { "by pattern " } else { "" };
             texts.push(format!("{sort}{}", String::from_utf8_lossy(message.payload())));
             true
@@ -368,106 +368,107 @@ mod tests {
 
     #[test]
     fn who_comes_later_gets_what_is_published_later() {
-        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let (mut early, mut late) = (Subscriptions::default(), Subscriptions::default());
-        let subscribe = |desk: &mut Desk, id, mine: &mut Subscriptions| {
-            desk.subscribe(&directory, ConnId(id), mine, Kind::Channel, b"a")
+        let subscribe = |table: &mut SubscriberTable, id, mine: &mut Subscriptions| {
+            table.subscribe(&directory, ConnId(id), mine, Kind::Channel, b"a")
         };
-        assert_eq!(subscribe(&mut desk, 1, &mut early), Ok(true));
-        assert_eq!(subscribe(&mut desk, 1, &mut early), Ok(false));
+        assert_eq!(subscribe(&mut table, 1, &mut early), Ok(true));
+        assert_eq!(subscribe(&mut table, 1, &mut early), Ok(false));
         publish(&directory, "first");
-        assert_eq!(subscribe(&mut desk, 2, &mut late), Ok(true));
+        assert_eq!(subscribe(&mut table, 2, &mut late), Ok(true));
         publish(&directory, "second");
         assert_eq!(directory.clients(), 2);
-        assert_eq!(caught_up(&directory, &mut desk, 2, &mut late), ["second"]);
-        assert_eq!(caught_up(&directory, &mut desk, 1, &mut early), ["first", "second"]);
-        assert_eq!(caught_up(&directory, &mut desk, 1, &mut early), [""; 0]);
-        let (number, message) = desk.front().unwrap();
+        assert_eq!(caught_up(&directory, &mut table, 2, &mut late), ["second"]);
+        assert_eq!(caught_up(&directory, &mut table, 1, &mut early), ["first", "second"]);
+        assert_eq!(caught_up(&directory, &mut table, 1, &mut early), [""; 0]);
+        let (number, message) = table.front().unwrap();
         assert_eq!(message.payload(), b"first");
-        assert_eq!(desk.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(1)]);
-        desk.finish_front(&directory);
-        let (number, _) = desk.front().unwrap();
-        assert_eq!(desk.receivers(number, WAY, None).count(), 2);
-        assert_eq!(desk.receivers(number, WAY, Some(ConnId(1))).collect::<Vec<_>>(), [ConnId(2)]);
-        let mut unsubscribe = |desk: &mut Desk| {
-            let nothing =
-                |_: &Message, _: Way<'_>| -> bool { panic!("nothing is left to deliver") };
-            desk.unsubscribe(&directory, ConnId(1), &mut early, Kind::Channel, b"a", nothing)
+        assert_eq!(table.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(1)]);
+        table.finish_front(&directory);
+        let (number, _) = table.front().unwrap();
+        assert_eq!(table.receivers(number, WAY, None).count(), 2);
+        assert_eq!(table.receivers(number, WAY, Some(ConnId(1))).collect::<Vec<_>>(), [ConnId(2)]);
+        let mut unsubscribe = |table: &mut SubscriberTable| {
+            let nothing = |_: &Message, _: MatchedSubscription<'_>| -> bool {
+                panic!("nothing is left to deliver")
+            };
+            table.unsubscribe(&directory, ConnId(1), &mut early, Kind::Channel, b"a", nothing)
         };
-        assert!(unsubscribe(&mut desk));
-        assert!(!unsubscribe(&mut desk));
-        assert_eq!(desk.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(2)]);
+        assert!(unsubscribe(&mut table));
+        assert!(!unsubscribe(&mut table));
+        assert_eq!(table.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(2)]);
         assert_eq!(directory.clients(), 1);
     }
 
     #[test]
     fn who_leaves_gets_what_was_published_before() {
-        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut mine = Subscriptions::default();
-        desk.subscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
+        table.subscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
         publish(&directory, "x");
         let mut got = Vec::new();
-        let give = |message: &Message, _: Way<'_>| {
+        let give = |message: &Message, _: MatchedSubscription<'_>| {
             got.push(message.payload().to_vec());
             true
         };
-        assert!(desk.unsubscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a", give));
+        assert!(table.unsubscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a", give));
         assert_eq!(got, [b"x"]);
-        assert!(!desk.has_pending());
+        assert!(!table.has_pending());
     }
 
     #[test]
     fn a_message_that_was_handed_out_in_part_comes_once() {
-        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut all: Vec<_> = (0..4).map(|_| Subscriptions::default()).collect();
         for (id, mine) in (0..).zip(&mut all) {
             for (kind, name) in [(Kind::Channel, b"a"), (Kind::Pattern, b"*")] {
-                desk.subscribe(&directory, ConnId(id), mine, kind, name).unwrap();
+                table.subscribe(&directory, ConnId(id), mine, kind, name).unwrap();
             }
         }
         publish(&directory, "x");
         publish(&directory, "y");
-        assert!(desk.take(&directory));
+        assert!(table.take(&directory));
         // Every subscriber has the message by name, and the first two by pattern.
-        desk.leave_at(Place { way: 1, after: Some(ConnId(1)) });
+        table.leave_at(Place { way: 1, after: Some(ConnId(1)) });
         for (id, expected) in
             [(1, &["y", "by pattern y"][..]), (2, &["by pattern x", "y", "by pattern y"][..])]
         {
             let mine = &mut all[usize::try_from(id).unwrap()];
-            assert_eq!(caught_up(&directory, &mut desk, id, mine), expected);
+            assert_eq!(caught_up(&directory, &mut table, id, mine), expected);
         }
-        let (number, message) = desk.front().unwrap();
-        let way = message.ways().nth(desk.place().way).unwrap();
-        let left: Vec<_> = desk.receivers(number, way, desk.place().after).collect();
+        let (number, message) = table.front().unwrap();
+        let way = message.ways().nth(table.place().way).unwrap();
+        let left: Vec<_> = table.receivers(number, way, table.place().after).collect();
         assert_eq!(left, [ConnId(2), ConnId(3)]);
-        desk.finish_front(&directory);
-        let place = desk.place();
+        table.finish_front(&directory);
+        let place = table.place();
         assert_eq!((place.way, place.after), (0, None));
     }
 
     #[test]
     fn nothing_is_left_of_the_last_one() {
-        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut mine = Subscriptions::default();
         for (kind, name) in [(Kind::Channel, b"a"), (Kind::Pattern, b"*")] {
-            desk.subscribe(&directory, ConnId(1), &mut mine, kind, name).unwrap();
+            table.subscribe(&directory, ConnId(1), &mut mine, kind, name).unwrap();
         }
         publish(&directory, &"x".repeat(super::super::directory::PENDING_BYTES_MAX));
         assert!(directory.is_any_full());
-        desk.forget(&directory, ConnId(1), &mine);
-        assert!(!directory.is_any_full() && !desk.has_pending());
-        assert!(desk.take_has_opened() && !desk.take_has_opened());
+        table.forget(&directory, ConnId(1), &mine);
+        assert!(!directory.is_any_full() && !table.has_pending());
+        assert!(table.take_has_opened() && !table.take_has_opened());
         assert_eq!(directory.clients(), 0);
         assert!(Kind::ALL.iter().all(|kind| directory.names(*kind) == 0));
     }
 
     #[test]
     fn a_connection_has_a_limit_and_one_name_counts_once() {
-        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut mine = Subscriptions::default();
         let mut subscribe = |name: usize, mine: &mut Subscriptions| {
             let name = name.to_string();
-            desk.subscribe(&directory, ConnId(1), mine, Kind::Channel, name.as_bytes())
+            table.subscribe(&directory, ConnId(1), mine, Kind::Channel, name.as_bytes())
         };
         for name in 0..SUBSCRIPTIONS_MAX {
             assert_eq!(subscribe(name, &mut mine), Ok(true));
@@ -480,16 +481,17 @@ mod tests {
     #[test]
     fn what_subscriptions_take_is_known_and_given_back() {
         const NAMES: usize = 1_000;
-        let (directory, mut desk) = (Directory::new(2), Desk::new(0));
+        let (directory, mut table) = (Directory::new(2), SubscriberTable::new(0));
         let mut connections: Vec<_> = (0..8).map(|_| Subscriptions::default()).collect();
         let mut bytes = 0;
         for (id, mine) in (0..).zip(&mut connections) {
             for number in 0..NAMES {
                 let name = format!("channel:{number}");
-                desk.subscribe(&directory, ConnId(id), mine, Kind::Channel, name.as_bytes())
+                table
+                    .subscribe(&directory, ConnId(id), mine, Kind::Channel, name.as_bytes())
                     .unwrap();
             }
-            let grown_bytes = desk.take_grown_bytes();
+            let grown_bytes = table.take_grown_bytes();
             bytes += grown_bytes;
             let per_name = usize::try_from(grown_bytes).unwrap() / NAMES;
             // The first connection allocates names, tables and trees; later ones only add entries
@@ -499,12 +501,12 @@ mod tests {
         }
         let mut last = connections.pop().unwrap();
         for (id, mine) in (0..).zip(&connections) {
-            desk.forget(&directory, ConnId(id), mine);
+            table.forget(&directory, ConnId(id), mine);
         }
         for number in 0..NAMES {
             let name = format!("channel:{number}");
-            let give = |_: &Message, _: Way<'_>| true;
-            desk.unsubscribe(
+            let give = |_: &Message, _: MatchedSubscription<'_>| true;
+            table.unsubscribe(
                 &directory,
                 ConnId(7),
                 &mut last,
@@ -513,6 +515,6 @@ mod tests {
                 give,
             );
         }
-        assert_eq!(bytes + desk.take_grown_bytes(), 0);
+        assert_eq!(bytes + table.take_grown_bytes(), 0);
     }
 }

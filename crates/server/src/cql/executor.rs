@@ -30,12 +30,12 @@ pub(crate) struct ClientState {
 
 /// Runs statements: what the reactor lends, and the state of CQL.
 #[derive(Debug)]
-pub(crate) struct Engine<'a> {
+pub(crate) struct CqlExecutor<'a> {
     pub(crate) context: ReactorContext<'a>,
     pub(crate) cql: &'a CqlState,
 }
 
-impl<'a> Deref for Engine<'a> {
+impl<'a> Deref for CqlExecutor<'a> {
     type Target = ReactorContext<'a>;
 
     fn deref(&self) -> &ReactorContext<'a> {
@@ -43,7 +43,7 @@ impl<'a> Deref for Engine<'a> {
     }
 }
 
-impl DerefMut for Engine<'_> {
+impl DerefMut for CqlExecutor<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.context
     }
@@ -67,7 +67,7 @@ pub(crate) enum Executed {
     Paused(Box<Paused>),
 }
 
-impl Engine<'_> {
+impl CqlExecutor<'_> {
     /// Parses and plans. No cache, no effect.
     pub(crate) fn prepare(
         &self,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base::memory::Tracker;
 use parking_lot::Mutex;
-use store::Trash;
+use store::DeferredFree;
 
 use crate::engine::untracked::Untracked;
 
@@ -26,8 +26,8 @@ const NUDGE_BYTES: usize = 32 << 20;
 
 /// A thread that drops the values passed to it. Before it is started, the caller drops them.
 #[derive(Debug, Default)]
-pub(crate) struct Janitor {
-    sender: Mutex<Option<SyncSender<Trash>>>,
+pub(crate) struct FreeThread {
+    sender: Mutex<Option<SyncSender<DeferredFree>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     progress: Arc<Progress>,
 }
@@ -39,13 +39,13 @@ struct Progress {
     freed: AtomicU64,
 }
 
-impl Janitor {
+impl FreeThread {
     /// `measured`: the root of the trackers, if memory is tracked.
     pub(crate) fn start(&self, measured: Option<Arc<Tracker>>) -> std::io::Result<()> {
-        let (sender, receiver) = sync_channel::<Trash>(WAITING_MAX);
+        let (sender, receiver) = sync_channel::<DeferredFree>(WAITING_MAX);
         let progress = Arc::clone(&self.progress);
         let thread = std::thread::Builder::new()
-            .name("janitor".to_owned())
+            .name("free_thread".to_owned())
             .spawn(move || work(&receiver, measured.as_deref(), &progress))?;
         *self.sender.lock() = Some(sender);
         *self.thread.lock() = Some(thread);
@@ -53,7 +53,7 @@ impl Janitor {
     }
 
     /// Frees small values here and hands large ones over.
-    pub(crate) fn free(&self, trash: Trash) {
+    pub(crate) fn free(&self, trash: DeferredFree) {
         if !trash.is_heavy() {
             return;
         }
@@ -89,12 +89,12 @@ impl Janitor {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the janitor thread panicked");
+            tracing::error!("the free thread panicked");
         }
     }
 }
 
-fn work(receiver: &Receiver<Trash>, measured: Option<&Tracker>, progress: &Progress) {
+fn work(receiver: &Receiver<DeferredFree>, measured: Option<&Tracker>, progress: &Progress) {
     let mut untracked = Untracked::default();
     let mut next_measure = Instant::now();
     let mut next_nudge = next_measure + NUDGE_PERIOD;

@@ -19,14 +19,14 @@ use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::engine::baseline::Baseline;
 use crate::engine::client_row::ClientRow;
-use crate::engine::janitor::Janitor;
+use crate::engine::free_thread::FreeThread;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::line_writer::LineWriter;
 use crate::engine::mail::Mail;
 use crate::engine::monitor_feeds::MonitorFeeds;
 use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
-use crate::engine::published::{CommandCounts, Published, Totals};
+use crate::engine::published::{CommandCounts, PublishedStats, Totals};
 use crate::engine::pubsub::Directory;
 use crate::engine::requests::RequestKinds;
 use crate::engine::secret::Shown;
@@ -94,7 +94,7 @@ pub(crate) struct RecoveryReport {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     /// Measures command times; copied by every reactor.
     pub(crate) cycles: CycleClock,
     pub(crate) keyspace: Keyspace,
@@ -111,7 +111,7 @@ pub(crate) struct Shared {
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) memory: MemoryTrackers,
     pub(crate) request_kinds: RequestKinds,
-    pub(crate) published: Vec<Mutex<Published>>,
+    pub(crate) published: Vec<Mutex<PublishedStats>>,
     /// Clients that are moving between reactors. Locked before `published` both by a reactor that
     /// moves a client and by readers of all clients, so that they miss none.
     pub(crate) moving: Mutex<HashMap<u64, ClientRow>>,
@@ -122,7 +122,7 @@ pub(crate) struct Shared {
     pub(crate) slowlog: Mutex<Slowlog>,
     pub(crate) latency: Mutex<LatencyEvents>,
     pub(crate) rates: Rates,
-    pub(crate) janitor: Janitor,
+    pub(crate) free_thread: FreeThread,
     /// Log lines other than events.
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
@@ -147,7 +147,7 @@ pub(crate) struct Shared {
     pub(crate) stopper: OnceLock<reactor::GroupStopper>,
 }
 
-impl Shared {
+impl ServerState {
     /// Bytes that count toward `maxmemory`.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {

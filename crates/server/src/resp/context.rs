@@ -17,12 +17,12 @@ pub(crate) use crate::engine::elements::{
 };
 use crate::engine::gate::Gate;
 use crate::engine::room::UNCHECKED_BYTES_MAX;
-use crate::engine::shared::Shared;
+use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 
 /// The context of one command.
 #[derive(Debug)]
-pub(crate) struct Cx<'a> {
+pub(crate) struct CommandContext<'a> {
     /// Inside EXEC the one of the queued commands that runs.
     pub(crate) command: &'static Command,
     pub(crate) db: u8,
@@ -31,14 +31,14 @@ pub(crate) struct Cx<'a> {
     pub(crate) locked: Unit<'a>,
     pub(crate) reply: ReplyWriter<'a>,
     pub(crate) now: Now,
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a ServerState,
     pub(crate) session: &'a mut Session,
     pub(crate) worker: &'a mut Worker,
     /// Log position that the reply must wait for, beyond the command's own keys (SCAN, WAITAOF).
     pub(crate) gate: Gate,
     /// True inside EXEC: nothing may wait.
     pub(crate) in_exec: bool,
-    /// Elements that the command, or the whole transaction, has processed: [`Cx::spend`].
+    /// Elements that the command, or the whole transaction, has processed: [`CommandContext::spend`].
     pub(crate) elements: Cell<usize>,
     /// How long DEBUG SLEEP delays the reply: counted as time of the command.
     pub(crate) slept_ns: u64,
@@ -59,7 +59,7 @@ const RECORD_TOO_LONG: &str = "ERR the changes of this request are too long for 
 /// unit tests, so that they need not fill a gigabyte.
 pub(crate) const REPLY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
-/// Whether elements may still be added to a reply; if not, [`Cx::check_reply`] refuses it.
+/// Whether elements may still be added to a reply; if not, [`CommandContext::check_reply`] refuses it.
 #[inline]
 pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
     reply.bytes() <= REPLY_BYTES_MAX
@@ -76,7 +76,7 @@ pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
     ))
 }
 
-impl Cx<'_> {
+impl CommandContext<'_> {
     /// For commands that show a value as often as they are asked to.
     #[inline]
     pub(crate) fn check_reply(&self) -> Done {

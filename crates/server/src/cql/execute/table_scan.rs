@@ -17,12 +17,12 @@ use super::result::{Next, Results};
 use super::ring::{Ring, TokenSpan};
 use super::row::{RowCx, is_there};
 use super::row_walk::RowWalk;
-use super::values::Cx;
-use crate::cql::engine::Engine;
+use super::values::EvalContext;
+use crate::cql::executor::CqlExecutor;
 use crate::engine::gate::Gate;
 
 /// One run of a SELECT.
-pub(super) struct Walk<'s> {
+pub(super) struct Scan<'s> {
     pub(super) plan: &'s SelectPlan,
     pub(super) rows: Rows,
     pub(super) results: Results<'s>,
@@ -34,7 +34,7 @@ pub(super) struct Walk<'s> {
     pub(super) gathering: Option<Gathering>,
 }
 
-impl Walk<'_> {
+impl Scan<'_> {
     // Source: Cassandra 5.0, SelectStatement.execute
     pub(super) fn check_sorted(&self, page_rows_max: Option<usize>) -> Result<(), CqlError> {
         let limit = usize::try_from(self.results.limit()).unwrap_or(usize::MAX);
@@ -51,22 +51,22 @@ impl Walk<'_> {
     /// Visits partitions by key.
     pub(super) fn keys(
         &mut self,
-        engine: &Engine<'_>,
+        engine: &CqlExecutor<'_>,
         keys: &[Key],
         gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         let table = table_id(&self.plan.table);
-        self.each_key(keys, |walk, key, resume| {
+        self.each_key(keys, |scan, key, resume| {
             let place = key.place(table);
             let locked = engine.shared.keyspace.lock_one(place.hash(), engine.params);
             *gate = (*gate).max(Gate::of(&locked, PARTITIONS_DB, place.hash()));
             let Some(partition) = locked.partition(place) else { return Ok(Next::GoOn) };
             let begin = resume.as_ref().map_or(Start::Partition(key.token, &key.bytes), start);
-            match walk.best_term(&locked, table, begin) {
-                None => walk.visit(&key.bytes, partition, resume),
+            match scan.best_term(&locked, table, begin) {
+                None => scan.visit(&key.bytes, partition, resume),
                 Some(term) => {
                     let look = Look { start: begin, tokens: Ring::WHOLE, only: Some(&key.bytes) };
-                    walk.look_up(&locked, table, &term, look, &mut resume.clone())
+                    scan.look_up(&locked, table, &term, look, &mut resume.clone())
                 }
             }
         })
@@ -109,7 +109,7 @@ impl Walk<'_> {
     /// Visits all partitions in a token range, stripe by stripe.
     pub(super) fn scan(
         &mut self,
-        engine: &Engine<'_>,
+        engine: &CqlExecutor<'_>,
         tokens: Ring,
         gate: &mut Gate,
     ) -> Result<Next, CqlError> {
@@ -168,7 +168,7 @@ impl Walk<'_> {
     pub(super) fn computed(
         &mut self,
         partitions: &BTreeMap<(i64, Vec<u8>), Partition>,
-        cx: &Cx<'_>,
+        cx: &EvalContext<'_>,
     ) -> Result<Next, CqlError> {
         let (requested, tokens) = match &self.plan.restrictions.partition {
             PartitionRestriction::Keys { keys, tokens } => {
@@ -238,9 +238,9 @@ impl Walk<'_> {
             return self.end_partition(next);
         }
         let results = &mut self.results;
-        let walk =
+        let scan =
             RowWalk { partition, after: after.as_deref(), is_reversed: plan.is_reversed, now };
-        let mut next = walk.visit(&self.rows, |place, row| {
+        let mut next = scan.visit(&self.rows, |place, row| {
             let Some(row) = row.filter(|row| is_there(row, table)) else {
                 return Ok(results.pass_row(key, place));
             };

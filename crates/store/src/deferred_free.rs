@@ -41,12 +41,12 @@ impl Garbage {
 /// Removed parts of the store. Dropping it frees them: do that without locks, and for heavy trash
 /// on another thread than the reactor.
 #[derive(Debug, Default)]
-pub struct Trash {
+pub struct DeferredFree {
     /// `None` while nothing was removed, because dropping an empty list is a call.
     parts: Option<Vec<Garbage>>,
 }
 
-impl Trash {
+impl DeferredFree {
     pub fn is_empty(&self) -> bool {
         self.parts.is_none()
     }

@@ -7,7 +7,6 @@ use store::{Key, Locked, Partition, STRIPES, Value};
 use super::DB;
 use super::gather::{ELEMENTS_MIN, Gathering};
 use super::shape::{Maker, Pick, partition, value, visit_some};
-use crate::cql::engine::Engine;
 use crate::cql::execute::keys::{Key as PartitionKey, split};
 use crate::cql::execute::paging::PagingState;
 use crate::cql::execute::ranges::Rows;
@@ -15,22 +14,23 @@ use crate::cql::execute::result::{Next, ROW_BYTES_USUAL};
 use crate::cql::execute::ring::Ring;
 use crate::cql::execute::row::RowCx;
 use crate::cql::execute::row_walk::RowWalk;
-use crate::cql::execute::walk::Walk;
+use crate::cql::execute::table_scan::Scan;
+use crate::cql::executor::CqlExecutor;
 use crate::engine::gate::Gate;
 
-impl Walk<'_> {
+impl Scan<'_> {
     /// Visits keys by name.
     pub(in crate::cql::execute) fn redis_keys(
         &mut self,
-        engine: &Engine<'_>,
+        engine: &CqlExecutor<'_>,
         keys: &[PartitionKey],
         gate: &mut Gate,
     ) -> Result<Next, CqlError> {
-        self.each_key(keys, |walk, key, resume| {
+        self.each_key(keys, |scan, key, resume| {
             let found = engine.shared.keyspace.key(&key.bytes);
             let locked = engine.shared.keyspace.lock_one(found.hash, engine.params);
             *gate = (*gate).max(Gate::of(&locked, DB, found.hash));
-            walk.redis_value(&locked, (&key.bytes, found), resume)
+            scan.redis_value(&locked, (&key.bytes, found), resume)
         })
     }
 
@@ -117,8 +117,8 @@ impl Walk<'_> {
         let plan = self.plan;
         let now = self.results.now();
         let parts = split(key, &plan.table);
-        let walk = RowWalk { partition, after: None, is_reversed: plan.is_reversed, now };
-        walk.visit(&Rows::All, |_, row| {
+        let scan = RowWalk { partition, after: None, is_reversed: plan.is_reversed, now };
+        scan.visit(&Rows::All, |_, row| {
             let row = RowCx::new(&plan.table, &parts, None, row, now);
             self.results.offer(key, &row.with_extras(&plan.selection.extras))
         })
@@ -129,7 +129,7 @@ impl Walk<'_> {
     /// token order, it visits all keys, whatever the range.
     pub(in crate::cql::execute) fn redis_scan(
         &mut self,
-        engine: &Engine<'_>,
+        engine: &CqlExecutor<'_>,
         tokens: Ring,
         gate: &mut Gate,
     ) -> Result<Next, CqlError> {

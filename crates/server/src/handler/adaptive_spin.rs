@@ -7,12 +7,12 @@ const NEWEST_PARTS: u64 = 8;
 
 /// How long one kind of wait takes of late.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct AdaptiveSpin {
     since: Option<MonoNs>,
     usual_ns: u64,
 }
 
-impl Patience {
+impl AdaptiveSpin {
     /// The wait begins, if it has not begun already.
     pub(super) fn begin(&mut self, now: MonoNs) {
         self.since.get_or_insert(now);
@@ -22,7 +22,7 @@ impl Patience {
         self.since.is_some()
     }
 
-    /// The wait is over. `awake_ns_max` as for [`Patience::awake_ns`]: much longer waits count as if
+    /// The wait is over. `awake_ns_max` as for [`AdaptiveSpin::awake_ns`]: much longer waits count as if
     /// they were twice that long, so that a few short ones are enough to stay awake again.
     pub(super) fn end(&mut self, now: MonoNs, awake_ns_max: u64) {
         let Some(since) = self.since.take() else { return };
@@ -49,41 +49,41 @@ mod tests {
 
     const AWAKE_NS_MAX: u64 = 1000;
 
-    fn wait(patience: &mut Patience, ns: u64) {
-        patience.begin(MonoNs(5));
-        patience.begin(MonoNs(6));
-        patience.end(MonoNs(5 + ns), AWAKE_NS_MAX);
+    fn wait(spin: &mut AdaptiveSpin, ns: u64) {
+        spin.begin(MonoNs(5));
+        spin.begin(MonoNs(6));
+        spin.end(MonoNs(5 + ns), AWAKE_NS_MAX);
     }
 
-    fn awake_ns(patience: &mut Patience) -> u64 {
-        patience.begin(MonoNs(100));
-        let ns = patience.awake_ns(MonoNs(300), AWAKE_NS_MAX);
-        patience.since = None;
+    fn awake_ns(spin: &mut AdaptiveSpin) -> u64 {
+        spin.begin(MonoNs(100));
+        let ns = spin.awake_ns(MonoNs(300), AWAKE_NS_MAX);
+        spin.since = None;
         ns
     }
 
     #[test]
     fn stays_awake_for_the_rest_of_a_short_wait_only() {
-        let mut patience = Patience::default();
-        assert_eq!(patience.awake_ns(MonoNs(300), AWAKE_NS_MAX), 0, "nothing is waited for");
-        patience.begin(MonoNs(100));
-        assert_eq!(patience.awake_ns(MonoNs(300), AWAKE_NS_MAX), 800);
-        assert_eq!(patience.awake_ns(MonoNs(1100), AWAKE_NS_MAX), 0);
-        assert_eq!(patience.awake_ns(MonoNs(300), 0), 0);
+        let mut spin = AdaptiveSpin::default();
+        assert_eq!(spin.awake_ns(MonoNs(300), AWAKE_NS_MAX), 0, "nothing is waited for");
+        spin.begin(MonoNs(100));
+        assert_eq!(spin.awake_ns(MonoNs(300), AWAKE_NS_MAX), 800);
+        assert_eq!(spin.awake_ns(MonoNs(1100), AWAKE_NS_MAX), 0);
+        assert_eq!(spin.awake_ns(MonoNs(300), 0), 0);
     }
 
     #[test]
     fn sleeps_while_waits_are_long_and_wakes_up_to_short_ones() {
-        let mut patience = Patience::default();
+        let mut spin = AdaptiveSpin::default();
         for _ in 0..5 {
-            wait(&mut patience, 1_000_000_000);
+            wait(&mut spin, 1_000_000_000);
         }
-        assert_eq!(awake_ns(&mut patience), 800, "not yet sure");
-        wait(&mut patience, 1_000_000_000);
-        assert_eq!(awake_ns(&mut patience), 0);
+        assert_eq!(awake_ns(&mut spin), 800, "not yet sure");
+        wait(&mut spin, 1_000_000_000);
+        assert_eq!(awake_ns(&mut spin), 0);
         for _ in 0..10 {
-            wait(&mut patience, 100);
+            wait(&mut spin, 100);
         }
-        assert_eq!(awake_ns(&mut patience), 800);
+        assert_eq!(awake_ns(&mut spin), 800);
     }
 }
