@@ -98,7 +98,7 @@ impl Ground {
     }
 }
 
-/// Reads the response until close_notify; without it, the read is an error.
+/// Reads the response until `close_notify`; without it, the read is an error.
 fn ask_secure(mut stream: Stream, request: &str) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
