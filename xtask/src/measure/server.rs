@@ -13,8 +13,8 @@ const SERVER: &str = "crates/server/src/";
 const SESSION: &str = "crates/server/src/handler/session.rs";
 const SESSION_VARIANTS: [&str; 3] = ["Session::Resp", "Session::Cql", "Session::Http"];
 
-/// The name of a crate's table of options.
-const TABLE: &str = "OPTIONS";
+/// The names of a crate's table of options: `OWN` is the server's without views.
+const TABLES: [&str; 2] = ["OPTIONS", "OWN"];
 const CRATES_WITH_TABLE: [(&str, &str); 2] =
     [("server", "crates/server/src/config"), ("web", "crates/web/src/config")];
 /// Without a table: each option is named in the help.
@@ -66,10 +66,20 @@ impl Rows {
             Expr::Reference(reference) => &reference.expr,
             value => value,
         };
-        if let (true, Expr::Array(array)) = (name == TABLE, value) {
-            self.0 += array.elems.len();
+        if let (true, Expr::Array(array)) = (TABLES.iter().any(|table| name == table), value) {
+            self.0 += array.elems.iter().filter(|row| is_unconditional(row)).count();
         }
     }
+}
+
+/// Whether release builds have a row.
+fn is_unconditional(row: &Expr) -> bool {
+    let attributes = match row {
+        Expr::Call(call) => &call.attrs,
+        Expr::Struct(literal) => &literal.attrs,
+        _ => return true,
+    };
+    !attributes.iter().any(|attribute| attribute.path().is_ident("cfg"))
 }
 
 impl<'ast> Visit<'ast> for Rows {
@@ -107,7 +117,10 @@ mod tests {
     fn options_are_rows_or_flags() {
         let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
         let files = [
-            file("crates/server/src/config/options.rs", "pub static OPTIONS: &[A] = &[a(), b()];"),
+            file(
+                "crates/server/src/config/options.rs",
+                "pub const OWN: &[A] = &[a(), #[cfg(test)] c(), b()];",
+            ),
             file("crates/web/src/config.rs", "const OPTIONS: [A; 1] = [(1, 2)];"),
             file("crates/pipeline/src/cli/mod.rs", "const H: &str = \"--a-b N --c --c --\";"),
         ];
