@@ -1,4 +1,4 @@
-//! The server's side of one reactor: it turns bytes into replies.
+//! Request handling of one reactor: turns input bytes into replies.
 
 mod adaptive_spin;
 mod cql;
@@ -38,14 +38,14 @@ use wire::resp::RequestBatch;
 
 pub(crate) use session::Session;
 
-/// Timer of the housekeeping.
+/// Timer token of periodic housekeeping.
 const TICK: u64 = 0;
-/// Timer of the end of CLIENT PAUSE. It wants nothing but a turn: see `end_pause`.
+/// Timer token for the end of CLIENT PAUSE. The timer only triggers a turn: see `end_pause`.
 const PAUSE_OVER: u64 = 1;
-/// Tokens from here on are connections that wait.
+/// Timer tokens from here on belong to waiting connections.
 const WAIT_TOKENS: u64 = 2;
 
-/// What all reactors of a server share: the state of the data and the log, and that of single protocols.
+/// State shared by all reactors of a server: data, log, and the state of each protocol.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) shared: Arc<ServerState>,
@@ -65,42 +65,42 @@ pub(crate) struct ReactorHandler {
     batch: RequestBatch,
     prepared: Vec<Prepared>,
     now: Now,
-    /// Connections that wait for room in the log.
+    /// Connections that wait for log space.
     waiting_for_log_space: Vec<ConnId>,
-    /// Connections that wait until what they have published is on its way, or handed out.
+    /// Publishers that wait until their messages are matched, or until a full queue is half empty.
     publishers: Vec<(ConnId, Backlog)>,
     /// Connections that wait for the end of CLIENT PAUSE.
     postponed: BTreeSet<ConnId>,
-    /// The end for which a timer is set.
+    /// The end of CLIENT PAUSE for which a timer is set.
     pause_timer: MonoNs,
     surveyed: MonoNs,
-    /// When the window began in which keys and clients are counted.
+    /// Start of the window in which keys and clients are counted.
     window_began: MonoNs,
     is_ticking: bool,
-    /// Connections that wait for a time, by timer token.
+    /// Connections that wait for a point in time, by timer token.
     timed: HashMap<u64, ConnId>,
     next_token: u64,
     next_expiry_stripe: usize,
     next_purge_stripe: usize,
-    /// The indexes that stripes are given, and the next of this reactor's stripes that gets them.
+    /// Generation of the indexes being built, and the next stripe of this reactor to build them in.
     index_generation: u64,
     next_index_stripe: usize,
     log_failed: bool,
-    /// Syncs of the log when it was last looked at.
+    /// Log syncs at the last sample.
     log_syncs: u64,
-    /// Requests were served in this turn.
+    /// Whether requests were served in this turn.
     served: bool,
-    /// Since when replies wait for a group that was not asked for yet.
+    /// When replies began to wait for a group that has not been requested yet.
     gathering_since: Option<MonoNs>,
-    /// The log has been asked to sync up to here.
+    /// The position up to which a log sync was requested.
     asked_gate: Gate,
-    /// How long the log takes to do as asked.
+    /// Wait from a sync request to its completion.
     log_spin: AdaptiveSpin,
-    /// How long it takes after that until a request comes.
+    /// Wait from the completion of a sync to the next request.
     peer_spin: AdaptiveSpin,
-    /// Reads of connections since the log last did as asked.
+    /// Connection reads since the last requested sync completed.
     served_since_group: u32,
-    /// By number of the listener.
+    /// Endpoints by listener number.
     endpoints: Vec<Endpoint>,
     cql: cql::CqlReactorState,
     http: http::HttpReactorState,
@@ -153,13 +153,13 @@ impl ReactorHandler {
         }
     }
 
-    /// When the requests ran that were run since this was last asked.
+    /// Execution times of the requests since the previous call.
     #[cfg(test)]
     pub(crate) fn take_times(&mut self) -> Vec<base::time::UnixMs> {
         std::mem::take(&mut self.worker.times)
     }
 
-    /// Once per turn: the time, the settings, the log's position.
+    /// Updates the time, the settings and the durable log position once per turn.
     fn refresh(&mut self, now: Now) {
         if now == self.now {
             return;
@@ -182,7 +182,7 @@ impl ReactorHandler {
         self.params = params(&self.worker.settings, now.unix, seed, random);
     }
 
-    /// Lends the reactor's state to one piece of work.
+    /// Borrows the reactor's state for one operation.
     fn context(&mut self) -> ReactorContext<'_> {
         ReactorContext {
             shared: &self.shared,
@@ -193,7 +193,7 @@ impl ReactorHandler {
         }
     }
 
-    /// What every read of a connection begins with. Returns the cycle counter.
+    /// Starts a read of a connection. Returns the cycle counter.
     fn begin_read(&mut self, cx: &Context<'_, Mail>) -> u64 {
         self.refresh(cx.now());
         self.served = true;
@@ -292,11 +292,11 @@ impl Handler for ReactorHandler {
         let mut moving = shared.moving.lock();
         let row = moving.remove(&id.0).expect("put there by `depart`");
         if row.killed {
-            // The order went to the reactor that it left, or to nobody.
+            // CLIENT KILL during the move does not reach this reactor.
             cx.abort(id);
         }
         self.register(session, ClientRow { reactor: self.worker.index, ..row });
-        // Held replies came along; this reactor must ask for their gates.
+        // The session brought held replies: this reactor must request their gates.
         let gate = session.protocol().arrive(self);
         self.worker.gate_max = self.worker.gate_max.max(gate);
     }
@@ -324,16 +324,16 @@ impl Handler for ReactorHandler {
                         continue;
                     }
                     if has_lost {
-                        cx.abort(id); // what it would miss, it could not know of
+                        cx.abort(id); // the client could not detect the missing lines
                         continue;
                     }
                     out.buffer().extend_from_slice(&lines);
                     if hard_bytes != 0 && out.pending_bytes() as u64 > hard_bytes {
-                        cx.abort(id); // what others do must not fill the memory until the next survey
+                        cx.abort(id); // output must not grow without bound until the next survey
                     }
                 }
             }
-            // Not after its output is sent: who does not read is killed for just that.
+            // Do not wait for pending output: a client may be killed because it does not read.
             Mail::Kill(id) => cx.abort(id),
             Mail::Unblock { id, error } => {
                 let Some((session, out)) = connections.get_mut(id) else { return };
@@ -419,7 +419,7 @@ impl Handler for ReactorHandler {
         connections: &mut Connections<'_, Session>,
     ) {
         if !std::mem::replace(&mut self.is_ticking, true) {
-            // The first turn: from here on the ticks keep themselves going.
+            // First turn: start the periodic tick, which re-arms its own timer.
             self.refresh(cx.now());
             self.tick(cx, connections);
         }
@@ -438,14 +438,14 @@ impl Handler for ReactorHandler {
         self.account_memory();
     }
 
-    /// Requests that CLIENT PAUSE put off are not run any more: the end would come in the middle of
-    /// the pause.
+    /// Closes connections with requests deferred by CLIENT PAUSE without running these requests:
+    /// the server would stop in the middle of the pause.
     fn draining(&mut self, cx: &mut Context<'_, Mail>, connections: &mut Connections<'_, Session>) {
         self.worker.is_draining = true;
         for id in &self.postponed {
             cx.close(*id);
         }
-        // Who follows the log or listens has no end of his own.
+        // A change feed or a subscription never ends by itself.
         for (info, session) in connections.list() {
             if session.as_protocol().is_endless() {
                 cx.close(info.id);
@@ -454,7 +454,7 @@ impl Handler for ReactorHandler {
     }
 }
 
-/// What a client costs while it does nothing.
+/// Memory of an idle client.
 fn client_bytes(row: &ClientRow) -> u64 {
     CLIENT_BYTES + if row.is_tls { reactor::TLS_BYTES as u64 } else { 0 }
 }

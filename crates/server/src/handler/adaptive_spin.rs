@@ -1,11 +1,11 @@
-//! Whether something that is waited for comes so soon that staying awake pays.
+//! Decides whether a wait is usually short enough to spin for it instead of sleeping.
 
 use base::time::MonoNs;
 
-/// Share of the newest wait in what is usual: one part in so many.
+/// Weight of the newest wait in the moving average: 1 / `NEWEST_PARTS`.
 const NEWEST_PARTS: u64 = 8;
 
-/// How long one kind of wait takes of late.
+/// Moving average of the duration of one kind of wait.
 #[derive(Debug, Default)]
 pub(super) struct AdaptiveSpin {
     since: Option<MonoNs>,
@@ -13,7 +13,7 @@ pub(super) struct AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    /// The wait begins, if it has not begun already.
+    /// Starts the wait unless it has already started.
     pub(super) fn begin(&mut self, now: MonoNs) {
         self.since.get_or_insert(now);
     }
@@ -22,22 +22,22 @@ impl AdaptiveSpin {
         self.since.is_some()
     }
 
-    /// The wait is over. `awake_ns_max` as for [`AdaptiveSpin::awake_ns`]: much longer waits count as if
-    /// they were twice that long, so that a few short ones are enough to stay awake again.
+    /// Ends the wait. Longer waits count as twice `awake_ns_max` (see [`AdaptiveSpin::awake_ns`]),
+    /// so that a few short waits are enough to enable spinning again.
     pub(super) fn end(&mut self, now: MonoNs, awake_ns_max: u64) {
         let Some(since) = self.since.take() else { return };
         let took_ns = now.since(since).min(awake_ns_max.saturating_mul(2));
         self.usual_ns = self.usual_ns - self.usual_ns / NEWEST_PARTS + took_ns / NEWEST_PARTS;
     }
 
-    /// For how long to stay awake now, when that is done for at most `awake_ns_max` in all; 0 if the
-    /// wait usually takes longer.
+    /// Returns how much longer to spin, where `awake_ns_max` limits the total of this wait. Returns
+    /// 0 if the wait usually takes longer than that.
     pub(super) fn awake_ns(&self, now: MonoNs, awake_ns_max: u64) -> u64 {
         let Some(since) = self.since else { return 0 };
         if self.is_short(awake_ns_max) { awake_ns_max.saturating_sub(now.since(since)) } else { 0 }
     }
 
-    /// Whether the wait usually ends within that time.
+    /// Whether the wait usually ends within `awake_ns_max`.
     pub(super) fn is_short(&self, awake_ns_max: u64) -> bool {
         self.usual_ns <= awake_ns_max
     }

@@ -1,4 +1,4 @@
-//! Between replies and the log: which group to ask for, which gates are open, what a failed log means.
+//! Reply gates: requests group commits, opens gates that became durable, and handles log failure.
 
 use super::{ReactorHandler, Session};
 use crate::engine::gate::Gate;
@@ -8,29 +8,29 @@ use base::stages::Stage;
 use binlog::Lsn;
 use reactor::{ConnId, Connections, Context};
 
-/// Reads of connections between two groups up to which the reactor stays awake in between.
+/// Maximum connection reads between two groups at which the reactor still spins.
 const AWAKE_REQUESTS_MAX: u32 = 4;
 
-/// What a reactor stays awake for.
+/// The event for which a reactor spins.
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
     Log,
-    /// The next request of those that got their replies.
+    /// The next request of the clients that received their replies.
     Peers,
 }
 
-/// Longest time for which a busy reactor gathers requests before it asks the log for a group. An idle
-/// reactor asks at once. See `docs/decisions/0001-gather-before-a-group.md`.
+/// Maximum time for which a busy reactor gathers requests before it requests a group commit. An
+/// idle reactor requests one immediately. See `docs/decisions/0001-gather-before-a-group.md`.
 const GATHER_NS_MAX: u64 = 1_000_000;
 
 impl ReactorHandler {
-    /// Tells the log what this turn wants of it, and opens the gates that it has reached.
+    /// Requests the log sync that this turn needs, and opens the gates that are now durable.
     pub(super) fn settle_with_log(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        // A turn in which only the log has called has told nobody the time yet.
+        // The time is stale if only the log woke the reactor in this turn.
         self.refresh(cx.now());
         let durable = self.shared.log.durable();
         self.worker.durable = durable;
@@ -62,14 +62,14 @@ impl ReactorHandler {
         }
     }
 
-    /// How long the reactor may stay awake for one thing.
+    /// Maximum time to spin for one event.
     pub(super) fn awake_ns_max(&self) -> u64 {
         self.worker.settings.log_spin_us.saturating_mul(1000)
     }
 
-    /// Whether a group should wait for requests that are ready on this reactor right now. A group
-    /// costs its core about 20 us, so while there is work it is worth more members: the reactor
-    /// looks once more, and asks for the group when nothing was ready, or after a moment.
+    /// Whether to delay the group for requests that are ready on this reactor right now. A group
+    /// costs about 20 us of CPU time, so a busy reactor adds more members first: it polls once
+    /// more, and requests the group when no request was ready or `GATHER_NS_MAX` has elapsed.
     pub(super) fn gathers(&mut self, cx: &mut Context<'_, Mail>) -> bool {
         let gate_max = self.worker.gate_max;
         if gate_max <= self.asked_gate {
@@ -85,9 +85,10 @@ impl ReactorHandler {
         false
     }
 
-    /// Has the reactor stay awake for a log and for peers that answer soon: letting a core sleep and
-    /// waking it again can take longer than what is waited for. Only while few requests come, as more
-    /// of them are served better together. See `docs/decisions/0002-stay-awake-for-a-group.md`.
+    /// Makes the reactor spin if the log or the clients usually respond soon: putting a core to
+    /// sleep and waking it can take longer than the wait itself. Applies only at a low request
+    /// rate, because batches are more efficient at a high one. See
+    /// `docs/decisions/0002-stay-awake-for-a-group.md`.
     fn stay_awake(&mut self, cx: &mut Context<'_, Mail>, awaited: Awaited) {
         let awake_ns_max = self.awake_ns_max();
         let spin = match awaited {
@@ -96,19 +97,19 @@ impl ReactorHandler {
         };
         spin.begin(self.now.mono);
         let awake_ns = spin.awake_ns(self.now.mono, awake_ns_max);
-        // Who waits for a slow disk anyway does not notice how fast a core wakes up.
+        // With a slow disk, the wake-up latency of a core does not matter.
         if self.log_answers_soon() && self.served_since_group <= AWAKE_REQUESTS_MAX {
             cx.spin(awake_ns);
         }
     }
 
-    /// Whether the log does what it is asked for so soon that staying awake pays.
+    /// Whether log syncs usually complete soon enough to spin for them.
     pub(crate) fn log_answers_soon(&self) -> bool {
         self.log_spin.is_short(self.awake_ns_max())
     }
 
-    /// The log will never reach some gates: nobody can say whether those writes will be found after
-    /// a restart, so their connections are closed without an answer.
+    /// Closes the connections whose gates will never open, without a reply: the server cannot
+    /// determine whether their writes will survive a restart.
     pub(super) fn give_up_held_replies(
         &mut self,
         cx: &mut Context<'_, Mail>,

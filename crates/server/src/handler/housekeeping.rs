@@ -1,4 +1,4 @@
-//! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
+//! Periodic work of a reactor: expiry, memory accounting, rates, the MONITOR feed.
 
 use super::protocol::Protocol;
 use super::{ReactorHandler, Session, TICK};
@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::STRIPES;
 
-/// How often CLIENT LIST is told of the connections' buffers.
+/// Interval at which the buffer sizes in CLIENT LIST are updated.
 const SURVEY_NS: u64 = 1_000_000_000;
-/// How long keys and clients are counted before they are shown; up to a survey longer.
+/// Minimum window in which keys and clients are counted before the counts are shown. A window ends
+/// at the next survey, so it can be longer by one survey interval.
 const WINDOW_NS: u64 = 5_000_000_000;
 
 impl ReactorHandler {
-    /// Looks at the connections' buffers for CLIENT LIST, and ends the window of the busiest when it is time.
+    /// Updates the buffer sizes in CLIENT LIST, enforces output limits, and ends the window of the
+    /// busiest keys and clients when it has elapsed.
     pub(super) fn survey(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -34,7 +36,7 @@ impl ReactorHandler {
                 row.measure(&info);
             }
             let session = session.protocol();
-            // Nothing else charges their output after it was sent.
+            // No other code path updates the charge after the output is sent.
             if session.is_subscriber() {
                 let buffers = self.worker.accounts.buffers(session.kind());
                 buffers.charge_output(session.charges_mut(), info.output_bytes);
@@ -73,7 +75,7 @@ impl ReactorHandler {
         self.worker.accounts.messages_hold(message_bytes as u64);
     }
 
-    /// Background work of this reactor, `hz` times a second.
+    /// Runs the background work of this reactor, `hz` times a second.
     pub(super) fn tick(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -111,7 +113,7 @@ impl ReactorHandler {
         self.shared.snapshots.consider(&self.shared.log, &self.worker.settings, self.now.mono);
     }
 
-    /// Deletes keys whose time has come in this reactor's share of the stripes.
+    /// Deletes expired keys in this reactor's share of the stripes.
     pub(super) fn expire_due(&mut self) {
         let is_on = self.worker.settings.active_expire
             && self.shared.active_expire.load(Ordering::Relaxed)
@@ -124,7 +126,7 @@ impl ReactorHandler {
         self.next_expiry_stripe = self.context().expire_cycle(from, reactors);
     }
 
-    /// Forgets what CQL tables need not remember in this reactor's share of the stripes.
+    /// Purges expired rows and old tombstones of CQL tables in this reactor's share of the stripes.
     fn purge_old(&mut self, hz: u64) {
         let reactors = self.shared.published.len();
         let count = crate::engine::purge::stripes_per_tick(hz, reactors);
@@ -132,8 +134,8 @@ impl ReactorHandler {
         self.next_purge_stripe = self.context().purge_cycle(from, reactors, count);
     }
 
-    /// Gives tables the indexes that they are to have in this reactor's share of the stripes: for a
-    /// moment in each turn, until all have them.
+    /// Builds missing table indexes, and drops obsolete ones, in this reactor's share of the
+    /// stripes. Works for a limited time per turn, until all stripes are done.
     pub(super) fn settle_indexes(&mut self, cx: &mut Context<'_, Mail>) {
         let keyspace = &self.shared.keyspace;
         let generation = keyspace.index_generation();
@@ -171,7 +173,7 @@ impl ReactorHandler {
     }
 }
 
-/// Whether the peer has left more of its replies unread than `client-output-buffer-limit` allows.
+/// Whether the client's unread output exceeds `client-output-buffer-limit`.
 fn is_output_over(
     settings: &Settings,
     session: &mut dyn Protocol,

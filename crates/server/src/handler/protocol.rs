@@ -1,8 +1,8 @@
-//! What a protocol adds to the serving of a connection.
+//! The interface between a protocol and the serving loop.
 //!
-//! To add a protocol: a variant of [`Session`](super::Session) and of
-//! [`ClientProtocol`](crate::protocol::ClientProtocol) with its option for addresses, and one file that
-//! implements [`Protocol`] for its session.
+//! To add a protocol, add a variant of [`Session`](super::Session) and of
+//! [`ClientProtocol`](crate::protocol::ClientProtocol) with its option for addresses, and one file
+//! that implements [`Protocol`] for its session.
 
 use base::memory::LimitReached;
 use base::time::MonoNs;
@@ -21,40 +21,41 @@ use crate::protocol::ClientProtocol;
 /// One step of the [serving loop](super::serve).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Bytes of the input that were consumed.
+    /// Input bytes consumed.
     pub(super) consumed: usize,
     pub(super) then: Then,
 }
 
-/// What follows a step.
+/// The action after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Another step with the rest of the input.
+    /// Run another step with the rest of the input.
     Step,
-    /// More input. `needed`: unread bytes from which the next request can be complete; 0: unknown.
+    /// Read more input. `needed`: unread bytes needed to complete the next request; 0: unknown.
     Read { needed: usize },
-    /// Other connections, or the peer that must read its replies: the rest is served in a later turn.
+    /// Serve the rest in a later turn, after other connections or after the client has read
+    /// replies.
     Turn,
-    /// A pause for an obstacle that the next request met.
+    /// Pause for an obstacle that the next request met.
     Pause(Obstacle),
-    /// A pause that the session has noted, for something that its last request waits for.
+    /// Pause as the session has recorded, for something that its last request waits for.
     Wait,
-    /// The end of the connection after its replies.
+    /// Close the connection after its replies.
     Close,
-    /// The end of the connection at once.
+    /// Close the connection immediately.
     Abort,
 }
 
-/// Why a request cannot run yet, whatever its protocol.
+/// The reason why a request cannot run yet, in any protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The log has no room.
+    /// The log is out of space.
     LogSpace,
     /// CLIENT PAUSE.
     ClientPause,
 }
 
-/// A connection by its protocol.
+/// Protocol-specific operations on a connection.
 pub(super) trait Protocol {
     fn id(&self) -> ConnId;
 
@@ -62,8 +63,8 @@ pub(super) trait Protocol {
 
     // --- Serving
 
-    /// Decodes and answers requests from the front of the input: one batch of them, or until one has
-    /// to wait. `started`: the cycle counter at the begin of the read.
+    /// Decodes and answers requests from the front of the input: one batch of them, or up to a
+    /// request that must wait. `started`: the cycle counter at the start of the read.
     fn step(
         &mut self,
         server: &mut ReactorHandler,
@@ -73,7 +74,7 @@ pub(super) trait Protocol {
         out: &mut Output,
     ) -> Step;
 
-    /// Reports that there is no memory for the input that the connection keeps, and ends it.
+    /// Reports that there is no memory for the connection's input, and ends the connection.
     fn reject(
         &mut self,
         server: &mut ReactorHandler,
@@ -81,18 +82,18 @@ pub(super) trait Protocol {
         out: &mut Output,
     ) -> Next;
 
-    /// Notes that the connection is paused for an obstacle.
+    /// Records that the connection is paused for an obstacle.
     fn pause(&mut self, obstacle: Obstacle);
 
-    /// Ends that pause.
+    /// Ends the pause recorded by [`Protocol::pause`].
     fn end_pause(&mut self);
 
-    /// Called when a time has come that was set by [`ReactorHandler::wake_at`].
+    /// Called when a timer set by [`ReactorHandler::wake_at`] expires.
     fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output);
 
-    // --- Accounts
+    // --- Memory accounting
 
-    /// Input and output that the connection keeps besides the reactor's buffers, in bytes.
+    /// Input and output bytes that the connection stores outside the reactor's buffers.
     fn kept_bytes(&self) -> (usize, usize) {
         (0, 0)
     }
@@ -101,28 +102,31 @@ pub(super) trait Protocol {
 
     fn charges_mut(&mut self) -> &mut Charges;
 
-    /// Whether it gets output that it did not request one by one: messages, monitored commands, changes.
+    /// Whether the connection receives output without individual requests: messages, monitored
+    /// commands, changes.
     fn is_subscriber(&self) -> bool;
 
-    /// Since when more output is pending than is allowed for long, and the limit.
+    /// Returns when the pending output began to exceed the soft limit, and the limit.
     fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit);
 
-    /// The row of CLIENT LIST of a connection that was just accepted.
+    /// Creates the CLIENT LIST row of a connection that was just accepted.
     fn row(&mut self, reactor: usize, now: MonoNs, kinds: &RequestKinds) -> ClientRow;
 
     /// Updates the fields of the row that change with requests.
     fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, kinds: &RequestKinds);
 
-    // --- The life of a connection
+    // --- Connection lifecycle
 
     fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
         None
     }
 
-    /// Whether it stays when its peer has closed: there are requests that were sent and must still run.
+    /// Whether the connection stays open after the client disconnects, because received requests
+    /// must still run.
     fn outlives_peer(&self) -> bool;
 
-    /// The peer sends nothing more. Whether the connection stays for requests that are being executed.
+    /// Handles the end of the input. Returns whether the connection stays open for requests that
+    /// are being executed.
     fn end_input(&mut self) -> bool {
         false
     }
@@ -132,28 +136,28 @@ pub(super) trait Protocol {
         false
     }
 
-    /// Whether it may move to another reactor.
+    /// Whether the connection may move to another reactor.
     fn may_migrate(&self) -> bool;
 
-    /// Whether `timeout` applies to it.
+    /// Whether `timeout` applies to the connection.
     fn may_expire(&self) -> bool;
 
-    /// It moves to another reactor.
+    /// Called before the connection moves to another reactor.
     fn depart(&mut self, _: &mut ReactorHandler) {}
 
-    /// It has moved to this reactor. Returns the highest gate of its replies.
+    /// Called after the connection moved to this reactor. Returns the highest gate of its replies.
     fn arrive(&mut self, server: &mut ReactorHandler) -> Gate;
 
-    /// Nothing more is read from it; what it holds is still sent.
+    /// Called when the connection is no longer read; held output is still sent.
     fn closing(&mut self, server: &mut ReactorHandler, _: &mut Output) {
         let id = self.id();
-        // It gets no more messages.
+        // The connection receives no further messages.
         if let Some(subscriptions) = self.subscriptions() {
             let gone = std::mem::take(subscriptions);
             server.worker.forget_subscriptions(&server.shared, id, &gone);
         }
     }
 
-    /// It is closed.
+    /// Called after the connection is closed.
     fn closed(&mut self, server: &mut ReactorHandler);
 }

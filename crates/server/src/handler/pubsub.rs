@@ -1,4 +1,4 @@
-//! Messages of channels: from what waits for this reactor to those of its connections that get them.
+//! Delivers published messages from the reactor's queue to its subscribed connections.
 
 use std::ops::ControlFlow;
 
@@ -13,26 +13,26 @@ use crate::engine::worker::{Worker, is_lost};
 use crate::http::Encoding;
 use crate::resp::Session;
 
-/// Messages that are handed out in one turn, as bytes: what is over waits for the next one, so that
-/// who reads has a chance to, and others are served in between.
+/// Maximum bytes of messages delivered in one turn. The rest waits for the next turn, so that
+/// subscribers can read and other connections are served in between.
 const TURN_MESSAGES_BYTES_MAX: usize = 1 << 20;
 
-/// The same as bytes of all those who get them: a turn goes over it by what one of them gets of one
-/// message. Small in unit tests, so that they need not fill it.
+/// Maximum output bytes of one turn over all subscribers. A turn can exceed it by the output of one
+/// message to one subscriber. Small in unit tests, so that they need not fill it.
 const TURN_OUTPUT_BYTES_MAX: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 };
 
-/// A message for those who get it in one way.
+/// A message and the connections that receive it through one matched subscription.
 #[derive(Debug)]
 struct Parcel<'a> {
     number: u64,
     message: &'a Message,
     way: MatchedSubscription<'a>,
-    /// The last one who has got it so.
+    /// The last connection that received it through this subscription.
     after: Option<ConnId>,
 }
 
 impl ReactorHandler {
-    /// Hands out what others, and this reactor's own connections, have published.
+    /// Delivers the messages that this and other reactors published.
     pub(super) fn deliver_messages(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -52,7 +52,7 @@ impl ReactorHandler {
         let (mut message_bytes, mut output_bytes_left) = (0, TURN_OUTPUT_BYTES_MAX);
         while message_bytes < TURN_MESSAGES_BYTES_MAX {
             let Some((number, message)) = self.worker.pubsub.front() else { return };
-            // What its sender did before is lost: nobody is told of it.
+            // The writes that precede the message are lost, so it is not delivered.
             let is_told = !self.worker.is_lost(&self.shared, message.gate());
             if is_told && !self.hand_out(cx, connections, number, &message, &mut output_bytes_left)
             {
@@ -69,17 +69,19 @@ impl ReactorHandler {
         }
     }
 
-    /// Has other reactors resume connections that have published more than this one could hand out.
+    /// Wakes the other reactors, so that they resume publishers that waited for space in this
+    /// reactor's queue.
     fn wake_publishers(&self) {
         let wakers = self.shared.links().wakers().enumerate();
         wakers.filter(|(index, _)| *index != self.worker.index).for_each(|(_, one)| one.wake());
     }
 
-    /// Has a connection wait that has filled a reactor's queue, until the reactor has handed half of it out,
-    /// or whose changes have left messages, until these are on their way: nothing more is read from it.
+    /// Pauses a publisher that filled a reactor's queue until half of the queue is delivered, or
+    /// whose changes produced deferred messages until these are published. The connection is not
+    /// read during the pause.
     pub(super) fn hold_publisher(&mut self, id: ConnId, next: Next) -> Next {
         let Some(backlog) = self.worker.backlog.take() else { return next };
-        // Other connections are closed, or wait for something else first.
+        // Any other outcome already closes the connection or pauses it.
         if !matches!(next, Next::Read { .. } | Next::Again) {
             return next;
         }
@@ -87,7 +89,7 @@ impl ReactorHandler {
         Next::Pause
     }
 
-    /// Resumes connections that have waited for messages to be on their way, or to be handed out.
+    /// Resumes publishers whose messages have been published or delivered.
     pub(super) fn resume_publishers(&mut self, cx: &mut Context<'_, Mail>) {
         let directory = &self.shared.pubsub;
         self.publishers.retain(|(id, backlog)| {
@@ -99,8 +101,8 @@ impl ReactorHandler {
         });
     }
 
-    /// Hands one message out, going on where the last turn has left it. False if this turn has handed
-    /// out enough before all have got it.
+    /// Delivers one message, resuming where the last turn stopped. Returns false if the output
+    /// limit of the turn was reached before all subscribers received it.
     fn hand_out(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -122,8 +124,8 @@ impl ReactorHandler {
         true
     }
 
-    /// Hands a message out to those who get it in one way. Breaks off behind the one that it names when
-    /// the bytes of the turn are used up.
+    /// Delivers a message through one matched subscription. Breaks with the last connection that
+    /// received it when the output limit of the turn is reached.
     fn deliver(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -133,7 +135,7 @@ impl ReactorHandler {
     ) -> ControlFlow<Option<ConnId>> {
         let Parcel { number, message, way, after } = *parcel;
         let mut last = after;
-        // By encoding, made once for all who want it so.
+        // Encoded events by encoding, each built once for all its subscribers.
         let mut events: [Option<Vec<u8>>; Encoding::COUNT] = Default::default();
         let now = self.now.mono;
         let Worker { pubsub, accounts, settings, durable, gate_max, .. } = &mut self.worker;
@@ -177,7 +179,7 @@ impl ReactorHandler {
                 (AnySession::Resp(session), _) => {
                     message.write(session.protocol, way, out.buffer());
                     accounts.resp.charge_output(&mut session.charges, out.pending_bytes());
-                    // Wherever the connection goes, its output waits for that.
+                    // The gate must follow the connection to another reactor.
                     session.last_gate = session.last_gate.max(message.gate());
                 }
                 _ => continue,
@@ -189,8 +191,9 @@ impl ReactorHandler {
     }
 }
 
-/// Gives a connection what was published for it so far, before its next request is served: what that
-/// says comes later. False if it must be closed, as it leaves too much unread.
+/// Delivers the messages published so far to a connection before its next request runs, so that the
+/// request's reply follows them. Returns false if the connection must be closed because its unread
+/// output exceeds the limit.
 pub(super) fn catch_up(
     shared: &ServerState,
     worker: &mut Worker,
@@ -219,12 +222,12 @@ pub(super) fn catch_up(
     })
 }
 
-/// Whether a connection would have more unread than it may when it got this message, too.
+/// Whether this message would make a connection's unread output exceed the hard limit.
 fn is_over(pending_bytes: usize, bytes: usize, hard_bytes: u64) -> bool {
     hard_bytes != 0 && pending_bytes.saturating_add(bytes) as u64 > hard_bytes
 }
 
-/// What was appended leaves when what its sender did before is on the disk. Returns the position.
+/// Holds the appended output until the publisher's preceding writes are durable. Returns the gate.
 fn hold(out: &mut Output, message: &Message, durable: Lsn) -> Gate {
     let gate = message.gate().unless_open_at(durable);
     out.hold(gate.position());

@@ -1,4 +1,4 @@
-//! RESP: bytes to requests, batches of them to replies, in order.
+//! RESP: decodes requests and runs them in batches, in order.
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Wait};
 use crate::resp::transactions::end_watches;
 
-/// Requests decoded at a time. More do not fit the first-level cache together with their keys.
+/// Maximum requests decoded at a time. More do not fit into the L1 cache together with their keys.
 const BATCH_REQUESTS_MAX: usize = 64;
 
 impl Protocol for Session {
@@ -54,7 +54,7 @@ impl Protocol for Session {
         }
         let decode_start = server.worker.stamp;
         let limits = server.limits(self);
-        // One by one before AUTH, as the limits change with it.
+        // One at a time before AUTH, which changes the limits.
         let requests_max = if self.authenticated { BATCH_REQUESTS_MAX } else { 1 };
         let taken = self.decoder.decode(input, &limits, requests_max, &mut server.batch);
         server.prepare(self, input);
@@ -198,8 +198,8 @@ impl ReactorHandler {
         }
     }
 
-    /// Finds commands and keys of the batch, and has the keys' memory loaded while it does so: three
-    /// passes, because each address is known only when the one before has arrived.
+    /// Finds the commands and keys of the batch, and prefetches the keys' memory. Takes three
+    /// passes, because each address is known only when the previous load has completed.
     fn prepare(&mut self, session: &Session, input: &[u8]) {
         self.prepared.clear();
         let keyspace = &self.shared.keyspace;
@@ -207,7 +207,8 @@ impl ReactorHandler {
         for index in 0..self.batch.len() {
             let args = self.batch.get(index, input);
             let prepared = prepare(&self.shared, args, known);
-            // A subcommand has its container's name, which says nothing of the next one.
+            // A subcommand starts with its container's name, which does not determine the next
+            // command.
             let is_whole = |id: &RequestId| REGISTRY.entry(*id).parent.is_none();
             known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
             if let Some(hash) = prepared.hash {
@@ -223,8 +224,8 @@ impl ReactorHandler {
         hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
     }
 
-    /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait or must
-    /// be prepared anew.
+    /// Runs the decoded batch. Returns the number of requests that ran if the rest must wait or be
+    /// prepared again.
     fn run_batch(
         &mut self,
         session: &mut Session,
@@ -257,7 +258,8 @@ impl ReactorHandler {
             if session.wait == Some(Wait::Pause) {
                 return Some(index);
             }
-            // What it has published itself comes behind the reply to that, as what others have.
+            // Like all messages, the connection's own messages follow the reply to the publishing
+            // command.
             if session.subscriptions.is_some()
                 && !catch_up(context.shared, context.worker, session, out)
             {
@@ -273,7 +275,7 @@ impl ReactorHandler {
         None
     }
 
-    /// Reports an error that answers no request, and ends the connection.
+    /// Reports an error outside any request, and ends the connection.
     fn reject_resp(&mut self, session: &mut Session, text: &str, out: &mut Output) {
         ReplyWriter::new(out.buffer(), session.protocol).error(text);
         self.worker.tally.error(None, text);
@@ -281,7 +283,7 @@ impl ReactorHandler {
     }
 }
 
-/// Unread bytes that must be there before the unfinished request can be complete; 0: unknown.
+/// Unread bytes needed to complete the unfinished request; 0: unknown.
 fn unread_needed(session: &Session, unread: usize) -> usize {
     match session.decoder.needed() {
         0 => 0,

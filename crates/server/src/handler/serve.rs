@@ -1,4 +1,4 @@
-//! The serving loop of every protocol: backpressure, turns, pauses and accounts.
+//! The serving loop of all protocols: backpressure, turns, pauses and memory accounting.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::protocol::{Obstacle, Protocol, Step, Then};
 use crate::engine::mail::Mail;
 
 impl ReactorHandler {
-    /// Serves the input of one connection after a read, or after a pause.
+    /// Serves the input of one connection after a read or a pause.
     pub(super) fn serve(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -65,7 +65,8 @@ impl ReactorHandler {
         self.shared.log.has_room(self.worker.index)
     }
 
-    /// Charges the connection for what it keeps. Ends it when there is no memory for its input.
+    /// Charges the connection for its buffers. Ends the connection if there is no memory for its
+    /// input.
     fn charge(
         &mut self,
         session: &mut dyn Protocol,

@@ -6,8 +6,7 @@ use super::protocol::Protocol;
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::{cql, http, resp};
 
-/// See the module. RESP's state is in place, as it was before there was another protocol: it is
-/// looked at on every request.
+/// State of one connection. The RESP state is stored inline, because every request accesses it.
 #[derive(Debug)]
 pub(crate) enum Session {
     Resp(resp::Session),
@@ -45,7 +44,7 @@ impl Session {
     }
 }
 
-/// A connection of CQL and its output; none: it is gone.
+/// Returns a CQL connection and its output; `None` if it is closed.
 pub(super) fn cql_of<'a>(
     connections: &'a mut Connections<'_, Session>,
     id: ConnId,
@@ -54,7 +53,7 @@ pub(super) fn cql_of<'a>(
     Some((session.as_cql()?, out))
 }
 
-/// A connection of HTTP and its output; none: it is gone.
+/// Returns an HTTP connection and its output; `None` if it is closed.
 pub(super) fn http_of<'a>(
     connections: &'a mut Connections<'_, Session>,
     id: ConnId,
@@ -67,7 +66,7 @@ const fn larger(one: usize, other: usize) -> usize {
     if one > other { one } else { other }
 }
 
-/// A session, its row in CLIENT LIST, its slot in the reactor.
+/// Bytes of a session, its row in CLIENT LIST, and its slot in the reactor.
 const SESSION_BYTES: usize = size_of::<Session>()
     + larger(
         larger(size_of::<resp::session::Details>(), size_of::<cql::Session>()),
@@ -76,5 +75,5 @@ const SESSION_BYTES: usize = size_of::<Session>()
     + size_of::<ClientRow>()
     + reactor::CONNECTION_BYTES;
 const _: () = assert!(SESSION_BYTES as u64 <= CLIENT_BYTES);
-/// The second protocol costs the first one nothing.
+/// Other protocols do not enlarge the session of a RESP connection.
 const _: () = assert!(size_of::<Session>() == size_of::<resp::Session>());

@@ -1,4 +1,4 @@
-//! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
+//! Connections that wait for a point in time, a snapshot, or the end of CLIENT PAUSE.
 
 use super::{PAUSE_OVER, ReactorHandler, Session as AnySession};
 use crate::engine::mail::Mail;
@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
 
 impl ReactorHandler {
-    /// Counts a connection whose last command waits, and sets its timer.
+    /// Counts a connection as blocked by its last command, and sets its timer.
     pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
-        // The end of time means no deadline: only CLIENT UNBLOCK or the peer's leaving end the wait.
+        // The maximum time means no deadline: only CLIENT UNBLOCK or a disconnect ends the wait.
         if let Some(Wait::Until { at, .. }) = session.wait
             && at != MonoNs(u64::MAX)
         {
@@ -21,7 +21,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Has [`reactor::Handler::timer`] called for a connection.
+    /// Schedules a call to [`reactor::Handler::timer`] for a connection.
     pub(super) fn wake_at(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, at: MonoNs) {
         let token = self.next_token;
         self.next_token += 1;
@@ -34,7 +34,8 @@ impl ReactorHandler {
         self.timed.retain(|_, waiting| *waiting != id);
     }
 
-    /// Lets connections go on that CLIENT PAUSE stopped, or asks for a turn when it is over.
+    /// Resumes the connections that CLIENT PAUSE stopped, or sets a timer if the pause has not
+    /// ended.
     pub(super) fn end_pause(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -58,7 +59,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Ends a connection's wait and lets it go on.
+    /// Ends a connection's wait, appends the reply, and resumes the connection.
     pub(super) fn end_wait(
         shared: &ServerState,
         cx: &mut Context<'_, Mail>,
@@ -93,7 +94,7 @@ pub(super) fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
             writer.integer(local);
             writer.integer(replicas);
         }
-        // Written by `end_wait`; absent when the log has failed and an error was sent instead.
+        // `end_wait` writes it; absent if the log failed and an error was sent instead.
         WaitReply::Delayed => {}
     }
 }
