@@ -1,4 +1,4 @@
-//! What a session asks of CQL: to prepare a statement, to run one, to run a batch.
+//! The CQL executor: prepares statements, and runs statements and batches.
 
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -16,19 +16,19 @@ use crate::config::Durability;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 
-/// What one connection has chosen; owned by its session.
+/// Settings of one connection, owned by its session.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientState {
-    /// USE.
+    /// The keyspace selected by USE.
     pub(crate) keyspace: Option<String>,
-    /// Who has logged in, and what he may do; none where nobody has to have a role.
+    /// The logged-in role and its permissions; `None` if logins are not required.
     pub(crate) access: Option<Box<Access>>,
     pub(crate) durability: Durability,
-    /// The address that the client has dialled: `system.local` shows it.
+    /// The server address that the client connected to, shown in `system.local`.
     pub(crate) local: Option<SocketAddr>,
 }
 
-/// Runs statements: what the reactor lends, and the state of CQL.
+/// Runs statements on the reactor's state and the CQL state.
 #[derive(Debug)]
 pub(crate) struct CqlExecutor<'a> {
     pub(crate) context: ReactorContext<'a>,
@@ -49,26 +49,26 @@ impl DerefMut for CqlExecutor<'_> {
     }
 }
 
-/// How far a statement runs before it pauses, and where it begins.
+/// The part of a statement that runs in one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// Rows that it may examine; 0: it runs to its end.
+    /// Maximum rows to examine before it pauses; 0: no limit.
     pub(crate) rows_max: usize,
-    /// What it has done in earlier turns.
+    /// The progress from earlier turns.
     pub(crate) begun: Option<Box<Paused>>,
 }
 
-/// What became of a statement.
+/// The outcome of a statement.
 #[derive(Debug)]
 pub(crate) enum Executed {
-    /// Its result is written, and waits for this gate.
+    /// The result is written, and must wait for this gate.
     Done(Gate),
-    /// Nothing is written: it continues in a later turn.
+    /// Nothing is written: the statement continues in a later turn.
     Paused(Box<Paused>),
 }
 
 impl CqlExecutor<'_> {
-    /// Parses and plans. No cache, no effect.
+    /// Parses and plans a statement. Has no side effects and uses no cache.
     pub(crate) fn prepare(
         &self,
         text: &str,
@@ -77,7 +77,7 @@ impl CqlExecutor<'_> {
         PreparedStatement::new(text, keyspace, self.shared.catalog.load_full())
     }
 
-    /// Runs a statement and writes its result. On an error nothing was written.
+    /// Runs a statement and writes its result. On error, nothing is written.
     pub(crate) fn execute(
         &mut self,
         client: &mut ClientState,
@@ -89,7 +89,7 @@ impl CqlExecutor<'_> {
         self.run(client, statement, parameters, turn, reply)
     }
 
-    /// Runs the statements of a batch as one. `find` knows prepared statements by their ids.
+    /// Runs the statements of a batch atomically. `find` returns a prepared statement by its ID.
     pub(crate) fn batch<'k>(
         &mut self,
         client: &mut ClientState,

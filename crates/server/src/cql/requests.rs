@@ -1,4 +1,4 @@
-//! Requests to responses: what each opcode does.
+//! Request execution: handles each opcode and encodes the response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ use reactor::ConnId;
 
 type Result<T> = std::result::Result<T, CqlError>;
 
-/// What a request needs that is not its connection's. Lives for one read of one connection.
+/// State outside the connection that a request needs, borrowed for one read of one connection.
 pub(crate) struct Requests<'a> {
     pub(crate) shared: &'a ServerState,
     pub(crate) cql: &'a CqlState,
@@ -49,21 +49,21 @@ pub(crate) struct Requests<'a> {
     pub(crate) worker: &'a mut Worker,
     pub(crate) limits: Limits,
     pub(crate) connection: ConnId,
-    /// The share of statements that is refused because memory gets scarce.
+    /// The fraction of statements rejected because of memory pressure.
     pub(crate) overload_odds: f64,
     pub(crate) now: Now,
-    /// On a thread of a pool, which nobody else waits for.
+    /// True on a thread of a pool, where a long request delays no other client.
     pub(crate) may_take_long: bool,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum RequestStatus {
-    /// Its response was appended, and waits for this gate.
+    /// The response was appended, and must wait for this gate.
     Answered(Gate),
-    /// Nothing was appended: its statement continues in a later turn.
+    /// Nothing was appended: the statement continues in a later turn.
     Paused(Box<Paused>, Arc<PreparedStatement>),
-    /// Nothing was appended: it takes too long for a reactor.
+    /// Nothing was appended: the request takes too long for a reactor.
     TooLong,
 }
 
@@ -72,13 +72,13 @@ pub(super) enum RequestStatus {
 pub(crate) struct PausedScan {
     pub(crate) id: ConnId,
     header: Header,
-    /// As it was sent.
+    /// The body as received, possibly compressed.
     body: Vec<u8>,
     compression: Option<Compression>,
     client: ClientState,
     statement: Arc<PreparedStatement>,
     paused: Box<Paused>,
-    /// Time spent on it so far.
+    /// Time spent on the request so far.
     ns: u64,
 }
 
@@ -88,7 +88,7 @@ impl PausedRequest for PausedScan {
     }
 }
 
-/// What one reactor keeps for CQL.
+/// CQL execution state of one reactor.
 #[derive(Debug)]
 pub(crate) struct ReactorState {
     pub(crate) processor: Processor,
@@ -103,21 +103,23 @@ impl ReactorState {
     }
 }
 
-/// Where the response of one request goes, and in which form.
+/// The destination and the encoding of one response.
 pub(super) struct Answer<'e, 'o> {
     pub(super) encoder: ResponseEncoder<'e>,
     pub(super) stream: i16,
     pub(super) out: &'o mut Vec<u8>,
 }
 
-/// Statements with passwords that may wait for a thread: a minute of work for one.
+/// Maximum queued statements with passwords: about one minute of work for one thread.
 const PASSWORDS_WAITING_MAX: usize = 1024;
 
-/// How often a request is planned: each time more a table was altered within microseconds.
+/// Maximum attempts to plan a request. An attempt fails only if a table is altered in the
+/// microseconds between planning and locking.
 const PLANS_MAX: usize = 8;
 
-/// Levels of the experiment `stub`: how early prepared statements and batches are answered. Queries
-/// always run: clients create tables with them, and drivers read the system's tables.
+/// Levels of the experiment `stub`: the stage at which prepared statements and batches are
+/// answered. Queries always run, because clients create tables with them and drivers use them to
+/// read system tables.
 mod stub {
     pub(super) const UNGATED: usize = 1;
     pub(super) const PLANNED: usize = 2;
@@ -126,8 +128,8 @@ mod stub {
 }
 
 impl Requests<'_> {
-    /// Answers one message: appends its response to `out`, or parks it until the log is as far as it
-    /// needs, or leaves it to the end of a wait or to the pool.
+    /// Handles one message: appends its response to `out`, parks it until its gate opens, or leaves
+    /// it to a timer, a later turn or the pool.
     pub(crate) fn answer(
         &mut self,
         session: &mut Session,
@@ -190,8 +192,9 @@ impl Requests<'_> {
         self.finish(session, (header, body), responded, (start, ns), out);
     }
 
-    /// Has the memory loaded that the next requests will look at: those of `messages` that name one
-    /// partition each, as many as are loaded at once. Returns how many bytes it has gone through.
+    /// Prefetches the memory that the next requests will access: requests of `messages` that name
+    /// one partition each, up to the number of concurrent prefetches. Returns the number of bytes
+    /// examined.
     pub(crate) fn look_ahead(
         &mut self,
         own: &Processor,
@@ -213,7 +216,7 @@ impl Requests<'_> {
             let is_alone = done == 0 && messages.len() <= header.envelope_bytes();
             done += header.envelope_bytes();
             if is_alone && header.opcode != Opcode::Batch as u8 {
-                return done; // it has nothing to overlap with
+                return done; // there is no other request to overlap with
             }
             note_places(own, &header, body, &mut places);
         }
@@ -226,7 +229,8 @@ impl Requests<'_> {
         done
     }
 
-    /// Lets the response that begins at `start` leave, or parks it, or makes it an error.
+    /// Completes the response that begins at `start`: keeps it in `out`, parks it, or replaces it
+    /// with an error.
     fn finish(
         &mut self,
         session: &mut Session,
@@ -251,7 +255,7 @@ impl Requests<'_> {
         }
     }
 
-    /// Resumes a statement. Its response is appended or parked when it is complete.
+    /// Resumes a statement. When it is complete, its response is appended or parked.
     pub(crate) fn resume(
         &mut self,
         session: &mut Session,
@@ -274,7 +278,7 @@ impl Requests<'_> {
                 let scan =
                     PausedScan { id, header, body, compression, client, statement, paused, ns };
                 let Err(error) = own.scans.push(scan) else { return };
-                // The queue has the request; what is left of it is an error to its stream.
+                // The queue rejected the request: respond with an error.
                 session.in_flight -= 1;
                 session.paused_scans -= 1;
                 out.truncate(start);
@@ -322,8 +326,8 @@ impl Requests<'_> {
         })
     }
 
-    /// Runs a statement. `metadata_id`: what the client knows of the result. `begun`: what the statement has
-    /// done before.
+    /// Runs a statement. `metadata_id`: the result metadata that the client has cached. `begun`:
+    /// the progress from earlier turns.
     fn execute(
         &mut self,
         client: &mut ClientState,
@@ -335,7 +339,7 @@ impl Requests<'_> {
     ) -> Result<RequestStatus> {
         let mut reply = answer.reply();
         let has_old_metadata = metadata_id.is_some_and(|id| id != statement.result_metadata_id);
-        // The client needs the columns that it does not know.
+        // Send the columns if the client's cached metadata is outdated.
         reply.skip_columns = parameters.skip_metadata && !has_old_metadata;
         reply.new_metadata_id = has_old_metadata.then_some(&statement.result_metadata_id[..]);
         let rows_max = if self.may_take_long { 0 } else { ROWS_PER_TURN };
@@ -347,7 +351,7 @@ impl Requests<'_> {
         })
     }
 
-    /// Runs a request on a thread of the pool: appends its response, and returns its gate.
+    /// Runs a request on a thread of the pool, appends its response, and returns its gate.
     pub(crate) fn run_call(
         &mut self,
         client: &mut ClientState,
@@ -378,24 +382,24 @@ impl Requests<'_> {
         gate
     }
 
-    /// Time since the cycle counter stood there; from now on others spend it.
+    /// Returns the time since `clock_start`, and restarts the clock for other work.
     fn spend(&mut self, clock_start: u64) -> u64 {
         self.worker.stamp = self.worker.clock.now();
         self.worker.clock.delta_ns(clock_start, self.worker.stamp)
     }
 
-    /// The number of a request in counters and timers.
+    /// Returns the ID of a request kind in counters and timers.
     fn request_id(&self, kind: RequestKind) -> RequestId {
         self.shared.request_kinds.id(ClientProtocol::Cql, kind as usize)
     }
 
-    /// Counts a request that has run.
+    /// Counts an executed request.
     fn executed(&mut self, kind: RequestKind, ns: u64) {
         self.worker.tally.executed(self.request_id(kind), ns);
         self.worker.tally.totals.commands += 1;
     }
 
-    /// Gives the request to the pool that runs all statements.
+    /// Queues the request in the pool that runs all statements.
     #[cfg(feature = "experiments")]
     fn hand_over(
         &mut self,
@@ -408,7 +412,7 @@ impl Requests<'_> {
         self.push(&self.cql.pool, calls_max, session, header, body, out);
     }
 
-    /// Gives a request with a password to the pool for those.
+    /// Queues a request with a password in the pool for password hashing.
     fn hand_over_long(
         &mut self,
         session: &mut Session,
@@ -423,7 +427,7 @@ impl Requests<'_> {
         self.push(pool, PASSWORDS_WAITING_MAX, session, header, body, out);
     }
 
-    /// Has the password of a login checked when it is its turn.
+    /// Queues the password check of a login.
     fn check_later(
         &mut self,
         session: &mut Session,
@@ -448,7 +452,7 @@ impl Requests<'_> {
             Some(call) if call.id == session.id => {
                 return self.refuse(header, session.compression, &error, out);
             }
-            // Of another connection, which is of another reactor perhaps.
+            // The rejected login belongs to another connection, possibly of another reactor.
             Some(Call { reactor, id, header, compression, .. }) => {
                 let mut message = Vec::new();
                 self.refuse(&header, compression, &error, &mut message);
@@ -474,7 +478,7 @@ impl Requests<'_> {
         session.wait = Some(Wait::Check);
     }
 
-    /// The role that a login is for; none if there is no such role.
+    /// Returns the role of a login; `None` if the role does not exist.
     fn role_of(&self, session: &Session, header: &Header, body: &[u8]) -> Option<String> {
         let body = decompress_body(header, body, session.compression, &self.limits).ok()?;
         let (Request::AuthResponse(Some(token)), _) = decode_request(header, &body).ok()? else {
@@ -518,7 +522,7 @@ impl Requests<'_> {
         }
     }
 
-    /// A response of a pool has come.
+    /// Handles a response from a pool.
     pub(crate) fn take_reply(&mut self, session: &mut Session, reply: CqlReply, out: &mut Vec<u8>) {
         session.in_flight -= 1;
         if session.wait == Some(Wait::Check) {
@@ -534,7 +538,7 @@ impl Requests<'_> {
         }
     }
 
-    /// Parks a response until the log is as far as it needs. False if it never will be.
+    /// Parks a response until its gate opens. Returns false if it never will.
     fn hold(&mut self, session: &mut Session, header: &Header, gate: Gate, message: &[u8]) -> bool {
         let log = &self.shared.log;
         if log.poisoned().is_some() && !gate.is_open_at(log.durable()) {
@@ -559,7 +563,7 @@ impl Requests<'_> {
         encoder.error(header.stream, error.kind(), &error.to_string(), out);
     }
 
-    /// Answers a message whose body is skipped.
+    /// Responds to a message whose body is skipped because it is too large.
     pub(crate) fn refuse_oversized(
         &mut self,
         header: &Header,
@@ -569,8 +573,7 @@ impl Requests<'_> {
         self.refuse(header, None, &CqlError::Invalid(error.to_string()), out);
     }
 
-    /// Appends the response to what is no statement. Returns the log position that it waits for;
-    /// 0: none.
+    /// Appends the response to a request other than a statement.
     fn handshake(
         &mut self,
         session: &mut Session,
@@ -581,7 +584,7 @@ impl Requests<'_> {
         session.admit(Opcode::from_byte(header.opcode).map_err(malformed)?)?;
         let compression = session.compression;
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
-        // A custom payload means nothing here.
+        // The custom payload is ignored.
         let (request, _) = decode_request(header, &body).map_err(malformed)?;
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
@@ -600,7 +603,7 @@ impl Requests<'_> {
         Ok(RequestStatus::Answered(Gate::OPEN))
     }
 
-    /// Appends the response to a statement. Returns the log position that it waits for; 0: none.
+    /// Appends the response to a statement, and returns its outcome.
     fn statement(
         &mut self,
         client: &mut ClientState,
@@ -646,7 +649,7 @@ impl Requests<'_> {
         })
     }
 
-    /// Runs a request; again if a table is altered between planning and the locks.
+    /// Runs a request, and retries if a table is altered between planning and locking.
     pub(super) fn run(
         &mut self,
         client: &mut ClientState,
@@ -722,19 +725,19 @@ impl Requests<'_> {
         }
     }
 
-    /// Whether prepared statements and batches are found and not run.
+    /// Whether the experiment `stub` skips the execution of prepared statements and batches.
     fn is_stub(&self) -> bool {
         self.worker.settings.experiments.stub() >= stub::PLANNED
     }
 
-    /// Lends a statement what it needs, with the time of now.
+    /// Borrows the state to run a statement, and takes the current time.
     pub(super) fn executor<'e>(&'e mut self, record: &'e mut Record) -> CqlExecutor<'e> {
         let now = self.worker.time(self.params);
         let Requests { shared, params, worker, cql, .. } = self;
         CqlExecutor { context: ReactorContext { shared, params, worker, record, now }, cql }
     }
 
-    /// A prepared statement, which is known from now on.
+    /// Returns a prepared statement, and adds it to the cache if necessary.
     fn learn<'k>(
         &self,
         known: &'k mut StatementCache,
@@ -787,24 +790,25 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// Done, and there is nothing to say.
+    /// Appends a response without a result.
     fn void(&mut self) -> Result<RequestStatus> {
         self.encoder.void(self.stream, self.out)?;
         Ok(RequestStatus::Answered(Gate::OPEN))
     }
 }
 
-/// The form of the response to a request. What agrees on the form is answered without any.
+/// Returns the encoder for the response to a request. The response to the request that negotiates
+/// the compression is not compressed.
 fn encoder(header: &Header, compression: Option<Compression>) -> ResponseEncoder<'static> {
     ResponseEncoder { version: header.version, compression, notes: Notes::default() }
 }
 
-/// What the response says may not be there after a restart.
+/// Returns the error for a response whose writes may be lost in a restart.
 fn log_failed() -> CqlError {
     CqlError::Server(LOG_FAILED.to_owned())
 }
 
-/// Adds the partitions that a request is going to look at. Faults are for those to find who run it.
+/// Adds the partitions that a request will access. Ignores errors, which execution will report.
 fn note_places(own: &Processor, header: &Header, body: &[u8], places: &mut Places) {
     let is_prepared = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
     if !is_prepared || header.flags.has(Flags::COMPRESSED) {
@@ -832,8 +836,8 @@ fn note_places(own: &Processor, header: &Header, body: &[u8], places: &mut Place
     }
 }
 
-/// Whether it hashes a password. Where clients do not log in to roles it is refused before that, and
-/// there are no threads for it.
+/// Whether a statement hashes a password. If logins are disabled, it is rejected before hashing,
+/// and there are no threads for it.
 fn takes_long(statement: &PreparedStatement, client: &ClientState) -> bool {
     client.access.is_some() && statement.takes_long()
 }

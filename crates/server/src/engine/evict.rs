@@ -1,4 +1,4 @@
-//! Making room when memory is full.
+//! Eviction of keys when memory is full.
 
 use store::{Change, Mutation};
 
@@ -9,14 +9,14 @@ use crate::engine::latency::LatencyEvent;
 use crate::engine::room::NoRoom;
 use crate::engine::server_state::eviction_policy;
 
-/// Keys evicted for one command at most: a lowered limit is reached over many commands, and no
-/// single one waits for all of it.
+/// Maximum keys evicted for one command. After the limit is lowered, usage shrinks over many
+/// commands, so that no single command waits for all of it.
 const KEYS_PER_COMMAND_MAX: usize = 128;
 
 const EVICTED: KeyEvent = KeyEvent { class: KeyEvents::EVICTED, name: "evicted" };
 
 impl ReactorContext<'_> {
-    /// Evicts until a request of this many bytes has room, or for as long as one command may take.
+    /// Evicts keys until a request of `request_bytes` fits, or until the limit of one command.
     #[inline]
     pub(crate) fn make_room(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
         if self.worker.room.has(self.shared.used_bytes(), request_bytes) {
@@ -54,7 +54,8 @@ impl ReactorContext<'_> {
         Err(NoRoom { option: if is_maxmemory { "maxmemory" } else { "memory-limit" } })
     }
 
-    /// Bytes that the trackers show, plus those that this reactor has not reported to them yet.
+    /// Returns the tracked bytes plus the bytes that this reactor has not reported to the trackers
+    /// yet.
     fn used_bytes(&self) -> u64 {
         self.shared.used_bytes().saturating_add_signed(self.worker.store_bytes as i64)
     }
@@ -65,7 +66,7 @@ impl ReactorContext<'_> {
         let locked = shared.keyspace.lock_one(key.hash, params);
         let mut unit = Unit::new(shared, worker, record, locked);
         if !unit.contains(db, key) && !unit.is_overdue(db, key) {
-            return; // deleted meanwhile
+            return; // deleted in the meantime
         }
         if unit.change(&Mutation::Key { db, key, change: Change::Delete }).is_ok() {
             worker.publish_event(shared, EVICTED, db, name);

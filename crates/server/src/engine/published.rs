@@ -1,4 +1,4 @@
-//! State that each reactor publishes to the others: counters, stage timers and its clients.
+//! State that each reactor publishes to the others: counters, stage timers and clients.
 //!
 //! A reactor collects counts while it serves one read of one connection, and publishes them at the
 //! end under its own lock. Only commands like INFO contend for that lock, for microseconds. The
@@ -13,8 +13,8 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::hot_keys::HotKeys;
 use crate::engine::requests::RequestId;
 
-/// Error prefixes counted separately in `errorstats`; further ones share one count. Same limit as
-/// Redis.
+/// Maximum error prefixes counted separately in `errorstats`; all others share one count. Same
+/// limit as Redis.
 const ERROR_KINDS_MAX: usize = 128;
 const ERROR_KINDS_OTHER: &str = "ERRORSTATS_OVERFLOW";
 
@@ -96,7 +96,7 @@ impl PublishedStats {
         self.busiest_clients.end_window(self.clients.values_mut(), window_ns);
     }
 
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics that CONFIG RESETSTAT covers.
     pub(crate) fn reset(&mut self) {
         self.commands.fill(CommandCounts::default());
         self.timers.reset();
@@ -105,7 +105,7 @@ impl PublishedStats {
     }
 }
 
-/// Counts of one read of one connection; published by [`LocalCounters::publish`].
+/// Counts of one read of one connection, published by [`LocalCounters::publish`].
 #[derive(Debug, Default)]
 pub(crate) struct LocalCounters {
     /// Commands with their nanoseconds.
@@ -139,8 +139,8 @@ impl LocalCounters {
         self.failed.push((command, prefix.to_owned()));
     }
 
-    /// Distributes the time of writes over the commands whose replies they most likely sent: those
-    /// that ran since the previous writes.
+    /// Distributes the time of writes evenly over the commands that ran since the previous writes,
+    /// because most of the sent replies are theirs.
     pub(crate) fn written(&mut self, to: &mut PublishedStats, ns: u64) {
         let count: u64 = self.unwritten.iter().map(|(_, count)| u64::from(*count)).sum();
         let ns_each = ns.checked_div(count).unwrap_or(0);
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use base::stages::StageCell;
 
-    /// Count and sum of the recorded samples.
+    /// Returns count and sum of the recorded samples.
     fn recorded(published: &PublishedStats, command: usize, stage: Stage) -> (u64, u64) {
         let summary = published.timers.cell(command, stage).map(StageCell::summary);
         summary.map_or((0, 0), |summary| (summary.count, summary.sum_ns))

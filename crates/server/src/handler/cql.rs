@@ -1,4 +1,4 @@
-//! CQL: bytes to messages, messages to replies, in the order in which the log lets them go.
+//! CQL: decodes and runs messages, and releases replies as the log becomes durable.
 
 use base::memory::{LimitReached, Tracker};
 use base::time::MonoNs;
@@ -23,32 +23,32 @@ use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
 
-/// Longest body of a message before its sender has shown who it is.
+/// Maximum message body until the handshake and the authentication are complete.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// What has come of a long message is charged to its connection each time that it has grown by this.
+/// Step in which the received part of a long message is charged to its connection.
 const CHARGED_STEP_BYTES: usize = 1 << 20;
 
-/// The buffer of replies that travel in segments is given back when it has grown beyond this.
+/// Capacity above which the reply buffer is freed after use.
 const REPLIES_BYTES_KEPT_MAX: usize = 1 << 20;
 
-/// The experiment `stub`: bytes are returned as they are.
+/// Level of the experiment `stub` that echoes the input.
 const STUB_ECHO: usize = 5;
 
-/// What one reactor keeps for its CQL connections.
+/// State of one reactor for its CQL connections.
 #[derive(Debug)]
 pub(super) struct CqlReactorState {
-    /// Replies of one read that travel in segments.
+    /// Replies of one read, buffered to be sent together.
     replies: Vec<u8>,
-    /// Connections with parked replies. Some may have left, or be here twice.
+    /// Connections with parked replies. Can contain closed connections and duplicates.
     parked: Vec<ConnId>,
-    /// Parked replies of all connections.
+    /// Bytes of parked replies of all connections.
     parked_bytes: usize,
-    /// The log's position when parked replies were last looked at.
+    /// The durable log position at the last release of parked replies.
     released: Lsn,
-    /// Connections that wait for parked replies to leave.
+    /// Connections that are paused until parked replies are sent.
     full: Vec<ConnId>,
-    /// Of this reactor alone.
+    /// CQL execution state of this reactor.
     reactor: ReactorState,
 }
 
@@ -64,29 +64,29 @@ impl CqlReactorState {
         }
     }
 
-    /// Writes the log lines of requests that were gathered.
+    /// Writes the buffered lines of the request log.
     pub(super) fn write_request_lines(&mut self) {
         self.reactor.request_lines.write();
     }
 
-    /// Whether statements wait to be resumed.
+    /// Whether there are paused statements.
     pub(super) fn has_paused(&self) -> bool {
         !self.reactor.scans.is_empty()
     }
 }
 
-/// Why reading stopped before the end of the input.
+/// The reason why reading stopped before the end of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     /// The session waits or closes.
     Session,
-    /// The log has no room.
+    /// The log is out of space.
     LogSpace,
-    /// Too many replies wait for the log, or too many of its reads are paused.
+    /// Too many replies wait for the log, or too many statements of the connection are paused.
     Replies,
     /// The rest is served in a later turn.
     Turn,
-    /// The limits of messages have changed.
+    /// The message size limits have changed.
     Limits,
 }
 
@@ -100,7 +100,7 @@ struct Serving<'a> {
     started: u64,
     pause_bytes: usize,
     in_flight_max: usize,
-    /// Parked replies of other connections that would be too many for one more.
+    /// Whether the parked replies of all connections exceed the reactor's limit.
     is_reactor_full: bool,
     stop: Stop,
 }
@@ -144,7 +144,7 @@ impl frames::Reader for Serving<'_> {
 }
 
 impl Serving<'_> {
-    /// Why the next message is not to be run now.
+    /// The reason why the next message cannot run now.
     fn obstacle(&self) -> Option<Stop> {
         let Requests { shared, worker, .. } = &self.requests;
         if !shared.log.has_room(worker.index) {
@@ -221,7 +221,7 @@ impl Protocol for Session {
         self.wait = None;
     }
 
-    /// The response to a wrong password.
+    /// Sends the delayed response to a wrong password.
     fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(Wait::Login { at }) = self.wait else { return };
         if at > server.now.mono {
@@ -273,7 +273,7 @@ impl Protocol for Session {
     }
 
     fn may_migrate(&self) -> bool {
-        // Responses of helper threads are sent to this reactor.
+        // Helper threads send their responses to this reactor.
         self.in_flight == 0
     }
 
@@ -288,7 +288,7 @@ impl Protocol for Session {
     fn arrive(&mut self, server: &mut ReactorHandler) -> Gate {
         self.is_listed = false;
         server.note_parked(self, 0);
-        // Some of its gates may be open here already.
+        // Some gates may already be open: check them in the next turn.
         server.cql.released = Lsn::default();
         self.parked.gate_max()
     }
@@ -303,7 +303,7 @@ impl Protocol for Session {
 }
 
 impl ReactorHandler {
-    /// Runs what can be run of the input. Returns how much was consumed, and why it ended.
+    /// Runs as much of the input as possible. Returns the consumed bytes and why reading ended.
     fn read_cql(
         &mut self,
         session: &mut Session,
@@ -336,7 +336,7 @@ impl ReactorHandler {
         (consumed, end, stop)
     }
 
-    /// What requests of a connection are run with, and the state beside it.
+    /// Borrows the state to run a connection's requests, and the other CQL state of the reactor.
     fn requests(
         &mut self,
         connection: ConnId,
@@ -357,8 +357,8 @@ impl ReactorHandler {
         (requests, state)
     }
 
-    /// The share of statements to refuse: from 0 at the soft limit of a tracker of requests to 1 at
-    /// its limit.
+    /// The fraction of statements to reject: from 0 at the soft limit of a request memory tracker
+    /// to 1 at its limit.
     #[expect(clippy::cast_precision_loss, reason = "odds")]
     fn overload_odds(&self) -> f64 {
         if !self.worker.settings.throttle_cql_calls {
@@ -384,7 +384,7 @@ impl ReactorHandler {
         Limits { body_bytes_max: if is_known { body_bytes_max } else { stranger_max } }
     }
 
-    /// What follows when reading stopped before the end of the input.
+    /// Returns the next action after reading stopped before the end of the input.
     fn after_stop(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -407,14 +407,14 @@ impl ReactorHandler {
         if session.closing { Then::Close } else { Then::Wait }
     }
 
-    /// Says why the bytes are not understood; nothing more is read.
+    /// Sends a protocol error for malformed input, and stops reading.
     fn refuse_bytes(&mut self, session: &mut Session, error: FrameError, out: &mut Output) {
         let error_reply = CqlError::Protocol(error.to_string());
         self.cql_error(session, error.stream(), &error_reply, out);
         session.closing = true;
     }
 
-    /// An error that answers no request that was understood.
+    /// Sends an error outside any decoded request.
     fn cql_error(&mut self, session: &Session, stream: i16, error: &CqlError, out: &mut Output) {
         self.worker.tally.error(None, error.name());
         session.encoder().error(stream, error.kind(), &error.to_string(), &mut self.cql.replies);
@@ -427,7 +427,7 @@ impl ReactorHandler {
         self.worker.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
     }
 
-    /// The connection parks more or less than `before`.
+    /// Updates the totals after a connection's parked bytes changed from `before`.
     fn note_parked(&mut self, session: &mut Session, before: usize) {
         let state = &mut self.cql;
         state.parked_bytes = state.parked_bytes - before + session.parked.bytes();
@@ -436,7 +436,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Sends the parked replies that the log has reached.
+    /// Sends the parked replies whose gates are open.
     pub(super) fn release_parked(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -449,7 +449,7 @@ impl ReactorHandler {
             let mut left_bytes = 0;
             listed.retain(|id| {
                 let Some((session, out)) = cql_of(connections, *id) else {
-                    return false; // gone, or its replies were handed over
+                    return false; // closed, or its replies were handed over
                 };
                 self.cql.release(session, durable, out);
                 left_bytes += session.parked.bytes();
@@ -461,7 +461,7 @@ impl ReactorHandler {
                 "each parked reply is counted once"
             );
             self.cql.parked.append(&mut listed);
-            // Reads that have paused may have waited for that.
+            // Paused statements may have waited for this.
             if self.cql.has_paused() {
                 cx.poll();
             }
@@ -471,7 +471,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Lets connections go on that waited for parked replies to leave.
+    /// Resumes connections that waited for their parked replies to be sent.
     fn resume_full(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -498,8 +498,8 @@ impl ReactorHandler {
         });
     }
 
-    /// Nothing more is read from the connection: its replies leave one after the other, in the
-    /// order in which the log reaches them.
+    /// Moves the parked replies of a connection that is no longer read to its output, in gate
+    /// order. Each is held until its gate opens.
     fn hand_over_parked(&mut self, session: &mut Session, out: &mut Output) {
         self.cql.parked_bytes -= session.parked.bytes();
         let segments = session.framing.segments;
@@ -513,7 +513,7 @@ impl ReactorHandler {
         });
     }
 
-    /// A connection leaves this reactor.
+    /// Removes a connection that is leaving this reactor from the totals.
     fn forget_cql(&mut self, session: &Session) {
         self.cql.parked_bytes -= session.parked.bytes();
         if matches!(session.wait, Some(Wait::Login { .. })) {
@@ -521,7 +521,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Tells those who want to know that the schema has changed, once the change is durable.
+    /// Sends a schema change event to the registered connections once the change is durable.
     pub(super) fn tell_schema_change(
         &mut self,
         connections: &mut Connections<'_, AnySession>,
@@ -550,7 +550,7 @@ impl ReactorHandler {
         self.worker.gate_max = self.worker.gate_max.max(gate);
     }
 
-    /// A response of the pool has come; its connection may be gone.
+    /// Handles a response from the pool. Its connection may be closed.
     pub(super) fn take_reply(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -573,7 +573,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Resumes paused statements for a moment, each for one part at most.
+    /// Resumes paused statements for a limited time, each for at most one part.
     pub(super) fn resume_scans(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -583,7 +583,7 @@ impl ReactorHandler {
         self.worker.stamp = started;
         let mut has_moved = false;
         let (mut cql, mut http) = (self.cql.reactor.scans.len(), self.http.scans.len());
-        // One of each protocol at a time: neither waits for all of the other.
+        // Alternate between the protocols, so that neither waits for all statements of the other.
         while cql + http > 0 && !self.worker.has_served_its_share(started) {
             if cql > 0 {
                 cql -= 1;
@@ -600,13 +600,14 @@ impl ReactorHandler {
         }
     }
 
-    /// Whether statements are paused.
+    /// Whether statements of any protocol are paused.
     pub(super) fn has_scans(&self) -> bool {
         self.cql.has_paused() || !self.http.scans.is_empty()
     }
 
-    /// Resumes the statement that has waited longest. False if its peer is to take other replies first: the
-    /// peer or the log call when it has.
+    /// Resumes the CQL statement that has waited longest. Returns false if its client must first
+    /// read other replies. In that case, an event of the connection or the log triggers the next
+    /// attempt.
     fn resume_cql(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -614,13 +615,13 @@ impl ReactorHandler {
     ) -> bool {
         let Some(scan) = self.cql.reactor.scans.pop() else { return false };
         let pause_bytes = self.worker.output_pause_bytes();
-        // Nobody waits for it if its connection is gone.
+        // The connection is closed: drop its statement.
         let Some((session, out)) = cql_of(connections, scan.id) else {
             return true;
         };
         if out.pending_bytes() > pause_bytes {
             if !session.is_full {
-                // All of it may leave at the end of this turn.
+                // The whole output may be sent at the end of this turn.
                 cx.poll();
             }
             self.cql.reactor.scans.restore(scan);
@@ -643,7 +644,7 @@ impl ReactorHandler {
         true
     }
 
-    /// Resumes the statement of HTTP that has waited longest.
+    /// Resumes the HTTP statement that has waited longest.
     fn resume_http(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -655,19 +656,19 @@ impl ReactorHandler {
         }
     }
 
-    /// Long statements that wait to go on.
+    /// Number of paused statements.
     #[cfg(test)]
     pub(crate) fn waiting_walks(&self) -> usize {
         self.cql.reactor.scans.len() + self.http.scans.len()
     }
 
-    /// How often statements have paused.
+    /// Total number of pauses of statements.
     #[cfg(test)]
     pub(crate) fn paused_walks(&self) -> usize {
         self.cql.reactor.scans.pauses + self.http.scans.pauses
     }
 
-    /// What this reactor does for prepared statements now and then.
+    /// Removes dropped prepared statements from this reactor's cache.
     pub(super) fn tidy_prepared(&mut self) {
         let table = &self.shared.prepared;
         self.cql.reactor.processor.known.forget_departed(table);
@@ -679,7 +680,7 @@ impl ReactorHandler {
 }
 
 impl CqlReactorState {
-    /// Sends the replies that were gathered, as the connection has agreed.
+    /// Sends the buffered replies in the framing that the connection negotiated.
     fn send_replies(&mut self, session: &Session, out: &mut Output) {
         if self.replies.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! HTTP: bytes to requests, requests to answers, in order.
+//! HTTP: decodes requests and sends their responses in order.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -30,24 +30,25 @@ use crate::http::{
 };
 use crate::protocol::ClientProtocol;
 
-/// Requests decoded at a time.
+/// Maximum requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;
 
-/// How often a client that follows the log or listens hears something.
+/// Interval of heartbeats on change feeds and subscriptions.
 const HEARTBEAT_NS: u64 = 15_000_000_000;
 
-/// What one reactor keeps for its HTTP connections.
+/// State of one reactor for its HTTP connections.
 #[derive(Debug)]
 pub(super) struct HttpReactorState {
     batch: RequestBatch,
     scratch: Scratch,
     date: DateText,
-    /// Statements that are paused.
+    /// Paused statements.
     pub(super) scans: ScanQueue<PausedStatement>,
-    /// Connections that have not taken what they were sent of the log. Some may have left.
+    /// Change feeds with too much unsent output to read the next part. Can contain closed
+    /// connections.
     untaken: Vec<ConnId>,
-    /// Those that had something to take at the last look, how much they had taken since they came when
-    /// that was last seen to grow, and when that was.
+    /// Connections that had unread output at the last sweep, with their total bytes sent and the
+    /// time when this total last grew.
     takers: HashMap<ConnId, (u64, MonoNs), RandomState>,
 }
 
@@ -64,15 +65,15 @@ impl Default for HttpReactorState {
     }
 }
 
-/// What a connection that is awaited gets.
+/// The action for a connection in a timeout check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Stay,
-    /// Nothing was asked for: close without a word.
+    /// There is no request: close without a response.
     Close,
-    /// A request comes too slowly: 408.
+    /// The request arrives too slowly: respond with 408.
     Slow,
-    /// An answer is not taken.
+    /// The client does not read its response.
     Abort,
 }
 
@@ -96,7 +97,7 @@ impl Protocol for Session {
         server.http.date.update(server.now);
         if let Some(pipeline) = self.pipeline.take() {
             let then = server.resume_pipeline(self, *pipeline, out);
-            // The byte of its request that was kept unread.
+            // The last byte of the pipeline's request, which was left unread.
             let consumed = usize::from(self.pipeline.is_none());
             if then == Then::Step {
                 self.note_phase(true, server.now.mono);
@@ -121,7 +122,8 @@ impl Protocol for Session {
         out: &mut Output,
     ) -> Next {
         if self.pipeline.is_some() {
-            // Its response has begun: only the connection's end can show that it is incomplete.
+            // The response has already begun: only closing the connection can show that it is
+            // incomplete.
             server.worker.tally.error(None, status_kind(503));
             return Next::Abort;
         }
@@ -140,7 +142,7 @@ impl Protocol for Session {
         self.wait = None;
     }
 
-    /// Sends the response to a wrong password.
+    /// Sends the delayed response to a wrong password.
     fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(refusal) = self.refusal.take() else { return };
         self.wait = None;
@@ -156,7 +158,7 @@ impl Protocol for Session {
     }
 
     fn kept_bytes(&self) -> (usize, usize) {
-        // Commands of a pipeline that are left are input that was not executed.
+        // The remaining commands of a pipeline count as input.
         (self.pipeline.as_ref().map_or(0, |pipeline| pipeline.bytes), 0)
     }
 
@@ -245,11 +247,12 @@ impl ReactorHandler {
         let (answered, then) = self.answer_batch(session, input, batch, started, out);
         let has_served = answered > 0;
         if let Some(then) = then {
-            // The requests that were not answered are decoded again in their turn.
+            // The unanswered requests are decoded again in a later step.
             session.decoder.restart();
             let mut consumed = answered.checked_sub(1).map_or(0, |last| batch.end(last));
             if session.pipeline.is_some() {
-                // The reactor calls again only while a byte is left. A request has a byte at least.
+                // Leave one byte of the request unread: the reactor resumes only connections with
+                // unread input.
                 consumed -= 1;
             }
             return (Step::new(consumed, then), has_served);
@@ -261,7 +264,8 @@ impl ReactorHandler {
         if batch.len() == BATCH_REQUESTS_MAX && taken < input.len() {
             return (Step::new(taken, Then::Step), has_served);
         }
-        // Once, when the head is complete, and not again when more of the body arrives.
+        // True once per request, when its head is complete; not again when more of the body
+        // arrives.
         let has_new_head =
             session.decoder.is_in_body() && (has_served || session.phase != Phase::Body);
         let rest = &input[taken..];
@@ -277,8 +281,8 @@ impl ReactorHandler {
         (Step::new(taken, Then::Read { needed }), has_served)
     }
 
-    /// Answers the requests of a batch in order. Returns how many were answered, and what follows if not
-    /// all were, or if nothing may follow the last response.
+    /// Answers the requests of a batch in order. Returns the number of answered requests, and the
+    /// next action if not all were answered or if no response may follow the last one.
     fn answer_batch(
         &mut self,
         session: &mut Session,
@@ -311,7 +315,7 @@ impl ReactorHandler {
         (batch.len(), None)
     }
 
-    /// Lends a request of this connection what it needs.
+    /// Borrows the state that a request of this connection needs.
     fn exchange(
         &mut self,
         session: &Session,
@@ -335,8 +339,7 @@ impl ReactorHandler {
         }
     }
 
-    /// Appends the answer to one request. Returns the log position that it waits for; none if the
-    /// request is put off.
+    /// Appends the response to one request. Returns its gate; `None` if the request is deferred.
     fn answer(
         &mut self,
         session: &mut Session,
@@ -358,8 +361,9 @@ impl ReactorHandler {
         Some(self.end_answer(session, response, *options, (clock_start, 0), out))
     }
 
-    /// Appends an answer, or lets its statement go on in the next turn. `started`: when its last piece
-    /// was begun, and how long those before took. Returns the log position that it waits for.
+    /// Appends a response, or queues its paused statement to continue in the next turn. `started`:
+    /// when the current part began, and the time spent on previous parts. Returns the gate of the
+    /// response.
     fn end_answer(
         &mut self,
         session: &mut Session,
@@ -387,7 +391,7 @@ impl ReactorHandler {
             && !response.is_stream()
             && let Err(reached) = self.worker.accounts.http.check_answer(scratch.body.len())
         {
-            // The request has done its work: its log position still counts.
+            // The request took effect, so its gate still applies.
             let refused = Response::error(503, &format!("OOM {reached}"), &mut scratch.body);
             response = Response { gate: response.gate, ..refused };
         }
@@ -425,13 +429,13 @@ impl ReactorHandler {
         response.gate
     }
 
-    /// Time of a request up to now; from now on others spend it.
+    /// Returns the time spent on a request so far, and restarts the clock for other work.
     fn spend(&mut self, (clock_start, before_ns): (u64, u64)) -> u64 {
         self.worker.stamp = self.worker.clock.now();
         before_ns + self.worker.clock.delta_ns(clock_start, self.worker.stamp)
     }
 
-    /// Lets an answer leave when the log is so far.
+    /// Holds a response until its gate opens.
     fn hold_answer(&mut self, session: &mut Session, gate: Gate, out: &mut Output) {
         let gate = gate.unless_open_at(self.worker.durable);
         if gate != Gate::OPEN {
@@ -441,7 +445,7 @@ impl ReactorHandler {
         out.hold(gate.position());
     }
 
-    /// Goes on with a statement of CQL whose connection waits for it.
+    /// Resumes a CQL statement whose connection waits for it.
     pub(super) fn resume_exchange(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -488,8 +492,9 @@ impl ReactorHandler {
         after_answer(session, options)
     }
 
-    /// Answers the unfinished request at the front of `rest` by its head alone, if nobody will read its
-    /// body: who asks may not, or asks for what takes none. The connection ends with the answer.
+    /// Answers the unfinished request at the front of `rest` by its head alone if its body will not
+    /// be read: the client is not authorized, or the route takes no body. The connection closes
+    /// after the response.
     fn answer_head(
         &mut self,
         session: &mut Session,
@@ -509,7 +514,7 @@ impl ReactorHandler {
         true
     }
 
-    /// Answers what is no request; the connection ends with it.
+    /// Responds to a malformed request, and closes the connection.
     fn refuse_http(&mut self, session: &mut Session, status: u16, text: &str, out: &mut Output) {
         session.closing = true;
         self.worker.tally.error(None, status_kind(status));
@@ -524,7 +529,7 @@ impl ReactorHandler {
         self.worker.publish(&self.shared, session.id, |row| session.update_row(row, now));
     }
 
-    /// The next part of the log for a connection that follows it.
+    /// Sends the next part of the log to a change feed.
     pub(super) fn deliver_changes(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -541,11 +546,11 @@ impl ReactorHandler {
             return cx.close(id);
         }
         self.http.untaken.push(id);
-        // The next turn comes at once, and sees what the kernel has taken.
+        // Run the next turn immediately, which checks how much the kernel accepted.
         cx.poll();
     }
 
-    /// Has the next parts read for those who have taken what they were sent.
+    /// Requests the next parts for the change feeds that have sent enough of their output.
     pub(super) fn note_taken(&mut self, connections: &mut Connections<'_, AnySession>) {
         if self.http.untaken.is_empty() {
             return;
@@ -564,8 +569,8 @@ impl ReactorHandler {
         });
     }
 
-    /// Lets those go who send or take too slowly. Called once a second: a connection may live longer
-    /// than its time by that.
+    /// Closes connections that send or read too slowly. Called once a second, so a connection can
+    /// exceed its timeout by one second.
     pub(super) fn sweep_http(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -580,9 +585,9 @@ impl ReactorHandler {
                 continue;
             }
             let mut untaken_ns = 0;
-            // What is held cannot be taken. That a peer sends something itself does not count.
+            // Held output cannot be read yet. Input from the client does not count as progress.
             if info.held_bytes < info.output_bytes {
-                // It may have become a little less, which is not to take anything.
+                // A decreased total is not progress.
                 let seen = before.get(&info.id).filter(|(taken, _)| *taken >= info.sent_bytes);
                 let seen = seen.copied().unwrap_or((info.sent_bytes, now));
                 self.http.takers.insert(info.id, seen);
@@ -615,7 +620,7 @@ impl ReactorHandler {
     }
 }
 
-/// What follows a response, or the part of one.
+/// Returns the next action after a response or a part of one.
 fn after_answer(session: &mut Session, options: ResponseOptions) -> Then {
     if session.wait.is_some() {
         return Then::Wait;
@@ -657,10 +662,11 @@ fn judge(
     let head_ns = settings.internals.http_head_timeout_ms().saturating_mul(MS);
     let (allowed_ns, verdict) = match session.phase {
         Phase::Idle => (settings.http_idle_timeout_ms.saturating_mul(MS), Verdict::Close),
-        // Nothing has come since the connection was made.
+        // No input has arrived since the connection was opened.
         Phase::Head if info.input_bytes == 0 => (head_ns, Verdict::Close),
         Phase::Head => (head_ns, Verdict::Slow),
-        // Who has sent most of it at once has not earned to be silent for hours.
+        // Apply the idle timeout too: a client that sent most of a large body at once must not stay
+        // silent for hours.
         Phase::Body
             if now.since(info.last_activity) > settings.http_idle_timeout_ms.saturating_mul(MS) =>
         {
@@ -682,7 +688,7 @@ fn http_limits(settings: &Settings) -> Limits {
     Limits { body_bytes_max, ..Limits::DEFAULT }
 }
 
-/// One word for the counters of errors.
+/// Error name in the error counters.
 fn status_kind(status: u16) -> &'static str {
     match status {
         401 => "HTTP_UNAUTHORIZED",
@@ -697,7 +703,7 @@ fn status_kind(status: u16) -> &'static str {
     }
 }
 
-/// The time as header lines have it, made once per second.
+/// The value of the `Date` header, formatted once per second.
 #[derive(Debug, Default)]
 struct DateText {
     seconds: u64,

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! One HTTP request and its response.
 
 use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk};
 use wire::resp::{Args, JsonReply, JsonResults, JsonStrings, OwnedArgs, Protocol, ReplyWriter};
@@ -27,7 +27,7 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) const BYTES: &str = "application/octet-stream";
 
-/// Buffers that grew beyond this for one answer are given back.
+/// Capacity above which buffers are shrunk after a response.
 const SCRATCH_BYTES_KEPT_MAX: usize = 256 * 1024;
 
 /// Buffers that the requests of one reactor share.
@@ -51,7 +51,7 @@ impl Scratch {
     }
 }
 
-/// The form in which the reply of a command is written.
+/// The encoding of a command's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyForm {
     Json(JsonStrings),
@@ -59,38 +59,38 @@ pub(super) enum ReplyForm {
     Resp2,
 }
 
-/// A command that ran, or was refused; its reply is in [`Scratch::body`].
+/// The outcome of a command that ran or was rejected. Its reply is in [`Scratch::body`].
 #[derive(Debug)]
 pub(super) struct CommandReply {
-    /// The log position that must be durable before the reply leaves.
+    /// The log position that must be durable before the reply is sent.
     pub(super) gate: Gate,
     /// The HTTP status of the reply.
     pub(super) status: u16,
 }
 
-/// A request cannot be run now, and nothing of it was: the server is paused.
+/// The request was not run, not even in part, because of CLIENT PAUSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Postponed;
 
-/// What comes of a request, beside the content in [`Scratch::body`].
+/// The outcome of a request, except the content in [`Scratch::body`].
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) media: &'static str,
-    /// The log position that must be durable before the answer leaves; 0: none.
+    /// The log position that must be durable before the response is sent.
     pub(crate) gate: Gate,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// What follows the content until the connection ends.
+    /// Change feed that follows the content until the connection closes.
     pub(crate) follower: Option<Box<Follower>>,
-    /// The same.
+    /// Subscription that follows the content until the connection closes.
     pub(crate) subscription: Option<Box<Subscription>>,
-    /// There is no answer yet: this statement continues in the next turn.
+    /// A statement that continues in the next turn; there is no response yet.
     pub(crate) paused: Option<Box<PausedStatement>>,
-    /// Commands that are left: their results follow the content in later turns.
+    /// Remaining commands, whose results follow the content in later turns.
     pub(crate) pipeline: Option<Box<Pipeline>>,
-    /// Whether the content continues an answer that was begun in an earlier turn.
+    /// Whether the content continues a response from an earlier turn.
     pub(crate) is_continuation: bool,
-    /// Whether the answer is sent later, because the password was wrong.
+    /// Whether the response is delayed because of a wrong password.
     pub(crate) is_delayed: bool,
 }
 
@@ -110,12 +110,12 @@ impl Response {
         }
     }
 
-    /// There is no answer yet.
+    /// Returns the outcome of a request whose statement is paused.
     pub(super) fn paused(statement: PausedStatement) -> Response {
         Response { paused: Some(Box::new(statement)), ..Response::new(200, JSON) }
     }
 
-    /// An error in the words of the dialect; its content goes to `body`.
+    /// Returns an error with its text in the JSON error format. The content is written to `body`.
     pub(crate) fn error(status: u16, text: &str, body: &mut Vec<u8>) -> Response {
         body.clear();
         reply::write_error(text, body);
@@ -123,7 +123,7 @@ impl Response {
         if status == 503 { response.with("Retry-After", "1") } else { response }
     }
 
-    /// Whether something follows the content until the connection ends.
+    /// Whether a stream follows the content until the connection closes.
     pub(crate) fn is_stream(&self) -> bool {
         self.follower.is_some() || self.subscription.is_some()
     }
@@ -141,21 +141,21 @@ impl Response {
 
 pub(super) type Answered = Result<Response, Postponed>;
 
-/// One request, with what its reactor lends to it.
+/// One request and the reactor state that it borrows.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) context: ReactorContext<'a>,
     pub(crate) cql: &'a CqlState,
     pub(crate) feeds: &'a Feeds,
     pub(crate) scratch: &'a mut Scratch,
-    /// Output that the client has not taken yet.
+    /// Output that has not been sent to the client yet.
     pub(crate) pending_bytes: usize,
-    /// The state in which the request's commands run.
+    /// The session in which the request's commands run.
     pub(crate) client: resp::Session,
 }
 
-/// The state in which the commands of one request run: database 0, its connection's addresses, and
-/// nothing that an earlier request left.
+/// Creates the session for the commands of one request: database 0, the connection's addresses, and
+/// no state from earlier requests.
 pub(crate) fn client_of(session: &Session, durability: Durability) -> resp::Session {
     let peer = Peer { remote: session.remote, local: session.local, listener: 0 };
     let opened = base::time::MonoNs::default();
@@ -183,8 +183,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Runs commands as one transaction and appends the array of their replies to the content, or one
-    /// error.
+    /// Runs commands in a transaction, and appends an array of their replies or a single error to
+    /// the content.
     pub(super) fn run_transaction(
         &mut self,
         commands: &[OwnedArgs],
@@ -225,7 +225,7 @@ impl Exchange<'_> {
             context.reply_lost(&mut self.client, gate_before, start, &mut reply);
             gate = Gate::OPEN;
         } else if let Err(reached) = context.worker.accounts.http.check_answer(reply.out.len()) {
-            // The command has done its work: its log position still counts.
+            // The command took effect, so its gate still applies.
             reply.rewind(start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
             reply.error(&format!("OOM {reached}"));
@@ -238,8 +238,8 @@ impl Exchange<'_> {
         Ok(CommandReply { gate, status: if reply.is_error_since(start) { 400 } else { 200 } })
     }
 
-    /// Runs `body` in place of the function of a command: see [`ReactorContext::run_as`]. What it appends to
-    /// its reply is the content of the response.
+    /// Runs `body` in place of a command's function: see [`ReactorContext::run_as`]. The output of
+    /// `body` is the content of the response.
     pub(super) fn run_as<T>(
         &mut self,
         words: &[&[u8]],
@@ -260,7 +260,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes the durability that the request asks for instead of the server's.
+    /// Sets the durability that the request specifies in place of the server's.
     pub(super) fn choose_durability(&mut self, durability: Durability) {
         self.client.durability = durability;
     }
@@ -280,22 +280,23 @@ impl Exchange<'_> {
         self.context.worker.forget_subscriptions(self.context.shared, self.client.id, names);
     }
 
-    /// The connection of the request.
+    /// Returns the connection of the request.
     pub(super) fn connection(&self) -> ConnId {
         self.client.id
     }
 
-    /// The address that the client connected to.
+    /// Returns the server address that the client connected to.
     pub(super) fn local(&self) -> Option<std::net::SocketAddr> {
         self.client.details.local
     }
 
-    /// An answer that is an error, in the words of the dialect.
+    /// Returns an error with its text in the JSON error format.
     pub(super) fn fail(&mut self, status: u16, text: &str) -> Response {
         Response::error(status, text, &mut self.scratch.body)
     }
 
-    /// The answer to a client that may not use the route. `challenge`: how it could show the password.
+    /// Returns the response to a client that is not authorized for the route. `challenge`: the
+    /// authentication scheme to offer.
     pub(super) fn refuse(&mut self, refusal: Refusal, challenge: &'static str) -> Response {
         match refusal {
             Refusal::Token | Refusal::WrongToken => {
@@ -308,22 +309,22 @@ impl Exchange<'_> {
     }
 }
 
-/// The durability that a request asks for; none: it does not say. The text of the error is for its
-/// sender.
+/// Returns the durability that a request specifies, if any. The error text is meant for the client.
 pub(super) fn durability(request: &Request<'_>) -> Result<Option<Durability>, &'static str> {
     let Some(word) = request.header("myriad-durability") else { return Ok(None) };
     let known = Durability::ALL.iter().find(|one| one.word().as_bytes().eq_ignore_ascii_case(word));
     known.copied().map(Some).ok_or("ERR Myriad-Durability must be always, interval or never")
 }
 
-/// What holds for the answer to one request besides its content.
+/// Options of the response to one request, apart from its content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseOptions {
-    /// The connection ends with the answer.
+    /// Whether the connection closes after the response.
     pub(crate) closes: bool,
-    /// Of the request. HTTP/1.0 does not know chunks, and is told when the connection stays open.
+    /// HTTP minor version of the request. HTTP/1.0 does not support chunked transfer coding, and
+    /// needs an explicit `keep-alive`.
     minor_version: u8,
-    /// HEAD: the answer has no body.
+    /// Whether the request is HEAD, whose response has no body.
     is_head: bool,
 }
 
@@ -336,16 +337,16 @@ impl ResponseOptions {
         }
     }
 
-    /// The answer has no end but that of the connection.
+    /// Returns the options for a response that is delimited by the end of the connection.
     pub(crate) fn until_close(self) -> ResponseOptions {
         ResponseOptions { closes: true, ..self }
     }
 
-    /// For answers to what is no request.
+    /// Options for responses to malformed requests.
     pub(crate) const REFUSED: ResponseOptions =
         ResponseOptions { closes: true, minor_version: 0, is_head: false };
 
-    /// What holds for an answer that follows in parts.
+    /// Returns the options for a response that is sent in parts.
     pub(crate) fn for_parts(self) -> ResponseOptions {
         if self.knows_chunks() { self } else { self.until_close() }
     }
@@ -354,7 +355,7 @@ impl ResponseOptions {
         self.minor_version > 0
     }
 
-    /// Appends an answer.
+    /// Appends a response.
     // Source: RFC 9110 6.6.1 (Date), 8.6 (no Content-Length in 204 and 304); RFC 9112 9.3 (Connection)
     pub(crate) fn write(self, response: &Response, body: &[u8], date: &str, out: &mut Vec<u8>) {
         if response.is_continuation {
@@ -388,7 +389,7 @@ impl ResponseOptions {
         }
     }
 
-    /// Appends a part of an answer without a length, and its end if nothing is left.
+    /// Appends a part of a response without a length, and its end if nothing is left.
     fn write_part(self, response: &Response, body: &[u8], out: &mut Vec<u8>) {
         if !self.knows_chunks() {
             return out.extend_from_slice(body);

@@ -1,4 +1,4 @@
-//! What a running command may touch: its locked keys, its reply, its connection.
+//! The context of a running command: its locked keys, its reply and its session.
 
 use std::cell::Cell;
 
@@ -23,49 +23,51 @@ use crate::engine::worker::Worker;
 /// The context of one command.
 #[derive(Debug)]
 pub(crate) struct CommandContext<'a> {
-    /// Inside EXEC the one of the queued commands that runs.
+    /// The running command; inside EXEC, the current queued command.
     pub(crate) command: &'static Command,
     pub(crate) db: u8,
-    /// The stripes of the command's keys, or all, or none, and the changes of this command or of the
-    /// whole transaction.
+    /// The locked stripes (of the command's keys, all, or none), and the changes of the command or
+    /// of the whole transaction.
     pub(crate) locked: Unit<'a>,
     pub(crate) reply: ReplyWriter<'a>,
     pub(crate) now: Now,
     pub(crate) shared: &'a ServerState,
     pub(crate) session: &'a mut Session,
     pub(crate) worker: &'a mut Worker,
-    /// Log position that the reply must wait for, beyond the command's own keys (SCAN, WAITAOF).
+    /// Log position that the reply must wait for in addition to those of the command's keys (SCAN,
+    /// WAITAOF).
     pub(crate) gate: Gate,
-    /// True inside EXEC: nothing may wait.
+    /// Whether the command runs inside EXEC, where no command may block.
     pub(crate) in_exec: bool,
-    /// Elements that the command, or the whole transaction, has processed: [`CommandContext::spend`].
+    /// Elements processed by the command or the whole transaction: see [`CommandContext::spend`].
     pub(crate) elements: Cell<usize>,
-    /// How long DEBUG SLEEP delays the reply: counted as time of the command.
+    /// Delay of the reply by DEBUG SLEEP; counts as execution time of the command.
     pub(crate) slept_ns: u64,
 }
 
-/// What a command's changes take in the log beyond its arguments: kinds, lengths, a number as text.
+/// Log bytes of a command's changes beyond its arguments: kinds, lengths, a number as text.
 const RECORD_SLACK_BYTES: usize = 8 * 1024;
 
-/// What an argument takes beyond its own bytes: kind, database, length.
+/// Log bytes of an argument beyond its content: kind, database, length.
 const RECORD_ARGUMENT_BYTES: usize = 16;
 
-/// A change that would exceed the memory limits while it is on its way into the log.
+/// Error for a change that would exceed the memory limits while it is buffered for the log.
 const NO_MEMORY: &str = "OOM command not allowed: its changes need more memory than 'maxmemory' or 'memory-limit' leave";
 
 const RECORD_TOO_LONG: &str = "ERR the changes of this request are too long for one log record";
 
-/// Bytes of one reply: a request of a few bytes can ask for a large value a million times. Small in
-/// unit tests, so that they need not fill a gigabyte.
+/// Maximum bytes of one reply: a request of a few bytes can request a large value a million times.
+/// Small in unit tests, so that they need not fill a gigabyte.
 pub(crate) const REPLY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
-/// Whether elements may still be added to a reply; if not, [`CommandContext::check_reply`] refuses it.
+/// Whether elements may still be added to a reply. If not, [`CommandContext::check_reply`] rejects
+/// it.
 #[inline]
 pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
     reply.bytes() <= REPLY_BYTES_MAX
 }
 
-/// Fails if a command would process more elements than it may.
+/// Fails if a command would process more elements than allowed.
 #[inline]
 pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
     if may_process(elements, elements_max) {
@@ -77,7 +79,7 @@ pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
 }
 
 impl CommandContext<'_> {
-    /// For commands that show a value as often as they are asked to.
+    /// Fails if the reply is too large. Needed by commands that can return a value many times.
     #[inline]
     pub(crate) fn check_reply(&self) -> Done {
         if reply_has_room(&self.reply) {
@@ -86,8 +88,9 @@ impl CommandContext<'_> {
         Err(Fail::text("ERR reply is too large"))
     }
 
-    /// Called before a command visits `elements`: none may occupy its reactor for long. Where an
-    /// element costs more than to be copied, it counts several times: [`SET_COST`] and others.
+    /// Counts `elements` before a command visits them, and fails above the limit, because no
+    /// command may occupy its reactor for long. An element that costs more than a copy counts
+    /// several times: see [`SET_COST`] and others.
     #[inline]
     pub(crate) fn spend(&self, elements: usize) -> Done {
         let spent = self.elements.get().saturating_add(elements);
@@ -104,8 +107,8 @@ impl CommandContext<'_> {
         self.now.unix
     }
 
-    /// Changes one key of the selected database, puts the change on the record, and publishes it as the
-    /// event of the command.
+    /// Changes one key of the selected database, adds the change to the log record, and publishes
+    /// the command's event.
     #[inline]
     pub(crate) fn change(&mut self, key: Key<'_>, change: Change<'_>) -> Done {
         debug_assert!(matches!(self.command.events, Events::Each(_)), "{}", self.command.name);
@@ -115,7 +118,7 @@ impl CommandContext<'_> {
         self.apply(self.db, key, change)
     }
 
-    /// The same with an event that the command chooses.
+    /// Like [`CommandContext::change`], but publishes `event`.
     #[inline]
     pub(crate) fn change_as(&mut self, event: KeyEvent, key: Key<'_>, change: Change<'_>) -> Done {
         if self.publishes_events() {
@@ -124,7 +127,7 @@ impl CommandContext<'_> {
         self.apply(self.db, key, change)
     }
 
-    /// Deletes a key: its only event is `del`.
+    /// Deletes a key, and publishes only the event `del`.
     pub(crate) fn delete(&mut self, key: Key<'_>) -> Done {
         if self.publishes_events() {
             return self.change_and_publish(None, key, Change::Delete);
@@ -145,19 +148,19 @@ impl CommandContext<'_> {
         self.worker.settings.notify_keyspace_events.is_on()
     }
 
-    /// Changes a key of any database and publishes nothing: for a command that announces its changes
-    /// when all are made.
+    /// Changes a key of any database without publishing an event, for a command that publishes its
+    /// events after all changes.
     pub(crate) fn apply(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
         self.locked.change(&Mutation::Key { db, key, change }).map_err(Fail::from)
     }
 
-    /// Empties one database or all. Needs [`super::command::Flags::ALL_KEYS`].
+    /// Deletes all keys of one database or of all. Requires [`super::command::Flags::ALL_KEYS`].
     pub(crate) fn flush(&mut self, db: Option<u8>) -> Done {
         self.locked.change(&Mutation::Flush { db }).map_err(Fail::from)
     }
 
-    /// Refuses a write before it changes anything, if its record may become too long for the log or
-    /// needs more memory than there is. O(1) for small requests.
+    /// Rejects a write before it changes anything if its record may exceed the maximum length or
+    /// the available memory. O(1) for small requests.
     #[inline]
     pub(crate) fn admit_write(&mut self, command: &Command, args: Args<'_>) -> Done {
         let quick_bytes = args.bytes_max() + args_bytes_max(args);
@@ -181,11 +184,11 @@ impl CommandContext<'_> {
         })
     }
 
-    /// An upper bound of what a command puts on the record: its arguments, the deletion of keys that
-    /// have expired, and for [`Flags::COPIES`] the values of its keys, once where they were and once
-    /// where they go. O(keys).
+    /// Returns an upper bound of the size of a command's log record: its arguments, the deletion of
+    /// its expired keys, and for [`Flags::COPIES`] the values of its keys, once at the source and
+    /// once at the destination. O(keys).
     fn record_bytes_max(&self, command: &Command, args: Args<'_>) -> usize {
-        /// Of one item of a collection, beyond its heap bytes: lengths, and numbers as text.
+        /// Bytes of one collection item beyond its heap bytes: lengths, and numbers as text.
         const ITEM_BYTES: usize = 24;
         let mut bytes = args_bytes_max(args);
         let listed = command.key_positions(args, |at, _| {
@@ -202,28 +205,28 @@ impl CommandContext<'_> {
             let value_bytes = heap_bytes.saturating_add(items.saturating_mul(ITEM_BYTES));
             bytes = bytes.saturating_add(value_bytes);
         });
-        // Arguments that name no keys are refused by the command itself.
+        // The command itself rejects arguments whose keys cannot be determined.
         if listed.is_err() { RECORD_SLACK_BYTES } else { bytes }
     }
 }
 
-/// What the arguments of a request take in a log record at most, if each is there once.
+/// Returns the maximum log bytes of a request's arguments if each is logged once.
 #[inline]
 fn args_bytes_max(args: Args<'_>) -> usize {
     args.bytes_max() + args.len() * RECORD_ARGUMENT_BYTES + RECORD_SLACK_BYTES
 }
 
-/// An integer argument, by Redis's strict rules.
+/// Parses an integer argument by Redis's strict rules.
 pub(crate) fn integer(text: &[u8]) -> Result<i64, Fail> {
     wire::resp::parse_i64_strict(text).ok_or(Fail::NotInteger)
 }
 
-/// A floating-point argument; NaN is refused.
+/// Parses a floating-point argument; rejects NaN.
 pub(crate) fn float(text: &[u8]) -> Result<f64, Fail> {
     wire::resp::parse_f64(text).ok_or(Fail::NotFloat)
 }
 
-/// Is this argument the option `name` (given in upper case)?
+/// Whether this argument is the option `name` (in upper case).
 pub(crate) fn is_option(text: &[u8], name: &str) -> bool {
     text.eq_ignore_ascii_case(name.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! From a decoded request to its reply, its record in the log, and the gate of the reply.
+//! Command execution: from a decoded request to its reply, its log record, and its gate.
 
 use std::cell::Cell;
 
@@ -24,27 +24,27 @@ use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
 use crate::engine::worker::is_gated;
 
-/// What has been found out about a request before it runs.
+/// The command and key hash of a request, determined before it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared {
     pub(crate) id: Option<RequestId>,
-    /// Hash of the only key, when the command has exactly one.
+    /// Hash of the key if the command has exactly one.
     pub(crate) hash: Option<u64>,
 }
 
-/// Why a request did not reach its command.
+/// The reason why a command was not run.
 #[derive(Debug)]
 pub(crate) enum NotRun {
-    /// CLIENT PAUSE stops it.
+    /// CLIENT PAUSE defers it.
     Paused,
     Refused(Fail),
 }
 
-/// Requests of fewer arguments are not checked for their number.
+/// Number of arguments up to which the limit of elements is not checked.
 const ARGUMENTS_FREE: usize = 1024;
 
-/// Finds the command of a request and, if it has one key, that key's hash. `known`: the name and
-/// command of the request before, which is mostly the same.
+/// Finds the command of a request, and the hash of its key if it has exactly one. `known`: the name
+/// and command of the previous request, which is usually the same.
 #[inline]
 pub(crate) fn prepare(
     shared: &ServerState,
@@ -68,20 +68,21 @@ pub(crate) fn prepare(
     Prepared { id: Some(id), hash: key.map(|key| shared.keyspace.hash(key)) }
 }
 
-/// Whether a request is a line of an HTTP request that a browser sends to this port on behalf of a page
-/// (cross-protocol scripting). The request body, which may contain commands, must not run.
+/// Whether a request is a line of an HTTP request that a browser sends to this port on behalf of a
+/// web page (cross-protocol scripting). The request body, which may contain commands, must not run.
 // Source: Redis 7.2 `server.c`, `processCommand`
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// Whether a request names a subcommand that does not exist. COMMAND alone is a command too.
+/// Whether a request names a subcommand that does not exist. COMMAND is also a command without a
+/// subcommand.
 #[inline]
 fn names_no_child(command: &Command, args: Args<'_>) -> bool {
     command.flags.has(Flags::CONTAINER) && args.len() > 1
 }
 
-/// The text for a command or subcommand that does not exist.
+/// Returns the error for a command or subcommand that does not exist.
 /// Source: Redis 7.2 `server.c`, `commandCheckExistence`.
 fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
     const SHOWN_BYTES_MAX: usize = 128;
@@ -108,11 +109,10 @@ fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
     Fail::Quoting(text)
 }
 
-/// Runs commands.
 impl<'a> ReactorContext<'a> {
-    /// Runs one request and appends its reply. Returns the log position that must be
-    /// durable before the reply leaves; 0: none. A request that CLIENT PAUSE puts off is not run:
-    /// the session waits for the end of the pause then.
+    /// Runs one request and appends its reply. Returns the log position that must be durable before
+    /// the reply is sent. A request that CLIENT PAUSE defers is not run; the session then waits for
+    /// the end of the pause.
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -132,7 +132,7 @@ impl<'a> ReactorContext<'a> {
             }
             Ok(Admitted::Later) => {
                 session.wait = Some(Wait::Pause);
-                session.commands -= 1; // it comes again
+                session.commands -= 1; // it will be served again
                 return Gate::OPEN;
             }
             Err(fail) => {
@@ -161,9 +161,9 @@ impl<'a> ReactorContext<'a> {
         session.commands += 1;
     }
 
-    /// Runs `body` in place of a command's own function: with the admission, the locks, the log record
-    /// and the counters of that command, which it names with arguments as a client would. Returns the
-    /// result, and the log position that must be durable before anything of it leaves.
+    /// Runs `body` in place of a command's function, with the admission, locks, log record and
+    /// counters of the command that `args` names. Returns the result, and the log position that
+    /// must be durable before the result is sent.
     pub(crate) fn run_as<T>(
         &mut self,
         session: &mut Session,
@@ -190,8 +190,8 @@ impl<'a> ReactorContext<'a> {
         Ok((result, gate))
     }
 
-    /// Runs commands as one transaction and appends the reply of EXEC. If one of the commands is
-    /// refused, none is run, and the reply is the error.
+    /// Runs commands as a transaction, and appends the reply of EXEC. If a command is rejected,
+    /// none runs, and the reply is its error.
     pub(crate) fn transaction(
         &mut self,
         session: &mut Session,
@@ -253,7 +253,7 @@ impl<'a> ReactorContext<'a> {
         self.worker.tally.error(None, &String::from_utf8_lossy(&fail.bytes()));
     }
 
-    /// The checks before a command runs, in Redis's order.
+    /// Checks whether a command may run, in the order of Redis.
     #[inline]
     fn admit(
         &mut self,
@@ -279,7 +279,7 @@ impl<'a> ReactorContext<'a> {
             if self.worker.settings.requirepass.is_set() {
                 return Err(Fail::text("NOAUTH Authentication required."));
             }
-            session.authenticated = true; // the password was taken away
+            session.authenticated = true; // the password was removed from the configuration
         }
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
@@ -352,8 +352,9 @@ impl<'a> ReactorContext<'a> {
         if self.shared.log.takes_writes() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
     }
 
-    /// Replaces a reply whose gate never opens: what it says may not be there after a restart. What the
-    /// connection publishes from here on waits for `gate_before` only, as it is told of the loss.
+    /// Replaces a reply whose gate never opens with an error, because its writes may be lost in a
+    /// restart. Later messages of the connection wait for `gate_before` only, because the error has
+    /// reported the loss.
     #[cold]
     pub(crate) fn reply_lost(
         &mut self,
@@ -371,7 +372,7 @@ impl<'a> ReactorContext<'a> {
         }
     }
 
-    /// Runs a request that may run, and returns as [`ReactorContext::request`] does.
+    /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`].
     #[inline]
     pub(crate) fn run(
         &mut self,
@@ -441,7 +442,7 @@ impl<'a> ReactorContext<'a> {
         if transactions::is_exec(command) {
             return self.lock_transaction(session, keys);
         }
-        // A count that cannot be right locks nothing: the command says what is wrong with it.
+        // If the keys cannot be determined, lock nothing: the command itself reports the error.
         let db = session.db;
         let listed = command.key_positions(args, |at, _| {
             keys.push((db, keyspace.hash(args.get(at))));
@@ -461,7 +462,7 @@ impl<'a> ReactorContext<'a> {
     }
 }
 
-/// Database and hash of each key that a command touches.
+/// Database and hash of each key of a command.
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
 impl CommandContext<'_> {
@@ -481,7 +482,7 @@ impl CommandContext<'_> {
         let mark = self.reply.mark();
         let run = REGISTRY.entry(id).command.run;
         match self.call_with(id, args, None, run) {
-            // A transaction that turns replies off has been answered up to here.
+            // The transaction has turned replies off: discard the replies from here on.
             _ if self.session.reply_mode == ReplyMode::Off => self.reply.rewind(mark),
             Ok(()) => {}
             Err(fail) => {
@@ -491,8 +492,8 @@ impl CommandContext<'_> {
         }
     }
 
-    /// Runs `body` as a command: the only one of the request, or one of a transaction. `keys`: those
-    /// of the only one, with their hashes.
+    /// Runs `body` as a command: the only one of a request, or one of a transaction. `keys`: the
+    /// locked keys, if it is the only command.
     #[inline]
     fn call_with<T>(
         &mut self,
@@ -506,13 +507,14 @@ impl CommandContext<'_> {
         self.command = command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
-        // Also what a transaction has gathered counts; the command has done its work all the same.
+        // The check of the reply size includes earlier replies of the transaction. If it fails, the
+        // changes of the command remain.
         let result = self.run_command(command, args, keys, body);
         if let Err(fail) = &result {
             self.worker.tally.error(Some(id), &fail.to_string());
         }
         let lookups = self.locked.take_lookups();
-        // What expired is not found.
+        // The keys that were not found may have expired.
         if lookups.misses > 0 && command.flags.has(Flags::READONLY) {
             self.delete_overdue(command, args, keys);
         }
@@ -520,13 +522,13 @@ impl CommandContext<'_> {
             self.worker.tally.totals.hits += u64::from(lookups.hits);
             self.worker.tally.totals.misses += u64::from(lookups.misses);
         }
-        // A writer that has found its key may have deleted it.
+        // A write that found its key may have deleted it before a later lookup.
         if lookups.misses > 0
             && self.worker.settings.notify_keyspace_events.has(KeyEvents::MISS)
             && (command.flags.has(Flags::READONLY) || lookups.hits == 0)
         {
             self.publish_misses(command, args);
-            self.locked.take_lookups(); // those were its own
+            self.locked.take_lookups(); // discard the lookups of `publish_misses`
         }
         let stamp = self.worker.clock.now();
         let ran_ns = self.worker.clock.delta_ns(clock_start, stamp);
@@ -549,12 +551,12 @@ impl CommandContext<'_> {
         result
     }
 
-    /// Notes one of the keys that a command names.
+    /// Samples one of the command's keys.
     #[cold]
     fn sample_key(&mut self, command: &Command, args: Args<'_>) {
         let mut places: SmallVec<[usize; 2]> = SmallVec::new();
         if command.key_positions(args, |at, _| places.push(at)).is_err() {
-            places.clear(); // a count that cannot be right names none
+            places.clear(); // the keys cannot be determined
         }
         let chosen = self.worker.key_sampler.choose(places.len());
         let mut published = self.shared.published[self.worker.index].lock();
@@ -567,7 +569,7 @@ impl CommandContext<'_> {
         }
     }
 
-    /// Shows a command that has run to the clients that run MONITOR.
+    /// Sends an executed command to the clients in MONITOR mode.
     #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
         if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
@@ -593,8 +595,8 @@ impl CommandContext<'_> {
         Ok(result)
     }
 
-    /// Deletes the command's keys that have expired: before a write, so that the log records when they
-    /// did, and after a read that has not found them.
+    /// Deletes the command's expired keys: before a write, so that the log records their expiry,
+    /// and after a read that did not find them.
     #[inline]
     fn delete_overdue(&mut self, command: &Command, args: Args<'_>, keys: Option<&Keys>) {
         let may_expire = |(db, hash): &(u8, u64)| self.locked.may_expire(*db, *hash);
@@ -607,7 +609,7 @@ impl CommandContext<'_> {
         let mut overdue: SmallVec<[usize; 2]> = SmallVec::new();
         let listed = command.key_positions(args, |at, _| overdue.push(at));
         if listed.is_err() {
-            return; // the command itself refuses its arguments
+            return; // the command itself rejects its arguments
         }
         let is_write = command.flags.has(Flags::WRITE);
         if !is_write && !may_expire_at_reads(self.shared, self.worker, self.now.mono) {
@@ -615,22 +617,23 @@ impl CommandContext<'_> {
         }
         for at in overdue {
             let key = self.key(args.get(at));
-            // The record of a write has been admitted with its keys.
+            // The size of a write's log record was admitted together with its keys.
             if is_write || has_room_for(&self.locked, key) {
                 self.expire_key(self.db, key);
             }
         }
     }
 
-    /// Deletes a key if its time has come.
+    /// Deletes a key if it has expired.
     pub(crate) fn expire_key(&mut self, db: u8, key: Key<'_>) {
         if self.locked.is_overdue(db, key) {
             expire_key(&mut self.locked, self.shared, self.worker, db, key);
         }
     }
 
-    /// Logs the changes, puts deferred messages off under the same locks, and unlocks. Returns what the
-    /// reply waits for: the changes, or the newest write to the keys that were read.
+    /// Logs the changes, queues the deferred messages under the same locks, and unlocks. Returns
+    /// the gate of the reply: the position of the changes, or of the newest write to the keys that
+    /// were read.
     #[inline]
     fn commit(self, command: &Command, keys: &Keys) -> Gate {
         let is_gated = is_gated(self.session.durability);
@@ -645,7 +648,7 @@ impl CommandContext<'_> {
         let publishes = worker.pubsub.has_deferred();
         let written = unit.commit_then(worker, |worker, written| {
             if publishes {
-                // In the order of the log: the keys are still locked.
+                // The keys are still locked, so messages are queued in log order.
                 let own = if is_gated { written.max(other) } else { other };
                 worker.put_off_deferred(shared, own.max(session.last_gate));
             }
@@ -659,7 +662,7 @@ impl CommandContext<'_> {
         if is_gated && has_written { written.max(other) } else { other }
     }
 
-    /// The newest write to the keys of a command that changed nothing.
+    /// Returns the position of the newest write to the keys of a command that changed nothing.
     #[inline]
     fn seen(&self, command: &Command, keys: &Keys) -> Gate {
         if command.flags.has(Flags::ALL_KEYS) || self.locked.is_all() {
@@ -673,6 +676,6 @@ impl CommandContext<'_> {
 enum Admitted {
     Run(RequestId),
     Queued,
-    /// Not now: the server is paused.
+    /// Deferred: the server is paused.
     Later,
 }
