@@ -94,9 +94,9 @@ pub(crate) struct ReactorHandler {
     gathering_since: Option<MonoNs>,
     /// The position up to which a log sync was requested.
     asked_gate: Gate,
-    /// Wait from a sync request to its completion.
+    /// Duration of waits from a sync request to its completion.
     log_spin: AdaptiveSpin,
-    /// Wait from the completion of a sync to the next request.
+    /// Duration of waits from the completion of a sync to the next request.
     peer_spin: AdaptiveSpin,
     /// Connection reads since the last requested sync completed.
     served_since_group: u32,

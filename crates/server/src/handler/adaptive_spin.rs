@@ -22,8 +22,9 @@ impl AdaptiveSpin {
         self.since.is_some()
     }
 
-    /// Ends the wait. Longer waits count as twice `awake_ns_max` (see [`AdaptiveSpin::awake_ns`]),
-    /// so that a few short waits are enough to enable spinning again.
+    /// Ends the wait. A wait longer than twice `awake_ns_max` (see [`AdaptiveSpin::awake_ns`])
+    /// counts as twice `awake_ns_max`, so that a few short waits are enough to enable spinning
+    /// again.
     pub(super) fn end(&mut self, now: MonoNs, awake_ns_max: u64) {
         let Some(since) = self.since.take() else { return };
         let took_ns = now.since(since).min(awake_ns_max.saturating_mul(2));

@@ -126,7 +126,7 @@ impl ReactorHandler {
         self.next_expiry_stripe = self.context().expire_cycle(from, reactors);
     }
 
-    /// Purges expired rows and old tombstones of CQL tables in this reactor's share of the stripes.
+    /// Purges expired cells and old deletions of CQL tables in this reactor's share of the stripes.
     fn purge_old(&mut self, hz: u64) {
         let reactors = self.shared.published.len();
         let count = crate::engine::purge::stripes_per_tick(hz, reactors);

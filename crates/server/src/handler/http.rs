@@ -205,7 +205,7 @@ impl Protocol for Session {
     }
 
     fn may_expire(&self) -> bool {
-        false // it has timeouts of its own
+        false // HTTP has its own timeouts
     }
 
     fn arrive(&mut self, _: &mut ReactorHandler) -> Gate {
@@ -229,7 +229,8 @@ impl Protocol for Session {
 }
 
 impl ReactorHandler {
-    /// One step of [`Protocol::step`] without a pipeline. Also returns whether a request was answered.
+    /// Runs one step without a pipeline: see [`Protocol::step`]. Also returns whether a request was
+    /// answered.
     fn step_http(
         &mut self,
         session: &mut Session,

@@ -51,7 +51,7 @@ pub(super) enum Then {
 pub(super) enum Obstacle {
     /// The log is out of space.
     LogSpace,
-    /// CLIENT PAUSE.
+    /// CLIENT PAUSE is in effect.
     ClientPause,
 }
 
@@ -131,7 +131,7 @@ pub(super) trait Protocol {
         false
     }
 
-    /// Whether its response never ends by itself.
+    /// Whether the connection's response never ends by itself.
     fn is_endless(&self) -> bool {
         false
     }
