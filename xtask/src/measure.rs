@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use self::code::{Code, Lengths};
-use crate::tidy::{self, SourceFile, cycles, idioms, names};
+use crate::tidy::{self, SourceFile, cycles, names};
 
 /// Prints all figures of the tree at `root`.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -40,22 +40,19 @@ fn list(counts: &BTreeMap<String, usize>) -> String {
 }
 
 fn print_parts(files: &[SourceFile]) {
-    let idioms = idioms::count_by_part(files);
     println!(
-        "{:<24} {:>7} {:>7}   {:<14} {:<15} {:>10} {:>9} {:>7}",
-        "part", "lines", "tests", "functions", "files", "assertions", "per 1,000", "idioms"
+        "{:<24} {:>7} {:>7}   {:<14} {:<15} {:>10} {:>9}",
+        "part", "lines", "tests", "functions", "files", "assertions", "per 1,000"
     );
     for (part, code) in Code::by_part(files) {
-        let folder = if part == "xtask" { part.clone() } else { format!("crates/{part}") };
         println!(
-            "{part:<24} {:>7} {:>7}   {:<14} {:<15} {:>10} {:>9.1} {:>7}",
+            "{part:<24} {:>7} {:>7}   {:<14} {:<15} {:>10} {:>9.1}",
             code.lines,
             code.test_lines,
             shown(&code.functions),
             shown(&code.files),
             code.assertions,
             code.assertions_per_1000(),
-            idioms.get(&folder).copied().map_or_else(String::new, |count| count.to_string()),
         );
     }
     println!("functions, files: lines, as median/90th percentile/maximum");

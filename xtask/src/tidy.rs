@@ -8,7 +8,7 @@ mod commits;
 mod crate_layers;
 pub(crate) mod cycles;
 mod docs;
-pub(crate) mod idioms;
+mod idioms;
 mod linked;
 mod links;
 mod log_messages;
@@ -111,9 +111,6 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     }
     for line in long_files(&files) {
         println!("{line}");
-    }
-    for (part, count) in idioms::count_by_part(&files) {
-        println!("note: {part} has {count} banned idioms left");
     }
     Ok(tally)
 }

@@ -7,7 +7,7 @@
 mod pattern;
 mod prose;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use self::pattern::{Pattern, find};
 use super::{SourceFile, Violation};
@@ -143,46 +143,13 @@ const IDIOMS: [Idiom; 26] = [
     },
 ];
 
-/// Parts of the tree whose text has not been revised. Remove a path when its text is revised;
-/// do not add one.
-const NOT_YET_REVISED: &[&str] = &[
-    "crates/server/src/cql/executor.rs",
-    "crates/server/src/cql/requests.rs",
-    "crates/server/src/engine/evict.rs",
-    "crates/server/src/engine/published.rs",
-    "crates/server/src/handler",
-    "crates/server/src/http/exchange.rs",
-    "crates/server/src/resp/context.rs",
-    "crates/server/src/resp/execute.rs",
-];
-
 /// Recorded results and dialogues are data.
 const DATA: [&str; 2] = ["benchmarks/record/", "tests/transcripts/"];
 
-/// No revised file uses a banned phrase.
+/// No file uses a banned phrase.
 pub(crate) fn check_idioms(files: &[SourceFile]) -> Vec<Violation> {
-    let is_revised = |file: &&SourceFile| !NOT_YET_REVISED.iter().any(|p| file.path.starts_with(p));
     let matcher = Matcher::new();
-    files.iter().filter(is_revised).flat_map(|file| matcher.check(file)).collect()
-}
-
-/// Matches per crate or top-level folder, in files that are revised or not.
-pub(crate) fn count_by_part(files: &[SourceFile]) -> BTreeMap<String, usize> {
-    let matcher = Matcher::new();
-    let mut counts = BTreeMap::new();
-    for file in files {
-        let count = matcher.check(file).len();
-        if count > 0 {
-            *counts.entry(part(&file.path)).or_default() += count;
-        }
-    }
-    counts
-}
-
-/// `crates/wire/src/lib.rs` -> `crates/wire`; `docs/a/b.md` -> `docs`.
-fn part(path: &str) -> String {
-    let folders = if path.starts_with("crates/") { 2 } else { 1 };
-    path.split('/').take(folders).collect::<Vec<_>>().join("/")
+    files.iter().flat_map(|file| matcher.check(file)).collect()
 }
 
 /// [`IDIOMS`] with their patterns parsed.
@@ -327,21 +294,5 @@ mod tests {
             assert_eq!(check("a.rs", text), [0; 0], "{text}");
         }
         assert_eq!(check("benchmarks/record/a.md", "it comes"), [0; 0]);
-    }
-
-    #[test]
-    fn matches_are_counted_by_part() {
-        let file = |path: &str| SourceFile { path: path.into(), text: "// comes, comes".into() };
-        let files = [file("crates/wire/src/a.rs"), file("crates/wire/b.rs"), file("xtask/c.rs")];
-        let counts = BTreeMap::from([("crates/wire".to_owned(), 4), ("xtask".to_owned(), 2)]);
-        assert_eq!(count_by_part(&files), counts);
-    }
-
-    #[test]
-    fn each_unrevised_path_still_exists() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for path in NOT_YET_REVISED {
-            assert!(root.join(path).exists(), "{path} is not in the tree");
-        }
     }
 }
