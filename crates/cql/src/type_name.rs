@@ -278,7 +278,7 @@ mod tests {
     fn wrong_parts_are_refused_with_their_place() {
         for (text, expected) in [
             ("map<int>", "line 1:0 map does not have 1 parts"),
-            ("bag<int>", "line 1:0 no type bag has parts"),
+            ("bag<int>", "line 1:0 type bag has no parts"),
             ("vector<float, 0>", "line 1:14 a vector has 1 to 1048576 dimensions"),
         ] {
             assert_eq!(parsed(text).unwrap_err().to_string(), expected);

@@ -89,7 +89,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         shared.tls.get_or_init(|| tls);
     }
     let measured = settings.experiments.counts_memory().then(|| Arc::clone(&shared.memory.server));
-    shared.free_thread.start(measured).context("could not start free_thread thread")?;
+    shared.free_thread.start(measured).context("could not start the free thread")?;
     shared.lines.start().context("could not start log-line thread")?;
     stored_schema::install(shared, &cql.schema, started.unix, rand::random())
         .context("could not write schema of the system tables")?;

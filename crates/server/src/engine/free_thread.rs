@@ -45,7 +45,7 @@ impl FreeThread {
         let (sender, receiver) = sync_channel::<DeferredFree>(WAITING_MAX);
         let progress = Arc::clone(&self.progress);
         let thread = std::thread::Builder::new()
-            .name("free_thread".to_owned())
+            .name("free".to_owned())
             .spawn(move || work(&receiver, measured.as_deref(), &progress))?;
         *self.sender.lock() = Some(sender);
         *self.thread.lock() = Some(thread);

@@ -626,7 +626,7 @@ fn statements_are_refused_under_memory_pressure() {
     memory.consume(2 << 20);
     client.query(1, "USE system");
     client.send(|to, out| to.options(2, out));
-    let refused = "1 ERROR 1001 ReactorHandler is under memory pressure";
+    let refused = "1 ERROR 1001 Server is under memory pressure";
     assert_eq!(client.ask(&mut world), [refused.to_owned(), format!("2 {SUPPORTED}")]);
     memory.release(2 << 20);
     client.query(3, "USE system");
