@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use self::code::{Code, Lengths};
-use crate::tidy::{self, SourceFile, cycles, names};
+use crate::tidy::{self, SourceFile, cycles, idioms, names};
 
 /// Prints all figures of the tree at `root`.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -23,6 +23,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let cycles = cycles::cycle_sizes(&files);
     println!("modules in import cycles          {}", list(&cycles));
     println!("comparisons with command names    {}", names::check_names(&files).len());
+    println!("banned idioms                     {}", idioms::check_idioms(&files).len());
     println!("lines that match on the protocol  {}", server::protocol_matches(&files));
     println!("unreachable public items          {}", server::unreachable_items(&files));
     println!("options                           {}", list(&server::options(&files)));

@@ -8,7 +8,7 @@ mod commits;
 mod crate_layers;
 pub(crate) mod cycles;
 mod docs;
-mod idioms;
+pub(crate) mod idioms;
 mod linked;
 mod links;
 mod log_messages;
