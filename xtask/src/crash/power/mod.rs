@@ -94,7 +94,7 @@ impl PowerDisk {
             }
         }
         if let Some(session) = self.session.take() {
-            session.umount_and_join().context("unmount the disk")?;
+            unmount(session).context("unmount the disk")?;
         }
         self.disk.lock().cut(random);
         self.power_on().context("mount the disk again")
@@ -104,10 +104,20 @@ impl PowerDisk {
 impl Drop for PowerDisk {
     fn drop(&mut self) {
         if let Some(session) = self.session.take()
-            && let Err(error) = session.umount_and_join()
+            && let Err(error) = unmount(session)
         {
             println!("powercut: {} stays mounted: {error}", self.at.display());
         }
+    }
+}
+
+/// Unmounts, and waits for the threads that serve the kernel's requests. The kernel ends a read of
+/// requests with ENODEV or, while it tears the mount down, with ECONNABORTED; `fuser` only expects
+/// the former.
+fn unmount(session: BackgroundSession) -> io::Result<()> {
+    match session.umount_and_join() {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        result => result,
     }
 }
 
