@@ -100,7 +100,7 @@ impl Response {
             status,
             media,
             gate: Gate::OPEN,
-            headers: Vec::new(),
+            headers: if status == 503 { vec![("Retry-After", "1".to_owned())] } else { vec![] },
             follower: None,
             subscription: None,
             paused: None,
@@ -119,8 +119,7 @@ impl Response {
     pub(crate) fn error(status: u16, text: &str, body: &mut Vec<u8>) -> Response {
         body.clear();
         reply::write_error(text, body);
-        let response = Response::new(status, JSON);
-        if status == 503 { response.with("Retry-After", "1") } else { response }
+        Response::new(status, JSON)
     }
 
     /// Whether a stream follows the content until the connection closes.
@@ -253,7 +252,10 @@ impl Exchange<'_> {
         let context = &mut self.context;
         let reply = ReplyWriter::new(content, Protocol::Resp2);
         match context.run_as(&mut self.client, args.as_args(), reply, body) {
-            Ok((_, gate)) if context.is_lost(gate) => Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN)),
+            Ok((_, gate)) if context.is_lost(gate) => {
+                context.worker.tally.error(None, LOG_FAILED);
+                Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN))
+            }
             Ok(ran) => Ok(ran),
             Err(NotRun::Refused(fail)) => Ok((Err(fail), Gate::OPEN)),
             Err(NotRun::Paused) => Err(Postponed),

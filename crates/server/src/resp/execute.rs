@@ -87,7 +87,7 @@ fn names_no_child(command: &Command, args: Args<'_>) -> bool {
 }
 
 /// Returns the error for a command or subcommand that does not exist.
-/// Source: Redis 7.2 `server.c`, `commandCheckExistence`.
+// Source: Redis 7.2 `server.c`, `commandCheckExistence`
 fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
     const SHOWN_BYTES_MAX: usize = 128;
     let cut = |bytes| {
