@@ -178,11 +178,11 @@ mod tests {
         ),
         ("crates/wire/src/http.rs", "use crate::cql::A;\n"),
         (
-            "crates/server/src/resp/string.rs",
+            "crates/server/src/commands/string.rs",
             "//! Strings.\nconst GET: Command = Command {\n    name: \"get\",\n};\n",
         ),
         (
-            "crates/server/src/resp/table.rs",
+            "crates/server/src/commands/table.rs",
             "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
         ),
         ("docs/reference/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
@@ -226,8 +226,13 @@ mod tests {
             ("layers", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("layers", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
-            ("names banned", "crates/server/src/resp/hash.rs", "\nuse reactor::Connections;\n", 2),
-            ("names banned", "crates/server/src/resp/hash.rs", "\nuse binlog::{Disk};\n", 2),
+            (
+                "names banned",
+                "crates/server/src/commands/hash.rs",
+                "\nuse reactor::Connections;\n",
+                2,
+            ),
+            ("names banned", "crates/server/src/commands/hash.rs", "\nuse binlog::{Disk};\n", 2),
             ("import cycles", "crates/wire/src/cql.rs", "\nuse crate::http::B;\n", 2),
             ("unsafe", "crates/store/src/list.rs", "fn f() {\n    unsafe { g() }\n}\n", 2),
             ("leftovers", "crates/store/src/list.rs", &leftover, 2),
@@ -240,9 +245,9 @@ mod tests {
             ("links", "docs/notes.md", "# Notes\n[a](reference/commands.md#missing)\n", 2),
             ("banned idioms", "crates/base2/src/a.rs", "\n// It comes next.\n", 2),
             ("messages", "crates/web/src/a.rs", "\n    tracing::warn!(\"undocumented\");\n", 2),
-            ("transcripts", "crates/server/src/resp/table.rs", "\n    &string::SET,\n", 2),
+            ("transcripts", "crates/server/src/commands/table.rs", "\n    &string::SET,\n", 2),
             ("names of commands", "crates/server/src/http/kv.rs", is_get, 2),
-            ("rows", "crates/server/src/resp/hash.rs", "\nconst HGET: Command = A;\n", 2),
+            ("rows", "crates/server/src/commands/hash.rs", "\nconst HGET: Command = A;\n", 2),
         ];
         for (rule, path, text, line) in plants {
             let found = check_with(path, text);

@@ -12,6 +12,8 @@ mod serve;
 mod session;
 mod waits;
 
+use crate::commands::execute::Prepared;
+use crate::commands::session::Wait;
 use crate::config::Endpoint;
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
@@ -25,8 +27,6 @@ use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use crate::http::feeds::Feeds;
 use crate::protocol::ClientProtocol;
-use crate::resp::execute::Prepared;
-use crate::resp::session::Wait;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
@@ -222,7 +222,7 @@ impl Handler for ReactorHandler {
             ClientProtocol::Resp => {
                 let authenticated = !self.worker.settings.requirepass.is_set();
                 let session =
-                    crate::resp::Session::new(id, peer, opened, authenticated, durability);
+                    crate::commands::Session::new(id, peer, opened, authenticated, durability);
                 Session::Resp(session)
             }
             ClientProtocol::Cql => {

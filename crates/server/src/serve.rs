@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal, Tls};
 
+use crate::commands::registry::REGISTRY;
 use crate::config::{
     Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, Settings, machine_memory_bytes,
 };
@@ -43,7 +44,6 @@ use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::protocol::ClientProtocol;
 use crate::recovery::{self, Recovered};
-use crate::resp::registry::REGISTRY;
 use crate::{logging, tls};
 
 /// Reply to a connection above `maxclients`. Source: Redis 7.2 `networking.c`.

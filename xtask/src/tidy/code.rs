@@ -18,7 +18,7 @@ const ACTORS: &[&str] = &["reactor::Context", "Context<", "Connections", "Output
 /// The table to edit when a boundary moves.
 const BANS: [Ban; 5] = [
     Ban {
-        prefix: "crates/server/src/resp",
+        prefix: "crates/server/src/commands",
         words: ACTORS,
         except: &[],
         instead: "sessions see bytes and the engine: the handler acts on connections",

@@ -24,8 +24,8 @@ const LAYERS: [(&str, &str, usize); 14] = [
     ("server", "engine", 1),
     ("server", "logtool", 2),
     // The protocols do not import each other. HTTP runs commands and statements for its clients.
+    ("server", "commands", 2),
     ("server", "cql", 2),
-    ("server", "resp", 2),
     ("server", "http", 3),
     ("server", "recovery", 3),
     ("server", "handler", 4),
@@ -353,10 +353,10 @@ mod tests {
             let files = [from, file(&format!("crates/server/src/{to}.rs"), "")];
             check_crate("server", &files).len()
         };
-        assert_eq!(check("http", "resp"), 0);
-        assert_eq!(check("resp", "http"), 1);
-        assert_eq!(check("resp", "cql"), 1, "the same layer");
-        assert_eq!(check("engine", "resp"), 1);
+        assert_eq!(check("http", "commands"), 0);
+        assert_eq!(check("commands", "http"), 1);
+        assert_eq!(check("commands", "cql"), 1, "the same layer");
+        assert_eq!(check("engine", "commands"), 1);
         assert_eq!(check("engine", "unheard_of"), 1);
         assert_eq!(check("config", "protocol"), 0);
     }

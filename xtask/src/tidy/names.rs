@@ -258,8 +258,8 @@ mod tests {
             assert_eq!(check("http/command.rs", &text), [0; 0], "{line}");
         }
         let own = "fn f() { x == \"get\"; }";
-        assert_eq!(check("resp/strings/lcs.rs", own), [0; 0]);
-        assert_eq!(check("resp/generic.rs", own), [1]);
+        assert_eq!(check("commands/strings/lcs.rs", own), [0; 0]);
+        assert_eq!(check("commands/generic.rs", own), [1]);
         assert_eq!(check("config/cli.rs", "fn f() { x == \"config\"; }"), [0; 0]);
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use crate::tidy::{SourceFile, Violation};
 
-const FOLDER: &str = "crates/server/src/resp/";
-const TABLE: &str = "crates/server/src/resp/table.rs";
+const FOLDER: &str = "crates/server/src/commands/";
+const TABLE: &str = "crates/server/src/commands/table.rs";
 /// The file of the type, with its defaults.
-const TYPE: &str = "crates/server/src/resp/command.rs";
+const TYPE: &str = "crates/server/src/commands/command.rs";
 
 /// `const GET: Command = ...;`
 #[derive(Debug)]
@@ -109,13 +109,13 @@ fn reach(text: &str, file: &SourceFile, definitions: &[Definition<'_>], open: &m
     }
 }
 
-/// `crates/server/src/resp/strings/lcs.rs` -> `strings`.
+/// `crates/server/src/commands/strings/lcs.rs` -> `strings`.
 pub(super) fn family(path: &str) -> &str {
     let inside = path.strip_prefix(FOLDER).unwrap_or(path);
     inside.split(['/', '.']).next().unwrap_or_default()
 }
 
-/// `crates/server/src/resp/strings/lcs.rs` -> `lcs`.
+/// `crates/server/src/commands/strings/lcs.rs` -> `lcs`.
 fn stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".rs").unwrap_or(name)

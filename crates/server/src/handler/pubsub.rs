@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use reactor::{ConnId, Connections, Context, Next, Output};
 
 use super::{ReactorHandler, Session as AnySession};
+use crate::commands::Session;
 use crate::engine::gate::{Gate, Lsn};
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::{MatchedSubscription, Message, Place};
 use crate::engine::server_state::ServerState;
 use crate::engine::worker::{Worker, is_lost};
 use crate::http::Encoding;
-use crate::resp::Session;
 
 /// Maximum bytes of messages delivered in one turn. The rest waits for the next turn, so that
 /// subscribers can read and other connections are served in between.

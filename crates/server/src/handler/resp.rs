@@ -11,6 +11,10 @@ use super::ReactorHandler;
 use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::pubsub::catch_up;
 use super::waits::write_wait_reply;
+use crate::commands::execute::prepare;
+use crate::commands::registry::REGISTRY;
+use crate::commands::session::{Session, Wait};
+use crate::commands::transactions::end_watches;
 use crate::config::{OutputLimit, Settings};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
@@ -20,10 +24,6 @@ use crate::engine::mail::Mail;
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::requests::{RequestId, RequestKinds};
 use crate::protocol::ClientProtocol;
-use crate::resp::execute::prepare;
-use crate::resp::registry::REGISTRY;
-use crate::resp::session::{Session, Wait};
-use crate::resp::transactions::end_watches;
 
 /// Maximum requests decoded at a time. More do not fit into the L1 cache together with their keys.
 const BATCH_REQUESTS_MAX: usize = 64;

@@ -4,12 +4,12 @@ use reactor::{ConnId, Connections, Output};
 
 use super::protocol::Protocol;
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
-use crate::{cql, http, resp};
+use crate::{commands, cql, http};
 
 /// State of one connection. The RESP state is stored inline, because every request accesses it.
 #[derive(Debug)]
 pub(crate) enum Session {
-    Resp(resp::Session),
+    Resp(commands::Session),
     Cql(Box<cql::Session>),
     Http(Box<http::Session>),
 }
@@ -31,7 +31,7 @@ impl Session {
         }
     }
 
-    pub(super) fn as_resp(&mut self) -> Option<&mut resp::Session> {
+    pub(super) fn as_resp(&mut self) -> Option<&mut commands::Session> {
         if let Session::Resp(session) = self { Some(session) } else { None }
     }
 
@@ -69,11 +69,11 @@ const fn larger(one: usize, other: usize) -> usize {
 /// Bytes of a session, its row in CLIENT LIST, and its slot in the reactor.
 const SESSION_BYTES: usize = size_of::<Session>()
     + larger(
-        larger(size_of::<resp::session::Details>(), size_of::<cql::Session>()),
+        larger(size_of::<commands::session::Details>(), size_of::<cql::Session>()),
         size_of::<http::Session>(),
     )
     + size_of::<ClientRow>()
     + reactor::CONNECTION_BYTES;
 const _: () = assert!(SESSION_BYTES as u64 <= CLIENT_BYTES);
 /// Other protocols do not enlarge the session of a RESP connection.
-const _: () = assert!(size_of::<Session>() == size_of::<resp::Session>());
+const _: () = assert!(size_of::<Session>() == size_of::<commands::Session>());

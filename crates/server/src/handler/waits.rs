@@ -1,9 +1,9 @@
 //! Connections that wait for a point in time, a snapshot, or the end of CLIENT PAUSE.
 
 use super::{PAUSE_OVER, ReactorHandler, Session as AnySession};
+use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
-use crate::resp::session::{ReplyMode, Session, Wait, WaitReply};
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;

@@ -6,9 +6,9 @@ use base64::engine::general_purpose::STANDARD;
 use wire::http::Request;
 
 use super::target;
+use crate::commands::USER;
 use crate::config::Settings;
 use crate::engine::secret::is_same_secret;
-use crate::resp::USER;
 
 /// Reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use wire::resp::OwnedArgs;
 use super::command::{self, COMMANDS_MAX};
 use super::cql::Call;
 use super::{access, route};
+use crate::commands::execute::Prepared;
+use crate::commands::registry::REGISTRY;
 use crate::config::{Password, Settings};
-use crate::resp::execute::Prepared;
-use crate::resp::registry::REGISTRY;
 
 /// Requests decoded per input.
 const REQUESTS_MAX: usize = 64;

@@ -13,9 +13,9 @@ use wire::resp::{JsonStrings, OwnedArgs};
 use super::exchange::{Answered, BYTES, Exchange, JSON, ReplyForm, Response, durability};
 use super::pipeline::Pipeline;
 use super::target;
-use crate::resp::command::Flags;
-use crate::resp::execute::Prepared;
-use crate::resp::registry::REGISTRY;
+use crate::commands::command::Flags;
+use crate::commands::execute::Prepared;
+use crate::commands::registry::REGISTRY;
 
 /// Maximum number of commands in a pipeline or transaction. A transaction runs them in one turn,
 /// like EXEC; 10,000 short commands take about ten milliseconds. A pipeline keeps them in memory

@@ -10,16 +10,16 @@ use super::pipeline::Pipeline;
 use super::reply;
 use super::session::Session;
 use super::subscribe::Subscription;
+use crate::commands;
+use crate::commands::context::CommandContext;
+use crate::commands::execute::{NotRun, Prepared, prepare};
+use crate::commands::fail::Fail;
 use crate::config::Durability;
 use crate::cql::CqlState;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
-use crate::resp;
-use crate::resp::context::CommandContext;
-use crate::resp::execute::{NotRun, Prepared, prepare};
-use crate::resp::fail::Fail;
 use binlog::Follower;
 use reactor::{ConnId, Peer};
 
@@ -150,15 +150,15 @@ pub(crate) struct Exchange<'a> {
     /// Output that has not been sent to the client yet.
     pub(crate) pending_bytes: usize,
     /// The session in which the request's commands run.
-    pub(crate) client: resp::Session,
+    pub(crate) client: commands::Session,
 }
 
 /// Creates the session for the commands of one request: database 0, the connection's addresses, and
 /// no state from earlier requests.
-pub(crate) fn client_of(session: &Session, durability: Durability) -> resp::Session {
+pub(crate) fn client_of(session: &Session, durability: Durability) -> commands::Session {
     let peer = Peer { remote: session.remote, local: session.local, listener: 0 };
     let opened = base::time::MonoNs::default();
-    let mut client = resp::Session::new(session.id, &peer, opened, true, durability);
+    let mut client = commands::Session::new(session.id, &peer, opened, true, durability);
     client.is_lent = true;
     client.last_gate = session.last_gate;
     client
@@ -198,7 +198,7 @@ impl Exchange<'_> {
         &mut self,
         form: ReplyForm,
         results: JsonResults,
-        run: impl FnOnce(&mut ReactorContext<'_>, &mut resp::Session, ReplyWriter<'_>) -> Gate,
+        run: impl FnOnce(&mut ReactorContext<'_>, &mut commands::Session, ReplyWriter<'_>) -> Gate,
     ) -> Result<CommandReply, Postponed> {
         let gate_before = self.client.last_gate;
         let Scratch { body, json, .. } = &mut *self.scratch;
@@ -214,7 +214,7 @@ impl Exchange<'_> {
         let mut gate = run(context, &mut self.client, reply.reborrow());
         if let Some(wait) = self.client.wait.take() {
             reply.rewind(start);
-            if wait == resp::session::Wait::Pause {
+            if wait == commands::session::Wait::Pause {
                 return Err(Postponed);
             }
             reply.error("ERR blocking commands are not supported over HTTP");

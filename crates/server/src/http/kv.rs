@@ -9,9 +9,9 @@ use wire::resp::Args;
 
 use super::exchange::{Answered, BYTES, Exchange, Response, durability};
 use super::target;
-use crate::resp::context::CommandContext;
-use crate::resp::fail::Fail;
-use crate::resp::{DEL, GET, SET};
+use crate::commands::context::CommandContext;
+use crate::commands::fail::Fail;
+use crate::commands::{DEL, GET, SET};
 
 /// Path prefix. The rest of the path, percent-decoded, is the key; it may contain slashes.
 pub(super) const PREFIX: &str = "/kv/";

@@ -5,7 +5,7 @@ use binlog::Faults as DiskFaults;
 use super::model::{Command, command};
 use super::pubsub_client;
 use super::world::{Plan, World};
-use crate::resp::change_options;
+use crate::commands::change_options;
 
 const SEED: u64 = 1;
 

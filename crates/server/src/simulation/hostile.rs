@@ -4,7 +4,7 @@
 use reactor::SimClient;
 
 use super::world::{Plan, World};
-use crate::resp::REPLY_BYTES_MAX;
+use crate::commands::REPLY_BYTES_MAX;
 
 const SEED: u64 = 1;
 const SECOND_NS: u64 = 1_000_000_000;

@@ -9,6 +9,8 @@ use wire::resp::{Args, OwnedArgs, Protocol, Reply, ReplyWriter, decode_reply};
 
 use super::cql_client::run_reactors;
 use super::pubsub_client::{ask, connect, message, publish, received, run, send, world_with};
+use crate::commands::execute::{Prepared, prepare};
+use crate::commands::session::Session;
 use crate::config::Durability;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
@@ -16,8 +18,6 @@ use crate::engine::gate::Gate;
 use crate::engine::pubsub::{Kind, SubscriberTable, Subscriptions};
 use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
-use crate::resp::execute::{Prepared, prepare};
-use crate::resp::session::Session;
 use reactor::Peer;
 
 /// A session without its connection, which runs requests as a reactor does.

@@ -23,6 +23,8 @@ use wire::cql::{
 };
 use wire::resp::{self, ReplyWriter, RequestBatch};
 
+use crate::commands::Session;
+use crate::commands::execute::prepare;
 use crate::config::{Config, Durability};
 use crate::cql::CqlState;
 use crate::cql::execute::install_indexes;
@@ -35,8 +37,6 @@ use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use crate::handler::State;
 use crate::recovery::recover;
-use crate::resp::Session;
-use crate::resp::execute::prepare;
 use crate::serve::build_state;
 use crate::simulation::{Disk, FaultDisk};
 use reactor::{ConnId, Peer};

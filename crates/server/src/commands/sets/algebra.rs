@@ -6,9 +6,9 @@ use store::{Kind, Locked};
 use wire::resp::Args;
 
 use super::{at_least, reply_count, store_result};
-use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::context::{CommandContext, SET_COST, is_option};
-use crate::resp::fail::Fail;
+use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, SET_COST, is_option};
+use crate::commands::fail::Fail;
 
 /// Returns the sets of the given keys, `None` for a missing key.
 fn inputs<'a>(

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 
-use crate::resp::context::integer;
-use crate::resp::fail::Fail;
+use crate::commands::context::integer;
+use crate::commands::fail::Fail;
 
 /// Maximum elements of a random choice with repetition: as many as a request may have arguments.
 /// Redis has no limit, and builds the reply until it runs out of memory.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::resp::command::Group;
-use crate::resp::registry::{Entry, REGISTRY};
+use crate::commands::command::Group;
+use crate::commands::registry::{Entry, REGISTRY};
 
 /// Sections of the document, in order.
 const CHAPTERS: &[(Group, &str)] = &[

@@ -5,10 +5,10 @@ use store::types::List;
 use wire::resp::Args;
 
 use super::READS;
-use crate::resp::command::{Command, Done, Group, KeyAccess, KeySpec};
-use crate::resp::context::{CommandContext, integer, is_option};
-use crate::resp::fail::Fail;
-use crate::resp::strings::count;
+use crate::commands::command::{Command, Done, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::fail::Fail;
+use crate::commands::strings::count;
 
 /// LPOS: positions of an element.
 pub(crate) const LPOS: Command = Command {

@@ -3,9 +3,9 @@
 use base::time::UnixMs;
 use wire::resp::Args;
 
-use crate::resp::command::Done;
-use crate::resp::context::{integer, is_option};
-use crate::resp::fail::Fail;
+use crate::commands::command::Done;
+use crate::commands::context::{integer, is_option};
+use crate::commands::fail::Fail;
 
 /// NX and XX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

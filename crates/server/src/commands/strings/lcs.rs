@@ -4,9 +4,9 @@ use store::{Key, Locked};
 use wire::resp::{Args, ReplyWriter};
 
 use super::{READS, count};
-use crate::resp::command::{Command, Done, Group, KeyAccess, KeySpec};
-use crate::resp::context::{CommandContext, integer, is_option};
-use crate::resp::fail::Fail;
+use crate::commands::command::{Command, Done, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::fail::Fail;
 
 /// LCS: the longest common subsequence.
 pub(crate) const LCS: Command = Command {

@@ -41,7 +41,7 @@ fn monitor(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 mod tests {
     use wire::resp::OwnedArgs;
 
-    use crate::resp::registry::REGISTRY;
+    use crate::commands::registry::REGISTRY;
 
     #[track_caller]
     fn check_secrets(request: &str, expected: &str) {

@@ -4,9 +4,9 @@ use store::Change;
 use wire::resp::{Args, LongDouble};
 
 use super::{GROWS_FAST, kept_expiry};
-use crate::resp::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
-use crate::resp::context::{CommandContext, integer};
-use crate::resp::fail::Fail;
+use crate::commands::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, integer};
+use crate::commands::fail::Fail;
 
 /// INCR: increments an integer by one.
 pub(crate) const INCR: Command = Command {

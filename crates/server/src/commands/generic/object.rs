@@ -3,9 +3,9 @@
 use store::AccessRule;
 use wire::resp::Args;
 
-use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::context::CommandContext;
-use crate::resp::fail::Fail;
+use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::commands::context::CommandContext;
+use crate::commands::fail::Fail;
 
 /// OBJECT: the encoding of a value, and its accesses.
 pub(crate) const OBJECT: Command = Command {

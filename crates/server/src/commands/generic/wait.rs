@@ -3,10 +3,10 @@
 use base::time::MonoNs;
 use wire::resp::Args;
 
-use crate::resp::command::{Command, Done, Flags, Group};
-use crate::resp::context::{CommandContext, integer};
-use crate::resp::fail::Fail;
-use crate::resp::session::{Wait, WaitReply};
+use crate::commands::command::{Command, Done, Flags, Group};
+use crate::commands::context::{CommandContext, integer};
+use crate::commands::fail::Fail;
+use crate::commands::session::{Wait, WaitReply};
 
 /// WAIT: waits for replicas, of which there are none.
 pub(crate) const WAIT: Command = Command {

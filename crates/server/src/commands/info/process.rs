@@ -3,10 +3,10 @@
 use base::units::human_bytes;
 
 use super::{Page, ratio};
+use crate::commands::connection::REDIS_VERSION;
+use crate::commands::memory::{MemoryReport, STARTUP_BYTES, allocator_shares};
 use crate::config::machine_memory_bytes;
 use crate::engine::process::{ProcessMemory, cpu_time};
-use crate::resp::connection::REDIS_VERSION;
-use crate::resp::memory::{MemoryReport, STARTUP_BYTES, allocator_shares};
 
 pub(super) fn server(page: &mut Page<'_, '_>) {
     let cx = page.cx;

@@ -9,7 +9,7 @@
 
 use std::iter::Peekable;
 
-use crate::resp::command::{Command, KeyPlaces, KeySpec};
+use crate::commands::command::{Command, KeyPlaces, KeySpec};
 
 /// One argument, or a group of arguments.
 #[derive(Debug, PartialEq, Eq)]
@@ -249,7 +249,7 @@ fn value_type(word: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::registry::REGISTRY;
+    use crate::commands::registry::REGISTRY;
 
     /// Converts the tree back to text.
     fn write(arguments: &[Argument]) -> String {

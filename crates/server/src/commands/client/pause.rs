@@ -6,17 +6,17 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, too_many_arguments};
+use crate::commands::command::{Command, Done, Flags, Group};
+use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::fail::Fail;
+use crate::commands::registry::REGISTRY;
+use crate::commands::session::{Session, Transaction};
+use crate::commands::transactions::is_exec;
 use crate::engine::pause::Pause;
-use crate::resp::command::{Command, Done, Flags, Group};
-use crate::resp::context::{CommandContext, integer, is_option};
-use crate::resp::fail::Fail;
-use crate::resp::registry::REGISTRY;
-use crate::resp::session::{Session, Transaction};
-use crate::resp::transactions::is_exec;
 
 /// Whether this request has to wait.
 #[inline]
-pub(in crate::resp) fn stops(
+pub(in crate::commands) fn stops(
     pause: &Pause,
     now: MonoNs,
     session: &Session,
@@ -96,8 +96,8 @@ fn unpause(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::{connection, strings};
     use crate::config::Durability;
-    use crate::resp::{connection, strings};
     use reactor::{ConnId, Peer};
 
     const ALL: bool = false;
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_transaction_with_a_write_waits_while_writes_do() {
         let (pause, mut session) = (Pause::default(), session());
-        let exec = &crate::resp::transactions::EXEC;
+        let exec = &crate::commands::transactions::EXEC;
         pause.begin(MonoNs(0), MonoNs(100), WRITE);
         let queued = |name: &[u8]| (REGISTRY.find(name).unwrap(), [name].into_iter().collect());
         session.transaction = Some(Box::default());

@@ -7,10 +7,10 @@ use base::time::UnixMs;
 use store::Change;
 use wire::resp::Args;
 
+use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::fail::Fail;
 use crate::config::KeyEvent;
-use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::context::{CommandContext, integer, is_option};
-use crate::resp::fail::Fail;
 
 pub(crate) const EXPIRES: KeyEvent = Group::Generic.event("expire");
 pub(crate) const PERSISTS: KeyEvent = Group::Generic.event("persist");

@@ -143,7 +143,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::command::Events;
+    use crate::commands::command::Events;
 
     #[test]
     fn names_are_found_in_any_case_and_nothing_else() {

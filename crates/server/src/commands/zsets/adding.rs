@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use store::{Change, Key, Scored};
 use wire::resp::Args;
 
+use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, float, is_option};
+use crate::commands::fail::Fail;
+use crate::commands::sets::reply_count;
 use crate::config::KeyEvent;
-use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::context::{CommandContext, float, is_option};
-use crate::resp::fail::Fail;
-use crate::resp::sets::reply_count;
 
 const INCREMENTED: KeyEvent = Group::SortedSet.event("zincr");
 

@@ -1,4 +1,6 @@
-//! Redis protocol: commands as values in a table, sessions, execution.
+//! The command language of Redis: commands as values in a table, sessions, execution.
+//!
+//! It serves every protocol that runs commands. `handler` decodes RESP and sends the replies.
 
 mod client;
 pub(crate) mod command;

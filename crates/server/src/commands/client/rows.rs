@@ -10,12 +10,12 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, OWN};
+use crate::commands::command::{Command, Done, Flags, Group};
+use crate::commands::connection::USER;
+use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::fail::Fail;
 use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
-use crate::resp::command::{Command, Done, Flags, Group};
-use crate::resp::connection::USER;
-use crate::resp::context::{CommandContext, integer, is_option};
-use crate::resp::fail::Fail;
 
 /// CLIENT INFO: this connection.
 pub(super) const INFO: Command = Command {
@@ -217,9 +217,9 @@ fn flags(row: &ClientRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::session::Session;
     use crate::config::Durability;
     use crate::engine::client_row::SubscriptionCounts;
-    use crate::resp::session::Session;
     use reactor::{ConnId, Peer};
 
     #[test]

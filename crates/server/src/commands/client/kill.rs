@@ -7,12 +7,12 @@ use wire::resp::Args;
 
 use super::OTHERS;
 use super::rows::ClientType;
+use crate::commands::command::{Command, Done, Flags, Group};
+use crate::commands::connection::USER;
+use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::fail::Fail;
 use crate::engine::client_row::ClientRow;
 use crate::engine::mail::Mail;
-use crate::resp::command::{Command, Done, Flags, Group};
-use crate::resp::connection::USER;
-use crate::resp::context::{CommandContext, integer, is_option};
-use crate::resp::fail::Fail;
 use reactor::ConnId;
 
 /// CLIENT KILL: closes one connection, or all that match the filters.
@@ -175,8 +175,8 @@ mod tests {
     use wire::resp::OwnedArgs;
 
     use super::*;
+    use crate::commands::session::Session;
     use crate::config::Durability;
-    use crate::resp::session::Session;
     use reactor::Peer;
 
     fn parse(text: &str) -> Result<Filter, Fail> {
