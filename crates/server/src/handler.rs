@@ -27,6 +27,7 @@ use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
 use crate::http::feeds::Feeds;
 use crate::protocol::ClientProtocol;
+use crate::statements::StatementState;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
@@ -49,6 +50,7 @@ const WAIT_TOKENS: u64 = 2;
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) shared: Arc<ServerState>,
+    pub(crate) statements: Arc<StatementState>,
     pub(crate) cql: Arc<CqlState>,
     pub(crate) feeds: Arc<Feeds>,
 }
@@ -57,6 +59,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct ReactorHandler {
     shared: Arc<ServerState>,
+    statements: Arc<StatementState>,
     cql_state: Arc<CqlState>,
     feeds: Arc<Feeds>,
     worker: Worker,
@@ -108,7 +111,7 @@ pub(crate) struct ReactorHandler {
 
 impl ReactorHandler {
     pub(crate) fn new(state: State, index: usize) -> ReactorHandler {
-        let State { shared, cql: cql_state, feeds } = state;
+        let State { shared, statements, cql: cql_state, feeds } = state;
         let worker = Worker::new(&shared, index);
         let seed = shared.keyspace.seed();
         let now = Now::default();
@@ -148,6 +151,7 @@ impl ReactorHandler {
             http: http::HttpReactorState::default(),
             worker,
             shared,
+            statements,
             cql_state,
             feeds,
         }

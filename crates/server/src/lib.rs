@@ -20,6 +20,7 @@ pub mod repair;
 mod serve;
 #[cfg(test)]
 mod simulation;
+mod statements;
 mod tls;
 
 pub use commands::commands_markdown;

@@ -11,11 +11,11 @@ use rand::{RngCore as _, SeedableRng as _};
 use store::{Keyspace, Mutation, Params};
 
 use crate::config::Settings;
-use crate::cql::stored_schema::{self, Loaded};
 use crate::engine::clock;
 use crate::engine::records;
 use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
+use crate::statements::stored_schema::{self, Loaded};
 
 /// Everything that the server starts from.
 #[derive(Debug)]

@@ -21,10 +21,8 @@ use crate::config::{
     Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, Settings, machine_memory_bytes,
 };
 use crate::cql::CqlState;
-use crate::cql::execute::install_indexes;
 use crate::cql::pool::Pool;
 use crate::cql::request_kind::RequestKind;
-use crate::cql::stored_schema;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
@@ -44,6 +42,9 @@ use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::protocol::ClientProtocol;
 use crate::recovery::{self, Recovered};
+use crate::statements::StatementState;
+use crate::statements::execute::install_indexes;
+use crate::statements::stored_schema;
 use crate::{logging, tls};
 
 /// Reply to a connection above `maxclients`. Source: Redis 7.2 `networking.c`.
@@ -84,14 +85,14 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let log = Arc::clone(&recovered.log);
     let cycles = CycleClock::new();
     let state = build_state(config, &disk, recovered, reactors, started, cycles);
-    let State { shared, cql, feeds } = &state;
+    let State { shared, statements, cql, feeds } = &state;
     if let Some(tls) = tls {
         shared.tls.get_or_init(|| tls);
     }
     let measured = settings.experiments.counts_memory().then(|| Arc::clone(&shared.memory.server));
     shared.free_thread.start(measured).context("could not start the free thread")?;
     shared.lines.start().context("could not start log-line thread")?;
-    stored_schema::install(shared, &cql.schema, started.unix, rand::random())
+    stored_schema::install(shared, &statements.schema, started.unix, rand::random())
         .context("could not write schema of the system tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("could not start log writer")?;
     drop(early);
@@ -142,7 +143,8 @@ pub(crate) fn build_state(
         RequestKind::NAMES.to_vec(),
         ROUTES.iter().map(|route| route.name).collect(),
     ]);
-    let cql = CqlState::new(recovered.schema.last_change);
+    let statements = Arc::new(StatementState::new(recovered.schema.last_change));
+    let cql = CqlState::new(Arc::clone(&statements));
     #[cfg(feature = "experiments")]
     let cql = cql.with_processors(settings.experiments.processor);
     let shared = ServerState {
@@ -182,7 +184,7 @@ pub(crate) fn build_state(
         active_expire: AtomicBool::new(true),
         stopper: OnceLock::new(),
     };
-    State { shared: Arc::new(shared), cql: Arc::new(cql), feeds: Arc::default() }
+    State { shared: Arc::new(shared), statements, cql: Arc::new(cql), feeds: Arc::default() }
 }
 
 /// Builds the handler of one reactor. From now on the log and the other threads can wake it.

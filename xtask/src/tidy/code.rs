@@ -16,7 +16,7 @@ struct Ban {
 const ACTORS: &[&str] = &["reactor::Context", "Context<", "Connections", "Output", "Links", "Disk"];
 
 /// The table to edit when a boundary moves.
-const BANS: [Ban; 5] = [
+const BANS: [Ban; 6] = [
     Ban {
         prefix: "crates/server/src/commands",
         words: ACTORS,
@@ -24,10 +24,16 @@ const BANS: [Ban; 5] = [
         instead: "sessions see bytes and the engine: the handler acts on connections",
     },
     Ban {
-        prefix: "crates/server/src/cql",
+        prefix: "crates/server/src/statements",
         words: ACTORS,
         // Its servers have their own disks.
-        except: &["crates/server/src/cql/execute/tests/harness.rs"],
+        except: &["crates/server/src/statements/execute/tests/harness.rs"],
+        instead: "statements see the engine: the handler acts on connections",
+    },
+    Ban {
+        prefix: "crates/server/src/cql",
+        words: ACTORS,
+        except: &[],
         instead: "sessions see bytes and the engine: the handler acts on connections",
     },
     Ban {

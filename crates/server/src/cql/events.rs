@@ -1,13 +1,5 @@
 //! Events that clients register for: changes of the schema.
 
-use std::sync::Arc;
-
-use cql::schema::Event;
-
-use crate::engine::gate::Gate;
-use crate::engine::mail::Mail;
-use crate::engine::server_state::ServerState;
-
 /// Kinds of events that a connection has registered for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EventKinds(u8);
@@ -34,9 +26,4 @@ impl EventKinds {
     pub(crate) fn wants_schema(self) -> bool {
         self.0 & Self::SCHEMA != 0
     }
-}
-
-/// Sends a schema change to the reactors, which notify their clients once its gate opens.
-pub(crate) fn announce(shared: &ServerState, event: Event, gate: Gate) {
-    shared.broadcast(&Mail::SchemaChanged { event: Arc::new(event), gate });
 }

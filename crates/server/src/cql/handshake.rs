@@ -8,19 +8,17 @@ use cql::roles::{Access, password};
 use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
 use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGINS_MAX};
-use super::executor::ClientState;
 use super::requests::{Answer, RequestStatus, Requests};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
 use crate::engine::gate::Gate;
 use crate::engine::mail::CqlReply;
 use crate::engine::secret::FAILED_LOGIN_NS;
+use crate::statements::executor::ClientState;
+use crate::statements::virtual_tables::CQL_VERSION;
 
 /// Myriad's own STARTUP option: when the connection's writes are acknowledged.
 const DURABILITY: &str = "MYRIAD_DURABILITY";
-
-/// The CQL version, which clients repeat in STARTUP.
-pub(super) const CQL_VERSION: &str = "3.4.7";
 
 type Result<T> = std::result::Result<T, CqlError>;
 

@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::config::Durability;
-    use crate::cql::executor::ClientState;
+    use crate::statements::executor::ClientState;
     use reactor::ConnId;
 
     fn call(id: u64) -> Call {

@@ -11,7 +11,6 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use wire::cql::{Compression, Header, Limits, Opcode};
 
-use super::executor::ClientState;
 use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
@@ -20,6 +19,7 @@ use crate::engine::clock;
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::server_state::{ServerState, params};
 use crate::engine::worker::Worker;
+use crate::statements::executor::ClientState;
 use reactor::ConnId;
 
 /// A request for a pool thread.

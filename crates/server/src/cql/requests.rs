@@ -15,18 +15,15 @@ use wire::cql::{
 };
 
 use super::auth::Credentials;
-use super::execute::{Paused, Places};
-use super::executor::{ClientState, CqlExecutor, Executed, Turn};
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
 use super::processor::{Processor, lend_processor};
-use super::reply::WireReply;
 use super::request_kind::RequestKind;
 use super::request_lines::{RequestLines, RequestLogEntry};
-use super::scan_queue::{PausedRequest, ROWS_PER_TURN, ScanQueue};
 use super::session::{Phase, Session, Wait};
 use super::state::CqlState;
 use super::traces;
+use super::wire_reply::WireReply;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
@@ -37,6 +34,9 @@ use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
 use crate::protocol::ClientProtocol;
+use crate::statements::execute::{Paused, Places};
+use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
+use crate::statements::scan_queue::{PausedRequest, ROWS_PER_TURN, ScanQueue};
 use reactor::ConnId;
 
 type Result<T> = std::result::Result<T, CqlError>;
@@ -734,7 +734,8 @@ impl Requests<'_> {
     pub(super) fn executor<'e>(&'e mut self, record: &'e mut Record) -> CqlExecutor<'e> {
         let now = self.worker.time(self.params);
         let Requests { shared, params, worker, cql, .. } = self;
-        CqlExecutor { context: ReactorContext { shared, params, worker, record, now }, cql }
+        let context = ReactorContext { shared, params, worker, record, now };
+        CqlExecutor { context, statements: &cql.statements }
     }
 
     /// Returns a prepared statement, and adds it to the cache if necessary.

@@ -5,7 +5,6 @@ use reactor::{ConnId, Peer};
 use wire::cql::{Compression, Notes, ResponseEncoder, Version};
 
 use super::events::EventKinds;
-use super::executor::ClientState;
 use super::frames::Framing;
 use super::parked::Parked;
 use super::request_kind::RequestKind;
@@ -14,6 +13,7 @@ use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
+use crate::statements::executor::ClientState;
 
 /// Limit of the bytes of the names that a client reports for itself and its driver.
 const NAME_BYTES_MAX: usize = 128;

@@ -1,19 +1,19 @@
-//! CQL state that all reactors share.
+//! State of the protocol that all reactors share.
+
+use std::sync::Arc;
 
 use super::logins::Logins;
 use super::pool::Pool;
 #[cfg(feature = "experiments")]
 use super::processors::Processors;
-use super::stored_schema::LastChange;
-use super::traces::Traces;
 #[cfg(feature = "experiments")]
 use crate::config::ProcessorSource;
+use crate::statements::StatementState;
 
 #[derive(Debug)]
 pub(crate) struct CqlState {
-    /// The last schema change. Its lock is held while the catalog or the roles change.
-    pub(crate) schema: LastChange,
-    pub(crate) traces: Traces,
+    /// What statements of all protocols share.
+    pub(crate) statements: Arc<StatementState>,
     /// Passwords verified recently.
     pub(crate) logins: Logins,
     #[cfg(feature = "experiments")]
@@ -26,10 +26,9 @@ pub(crate) struct CqlState {
 }
 
 impl CqlState {
-    pub(crate) fn new(schema: LastChange) -> CqlState {
+    pub(crate) fn new(statements: Arc<StatementState>) -> CqlState {
         CqlState {
-            schema,
-            traces: Traces::default(),
+            statements,
             logins: Logins::default(),
             #[cfg(feature = "experiments")]
             processors: Processors::new(ProcessorSource::PerReactor),

@@ -1,61 +1,26 @@
-//! Traced requests: rows of `system_traces`.
+//! Traced requests: what a trace records.
 //!
 //! A trace covers a statement until its response is ready. It records which log position the
 //! response waits for, but not how long, because that is unknown when the trace is written.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use base::hex::hex;
-use parking_lot::Mutex;
-use store::Seconds;
 use uuid::Uuid;
 use wire::cql::{Consistency, Flags, Header, Request};
 
-use super::executor::ClientState;
 use super::processor::Processor;
 use super::requests::{Answer, RequestStatus, Requests};
 use crate::engine::published::PublishedStats;
-
-/// TTL of a trace.
-// Source: Cassandra 5.0, cassandra.yaml, trace_type_query_ttl
-pub(super) const TTL: Seconds = 24 * 3600;
-
-/// Traces kept since the server started. When the limit is exceeded, the oldest is deleted.
-const TRACES_MAX: usize = 10_000;
+use crate::statements::executor::ClientState;
+use crate::statements::traces::{Trace, time_uuid};
 
 /// Limit of the bytes of a statement's text in a trace.
 const TEXT_BYTES_MAX: usize = 4096;
 
 const PASSWORD: &str = "password";
 
-/// The traces that are kept, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct Traces(Mutex<VecDeque<Uuid>>);
-
-impl Traces {
-    /// Adds a trace. Returns the one that is evicted for it.
-    fn push(&self, id: Uuid) -> Option<Uuid> {
-        let mut kept = self.0.lock();
-        kept.push_back(id);
-        if kept.len() > TRACES_MAX { kept.pop_front() } else { None }
-    }
-}
-
 type RunResult = Result<RequestStatus, cql::error::CqlError>;
-
-/// The recorded details of a traced request.
-#[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) id: Uuid,
-    /// The trace that was evicted for it.
-    pub(super) evicted: Option<Uuid>,
-    pub(super) client: Option<IpAddr>,
-    pub(super) request: &'static str,
-    pub(super) parameters: Vec<(&'static str, String)>,
-    /// Events, with the microseconds before each.
-    pub(super) events: Vec<(i32, String)>,
-}
 
 impl Requests<'_> {
     /// Runs a traced request or a part of it. The response contains the trace's id. `before_ns`:
@@ -87,7 +52,7 @@ impl Requests<'_> {
         if let Some(lsn) = gate.unless_open_at(self.worker.durable).lsn() {
             events.push((us, format!("Response waits until the log is on disk up to {lsn}")));
         }
-        let evicted = self.cql.traces.push(id);
+        let evicted = self.cql.statements.traces.push(id);
         let client_address = self.client_address();
         let trace =
             Trace { id, evicted, client: client_address, request: kind, parameters, events };
@@ -113,14 +78,6 @@ impl Requests<'_> {
         let counter = u16::from_be_bytes([counter_high, counter_low]);
         time_uuid(self.now.unix_us(), 0, counter, node)
     }
-}
-
-/// A version 1 UUID for a time in microseconds since 1970, plus tenths of a microsecond.
-pub(super) fn time_uuid(unix_us: i64, tenths: u64, counter: u16, node: [u8; 6]) -> Uuid {
-    /// From the start of the Gregorian calendar to 1970, in the unit of version 1 UUIDs.
-    const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
-    let ticks = unix_us.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH).wrapping_add(tenths);
-    uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
 }
 
 /// Whether a client requests a trace.
@@ -184,17 +141,6 @@ fn level(level: Consistency) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_oldest_trace_is_evicted() {
-        let traces = Traces::default();
-        let id = |number: usize| Uuid::from_u128(number as u128);
-        for number in 0..TRACES_MAX {
-            assert_eq!(traces.push(id(number)), None);
-        }
-        assert_eq!(traces.push(id(TRACES_MAX)), Some(id(0)));
-        assert_eq!(traces.0.lock().len(), TRACES_MAX);
-    }
 
     #[test]
     fn texts_are_truncated_and_redacted() {

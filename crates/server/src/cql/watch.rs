@@ -3,13 +3,13 @@
 //! This costs nothing while no client monitors and no request is slow: a request is decoded a
 //! second time only if its text is needed.
 
-use cql::statements::begins_as_data;
 use wire::cql::{BatchStatement, Header, Request, decode_request, decompress_body};
 use wire::resp::OwnedArgs;
 
 use super::requests::Requests;
 use super::session::Session;
-use crate::engine::secret::{REDACTED, Shown};
+use crate::engine::secret::Shown;
+use crate::statements::redaction::without_password;
 
 impl Requests<'_> {
     /// Reports a request that has run.
@@ -87,40 +87,5 @@ impl Requests<'_> {
             || b"(prepared statement is no longer cached)".to_vec(),
             |entry| without_password(&entry.statement.text),
         )
-    }
-}
-
-/// Cuts a statement before its password. Only text that certainly begins as a data statement is
-/// kept whole: comments may appear anywhere.
-pub(super) fn without_password(text: &str) -> Vec<u8> {
-    const WORD: &[u8] = b"password";
-    let place =
-        text.as_bytes().windows(WORD.len()).position(|part| part.eq_ignore_ascii_case(WORD));
-    match place {
-        Some(place) if !begins_as_data(text) => {
-            [&text.as_bytes()[..place + WORD.len()], b" ", REDACTED].concat()
-        }
-        _ => text.as_bytes().to_vec(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_redacted() {
-        for (text, expected) in [
-            ("CREATE ROLE a WITH PASSWORD = 'secret'", "CREATE ROLE a WITH PASSWORD (redacted)"),
-            ("alter user b with password 'secret'", "alter user b with password (redacted)"),
-            (
-                "/* 1 */ CREATE ROLE a WITH PASSWORD = 's'",
-                "/* 1 */ CREATE ROLE a WITH PASSWORD (redacted)",
-            ),
-            ("CREATE ROLE a WITH LOGIN = true", "CREATE ROLE a WITH LOGIN = true"),
-            ("SELECT password FROM t", "SELECT password FROM t"),
-        ] {
-            assert_eq!(without_password(text), expected.as_bytes(), "{text}");
-        }
     }
 }

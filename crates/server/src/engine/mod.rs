@@ -1,10 +1,10 @@
 //! Protocol-independent part of the server: data, and the operations on it.
 //!
-//! Reading order: `shared` (state of all reactors) and `worker` (state of one); `gate` and `commit`
-//! (the only path by which data changes), `room` and `elements` (limits of a request), `expire`,
-//! `evict` and `purge` (changes in the background), `snapshots` and `snapshot_taker`, `pubsub`,
-//! `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`, `latency`
-//! and others (observability).
+//! Reading order: `server_state` (state of all reactors) and `worker` (state of one); `gate` and
+//! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
+//! `expire`, `evict` and `purge` (changes in the background), `snapshots` and `snapshot_taker`,
+//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`,
+//! `latency` and others (observability).
 
 pub(crate) mod accounts;
 pub(crate) mod baseline;

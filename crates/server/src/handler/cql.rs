@@ -14,7 +14,6 @@ use crate::config::{OutputLimit, Settings};
 use crate::cql::frames::{self, End, FrameError, Framing};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::requests::{ReactorState, Requests};
-use crate::cql::scan_queue::OF_CONNECTION_MAX;
 use crate::cql::{Phase, Session, Wait};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
@@ -22,6 +21,7 @@ use crate::engine::gate::{Gate, Lsn};
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
+use crate::statements::scan_queue::OF_CONNECTION_MAX;
 
 /// Maximum message body until the handshake and the authentication are complete.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;

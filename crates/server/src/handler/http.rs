@@ -14,7 +14,6 @@ use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::session::http_of;
 use super::{ReactorHandler, Session as AnySession};
 use crate::config::{Durability, OutputLimit, Settings};
-use crate::cql::scan_queue::ScanQueue;
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
 use crate::engine::context::ReactorContext;
@@ -29,6 +28,7 @@ use crate::http::{
     Scratch, Session, Wait, client_of, find, resume_statement, statement_error,
 };
 use crate::protocol::ClientProtocol;
+use crate::statements::scan_queue::ScanQueue;
 
 /// Maximum requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;
@@ -332,7 +332,7 @@ impl ReactorHandler {
                 record: &mut self.record,
                 now: self.now,
             },
-            cql: &self.cql_state,
+            statements: &self.statements,
             feeds: &self.feeds,
             scratch: &mut self.http.scratch,
             pending_bytes: out.pending_bytes(),

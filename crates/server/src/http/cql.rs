@@ -24,11 +24,11 @@ use wire::resp::write_json_text;
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Response, ResponseOptions, durability};
 use crate::config::CqlAuthenticator;
-use crate::cql::execute::Paused;
-use crate::cql::executor::{ClientState, CqlExecutor, Executed, Turn};
-use crate::cql::reply::{ResultRows, ResultSink};
-use crate::cql::scan_queue::{PausedRequest, ROWS_PER_TURN};
 use crate::engine::commit::LOG_FAILED;
+use crate::statements::execute::Paused;
+use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
+use crate::statements::result_sink::{ResultRows, ResultSink};
+use crate::statements::scan_queue::{PausedRequest, ROWS_PER_TURN};
 use reactor::ConnId;
 
 /// Rows per page if the request does not specify it; the default of drivers. Without pages, a whole
@@ -302,9 +302,9 @@ impl Exchange<'_> {
             paging_state: request.paging_state.as_deref(),
             ..Parameters::new(Consistency::One)
         };
-        let Exchange { context, cql, scratch, .. } = self;
+        let Exchange { context, statements, scratch, .. } = self;
         context.now = context.worker.time(context.params);
-        let mut executor = CqlExecutor { context: context.reborrow(), cql };
+        let mut executor = CqlExecutor { context: context.reborrow(), statements };
         let turn = Turn { rows_max: ROWS_PER_TURN, begun };
         let (client, statement) = (&mut request.client, &request.statement);
         let mut result = JsonResult { out: &mut scratch.body };

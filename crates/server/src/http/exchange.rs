@@ -15,11 +15,11 @@ use crate::commands::context::CommandContext;
 use crate::commands::execute::{NotRun, Prepared, prepare};
 use crate::commands::fail::Fail;
 use crate::config::Durability;
-use crate::cql::CqlState;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
+use crate::statements::StatementState;
 use binlog::Follower;
 use reactor::{ConnId, Peer};
 
@@ -144,7 +144,7 @@ pub(super) type Answered = Result<Response, Postponed>;
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) context: ReactorContext<'a>,
-    pub(crate) cql: &'a CqlState,
+    pub(crate) statements: &'a StatementState,
     pub(crate) feeds: &'a Feeds,
     pub(crate) scratch: &'a mut Scratch,
     /// Output that has not been sent to the client yet.

@@ -15,8 +15,8 @@ use super::cql_client::{
 };
 use super::model::command;
 use super::world::{Plan, World};
-use crate::cql::events;
 use crate::engine::gate::Gate;
+use crate::statements::schema_change::announce;
 
 const SEED: u64 = 1;
 pub(super) const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
@@ -323,7 +323,7 @@ fn change_schema(world: &mut World, writer: usize) {
     let event = Event { verb: Verb::Created, keyspace: "k".to_owned(), target: Target::Keyspace };
     let gate = Gate::at(world.shared().log.next());
     assert!(!gate.is_open_at(world.shared().log.durable()));
-    events::announce(world.shared(), event, gate);
+    announce(world.shared(), event, gate);
     run_reactors(world);
 }
 

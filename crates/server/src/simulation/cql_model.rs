@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::cql::execute::tests::model::{Step, row};
+use crate::statements::execute::tests::model::{Step, row};
 
 /// Partitions and rows of each: few, so that statements affect the same rows.
 const PARTITIONS: i32 = 3;

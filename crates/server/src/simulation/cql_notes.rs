@@ -8,7 +8,7 @@ use wire::cql::{
 use super::cql_client::{Client, hex, world};
 use super::world::World;
 use crate::config::Durability;
-use crate::cql::scan_queue::ROWS_PER_TURN;
+use crate::statements::scan_queue::ROWS_PER_TURN;
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";

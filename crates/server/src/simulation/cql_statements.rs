@@ -8,7 +8,7 @@ use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Versi
 
 use super::cql_client::{Client, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
-use crate::cql::scan_queue::{OF_CONNECTION_MAX, ROWS_PER_TURN};
+use crate::statements::scan_queue::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];

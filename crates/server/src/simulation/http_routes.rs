@@ -3,7 +3,7 @@
 use super::cql_client::run_reactors;
 use super::http_client::{Client, HTTP, SECOND_NS, check, request, run, world, world_with};
 use super::world::World;
-use crate::cql::scan_queue::ROWS_PER_TURN;
+use crate::statements::scan_queue::ROWS_PER_TURN;
 
 #[test]
 fn values_have_tags_conditions_and_times() {

@@ -11,14 +11,14 @@ use cql::statements::parse;
 use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId, Write, Writes};
 
 use super::world::{Plan, World};
-use crate::cql::schema_change::Changer;
-use crate::cql::virtual_tables::{VirtualTableContext, rows};
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
 use crate::engine::records::MUTATIONS;
 use crate::engine::server_state::params;
 use crate::engine::worker::Worker;
 use crate::handler::State;
+use crate::statements::schema_change::Changer;
+use crate::statements::virtual_tables::{VirtualTableContext, rows};
 
 const SEED: u64 = 7;
 /// More steps than a snapshot takes.
@@ -37,12 +37,12 @@ fn context(world: &mut World) -> (Now, Params) {
 
 fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlError> {
     let (_, params) = context(world);
-    let State { shared, cql, .. } = world.state().clone();
+    let State { shared, statements, .. } = world.state().clone();
     let mut worker = Worker::new(&shared, 0);
     let mut record = Record::default();
     let mut changer = Changer {
         shared: &shared,
-        cql: &cql,
+        statements: &statements,
         params: &params,
         worker: &mut worker,
         record: &mut record,

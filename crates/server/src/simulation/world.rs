@@ -20,13 +20,13 @@ use super::oracle::{Call, Oracle, Session};
 use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Internals, Settings};
-use crate::cql::stored_schema::install;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
 use crate::engine::snapshot_taker::{Progress, Taker};
 use crate::handler::{ReactorHandler, State};
 use crate::recovery::recover;
 use crate::serve::{build_state, join_group};
+use crate::statements::stored_schema::install;
 
 /// More rounds than this without becoming idle are a livelock.
 const ROUNDS_MAX: usize = 20_000;
@@ -691,7 +691,7 @@ fn begin_life(
     let clock = CycleClock::stepping(plan.step_ns);
     let state = build_state(config, &disk, recovered, plan.reactors, now, clock);
     let shared = Arc::clone(&state.shared);
-    install(&shared, &state.cql.schema, now.unix, random.next_u64())?;
+    install(&shared, &state.statements.schema, now.unix, random.next_u64())?;
     // The log's thread does the same during a snapshot.
     shared.log.request_write();
     while shared.log.writer_step(&|| now.mono).bytes_written > 0 {}

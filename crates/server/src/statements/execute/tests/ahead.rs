@@ -8,7 +8,7 @@ use wire::cql::{
 };
 
 use super::harness::Server;
-use crate::cql::execute::ahead::{PLACES_MAX, Places};
+use crate::statements::execute::ahead::{PLACES_MAX, Places};
 
 type Named<'v> = (Option<&'v str>, Value<'v>);
 

@@ -18,11 +18,11 @@ use super::ring::{Ring, TokenSpan};
 use super::source;
 use super::table_scan::Scan;
 use super::values::EvalContext;
-use crate::cql::executor::{ClientState, CqlExecutor};
-use crate::cql::reply::{ResultRows, ResultSink};
-use crate::cql::virtual_tables;
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
+use crate::statements::executor::{ClientState, CqlExecutor};
+use crate::statements::result_sink::{ResultRows, ResultSink};
+use crate::statements::virtual_tables;
 
 /// A SELECT to run.
 pub(super) struct Select<'a> {

@@ -10,8 +10,8 @@ use cql::roles::Access;
 use wire::cql::Parameters;
 
 use super::execute::Paused;
-use super::reply::ResultSink;
-use super::state::CqlState;
+use super::result_sink::ResultSink;
+use super::state::StatementState;
 use crate::config::Durability;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -28,11 +28,11 @@ pub(crate) struct ClientState {
     pub(crate) local: Option<SocketAddr>,
 }
 
-/// Runs statements on the reactor's state and the CQL state.
+/// Runs statements on the reactor's state and the state of statements.
 #[derive(Debug)]
 pub(crate) struct CqlExecutor<'a> {
     pub(crate) context: ReactorContext<'a>,
-    pub(crate) cql: &'a CqlState,
+    pub(crate) statements: &'a StatementState,
 }
 
 impl<'a> Deref for CqlExecutor<'a> {

@@ -21,7 +21,7 @@ use super::keys::split;
 use super::row::RowCx;
 use super::values::EvalContext;
 use super::write::BoundWrite;
-use crate::cql::reply::{ResultSink, Rows};
+use crate::statements::result_sink::{ResultSink, Rows};
 
 const APPLIED: &str = "[applied]";
 

@@ -3,9 +3,9 @@
 use cql::schema::{RowBuilder, Table, Values};
 
 use super::VirtualTableContext;
-use crate::cql::watch::without_password;
 use crate::engine::client_row::ClientRow;
 use crate::protocol::ClientProtocol;
+use crate::statements::redaction::without_password;
 
 /// Saturates: counters never get that high, and CQL has no unsigned type.
 fn bigint(count: u64) -> i64 {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use base::time::Now;
 use store::Params;
 
-pub(crate) use system::{CLUSTER_NAME, TOKEN};
+pub(crate) use system::{CLUSTER_NAME, CQL_VERSION, TOKEN};
 
 use cql::schema::{Table, Values};
 

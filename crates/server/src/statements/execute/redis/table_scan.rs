@@ -7,20 +7,20 @@ use store::{Key, Locked, Partition, STRIPES, Value};
 use super::DB;
 use super::gather::{ELEMENTS_MIN, Gathering};
 use super::shape::{Maker, Pick, partition, value, visit_some};
-use crate::cql::execute::keys::{Key as PartitionKey, split};
-use crate::cql::execute::paging::PagingState;
-use crate::cql::execute::ranges::Rows;
-use crate::cql::execute::result::{Next, ROW_BYTES_USUAL};
-use crate::cql::execute::ring::Ring;
-use crate::cql::execute::row::RowCx;
-use crate::cql::execute::row_walk::RowWalk;
-use crate::cql::execute::table_scan::Scan;
-use crate::cql::executor::CqlExecutor;
 use crate::engine::gate::Gate;
+use crate::statements::execute::keys::{Key as PartitionKey, split};
+use crate::statements::execute::paging::PagingState;
+use crate::statements::execute::ranges::Rows;
+use crate::statements::execute::result::{Next, ROW_BYTES_USUAL};
+use crate::statements::execute::ring::Ring;
+use crate::statements::execute::row::RowCx;
+use crate::statements::execute::row_walk::RowWalk;
+use crate::statements::execute::table_scan::Scan;
+use crate::statements::executor::CqlExecutor;
 
 impl Scan<'_> {
     /// Visits keys by name.
-    pub(in crate::cql::execute) fn redis_keys(
+    pub(in crate::statements::execute) fn redis_keys(
         &mut self,
         engine: &CqlExecutor<'_>,
         keys: &[PartitionKey],
@@ -127,7 +127,7 @@ impl Scan<'_> {
     /// Visits all keys of a token range: stripes in SCAN order, and keys by their bytes within a
     /// stripe. A key that exists throughout is on one of the pages. Because the scan is not in
     /// token order, it visits all keys, whatever the range.
-    pub(in crate::cql::execute) fn redis_scan(
+    pub(in crate::statements::execute) fn redis_scan(
         &mut self,
         engine: &CqlExecutor<'_>,
         tokens: Ring,

@@ -21,12 +21,12 @@ use super::pause::{Paused, When};
 use super::select::{Select, Selected};
 use super::values::EvalContext;
 use super::write::{BoundWrite, SEVERAL_PARTITIONS};
-use crate::cql::executor::{ClientState, CqlExecutor, Executed, Turn};
-use crate::cql::reply::ResultSink;
-use crate::cql::schema_change::Changer;
 use crate::engine::commit::Unit;
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
+use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
+use crate::statements::result_sink::ResultSink;
+use crate::statements::schema_change::Changer;
 
 /// Limit of the unprepared statements in a BATCH message. Planning cannot pause, so their number is
 /// limited.
@@ -79,7 +79,7 @@ fn check_serial(consistency: Option<Consistency>) -> Result<(), CqlError> {
 }
 
 impl CqlExecutor<'_> {
-    pub(in crate::cql) fn run(
+    pub(in crate::statements) fn run(
         &mut self,
         client: &mut ClientState,
         statement: &PreparedStatement,
@@ -169,7 +169,7 @@ impl CqlExecutor<'_> {
         self.admit_write()?;
         let mut changer = Changer {
             shared: self.context.shared,
-            cql: self.cql,
+            statements: self.statements,
             params: self.context.params,
             worker: self.context.worker,
             record: self.context.record,
@@ -253,7 +253,7 @@ impl CqlExecutor<'_> {
         self.write(client, &mut writes, Some(plan.kind), reply)
     }
 
-    pub(in crate::cql) fn run_batch<'k>(
+    pub(in crate::statements) fn run_batch<'k>(
         &mut self,
         client: &mut ClientState,
         batch: &wire::cql::Batch<'_>,

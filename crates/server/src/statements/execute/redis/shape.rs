@@ -7,7 +7,7 @@ use cql::value::comparable;
 use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write};
 
 use super::DB;
-use crate::cql::execute::ranges::Rows;
+use crate::statements::execute::ranges::Rows;
 
 /// The type of values that a table exposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,7 +249,7 @@ pub(super) fn value<'l>(locked: &'l Locked<'_>, table: &Table, key: Key<'_>) -> 
 }
 
 /// A partition with these rows of a key, and possibly others. O(value) unless the rows are named.
-pub(in crate::cql::execute) fn partition(
+pub(in crate::statements::execute) fn partition(
     locked: &Locked<'_>,
     table: &Table,
     key: Key<'_>,

@@ -5,11 +5,11 @@ use cql::schema::{DescribeContext, describe};
 use cql::statements::Describe;
 use wire::cql::{Column, Columns};
 
-use crate::cql::executor::{ClientState, CqlExecutor};
-use crate::cql::reply::{ResultSink, Rows};
-use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualTableContext};
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
+use crate::statements::executor::{ClientState, CqlExecutor};
+use crate::statements::result_sink::{ResultSink, Rows};
+use crate::statements::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualTableContext};
 
 impl CqlExecutor<'_> {
     pub(super) fn virtual_cx(&self, client: &ClientState) -> VirtualTableContext<'_> {
@@ -23,7 +23,7 @@ impl CqlExecutor<'_> {
 
     /// The gate for a schema response: once it is open, no crash can undo the schema shown.
     pub(super) fn schema_gate(&self, client: &ClientState) -> Gate {
-        if is_gated(client.durability) { self.cql.schema.gate() } else { Gate::OPEN }
+        if is_gated(client.durability) { self.statements.schema.gate() } else { Gate::OPEN }
     }
 
     /// Returns all rows at once: a schema is bounded.

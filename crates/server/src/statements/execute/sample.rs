@@ -5,8 +5,8 @@ use cql::value::text::put_json;
 
 use super::keys::{Key, split};
 use super::write::BoundWrite;
-use crate::cql::executor::CqlExecutor;
 use crate::engine::hot_keys::Space;
+use crate::statements::executor::CqlExecutor;
 
 /// Longer key parts are truncated to this size before display.
 const PART_BYTES_MAX: usize = 64;

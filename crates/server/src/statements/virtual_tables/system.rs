@@ -3,9 +3,11 @@
 use cql::schema::{DATA_CENTER, RowBuilder, Table, Values};
 
 use super::VirtualTableContext;
-use crate::cql::handshake::CQL_VERSION;
-use crate::cql::stored_schema::host_id;
-use crate::cql::watch::without_password;
+use crate::statements::redaction::without_password;
+use crate::statements::stored_schema::host_id;
+
+/// The CQL version, which clients repeat in STARTUP.
+pub(crate) const CQL_VERSION: &str = "3.4.7";
 
 /// Drivers and cqlsh derive supported features from it.
 const RELEASE_VERSION: &str = "5.0.0";

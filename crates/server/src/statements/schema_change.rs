@@ -9,14 +9,14 @@ use cql::statements::Statement;
 use store::{Mutation, Params};
 use uuid::Uuid;
 
-use super::state::CqlState;
+use super::state::StatementState;
 use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
-use crate::cql::events;
-use crate::cql::execute::install_indexes;
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
+use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
 use crate::engine::worker::Worker;
+use crate::statements::execute::install_indexes;
 
 /// Returns a version 1 UUID. No two changes have the same timestamp, even across restarts of the
 /// server. A reused id would expose leftover rows of the old table in the new one.
@@ -29,11 +29,16 @@ fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
     uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
 }
 
+/// Sends a schema change to the reactors, which notify their clients once its gate opens.
+pub(crate) fn announce(shared: &ServerState, event: Event, gate: Gate) {
+    shared.broadcast(&Mail::SchemaChanged { event: Arc::new(event), gate });
+}
+
 /// The client that changes the schema or roles.
 #[derive(Debug)]
 pub(crate) struct Changer<'a> {
     pub(crate) shared: &'a ServerState,
-    pub(crate) cql: &'a CqlState,
+    pub(crate) statements: &'a StatementState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) record: &'a mut Record,
@@ -80,7 +85,7 @@ impl Changer<'_> {
     ) -> Result<(Option<Event>, Gate), CqlError> {
         let (event, gate) = self.carry_out(statement, keyspace)?;
         if let Some(event) = &event {
-            events::announce(self.shared, event.clone(), gate);
+            announce(self.shared, event.clone(), gate);
         }
         Ok((event, gate))
     }
@@ -91,7 +96,7 @@ impl Changer<'_> {
         statement: &Statement,
         keyspace: Option<&str>,
     ) -> Result<(Option<Event>, Gate), CqlError> {
-        let mut last = self.cql.schema.0.lock();
+        let mut last = self.statements.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let timestamp = last.next_timestamp(self.params.now());
         let new_table = table_id_at(timestamp, self.shared.keyspace.seed());
@@ -137,7 +142,7 @@ impl Changer<'_> {
         keyspace: Option<&str>,
         salted_hash: Option<&str>,
     ) -> Result<(Option<String>, Gate), CqlError> {
-        let mut last = self.cql.schema.0.lock();
+        let mut last = self.statements.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let before = self.shared.roles.load_full();
         let cx = roles::ChangeContext {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use store::Value;
 
 use super::shape::{Pick, visit_some};
-use crate::cql::execute::paging::PagingState;
-use crate::cql::execute::result::ROW_BYTES_USUAL;
+use crate::statements::execute::paging::PagingState;
+use crate::statements::execute::result::ROW_BYTES_USUAL;
 
 /// A value with fewer elements is read as a whole.
 pub(super) const ELEMENTS_MIN: usize = if cfg!(test) { 32 } else { 512 };
@@ -28,7 +28,7 @@ const STEP_BYTES_MAX: usize = 256 << 10;
 
 /// The rows of one value that remain to be returned.
 #[derive(Debug)]
-pub(in crate::cql::execute) struct Gathering {
+pub(in crate::statements::execute) struct Gathering {
     pub(super) key: Vec<u8>,
     /// The position at which the next round continues in the value; `None` when all elements were
     /// visited.
@@ -53,7 +53,7 @@ impl Gathering {
         }
     }
 
-    pub(in crate::cql::execute) fn bytes(&self) -> usize {
+    pub(in crate::statements::execute) fn bytes(&self) -> usize {
         self.bytes
     }
 

@@ -10,9 +10,9 @@ use store::{Expiry, Mutation, RowKey, Seconds, Stamp, Write};
 
 use super::change::Packed;
 use super::keys::{Key, table_id};
-use crate::cql::executor::{ClientState, CqlExecutor};
-use crate::cql::traces::{TTL, Trace, time_uuid};
 use crate::engine::commit::Unit;
+use crate::statements::executor::{ClientState, CqlExecutor};
+use crate::statements::traces::{TTL, Trace, time_uuid};
 
 const KEYSPACE: &str = "system_traces";
 const TABLES: [&str; 2] = ["sessions", "events"];
@@ -31,7 +31,7 @@ impl When {
 
 impl CqlExecutor<'_> {
     /// Writes one record: the session, its events, and the deletion of an evicted trace.
-    pub(in crate::cql) fn write_trace(
+    pub(crate) fn write_trace(
         &mut self,
         client: &ClientState,
         trace: &Trace,

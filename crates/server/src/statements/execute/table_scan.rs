@@ -18,8 +18,8 @@ use super::ring::{Ring, TokenSpan};
 use super::row::{RowCx, is_there};
 use super::row_walk::RowWalk;
 use super::values::EvalContext;
-use crate::cql::executor::CqlExecutor;
 use crate::engine::gate::Gate;
+use crate::statements::executor::CqlExecutor;
 
 /// One run of a SELECT.
 pub(super) struct Scan<'s> {

@@ -26,11 +26,7 @@ use wire::resp::{self, ReplyWriter, RequestBatch};
 use crate::commands::Session;
 use crate::commands::execute::prepare;
 use crate::config::{Config, Durability};
-use crate::cql::CqlState;
-use crate::cql::execute::install_indexes;
-use crate::cql::executor::{ClientState, CqlExecutor, Executed, Turn};
-use crate::cql::reply::WireReply;
-use crate::cql::schema_change::Changer;
+use crate::cql::wire_reply::WireReply;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::server_state::{ServerState, params};
@@ -39,13 +35,17 @@ use crate::handler::State;
 use crate::recovery::recover;
 use crate::serve::build_state;
 use crate::simulation::{Disk, FaultDisk};
+use crate::statements::StatementState;
+use crate::statements::execute::install_indexes;
+use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
+use crate::statements::schema_change::Changer;
 use reactor::{ConnId, Peer};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
 pub(super) struct Server {
     pub(super) shared: Arc<ServerState>,
-    cql: Arc<CqlState>,
+    statements: Arc<StatementState>,
     disk: Arc<FaultDisk>,
     params: Params,
     worker: Worker,
@@ -99,7 +99,8 @@ impl Server {
         let dynamic: Arc<dyn Disk> = Arc::<FaultDisk>::clone(&disk);
         let recovered = recover(&dynamic, &settings, 1, now.unix, 1).unwrap();
         let clock = CycleClock::stepping(100);
-        let State { shared, cql, .. } = build_state(config, &dynamic, recovered, 1, now, clock);
+        let State { shared, statements, .. } =
+            build_state(config, &dynamic, recovered, 1, now, clock);
         let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
         let mut worker = Worker::new(&shared, 0);
         worker.begin_turn(now);
@@ -114,7 +115,7 @@ impl Server {
         let record = Record::default();
         Server {
             shared,
-            cql,
+            statements,
             disk,
             params,
             worker,
@@ -203,7 +204,7 @@ impl Server {
         let statement = parse(text).unwrap().statement;
         let mut changer = Changer {
             shared: &self.shared,
-            cql: &self.cql,
+            statements: &self.statements,
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,
@@ -226,7 +227,7 @@ impl Server {
         worker.begin_turn(self.now);
         Server {
             shared: Arc::clone(&self.shared),
-            cql: Arc::clone(&self.cql),
+            statements: Arc::clone(&self.statements),
             disk: Arc::clone(&self.disk),
             params: self.params.clone(),
             worker,
@@ -259,7 +260,7 @@ impl Server {
             record: &mut self.record,
             now,
         };
-        CqlExecutor { context, cql: &self.cql }
+        CqlExecutor { context, statements: &self.statements }
     }
 
     /// Runs one Redis request. Returns its reply, with spaces instead of line ends.

@@ -6,11 +6,11 @@ use cql::statements::hashes_password;
 use cql::statements::{List, Statement};
 use wire::cql::{Column, Columns, Encoded};
 
-use crate::cql::executor::{ClientState, CqlExecutor};
-use crate::cql::reply::{ResultSink, Rows};
-use crate::cql::schema_change::Changer;
 use crate::engine::gate::Gate;
 use crate::engine::worker::is_gated;
+use crate::statements::executor::{ClientState, CqlExecutor};
+use crate::statements::result_sink::{ResultSink, Rows};
+use crate::statements::schema_change::Changer;
 
 impl CqlExecutor<'_> {
     /// Takes tens of milliseconds if there is a password: see `PreparedStatement::takes_long`.
@@ -40,7 +40,7 @@ impl CqlExecutor<'_> {
         };
         let mut changer = Changer {
             shared: self.context.shared,
-            cql: self.cql,
+            statements: self.statements,
             params: self.context.params,
             worker: self.context.worker,
             record: self.context.record,

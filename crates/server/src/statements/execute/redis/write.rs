@@ -31,14 +31,14 @@ enum Deed<'w> {
 /// Counts the elements that the writes of a statement process. As with a command's elements, the
 /// reactor does nothing else meanwhile.
 #[derive(Debug)]
-pub(in crate::cql::execute) struct Elements {
+pub(in crate::statements::execute) struct Elements {
     spent: usize,
     max: usize,
 }
 
 impl Elements {
     /// 0: no limit.
-    pub(in crate::cql::execute) fn new(max: usize) -> Elements {
+    pub(in crate::statements::execute) fn new(max: usize) -> Elements {
         Elements { spent: 0, max }
     }
 
@@ -53,7 +53,7 @@ impl Elements {
     }
 
     /// Accounts for the copy of a value.
-    pub(in crate::cql::execute) fn copy(
+    pub(in crate::statements::execute) fn copy(
         &mut self,
         value: Option<Value<'_>>,
     ) -> Result<(), CqlError> {
@@ -65,18 +65,18 @@ impl Elements {
 }
 
 /// A change to one key by a statement.
-pub(in crate::cql::execute) struct KeyChange<'c, 'l> {
-    pub(in crate::cql::execute) table: &'c Table,
-    pub(in crate::cql::execute) key: Key<'c>,
-    pub(in crate::cql::execute) locked: &'c Locked<'l>,
-    pub(in crate::cql::execute) elements: &'c mut Elements,
+pub(in crate::statements::execute) struct KeyChange<'c, 'l> {
+    pub(in crate::statements::execute) table: &'c Table,
+    pub(in crate::statements::execute) key: Key<'c>,
+    pub(in crate::statements::execute) locked: &'c Locked<'l>,
+    pub(in crate::statements::execute) elements: &'c mut Elements,
     /// The log record: changes are appended to it, and not applied.
-    pub(in crate::cql::execute) record: &'c mut Vec<u8>,
+    pub(in crate::statements::execute) record: &'c mut Vec<u8>,
 }
 
 impl<'w> KeyChange<'_, '_> {
     /// Appends the changes. On an error the record may contain some of them.
-    pub(in crate::cql::execute) fn encode(
+    pub(in crate::statements::execute) fn encode(
         mut self,
         writes: impl Iterator<Item = Write<'w>>,
     ) -> Result<(), CqlError> {

@@ -23,14 +23,14 @@ use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, Elements, KeyChange};
 use super::values::EvalContext;
-use crate::cql::executor::{ClientState, CqlExecutor};
-use crate::cql::reply::ResultSink;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::{Refusal, Unit};
 use crate::engine::gate::Gate;
 use crate::engine::records::RECORD_BYTES_MAX;
 use crate::engine::worker::is_gated;
 use crate::engine::write_clock::WriteClock;
+use crate::statements::executor::{ClientState, CqlExecutor};
+use crate::statements::result_sink::ResultSink;
 
 pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
 
