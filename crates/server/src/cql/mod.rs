@@ -8,15 +8,15 @@
 //! SLOWLOG and MONITOR), `request_lines` (a log line per request), `traces` (the trace of a
 //! request).
 
-pub(crate) mod auth;
-pub(crate) mod events;
+mod auth;
+mod events;
 pub(crate) mod frames;
 mod handshake;
-pub(crate) mod logins;
+mod logins;
 mod parked;
 mod password_checks;
 pub(crate) mod pool;
-pub(crate) mod processor;
+mod processor;
 #[cfg(feature = "experiments")]
 mod processors;
 pub(crate) mod request_kind;
@@ -24,7 +24,7 @@ pub(crate) mod request_lines;
 pub(crate) mod requests;
 mod session;
 mod state;
-pub(crate) mod traces;
+mod traces;
 mod watch;
 pub(crate) mod wire_reply;
 

@@ -76,7 +76,7 @@ impl RolesDifference {
 }
 
 impl Changer<'_> {
-    /// Executes a schema statement: see [`super::changes_schema`]. Returns the event for clients
+    /// Executes a schema statement: see [`cql::schema::changes_schema`]. Returns the event for clients
     /// and the log position that must be durable before it is sent; no event if nothing changed.
     pub(crate) fn change(
         &mut self,

@@ -2,10 +2,11 @@
 //!
 //! Runs before the rest: `ahead` (prefetches the partitions of upcoming requests).
 //!
-//! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
-//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `scan`, `index`, `item`, `lookup`, `pause` and `select`
-//! (reading), `change`, `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed
-//! rows), `redis` (values of the Redis protocol), `describe`, `roles`, `trace`.
+//! Reading order: `run` (a plan to its kind), `values` (expressions to values), `keys` and `ranges`
+//! (which partitions and rows), `row`, `filter`, `result`, `paging`, `ring`, `row_walk`,
+//! `table_scan`, `index`, `item`, `lookup`, `pause` and `select` (reading), `change`, `document`,
+//! `condition`, `batch_limits` and `write` (writing), `source` (computed rows), `redis` (values of
+//! the Redis protocol), `describe`, `roles`, `trace`, `sample` (used partitions).
 
 mod ahead;
 mod batch_limits;

@@ -1,7 +1,7 @@
 //! Redis values as rows: keyspace `redis`, database 0.
 //!
 //! A key is a partition of the table for its type, and of no other. Reading order: `shape` (values
-//! as partitions), `gather` (rows of large values, in parts), `scan` (the rows that a SELECT
+//! as partitions), `gather` (rows of large values, in parts), `table_scan` (the rows that a SELECT
 //! visits), `write` (writes of rows as changes of keys).
 //!
 //! CQL statements use the locks, the log and the gates of the Redis protocol, so Redis clients see
