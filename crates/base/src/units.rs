@@ -14,6 +14,9 @@ pub enum AmountError {
     /// Not digits followed by a known unit.
     #[error("not an amount such as 1048576, 64kb, 512mb or 2gb")]
     Malformed,
+    /// Not digits, perhaps with a decimal multiple.
+    #[error("not a count such as 2000000, 2M or 500k")]
+    Count,
     /// More than `u64` can hold.
     #[error("larger than 64 bits can hold")]
     TooLarge,
@@ -36,6 +39,18 @@ pub fn parse_bytes(text: &str) -> Result<u64, AmountError> {
     let factor = unit_bytes(unit).ok_or(AmountError::Malformed)?;
     let count: u64 = digits.parse().map_err(|_| AmountError::TooLarge)?;
     count.checked_mul(factor).ok_or(AmountError::TooLarge)
+}
+
+/// Reads a number of things: `2000000`, `2M`, `2_000k`, with decimal multiples.
+pub fn parse_count(text: &str) -> Result<u64, AmountError> {
+    let text = text.replace('_', "");
+    match text.trim_start_matches(|c: char| c.is_ascii_digit()) {
+        // `k`, `m` and `g` are decimal there too.
+        "" | "k" | "K" | "M" | "G" if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            parse_bytes(&text)
+        }
+        _ => Err(AmountError::Count),
+    }
 }
 
 fn unit_bytes(unit: &str) -> Option<u64> {

@@ -1,10 +1,9 @@
 //! CONFIG GET, SET and REWRITE on a running server. Error texts match those of Redis 7, without the
 //! `ERR` prefix.
 
-use super::file;
-use super::options::owner_index;
-use super::{Change, OptionSpec, ValueError};
-use super::{Config, OPTIONS, Source, find};
+use options::{Change, Source, ValueError, read_bounded};
+
+use super::{Config, OptionSpec, file, find, owner, rows};
 
 /// Longer patterns match nothing: every option name is shorter.
 const PATTERN_BYTES_MAX: usize = 256;
@@ -54,7 +53,7 @@ impl Config {
         let mut found: Vec<(String, String)> = Vec::new();
         let mut push = |name: &str, option: &OptionSpec| {
             if found.iter().all(|(known, _)| !known.eq_ignore_ascii_case(name)) {
-                found.push((name.to_owned(), option.text(&self.settings)));
+                found.push((name.to_owned(), option.text(self.settings())));
             }
         };
         for pattern in patterns.iter().filter(|pattern| pattern.len() <= PATTERN_BYTES_MAX) {
@@ -65,7 +64,7 @@ impl Config {
                 }
                 continue;
             }
-            for option in OPTIONS {
+            for option in rows() {
                 let named = option.names().filter(|name| matches(pattern, name.as_bytes()));
                 named.for_each(|name| push(name, option));
             }
@@ -76,7 +75,7 @@ impl Config {
     /// Sets several options, all or none.
     pub fn set(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<Changed, SetError> {
         let options = settable(pairs)?;
-        let mut settings = self.settings.clone();
+        let mut settings = self.settings().clone();
         for (option, (name, value)) in options.iter().zip(pairs) {
             let text = std::str::from_utf8(value).map_err(|_| ValueError::ControlCharacter);
             text.and_then(|text| option.set(&mut settings, text))
@@ -88,14 +87,13 @@ impl Config {
             refused(name, conflict.reason)
         })?;
         let mut changed = Changed::default();
-        for index in options.iter().map(|option| owner_index(option)) {
-            let owner = &OPTIONS[index];
-            if owner.text(&settings) != owner.text(&self.settings) {
-                self.sources[index] = Source::ConfigSet;
+        for owner in options.into_iter().map(owner) {
+            if owner.text(&settings) != owner.text(self.settings()) {
+                self.0.sources.insert(owner.name, Source::ConfigSet);
                 changed.0.push(owner.name);
             }
         }
-        self.settings = settings;
+        self.0.settings = settings;
         Ok(changed)
     }
 
@@ -103,13 +101,14 @@ impl Config {
     /// Preserves comments, order and unrelated lines, and replaces the file atomically. Blocks on
     /// disk I/O.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
-        let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
-        let changed: Vec<usize> = (0..OPTIONS.len())
-            .filter(|&index| matches!(self.sources[index], Source::ConfigSet | Source::CommandLine))
-            .filter(|&index| OPTIONS[index].owns_its_value())
-            .collect();
-        let text = super::read_bounded(path)?;
-        let text = file::edit(&text, &changed, &self.settings)
+        let path = self.file().ok_or(RewriteError::NoFile)?;
+        let is_changed = |option: &&'static OptionSpec| {
+            let source = self.0.source_of(option);
+            option.owns_its_value() && matches!(source, Source::ConfigSet | Source::CommandLine)
+        };
+        let changed: Vec<_> = rows().filter(is_changed).collect();
+        let text = read_bounded(path)?;
+        let text = file::edit(&text, &changed, self.settings())
             .map_err(|error| RewriteError::Form(error.message().to_owned()))?;
         file::replace(path, &text)?;
         Ok(())
@@ -118,7 +117,7 @@ impl Config {
 
 /// Returns the options of the pairs. Fails unless each is known, occurs once, and can change now.
 fn settable(pairs: &[(&[u8], &[u8])]) -> Result<Vec<&'static OptionSpec>, SetError> {
-    let mut options: Vec<&'static OptionSpec> = Vec::with_capacity(pairs.len().min(OPTIONS.len()));
+    let mut options: Vec<&'static OptionSpec> = Vec::new();
     for (name, _) in pairs {
         let option = std::str::from_utf8(name)
             .ok()
@@ -128,7 +127,7 @@ fn settable(pairs: &[(&[u8], &[u8])]) -> Result<Vec<&'static OptionSpec>, SetErr
         if option.change == Change::Start {
             return Err(refused(name, ValueError::Immutable.to_string()));
         }
-        if options.iter().any(|earlier| owner_index(earlier) == owner_index(option)) {
+        if options.iter().any(|earlier| owner(earlier).name == owner(option).name) {
             return Err(refused(name, "duplicate parameter".to_owned()));
         }
         options.push(option);
@@ -268,7 +267,7 @@ mod tests {
         assert_eq!(names(&["[g-i]z"]), ["hz"]);
         assert_eq!(names(&["[^a-gi-z]z", "?\\z"]), ["hz"]);
         assert_eq!(names(&["nothing", "", "h", "hz?", "[h"]), Vec::<String>::new());
-        let all: usize = OPTIONS.iter().map(|option| option.names().count()).sum();
+        let all: usize = rows().map(|option| option.names().count()).sum();
         assert_eq!(names(&["*"]).len(), all);
     }
 
@@ -297,8 +296,8 @@ mod tests {
             set(&mut config, &["maxmemory", "100mb", "HZ", "20", "timeout", "0"]).unwrap();
         assert_eq!(changed.names(), ["maxmemory", "hz"]);
         assert!(changed.contains("hz"));
-        assert_eq!(config.source("hz"), Some(Source::ConfigSet));
-        assert_eq!(config.source("timeout"), Some(Source::Default));
+        assert_eq!(config.0.source("hz"), Some(Source::ConfigSet));
+        assert_eq!(config.0.source("timeout"), Some(Source::Default));
 
         let before = config.settings().clone();
         assert!(set(&mut config, &["maxmemory", "1mb", "hz", "zz"]).is_err());
@@ -377,7 +376,7 @@ mod tests {
         std::fs::write(&path, "# mine\nhz = 20 # often\ntimeout = 5\n").unwrap();
         let mut config = Config::default();
         assert!(matches!(config.rewrite(), Err(RewriteError::NoFile)));
-        config.read_file(&path).unwrap();
+        config.0.read_file(&path).unwrap();
         config.take_argument("maxclients", "7").unwrap();
         set(&mut config, &["hz", "30", "durability", "never"]).unwrap();
         config.rewrite().unwrap();
@@ -386,7 +385,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
 
         let mut again = Config::default();
-        again.read_file(&path).unwrap();
+        again.0.read_file(&path).unwrap();
         assert_eq!(again.settings(), config.settings());
 
         std::fs::write(&path, "hz = = 1").unwrap();

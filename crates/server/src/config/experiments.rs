@@ -5,7 +5,7 @@
 //! branches that depend on them.
 
 #[cfg(feature = "experiments")]
-use super::settings::choice;
+use options::choice;
 
 #[cfg(feature = "experiments")]
 choice! {
@@ -34,8 +34,9 @@ choice! {
 /// Values of other options that only experiments use: the reference page omits them.
 pub(super) const WORDS: &[&str] = &["hash"];
 
-/// Values of the options in [`Section::Experiments`](super::Section::Experiments).
-#[derive(Debug, Clone, PartialEq, Default)]
+/// Values of the options in the section of experiments.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(not(feature = "experiments"), derive(Default))]
 pub struct Experiments {
     #[cfg(feature = "experiments")]
     pub num_connections_to_server: usize,
@@ -51,6 +52,21 @@ pub struct Experiments {
     pub cql_service_queue_length: usize,
     #[cfg(feature = "experiments")]
     pub stub: usize,
+}
+
+#[cfg(feature = "experiments")]
+impl Default for Experiments {
+    fn default() -> Self {
+        Self {
+            num_connections_to_server: 8,
+            memory_tracking: true,
+            processor: ProcessorSource::PerReactor,
+            reply: ReplyPath::Direct,
+            reply_pool_threads: 0,
+            cql_service_queue_length: 10_000,
+            stub: 0,
+        }
+    }
 }
 
 #[cfg(feature = "experiments")]

@@ -1,105 +1,36 @@
-//! The configuration file: flat TOML, `name = value`. The parser reports the line of every error;
-//! rewriting preserves comments and order, and replaces the file atomically.
+//! Rewriting of the configuration file: it preserves comments and order, and replaces the file
+//! atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use base::units::exact_bytes;
-use toml_edit::{Array, Document, DocumentMut, Item, Key, TomlError, Value};
+use options::{Kind, Unit};
+use toml_edit::{Array, DocumentMut, Item, Key, TomlError, Value};
 
-use super::option::{Kind, OptionSpec};
-use super::options::{OPTIONS, find, owner_index};
 use super::settings::Settings;
+use super::{OptionSpec, find, owner};
 
-/// A larger file is not a configuration file.
-pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// One `name = value` of the file, with the value as text for the option to parse.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) name: String,
-    pub(super) value: String,
-    /// Counted from 1.
-    pub(super) line: usize,
-}
-
-/// A syntax error in the file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) line: usize,
-    pub(super) reason: String,
-}
-
-/// Parses all entries, in order.
-pub(super) fn parse(text: &str) -> Result<Vec<Entry>, Fault> {
-    let document = Document::parse(text).map_err(|error| syntax_fault(text, &error))?;
-    let table = document.as_table();
-    let mut entries = Vec::new();
-    for (name, item) in table {
-        let span = table.key(name).and_then(Key::span).or_else(|| item.span());
-        let line = span.map_or(1, |span| line_at(text, span.start));
-        let value = value_text(name, item).map_err(|reason| Fault { line, reason })?;
-        entries.push(Entry { name: name.to_owned(), value, line });
-    }
-    Ok(entries)
-}
-
-fn syntax_fault(text: &str, error: &TomlError) -> Fault {
-    let line = error.span().map_or(1, |span| line_at(text, span.start));
-    let reason = error.message().lines().collect::<Vec<_>>().join(", ");
-    Fault { line, reason }
-}
-
-fn line_at(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1
-}
-
-fn value_text(name: &str, item: &Item) -> Result<String, String> {
-    let Some(value) = item.as_value() else {
-        return Err(format!("[{name}] is a table: options are flat, name = value"));
-    };
-    match value {
-        Value::Array(array) => {
-            let parts: Option<Vec<_>> = array.iter().map(scalar_text).collect();
-            parts.map(|parts| parts.join(" "))
-        }
-        scalar => scalar_text(scalar),
-    }
-    .ok_or_else(|| format!("{name}: a value is a string, a number, true, false or a list of these"))
-}
-
-fn scalar_text(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.value().clone()),
-        Value::Integer(number) => Some(number.value().to_string()),
-        Value::Float(number) => Some(number.value().to_string()),
-        Value::Boolean(truth) => Some(super::option::yes_no(*truth.value()).to_owned()),
-        Value::Datetime(_) | Value::Array(_) | Value::InlineTable(_) => None,
-    }
-}
-
-/// Returns the text with the options at `changed` (indexes in the table) set as in `settings`.
+/// Returns the text with the options in `changed` set as in `settings`.
 pub(super) fn edit(
     text: &str,
-    changed: &[usize],
+    changed: &[&'static OptionSpec],
     settings: &Settings,
 ) -> Result<String, TomlError> {
     let mut document: DocumentMut = text.parse()?;
-    for &index in changed {
-        set_entry(&mut document, index, settings);
+    for option in changed {
+        set_entry(&mut document, option, settings);
     }
     Ok(document.to_string())
 }
 
-fn set_entry(document: &mut DocumentMut, index: usize, settings: &Settings) {
-    let option = &OPTIONS[index];
+fn set_entry(document: &mut DocumentMut, option: &'static OptionSpec, settings: &Settings) {
     let mut value = toml_value(option, settings);
     let present = document
         .iter()
         .map(|(name, _)| name.to_owned())
-        .find(|name| find(name).is_some_and(|known| owner_index(known) == index));
+        .find(|name| find(name).is_some_and(|known| owner(known).name == option.name));
     match present {
         None => {
             document.insert(option.name, Item::Value(value));
@@ -125,18 +56,12 @@ fn set_entry(document: &mut DocumentMut, index: usize, settings: &Settings) {
 fn toml_value(option: &OptionSpec, settings: &Settings) -> Value {
     let text = option.text(settings);
     match &option.kind {
-        Kind::YesNo { field } => (*(field.get)(settings)).into(),
-        Kind::Bytes { .. } => match text.parse() {
-            Ok(bytes) if bytes > 0 => exact_bytes(bytes).into(),
-            _ => 0.into(),
-        },
-        Kind::Count { .. } | Kind::Signed { .. } | Kind::Duration { .. } | Kind::Limit { .. } => {
+        Kind::YesNo { get, .. } => get(settings).into(),
+        Kind::Number { unit: Unit::Bytes, .. } if text != "0" => option.shown(settings).into(),
+        Kind::Number { .. } | Kind::Limit { .. } => {
             text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
         }
-        Kind::Addresses { field } => match (field.get)(settings).as_slice() {
-            [_] => text.into(),
-            several => several.iter().map(ToString::to_string).collect::<Array>().into(),
-        },
+        Kind::List { .. } if text.contains(' ') => text.split(' ').collect::<Array>().into(),
         _ => text.into(),
     }
 }
@@ -182,49 +107,10 @@ fn write_synced(temporary: &Path, text: &str, model: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Vec<(String, String, usize)> {
-        parse(text).unwrap().into_iter().map(|e| (e.name, e.value, e.line)).collect()
-    }
-
-    fn check_fault(text: &str, line: usize, part: &str) {
-        let fault = parse(text).unwrap_err();
-        assert_eq!(fault.line, line, "{fault:?}");
-        assert!(fault.reason.contains(part), "{fault:?}");
-        assert!(!fault.reason.contains('\n'), "{fault:?}");
-    }
-
-    #[test]
-    fn every_toml_form_becomes_text_with_its_line() {
-        let text = "# head\ndir = \"x y\"\nprotected-mode = false\n\nhz = 20\nmemory-limit = -5\n\
-                    resp = [\"127.0.0.1:1\", \"[::1]:2\"]\n\
-                    latency-tracking-info-percentiles = [50, 99.9]\n";
-        let expected = [
-            ("dir", "x y", 2),
-            ("protected-mode", "no", 3),
-            ("hz", "20", 5),
-            ("memory-limit", "-5", 6),
-            ("resp", "127.0.0.1:1 [::1]:2", 7),
-            ("latency-tracking-info-percentiles", "50 99.9", 8),
-        ];
-        assert_eq!(parsed(text), expected.map(|(n, v, l)| (n.to_owned(), v.to_owned(), l)));
-        assert_eq!(parsed(""), []);
-    }
-
-    #[test]
-    fn faults_have_a_line() {
-        check_fault("hz = 1\nhz = 2\n", 2, "duplicate key");
-        check_fault("hz = 1\n\nhz 2\n", 3, "");
-        check_fault("hz = 1\n[log]\nsegment-bytes = 1\n", 2, "options are flat");
-        check_fault("hz = 1\nlog.segment-bytes = 1\n", 2, "options are flat");
-        check_fault("hz = { a = 1 }\n", 1, "a value is a string");
-        check_fault("a = 1\nhz = 2020-01-01\n", 2, "a value is a string");
-        check_fault("a = [[1]]\n", 1, "a value is a string");
-    }
-
     fn check_edit(text: &str, change: impl FnOnce(&mut Settings), names: &[&str], expected: &str) {
         let mut settings = Settings::default();
         change(&mut settings);
-        let changed: Vec<_> = names.iter().map(|name| owner_index(find(name).unwrap())).collect();
+        let changed: Vec<_> = names.iter().map(|name| find(name).unwrap()).collect();
         assert_eq!(edit(text, &changed, &settings).unwrap(), expected);
     }
 
@@ -266,14 +152,11 @@ mod tests {
             memory_limit: base::units::Limit::Percent(7),
             ..Settings::default()
         };
-        let owners: Vec<_> =
-            (0..OPTIONS.len()).filter(|&index| OPTIONS[index].owns_its_value()).collect();
+        let owners: Vec<_> = super::super::rows().filter(|row| row.owns_its_value()).collect();
         let text = edit("", &owners, &settings).unwrap();
-        let mut read = Settings::default();
-        for entry in parse(&text).unwrap() {
-            find(&entry.name).unwrap().set(&mut read, &entry.value).unwrap();
-        }
-        assert_eq!(read, settings);
+        let mut read = options::Loaded::new(super::super::OPTIONS);
+        read.read_text(Path::new("m.toml"), &text).unwrap();
+        assert_eq!(read.settings, settings);
     }
 
     #[test]

@@ -1,58 +1,11 @@
 //! Renders the table of options for `--help` and as `docs/reference/config.md`.
 
-use std::fmt::Write as _;
-
 use super::experiments;
-use super::option::{Change, Kind, OptionSpec, Section};
-use super::options::OPTIONS;
-
-/// Width of the help, in columns.
-const WIDTH: usize = 88;
-const INDENT: usize = 6;
+use super::table::{EXPERIMENTS_TITLE, OPTIONS};
 
 /// Returns all options that can be set, by section, for a terminal.
 pub fn help() -> String {
-    let mut text = String::new();
-    for section in Section::ALL.into_iter().filter(|&section| rows(section).next().is_some()) {
-        let _ = writeln!(text, "{}:", section.title());
-        for option in rows(section).filter(|option| option.change != Change::Never) {
-            help_row(&mut text, option);
-        }
-        text.push('\n');
-    }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
-    text
-}
-
-fn rows(section: Section) -> impl Iterator<Item = &'static OptionSpec> {
-    OPTIONS.iter().filter(move |option| option.section == section)
-}
-
-// Writing to a `String` cannot fail, hence `let _`.
-fn help_row(text: &mut String, option: &OptionSpec) {
-    let _ = write!(text, "  --{} <{}>", option.name, option.expected());
-    if !option.default.is_empty() {
-        let _ = write!(text, " [{}]", option.default_shown());
-    }
-    text.push('\n');
-    let mut column = WIDTH;
-    for word in option.doc.replace('`', "").split(' ') {
-        let letters = word.chars().count();
-        if column + 1 + letters > WIDTH {
-            if column < WIDTH || !text.ends_with('\n') {
-                text.push('\n');
-            }
-            text.push_str(&" ".repeat(INDENT));
-            column = INDENT;
-        } else {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += letters;
-    }
-    text.push('\n');
+    options::help(OPTIONS)
 }
 
 /// Returns the complete text of `docs/reference/config.md`.
@@ -72,52 +25,16 @@ pub fn markdown() -> String {
          - Changes: *running* options change at once by CONFIG SET; *start* options only by a restart;\n\
          \u{20} *never* options are read-only, but setting one to its current value is accepted.\n",
     );
-    for section in Section::ALL.into_iter().filter(|&section| section != Section::Experiments) {
-        let _ = write!(
-            text,
-            "\n## {}\n\n| option | value | default | changes | effect |\n|---|---|---|---|---|\n",
-            section.title()
-        );
-        for option in rows(section) {
-            markdown_row(&mut text, option);
-        }
-    }
+    let documented = OPTIONS.iter().filter(|section| section.title != EXPERIMENTS_TITLE);
+    text += &options::markdown_tables(documented, experiments::WORDS);
     text
-}
-
-fn markdown_row(text: &mut String, option: &OptionSpec) {
-    let names: Vec<_> = option.names().map(|name| format!("`{name}`")).collect();
-    let default = match option.default_shown() {
-        empty if empty.is_empty() => "(empty)".to_owned(),
-        value => format!("`{value}`"),
-    };
-    let changes = match option.change {
-        Change::Running | Change::Through(_) => "running",
-        Change::Start => "start",
-        Change::Never => "never",
-    };
-    let value = match &option.kind {
-        Kind::Choice { words, .. } => {
-            documented(words).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
-        }
-        _ => option.expected(),
-    };
-    let _ = writeln!(
-        text,
-        "| {} | {value} | {default} | {changes} | {} |",
-        names.join(", "),
-        option.doc
-    );
-}
-
-/// Values of a choice in builds without experiments.
-fn documented(words: &[&'static str]) -> impl Iterator<Item = &'static str> {
-    words.iter().copied().filter(|word| !experiments::WORDS.contains(word))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{OptionSpec, rows};
+    use options::Change;
 
     #[test]
     fn the_document_is_up_to_date() {
@@ -133,8 +50,8 @@ mod tests {
     #[test]
     fn the_document_has_every_option_once() {
         let text = markdown();
-        let documented = OPTIONS.iter().filter(|row| row.section != Section::Experiments);
-        for name in documented.flat_map(OptionSpec::names) {
+        let documented = OPTIONS.iter().filter(|section| section.title != EXPERIMENTS_TITLE);
+        for name in documented.flat_map(|section| section.rows).flat_map(OptionSpec::names) {
             let rows = text.lines().filter(|line| {
                 let first = line.trim_start_matches("| ").split(" | ").next().unwrap_or("");
                 first.split(", ").any(|cell| cell == format!("`{name}`"))
@@ -148,12 +65,12 @@ mod tests {
     #[test]
     fn the_help_fits_a_terminal_and_has_every_option_that_can_be_given() {
         let text = help();
-        for option in OPTIONS {
+        for option in rows() {
             let given = text.contains(&format!("\n  --{} <", option.name));
             assert_eq!(given, option.change != Change::Never, "{}", option.name);
         }
         for line in text.lines().filter(|line| line.starts_with("      ")) {
-            assert!(line.chars().count() <= WIDTH, "{line}");
+            assert!(line.chars().count() <= 88, "{line}");
         }
         assert!(!text.contains("\n\n\n"));
     }

@@ -1,14 +1,15 @@
 //! The validated configuration: plain typed fields, and the rules between them.
 //!
-//! Names, texts, ranges and defaults are in the table ([`super::OPTIONS`]). The rest of the server
-//! uses only this module. Each field name ends in its unit.
+//! Names, texts and ranges are in the table ([`super::OPTIONS`]). The rest of the server uses only
+//! this module. Each field name ends in its unit.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base::units::Limit;
+use base::units::{GIB, Limit, MIB};
 use binlog::SyncPolicy;
+use options::{Conflict, choice};
 use reactor::Limits;
 
 use super::experiments::Experiments;
@@ -21,39 +22,6 @@ pub const DATABASES: usize = 16;
 
 /// Segments of the log are written in whole blocks.
 const LOG_BLOCK_BYTES: u64 = 4_096;
-
-/// Declares an enum whose variants have names in the configuration, in order.
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident {
-        $($(#[$variant_doc:meta])* $variant:ident = $word:literal $(if $feature:tt)?,)+
-    }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[cfg(feature = $feature)])? $(#[$variant_doc])* $variant,)+
-        }
-
-        impl $name {
-            pub const ALL: &'static [Self] =
-                &[$($(#[cfg(feature = $feature)])? Self::$variant,)+];
-            pub const WORDS: &'static [&'static str] =
-                &[$($(#[cfg(feature = $feature)])? $word,)+];
-
-            /// Returns the name in the configuration.
-            pub fn word(self) -> &'static str {
-                Self::WORDS[self as usize]
-            }
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self::ALL[0]
-            }
-        }
-    };
-}
-#[cfg(feature = "experiments")]
-pub(super) use choice;
 
 choice! {
     /// When a write is considered safe, and therefore when its reply is sent.
@@ -209,14 +177,118 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
-/// Declares [`Settings`] and its blank form, which the table fills with defaults.
+impl OutputLimits {
+    /// Those of Redis.
+    const DEFAULT: OutputLimits = OutputLimits {
+        normal: OutputLimit { hard_bytes: 0, soft_bytes: 0, soft_seconds: 0 },
+        replica: OutputLimit { hard_bytes: 256 * MIB, soft_bytes: 64 * MIB, soft_seconds: 60 },
+        pubsub: OutputLimit { hard_bytes: 32 * MIB, soft_bytes: 8 * MIB, soft_seconds: 60 },
+    };
+}
+
+/// Declares [`Settings`] and its defaults.
 macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident: $type:ty,)+) => {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)+) => {
         /// Validated value of every option. Cheap to clone; a change creates a new one.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings { $($(#[$doc])* pub $name: $type,)+ }
 
-        impl Settings {
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    dir: PathBuf = PathBuf::from("data"),
+    resp: Vec<SocketAddr> = vec![SocketAddr::from(([127, 0, 0, 1], 6_379))],
+    /// Empty: CQL is disabled.
+    cql: Vec<SocketAddr> = Vec::new(),
+    /// Empty: HTTP is disabled.
+    http: Vec<SocketAddr> = Vec::new(),
+    resp_tls: Vec<SocketAddr> = Vec::new(),
+    cql_tls: Vec<SocketAddr> = Vec::new(),
+    http_tls: Vec<SocketAddr> = Vec::new(),
+    tls_cert_file: PathBuf = PathBuf::new(),
+    tls_key_file: PathBuf = PathBuf::new(),
+    tls_ca_cert_file: PathBuf = PathBuf::new(),
+    tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes,
+    tls_protocols: TlsProtocols = TlsProtocols::Both,
+    /// Zero: one per core.
+    reactors: usize = 0,
+    placement: Placement = Placement::LeastLoaded,
+    tcp_backlog: usize = 511,
+    tcp_keepalive_s: u64 = 300,
+    /// Zero: idle connections are never closed.
+    timeout_s: u64 = 0,
+    maxclients: usize = 10_000,
+    protected_mode: bool = true,
+    requirepass: Password = Password::default(),
+    cql_authenticator: CqlAuthenticator = CqlAuthenticator::Requirepass,
+    cql_authorizer: CqlAuthorizer = CqlAuthorizer::Roles,
+    shutdown_timeout_ms: u64 = 10_000,
+    enable_debug_command: DebugCommand = DebugCommand::Local,
+    durability: Durability = Durability::Always,
+    durability_interval_ms: u64 = 1_000,
+    /// Zero: never.
+    log_spin_us: u64 = 250,
+    log_segment_bytes: u64 = 64 * MIB,
+    /// Zero: only on request.
+    snapshot_log_bytes: u64 = GIB,
+    /// Zero: no limit.
+    maxmemory_bytes: u64 = 0,
+    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction,
+    maxmemory_samples: usize = 5,
+    lfu_log_factor: u64 = 10,
+    lfu_decay_time_minutes: u64 = 1,
+    memory_limit: Limit = Limit::Percent(90),
+    read_buffer_memory_limit: Limit = Limit::Percent(5),
+    client_query_buffer_limit_bytes: u64 = GIB,
+    client_output_buffer_limit: OutputLimits = OutputLimits::DEFAULT,
+    proto_max_bulk_len_bytes: u64 = 512 * MIB,
+    /// Zero: no limit.
+    elements_per_command_max: usize = 1_048_576,
+    native_transport_max_frame_bytes: u64 = 16 * MIB,
+    throttle_cql_calls: bool = true,
+    log_cql_requests: bool = false,
+    http_body_bytes_max: u64 = 16 * MIB,
+    http_idle_timeout_ms: u64 = 60_000,
+    cql_rpc_memory_limit: Limit = Limit::None,
+    prepared_statements_bytes_max: u64 = 128 * MIB,
+    hash_max_listpack_entries: usize = 128,
+    hash_max_listpack_value_bytes: usize = 64,
+    /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
+    list_max_listpack_size: i64 = -2,
+    set_max_intset_entries: usize = 512,
+    set_max_listpack_entries: usize = 128,
+    set_max_listpack_value_bytes: usize = 64,
+    zset_max_listpack_entries: usize = 128,
+    zset_max_listpack_value_bytes: usize = 64,
+    /// Rounds of background work per second.
+    hz: usize = 10,
+    active_expire: bool = true,
+    /// 1 to 10.
+    active_expire_effort: usize = 1,
+    /// -1: no slow log. 0: every command.
+    slowlog_log_slower_than_us: i64 = 10_000,
+    slowlog_max_len: usize = 128,
+    /// Zero: no latency events.
+    latency_monitor_threshold_ms: u64 = 0,
+    latency_tracking: bool = true,
+    /// Percentiles, 0 to 100.
+    latency_tracking_info_percentiles: Vec<f64> = vec![50.0, 99.0, 99.9],
+    notify_keyspace_events: KeyEvents = KeyEvents::default(),
+    log_level: LogLevel = LogLevel::Info,
+    log_format: LogFormat = LogFormat::Text,
+    /// Empty: standard error.
+    log_file: PathBuf = PathBuf::new(),
+    internals: Internals = Internals::default(),
+    experiments: Experiments = Experiments::default(),
+}
+
+impl Settings {
     /// Sets the limits of connections; called again after each CONFIG SET.
     pub(crate) fn apply_to(&self, limits: &Limits) {
         limits.connections_max.set(self.maxclients as u64);
@@ -233,7 +305,7 @@ macro_rules! settings {
     }
 
     /// Returns when to sync the log.
-        pub(crate) fn sync_policy(&self) -> SyncPolicy {
+    pub(crate) fn sync_policy(&self) -> SyncPolicy {
         match self.durability {
             Durability::Always => SyncPolicy::Always,
             Durability::Interval => {
@@ -243,122 +315,6 @@ macro_rules! settings {
         }
     }
 
-            fn blank() -> Self {
-                Self { $($name: <$type>::default(),)+ }
-            }
-        }
-    };
-}
-
-settings! {
-    dir: PathBuf,
-    resp: Vec<SocketAddr>,
-    /// Empty: CQL is disabled.
-    cql: Vec<SocketAddr>,
-    /// Empty: HTTP is disabled.
-    http: Vec<SocketAddr>,
-    resp_tls: Vec<SocketAddr>,
-    cql_tls: Vec<SocketAddr>,
-    http_tls: Vec<SocketAddr>,
-    tls_cert_file: PathBuf,
-    tls_key_file: PathBuf,
-    tls_ca_cert_file: PathBuf,
-    tls_auth_clients: TlsAuthClients,
-    tls_protocols: TlsProtocols,
-    /// Zero: one per core.
-    reactors: usize,
-    placement: Placement,
-    tcp_backlog: usize,
-    tcp_keepalive_s: u64,
-    /// Zero: idle connections are never closed.
-    timeout_s: u64,
-    maxclients: usize,
-    protected_mode: bool,
-    requirepass: Password,
-    cql_authenticator: CqlAuthenticator,
-    cql_authorizer: CqlAuthorizer,
-    shutdown_timeout_ms: u64,
-    enable_debug_command: DebugCommand,
-    durability: Durability,
-    durability_interval_ms: u64,
-    /// Zero: never.
-    log_spin_us: u64,
-    log_segment_bytes: u64,
-    /// Zero: only on request.
-    snapshot_log_bytes: u64,
-    /// Zero: no limit.
-    maxmemory_bytes: u64,
-    maxmemory_policy: MaxmemoryPolicy,
-    maxmemory_samples: usize,
-    lfu_log_factor: u64,
-    lfu_decay_time_minutes: u64,
-    memory_limit: Limit,
-    read_buffer_memory_limit: Limit,
-    client_query_buffer_limit_bytes: u64,
-    client_output_buffer_limit: OutputLimits,
-    proto_max_bulk_len_bytes: u64,
-    /// Zero: no limit.
-    elements_per_command_max: usize,
-    native_transport_max_frame_bytes: u64,
-    throttle_cql_calls: bool,
-    log_cql_requests: bool,
-    http_body_bytes_max: u64,
-    http_idle_timeout_ms: u64,
-    cql_rpc_memory_limit: Limit,
-    prepared_statements_bytes_max: u64,
-    hash_max_listpack_entries: usize,
-    hash_max_listpack_value_bytes: usize,
-    /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
-    list_max_listpack_size: i64,
-    set_max_intset_entries: usize,
-    set_max_listpack_entries: usize,
-    set_max_listpack_value_bytes: usize,
-    zset_max_listpack_entries: usize,
-    zset_max_listpack_value_bytes: usize,
-    /// Rounds of background work per second.
-    hz: usize,
-    active_expire: bool,
-    /// 1 to 10.
-    active_expire_effort: usize,
-    /// -1: no slow log. 0: every command.
-    slowlog_log_slower_than_us: i64,
-    slowlog_max_len: usize,
-    /// Zero: no latency events.
-    latency_monitor_threshold_ms: u64,
-    latency_tracking: bool,
-    /// Percentiles, 0 to 100.
-    latency_tracking_info_percentiles: Vec<f64>,
-    notify_keyspace_events: KeyEvents,
-    log_level: LogLevel,
-    log_format: LogFormat,
-    /// Empty: standard error.
-    log_file: PathBuf,
-    internals: Internals,
-    experiments: Experiments,
-}
-
-impl Default for Settings {
-    /// Returns the defaults of the table.
-    fn default() -> Self {
-        let mut settings = Self::blank();
-        for option in super::OPTIONS.iter().filter(|option| option.owns_its_value()) {
-            option
-                .set(&mut settings, option.default)
-                .expect("a test sets every default of the table");
-        }
-        settings
-    }
-}
-
-/// Two conflicting options.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
-    /// Option to check first.
-    pub option: &'static str,
-    pub reason: String,
-}
-
-impl Settings {
     /// Validates the rules that involve several options, or more than the range of one.
     pub fn validate(&self) -> Result<(), Conflict> {
         self.validate_addresses()?;
@@ -367,10 +323,10 @@ impl Settings {
         self.validate_log()?;
         if !self.experiments.counts_memory() && self.maxmemory_bytes != 0 {
             let reason = "maxmemory requires memory tracking: set maxmemory to 0".to_owned();
-            return Err(conflict("memory-tracking", reason));
+            return Err(Conflict::new("memory-tracking", reason));
         }
         if self.dir.as_os_str().is_empty() {
-            return Err(conflict("dir", "a data directory is required".to_owned()));
+            return Err(Conflict::new("dir", "a data directory is required"));
         }
         Ok(())
     }
@@ -379,13 +335,13 @@ impl Settings {
         if self.endpoints().next().is_none() {
             let reason = "at least one address to listen on is required: set this option, cql, http, or \
                           one of their TLS variants";
-            return Err(conflict("resp", reason.to_owned()));
+            return Err(Conflict::new("resp", reason));
         }
         let mut listed = Vec::new();
         for Endpoint { option, address, .. } in self.endpoints() {
             // With port 0 the kernel selects a different free port each time.
             if address.port() != 0 && listed.contains(&address) {
-                return Err(conflict(option, format!("{address} is listed twice")));
+                return Err(Conflict::new(option, format!("{address} is listed twice")));
             }
             listed.push(address);
         }
@@ -422,7 +378,7 @@ impl Settings {
             return Ok(());
         };
         let missing = |name, what| {
-            conflict(name, format!("{} {} requires {what}", endpoint.option, endpoint.address))
+            Conflict::new(name, format!("{} {} requires {what}", endpoint.option, endpoint.address))
         };
         if self.tls_cert_file.as_os_str().is_empty() {
             return Err(missing("tls-cert-file", "a certificate"));
@@ -444,7 +400,7 @@ impl Settings {
             Some(Endpoint { option, address, .. })
                 if self.protected_mode && !self.requirepass.is_set() =>
             {
-                Err(conflict(
+                Err(Conflict::new(
                     option,
                     format!(
                         "{address} can be reached from other machines and no password is set: set \
@@ -468,20 +424,16 @@ impl Settings {
              cql-authenticator to requirepass or password, listen on 127.0.0.1 only, or set \
              protected-mode to no"
         );
-        Err(conflict(option, reason))
+        Err(Conflict::new(option, reason))
     }
 
     fn validate_log(&self) -> Result<(), Conflict> {
         if !self.log_segment_bytes.is_multiple_of(LOG_BLOCK_BYTES) {
             let reason = format!("{} is not a multiple of 4096", self.log_segment_bytes);
-            return Err(conflict("log-segment-bytes", reason));
+            return Err(Conflict::new("log-segment-bytes", reason));
         }
         Ok(())
     }
-}
-
-fn conflict(option: &'static str, reason: String) -> Conflict {
-    Conflict { option, reason }
 }
 
 #[cfg(test)]

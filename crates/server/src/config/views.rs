@@ -2,24 +2,20 @@
 //! options. These names are not options: setting one is rejected unless it already has the value.
 //! `appendfsync` and `loglevel` set the option that they translate.
 
-use super::option::{Change, Kind, OptionSpec, Section};
-use super::options::{option, with_aliases};
+use options::{Change, Kind, option, with_aliases};
+
+use super::OptionSpec;
 use super::settings::{DATABASES, Durability, LogLevel, Settings};
 
 /// A row that shows the result of `show`.
-const fn view(
-    name: &'static str,
-    show: fn(&Settings) -> String,
-    default: &'static str,
-    doc: &'static str,
-) -> OptionSpec {
-    option(Section::Compatibility, name, Kind::View { show }, default, Change::Never, doc)
+const fn view(name: &'static str, show: fn(&Settings) -> String, doc: &'static str) -> OptionSpec {
+    option(name, Kind::View { show }, Change::Never, doc)
 }
 
 /// A row that shows a constant.
 macro_rules! fixed {
     ($name:literal, $shown:literal, $doc:expr) => {
-        view($name, |_| $shown.to_owned(), $shown, $doc)
+        view($name, |_| $shown.to_owned(), $doc)
     };
 }
 
@@ -27,7 +23,6 @@ const LAZY: &str = "Memory of removed values is always freed outside the locks."
 
 pub(super) const VIEWS: &[OptionSpec] = &[
     option(
-        Section::Compatibility,
         "appendfsync",
         Kind::Choice {
             words: &["everysec", "always", "no"],
@@ -41,12 +36,10 @@ pub(super) const VIEWS: &[OptionSpec] = &[
                     [Durability::Interval, Durability::Always, Durability::Never][place];
             },
         },
-        "always",
         Change::Through("durability"),
         "`durability` in Redis terms: always, everysec (interval), no (never).",
     ),
     option(
-        Section::Compatibility,
         "loglevel",
         Kind::Choice {
             words: &["debug", "verbose", "notice", "warning"],
@@ -61,20 +54,17 @@ pub(super) const VIEWS: &[OptionSpec] = &[
                     [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn][place];
             },
         },
-        "notice",
         Change::Through("log-level"),
         "`log-level` in Redis terms: debug (trace), verbose (debug), notice (info), warning (warn).",
     ),
     view(
         "port",
         |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "6379",
         "The port of the first address in `resp`.",
     ),
     view(
         "tls-port",
         |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "0",
         "The port of the first address in `resp-tls`; 0: none.",
     ),
     view(
@@ -83,10 +73,9 @@ pub(super) const VIEWS: &[OptionSpec] = &[
             let hosts: Vec<_> = settings.resp.iter().map(|a| a.ip().to_string()).collect();
             hosts.join(" ")
         },
-        "127.0.0.1",
         "The hosts in `resp`.",
     ),
-    view("databases", |_| DATABASES.to_string(), "16", "Numbered keyspaces for SELECT."),
+    view("databases", |_| DATABASES.to_string(), "Numbered keyspaces for SELECT."),
     fixed!("appendonly", "yes", "Every write is logged."),
     fixed!(
         "save",
@@ -109,33 +98,33 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "There is no separate limit for all clients: see `memory-limit`."
     ),
     with_aliases(
-        fixed!("lua-time-limit", "5000", "Scripts are not supported."),
         &["busy-reply-threshold"],
+        fixed!("lua-time-limit", "5000", "Scripts are not supported."),
     ),
     fixed!("tracking-table-max-keys", "1000000", "CLIENT TRACKING is not supported."),
     with_aliases(
+        &["min-slaves-to-write"],
         fixed!(
             "min-replicas-to-write",
             "0",
             "Replication is not supported, so writes never wait for replicas."
         ),
-        &["min-slaves-to-write"],
     ),
     with_aliases(
+        &["min-slaves-max-lag"],
         fixed!(
             "min-replicas-max-lag",
             "10",
             "Replication is not supported, so writes never wait for replicas."
         ),
-        &["min-slaves-max-lag"],
     ),
     fixed!("repl-backlog-size", "1048576", "Replication is not supported."),
     fixed!("repl-backlog-ttl", "3600", "Replication is not supported."),
     fixed!("repl-diskless-sync", "yes", "Replication is not supported."),
     fixed!("repl-diskless-sync-delay", "5", "Replication is not supported."),
     with_aliases(
-        fixed!("repl-ping-replica-period", "10", "Replication is not supported."),
         &["repl-ping-slave-period"],
+        fixed!("repl-ping-replica-period", "10", "Replication is not supported."),
     ),
     fixed!("repl-timeout", "60", "Replication is not supported."),
     fixed!("unixsocket", "", "Unix sockets are not supported."),

@@ -1,8 +1,9 @@
 //! The process: its configuration, threads and last events.
 
+use options::{Kind, Section};
 use serde_json::{Value, json};
 
-use crate::config::{Kind, OPTIONS};
+use crate::config::{OPTIONS, Settings};
 use crate::engine::process;
 use crate::http::Exchange;
 use crate::logging;
@@ -13,15 +14,17 @@ const REDACTED: &str = "(redacted)";
 /// All options with their values. Passwords are redacted.
 pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
     let settings = exchange.context.shared.settings.load();
-    let rows = OPTIONS.iter().map(|option| {
+    let defaults = Settings::default();
+    let titled = |section: &'static Section<_>| section.rows.iter().map(|row| (section.title, row));
+    let rows = OPTIONS.iter().flat_map(titled).map(|(title, option)| {
         let value = option.text(&settings);
-        let is_secret = matches!(option.kind, Kind::Password { .. }) && !value.is_empty();
+        let is_secret = matches!(option.kind, Kind::Secret { .. }) && !value.is_empty();
         let value = if is_secret { REDACTED } else { value.as_str() };
         json!({
             "name": option.name,
-            "section": option.section.title(),
+            "section": title,
             "value": value,
-            "default": option.default_shown(),
+            "default": option.shown(&defaults),
             "doc": option.doc,
         })
     });
