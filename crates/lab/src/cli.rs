@@ -10,6 +10,7 @@ const VERSION: &str = concat!("myriad-lab ", env!("CARGO_PKG_VERSION"), "\n");
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand { name: "ablation", about: "Measure a tuning step of the pipeline: a finding out, as JSON", read: crate::repro::ablation_command },
     Subcommand { name: "cassandra-stress", about: "Generate load with that tool's options and output format", read: crate::cassandra_stress::command },
     Subcommand { name: "compare", about: "Compare two servers under the same load", read: crate::compare::command },
     Subcommand { name: "echo", about: "Echo all input", read: crate::echo::command },

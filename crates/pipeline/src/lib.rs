@@ -9,7 +9,6 @@
 //! [`collector::StreamLedger`], [`collector`].
 #![forbid(unsafe_code)]
 
-mod ablation;
 pub mod carrier;
 pub mod check;
 mod cli;

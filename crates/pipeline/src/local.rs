@@ -57,18 +57,19 @@ impl LocalSummary {
 
 /// Maps the collector's listening address to the address that executors connect to, for example
 /// that of a simulated link.
-pub(crate) type AddressMap<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
+pub type AddressMap<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
 
-/// Deviations of a pipeline from its options.
+/// Deviations of a pipeline from its options, for tests and measurements.
 #[derive(Clone, Copy)]
-pub(crate) struct Changes<'a> {
-    pub(crate) address_map: AddressMap<'a>,
+#[expect(missing_debug_implementations, reason = "closures have none")]
+pub struct Changes<'a> {
+    pub address_map: AddressMap<'a>,
     /// Task makers of the first executors; the others use the default.
-    pub(crate) makers: &'a [Maker],
+    pub makers: &'a [Maker],
 }
 
 impl Changes<'_> {
-    pub(crate) const NONE: Self = Self { address_map: &Ok, makers: &[] };
+    pub const NONE: Self = Self { address_map: &Ok, makers: &[] };
 }
 
 /// Runs a pipeline to its end. Calls `report` once a second for each part, from the part's thread.
@@ -82,7 +83,7 @@ pub fn run(
 }
 
 /// Does the same as [`run`], with these changes.
-pub(crate) fn run_by(
+pub fn run_by(
     options: &LocalOptions,
     stop: &AtomicBool,
     changes: Changes<'_>,

@@ -15,7 +15,7 @@ const IMPORTS: [(&str, &[&str]); 14] = [
     ("server", &["base", "options", "reactor", "wire", "store", "binlog", "cql"]),
     ("web", &["base", "options", "reactor", "wire"]),
     ("pipeline", &["base", "options", "reactor", "wire", "store", "binlog"]),
-    ("lab", &["base", "reactor", "wire", "store", "binlog"]),
+    ("lab", &["base", "reactor", "wire", "store", "binlog", "pipeline"]),
     ("myriad", &["base", "cql", "server", "web", "pipeline"]),
     ("myriad-lab", &["base", "lab"]),
     // A client of servers' protocols; contains no part of the server.

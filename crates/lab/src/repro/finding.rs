@@ -8,7 +8,6 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::ablations;
 use super::sheet::{Sheet, shown};
 
 /// File next to the folders of runs.
@@ -100,12 +99,11 @@ pub(super) fn median(values: &[f64]) -> f64 {
 }
 
 impl Finding {
-    /// Reads the finding in a folder, including the formats of earlier versions; `None` if there is
-    /// none.
+    /// Reads the finding in a folder; `None` if there is none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         if !path.exists() {
-            return ablations::read_earlier(folder);
+            return Ok(None);
         }
         let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         let found = serde_json::from_slice(&text);

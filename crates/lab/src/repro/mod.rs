@@ -1,7 +1,7 @@
 //! `myriad-lab repro`: re-runs the tables of the source documents and compares the results with the
 //! published values. `myriad-lab results` combines them into one document.
 
-mod ablations;
+mod ablation;
 pub mod compatibility;
 pub mod definitions;
 pub mod figure;
@@ -31,6 +31,7 @@ use crate::definition::Definition;
 use crate::report;
 use crate::run::{self, RunFolder, Terminal};
 use crate::subject::myriad;
+pub(crate) use ablation::command as ablation_command;
 use compatibility::Compatibility;
 use figure::Figure;
 use finding::Finding;
@@ -195,7 +196,7 @@ fn how(table: &Table) -> String {
         Some(Run::Tests(commands)) => commands.join(", "),
         Some(Run::Compatibility(program)) => format!("by {program}"),
         Some(Run::Profile(cells)) => format!("profiles of {} cells", cells.len()),
-        Some(Run::Ablation(name)) => format!("myriad pipeline ablation {name}"),
+        Some(Run::Ablation(name)) => format!("myriad-lab ablation {name}"),
         Some(Run::Experiment(_)) => "an experiment with myriad web".to_owned(),
         None => String::new(),
     }
@@ -224,7 +225,7 @@ impl Session {
             Some(Run::Profile(cells)) => self.profile(table, cells),
             Some(Run::Ablation(name)) => {
                 let is_quick = self.arguments.is_quick;
-                self.keep(table, &ablations::measure(&myriad()?, name, is_quick, &self.stop)?)
+                self.keep(table, &ablation::measure(&self.program, name, is_quick, &self.stop)?)
             }
             Some(Run::Experiment(name)) => {
                 let is_quick = self.arguments.is_quick;

@@ -126,7 +126,7 @@ pub enum Run {
     Compatibility(String),
     /// With CPU profiles of these cells.
     Profile(Vec<ProfiledCell>),
-    /// With `myriad pipeline ablation NAME`.
+    /// With `myriad-lab ablation NAME`.
     Ablation(String),
     /// With the experiment of this name with `myriad web`.
     Experiment(String),

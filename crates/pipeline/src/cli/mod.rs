@@ -1,6 +1,5 @@
 //! `myriad pipeline ...`: one row per subcommand.
 
-mod ablation;
 mod arguments;
 mod calibrate;
 mod carrier;
@@ -38,7 +37,6 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "monitor", about: "Show the status of all parts in a browser", read: roles::monitor },
     Subcommand { name: "carrier", about: "Carry connections through a message broker", read: carrier::read },
     Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", read: calibrate::read },
-    Subcommand { name: "ablation", about: "Measure tuning steps in a naive and an improved variant", read: ablation::read },
 ];
 
 /// Returns the text of `myriad pipeline --help`.
@@ -165,7 +163,6 @@ mod tests {
                 &["calibrate", "--tasks", "x"],
                 "--tasks: \"x\" is not a count such as 2000000, 2M or 500k",
             ),
-            (&["ablation", "d99"], "unknown ablation \"d99\"; see myriad pipeline ablation --list"),
         ] {
             let error = run(&mut Parser::from_args(arguments)).unwrap_err();
             assert!(error.is::<UsageError>(), "{arguments:?}");

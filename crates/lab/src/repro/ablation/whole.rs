@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 
-use crate::ablation::fields::{FieldLine, Flush};
-use crate::ablation::line::Line as _;
-use crate::ablation::{Ablation, Expects, Role, Sample, Variant, cores, per_second, real};
-use crate::collector::Verify;
-use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate};
-use crate::local::{self, Changes, LocalOptions, LocalSummary};
-use crate::meter::Reading;
-use crate::status::Status;
-use crate::task::Plan;
-use crate::task::{Kernel, Maker};
+use crate::repro::ablation::fields::{FieldLine, Flush};
+use crate::repro::ablation::line::Line as _;
+use crate::repro::ablation::{Ablation, Expects, Role, Sample, Variant, cores, per_second, real};
+use pipeline::collector::Verify;
+use pipeline::generator::{LedgerOptions, Overload, PaceOptions, Rate};
+use pipeline::local::{self, Changes, LocalOptions, LocalSummary};
+use pipeline::meter::Reading;
+use pipeline::status::Status;
+use pipeline::task::Plan;
+use pipeline::task::{Kernel, Maker};
 
 /// Batches in flight: enough for two cores, and few enough to finish quickly at the end.
 const WINDOW: usize = 64;

@@ -1,5 +1,5 @@
 //! The sixteen steps by which the program of source document 3 was tuned, each as code in two
-//! variants: naive and improved. `myriad pipeline ablation d05` measures both.
+//! variants: naive and improved. `myriad-lab repro s3.d05` measures both.
 //!
 //! The naive variants contain no artificial delays. A real run uses none of this code.
 //!
@@ -15,6 +15,7 @@ mod line;
 mod link;
 mod memory;
 mod outcome;
+mod process;
 mod queue;
 mod schedule;
 mod throttled;
@@ -27,7 +28,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-pub(crate) use outcome::Outcome;
+use crate::repro::finding::Finding;
+pub(crate) use process::command;
+pub(super) use process::measure;
 
 /// All ablations, in the order of the steps; then the limits and the targets.
 pub(crate) const ALL: [&Ablation; 21] = [
@@ -168,7 +171,7 @@ impl Ablation {
 
     /// Runs all variants in turn and repeats the whole cycle, so that disturbances affect all of
     /// them.
-    pub(crate) fn run(&self, budget: Budget) -> Result<Outcome> {
+    pub(crate) fn run(&self, budget: Budget) -> Result<Finding> {
         let mut variants = (self.variants)();
         let mut samples: Vec<Vec<Sample>> = variants.iter().map(|_| Vec::new()).collect();
         for repeat in 0..budget.repeats {
@@ -178,7 +181,7 @@ impl Ablation {
                 }
             }
         }
-        Ok(Outcome::new(self, variants.iter().zip(samples).collect()))
+        Ok(outcome::finding(self, variants.iter().zip(samples).collect()))
     }
 }
 

@@ -12,9 +12,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 use parking_lot::Mutex;
 
-use crate::ablation::line::Line;
-use crate::ablation::{core_count, cores, join, real, work};
-use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
+use crate::repro::ablation::line::Line;
+use crate::repro::ablation::{core_count, cores, join, real, work};
+use pipeline::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
 
 /// Batches that wait for a worker, or for the sending thread.
 const WAITING_MAX: usize = 64;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::ablation::batches::{BatchLine, Processor, Reading, Records, Results};
-use crate::ablation::fields::{FieldLine, Flush};
-use crate::ablation::line::Line as _;
-use crate::ablation::whole::Whole;
-use crate::ablation::{Ablation, Expects, Role, Sample, Variant, stretched};
-use crate::generator::Rate;
-use crate::task::Kernel;
+use crate::repro::ablation::batches::{BatchLine, Processor, Reading, Records, Results};
+use crate::repro::ablation::fields::{FieldLine, Flush};
+use crate::repro::ablation::line::Line as _;
+use crate::repro::ablation::whole::Whole;
+use crate::repro::ablation::{Ablation, Expects, Role, Sample, Variant, stretched};
+use pipeline::generator::Rate;
+use pipeline::task::Kernel;
 
 const BUFFER_BYTES: usize = 64 << 10;
 const BATCH: usize = 4_096;

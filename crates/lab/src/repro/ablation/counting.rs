@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ablation::{
+use crate::repro::ablation::{
     Ablation, Expects, Role, Sample, Variant, cores, join, per_second, real, work,
 };
 

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use crate::ablation::work::{self, DIGEST_BYTES, LINKS};
-use crate::ablation::{Ablation, Expects, Role, Sample, Variant, join, per_second, real};
-use crate::collector::Reservoir;
-use crate::task::Kernel;
+use crate::repro::ablation::work::{self, DIGEST_BYTES, LINKS};
+use crate::repro::ablation::{Ablation, Expects, Role, Sample, Variant, join, per_second, real};
+use pipeline::collector::Reservoir;
+use pipeline::task::Kernel;
 
 /// Tasks between two clock reads.
 const CHUNK: u64 = 32;

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use parking_lot::Mutex;
 
-use crate::ablation::whole::Whole;
-use crate::ablation::wire::{SlowLink, records_per_second};
-use crate::ablation::{
+use crate::repro::ablation::whole::Whole;
+use crate::repro::ablation::wire::{SlowLink, records_per_second};
+use crate::repro::ablation::{
     Ablation, Expects, Role, Sample, Variant, core_count, cores, real, stretched,
 };
-use crate::local::Changes;
-use crate::task::{INPUT_BYTES, Kernel, OUTPUT_BYTES};
+use pipeline::local::Changes;
+use pipeline::task::{INPUT_BYTES, Kernel, OUTPUT_BYTES};
 
 /// Bits per second, and the display name.
 const LINKS: [(u64, &str); 3] =

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::task::Inputs;
+use pipeline::task::Inputs;
 
 pub(super) const SEED: u64 = 1;
 pub(super) const DIGEST_BYTES: usize = 32;
@@ -30,7 +30,7 @@ pub(super) fn digest(x: u16, y: u16) -> [u8; DIGEST_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::{BatchTask as _, Codec, Exercise, Kernel, OUTPUT_BYTES};
+    use pipeline::task::{BatchTask as _, Codec, Exercise, Kernel, OUTPUT_BYTES};
 
     #[test]
     fn it_is_the_exercise() {

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use crate::ablation::whole::Whole;
-use crate::ablation::{
+use crate::repro::ablation::whole::Whole;
+use crate::repro::ablation::{
     Ablation, Expects, Role, Sample, Variant, join, per_second, stretched, work,
 };
-use crate::local::Changes;
-use crate::task::{
+use pipeline::local::Changes;
+use pipeline::task::{
     BatchTask, Codec, Exercise, INPUT_BYTES, Ids, Kernel, Maker, OUTPUT_BYTES, TaskError,
 };
 

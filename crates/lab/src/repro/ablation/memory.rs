@@ -4,10 +4,10 @@ use std::hint::black_box;
 
 use anyhow::Result;
 
-use crate::ablation::{Ablation, Expects, Role, Sample, Variant, real, work};
-use crate::collector::Reservoir;
-use crate::meter::resident_bytes;
-use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
+use crate::repro::ablation::{Ablation, Expects, Role, Sample, Variant, real, work};
+use pipeline::collector::Reservoir;
+use pipeline::meter::resident_bytes;
+use pipeline::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
 
 /// Tasks of one window, and of one batch.
 const TASKS: u64 = 500_000;

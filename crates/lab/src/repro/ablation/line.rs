@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::ablation::wire::pair;
-use crate::ablation::{join, per_second};
+use crate::repro::ablation::wire::pair;
+use crate::repro::ablation::{join, per_second};
 
 /// A generator, an executor and a collector in their naive form.
 pub(super) trait Line: Sync {

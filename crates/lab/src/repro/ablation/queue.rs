@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use parking_lot::{Condvar, Mutex};
 
-use crate::ablation::batches::{BatchLine, Reading};
-use crate::ablation::line::Line as _;
-use crate::ablation::whole::Whole;
-use crate::ablation::wire::pair;
-use crate::ablation::{
+use crate::repro::ablation::batches::{BatchLine, Reading};
+use crate::repro::ablation::line::Line as _;
+use crate::repro::ablation::whole::Whole;
+use crate::repro::ablation::wire::pair;
+use crate::repro::ablation::{
     Ablation, Expects, Role, Sample, Variant, cores, join, per_second, real, whole_rate, work,
 };
-use crate::generator::{Overload, Rate};
-use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel};
+use pipeline::generator::{Overload, Rate};
+use pipeline::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel};
 
 /// Tasks of one transfer.
 const BATCH: u32 = 1_024;

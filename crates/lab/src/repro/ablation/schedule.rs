@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::ablation::queue::{OVERLOAD as TIMES, goodput, refusing};
-use crate::ablation::whole::{Report, Whole, nanoseconds};
-use crate::ablation::{Ablation, Expects, Role, Sample, Variant, real, stretched, whole_rate};
-use crate::generator::{Overload, Overloaded, Rate};
+use crate::repro::ablation::queue::{OVERLOAD as TIMES, goodput, refusing};
+use crate::repro::ablation::whole::{Report, Whole, nanoseconds};
+use crate::repro::ablation::{
+    Ablation, Expects, Role, Sample, Variant, real, stretched, whole_rate,
+};
+use pipeline::generator::{Overload, Overloaded, Rate};
 
 const TASK: &str = "sha256x10-le";
 /// Long compared with start and end.

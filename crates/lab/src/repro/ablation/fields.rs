@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 
-use crate::ablation::line::Line;
-use crate::ablation::{real, work};
+use crate::repro::ablation::line::Line;
+use crate::repro::ablation::{real, work};
 
 /// Tasks between two clock reads.
 const CHUNK: u64 = 16;
