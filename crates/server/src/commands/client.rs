@@ -24,7 +24,6 @@ const NAME_BYTES_MAX: usize = 64 * 1024;
 const OWN: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
 const OTHERS: Flags = OWN.and(Flags::ADMIN);
 
-/// CLIENT: a container.
 pub(crate) const CLIENT: Command = Command {
     name: "client",
     summary: "A container for commands about connections.",

@@ -16,7 +16,6 @@ use crate::tls;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
-/// CONFIG: container of the option commands.
 pub(crate) const CONFIG: Command = Command {
     name: "config",
     syntax: "subcommand",

@@ -32,7 +32,6 @@ const ALWAYS: Flags =
 /// QUIT and RESET, which also abandon a transaction.
 const ENDS: Flags = ALWAYS.and(Flags::UNQUEUED).and(Flags::ABANDONS);
 
-/// AUTH: authenticates the connection.
 pub(crate) const AUTH: Command = Command {
     name: "auth",
     syntax: "[username] password",
@@ -111,7 +110,6 @@ fn refuse_login(cx: &mut CommandContext<'_>) -> Done {
     Ok(())
 }
 
-/// ECHO: returns its argument.
 pub(crate) const ECHO: Command = Command {
     name: "echo",
     syntax: "message",
@@ -129,7 +127,6 @@ fn echo(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HELLO: negotiates the protocol, and describes the server.
 pub(crate) const HELLO: Command = Command {
     name: "hello",
     syntax: "[protover [AUTH username password] [SETNAME clientname]]",
@@ -226,7 +223,6 @@ fn introduce(cx: &mut CommandContext<'_>) {
     reply.array(0);
 }
 
-/// PING: returns PONG or its argument.
 pub(crate) const PING: Command = Command {
     name: "ping",
     syntax: "[message]",
@@ -256,7 +252,6 @@ fn ping(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// QUIT: ends the connection.
 pub(crate) const QUIT: Command = Command {
     name: "quit",
     summary: "Closes the connection after all replies are sent.",
@@ -274,7 +269,6 @@ fn quit(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// RESET: resets the connection to its initial state.
 pub(crate) const RESET: Command = Command {
     name: "reset",
     summary: "Resets the connection to its initial state.",
@@ -310,7 +304,6 @@ fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SELECT: selects the database.
 pub(crate) const SELECT: Command = Command {
     name: "select",
     syntax: "index",

@@ -16,7 +16,6 @@ use crate::config::DebugCommand;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
-/// DEBUG: container.
 pub(crate) const DEBUG: Command = Command {
     name: "debug",
     syntax: "subcommand",

@@ -16,7 +16,6 @@ const ADMIN: Flags = Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE);
 const LATENCY_ADMIN: Flags = ADMIN.and(Flags::NOSCRIPT);
 const HELP_FLAGS: Flags = Flags::LOADING.and(Flags::STALE);
 
-/// SLOWLOG: container.
 pub(crate) const SLOWLOG: Command = Command {
     name: "slowlog",
     syntax: "subcommand",
@@ -117,7 +116,6 @@ const SLOWLOG_HELP: Command = Command {
     ..Command::EMPTY
 };
 
-/// LATENCY: container.
 pub(crate) const LATENCY: Command = Command {
     name: "latency",
     syntax: "subcommand",

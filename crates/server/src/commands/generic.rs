@@ -33,7 +33,6 @@ pub(super) const INDEX_TOO_LARGE: Fail =
     Fail::text("ERR value is out of range, value must between -2147483648 and 2147483647");
 const SAME_KEY: Fail = Fail::text("ERR source and destination objects are the same");
 
-/// DEL: deletes keys.
 pub(crate) const DEL: Command = Command {
     name: "del",
     syntax: "key [key ...]",
@@ -73,7 +72,6 @@ fn del(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// EXISTS: how many of the keys exist.
 pub(crate) const EXISTS: Command = Command {
     name: "exists",
     syntax: "key [key ...]",
@@ -94,7 +92,6 @@ fn exists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// TOUCH: updates the access time of keys.
 pub(crate) const TOUCH: Command = Command {
     name: "touch",
     summary: "Counts how many of the given keys exist and updates their access time.",
@@ -120,7 +117,6 @@ fn count_keys(
     cx.reply.integer(found);
 }
 
-/// TYPE: the type of a key's value.
 pub(crate) const TYPE: Command = Command {
     name: "type",
     syntax: "key",
@@ -188,7 +184,6 @@ impl Copied {
     }
 }
 
-/// RENAME: renames a key.
 pub(crate) const RENAME: Command = Command {
     name: "rename",
     syntax: "key newkey",
@@ -219,7 +214,6 @@ fn rename(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// RENAMENX: renames a key unless the new key exists.
 pub(crate) const RENAMENX: Command = Command {
     name: "renamenx",
     summary: "Renames a key unless the new name exists.",
@@ -258,7 +252,6 @@ fn move_value(cx: &mut CommandContext<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     Ok(())
 }
 
-/// COPY: copies a value to another key.
 pub(crate) const COPY: Command = Command {
     name: "copy",
     syntax: "source destination [DB destination-db] [REPLACE]",
@@ -303,7 +296,6 @@ fn copy(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// MOVE: moves a key to another database.
 pub(crate) const MOVE: Command = Command {
     name: "move",
     syntax: "key db",
@@ -361,7 +353,6 @@ fn note_gate(cx: &mut CommandContext<'_>, gate: Gate) {
     }
 }
 
-/// KEYS: all keys that match a pattern.
 pub(crate) const KEYS: Command = Command {
     name: "keys",
     syntax: "pattern",
@@ -394,7 +385,6 @@ fn keys(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// RANDOMKEY: a random key.
 pub(crate) const RANDOMKEY: Command = Command {
     name: "randomkey",
     summary: "Returns a key chosen at random, or null if the database is empty.",

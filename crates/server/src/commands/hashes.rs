@@ -33,7 +33,6 @@ fn hash_len(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.hash(cx.db, key)?.map_or(0, Hash::len))
 }
 
-/// HSET: sets the values of fields.
 pub(crate) const HSET: Command = Command {
     name: "hset",
     syntax: "key field value [field value ...]",
@@ -111,7 +110,6 @@ fn hsetnx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HGET: the value of a field.
 pub(crate) const HGET: Command = Command {
     name: "hget",
     syntax: "key field",
@@ -139,7 +137,6 @@ fn reply_value(reply: &mut ReplyWriter<'_>, value: Option<&[u8]>) {
     }
 }
 
-/// HMGET: the values of several fields.
 pub(crate) const HMGET: Command = Command {
     name: "hmget",
     syntax: "key field [field ...]",
@@ -167,7 +164,6 @@ fn hmget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HEXISTS: whether a field exists.
 pub(crate) const HEXISTS: Command = Command {
     name: "hexists",
     syntax: "key field",
@@ -188,7 +184,6 @@ fn hexists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HSTRLEN: the length of a field's value in bytes.
 pub(crate) const HSTRLEN: Command = Command {
     name: "hstrlen",
     syntax: "key field",
@@ -209,7 +204,6 @@ fn hstrlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HLEN: the number of fields.
 pub(crate) const HLEN: Command = Command {
     name: "hlen",
     syntax: "key",
@@ -230,7 +224,6 @@ fn hlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HDEL: removes fields.
 pub(crate) const HDEL: Command = Command {
     name: "hdel",
     syntax: "key field [field ...]",
@@ -264,7 +257,6 @@ fn hdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HGETALL: all fields with their values.
 pub(crate) const HGETALL: Command = Command {
     name: "hgetall",
     syntax: "key",
@@ -325,7 +317,6 @@ fn hvals(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HINCRBY: adds an integer to a value.
 pub(crate) const HINCRBY: Command = Command {
     name: "hincrby",
     syntax: "key field increment",
@@ -354,7 +345,6 @@ fn hincrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HINCRBYFLOAT: adds a floating-point number to a value.
 pub(crate) const HINCRBYFLOAT: Command = Command {
     name: "hincrbyfloat",
     summary: "Adds a floating-point number to the value of a field; a missing one counts as 0.",
@@ -378,7 +368,6 @@ fn hincrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// HRANDFIELD: random fields.
 pub(crate) const HRANDFIELD: Command = Command {
     name: "hrandfield",
     syntax: "key [count [WITHVALUES]]",
@@ -512,7 +501,6 @@ impl RandomFields<'_, '_> {
     }
 }
 
-/// HSCAN: iterates over the fields.
 pub(crate) const HSCAN: Command = Command {
     name: "hscan",
     syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",

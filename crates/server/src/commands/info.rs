@@ -19,7 +19,6 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, is_option};
 
-/// INFO: the server's state.
 pub(crate) const INFO: Command = Command {
     name: "info",
     syntax: "[section [section ...]]",

@@ -23,7 +23,6 @@ const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 const CATEGORIES: &[&str] = &["@connection"];
 const TIPS: &[&str] = &["nondeterministic_output_order"];
 
-/// COMMAND: details of all commands; container of the others.
 pub(crate) const COMMAND: Command = Command {
     name: "command",
     summary: "Returns details of all commands: arity, flags, positions of keys.",

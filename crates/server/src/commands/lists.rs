@@ -62,7 +62,6 @@ fn lpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push(cx, args, End::Front)
 }
 
-/// RPUSH: appends elements at the tail.
 pub(crate) const RPUSH: Command = Command {
     name: "rpush",
     summary: "Appends elements to a list; creates the list if it does not exist.",
@@ -75,7 +74,6 @@ fn rpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push(cx, args, End::Back)
 }
 
-/// LPUSHX: LPUSH to an existing list.
 pub(crate) const LPUSHX: Command = Command {
     name: "lpushx",
     summary: "Inserts elements at the head of a list if the list exists.",
@@ -88,7 +86,6 @@ fn lpushx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     push_if_present(cx, args, End::Front)
 }
 
-/// RPUSHX: RPUSH to an existing list.
 pub(crate) const RPUSHX: Command = Command {
     name: "rpushx",
     summary: "Appends elements to a list if the list exists.",
@@ -132,7 +129,6 @@ fn push_elements(
     Ok(())
 }
 
-/// LPOP: removes elements from the head.
 pub(crate) const LPOP: Command = Command {
     name: "lpop",
     syntax: "key [count]",
@@ -152,7 +148,6 @@ fn lpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     pop(cx, args, End::Front)
 }
 
-/// RPOP: removes elements from the tail.
 pub(crate) const RPOP: Command = Command {
     name: "rpop",
     summary: "Removes and returns the last elements of a list, last one first.",
@@ -223,7 +218,6 @@ fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) 
     popped as u64
 }
 
-/// LMPOP: removes elements from the first of several lists that exists.
 pub(crate) const LMPOP: Command = Command {
     name: "lmpop",
     syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
@@ -299,7 +293,6 @@ fn parse_end(text: &[u8]) -> Result<End, Fail> {
     }
 }
 
-/// LMOVE: moves an element from one end of a list to one end of another, or of the same list.
 pub(crate) const LMOVE: Command = Command {
     name: "lmove",
     syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
@@ -351,7 +344,6 @@ fn move_element(cx: &mut CommandContext<'_>, args: Args<'_>, from: End, to: End)
     cx.change_as(popped(from), source, Change::ListPop { end: from, count: 1 })
 }
 
-/// LLEN: the number of elements.
 pub(crate) const LLEN: Command = Command {
     name: "llen",
     syntax: "key",
@@ -372,7 +364,6 @@ fn llen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LINDEX: one element.
 pub(crate) const LINDEX: Command = Command {
     name: "lindex",
     syntax: "key index",
@@ -420,7 +411,6 @@ fn clamp_range(start: i64, stop: i64, len: usize) -> Range<usize> {
     if start < end { start..end } else { 0..0 }
 }
 
-/// LRANGE: some elements.
 pub(crate) const LRANGE: Command = Command {
     name: "lrange",
     syntax: "key start stop",
@@ -452,7 +442,6 @@ fn lrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LTRIM: keeps some elements.
 pub(crate) const LTRIM: Command = Command {
     name: "ltrim",
     syntax: "key start stop",
@@ -484,7 +473,6 @@ fn ltrim(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LSET: replaces an element.
 pub(crate) const LSET: Command = Command {
     name: "lset",
     syntax: "key index element",
@@ -509,7 +497,6 @@ fn lset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LINSERT: inserts an element before or after another.
 pub(crate) const LINSERT: Command = Command {
     name: "linsert",
     syntax: "key <BEFORE | AFTER> pivot element",
@@ -550,7 +537,6 @@ fn linsert(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LREM: removes matching elements.
 pub(crate) const LREM: Command = Command {
     name: "lrem",
     syntax: "key count element",

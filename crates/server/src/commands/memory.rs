@@ -15,7 +15,6 @@ use super::help;
 use super::info::{data_stats, ratio};
 use crate::engine::process::ProcessMemory;
 
-/// MEMORY: container.
 pub(crate) const MEMORY: Command = Command {
     name: "memory",
     syntax: "subcommand",

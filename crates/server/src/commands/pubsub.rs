@@ -23,7 +23,6 @@ const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyAccess::Channel
 const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER).and(Flags::NO_HTTP);
 const TALKS: Flags = LOOKS.and(Flags::FAST);
 
-/// PUBLISH: sends a message to the subscribers of a channel.
 pub(crate) const PUBLISH: Command = Command {
     name: "publish",
     syntax: "channel message",
@@ -37,7 +36,6 @@ pub(crate) const PUBLISH: Command = Command {
     ..Command::EMPTY
 };
 
-/// SPUBLISH: sends a message to the subscribers of a shard channel.
 pub(crate) const SPUBLISH: Command = Command {
     name: "spublish",
     syntax: "shardchannel message",
@@ -81,7 +79,6 @@ fn wide(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// SUBSCRIBE: subscribes to channels.
 pub(crate) const SUBSCRIBE: Command = Command {
     name: "subscribe",
     syntax: "channel [channel ...]",
@@ -95,7 +92,6 @@ pub(crate) const SUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// PSUBSCRIBE: subscribes to all channels that match patterns.
 pub(crate) const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     syntax: "pattern [pattern ...]",
@@ -109,7 +105,6 @@ pub(crate) const PSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// SSUBSCRIBE: subscribes to shard channels.
 pub(crate) const SSUBSCRIBE: Command = Command {
     name: "ssubscribe",
     syntax: "shardchannel [shardchannel ...]",
@@ -149,7 +144,6 @@ fn subscribe(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     Ok(())
 }
 
-/// UNSUBSCRIBE: ends subscriptions to channels.
 pub(crate) const UNSUBSCRIBE: Command = Command {
     name: "unsubscribe",
     syntax: "[channel [channel ...]]",
@@ -163,7 +157,6 @@ pub(crate) const UNSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// PUNSUBSCRIBE: ends subscriptions to patterns.
 pub(crate) const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
     syntax: "[pattern [pattern ...]]",
@@ -177,7 +170,6 @@ pub(crate) const PUNSUBSCRIBE: Command = Command {
     ..Command::EMPTY
 };
 
-/// SUNSUBSCRIBE: ends subscriptions to shard channels.
 pub(crate) const SUNSUBSCRIBE: Command = Command {
     name: "sunsubscribe",
     syntax: "[shardchannel [shardchannel ...]]",
@@ -290,7 +282,6 @@ pub(super) fn is_message(id: Option<RequestId>, answer: &[u8]) -> bool {
     command.is_some_and(listens) && matches!(answer.first(), Some(b'*' | b'>'))
 }
 
-/// PUBSUB: a container.
 pub(crate) const PUBSUB: Command = Command {
     name: "pubsub",
     summary: "A container for commands about channels and patterns.",

@@ -10,7 +10,6 @@ use super::session::Wait;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 
-/// DBSIZE: number of keys of the selected database.
 pub(crate) const DBSIZE: Command = Command {
     name: "dbsize",
     summary: "Returns the number of keys of the selected database.",
@@ -31,7 +30,6 @@ fn dbsize(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// FLUSHDB: empties the selected database.
 pub(crate) const FLUSHDB: Command = Command {
     name: "flushdb",
     syntax: "[ASYNC | SYNC]",
@@ -53,7 +51,6 @@ fn flushdb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     flush(cx, args, Some(db))
 }
 
-/// FLUSHALL: empties all databases.
 pub(crate) const FLUSHALL: Command = Command {
     name: "flushall",
     syntax: "[ASYNC | SYNC]",
@@ -86,7 +83,6 @@ fn flush(cx: &mut CommandContext<'_>, args: Args<'_>, db: Option<u8>) -> Done {
     Ok(())
 }
 
-/// SAVE: takes a snapshot and waits for it.
 pub(crate) const SAVE: Command = Command {
     name: "save",
     summary: "Takes a snapshot and replies when it is on disk. Other clients are served meanwhile.",
@@ -108,7 +104,6 @@ fn save(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// BGSAVE: takes a snapshot in the background.
 pub(crate) const BGSAVE: Command = Command {
     name: "bgsave",
     syntax: "[SCHEDULE]",
@@ -132,7 +127,6 @@ fn bgsave(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LASTSAVE: the time of the last completed snapshot.
 pub(crate) const LASTSAVE: Command = Command {
     name: "lastsave",
     summary: "Returns the Unix time, in seconds, of the last completed snapshot.",
@@ -152,7 +146,6 @@ fn lastsave(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// TIME: the server's clock.
 pub(crate) const TIME: Command = Command {
     name: "time",
     summary: "Returns the server's time: Unix seconds, and microseconds within the second.",

@@ -105,7 +105,6 @@ fn cardinality(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.set(cx.db, key)?.map_or(0, Set::len))
 }
 
-/// SADD: adds members to a set, which is created if it does not exist.
 pub(crate) const SADD: Command = Command {
     name: "sadd",
     syntax: "key member [member ...]",
@@ -138,7 +137,6 @@ fn sadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SREM: removes members from a set; an empty set is deleted.
 pub(crate) const SREM: Command = Command {
     name: "srem",
     syntax: "key member [member ...]",
@@ -170,7 +168,6 @@ fn srem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SCARD: returns the number of members of a set.
 pub(crate) const SCARD: Command = Command {
     name: "scard",
     syntax: "key",
@@ -191,7 +188,6 @@ fn scard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SISMEMBER: returns whether a set has a member.
 pub(crate) const SISMEMBER: Command = Command {
     name: "sismember",
     syntax: "key member",
@@ -214,7 +210,6 @@ fn sismember(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SMISMEMBER: returns for each of several members whether a set has it.
 pub(crate) const SMISMEMBER: Command = Command {
     name: "smismember",
     syntax: "key member [member ...]",
@@ -241,7 +236,6 @@ fn smismember(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SMEMBERS: returns all members of a set.
 pub(crate) const SMEMBERS: Command = Command {
     name: "smembers",
     syntax: "key",
@@ -269,7 +263,6 @@ fn smembers(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SMOVE: moves a member from one set to another.
 pub(crate) const SMOVE: Command = Command {
     name: "smove",
     syntax: "source destination member",
@@ -308,7 +301,6 @@ fn smove(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SPOP: removes random members from a set and returns them.
 pub(crate) const SPOP: Command = Command {
     name: "spop",
     syntax: "key [count]",
@@ -384,7 +376,6 @@ fn pop_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: usize) -> Done {
     cx.change(key, Change::SetRemove { members: Items::Slice(&copies.slices()) })
 }
 
-/// SRANDMEMBER: returns random members of a set, with repetition if the count is negative.
 pub(crate) const SRANDMEMBER: Command = Command {
     name: "srandmember",
     syntax: "key [count]",
@@ -443,7 +434,6 @@ fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64) -> Done {
     Ok(())
 }
 
-/// SSCAN: iterates over the members of a set.
 pub(crate) const SSCAN: Command = Command {
     name: "sscan",
     syntax: "key cursor [MATCH pattern] [COUNT count]",

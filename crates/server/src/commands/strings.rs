@@ -55,7 +55,6 @@ fn reply_string(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
     Ok(())
 }
 
-/// SET: sets the string value of a key, whatever its previous type.
 pub(crate) const SET: Command = Command {
     name: "set",
     syntax: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | \
@@ -121,7 +120,6 @@ fn kept_expiry(cx: &CommandContext<'_>, key: Key<'_>) -> Option<UnixMs> {
     }
 }
 
-/// SETNX: SET of a key that does not exist.
 pub(crate) const SETNX: Command = Command {
     name: "setnx",
     syntax: "key value",
@@ -146,7 +144,6 @@ fn setnx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SETEX: SET with an expiry in seconds.
 pub(crate) const SETEX: Command = Command {
     name: "setex",
     syntax: "key seconds value",
@@ -166,7 +163,6 @@ fn setex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     set_until(cx, args, deadline)
 }
 
-/// PSETEX: SET with an expiry in milliseconds.
 pub(crate) const PSETEX: Command = Command {
     name: "psetex",
     syntax: "key milliseconds value",
@@ -194,7 +190,6 @@ fn set_until(cx: &mut CommandContext<'_>, args: Args<'_>, deadline: UnixMs) -> D
     Ok(())
 }
 
-/// GETSET: SET that returns the previous string.
 pub(crate) const GETSET: Command = Command {
     name: "getset",
     syntax: "key value",
@@ -215,7 +210,6 @@ fn getset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.change(key, Change::Set { value: args.get(2), expiry: None })
 }
 
-/// GETDEL: GET that deletes the key.
 pub(crate) const GETDEL: Command = Command {
     name: "getdel",
     syntax: "key",
@@ -275,7 +269,6 @@ fn getex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
 }
 
-/// MGET: the strings at several keys.
 pub(crate) const MGET: Command = Command {
     name: "mget",
     syntax: "key [key ...]",
@@ -304,7 +297,6 @@ fn mget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// MSET: SET of several keys at once.
 pub(crate) const MSET: Command = Command {
     name: "mset",
     syntax: "key value [key value ...]",
@@ -328,7 +320,6 @@ fn mset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// MSETNX: MSET, unless one of the keys exists.
 pub(crate) const MSETNX: Command = Command {
     name: "msetnx",
     syntax: "key value [key value ...]",
@@ -367,7 +358,6 @@ fn set_pairs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// STRLEN: the length of a string in bytes.
 pub(crate) const STRLEN: Command = Command {
     name: "strlen",
     syntax: "key",
@@ -393,7 +383,6 @@ pub(crate) fn count(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
-/// APPEND: appends bytes to a string.
 pub(crate) const APPEND: Command = Command {
     name: "append",
     syntax: "key value",
@@ -420,7 +409,6 @@ fn append(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SETRANGE: overwrites part of a string.
 pub(crate) const SETRANGE: Command = Command {
     name: "setrange",
     syntax: "key offset value",
@@ -450,7 +438,6 @@ fn setrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// GETRANGE: a substring.
 pub(crate) const GETRANGE: Command = Command {
     name: "getrange",
     syntax: "key start end",
@@ -465,7 +452,6 @@ pub(crate) const GETRANGE: Command = Command {
     ..Command::EMPTY
 };
 
-/// SUBSTR: legacy name of GETRANGE.
 pub(crate) const SUBSTR: Command = Command {
     name: "substr",
     summary: "Returns a part of a string value: legacy name of GETRANGE.",

@@ -19,7 +19,6 @@ use crate::engine::worker::Worker;
 const ALWAYS: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_HTTP);
 const AT_ONCE: Flags = ALWAYS.and(Flags::FAST).and(Flags::ALLOW_BUSY);
 
-/// MULTI: starts a transaction.
 pub(crate) const MULTI: Command = Command {
     name: "multi",
     summary: "Starts a transaction: the commands that follow are queued until EXEC.",
@@ -40,7 +39,6 @@ fn multi(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// EXEC: runs the queued commands atomically.
 pub(crate) const EXEC: Command = Command {
     name: "exec",
     summary: "Runs the queued commands of the transaction atomically, unless a watched key changed.",
@@ -96,7 +94,6 @@ fn watched_key_changed(cx: &CommandContext<'_>) -> bool {
     })
 }
 
-/// DISCARD: abandons a transaction.
 pub(crate) const DISCARD: Command = Command {
     name: "discard",
     summary: "Discards the queued commands and unwatches all keys.",
@@ -162,7 +159,6 @@ fn watch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// UNWATCH: ends all watches.
 pub(crate) const UNWATCH: Command = Command {
     name: "unwatch",
     summary: "Unwatches all keys.",

@@ -329,7 +329,6 @@ fn store(cx: &mut CommandContext<'_>, args: Args<'_>, operation: Operation) -> D
     store_result(cx, destination, Kind::ZSet, result.len(), |out| result.encode(out))
 }
 
-/// ZUNION: returns the members of the union of several sorted sets.
 pub(crate) const ZUNION: Command = Command {
     name: "zunion",
     syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] \
@@ -349,7 +348,6 @@ fn zunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Union)
 }
 
-/// ZUNIONSTORE: stores the members of the union of several sorted sets.
 pub(crate) const ZUNIONSTORE: Command = Command {
     name: "zunionstore",
     syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
@@ -370,7 +368,6 @@ fn zunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store(cx, args, Operation::Union)
 }
 
-/// ZINTER: returns the members that several sorted sets have in common.
 pub(crate) const ZINTER: Command = Command {
     name: "zinter",
     syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] \
@@ -390,7 +387,6 @@ fn zinter(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Intersection)
 }
 
-/// ZINTERSTORE: stores the members that several sorted sets have in common.
 pub(crate) const ZINTERSTORE: Command = Command {
     name: "zinterstore",
     syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
@@ -411,7 +407,6 @@ fn zinterstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store(cx, args, Operation::Intersection)
 }
 
-/// ZINTERCARD: returns how many members several sorted sets have in common, up to a limit.
 pub(crate) const ZINTERCARD: Command = Command {
     name: "zintercard",
     syntax: "numkeys key [key ...] [LIMIT limit]",
@@ -436,7 +431,6 @@ fn zintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZDIFF: returns the members of the first sorted set that no other one has.
 pub(crate) const ZDIFF: Command = Command {
     name: "zdiff",
     syntax: "numkeys key [key ...] [WITHSCORES]",
@@ -455,7 +449,6 @@ fn zdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply(cx, args, Operation::Difference)
 }
 
-/// ZDIFFSTORE: stores the members of the first sorted set that no other one has.
 pub(crate) const ZDIFFSTORE: Command = Command {
     name: "zdiffstore",
     syntax: "destination numkeys key [key ...]",

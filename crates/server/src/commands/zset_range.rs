@@ -211,7 +211,6 @@ impl<'a> Query<'a> {
     }
 }
 
-/// ZRANGE: returns the members of a sorted set in a range of ranks, scores or members.
 pub(crate) const ZRANGE: Command = Command {
     name: "zrange",
     syntax: "key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
@@ -230,7 +229,6 @@ fn zrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::ANY)
 }
 
-/// ZREVRANGE: returns the members in a range of ranks, highest score first.
 pub(crate) const ZREVRANGE: Command = Command {
     name: "zrevrange",
     syntax: "key start stop [WITHSCORES]",
@@ -249,7 +247,6 @@ fn zrevrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Rank, Direction::Reverse))
 }
 
-/// ZRANGEBYSCORE: returns the members in a range of scores.
 pub(crate) const ZRANGEBYSCORE: Command = Command {
     name: "zrangebyscore",
     syntax: "key min max [WITHSCORES] [LIMIT offset count]",
@@ -268,7 +265,6 @@ fn zrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Score, Direction::Forward))
 }
 
-/// ZREVRANGEBYSCORE: returns the members in a range of scores, highest score first.
 pub(crate) const ZREVRANGEBYSCORE: Command = Command {
     name: "zrevrangebyscore",
     syntax: "key max min [WITHSCORES] [LIMIT offset count]",
@@ -287,7 +283,6 @@ fn zrevrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Score, Direction::Reverse))
 }
 
-/// ZRANGEBYLEX: returns the members between two members, if all scores are equal.
 pub(crate) const ZRANGEBYLEX: Command = Command {
     name: "zrangebylex",
     syntax: "key min max [LIMIT offset count]",
@@ -306,7 +301,6 @@ fn zrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     range(cx, args, Form::fixed(By::Lex, Direction::Forward))
 }
 
-/// ZREVRANGEBYLEX: returns the members between two members, last one first.
 pub(crate) const ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
     syntax: "key max min [LIMIT offset count]",
@@ -349,7 +343,6 @@ fn range(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
     Ok(())
 }
 
-/// ZRANGESTORE: stores the members of a sorted set in a range of ranks, scores or members.
 pub(crate) const ZRANGESTORE: Command = Command {
     name: "zrangestore",
     syntax: "destination source min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
@@ -383,7 +376,6 @@ fn zrangestore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store_result(cx, destination, Kind::ZSet, result.len(), |out| result.encode(out))
 }
 
-/// ZCOUNT: returns how many members have a score in a range.
 pub(crate) const ZCOUNT: Command = Command {
     name: "zcount",
     syntax: "key min max",
@@ -402,7 +394,6 @@ fn zcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     count(cx, args, By::Score)
 }
 
-/// ZLEXCOUNT: returns how many members are between two members, if all scores are equal.
 pub(crate) const ZLEXCOUNT: Command = Command {
     name: "zlexcount",
     syntax: "key min max",
@@ -429,7 +420,6 @@ fn count(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     Ok(())
 }
 
-/// ZREMRANGEBYRANK: removes the members in a range of ranks.
 pub(crate) const ZREMRANGEBYRANK: Command = Command {
     name: "zremrangebyrank",
     syntax: "key start stop",
@@ -449,7 +439,6 @@ fn zremrangebyrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     remove_range(cx, args, By::Rank)
 }
 
-/// ZREMRANGEBYSCORE: removes the members in a range of scores.
 pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
     syntax: "key min max",
@@ -469,7 +458,6 @@ fn zremrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     remove_range(cx, args, By::Score)
 }
 
-/// ZREMRANGEBYLEX: removes the members between two members, if all scores are equal.
 pub(crate) const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
     syntax: "key min max",

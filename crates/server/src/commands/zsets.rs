@@ -74,7 +74,6 @@ fn cardinality(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
     Ok(cx.locked.zset(cx.db, key)?.map_or(0, ZSet::len))
 }
 
-/// ZREM: removes members from a sorted set; an empty sorted set is deleted.
 pub(crate) const ZREM: Command = Command {
     name: "zrem",
     syntax: "key member [member ...]",
@@ -107,7 +106,6 @@ fn zrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZCARD: returns the number of members of a sorted set.
 pub(crate) const ZCARD: Command = Command {
     name: "zcard",
     syntax: "key",
@@ -135,7 +133,6 @@ fn reply_score(reply: &mut ReplyWriter<'_>, score: Option<f64>) {
     }
 }
 
-/// ZSCORE: returns the score of a member.
 pub(crate) const ZSCORE: Command = Command {
     name: "zscore",
     syntax: "key member",
@@ -157,7 +154,6 @@ fn zscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZMSCORE: returns the scores of several members.
 pub(crate) const ZMSCORE: Command = Command {
     name: "zmscore",
     syntax: "key member [member ...]",
@@ -183,7 +179,6 @@ fn zmscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZRANK: returns the rank of a member, counted from the lowest score.
 pub(crate) const ZRANK: Command = Command {
     name: "zrank",
     syntax: "key member [WITHSCORE]",
@@ -202,7 +197,6 @@ fn zrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     rank(cx, args, Direction::Forward)
 }
 
-/// ZREVRANK: returns the rank of a member, counted from the highest score.
 pub(crate) const ZREVRANK: Command = Command {
     name: "zrevrank",
     syntax: "key member [WITHSCORE]",
@@ -256,7 +250,6 @@ const fn popped(direction: Direction) -> KeyEvent {
     })
 }
 
-/// ZPOPMIN: removes the members with the lowest scores and returns them.
 pub(crate) const ZPOPMIN: Command = Command {
     name: "zpopmin",
     syntax: "key [count]",
@@ -276,7 +269,6 @@ fn zpopmin(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     pop(cx, args, Direction::Forward)
 }
 
-/// ZPOPMAX: removes the members with the highest scores and returns them.
 pub(crate) const ZPOPMAX: Command = Command {
     name: "zpopmax",
     syntax: "key [count]",
@@ -343,7 +335,6 @@ fn take(
     cx.change_as(event, key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })
 }
 
-/// ZMPOP: removes and returns the first or last members of the first nonempty sorted set.
 pub(crate) const ZMPOP: Command = Command {
     name: "zmpop",
     syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
@@ -391,7 +382,6 @@ fn zmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// ZRANDMEMBER: returns random members of a sorted set, with repetition if the count is negative.
 pub(crate) const ZRANDMEMBER: Command = Command {
     name: "zrandmember",
     syntax: "key [count [WITHSCORES]]",
@@ -457,7 +447,6 @@ fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64, shape: Row
     Ok(())
 }
 
-/// ZSCAN: iterates over the members and scores of a sorted set.
 pub(crate) const ZSCAN: Command = Command {
     name: "zscan",
     syntax: "key cursor [MATCH pattern] [COUNT count]",

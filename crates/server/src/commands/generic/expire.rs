@@ -29,7 +29,6 @@ enum Base {
     Epoch,
 }
 
-/// EXPIRE: sets the TTL of a key in seconds.
 pub(crate) const EXPIRE: Command = Command {
     name: "expire",
     syntax: "key seconds [NX | XX | GT | LT]",
@@ -44,7 +43,6 @@ pub(crate) const EXPIRE: Command = Command {
     ..Command::EMPTY
 };
 
-/// PEXPIRE: sets the TTL of a key in milliseconds.
 pub(crate) const PEXPIRE: Command = Command {
     name: "pexpire",
     syntax: "key milliseconds [NX | XX | GT | LT]",
@@ -54,7 +52,6 @@ pub(crate) const PEXPIRE: Command = Command {
     ..EXPIRE
 };
 
-/// EXPIREAT: sets the expiry of a key in Unix seconds.
 pub(crate) const EXPIREAT: Command = Command {
     name: "expireat",
     syntax: "key unix-time-seconds [NX | XX | GT | LT]",
@@ -64,7 +61,6 @@ pub(crate) const EXPIREAT: Command = Command {
     ..EXPIRE
 };
 
-/// PEXPIREAT: sets the expiry of a key in Unix milliseconds.
 pub(crate) const PEXPIREAT: Command = Command {
     name: "pexpireat",
     syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
@@ -172,7 +168,6 @@ impl Condition {
     }
 }
 
-/// PERSIST: removes the expiry of a key.
 pub(crate) const PERSIST: Command = Command {
     name: "persist",
     syntax: "key",
@@ -197,7 +192,6 @@ fn persist(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// TTL: the TTL of a key in seconds.
 pub(crate) const TTL: Command = Command {
     name: "ttl",
     syntax: "key",
@@ -212,7 +206,6 @@ pub(crate) const TTL: Command = Command {
     ..Command::EMPTY
 };
 
-/// PTTL: the TTL of a key in milliseconds.
 pub(crate) const PTTL: Command = Command {
     name: "pttl",
     summary: "Returns the TTL of a key in milliseconds: -1 without one, -2 without the key.",
@@ -222,7 +215,6 @@ pub(crate) const PTTL: Command = Command {
     ..TTL
 };
 
-/// EXPIRETIME: the expiry of a key in Unix seconds.
 pub(crate) const EXPIRETIME: Command = Command {
     name: "expiretime",
     summary: "Returns the expiry of a key as a Unix time in seconds: -1 without one, -2 without the key.",
@@ -232,7 +224,6 @@ pub(crate) const EXPIRETIME: Command = Command {
     ..TTL
 };
 
-/// PEXPIRETIME: the expiry of a key in Unix milliseconds.
 pub(crate) const PEXPIRETIME: Command = Command {
     name: "pexpiretime",
     summary: "Returns the expiry of a key as a Unix time in milliseconds: -1 without one, -2 without the key.",

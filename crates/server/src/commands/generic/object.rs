@@ -7,7 +7,6 @@ use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::CommandContext;
 use crate::commands::fail::Fail;
 
-/// OBJECT: the encoding of a value, and its accesses.
 pub(crate) const OBJECT: Command = Command {
     name: "object",
     syntax: "subcommand key",

@@ -10,7 +10,6 @@ use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::strings::count;
 
-/// LPOS: positions of an element.
 pub(crate) const LPOS: Command = Command {
     name: "lpos",
     syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",

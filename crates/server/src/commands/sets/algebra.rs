@@ -123,7 +123,6 @@ fn store_set(cx: &mut CommandContext<'_>, destination: &[u8], set: &Set) -> Done
     store_result(cx, cx.key(destination), Kind::Set, set.len(), |out| set.encode(out))
 }
 
-/// SINTER: returns the members that several sets have in common.
 pub(crate) const SINTER: Command = Command {
     name: "sinter",
     syntax: "key [key ...]",
@@ -154,7 +153,6 @@ fn sinter(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SINTERSTORE: stores the members that several sets have in common.
 pub(crate) const SINTERSTORE: Command = Command {
     name: "sinterstore",
     syntax: "destination key [key ...]",
@@ -175,7 +173,6 @@ fn sinterstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store_set(cx, args.get(1), &result)
 }
 
-/// SINTERCARD: returns how many members several sets have in common, up to a limit.
 pub(crate) const SINTERCARD: Command = Command {
     name: "sintercard",
     syntax: "numkeys key [key ...] [LIMIT limit]",
@@ -215,7 +212,6 @@ fn sintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SUNION: returns the members of the union of several sets.
 pub(crate) const SUNION: Command = Command {
     name: "sunion",
     syntax: "key [key ...]",
@@ -236,7 +232,6 @@ fn sunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply_set(cx, &result)
 }
 
-/// SUNIONSTORE: stores the members of the union of several sets.
 pub(crate) const SUNIONSTORE: Command = Command {
     name: "sunionstore",
     syntax: "destination key [key ...]",
@@ -260,7 +255,6 @@ fn sunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     store_set(cx, args.get(1), &result)
 }
 
-/// SDIFF: returns the members of the first set that no other set has.
 pub(crate) const SDIFF: Command = Command {
     name: "sdiff",
     syntax: "key [key ...]",
@@ -281,7 +275,6 @@ fn sdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply_set(cx, &result)
 }
 
-/// SDIFFSTORE: stores the members of the first set that no other set has.
 pub(crate) const SDIFFSTORE: Command = Command {
     name: "sdiffstore",
     syntax: "destination key [key ...]",

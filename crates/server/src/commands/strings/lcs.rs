@@ -8,7 +8,6 @@ use crate::commands::command::{Command, Done, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
 
-/// LCS: the longest common subsequence.
 pub(crate) const LCS: Command = Command {
     name: "lcs",
     syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",

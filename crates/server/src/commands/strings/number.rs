@@ -8,7 +8,6 @@ use crate::commands::command::{Command, Done, Events, Group, KeyAccess, KeySpec}
 use crate::commands::context::{CommandContext, integer};
 use crate::commands::fail::Fail;
 
-/// INCR: increments an integer by one.
 pub(crate) const INCR: Command = Command {
     name: "incr",
     syntax: "key",
@@ -27,7 +26,6 @@ fn incr(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     increment(cx, args, 1)
 }
 
-/// DECR: decrements an integer by one.
 pub(crate) const DECR: Command = Command {
     name: "decr",
     summary: "Subtracts one from the integer value of a key; a missing key counts as 0.",
@@ -39,7 +37,6 @@ fn decr(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     increment(cx, args, -1)
 }
 
-/// INCRBY: increments an integer by a number.
 pub(crate) const INCRBY: Command = Command {
     name: "incrby",
     syntax: "key increment",
@@ -53,7 +50,6 @@ fn incrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     increment(cx, args, integer(args.get(2))?)
 }
 
-/// DECRBY: decrements an integer by a number.
 pub(crate) const DECRBY: Command = Command {
     name: "decrby",
     syntax: "key decrement",
@@ -81,7 +77,6 @@ fn increment(cx: &mut CommandContext<'_>, args: Args<'_>, by: i64) -> Done {
     Ok(())
 }
 
-/// INCRBYFLOAT: adds a floating-point number.
 pub(crate) const INCRBYFLOAT: Command = Command {
     name: "incrbyfloat",
     syntax: "key increment",

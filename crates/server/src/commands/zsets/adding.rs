@@ -120,7 +120,6 @@ fn score_argument(text: &[u8]) -> Result<f64, Fail> {
     Ok(float(text)? + 0.0)
 }
 
-/// ZADD: adds members to a sorted set or updates their scores.
 pub(crate) const ZADD: Command = Command {
     name: "zadd",
     syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
@@ -140,7 +139,6 @@ fn zadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     add(cx, args, 0)
 }
 
-/// ZINCRBY: increments the score of a member; a new member starts at 0.
 pub(crate) const ZINCRBY: Command = Command {
     name: "zincrby",
     syntax: "key increment member",
