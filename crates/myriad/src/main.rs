@@ -39,12 +39,6 @@ Every command has --help. Exit status: 0 success, 1 failure, 2 wrong command lin
 const SERVE_HELP: &str = "\
 Usage: myriad serve [--config FILE] [--NAME VALUE]... [--set NAME=VALUE]...
 
-  -c, --config <FILE>        Read options from FILE: flat TOML, name = value
-      --set <NAME=VALUE>     The same as --NAME VALUE
-  -h, --help                 Print this help
-
-Options on the command line override the file. Defaults are in brackets.
-
 ";
 
 const LOG_HELP: &str = "\

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use lexopt::{Arg, Parser};
 
-use crate::{ConfigError, Kind, Loaded, Section, find, load};
+use crate::{ConfigError, Kind, Loaded, OptionSpec, Section, find, load};
 
 /// What the command line requests: a file, and options that override it.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,11 @@ impl CommandLine {
                         Some(Kind::Flag { .. }) => "yes".to_owned(),
                         Some(_) => text(parser.value()?)?,
                     };
-                    line.given.push((name, value));
+                    let repeated = find(table, &name).is_some_and(OptionSpec::is_repeated);
+                    match line.given.iter_mut().find(|(given, _)| repeated && *given == name) {
+                        Some((_, values)) => *values = format!("{values} {value}"),
+                        None => line.given.push((name, value)),
+                    }
                 }
                 other => return Err(other.unexpected().into()),
             }

@@ -4,14 +4,25 @@ use std::fmt::Write as _;
 
 use crate::{Change, Kind, OptionSpec, Section};
 
+/// The arguments that every program with options accepts.
+const COMMAND_LINE_HELP: &str = "  \
+  -c, --config <FILE>        Read options from FILE: flat TOML, name = value
+      --set <NAME=VALUE>     The same as --NAME VALUE
+  -h, --help                 Print this help
+
+Options on the command line override the file. Defaults are in brackets.
+
+";
+
 /// Width of the help, in columns.
 const WIDTH: usize = 88;
 const INDENT: usize = 6;
 
-/// Returns all options that can be set, by section, for a terminal.
+/// Returns the arguments of the command line, and all options that can be set, by section, for a
+/// terminal.
 // Writing to a `String` cannot fail, hence `let _`.
 pub fn help<S: Default>(table: &'static [Section<S>]) -> String {
-    let (mut text, defaults) = (String::new(), S::default());
+    let (mut text, defaults) = (COMMAND_LINE_HELP.to_owned(), S::default());
     for section in table.iter().filter(|section| !section.rows.is_empty()) {
         let _ = writeln!(text, "{}:", section.title);
         for option in section.rows.iter().filter(|option| option.change != Change::Never) {

@@ -39,18 +39,7 @@ pub enum Kind<S: 'static> {
     },
     /// A text with its own syntax.
     Value {
-        expected: &'static str,
-        get: fn(&S) -> String,
-        set: fn(&mut S, &str) -> Result<(), ValueError>,
-    },
-    /// Like `Value`, but several separated by blanks: an array in the file.
-    List {
-        expected: &'static str,
-        get: fn(&S) -> String,
-        set: fn(&mut S, &str) -> Result<(), ValueError>,
-    },
-    /// Like `Value`, but never shown to others.
-    Secret {
+        form: Form,
         expected: &'static str,
         get: fn(&S) -> String,
         set: fn(&mut S, &str) -> Result<(), ValueError>,
@@ -59,6 +48,18 @@ pub enum Kind<S: 'static> {
     View {
         show: fn(&S) -> String,
     },
+}
+
+/// How a value with its own syntax is given and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Text,
+    /// Never shown to others.
+    Secret,
+    /// Several values separated by blanks: an array in the file.
+    List,
+    /// Like `List`, but each use on the command line adds to the earlier ones.
+    Repeated,
 }
 
 /// How a number is written.
@@ -122,11 +123,12 @@ macro_rules! word {
     };
 }
 
-/// A [`Value`](crate::Value), as `Value`, `List` or `Secret`.
+/// A [`Value`](crate::Value) in a [`Form`].
 #[macro_export]
 macro_rules! value {
-    ($kind:ident, $expected:expr, $($field:ident).+) => {
-        $crate::Kind::$kind {
+    ($form:ident, $expected:expr, $($field:ident).+) => {
+        $crate::Kind::Value {
+            form: $crate::Form::$form,
             expected: $expected,
             get: |settings| $crate::Value::text(&settings.$($field).+),
             set: |settings, text| {
@@ -159,9 +161,7 @@ impl<S> Kind<S> {
             Kind::YesNo { get, .. } | Kind::Flag { get, .. } => yes_no(get(settings)).to_owned(),
             Kind::Choice { words, get, .. } => words[get(settings)].to_owned(),
             Kind::Limit { get, .. } => get(settings).to_string(),
-            Kind::Value { get, .. } | Kind::List { get, .. } | Kind::Secret { get, .. } => {
-                get(settings)
-            }
+            Kind::Value { get, .. } => get(settings),
             Kind::View { show } => show(settings),
         }
     }
@@ -186,9 +186,7 @@ impl<S> Kind<S> {
             Kind::Limit { set, .. } => {
                 set(settings, Limit::parse(text).map_err(|_| ValueError::NotLimit)?);
             }
-            Kind::Value { set, .. } | Kind::List { set, .. } | Kind::Secret { set, .. } => {
-                set(settings, text)?;
-            }
+            Kind::Value { set, .. } => set(settings, text)?,
             Kind::View { show } if show(settings) == text => {}
             Kind::View { .. } => return Err(ValueError::Immutable),
         }
@@ -210,9 +208,7 @@ impl<S> Kind<S> {
             Kind::Flag { .. } => String::new(),
             Kind::Choice { words, .. } => words.join(", "),
             Kind::Limit { .. } => "bytes or -PERCENT; 0: none".to_owned(),
-            Kind::Value { expected, .. }
-            | Kind::List { expected, .. }
-            | Kind::Secret { expected, .. } => (*expected).to_owned(),
+            Kind::Value { expected, .. } => (*expected).to_owned(),
             Kind::View { .. } => "read-only".to_owned(),
         }
     }

@@ -11,13 +11,14 @@ mod file;
 mod help;
 mod kind;
 mod load;
+mod settings;
 mod spec;
 mod value;
 
 pub use command_line::{ArgumentsError, CommandLine};
 pub use file::read_bounded;
 pub use help::{help, markdown_tables};
-pub use kind::{Kind, Unit, narrow, wide, yes_no};
+pub use kind::{Form, Kind, Unit, narrow, wide, yes_no};
 pub use load::{ConfigError, Conflict, Loaded, Source};
 pub use spec::{Change, OptionSpec, Section, find, option, owner, rows, with_aliases};
 pub use value::{Value, ValueError};

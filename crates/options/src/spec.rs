@@ -1,6 +1,6 @@
 //! One option: its names, kind and documentation.
 
-use crate::{Kind, ValueError};
+use crate::{Form, Kind, ValueError};
 
 /// Description of an option of the settings `S`.
 #[derive(Debug)]
@@ -62,6 +62,11 @@ impl<S> OptionSpec<S> {
     /// False for a view, and for an option that sets another one.
     pub fn owns_its_value(&self) -> bool {
         matches!(self.change, Change::Running | Change::Start)
+    }
+
+    /// Whether each use on the command line adds to the earlier ones.
+    pub(crate) fn is_repeated(&self) -> bool {
+        matches!(self.kind, Kind::Value { form: Form::Repeated, .. })
     }
 
     /// Returns the value as text. [`OptionSpec::set`] accepts the same text.

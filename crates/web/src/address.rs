@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use base::address::{AddressError, resolve_host, split};
-use serde::{Deserialize, Serialize};
+use options::{Value, ValueError};
 
 /// A host and a port. A name is resolved only when needed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostPort {
     /// Without brackets.
     host: String,
@@ -58,17 +57,13 @@ impl fmt::Display for HostPort {
     }
 }
 
-impl TryFrom<String> for HostPort {
-    type Error = AddressError;
-
-    fn try_from(text: String) -> Result<HostPort, AddressError> {
-        text.parse()
+impl Value for HostPort {
+    fn read(text: &str) -> Result<HostPort, ValueError> {
+        text.parse().map_err(ValueError::explained)
     }
-}
 
-impl From<HostPort> for String {
-    fn from(address: HostPort) -> String {
-        address.to_string()
+    fn text(&self) -> String {
+        self.to_string()
     }
 }
 

@@ -20,6 +20,7 @@ mod counters;
 mod identity;
 mod logging;
 mod master;
+mod options_table;
 mod privileges;
 mod scheme;
 mod table;
@@ -27,7 +28,7 @@ mod worker;
 
 pub use base::usage::UsageError;
 
-use lexopt::{Arg, Parser};
+use lexopt::Parser;
 
 /// First argument of a worker process.
 const WORKER_FLAG: &str = "--worker";
@@ -49,14 +50,9 @@ pub fn run(parser: &mut Parser) -> anyhow::Result<()> {
         None => {
             use std::io::Write as _;
             let mut out = std::io::stdout().lock();
-            out.write_all(config::help().as_bytes())?;
+            out.write_all(options_table::help().as_bytes())?;
             Ok(out.flush()?)
         }
         Some(source) => master::run(source, &words, inherits),
     }
-}
-
-/// Returns the error for an argument that is not expected here.
-fn unexpected(argument: Arg<'_>) -> anyhow::Error {
-    argument.unexpected().into()
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use options::{Kind, Unit};
+use options::{Form, Kind, Unit};
 use toml_edit::{Array, DocumentMut, Item, Key, TomlError, Value};
 
 use super::settings::Settings;
@@ -61,7 +61,9 @@ fn toml_value(option: &OptionSpec, settings: &Settings) -> Value {
         Kind::Number { .. } | Kind::Limit { .. } => {
             text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
         }
-        Kind::List { .. } if text.contains(' ') => text.split(' ').collect::<Array>().into(),
+        Kind::Value { form: Form::List, .. } if text.contains(' ') => {
+            text.split(' ').collect::<Array>().into()
+        }
         _ => text.into(),
     }
 }

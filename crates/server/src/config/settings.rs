@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use base::units::{GIB, Limit, MIB};
 use binlog::SyncPolicy;
-use options::{Conflict, choice};
+use options::{Conflict, choice, settings};
 use reactor::Limits;
 
 use super::experiments::Experiments;
@@ -186,106 +186,95 @@ impl OutputLimits {
     };
 }
 
-/// Declares [`Settings`] and its defaults.
-macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)+) => {
-        /// Validated value of every option. Cheap to clone; a change creates a new one.
-        #[derive(Debug, Clone, PartialEq)]
-        pub struct Settings { $($(#[$doc])* pub $name: $type,)+ }
-
-        impl Default for Settings {
-            fn default() -> Self {
-                Self { $($name: $default,)+ }
-            }
-        }
-    };
-}
-
 settings! {
-    dir: PathBuf = PathBuf::from("data"),
-    resp: Vec<SocketAddr> = vec![SocketAddr::from(([127, 0, 0, 1], 6_379))],
-    /// Empty: CQL is disabled.
-    cql: Vec<SocketAddr> = Vec::new(),
-    /// Empty: HTTP is disabled.
-    http: Vec<SocketAddr> = Vec::new(),
-    resp_tls: Vec<SocketAddr> = Vec::new(),
-    cql_tls: Vec<SocketAddr> = Vec::new(),
-    http_tls: Vec<SocketAddr> = Vec::new(),
-    tls_cert_file: PathBuf = PathBuf::new(),
-    tls_key_file: PathBuf = PathBuf::new(),
-    tls_ca_cert_file: PathBuf = PathBuf::new(),
-    tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes,
-    tls_protocols: TlsProtocols = TlsProtocols::Both,
-    /// Zero: one per core.
-    reactors: usize = 0,
-    placement: Placement = Placement::LeastLoaded,
-    tcp_backlog: usize = 511,
-    tcp_keepalive_s: u64 = 300,
-    /// Zero: idle connections are never closed.
-    timeout_s: u64 = 0,
-    maxclients: usize = 10_000,
-    protected_mode: bool = true,
-    requirepass: Password = Password::default(),
-    cql_authenticator: CqlAuthenticator = CqlAuthenticator::Requirepass,
-    cql_authorizer: CqlAuthorizer = CqlAuthorizer::Roles,
-    shutdown_timeout_ms: u64 = 10_000,
-    enable_debug_command: DebugCommand = DebugCommand::Local,
-    durability: Durability = Durability::Always,
-    durability_interval_ms: u64 = 1_000,
-    /// Zero: never.
-    log_spin_us: u64 = 250,
-    log_segment_bytes: u64 = 64 * MIB,
-    /// Zero: only on request.
-    snapshot_log_bytes: u64 = GIB,
-    /// Zero: no limit.
-    maxmemory_bytes: u64 = 0,
-    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction,
-    maxmemory_samples: usize = 5,
-    lfu_log_factor: u64 = 10,
-    lfu_decay_time_minutes: u64 = 1,
-    memory_limit: Limit = Limit::Percent(90),
-    read_buffer_memory_limit: Limit = Limit::Percent(5),
-    client_query_buffer_limit_bytes: u64 = GIB,
-    client_output_buffer_limit: OutputLimits = OutputLimits::DEFAULT,
-    proto_max_bulk_len_bytes: u64 = 512 * MIB,
-    /// Zero: no limit.
-    elements_per_command_max: usize = 1_048_576,
-    native_transport_max_frame_bytes: u64 = 16 * MIB,
-    throttle_cql_calls: bool = true,
-    log_cql_requests: bool = false,
-    http_body_bytes_max: u64 = 16 * MIB,
-    http_idle_timeout_ms: u64 = 60_000,
-    cql_rpc_memory_limit: Limit = Limit::None,
-    prepared_statements_bytes_max: u64 = 128 * MIB,
-    hash_max_listpack_entries: usize = 128,
-    hash_max_listpack_value_bytes: usize = 64,
-    /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
-    list_max_listpack_size: i64 = -2,
-    set_max_intset_entries: usize = 512,
-    set_max_listpack_entries: usize = 128,
-    set_max_listpack_value_bytes: usize = 64,
-    zset_max_listpack_entries: usize = 128,
-    zset_max_listpack_value_bytes: usize = 64,
-    /// Rounds of background work per second.
-    hz: usize = 10,
-    active_expire: bool = true,
-    /// 1 to 10.
-    active_expire_effort: usize = 1,
-    /// -1: no slow log. 0: every command.
-    slowlog_log_slower_than_us: i64 = 10_000,
-    slowlog_max_len: usize = 128,
-    /// Zero: no latency events.
-    latency_monitor_threshold_ms: u64 = 0,
-    latency_tracking: bool = true,
-    /// Percentiles, 0 to 100.
-    latency_tracking_info_percentiles: Vec<f64> = vec![50.0, 99.0, 99.9],
-    notify_keyspace_events: KeyEvents = KeyEvents::default(),
-    log_level: LogLevel = LogLevel::Info,
-    log_format: LogFormat = LogFormat::Text,
-    /// Empty: standard error.
-    log_file: PathBuf = PathBuf::new(),
-    internals: Internals = Internals::default(),
-    experiments: Experiments = Experiments::default(),
+    /// Validated value of every option. Cheap to clone; a change creates a new one.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Settings {
+        dir: PathBuf = PathBuf::from("data"),
+        resp: Vec<SocketAddr> = vec![SocketAddr::from(([127, 0, 0, 1], 6_379))],
+        /// Empty: CQL is disabled.
+        cql: Vec<SocketAddr> = Vec::new(),
+        /// Empty: HTTP is disabled.
+        http: Vec<SocketAddr> = Vec::new(),
+        resp_tls: Vec<SocketAddr> = Vec::new(),
+        cql_tls: Vec<SocketAddr> = Vec::new(),
+        http_tls: Vec<SocketAddr> = Vec::new(),
+        tls_cert_file: PathBuf = PathBuf::new(),
+        tls_key_file: PathBuf = PathBuf::new(),
+        tls_ca_cert_file: PathBuf = PathBuf::new(),
+        tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes,
+        tls_protocols: TlsProtocols = TlsProtocols::Both,
+        /// Zero: one per core.
+        reactors: usize = 0,
+        placement: Placement = Placement::LeastLoaded,
+        tcp_backlog: usize = 511,
+        tcp_keepalive_s: u64 = 300,
+        /// Zero: idle connections are never closed.
+        timeout_s: u64 = 0,
+        maxclients: usize = 10_000,
+        protected_mode: bool = true,
+        requirepass: Password = Password::default(),
+        cql_authenticator: CqlAuthenticator = CqlAuthenticator::Requirepass,
+        cql_authorizer: CqlAuthorizer = CqlAuthorizer::Roles,
+        shutdown_timeout_ms: u64 = 10_000,
+        enable_debug_command: DebugCommand = DebugCommand::Local,
+        durability: Durability = Durability::Always,
+        durability_interval_ms: u64 = 1_000,
+        /// Zero: never.
+        log_spin_us: u64 = 250,
+        log_segment_bytes: u64 = 64 * MIB,
+        /// Zero: only on request.
+        snapshot_log_bytes: u64 = GIB,
+        /// Zero: no limit.
+        maxmemory_bytes: u64 = 0,
+        maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction,
+        maxmemory_samples: usize = 5,
+        lfu_log_factor: u64 = 10,
+        lfu_decay_time_minutes: u64 = 1,
+        memory_limit: Limit = Limit::Percent(90),
+        read_buffer_memory_limit: Limit = Limit::Percent(5),
+        client_query_buffer_limit_bytes: u64 = GIB,
+        client_output_buffer_limit: OutputLimits = OutputLimits::DEFAULT,
+        proto_max_bulk_len_bytes: u64 = 512 * MIB,
+        /// Zero: no limit.
+        elements_per_command_max: usize = 1_048_576,
+        native_transport_max_frame_bytes: u64 = 16 * MIB,
+        throttle_cql_calls: bool = true,
+        log_cql_requests: bool = false,
+        http_body_bytes_max: u64 = 16 * MIB,
+        http_idle_timeout_ms: u64 = 60_000,
+        cql_rpc_memory_limit: Limit = Limit::None,
+        prepared_statements_bytes_max: u64 = 128 * MIB,
+        hash_max_listpack_entries: usize = 128,
+        hash_max_listpack_value_bytes: usize = 64,
+        /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
+        list_max_listpack_size: i64 = -2,
+        set_max_intset_entries: usize = 512,
+        set_max_listpack_entries: usize = 128,
+        set_max_listpack_value_bytes: usize = 64,
+        zset_max_listpack_entries: usize = 128,
+        zset_max_listpack_value_bytes: usize = 64,
+        /// Rounds of background work per second.
+        hz: usize = 10,
+        active_expire: bool = true,
+        /// 1 to 10.
+        active_expire_effort: usize = 1,
+        /// -1: no slow log. 0: every command.
+        slowlog_log_slower_than_us: i64 = 10_000,
+        slowlog_max_len: usize = 128,
+        /// Zero: no latency events.
+        latency_monitor_threshold_ms: u64 = 0,
+        latency_tracking: bool = true,
+        /// Percentiles, 0 to 100.
+        latency_tracking_info_percentiles: Vec<f64> = vec![50.0, 99.0, 99.9],
+        notify_keyspace_events: KeyEvents = KeyEvents::default(),
+        log_level: LogLevel = LogLevel::Info,
+        log_format: LogFormat = LogFormat::Text,
+        /// Empty: standard error.
+        log_file: PathBuf = PathBuf::new(),
+        internals: Internals = Internals::default(),
+        experiments: Experiments = Experiments::default(),
+    }
 }
 
 impl Settings {

@@ -53,7 +53,7 @@ pub(super) const EXPERIMENTS_TITLE: &str = "Experiments";
 
 #[rustfmt::skip]
 const SERVER: &[OptionSpec] = &[
-    option("dir", value!(Value, "path", dir), Start,
+    option("dir", value!(Text, "path", dir), Start,
         "Directory of the log and the snapshots; created if it does not exist. Only its owner can access the directory and its files. Only one server at a time can use it."),
     option("resp", addresses!(resp), Start,
         "Addresses on which the server accepts the Redis protocol. Port 0 selects any free port."),
@@ -67,11 +67,11 @@ const SERVER: &[OptionSpec] = &[
         "Like `cql`, but with TLS: see the `tls-` options."),
     option("http-tls", addresses!(http_tls), Start,
         "Like `http`, but with TLS: see the `tls-` options."),
-    option("tls-cert-file", value!(Value, "path", tls_cert_file), Running,
+    option("tls-cert-file", value!(Text, "path", tls_cert_file), Running,
         "The server's certificate in PEM, followed by any intermediate certificates. Setting the option again by CONFIG SET, or sending SIGHUP, reloads this and the other `tls-` files for new connections, but only if all of them are valid."),
-    option("tls-key-file", value!(Value, "path", tls_key_file), Running,
+    option("tls-key-file", value!(Text, "path", tls_key_file), Running,
         "The private key of the certificate in PEM, without a password."),
-    option("tls-ca-cert-file", value!(Value, "path", tls_ca_cert_file), Running,
+    option("tls-ca-cert-file", value!(Text, "path", tls_ca_cert_file), Running,
         "PEM certificates of the authorities that client certificates are verified against, if `tls-auth-clients` is yes or optional."),
     option("tls-auth-clients", word!(TlsAuthClients, tls_auth_clients), Running,
         "Whether a TLS client must present a certificate signed by an authority in `tls-ca-cert-file`. With optional, a client may omit its certificate, but an invalid one is rejected."),
@@ -195,7 +195,7 @@ const INSIGHT: &[OptionSpec] = &[
         "Minimum severity of the server events that are logged."),
     option("log-format", word!(LogFormat, log_format), Start,
         "Format of a logged event: a line of text or a JSON object."),
-    with_aliases(&["logfile"], option("log-file", value!(Value, "path", log_file), Start,
+    with_aliases(&["logfile"], option("log-file", value!(Text, "path", log_file), Start,
         "File to which events are appended; empty: standard error.")),
     option("slowlog-log-slower-than", number!(NUMBER, -1, i64::MAX, slowlog_log_slower_than_us), Running,
         "Execution time in microseconds above which a command is recorded in the slow log; 0: every command, -1: none."),
@@ -209,7 +209,7 @@ const INSIGHT: &[OptionSpec] = &[
         "Percentiles that INFO latencystats shows."),
     option("log-cql-requests", field!(YesNo, log_cql_requests), Running,
         "Log a line for each CQL request, delayed by at most one tick (`hz`): time of day (UTC), reactor, connection/stream, kind. If the log is too slow, lines are dropped and the number of dropped lines is logged."),
-    option("notify-keyspace-events", value!(Value, "letters of Ag$lshzxeKEtmdn", notify_keyspace_events), Running,
+    option("notify-keyspace-events", value!(Text, "letters of Ag$lshzxeKEtmdn", notify_keyspace_events), Running,
         "Which key events are published, and where: K to channels named after keys, E to channels named after events; g generic, $ strings, l lists, s sets, h hashes, z sorted sets, x expired, e evicted, n new keys, m reads of missing keys, A all classes but n and m. Without K or E nothing is published."),
 ];
 

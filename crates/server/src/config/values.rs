@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use base::units::parse_bytes;
-use options::{Kind, Value, ValueError};
+use options::{Form, Kind, Value, ValueError};
 
 use super::key_events::KeyEvents;
 use super::settings::{OutputLimit, OutputLimits, Password, Settings};
@@ -26,7 +26,8 @@ const PERCENTILE_RANGE: ValueError = ValueError::Invalid(
 /// Addresses to listen on.
 macro_rules! addresses {
     ($field:ident) => {
-        options::Kind::List {
+        options::Kind::Value {
+            form: options::Form::List,
             expected: "IP:PORT, separated by blanks",
             get: |settings| crate::config::values::joined(&settings.$field),
             set: |settings, text| {
@@ -39,6 +40,7 @@ macro_rules! addresses {
 pub(super) use addresses;
 
 pub(super) const PERCENTILES: Kind<Settings> = Kind::Value {
+    form: Form::Text,
     expected: "numbers from 0 to 100",
     get: |settings| joined(&settings.latency_tracking_info_percentiles),
     set: |settings, text| {
@@ -48,6 +50,7 @@ pub(super) const PERCENTILES: Kind<Settings> = Kind::Value {
 };
 
 pub(super) const OUTPUT_LIMITS: Kind<Settings> = Kind::Value {
+    form: Form::Text,
     expected: "CLASS HARD SOFT SECONDS ...",
     get: |settings| output_limits_text(&settings.client_output_buffer_limit),
     set: |settings, text| update_output_limits(&mut settings.client_output_buffer_limit, text),

@@ -91,7 +91,7 @@ impl Site {
             files: root.map(|root| Files::below(root, config.compress)),
             has_upstream: config.upstream.is_some(),
             date: DateText::default(),
-            work_ns: config.work_us() * 1_000,
+            work_ns: config.work_us * 1_000,
         }
     }
 
@@ -484,7 +484,6 @@ mod tests {
         text
     }
 
-    #[cfg(feature = "experiments")]
     #[test]
     fn work_us_consumes_processor_time() {
         let config = Config { work_us: 300, ..Config::default() };

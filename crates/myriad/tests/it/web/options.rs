@@ -37,7 +37,7 @@ fn each_error_is_reported_once() {
             (&["--root", file], 1, "root: could not open directory"),
             (&["--access-log", "/nonexistent/log"], 1, "access-log: could not open /nonexistent"),
             (&["--config", file], 2, "web.toml:2: wrokers: unknown option; did you mean workers?"),
-            (&["--workers", "many"], 2, "--workers: \"many\" is not a whole number"),
+            (&["--workers", "many"], 2, "--workers: argument couldn't be parsed into an integer"),
             (&["--upstream", "25005"], 2, "--upstream: \"25005\" is not HOST:PORT"),
             (&["--listen", "no-such.invalid:1"], 1, "listen: could not resolve host"),
         ] {

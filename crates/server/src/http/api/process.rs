@@ -1,6 +1,6 @@
 //! The process: its configuration, threads and last events.
 
-use options::{Kind, Section};
+use options::{Form, Kind, Section};
 use serde_json::{Value, json};
 
 use crate::config::{OPTIONS, Settings};
@@ -18,7 +18,8 @@ pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
     let titled = |section: &'static Section<_>| section.rows.iter().map(|row| (section.title, row));
     let rows = OPTIONS.iter().flat_map(titled).map(|(title, option)| {
         let value = option.text(&settings);
-        let is_secret = matches!(option.kind, Kind::Secret { .. }) && !value.is_empty();
+        let is_secret =
+            matches!(option.kind, Kind::Value { form: Form::Secret, .. }) && !value.is_empty();
         let value = if is_secret { REDACTED } else { value.as_str() };
         json!({
             "name": option.name,
