@@ -37,7 +37,7 @@ pub fn help<S: Default>(table: &'static [Section<S>]) -> String {
 
 fn help_row<S>(text: &mut String, option: &OptionSpec<S>, defaults: &S) {
     let _ = write!(text, "  --{}", option.name);
-    if !matches!(option.kind, Kind::Flag { .. }) {
+    if !option.is_flag() {
         let _ = write!(text, " <{}>", option.expected());
         match option.shown(defaults) {
             empty if empty.is_empty() => {}

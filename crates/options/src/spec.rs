@@ -69,6 +69,11 @@ impl<S> OptionSpec<S> {
         matches!(self.kind, Kind::Value { form: Form::Repeated, .. })
     }
 
+    /// Whether it has no value on the command line.
+    pub fn is_flag(&self) -> bool {
+        matches!(self.kind, Kind::Flag { .. })
+    }
+
     /// Returns the value as text. [`OptionSpec::set`] accepts the same text.
     pub fn text(&self, settings: &S) -> String {
         self.kind.text(settings)

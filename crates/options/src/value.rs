@@ -1,7 +1,10 @@
 //! Values that parse themselves, and the reasons why a text is not a value.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use base::address::resolve;
 
 /// Reason why a text is not a valid value. Error texts match those of Redis where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +62,17 @@ impl Value for PathBuf {
 
     fn text(&self) -> String {
         self.display().to_string()
+    }
+}
+
+/// `HOST:PORT`. A name is looked up, which may block.
+impl Value for SocketAddr {
+    fn read(text: &str) -> Result<SocketAddr, ValueError> {
+        resolve(text).map_err(ValueError::explained)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
     }
 }
 

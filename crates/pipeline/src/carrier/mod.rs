@@ -41,7 +41,7 @@ const TURN: Duration = Duration::from_millis(20);
 /// A service: a name, which both ends know, and an address at each end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    name: String,
+    pub name: String,
     pub address: SocketAddr,
 }
 

@@ -1,19 +1,17 @@
-//! The options of all roles: one table of names, parsed in one place.
+//! The options of all roles, and their values.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use lexopt::{Arg, Parser, ValueExt};
+use anyhow::{Result, bail};
+use base::units::parse_count;
+use options::{Loaded, Section, Source, Value, ValueError, settings};
 
 use crate::collector::{Order, ResultsOptions, SAMPLE_MAX, Verify};
-use crate::executor::THREADS_MAX;
-use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate, WINDOW_MAX};
+use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate};
 use crate::monitor::Layout;
-use crate::task::BATCH_MAX;
-use crate::task::Plan;
-use crate::task::{FileSums, Kernel, TaskSpec};
+use crate::task::{Codec, FileSums, Kernel, Plan, TaskSpec};
 
 /// Default ports, the same as the original's.
 const EXECUTOR_PORT: u16 = 25_522;
@@ -21,176 +19,76 @@ const COLLECTOR_PORT: u16 = 25_523;
 const MONITOR_PORT: u16 = 25_524;
 const PAGES_PORT: u16 = 25_580;
 
-const TICK_NS_MIN: u64 = 100_000;
-const TICK_NS_MAX: u64 = 10_000_000_000;
-/// A lease of zero would resend every batch again and again.
-const LEASE_NS_MIN: u64 = 1_000_000;
-const LEASE_NS_MAX: u64 = 86_400_000_000_000;
-
-/// All command-line options, with their defaults.
-#[derive(Debug, Clone)]
-pub(super) struct Arguments {
-    pub(super) task: TaskSpec,
-    pub(super) kernel: Option<Kernel>,
-    pub(super) stream: u64,
-    pub(super) seed: u64,
-    pub(super) rate: Rate,
-    pub(super) tick: Duration,
-    pub(super) duration: Option<Duration>,
-    pub(super) tasks: Option<u64>,
-    pub(super) batch: Option<u32>,
-    pub(super) window: usize,
-    pub(super) lease: Duration,
-    pub(super) overload: Overload,
-    pub(super) backlog: Option<u64>,
-    pub(super) executors: usize,
-    /// Runs each role as a separate process.
-    pub(super) processes: bool,
-    pub(super) threads: Option<usize>,
-    pub(super) verify: Verify,
-    pub(super) corrupt: f64,
-    /// Maximum growth of memory during a run, as a fraction.
-    pub(super) growth_max: Option<f64>,
-    pub(super) out: Option<PathBuf>,
-    pub(super) log: Option<PathBuf>,
-    pub(super) results: Option<PathBuf>,
-    pub(super) order: Order,
-    pub(super) stay: bool,
-    pub(super) listen: Option<SocketAddr>,
-    pub(super) generator: SocketAddr,
-    pub(super) collector: SocketAddr,
-    pub(super) patience: Duration,
-    pub(super) json: bool,
-    /// Where statuses are reported.
-    pub(super) monitor: Option<SocketAddr>,
-    pub(super) http: SocketAddr,
-    /// Layout of the monitor's files.
-    pub(super) layout: Layout,
-    /// Options that have a value, as given.
-    pub(super) given: Vec<(String, String)>,
-}
-
-impl Default for Arguments {
-    fn default() -> Self {
-        Self {
-            task: TaskSpec::Exercise(crate::task::Codec::Sha256Le),
-            kernel: None,
-            stream: 1,
-            seed: 1,
-            rate: Rate::Max,
-            tick: Duration::from_millis(10),
-            duration: None,
-            tasks: None,
-            batch: None,
-            window: 1024,
-            lease: Duration::from_secs(1),
-            overload: Overload::Queue,
-            backlog: None,
-            executors: 1,
-            processes: false,
-            threads: None,
-            verify: Verify::Sample { size: 100, window_ns: 60_000_000_000 },
-            corrupt: 0.0,
-            growth_max: None,
-            out: None,
-            log: None,
-            results: None,
-            order: Order::None,
-            stay: false,
-            listen: None,
-            generator: SocketAddr::from(([127, 0, 0, 1], EXECUTOR_PORT)),
-            collector: SocketAddr::from(([127, 0, 0, 1], COLLECTOR_PORT)),
-            patience: Duration::from_secs(10),
-            json: false,
-            monitor: None,
-            http: SocketAddr::from(([127, 0, 0, 1], PAGES_PORT)),
-            layout: Layout::Early,
-            given: Vec::new(),
-        }
+settings! {
+    /// All command-line options, with their defaults.
+    #[derive(Debug, Clone)]
+    pub(super) struct Arguments {
+        task: TaskSpec = TaskSpec::Exercise(Codec::Sha256Le),
+        /// `None`: the fastest.
+        kernel: Option<Kernel> = None,
+        stream: u64 = 1,
+        seed: u64 = 1,
+        rate: Rate = Rate::Max,
+        tick: Duration = Duration::from_millis(10),
+        duration: Option<Duration> = None,
+        tasks: Option<u64> = None,
+        batch: Option<u32> = None,
+        window: usize = 1024,
+        lease: Duration = Duration::from_secs(1),
+        overload: Overload = Overload::Queue,
+        backlog: Option<u64> = None,
+        executors: usize = 1,
+        /// Runs each role as a separate process.
+        processes: bool = false,
+        threads: Option<usize> = None,
+        verify: Verify = Verify::Sample { size: 100, window_ns: 60_000_000_000 },
+        corrupt: Share = Share(0.0),
+        /// Maximum growth of memory during a run.
+        growth_max: Option<Share> = None,
+        out: Option<PathBuf> = None,
+        log: Option<PathBuf> = None,
+        results: Option<PathBuf> = None,
+        order: Order = Order::None,
+        stay: bool = false,
+        listen: Option<SocketAddr> = None,
+        generator: SocketAddr = local(EXECUTOR_PORT),
+        collector: SocketAddr = local(COLLECTOR_PORT),
+        patience: Duration = Duration::from_secs(10),
+        json: bool = false,
+        /// Where statuses are reported.
+        monitor: Option<SocketAddr> = None,
+        http: SocketAddr = local(PAGES_PORT),
+        /// Layout of the monitor's files.
+        layout: Layout = Layout::Early,
     }
 }
 
-/// The request in a command line.
-#[derive(Debug)]
-pub(super) enum Request {
-    Help,
-    Run(Box<Arguments>),
+/// A fraction from 0 to 1, as text `0.01` or `1%`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Share(pub(super) f64);
+
+/// Returns the options that are set and that another role has too. Flags are not passed on.
+pub(super) fn options_of(
+    given: &Loaded<Arguments>,
+    role: &'static [Section<Arguments>],
+) -> Vec<String> {
+    let is_given = |source: Source| source != Source::Default;
+    options::rows(role)
+        .filter(|row| !row.is_flag() && given.source(row.name).is_some_and(is_given))
+        .flat_map(|row| [format!("--{}", row.name), row.text(&given.settings)])
+        .collect()
 }
 
-/// Parses all options of a role; `names` lists them.
-pub(super) fn parse(parser: &mut Parser, names: &[&str]) -> Result<Request> {
-    let mut arguments = Arguments::default();
-    while let Some(argument) = parser.next()? {
-        let name = match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(Request::Help),
-            Arg::Long(name) if names.contains(&name) => name.to_owned(),
-            other => return Err(other.unexpected().into()),
-        };
-        arguments.set(&name, parser)?;
-    }
-    if arguments.processes && arguments.growth_max.is_some() {
-        bail!("--growth-max cannot be used with --processes");
-    }
-    Ok(Request::Run(Box::new(arguments)))
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 impl Arguments {
-    fn set(&mut self, name: &str, parser: &mut Parser) -> Result<()> {
-        match name {
-            "json" => self.json = true,
-            "stay" => self.stay = true,
-            "processes" => self.processes = true,
-            _ => {
-                let value = parser.value()?.string()?;
-                self.set_value(name, &value).with_context(|| format!("--{name}"))?;
-                self.given.push((name.to_owned(), value));
-            }
+    pub(super) fn check(&self) -> Result<()> {
+        if self.processes && self.growth_max.is_some() {
+            bail!("--growth-max cannot be used with --processes");
         }
         Ok(())
-    }
-
-    fn set_value(&mut self, name: &str, value: &str) -> Result<()> {
-        match name {
-            "task" => self.task = value.parse()?,
-            "kernel" if value == "auto" => self.kernel = None,
-            "kernel" => self.kernel = Some(value.parse()?),
-            "stream" => self.stream = value.parse()?,
-            "seed" => self.seed = value.parse()?,
-            "rate" if value == "max" => self.rate = Rate::Max,
-            "rate" => self.rate = Rate::PerSecond(parse_count(value)?.max(1)),
-            "tick" => self.tick = between(value, TICK_NS_MIN, TICK_NS_MAX)?,
-            "duration" => self.duration = Some(humantime::parse_duration(value)?),
-            "tasks" => self.tasks = Some(parse_count(value)?),
-            "batch" => self.batch = Some(whole(value, 1, u64::from(BATCH_MAX))?),
-            "window" => self.window = whole(value, 1, u64::try_from(WINDOW_MAX)?)?,
-            "lease" => self.lease = between(value, LEASE_NS_MIN, LEASE_NS_MAX)?,
-            "overload" => self.overload = parse_overload(value)?,
-            "backlog" => self.backlog = Some(parse_count(value)?),
-            "executors" => self.executors = whole(value, 1, 64)?,
-            "threads" => self.threads = Some(whole(value, 1, u64::try_from(THREADS_MAX)?)?),
-            "verify" => self.verify = parse_verify(value)?,
-            "corrupt" => self.corrupt = parse_share(value)?,
-            "growth-max" => self.growth_max = Some(parse_share(value)?),
-            "out" => self.out = Some(value.into()),
-            "log" => self.log = Some(value.into()),
-            "results" => self.results = Some(value.into()),
-            "order" => self.order = parse_order(value)?,
-            "listen" => self.listen = Some(parse_address(value)?),
-            "generator" => self.generator = parse_address(value)?,
-            "collector" => self.collector = parse_address(value)?,
-            "monitor" => self.monitor = Some(parse_address(value)?),
-            "http" => self.http = parse_address(value)?,
-            "layout" => self.layout = parse_layout(value)?,
-            "patience" => self.patience = humantime::parse_duration(value)?,
-            _ => bail!("unknown option"),
-        }
-        Ok(())
-    }
-
-    /// Returns the given options that another command with these names also accepts.
-    pub(super) fn options_of(&self, names: &[&str]) -> Vec<String> {
-        let given = self.given.iter().filter(|(name, _)| names.contains(&name.as_str()));
-        given.flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
     }
 
     /// Fails if the files of a directory cannot be listed.
@@ -240,15 +138,15 @@ impl Arguments {
     }
 
     pub(super) fn listen_for_executors(&self) -> SocketAddr {
-        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], EXECUTOR_PORT)))
+        self.listen.unwrap_or(local(EXECUTOR_PORT))
     }
 
     pub(super) fn listen_for_reports(&self) -> SocketAddr {
-        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], MONITOR_PORT)))
+        self.listen.unwrap_or(local(MONITOR_PORT))
     }
 
     pub(super) fn listen_for_results(&self) -> SocketAddr {
-        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], COLLECTOR_PORT)))
+        self.listen.unwrap_or(local(COLLECTOR_PORT))
     }
 }
 
@@ -256,102 +154,119 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Parses `2000000`, `2M`, `2_000k`: decimal multiples.
-pub(super) fn parse_count(text: &str) -> Result<u64> {
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
-        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
-        Some(b'G') => (&text[..text.len() - 1], 1_000_000_000),
-        _ => (text, 1),
-    };
-    let digits = digits.replace('_', "");
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        bail!("{text:?} is not a count such as 2000000, 2M or 500k");
-    }
-    let number: Option<u64> = digits.parse().ok();
-    let number = number.and_then(|number| number.checked_mul(factor));
-    number.ok_or_else(|| anyhow!("{text} does not fit in 64 bits"))
-}
-
-fn whole<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T> {
-    let number = parse_count(text)?;
-    if !(min..=max).contains(&number) {
-        bail!("{number} is out of range: {min} to {max}");
-    }
-    T::try_from(number).map_err(|_| anyhow!("{number} is too large"))
-}
-
-fn between(text: &str, min_ns: u64, max_ns: u64) -> Result<Duration> {
-    let duration = humantime::parse_duration(text)?;
-    if !(min_ns..=max_ns).contains(&nanoseconds(duration)) {
-        let (min, max) = (Duration::from_nanos(min_ns), Duration::from_nanos(max_ns));
-        bail!("{duration:?} is out of range: {min:?} to {max:?}");
+pub(super) fn between(text: &str, min: Duration, max: Duration) -> Result<Duration, ValueError> {
+    let duration = Duration::read(text)?;
+    if !(min..=max).contains(&duration) {
+        let reason = format!("{duration:?} is out of range: {min:?} to {max:?}");
+        return Err(ValueError::Explained(reason));
     }
     Ok(duration)
 }
 
-fn parse_overload(text: &str) -> Result<Overload> {
-    Ok(match text {
-        "queue" => Overload::Queue,
-        "shed" => Overload::Shed,
-        "fail" => Overload::Fail,
-        _ => bail!("{text:?} is not one of queue, shed, fail"),
-    })
+fn count(text: &str) -> Result<u64, ValueError> {
+    parse_count(text).map_err(|error| ValueError::Explained(format!("{text:?} is {error}")))
 }
 
-fn parse_order(text: &str) -> Result<Order> {
-    Ok(match text {
-        "none" => Order::None,
-        "input" => Order::Input,
-        _ => bail!("{text:?} is not one of none, input"),
-    })
+impl Value for TaskSpec {
+    fn read(text: &str) -> Result<TaskSpec, ValueError> {
+        text.parse().map_err(ValueError::explained)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
 }
 
-fn parse_layout(text: &str) -> Result<Layout> {
-    Ok(match text {
-        "early" => Layout::Early,
-        "late" => Layout::Late,
-        _ => bail!("{text:?} is not one of early, late"),
-    })
+impl Value for Rate {
+    fn read(text: &str) -> Result<Rate, ValueError> {
+        Ok(if text == "max" { Rate::Max } else { Rate::PerSecond(count(text)?.max(1)) })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Rate::Max => "max".to_owned(),
+            Rate::PerSecond(rate) => rate.to_string(),
+        }
+    }
 }
 
 /// `all`, or `sample:100/60s`.
-fn parse_verify(text: &str) -> Result<Verify> {
-    if text == "all" {
-        return Ok(Verify::All);
+impl Value for Verify {
+    fn read(text: &str) -> Result<Verify, ValueError> {
+        if text == "all" {
+            return Ok(Verify::All);
+        }
+        let wrong = || ValueError::Explained(format!("{text:?} is not all or sample:N/TIME"));
+        let parts = text.strip_prefix("sample:").and_then(|rest| rest.split_once('/'));
+        let (size, window) = parts.ok_or_else(wrong)?;
+        let window = between(window, Duration::from_millis(10), Duration::from_hours(24))?;
+        match usize::try_from(count(size)?) {
+            Ok(size @ 1..=SAMPLE_MAX) => {
+                Ok(Verify::Sample { size, window_ns: nanoseconds(window) })
+            }
+            _ => Err(ValueError::Explained(format!("{size} is out of range: 1 to {SAMPLE_MAX}"))),
+        }
     }
-    let parts = text.strip_prefix("sample:").and_then(|rest| rest.split_once('/'));
-    let (size, window) = parts.ok_or_else(|| anyhow!("{text:?} is not all or sample:N/TIME"))?;
-    let window = between(window, 10_000_000, 86_400_000_000_000)?;
-    let size = whole(size, 1, u64::try_from(SAMPLE_MAX)?)?;
-    Ok(Verify::Sample { size, window_ns: nanoseconds(window) })
+
+    fn text(&self) -> String {
+        match self {
+            Verify::All => "all".to_owned(),
+            Verify::Sample { size, window_ns } => {
+                format!("sample:{size}/{}", Duration::from_nanos(*window_ns).text())
+            }
+        }
+    }
 }
 
-/// `0.01` or `1%`.
-fn parse_share(text: &str) -> Result<f64> {
-    let share: f64 = match text.strip_suffix('%') {
-        Some(percent) => percent.parse::<f64>()? / 100.0,
-        None => text.parse()?,
-    };
-    if !(0.0..=1.0).contains(&share) {
-        bail!("{text} is not a fraction from 0 to 1");
+impl Value for Share {
+    fn read(text: &str) -> Result<Share, ValueError> {
+        let share = match text.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+            None => text.parse(),
+        };
+        match share {
+            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Share(share)),
+            _ => Err(ValueError::Explained(format!("{text} is not a fraction from 0 to 1"))),
+        }
     }
-    Ok(share)
-}
 
-pub(super) fn parse_address(text: &str) -> Result<SocketAddr> {
-    Ok(base::address::resolve(text)?)
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(name: &str, value: &str) -> Result<Arguments> {
-        let mut parser = Parser::from_args([format!("--{name}"), value.to_owned()]);
-        match parse(&mut parser, &[name])? {
-            Request::Run(arguments) => Ok(*arguments),
-            Request::Help => bail!("asked for help"),
+    use crate::cli::table::{COLLECTOR, GENERATOR, MONITOR, RUN};
+    use lexopt::Parser;
+    use options::CommandLine;
+
+    fn load(
+        table: &'static [Section<Arguments>],
+        words: &[&str],
+    ) -> Result<Loaded<Arguments>, String> {
+        let line = CommandLine::parse(table, &mut Parser::from_args(words));
+        let line = line.map_err(|error| error.to_string())?.expect("no help is asked for");
+        line.load(table).map_err(|error| error.to_string())
+    }
+
+    fn parsed(name: &str, value: &str) -> Result<Arguments, String> {
+        let tables = [RUN, COLLECTOR, MONITOR];
+        let table = tables.into_iter().find(|table| options::find(table, name).is_some());
+        load(table.unwrap(), &[&format!("--{name}"), value]).map(|loaded| loaded.settings)
+    }
+
+    #[test]
+    fn every_default_is_read_as_it_is_shown() {
+        for row in [RUN, GENERATOR, COLLECTOR, MONITOR].into_iter().flat_map(options::rows) {
+            let shown = row.text(&Arguments::default());
+            let mut read = Arguments::default();
+            if !shown.is_empty() {
+                row.set(&mut read, &shown).unwrap();
+            }
+            assert_eq!(row.text(&read), shown, "{}", row.name);
         }
     }
 
@@ -367,7 +282,7 @@ mod tests {
             Verify::Sample { size: 100, window_ns }
         );
         assert_eq!(parsed("overload", "shed").unwrap().overload, Overload::Shed);
-        assert_eq!(parsed("growth-max", "1%").unwrap().growth_max, Some(0.01));
+        assert_eq!(parsed("growth-max", "1%").unwrap().growth_max, Some(Share(0.01)));
         assert_eq!(parsed("tasks", "1_000k").unwrap().tasks, Some(1_000_000));
         assert_eq!(parsed("listen", "127.0.0.1:7").unwrap().listen_for_results().port(), 7);
     }
@@ -405,7 +320,7 @@ mod tests {
             ("listen", "here"),
             ("window", "65537"),
         ] {
-            let error = format!("{:#}", parsed(name, value).unwrap_err());
+            let error = parsed(name, value).unwrap_err();
             assert!(error.starts_with(&format!("--{name}: ")), "{error}");
         }
     }
@@ -413,19 +328,14 @@ mod tests {
     #[test]
     fn options_are_passed_on() {
         let words = ["--rate", "5k", "--processes", "--verify", "all", "--rate=6k"];
-        let mut parser = Parser::from_args(words);
-        let Request::Run(found) = parse(&mut parser, &["rate", "processes", "verify"]).unwrap()
-        else {
-            panic!("no help was asked for");
-        };
-        assert!(found.processes);
-        assert_eq!(found.options_of(&["rate", "tick"]), ["--rate", "5k", "--rate", "6k"]);
-        assert_eq!(found.options_of(&["verify"]), ["--verify", "all"]);
+        let found = load(RUN, &words).unwrap();
+        assert!(found.settings.processes);
+        assert_eq!(options_of(&found, GENERATOR), ["--rate", "6000"]);
+        assert_eq!(options_of(&found, COLLECTOR), ["--verify", "all"]);
     }
 
     #[test]
     fn a_role_has_only_its_options() {
-        let mut parser = Parser::from_args(["--rate", "5"]);
-        assert!(parse(&mut parser, &["tick"]).is_err());
+        assert_eq!(load(MONITOR, &["--rate", "5"]).unwrap_err(), "--rate: unknown option");
     }
 }

@@ -4,35 +4,38 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
-use lexopt::{Arg, Parser, ValueExt};
+use anyhow::{Result, bail};
+use lexopt::Parser;
+use options::{Change, Section, Unit, number, option, settings};
 
-use super::arguments::parse_count;
-use super::{Job, print, printing};
+use super::{Job, job, print};
 use crate::collector::check_all;
 use crate::task::{BatchTask, Codec, Exercise, Ids, Kernel};
 
-const HELP: &str = "\
-Usage: myriad pipeline calibrate [--tasks N]
+const ABOUT: &str = "\
+Computes random tasks of each encoding with each kernel, and again with the standard library and
+`sha2`; then prints the time per task of each kernel. Fails if a digest differs.";
 
-Computes N random tasks [100000] of each encoding with each kernel, and again with the standard
-library and `sha2`; then prints the time per task of each kernel. Fails if a digest differs.
-";
+settings! {
+    struct Calibration {
+        tasks: u64 = 100_000,
+    }
+}
+
+const TABLE: &[Section<Calibration>] = &[Section {
+    title: "Options",
+    rows: &[option(
+        "tasks",
+        number!(Unit::Count, 0, u64::MAX, tasks),
+        Change::Start,
+        "Tasks of each encoding.",
+    )],
+}];
 
 const BATCH: u32 = 4096;
 
 pub(super) fn read(parser: &mut Parser) -> Result<Job> {
-    let mut tasks: u64 = 100_000;
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(printing(HELP)),
-            Arg::Long("tasks") => {
-                tasks = parse_count(&parser.value()?.string()?).context("--tasks")?;
-            }
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(Box::new(move || run(tasks)))
+    job(parser, "calibrate", ABOUT, TABLE, |_| Ok(()), |loaded| run(loaded.settings.tasks))
 }
 
 fn run(tasks: u64) -> Result<()> {

@@ -2,67 +2,72 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use anyhow::{Context, Result, anyhow, ensure};
-use lexopt::{Arg, Parser, ValueExt};
+use anyhow::{Context, Result, ensure};
+use lexopt::Parser;
+use options::Change::Start;
+use options::{Section, Value, ValueError, option, settings, value};
 
-use super::arguments::parse_address;
-use super::{Job, log_to_stderr, printing, stop_on_signals};
+use super::{Job, job, log_to_stderr, stop_on_signals};
 use crate::carrier::{self, CarrierOptions, SERVICES_MAX, Service};
 
-const HELP: &str = "\
-Usage: myriad pipeline carrier --broker HOST:PORT (--offer|--serve NAME=HOST:PORT)...
-
+const ABOUT: &str = "\
 Carries connections of the pipeline through a message broker (NATS), where parts cannot reach each
-other directly: one carrier offers a service, and another one that serves it forwards connections.
+other directly: one carrier offers a service, and another one that serves it forwards connections.";
 
-      --broker <HOST:PORT>       Address of the broker
-      --offer <NAME=HOST:PORT>   Accept connections here
-      --serve <NAME=HOST:PORT>   Forward connections here
-  -h, --help                     Print this
-";
-
-pub(super) fn read(parser: &mut Parser) -> Result<Job> {
-    let (mut broker, mut offered, mut served) = (None, Vec::new(), Vec::new());
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(printing(HELP)),
-            Arg::Long("broker") => {
-                let text = parser.value()?.string()?;
-                broker = Some(parse_address(&text).context("--broker")?);
-            }
-            Arg::Long("offer") => {
-                offered.push(parse_service(&parser.value()?.string()?).context("--offer")?);
-            }
-            Arg::Long("serve") => {
-                served.push(parse_service(&parser.value()?.string()?).context("--serve")?);
-            }
-            other => return Err(other.unexpected().into()),
-        }
+settings! {
+    struct Carried {
+        broker: Option<SocketAddr> = None,
+        offer: Vec<Service> = Vec::new(),
+        serve: Vec<Service> = Vec::new(),
     }
-    let broker = broker.ok_or_else(|| anyhow!("missing --broker; see --help"))?;
-    let services = offered.len() + served.len();
-    ensure!(services > 0, "missing --offer or --serve; see --help");
-    ensure!(services <= SERVICES_MAX, "{services} services exceed the limit of {SERVICES_MAX}");
-    Ok(Box::new(move || run(broker, offered, served)))
 }
 
-fn run(broker: SocketAddr, offered: Vec<Service>, served: Vec<Service>) -> Result<()> {
+#[rustfmt::skip]
+const TABLE: &[Section<Carried>] = &[Section { title: "Options", rows: &[
+    option("broker", value!(Text, "HOST:PORT", broker), Start,
+        "Address of the broker."),
+    option("offer", value!(Repeated, "NAME=HOST:PORT", offer), Start,
+        "Accept connections here; repeatable."),
+    option("serve", value!(Repeated, "NAME=HOST:PORT", serve), Start,
+        "Forward connections here; repeatable."),
+] }];
+
+pub(super) fn read(parser: &mut Parser) -> Result<Job> {
+    job(parser, "carrier", ABOUT, TABLE, check, |loaded| run(loaded.settings))
+}
+
+fn check(carried: &Carried) -> Result<()> {
+    ensure!(carried.broker.is_some(), "missing --broker; see --help");
+    let services = carried.offer.len() + carried.serve.len();
+    ensure!(services > 0, "missing --offer or --serve; see --help");
+    ensure!(services <= SERVICES_MAX, "{services} services exceed the limit of {SERVICES_MAX}");
+    Ok(())
+}
+
+fn run(Carried { broker, offer, serve }: Carried) -> Result<()> {
+    let broker = broker.context("missing --broker")?;
     log_to_stderr()?;
     let listen = |service: Service| -> Result<(TcpListener, Service)> {
         let listener = TcpListener::bind(service.address)
             .with_context(|| format!("could not listen on {}", service.address))?;
         Ok((listener, service))
     };
-    let offered = offered.into_iter().map(listen).collect::<Result<_>>()?;
+    let offered = offer.into_iter().map(listen).collect::<Result<_>>()?;
     let stop = stop_on_signals()?;
-    carrier::run(&CarrierOptions { broker, offered, served }, &stop)
+    carrier::run(&CarrierOptions { broker, offered, served: serve }, &stop)
 }
 
-/// Parses `generator=127.0.0.1:25522`.
-fn parse_service(text: &str) -> Result<Service> {
-    let parts = text.split_once('=');
-    let (name, address) = parts.ok_or_else(|| anyhow!("{text:?} is not NAME=HOST:PORT"))?;
-    Service::new(name, parse_address(address)?)
+/// `generator=127.0.0.1:25522`.
+impl Value for Service {
+    fn read(text: &str) -> Result<Service, ValueError> {
+        let wrong = || ValueError::Explained(format!("{text:?} is not NAME=HOST:PORT"));
+        let (name, address) = text.split_once('=').ok_or_else(wrong)?;
+        Service::new(name, Value::read(address)?).map_err(ValueError::explained)
+    }
+
+    fn text(&self) -> String {
+        format!("{}={}", self.name, self.address)
+    }
 }
 
 #[cfg(test)]
@@ -71,9 +76,9 @@ mod tests {
 
     #[test]
     fn services_have_a_name_and_an_address() {
-        assert_eq!(parse_service("collector=127.0.0.1:7").unwrap().address.port(), 7);
+        assert_eq!(Service::read("collector=127.0.0.1:7").unwrap().address.port(), 7);
         for wrong in ["collector", "=127.0.0.1:7", "a b=127.0.0.1:7", "collector=7"] {
-            assert!(parse_service(wrong).is_err(), "{wrong}");
+            assert!(Service::read(wrong).is_err(), "{wrong}");
         }
         let refused = |words: &[&str]| match read(&mut Parser::from_args(words)) {
             Ok(_) => panic!("{words:?} is accepted"),

@@ -7,6 +7,7 @@ mod console;
 mod memory;
 mod processes;
 mod roles;
+mod table;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, anyhow, bail};
 use base::usage::UsageError;
 use lexopt::Parser;
+use options::{CommandLine, Loaded, Section};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The action that a command line requests. The command line has been fully parsed.
@@ -83,6 +85,25 @@ fn read(parser: &mut Parser) -> Result<Job> {
     }
 }
 
+/// Parses the options of a subcommand without side effects. Returns a job that runs it, or prints
+/// its help.
+fn job<S: Default>(
+    parser: &mut Parser,
+    name: &str,
+    about: &str,
+    table: &'static [Section<S>],
+    check: fn(&S) -> Result<()>,
+    run: impl FnOnce(Loaded<S>) -> Result<()> + 'static,
+) -> Result<Job> {
+    let Some(line) = CommandLine::parse(table, parser)? else {
+        let usage = format!("Usage: myriad pipeline {name} [OPTIONS]\n\n{about}\n\n");
+        return Ok(printing(usage + &options::help(table)));
+    };
+    let loaded = line.load(table)?;
+    check(&loaded.settings)?;
+    Ok(Box::new(move || run(loaded)))
+}
+
 /// Returns a job that prints a text.
 fn printing(text: impl Into<String>) -> Job {
     let text = text.into();
@@ -141,7 +162,7 @@ mod tests {
             (&[][..], "missing command; see myriad pipeline --help"),
             (&["fly"], "unknown command pipeline fly; see myriad pipeline --help"),
             (&["--fast"], "invalid option '--fast'"),
-            (&["run", "--fast"], "invalid option '--fast'"),
+            (&["run", "--fast"], "--fast: unknown option"),
             (&["run", "--tasks"], "missing argument for option '--tasks'"),
             (&["run", "--tasks", "x"], "--tasks: \"x\" is not a count such as 2000000, 2M or 500k"),
             (

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lexopt::Parser;
+use options::{Loaded, Section};
 use parking_lot::Mutex;
 
-use super::arguments::{Arguments, Request, parse};
+use super::arguments::{Arguments, options_of};
 use super::console::{Console, latency_text, shares_text, short};
 use super::memory::Memory;
 use super::processes::{self, Listening, RoleOptions};
-use super::{Job, log_to_stderr, print, printing, stop_on_signals};
+use super::table::{COLLECTOR, EXECUTOR, GENERATOR, MONITOR, RUN};
+use super::{Job, job, log_to_stderr, print, stop_on_signals};
 use crate::collector::{self, CollectorOptions, percent};
 use crate::executor::{self, ExecutorOptions};
 use crate::generator::{self, GeneratorOptions, GeneratorSummary};
@@ -23,69 +25,17 @@ use crate::status::Status;
 use crate::task::{Kernel, Maker};
 use crate::uniform;
 
-const TASK_HELP: &str = "\
-      --task <NAME>          sha256x10-le (the default), sha256x10-be, sha256x10-ds, powmod, nop,
-                             spin:NS, files:DIR
-      --seed <N>             Seed of the inputs [1]
-      --stream <N>           Identifies this generator's tasks at the collector [1]
-      --rate <N|max>         Tasks per second, in open loop; or as fast as requested [max]
-      --tick <TIME>          Interval at which tasks become due [10ms]
-      --duration <TIME>      Ends after this time
-      --tasks <N>            Ends after this many tasks
-      --batch <N>            Maximum number of tasks in a frame [4096; files: 16]
-      --window <N>           Maximum number of frames in flight [1024]
-      --lease <TIME>         Reassigns a frame to another executor after this time, or 20 times the
-                             median service time if that is longer [1s]
-      --overload <POLICY>    When more is due than requested: queue, shed, fail [queue]
-      --backlog <N>          Backlog at which shed or fail acts [a tenth of a second]
-";
-
-const CHECK_HELP: &str = "\
-      --verify <WHICH>       Results to recompute: sample:N/TIME or all [sample:100/60s]
-      --out <DIR>            Write each window's sample and the account there
-      --log <DIR>            Keep a log, from which a restarted collector resumes
-      --results <FILE>       Write each result as a line
-      --order <ORDER>        Order of these lines: none, or input (by id) [none]
-";
-
-const COMMON_HELP: &str = "\
-      --kernel <NAME>        auto, lanes or serial [auto: the fastest correct one]
-      --patience <TIME>      How long to retry an unreachable part [10s]
-      --monitor <HOST:PORT>  Report to this monitor once a second
-      --json                 Print JSON lines even on a terminal
-  -h, --help                 Print this
-";
-
-const COMMON: [&str; 4] = ["kernel", "patience", "json", "monitor"];
-const TASK: [&str; 12] = [
-    "task", "seed", "stream", "rate", "tick", "duration", "tasks", "batch", "window", "lease",
-    "overload", "backlog",
-];
-const CHECK: [&str; 5] = ["verify", "out", "log", "results", "order"];
-
-/// Parses the options of a role. The returned job logs to standard error and runs the role.
-fn job(
+/// Returns a job that logs to standard error and runs a role.
+fn role(
     parser: &mut Parser,
-    names: &[&[&str]],
-    help: &str,
-    run: fn(&Arguments) -> Result<()>,
+    name: &str,
+    about: &str,
+    table: &'static [Section<Arguments>],
+    run: fn(&Loaded<Arguments>) -> Result<()>,
 ) -> Result<Job> {
-    let help = format!("{help}{COMMON_HELP}");
-    job_of(parser, &[&COMMON, &names.concat()[..]].concat(), help, run)
-}
-
-fn job_of(
-    parser: &mut Parser,
-    names: &[&str],
-    help: String,
-    run: fn(&Arguments) -> Result<()>,
-) -> Result<Job> {
-    Ok(match parse(parser, names)? {
-        Request::Help => printing(help),
-        Request::Run(arguments) => Box::new(move || {
-            log_to_stderr()?;
-            run(&arguments)
-        }),
+    job(parser, name, about, table, Arguments::check, move |loaded| {
+        log_to_stderr()?;
+        run(&loaded)
     })
 }
 
@@ -103,25 +53,15 @@ fn cores() -> usize {
 }
 
 pub(super) fn run(parser: &mut Parser) -> Result<Job> {
-    let help = format!(
-        "Usage: myriad pipeline run [OPTIONS]\n\n\
-         All parts in one process, each with its own threads and sockets. Without --tasks or\n\
-         --duration it runs until Ctrl-C.\n\n\
-         \x20     --executors <N>        Executors [1]\n\
-         \x20     --threads <N>          Threads of each executor [cores]\n\
-         \x20     --corrupt <SHARE>      Corrupt this share of the results [0]\n\
-         \x20     --processes            Run each part as a separate process\n\
-         \x20     --growth-max <SHARE>   Fail if resident memory is larger at the end than after a\n\
-         \x20                            twentieth of the run (5s to 90s) by more than this, e.g. 1%\n\
-         {TASK_HELP}{CHECK_HELP}"
-    );
-    let own = ["executors", "threads", "corrupt", "processes", "growth-max"];
-    job(parser, &[&TASK, &CHECK, &own], &help, run_all)
+    let about = "All parts in one process, each with its own threads and sockets. Without --tasks or\n\
+         --duration it runs until Ctrl-C.";
+    role(parser, "run", about, RUN, run_all)
 }
 
-fn run_all(arguments: &Arguments) -> Result<()> {
+fn run_all(loaded: &Loaded<Arguments>) -> Result<()> {
+    let arguments = &loaded.settings;
     if arguments.processes {
-        return run_processes(arguments);
+        return run_processes(loaded);
     }
     let kernel = kernel(arguments);
     let options = LocalOptions {
@@ -133,7 +73,7 @@ fn run_all(arguments: &Arguments) -> Result<()> {
         ledger: arguments.ledger(),
         executors: arguments.executors,
         threads: arguments.threads.unwrap_or_else(cores),
-        corrupt: arguments.corrupt,
+        corrupt: arguments.corrupt.0,
         verify: arguments.verify,
         out: arguments.out.clone(),
         log: arguments.log.clone(),
@@ -162,28 +102,22 @@ fn run_all(arguments: &Arguments) -> Result<()> {
     writeln!(text, "stages     {}; kernel {}", stages.join("; "), options.kernel)?;
     print(&text)?;
     judge(&summary.generator)?;
-    arguments.growth_max.map_or(Ok(()), |share| memory.judge(share))
+    arguments.growth_max.map_or(Ok(()), |share| memory.judge(share.0))
 }
 
 /// Forwards the options of each role that `run` also has.
-fn run_processes(arguments: &Arguments) -> Result<()> {
-    let of = |names: &[&[&str]]| arguments.options_of(&[&COMMON, &names.concat()[..]].concat());
+fn run_processes(loaded: &Loaded<Arguments>) -> Result<()> {
     let given = RoleOptions {
-        generator: of(&[&TASK]),
-        executor: of(&[&["threads", "corrupt"]]),
-        collector: of(&[&CHECK, &["seed"]]),
+        generator: options_of(loaded, GENERATOR),
+        executor: options_of(loaded, EXECUTOR),
+        collector: options_of(loaded, COLLECTOR),
     };
-    processes::run(arguments, &given, &stop_on_signals()?)
+    processes::run(&loaded.settings, &given, &stop_on_signals()?)
 }
 
 pub(super) fn generator(parser: &mut Parser) -> Result<Job> {
-    let help = format!(
-        "Usage: myriad pipeline generator [OPTIONS]\n\n\
-         \x20     --listen <HOST:PORT>   Where executors connect [127.0.0.1:25522]\n\
-         \x20     --collector <HOST:PORT>  [127.0.0.1:25523]\n\
-         {TASK_HELP}"
-    );
-    job(parser, &[&TASK, &["listen", "collector"]], &help, run_generator)
+    let about = "Assigns tasks on schedule.";
+    role(parser, "generator", about, GENERATOR, |loaded| run_generator(&loaded.settings))
 }
 
 fn run_generator(arguments: &Arguments) -> Result<()> {
@@ -211,15 +145,8 @@ fn run_generator(arguments: &Arguments) -> Result<()> {
 }
 
 pub(super) fn executor(parser: &mut Parser) -> Result<Job> {
-    let help = "\
-Usage: myriad pipeline executor [OPTIONS]
-
-      --generator <HOST:PORT>  [127.0.0.1:25522]
-      --collector <HOST:PORT>  [127.0.0.1:25523]
-      --threads <N>          [cores]
-      --corrupt <SHARE>      Corrupt this share of the results, to test verification [0]
-";
-    job(parser, &[&["generator", "collector", "threads", "corrupt"]], help, run_executor)
+    let about = "Computes tasks.";
+    role(parser, "executor", about, EXECUTOR, |loaded| run_executor(&loaded.settings))
 }
 
 fn run_executor(arguments: &Arguments) -> Result<()> {
@@ -231,7 +158,7 @@ fn run_executor(arguments: &Arguments) -> Result<()> {
         threads: arguments.threads.unwrap_or_else(cores),
         make_task: Maker::built_in(kernel),
         kernel: kernel_text(kernel),
-        corrupt: arguments.corrupt,
+        corrupt: arguments.corrupt.0,
         patience: arguments.patience,
     };
     let console = Console::new(arguments);
@@ -253,15 +180,8 @@ fn run_executor(arguments: &Arguments) -> Result<()> {
 }
 
 pub(super) fn collector(parser: &mut Parser) -> Result<Job> {
-    let help = format!(
-        "Usage: myriad pipeline collector [OPTIONS]\n\n\
-         Ends when the last generator has received its account.\n\n\
-         \x20     --listen <HOST:PORT>   Where generators and executors connect [127.0.0.1:25523]\n\
-         \x20     --seed <N>             Seed of the sampling [1]\n\
-         \x20     --stay                 Keep running after all generators have ended\n\
-         {CHECK_HELP}"
-    );
-    job(parser, &[&["listen", "stay", "seed"], &CHECK], &help, run_collector)
+    let about = "Ends when the last generator has received its account.";
+    role(parser, "collector", about, COLLECTOR, |loaded| run_collector(&loaded.settings))
 }
 
 fn run_collector(arguments: &Arguments) -> Result<()> {
@@ -286,19 +206,9 @@ fn run_collector(arguments: &Arguments) -> Result<()> {
 }
 
 pub(super) fn monitor(parser: &mut Parser) -> Result<Job> {
-    let help = "\
-Usage: myriad pipeline monitor [OPTIONS]
-
-Shows the reports of all parts that are started with --monitor: a page at /, Prometheus' text at
-/metrics, JSON at /status.json.
-
-      --listen <HOST:PORT>   Address for reports of parts [127.0.0.1:25524]
-      --http <HOST:PORT>     Address for browsers [127.0.0.1:25580]
-      --out <DIR>            Write generator, executor and collector there, one block per minute
-      --layout <NAME>        Layout of these blocks: early, or late (with time and backlog) [early]
-  -h, --help                 Print this
-";
-    job_of(parser, &["listen", "http", "out", "layout"], help.to_owned(), run_monitor)
+    let about = "Shows the reports of all parts that are started with --monitor: a page at /, Prometheus' \
+         text\nat /metrics, JSON at /status.json.";
+    role(parser, "monitor", about, MONITOR, |loaded| run_monitor(&loaded.settings))
 }
 
 fn run_monitor(arguments: &Arguments) -> Result<()> {

@@ -13,13 +13,14 @@ use crate::task::{BatchTask, Ids};
 /// Limit for results that wait for an earlier one. A generator's window is a further limit.
 const WAITING_BYTES_MAX: usize = 1 << 30;
 
-/// Order in which results leave the collector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Order of arrival.
-    None,
-    /// Order of ids: a batch waits until all earlier ones have arrived.
-    Input,
+options::choice! {
+    /// Order in which results leave the collector.
+    Order {
+        /// Order of arrival.
+        None = "none",
+        /// Order of ids: a batch waits until all earlier ones have arrived.
+        Input = "input",
+    }
 }
 
 /// Destination of a collector's results.

@@ -12,15 +12,17 @@ pub enum Rate {
     PerSecond(u64),
 }
 
-/// Policy for tasks that become due faster than they are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Overload {
-    /// Tasks wait; their latency includes the wait.
-    Queue,
-    /// Beyond the limit, the oldest waiting tasks are dropped: counted, but never assigned an id.
-    Shed,
-    /// The run ends beyond the limit.
-    Fail,
+options::choice! {
+    /// Policy for tasks that become due faster than they are taken.
+    Overload {
+        /// Tasks wait; their latency includes the wait.
+        Queue = "queue",
+        /// Beyond the limit, the oldest waiting tasks are dropped: counted, but never assigned an
+        /// id.
+        Shed = "shed",
+        /// The run ends beyond the limit.
+        Fail = "fail",
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

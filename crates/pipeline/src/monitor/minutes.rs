@@ -10,12 +10,13 @@ use anyhow::{Context, Result};
 
 use crate::monitor::board::Totals;
 
-/// Layout of the original program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
-    Early,
-    /// With time, backlog, and accuracy as a percentage; begins with minute 0.
-    Late,
+options::choice! {
+    /// Layout of the original program.
+    Layout {
+        Early = "early",
+        /// With time, backlog, and accuracy as a percentage; begins with minute 0.
+        Late = "late",
+    }
 }
 
 /// Writes `generator`, `executor` and `collector` in a directory.

@@ -21,7 +21,7 @@ pub fn markdown() -> String {
          value is invalid, the server does not start and reports the file, line and reason.\n\
          \n\
          - Bytes are written `1048576`, `64kb`, `512mb`, `2gb` (1024) or `1k`, `1m`, `1g` (1000).\n\
-         - A switch is `true` or `false` in the file, and `yes` or `no` elsewhere.\n\
+         - A switch is `yes` or `no`; the file and the command line accept `true` and `false` as well.\n\
          - Changes: *running* options change at once by CONFIG SET; *start* options only by a restart;\n\
          \u{20} *never* options are read-only, but setting one to its current value is accepted.\n",
     );
