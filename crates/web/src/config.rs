@@ -1,5 +1,7 @@
 //! Options, from the command line or a file, and their transfer from the master to its workers.
 
+mod table;
+
 use std::path::PathBuf;
 
 use base::usage::UsageError;
@@ -7,8 +9,10 @@ use options::{CommandLine, ConfigError, Conflict, Loaded, choice, settings};
 use serde::{Deserialize, Serialize};
 
 use crate::address::HostPort;
-use crate::options_table::OPTIONS;
 use crate::scheme::Scheme;
+use table::OPTIONS;
+
+pub(crate) use table::help;
 
 /// Each worker has a descriptor in every message to a worker, and a message carries at most 253.
 pub(crate) const WORKERS_MAX: usize = 64;

@@ -20,7 +20,6 @@ mod counters;
 mod identity;
 mod logging;
 mod master;
-mod options_table;
 mod privileges;
 mod scheme;
 mod table;
@@ -50,7 +49,7 @@ pub fn run(parser: &mut Parser) -> anyhow::Result<()> {
         None => {
             use std::io::Write as _;
             let mut out = std::io::stdout().lock();
-            out.write_all(options_table::help().as_bytes())?;
+            out.write_all(config::help().as_bytes())?;
             Ok(out.flush()?)
         }
         Some(source) => master::run(source, &words, inherits),

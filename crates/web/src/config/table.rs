@@ -3,7 +3,7 @@
 use options::Change::Start;
 use options::{OptionSpec, Section, Unit, field, number, option, value, word};
 
-use crate::config::{Accept, Config, LogFormat, Mode, TIME_MS_MAX, WORKERS_MAX};
+use super::{Accept, Config, LogFormat, Mode, TIME_MS_MAX, WORKERS_MAX};
 
 const NUMBER: Unit = Unit::Of("number");
 const MS: Unit = Unit::Of("milliseconds");
@@ -11,7 +11,7 @@ const MS: Unit = Unit::Of("milliseconds");
 #[cfg(feature = "experiments")]
 const WORK_US_MAX: u64 = 1_000_000;
 
-pub(crate) static OPTIONS: &[Section<Config>] = &[
+pub(super) static OPTIONS: &[Section<Config>] = &[
     Section { title: "Addresses and files", rows: SITE },
     Section { title: "Workers", rows: WORKERS },
     Section { title: "The upstream", rows: UPSTREAM },
