@@ -30,7 +30,6 @@ pub(super) const ROWS: &[Row] = &[
     row("set-max-listpack-value", "1", &[], set, COMPACT),
     row("zset-max-listpack-entries", "1", &[], sorted_set, ORDERED),
     row("zset-max-listpack-value", "1", &[], sorted_set, ORDERED),
-    row("hz", "200", &[], wakes_per_second, ["below 60", "above 60"]),
     row("active-expire", "no", &[], keys_after_expiry, [":0", ":1"]),
     row(
         "active-expire-effort",
@@ -129,15 +128,6 @@ fn set(server: &Server) -> String {
 
 fn sorted_set(server: &Server) -> String {
     encoding(server, &["ZADD", "k", "1", "one", "2", "two"])
-}
-
-/// Whether an idle server makes more than 60 turns per second.
-fn wakes_per_second(server: &Server) -> String {
-    let turns = || server.counter("syscalls_epoll_wait");
-    std::thread::sleep(Duration::from_millis(500));
-    let before = turns();
-    std::thread::sleep(Duration::from_secs(1));
-    word(turns() - before > 60, ["above 60", "below 60"])
 }
 
 fn keys_after_expiry(server: &Server) -> String {
