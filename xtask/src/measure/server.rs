@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use syn::visit::Visit;
-use syn::{Expr, Ident, LitStr};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ExprLit, Lit};
 
 use crate::tidy::SourceFile;
 use crate::tidy::cycles::modules_of;
@@ -13,12 +13,14 @@ const SERVER: &str = "crates/server/src/";
 const SESSION: &str = "crates/server/src/handler/session.rs";
 const SESSION_VARIANTS: [&str; 3] = ["Session::Resp", "Session::Cql", "Session::Http"];
 
-/// The names of a crate's table of options: `OWN` is the server's without views.
-const TABLES: [&str; 2] = ["OPTIONS", "OWN"];
-const CRATES_WITH_TABLE: [(&str, &str); 2] =
-    [("server", "crates/server/src/config"), ("web", "crates/web/src/config")];
-/// Without a table: each option is named in the help.
-const CRATE_WITH_HELP: (&str, &str) = ("pipeline", "crates/pipeline/src/cli");
+/// Crates with tables of options, and their folders.
+const CRATES_WITH_OPTIONS: [(&str, &str); 3] = [
+    ("pipeline", "crates/pipeline/src/cli"),
+    ("server", "crates/server/src/config"),
+    ("web", "crates/web/src/config"),
+];
+/// The server's table of names that only tools read.
+const VIEWS: &str = "VIEWS";
 
 /// Lines of the server that name the session of one protocol, outside of the type that holds it.
 pub(super) fn protocol_matches(files: &[SourceFile]) -> usize {
@@ -43,69 +45,43 @@ pub(super) fn options(files: &[SourceFile]) -> BTreeMap<String, usize> {
         let inside = files.iter().filter(move |file| file.path.starts_with(folder));
         inside.filter_map(|file| syn::parse_file(&file.text).ok())
     };
-    let mut counts = BTreeMap::new();
-    for (name, folder) in CRATES_WITH_TABLE {
+    let count = |(name, folder): (&str, &'static str)| {
         let mut rows = Rows::default();
         of(folder).for_each(|file| rows.visit_file(&file));
-        counts.insert(name.to_owned(), rows.0);
-    }
-    let (name, folder) = CRATE_WITH_HELP;
-    let mut flags = Flags::default();
-    of(folder).for_each(|file| flags.visit_file(&file));
-    counts.insert(name.to_owned(), flags.0.len());
-    counts
-}
-
-/// Counts the rows of tables of options.
-#[derive(Debug, Default)]
-struct Rows(usize);
-
-impl Rows {
-    fn note(&mut self, name: &Ident, value: &Expr) {
-        let value = match value {
-            Expr::Reference(reference) => &reference.expr,
-            value => value,
-        };
-        if let (true, Expr::Array(array)) = (TABLES.iter().any(|table| name == table), value) {
-            self.0 += array.elems.iter().filter(|row| is_unconditional(row)).count();
-        }
-    }
-}
-
-/// Whether release builds have a row.
-fn is_unconditional(row: &Expr) -> bool {
-    let attributes = match row {
-        Expr::Call(call) => &call.attrs,
-        Expr::Struct(literal) => &literal.attrs,
-        _ => return true,
+        (name.to_owned(), rows.0.len())
     };
+    CRATES_WITH_OPTIONS.map(count).into()
+}
+
+/// Collects the names in rows of tables that release builds have: `option("name", ...)`.
+#[derive(Debug, Default)]
+struct Rows(BTreeSet<String>);
+
+fn is_unconditional(attributes: &[Attribute]) -> bool {
     !attributes.iter().any(|attribute| attribute.path().is_ident("cfg"))
 }
 
 impl<'ast> Visit<'ast> for Rows {
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        self.note(&item.ident, &item.expr);
-    }
-
-    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
-        self.note(&item.ident, &item.expr);
-    }
-}
-
-/// Collects the flags that texts name: `--flag`.
-#[derive(Debug, Default)]
-struct Flags(BTreeSet<String>);
-
-impl<'ast> Visit<'ast> for Flags {
-    fn visit_lit_str(&mut self, text: &'ast LitStr) {
-        let text = text.value();
-        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        for (at, _) in text.match_indices("--") {
-            let flag: String = text[at + 2..].chars().take_while(|c| is_name(*c)).collect();
-            if flag.starts_with(|c: char| c.is_ascii_lowercase()) {
-                self.0.insert(flag);
-            }
+        if item.ident != VIEWS && is_unconditional(&item.attrs) {
+            self.visit_expr(&item.expr);
         }
+    }
+
+    /// Rows are in constants only.
+    fn visit_item_fn(&mut self, _: &'ast syn::ItemFn) {}
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if !is_unconditional(&call.attrs) {
+            return;
+        }
+        let is_row = matches!(&*call.func, Expr::Path(path) if path.path.is_ident("option"));
+        if let (true, Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. }))) =
+            (is_row, call.args.first())
+        {
+            self.0.insert(name.value());
+        }
+        visit::visit_expr_call(self, call);
     }
 }
 
@@ -114,15 +90,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_rows_or_flags() {
+    fn options_are_rows_of_release_builds() {
         let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
         let files = [
             file(
-                "crates/server/src/config/options.rs",
-                "pub const OWN: &[A] = &[a(), #[cfg(test)] c(), b()];",
+                "crates/server/src/config/table.rs",
+                "const A: &[A] = &[option(\"a\", b()), #[cfg(test)] option(\"c\"), \
+                 with_aliases(&[\"d\"], option(\"b\"))];\n\
+                 #[cfg(test)]\nconst EXPERIMENTS: &[A] = &[option(\"e\")];\n\
+                 const VIEWS: &[A] = &[option(\"f\")];",
             ),
-            file("crates/web/src/config.rs", "const OPTIONS: [A; 1] = [(1, 2)];"),
-            file("crates/pipeline/src/cli/mod.rs", "const H: &str = \"--a-b N --c --c --\";"),
+            file("crates/web/src/config/table.rs", "const B: &[A] = &[option(\"a\")];"),
+            file(
+                "crates/pipeline/src/cli/table.rs",
+                "const C: S = S { rows: &[option(\"a\"), D] };\nconst D: A = option(\"b\");\n\
+                 const E: S = S { rows: &[option(\"a\"), D] };",
+            ),
         ];
         let expected = [("pipeline", 2), ("server", 2), ("web", 1)];
         assert_eq!(options(&files), expected.map(|(name, n)| (name.to_owned(), n)).into());
