@@ -79,3 +79,70 @@ fn split_pair(pair: OsString) -> Result<(String, String), lexopt::Error> {
 fn text(value: OsString) -> Result<String, lexopt::Error> {
     value.into_string().map_err(lexopt::Error::NonUnicodeValue)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change::Start;
+    use crate::{Unit, field, number, option, optional_number, rows, settings, value};
+
+    settings! {
+        #[derive(Debug, PartialEq)]
+        struct Values {
+            bytes: u64 = 1 << 20,
+            count: Option<u32> = None,
+            is_on: bool = false,
+            is_quick: bool = false,
+            paths: Vec<PathBuf> = Vec::new(),
+        }
+    }
+
+    static TABLE: &[Section<Values>] = &[Section {
+        title: "All",
+        rows: &[
+            option("bytes", number!(Unit::Bytes, 1, 1 << 30, bytes), Start, "Size."),
+            option("count", optional_number!(Unit::Count, 1, 9_000, count), Start, "Number."),
+            option("on", field!(YesNo, is_on), Start, "Switch."),
+            option("quick", field!(Flag, is_quick), Start, "Flag."),
+            option("paths", value!(Repeated, "path", paths), Start, "Paths."),
+        ],
+    }];
+
+    fn load(words: &[&str]) -> Result<Loaded<Values>, String> {
+        let line = CommandLine::parse(TABLE, &mut Parser::from_args(words));
+        let line = line.map_err(|error| error.to_string())?.expect("no help is asked for");
+        line.load(TABLE).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_kind_is_read_and_shown() {
+        let words = ["--bytes=2kb", "--count", "8k", "--on", "true", "--quick", "--paths", "a"];
+        let found = load(&[&words[..], &["--paths", "b", "--set", "bytes = 3kb"]].concat());
+        let found = found.unwrap().settings;
+        let shown: Vec<String> = rows(TABLE).map(|row| row.shown(&found)).collect();
+        assert_eq!(shown, ["3kb", "8000", "yes", "yes", "a b"]);
+        let shown: Vec<String> = rows(TABLE).map(|row| row.shown(&Values::default())).collect();
+        assert_eq!(shown, ["1mb", "", "no", "no", ""]);
+    }
+
+    #[test]
+    fn errors_name_the_option() {
+        for (words, expected) in [
+            (
+                &["--bytes", "0"][..],
+                "--bytes: argument must be between 1 and 1073741824 inclusive (bytes, 1 to 1gb)",
+            ),
+            (&["--count", "x"], "--count: \"x\" is not a count such as 2000000, 2M or 500k"),
+            (
+                &["--count", "10k"],
+                "--count: argument must be between 1 and 9000 inclusive (number, 1 to 9000)",
+            ),
+            (&["--on", "1"], "--on: argument must be 'yes' or 'no' (yes or no)"),
+            (&["--quick=1"], "unexpected argument for option '--quick': \"1\""),
+            (&["--qiuck"], "--qiuck: unknown option; did you mean quick?"),
+            (&["word"], "unexpected argument \"word\""),
+        ] {
+            assert_eq!(load(words).unwrap_err(), expected);
+        }
+    }
+}
