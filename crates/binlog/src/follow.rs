@@ -31,7 +31,7 @@ pub enum FollowError {
         "the follower at position {at} lagged by more than {lag_bytes_max} bytes and was disconnected: \
          start again from a snapshot"
     )]
-    GivenUp { at: Lsn, lag_bytes_max: u64 },
+    TooFarBehind { at: Lsn, lag_bytes_max: u64 },
     #[error("could not read {file}: {source}")]
     Read { file: String, source: io::Error },
 }
@@ -107,7 +107,7 @@ impl Log {
         let signal = Arc::new(Signal::default());
         let slot = Arc::new(Slot {
             position: AtomicU64::new(from.0),
-            given_up: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             scope,
             waiter: Waiter::new(),
             signal: Arc::clone(&signal),
@@ -167,17 +167,17 @@ impl Follower {
 
     /// Reads the next records. False, and an empty batch, when there is nothing new.
     ///
-    /// In a poisoned log everything durable can still be read. After [`FollowError::GivenUp`] the
+    /// In a poisoned log everything durable can still be read. After [`FollowError::TooFarBehind`] the
     /// follower cannot be used any more.
     pub fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, FollowError> {
         let read = self.read_on(batch);
         // Last, as segments may have been truncated, and used again, while they were read.
-        if self.slot.holds() { read } else { Err(self.given_up()) }
+        if self.slot.holds() { read } else { Err(self.too_far_behind()) }
     }
 
-    fn given_up(&self) -> FollowError {
+    fn too_far_behind(&self) -> FollowError {
         let lag_bytes_max = self.log.follower_lag_bytes_max;
-        FollowError::GivenUp { at: self.position(), lag_bytes_max }
+        FollowError::TooFarBehind { at: self.position(), lag_bytes_max }
     }
 
     fn read_on(&self, batch: &mut Batch) -> Result<bool, FollowError> {
@@ -189,7 +189,8 @@ impl Follower {
             if position >= limit {
                 return Ok(false);
             }
-            let (segment, end) = self.segment_at(position, limit).ok_or_else(|| self.given_up())?;
+            let (segment, end) =
+                self.segment_at(position, limit).ok_or_else(|| self.too_far_behind())?;
             self.read(&segment, end, batch)?;
             self.slot.position.store(batch.end.0, Ordering::SeqCst);
             if batch.records().next().is_some() {

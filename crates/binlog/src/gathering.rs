@@ -14,8 +14,8 @@ const SYNC_NS_MIN: u64 = 1_000_000;
 const SYNC_PARTS: u64 = 4;
 /// The usual time of a sync is the median of this many, so a single slow one, as when the disk has
 /// other work, changes nothing.
-const SYNCS_KNOWN: usize = 7;
-const _: () = assert!(SYNCS_KNOWN % 2 == 1, "the median is one of them");
+const SYNCS_RECORDED: usize = 7;
+const _: () = assert!(SYNCS_RECORDED % 2 == 1, "the median is one of them");
 const _: () = assert!(SYNC_NS_MIN >= SYNC_PARTS, "a wait takes time");
 /// After a wait without enough records, a number of groups pass before the next wait; the number
 /// doubles each time, up to this one. So clients that do not wait for their replies rarely pay for
@@ -36,7 +36,7 @@ struct Wait {
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
     /// The newest syncs, in a ring; zeros at first, so that no wait follows the first few.
-    sync_ns: [u64; SYNCS_KNOWN],
+    sync_ns: [u64; SYNCS_RECORDED],
     syncs: usize,
     wait: Option<Wait>,
     /// Groups that pass without a wait.
@@ -48,7 +48,7 @@ pub(crate) struct Gathering {
 impl Gathering {
     /// Records the time of a sync.
     pub(crate) fn note_sync(&mut self, took_ns: u64) {
-        self.sync_ns[self.syncs % SYNCS_KNOWN] = took_ns;
+        self.sync_ns[self.syncs % SYNCS_RECORDED] = took_ns;
         self.syncs += 1;
     }
 
@@ -94,7 +94,7 @@ impl Gathering {
     fn usual_sync_ns(&self) -> u64 {
         let mut sorted = self.sync_ns;
         sorted.sort_unstable();
-        sorted[SYNCS_KNOWN / 2]
+        sorted[SYNCS_RECORDED / 2]
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct Lane {
     /// position taken also sees its bytes counted here, until the writer takes them.
     held_bytes: AtomicUsize,
     /// The owner found the lane full and must be woken when there is room.
-    wants_room: AtomicBool,
+    is_room_requested: AtomicBool,
     pub(crate) waiter: Waiter,
 }
 
@@ -66,7 +66,7 @@ impl Lane {
         Self {
             buffer: Mutex::new(LaneBuffer::with_capacity(capacity_bytes)),
             held_bytes: AtomicUsize::new(0),
-            wants_room: AtomicBool::new(false),
+            is_room_requested: AtomicBool::new(false),
             waiter: Waiter::new(),
         }
     }
@@ -108,8 +108,8 @@ impl Lane {
 
     /// Requests a wake-up when the writer has taken the lane. The caller must read
     /// [`Lane::held_bytes`] once more afterwards.
-    pub(crate) fn ask_for_room(&self) {
-        self.wants_room.store(true, Ordering::SeqCst);
+    pub(crate) fn request_room(&self) {
+        self.is_room_requested.store(true, Ordering::SeqCst);
     }
 
     /// Swaps the lane's content with the empty `buffer`.
@@ -125,7 +125,9 @@ impl Lane {
 
     /// Wakes the owner if it waits for room in the lane.
     pub(crate) fn wake_for_room(&self) {
-        if self.wants_room.load(Ordering::SeqCst) && self.wants_room.swap(false, Ordering::SeqCst) {
+        if self.is_room_requested.load(Ordering::SeqCst)
+            && self.is_room_requested.swap(false, Ordering::SeqCst)
+        {
             self.waiter.wake();
         }
     }

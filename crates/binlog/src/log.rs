@@ -239,7 +239,7 @@ impl Log {
         if lane.held_bytes() < self.lane_cap_bytes {
             return true;
         }
-        lane.ask_for_room();
+        lane.request_room();
         self.request_write();
         // Read again, because the writer may have taken the lane before the request was visible;
         // and in a poisoned log no appender waits, as every append is refused at once.
@@ -275,13 +275,13 @@ impl Log {
             return;
         }
         let Requests { sync_to, whole_at, .. } = &self.requests.0;
-        let asks_for_more = sync_to.load(Ordering::SeqCst) < lsn.0
+        let must_sync = sync_to.load(Ordering::SeqCst) < lsn.0
             && sync_to.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0;
         // The thread that requested the same or a later position has woken the writer, or is about
         // to. A writer that waits for a whole group is woken by the thread that completes it, or by
         // the clock.
         let wakes = match whole_at.load(Ordering::SeqCst) {
-            0 => asks_for_more,
+            0 => must_sync,
             whole_at => self.held_records() >= whole_at,
         };
         if wakes {
@@ -300,9 +300,9 @@ impl Log {
     }
 
     /// Whether a sync was requested whose group is whole.
-    pub(crate) fn wants_sync(&self, synced: Lsn) -> bool {
-        let is_asked = self.sync_requested() > synced && self.next() > synced;
-        is_asked
+    pub(crate) fn needs_sync(&self, synced: Lsn) -> bool {
+        let is_sync_requested = self.sync_requested() > synced && self.next() > synced;
+        is_sync_requested
             && match self.requests.0.whole_at.load(Ordering::SeqCst) {
                 0 => true,
                 whole_at => self.held_records() >= whole_at,
@@ -434,7 +434,7 @@ impl Log {
 
     /// The helper thread: keeps one file ready, and the manifest up to date.
     pub(crate) fn run_helper(&self) {
-        while self.shelf.wait_until_wanted() {
+        while self.shelf.wait_for_request() {
             if let Err(error) = self.shelf.fill() {
                 // The writer tries again when it needs the file.
                 tracing::warn!(%error, "could not prepare the next log segment");
@@ -594,10 +594,10 @@ impl Log {
 
     /// Whether the writer has work to do, whatever the time. For programs that drive the writer
     /// themselves: otherwise it may sleep as long as [`crate::Next`] specifies.
-    pub fn wants_writer(&self) -> bool {
+    pub fn needs_writer(&self) -> bool {
         // A stalled log is written after some time, not because of a request.
         !self.is_stalled()
-            && (self.requests.0.write.load(Ordering::SeqCst) || self.wants_sync(self.durable()))
+            && (self.requests.0.write.load(Ordering::SeqCst) || self.needs_sync(self.durable()))
     }
 
     /// Sleeps for at most `ns`, unless a request arrives in the meantime.
@@ -607,7 +607,7 @@ impl Log {
     pub(crate) fn sleep(&self, ns: u64) {
         let requests = &self.requests.0;
         requests.asleep.store(true, Ordering::SeqCst);
-        if !self.wants_writer() && !self.stopping.load(Ordering::SeqCst) {
+        if !self.needs_writer() && !self.stopping.load(Ordering::SeqCst) {
             let mut signalled = self.signal.lock();
             if !*signalled {
                 self.signal_changed.wait_for(&mut signalled, Duration::from_nanos(ns));
@@ -640,12 +640,12 @@ mod tests {
         assert!(!wakes(&log, || log.request_sync(first)), "requested before");
 
         log.set_whole_at(3);
-        assert!(!log.wants_writer());
+        assert!(!log.needs_writer());
         let second = append(1);
         assert!(!wakes(&log, || log.request_sync(second)));
         let (third, last) = (append(0), append(1));
         assert!(wakes(&log, || log.request_sync(last)));
-        assert!(log.wants_writer());
+        assert!(log.needs_writer());
         // The reactor whose record completed the group may request after others have requested
         // more.
         assert!(wakes(&log, || log.request_sync(third)));

@@ -130,7 +130,7 @@ impl Shelf {
     }
 
     /// Waits until a file has been taken. False when the helper thread must end.
-    pub(crate) fn wait_until_wanted(&self) -> bool {
+    pub(crate) fn wait_for_request(&self) -> bool {
         let mut helper = self.helper.lock();
         while !helper.wanted && !helper.stopping {
             self.helper_wake.wait(&mut helper);

@@ -23,7 +23,7 @@ pub enum Scope {
 pub(crate) struct Slot {
     pub(crate) position: AtomicU64,
     /// Records that it has not read may have been removed.
-    pub(crate) given_up: AtomicBool,
+    pub(crate) is_abandoned: AtomicBool,
     pub(crate) scope: Scope,
     pub(crate) waiter: Waiter,
     pub(crate) signal: Arc<Signal>,
@@ -50,12 +50,12 @@ impl Slot {
 
     /// Whether the records that it has not read are kept.
     pub(crate) fn holds(&self) -> bool {
-        !self.given_up.load(Ordering::SeqCst)
+        !self.is_abandoned.load(Ordering::SeqCst)
     }
 
     /// To be called before anything is truncated that the follower has not read.
     pub(crate) fn lose_hold(&self) {
-        self.given_up.store(true, Ordering::SeqCst);
+        self.is_abandoned.store(true, Ordering::SeqCst);
         self.wake();
     }
 

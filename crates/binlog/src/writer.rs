@@ -62,7 +62,7 @@ struct Plan {
     write: bool,
     sync: bool,
     /// A caller waits for the sync.
-    is_asked: bool,
+    is_sync_requested: bool,
 }
 
 type Clock<'a> = &'a dyn Fn() -> MonoNs;
@@ -189,11 +189,11 @@ impl Log {
 
     fn plan(&self, writer: &mut WriterState, now: MonoNs) -> Plan {
         let next = self.next();
-        let asked_write = self.take_write_request();
+        let is_write_requested = self.take_write_request();
         let waits = writer.gathering.until().is_some_and(|until| until > now);
         // A tick would end every wait after a sync that is longer than a tick.
         let ticks = !waits && now.since(writer.written_at) >= WRITE_TICK_NS;
-        let write_due = asked_write || ticks;
+        let write_due = is_write_requested || ticks;
         let sync_due = match self.sync_policy() {
             SyncPolicy::Always => write_due,
             SyncPolicy::Interval(interval) => {
@@ -204,12 +204,12 @@ impl Log {
         if write_due || sync_due || !waits {
             self.end_gathering(&mut writer.gathering);
         }
-        let is_asked = self.wants_sync(writer.tail.synced);
-        if is_asked {
+        let is_sync_requested = self.needs_sync(writer.tail.synced);
+        if is_sync_requested {
             self.end_gathering(&mut writer.gathering);
         }
-        let sync = next > writer.tail.synced && (sync_due || is_asked);
-        Plan { write: next > writer.tail.at && (write_due || sync), sync, is_asked }
+        let sync = next > writer.tail.synced && (sync_due || is_sync_requested);
+        Plan { write: next > writer.tail.at && (write_due || sync), sync, is_sync_requested }
     }
 
     fn end_gathering(&self, gathering: &mut Gathering) {
@@ -241,7 +241,7 @@ impl Log {
             writer.gathering.note_sync(took_ns);
             writer.synced_at = now;
             let released = std::mem::take(&mut writer.unsynced_records);
-            if plan.is_asked {
+            if plan.is_sync_requested {
                 // Counted before any client is released: later records may come from released
                 // clients.
                 let early = || self.held_records();
@@ -411,7 +411,7 @@ impl Log {
         if let Some(retry_at) = writer.retry_at {
             return Next::AfterNs(retry_at.since(now).max(1));
         }
-        if self.wants_sync(writer.tail.synced) {
+        if self.needs_sync(writer.tail.synced) {
             return Next::AtOnce;
         }
         let next = self.next();

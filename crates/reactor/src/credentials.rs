@@ -147,7 +147,7 @@ impl Pem {
 #[derive(Debug)]
 pub enum TlsClients {
     /// No certificate is requested.
-    NotAsked,
+    Disabled,
     /// A certificate is optional, but a bad one is rejected.
     Optional(Pem),
     Required(Pem),
@@ -191,7 +191,7 @@ impl TlsRules<'_> {
             Ok::<_, TlsError>(WebPkiClientVerifier::builder_with_provider(authorities, provider))
         };
         let builder = match &self.clients {
-            TlsClients::NotAsked => builder.with_no_client_auth(),
+            TlsClients::Disabled => builder.with_no_client_auth(),
             TlsClients::Optional(authorities) => {
                 let verifier = verifier(authorities)?.allow_unauthenticated();
                 builder.with_client_cert_verifier(verifier.build()?)
@@ -225,7 +225,7 @@ mod tests {
         let rules = TlsRules {
             certificates: &pem(TlsPart::Certificate, certificate),
             key: &pem(TlsPart::Key, key),
-            clients: TlsClients::NotAsked,
+            clients: TlsClients::Disabled,
             versions: TlsVersions::Both,
             protocols: &[b"http/1.1"],
         };

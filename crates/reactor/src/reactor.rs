@@ -219,7 +219,7 @@ impl<H: Handler> Reactor<H> {
     fn settle_turn(&mut self) -> bool {
         let mut worked = self.flush_touched();
         worked |= self.release_held();
-        worked |= self.grant_wishes();
+        worked |= self.run_actions();
         self.end_stalls();
         worked |= self.sweep();
         worked |= self.end_handshakes();
@@ -364,7 +364,7 @@ impl<H: Handler> Reactor<H> {
     /// Serves connections that had more requests than their share of the last turn.
     fn serve_again(&mut self, mut again: Vec<Token>) {
         for token in again.drain(..) {
-            self.serve_kept(token);
+            self.serve_pending(token);
         }
         self.spare.again = again;
     }
@@ -415,7 +415,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    fn grant_wishes(&mut self) -> bool {
+    fn run_actions(&mut self) -> bool {
         let any = !self.core.actions.is_empty();
         while let Some(action) = self.core.actions.pop() {
             let (Action::Close(id) | Action::Abort(id) | Action::Reset(id)) = action;

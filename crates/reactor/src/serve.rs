@@ -146,7 +146,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Serves input that an earlier turn left in the connection's own buffer.
-    pub(crate) fn serve_kept(&mut self, token: Token) {
+    pub(crate) fn serve_pending(&mut self, token: Token) {
         let is_over_held = self.is_over_held();
         let Some(connection) = self.table.get_mut(token) else { return };
         // Without AGAIN the entry is outdated. A full connection is served again when it has
@@ -178,7 +178,7 @@ impl<H: Handler> Reactor<H> {
         connection.stops.clear(Stops::PAUSED);
         connection.last_activity = self.core.now.mono;
         connection.stops.set(Stops::AGAIN);
-        self.serve_kept(token);
+        self.serve_pending(token);
         self.watch(token);
     }
 

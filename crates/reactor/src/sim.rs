@@ -262,7 +262,7 @@ impl SimClient {
         let mut network = self.network.lock();
         let pipe = network.pipe(self.number);
         pipe.client_shut = true;
-        pipe.client_gone = true;
+        pipe.is_client_closed = true;
     }
 
     /// Breaks the connection at once.

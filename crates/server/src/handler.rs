@@ -23,8 +23,8 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Backlog;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
-use crate::engine::worker::Worker;
 use crate::http::feeds::Feeds;
 use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
@@ -42,7 +42,7 @@ pub(crate) use session::Session;
 /// Timer token of periodic housekeeping.
 const TICK: u64 = 0;
 /// Timer token for the end of CLIENT PAUSE. The timer only triggers a turn: see `end_pause`.
-const PAUSE_OVER: u64 = 1;
+const PAUSE_TIMER: u64 = 1;
 /// Timer tokens from here on belong to waiting connections.
 const WAIT_TOKENS: u64 = 2;
 
@@ -62,7 +62,7 @@ pub(crate) struct ReactorHandler {
     statements: Arc<StatementState>,
     cql_state: Arc<CqlState>,
     feeds: Arc<Feeds>,
-    worker: Worker,
+    reactor: ReactorState,
     params: Params,
     record: Record,
     batch: RequestBatch,
@@ -96,7 +96,7 @@ pub(crate) struct ReactorHandler {
     /// When replies began to wait for a group that has not been requested yet.
     gathering_since: Option<MonoNs>,
     /// The position up to which a log sync was requested.
-    asked_gate: Gate,
+    requested_gate: Gate,
     /// Duration of waits from a sync request to its completion.
     log_spin: AdaptiveSpin,
     /// Duration of waits from the completion of a sync to the next request.
@@ -112,11 +112,11 @@ pub(crate) struct ReactorHandler {
 impl ReactorHandler {
     pub(crate) fn new(state: State, index: usize) -> ReactorHandler {
         let State { shared, statements, cql: cql_state, feeds } = state;
-        let worker = Worker::new(&shared, index);
+        let reactor = ReactorState::new(&shared, index);
         let seed = shared.keyspace.seed();
         let now = Now::default();
         ReactorHandler {
-            params: params(&worker.settings, now.unix, seed, seed),
+            params: params(&reactor.settings, now.unix, seed, seed),
             record: Record::default(),
             batch: RequestBatch::new(),
             prepared: Vec::new(),
@@ -138,18 +138,18 @@ impl ReactorHandler {
             log_syncs: 0,
             served: false,
             gathering_since: None,
-            asked_gate: Gate::OPEN,
+            requested_gate: Gate::OPEN,
             log_spin: AdaptiveSpin::default(),
             peer_spin: AdaptiveSpin::default(),
             served_since_group: 0,
-            endpoints: worker.settings.endpoints().collect(),
+            endpoints: reactor.settings.endpoints().collect(),
             cql: cql::CqlReactorState::new(RequestLines::new(
-                worker.settings.log_format,
+                reactor.settings.log_format,
                 index,
                 Arc::clone(&shared.lines),
             )),
             http: http::HttpReactorState::default(),
-            worker,
+            reactor,
             shared,
             statements,
             cql_state,
@@ -160,7 +160,7 @@ impl ReactorHandler {
     /// Execution times of the requests since the previous call.
     #[cfg(test)]
     pub(crate) fn take_times(&mut self) -> Vec<base::time::UnixMs> {
-        std::mem::take(&mut self.worker.times)
+        std::mem::take(&mut self.reactor.times)
     }
 
     /// Updates the time, the settings and the durable log position once per turn.
@@ -169,21 +169,21 @@ impl ReactorHandler {
             return;
         }
         self.now = now;
-        self.worker.begin_turn(now);
+        self.reactor.begin_turn(now);
         let settings = self.shared.settings.load();
-        if !Arc::ptr_eq(&settings, &self.worker.settings) {
-            self.worker.take_settings(&self.shared, Arc::clone(&settings));
+        if !Arc::ptr_eq(&settings, &self.reactor.settings) {
+            self.reactor.take_settings(&self.shared, Arc::clone(&settings));
         }
         self.derive_params();
-        self.worker.durable = self.shared.log.durable();
+        self.reactor.durable = self.shared.log.durable();
     }
 
     fn derive_params(&mut self) {
-        self.worker.has_new_settings = false;
-        let random = self.worker.random();
+        self.reactor.has_new_settings = false;
+        let random = self.reactor.random();
         let seed = self.shared.keyspace.seed();
-        let now = self.worker.time(&self.params);
-        self.params = params(&self.worker.settings, now.unix, seed, random);
+        let now = self.reactor.time(&self.params);
+        self.params = params(&self.reactor.settings, now.unix, seed, random);
     }
 
     /// Borrows the reactor's state for one operation.
@@ -191,7 +191,7 @@ impl ReactorHandler {
         ReactorContext {
             shared: &self.shared,
             params: &self.params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
         }
@@ -203,7 +203,7 @@ impl ReactorHandler {
         self.served = true;
         self.served_since_group = self.served_since_group.saturating_add(1);
         self.peer_spin.end(self.now.mono, self.awake_ns_max());
-        self.worker.clock.now()
+        self.reactor.clock.now()
     }
 }
 
@@ -219,12 +219,12 @@ impl Handler for ReactorHandler {
         _: &mut Output,
     ) -> Session {
         self.refresh(cx.now());
-        let durability = self.worker.settings.durability;
+        let durability = self.reactor.settings.durability;
         let opened = self.now.mono;
         let Endpoint { protocol, is_tls, .. } = self.endpoints[peer.listener];
         let mut session = match protocol {
             ClientProtocol::Resp => {
-                let authenticated = !self.worker.settings.requirepass.is_set();
+                let authenticated = !self.reactor.settings.requirepass.is_set();
                 let session =
                     crate::commands::Session::new(id, peer, opened, authenticated, durability);
                 Session::Resp(session)
@@ -237,7 +237,7 @@ impl Handler for ReactorHandler {
             }
         };
         let kinds = &self.shared.request_kinds;
-        let mut row = session.protocol().row(self.worker.index, opened, kinds);
+        let mut row = session.protocol().row(self.reactor.index, opened, kinds);
         row.remote = peer.remote;
         row.is_tls = is_tls;
         self.register(&session, row);
@@ -285,7 +285,7 @@ impl Handler for ReactorHandler {
         let session = session.protocol();
         moving.insert(
             id.0,
-            row.unwrap_or_else(|| session.row(self.worker.index, now, &shared.request_kinds)),
+            row.unwrap_or_else(|| session.row(self.reactor.index, now, &shared.request_kinds)),
         );
         session.depart(self);
     }
@@ -299,10 +299,10 @@ impl Handler for ReactorHandler {
             // CLIENT KILL during the move does not reach this reactor.
             cx.abort(id);
         }
-        self.register(session, ClientRow { reactor: self.worker.index, ..row });
+        self.register(session, ClientRow { reactor: self.reactor.index, ..row });
         // The session brought held replies: this reactor must request their gates.
         let gate = session.protocol().arrive(self);
-        self.worker.gate_max = self.worker.gate_max.max(gate);
+        self.reactor.gate_max = self.reactor.gate_max.max(gate);
     }
 
     fn may_migrate(&self, session: &Session) -> bool {
@@ -321,8 +321,8 @@ impl Handler for ReactorHandler {
     ) {
         match mail {
             Mail::Monitor(lines) => {
-                let hard_bytes = self.worker.settings.client_output_buffer_limit.pubsub.hard_bytes;
-                let has_lost = self.shared.monitor_feeds.taken(self.worker.index, lines.len());
+                let hard_bytes = self.reactor.settings.client_output_buffer_limit.pubsub.hard_bytes;
+                let has_lost = self.shared.monitor_feeds.taken(self.reactor.index, lines.len());
                 for (id, _, session, out) in connections.iter() {
                     if !session.as_resp().is_some_and(|session| session.monitor) {
                         continue;
@@ -380,7 +380,7 @@ impl Handler for ReactorHandler {
                 self.deliver_changes(cx, connections, id, &part, is_last);
             }
             Mail::SchemaChanged { event, gate } => {
-                self.tell_schema_change(connections, &event, gate);
+                self.send_schema_event(connections, &event, gate);
             }
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
@@ -431,7 +431,7 @@ impl Handler for ReactorHandler {
         self.deliver_monitor_feed();
         self.deliver_messages(cx, connections);
         self.resume_publishers(cx);
-        self.note_taken(connections);
+        self.note_delivered(connections);
         self.settle_indexes(cx);
         if self.has_scans() {
             self.refresh(cx.now());
@@ -445,7 +445,7 @@ impl Handler for ReactorHandler {
     /// Closes connections with requests deferred by CLIENT PAUSE without running these requests:
     /// the server would stop in the middle of the pause.
     fn draining(&mut self, cx: &mut Context<'_, Mail>, connections: &mut Connections<'_, Session>) {
-        self.worker.is_draining = true;
+        self.reactor.is_draining = true;
         for id in &self.postponed {
             cx.close(*id);
         }
@@ -465,22 +465,22 @@ fn client_bytes(row: &ClientRow) -> u64 {
 
 impl ReactorHandler {
     fn register(&mut self, session: &Session, row: ClientRow) {
-        self.worker.accounts.client_came(client_bytes(&row));
-        self.shared.published[self.worker.index].lock().clients.insert(row.id, row);
+        self.reactor.accounts.add_client(client_bytes(&row));
+        self.shared.published[self.reactor.index].lock().clients.insert(row.id, row);
         let session = session.as_protocol();
-        self.worker.accounts.buffers(session.kind()).came(session.charges());
+        self.reactor.accounts.buffers(session.kind()).came(session.charges());
     }
 
     fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
         let session = session.as_protocol();
-        self.worker.accounts.buffers(session.kind()).left(session.charges());
-        let mut published = self.shared.published[self.worker.index].lock();
+        self.reactor.accounts.buffers(session.kind()).left(session.charges());
+        let mut published = self.shared.published[self.reactor.index].lock();
         let mut row = published.clients.remove(&session.id().0);
         if let Some(row) = &mut row {
             published.busiest_clients.depart(row);
         }
         drop(published);
-        self.worker.accounts.client_left(row.as_ref().map_or(CLIENT_BYTES, client_bytes));
+        self.reactor.accounts.remove_client(row.as_ref().map_or(CLIENT_BYTES, client_bytes));
         row
     }
 }

@@ -1,6 +1,6 @@
 //! The data server: client sessions on reactors, one shared keyspace, one log.
 //!
-//! [`serve`] runs the server. The path of a Redis command: `handler` (bytes to requests, on one
+//! [`serve()`] runs the server. The path of a Redis command: `handler` (bytes to requests, on one
 //! reactor) -> `commands::execute` (locks, runs, logs, gates) -> the command's function in
 //! `commands/<family>.rs` -> `store` through mutations -> `binlog`. The reply is sent when its gate
 //! opens.

@@ -31,7 +31,7 @@ pub(crate) fn is_concerned(option: &[u8]) -> bool {
 pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
     let authorities = || Pem::read(TlsPart::Authorities, &settings.tls_ca_cert_file);
     let clients = match settings.tls_auth_clients {
-        TlsAuthClients::No => TlsClients::NotAsked,
+        TlsAuthClients::No => TlsClients::Disabled,
         TlsAuthClients::Optional => TlsClients::Optional(authorities()?),
         TlsAuthClients::Yes => TlsClients::Required(authorities()?),
     };

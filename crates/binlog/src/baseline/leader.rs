@@ -48,9 +48,9 @@ impl<S: Sleeper> Leader<S> {
     }
 
     pub(super) fn append(&self, draft: Draft<'_>) -> Result<Lsn, Poisoned> {
-        S::with_mine(|mine| {
-            let (end, leads) = self.join(draft, mine);
-            let signal = if leads { Signal::Lead } else { mine.sleep() };
+        S::with_current(|sleeper| {
+            let (end, leads) = self.join(draft, sleeper);
+            let signal = if leads { Signal::Lead } else { sleeper.sleep() };
             match signal {
                 Signal::Lead => self.lead()?,
                 Signal::Written => {}
@@ -61,14 +61,14 @@ impl<S: Sleeper> Leader<S> {
     }
 
     /// Returns where the record ends, and whether it is the caller's turn to write.
-    fn join(&self, draft: Draft<'_>, mine: &Arc<S>) -> (Lsn, bool) {
+    fn join(&self, draft: Draft<'_>, sleeper: &Arc<S>) -> (Lsn, bool) {
         let mut pending = self.pending.lock();
         let start = pending.next;
         pending.next = draft.encode(&mut pending.bytes, start);
         pending.records += 1;
         let leads = !mem::replace(&mut pending.led, true);
         if !leads {
-            pending.sleepers.push_back(Arc::clone(mine));
+            pending.sleepers.push_back(Arc::clone(sleeper));
         }
         (pending.next, leads)
     }

@@ -25,7 +25,7 @@ use crate::record::{self, Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, Record};
 use crate::stats::GroupSizes;
 use crate::to_usize;
 use leader::Leader;
-use mutex::OneLock;
+use mutex::MutexLog;
 use sleeper::{CondvarSleeper, FutexSleeper};
 use tail::{Tail, parse_file_name};
 
@@ -66,13 +66,13 @@ pub struct Stats {
 /// One of the logs.
 #[derive(Debug)]
 pub struct Baseline {
-    way: Way,
+    writer: Writer,
     checksum: Checksum,
 }
 
 #[derive(Debug)]
-enum Way {
-    Mutex(OneLock),
+enum Writer {
+    Mutex(MutexLog),
     LeaderCondvar(Leader<CondvarSleeper>),
     LeaderFutex(Leader<FutexSleeper>),
 }
@@ -101,12 +101,12 @@ impl Baseline {
     /// Starts a new log in `disk`'s directory, which should be empty.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> io::Result<Self> {
         let tail = Tail::open(disk, options)?;
-        let way = match options.kind {
-            Kind::Mutex => Way::Mutex(OneLock::new(tail)),
-            Kind::LeaderCondvar => Way::LeaderCondvar(Leader::new(tail)),
-            Kind::LeaderFutex => Way::LeaderFutex(Leader::new(tail)),
+        let writer = match options.kind {
+            Kind::Mutex => Writer::Mutex(MutexLog::new(tail)),
+            Kind::LeaderCondvar => Writer::LeaderCondvar(Leader::new(tail)),
+            Kind::LeaderFutex => Writer::LeaderFutex(Leader::new(tail)),
         };
-        Ok(Self { way, checksum: Checksum::new(SALT) })
+        Ok(Self { writer, checksum: Checksum::new(SALT) })
     }
 
     /// Adds a record and returns where it ends, once it is written, and synced if writes are.
@@ -119,10 +119,10 @@ impl Baseline {
             return Err(AppendError::TooLarge { bytes: payload.len() });
         }
         let draft = Draft { kind, payload, payload_crc: self.checksum.of_payload(payload) };
-        let end = match &self.way {
-            Way::Mutex(log) => log.append(draft),
-            Way::LeaderCondvar(log) => log.append(draft),
-            Way::LeaderFutex(log) => log.append(draft),
+        let end = match &self.writer {
+            Writer::Mutex(log) => log.append(draft),
+            Writer::LeaderCondvar(log) => log.append(draft),
+            Writer::LeaderFutex(log) => log.append(draft),
         };
         Ok(end?)
     }
@@ -145,10 +145,10 @@ impl Baseline {
     }
 
     fn with_tail<T>(&self, act: impl FnOnce(&mut Tail) -> T) -> T {
-        match &self.way {
-            Way::Mutex(log) => log.with_tail(act),
-            Way::LeaderCondvar(log) => log.with_tail(act),
-            Way::LeaderFutex(log) => log.with_tail(act),
+        match &self.writer {
+            Writer::Mutex(log) => log.with_tail(act),
+            Writer::LeaderCondvar(log) => log.with_tail(act),
+            Writer::LeaderFutex(log) => log.with_tail(act),
         }
     }
 }

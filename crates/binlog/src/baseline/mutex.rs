@@ -8,7 +8,7 @@ use crate::log::Poisoned;
 use crate::record::Lsn;
 
 #[derive(Debug)]
-pub(super) struct OneLock(Mutex<Locked>);
+pub(super) struct MutexLog(Mutex<Locked>);
 
 #[derive(Debug)]
 struct Locked {
@@ -17,7 +17,7 @@ struct Locked {
     bytes: Vec<u8>,
 }
 
-impl OneLock {
+impl MutexLog {
     pub(super) fn new(tail: Tail) -> Self {
         Self(Mutex::new(Locked { tail, bytes: Vec::new() }))
     }

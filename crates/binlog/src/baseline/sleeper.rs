@@ -20,7 +20,7 @@ pub(super) enum Signal {
 
 /// One place per thread: a thread waits for one append at a time.
 pub(super) trait Sleeper: Default + Send + Sync + 'static {
-    fn with_mine<T>(act: impl FnOnce(&Arc<Self>) -> T) -> T;
+    fn with_current<T>(act: impl FnOnce(&Arc<Self>) -> T) -> T;
     /// Sleeps until signalled; each signal is for one call.
     fn sleep(&self) -> Signal;
     fn signal(&self, signal: Signal);
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 impl Sleeper for CondvarSleeper {
-    fn with_mine<T>(act: impl FnOnce(&Arc<Self>) -> T) -> T {
+    fn with_current<T>(act: impl FnOnce(&Arc<Self>) -> T) -> T {
         CONDVAR_SLEEPER.with(act)
     }
 
@@ -70,7 +70,7 @@ const WRITTEN: u32 = 3;
 const FAILED: u32 = 4;
 
 impl Sleeper for FutexSleeper {
-    fn with_mine<T>(act: impl FnOnce(&Arc<Self>) -> T) -> T {
+    fn with_current<T>(act: impl FnOnce(&Arc<Self>) -> T) -> T {
         FUTEX_SLEEPER.with(act)
     }
 
@@ -116,17 +116,17 @@ mod tests {
 
     /// Two threads, each of which sleeps until the other one signals, many times.
     fn check<S: Sleeper>() {
-        let (mine, other) = (Arc::new(S::default()), Arc::new(S::default()));
+        let (sleeper, other) = (Arc::new(S::default()), Arc::new(S::default()));
         let signals = [Signal::Lead, Signal::Written, Signal::Failed];
         thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..3000 {
-                    mine.signal(other.sleep());
+                    sleeper.signal(other.sleep());
                 }
             });
             for signal in signals.into_iter().cycle().take(3000) {
                 other.signal(signal);
-                assert_eq!(mine.sleep(), signal);
+                assert_eq!(sleeper.sleep(), signal);
             }
         });
     }
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn a_signal_before_the_sleep_is_not_lost() {
-        FutexSleeper::with_mine(|mine| {
-            mine.signal(Signal::Lead);
-            assert_eq!(mine.sleep(), Signal::Lead);
+        FutexSleeper::with_current(|sleeper| {
+            sleeper.signal(Signal::Lead);
+            assert_eq!(sleeper.sleep(), Signal::Lead);
         });
-        CondvarSleeper::with_mine(|mine| {
-            mine.signal(Signal::Failed);
-            assert_eq!(mine.sleep(), Signal::Failed);
+        CondvarSleeper::with_current(|sleeper| {
+            sleeper.signal(Signal::Failed);
+            assert_eq!(sleeper.sleep(), Signal::Failed);
         });
     }
 }

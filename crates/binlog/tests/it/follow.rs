@@ -116,9 +116,9 @@ fn who_is_too_far_behind_is_given_up() {
     assert!(stuck.wait(Duration::from_mins(1)), "it must come to learn of it");
     let mut batch = Batch::new();
     for _ in 0..2 {
-        let given_up = stuck.next_batch(&mut batch);
-        let limit = Err(FollowError::GivenUp { at: Lsn(0), lag_bytes_max: 10_000 });
-        assert_eq!(format!("{given_up:?}"), format!("{limit:?}", limit = limit.map(|()| true)));
+        let result = stuck.next_batch(&mut batch);
+        let limit = Err(FollowError::TooFarBehind { at: Lsn(0), lag_bytes_max: 10_000 });
+        assert_eq!(format!("{result:?}"), format!("{limit:?}", limit = limit.map(|()| true)));
     }
     append_some(&mut kept, 1);
     assert_eq!(read_all(&mut near), payloads(&kept[40..]), "the other followers continue");

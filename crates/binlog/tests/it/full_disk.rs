@@ -30,7 +30,7 @@ fn writes_wait_for_room_and_none_is_lost() {
     fill(&log, &mut kept);
     assert!(log.poisoned().is_none());
     assert!(!log.takes_writes());
-    assert!(!log.wants_writer(), "a request does not make room");
+    assert!(!log.needs_writer(), "a request does not make room");
     let durable = log.durable();
     assert!(durable >= kept[kept.len() - 2].end, "what was written before is durable");
     let waiting = append(&log, &mut kept, 1, b"waits");

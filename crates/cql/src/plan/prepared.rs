@@ -55,7 +55,7 @@ impl PreparedStatement {
     }
 
     /// Whether its execution takes tens of milliseconds.
-    pub fn takes_long(&self) -> bool {
+    pub fn is_expensive(&self) -> bool {
         match &self.plan {
             Plan::Other(statement) => hashes_password(statement).is_some(),
             _ => false,

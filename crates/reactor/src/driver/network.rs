@@ -46,7 +46,7 @@ pub(crate) type SharedNetwork = Arc<Mutex<Network>>;
 pub(crate) struct Network {
     now: Now,
     /// By how much the wall clock has been set back.
-    behind_ns: u64,
+    lag_ns: u64,
     faults: Faults,
     read_cost_ns: u64,
     random: StdRng,
@@ -62,7 +62,7 @@ pub(crate) struct Pipe {
     /// The client has shut down its sending side.
     pub(crate) client_shut: bool,
     /// The client has disconnected: it neither sends nor receives.
-    pub(crate) client_gone: bool,
+    pub(crate) is_client_closed: bool,
     pub(crate) to_client: Vec<u8>,
     /// Bytes that `to_client` may hold.
     pub(crate) window: usize,
@@ -76,7 +76,7 @@ impl Network {
     pub(crate) fn new(faults: Faults, seed: u64) -> Network {
         Network {
             now: Now::new(UNIX_START_MS * 1_000_000, MonoNs(MONO_START_NS)),
-            behind_ns: 0,
+            lag_ns: 0,
             faults,
             read_cost_ns: 0,
             random: StdRng::seed_from_u64(seed),
@@ -91,7 +91,7 @@ impl Network {
         let pipe = Pipe {
             to_server: VecDeque::new(),
             client_shut: false,
-            client_gone: false,
+            is_client_closed: false,
             to_client: Vec::new(),
             window: usize::MAX,
             server_shut: false,
@@ -113,12 +113,12 @@ impl Network {
     pub(crate) fn advance(&mut self, ns: u64) {
         self.now.mono.0 += ns;
         let passed_ns = self.now.mono.0.saturating_sub(MONO_START_NS);
-        let unix_ns = (UNIX_START_MS * 1_000_000 + passed_ns).saturating_sub(self.behind_ns);
+        let unix_ns = (UNIX_START_MS * 1_000_000 + passed_ns).saturating_sub(self.lag_ns);
         self.now = Now::new(unix_ns, self.now.mono);
     }
 
     pub(crate) fn set_back(&mut self, ns: u64) {
-        self.behind_ns += ns;
+        self.lag_ns += ns;
         self.advance(0);
     }
 
@@ -175,7 +175,7 @@ impl Network {
             self.pipe(number).is_reset = true;
         }
         let pipe = self.pipe(number);
-        if pipe.is_reset || pipe.client_gone {
+        if pipe.is_reset || pipe.is_client_closed {
             pipe.is_reset = true;
             return Io::Broken;
         }
@@ -256,13 +256,13 @@ impl SimDriver {
 /// What epoll would report, level-triggered.
 fn ready(pipe: &Pipe, token: Token, interest: Interest) -> Option<Event> {
     let reads = interest.has(Interest::READ);
-    let hears = reads || interest.has(Interest::HANGUP);
+    let is_registered = reads || interest.has(Interest::HANGUP);
     let writes = interest.has(Interest::WRITE);
     let ready = Ready {
         token,
         readable: reads && (!pipe.to_server.is_empty() || pipe.client_shut),
         writable: writes && pipe.to_client.len() < pipe.window,
-        hangup: hears && pipe.client_shut,
+        hangup: is_registered && pipe.client_shut,
         dead: pipe.is_reset,
     };
     let any = ready.readable || ready.writable || ready.hangup || ready.dead;

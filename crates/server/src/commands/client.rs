@@ -22,7 +22,7 @@ pub(super) use pause::stops;
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
 const OWN: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
-const OTHERS: Flags = OWN.and(Flags::ADMIN);
+const ADMIN_FLAGS: Flags = OWN.and(Flags::ADMIN);
 
 pub(crate) const CLIENT: Command = Command {
     name: "client",
@@ -146,7 +146,7 @@ const NO_EVICT: Command = Command {
     since: "7.0.0",
     group: Group::Connection,
     arity: 3,
-    flags: OTHERS,
+    flags: ADMIN_FLAGS,
     run: no_evict,
     ..Command::EMPTY
 };
@@ -285,7 +285,7 @@ fn printable<'t>(text: &'t [u8], what: &[u8]) -> Result<&'t str, Fail> {
 /// Changes names of the connection in its session and in CLIENT LIST.
 pub(super) fn rename(cx: &mut CommandContext<'_>, change: impl FnOnce(&mut Details)) {
     change(&mut cx.session.details);
-    let mut published = cx.shared.published[cx.worker.index].lock();
+    let mut published = cx.shared.published[cx.reactor.index].lock();
     if let Some(row) = published.clients.get_mut(&cx.session.id.0) {
         cx.session.rename_row(row);
     }
@@ -300,7 +300,7 @@ const UNBLOCK: Command = Command {
     complexity: "O(N) in the number of reactors",
     group: Group::Connection,
     arity: -3,
-    flags: OTHERS,
+    flags: ADMIN_FLAGS,
     run: unblock,
     ..Command::EMPTY
 };

@@ -101,7 +101,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const OURS: [Flags; 16] = [
+    const EXTENSIONS: [Flags; 16] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -134,9 +134,9 @@ impl Flags {
 const _: () = {
     let mut taken = 0;
     let mut at = 0;
-    while at < Flags::NAMES.len() + Flags::OURS.len() {
+    while at < Flags::NAMES.len() + Flags::EXTENSIONS.len() {
         let names = Flags::NAMES.len();
-        let bit = if at < names { Flags::NAMES[at].0.0 } else { Flags::OURS[at - names].0 };
+        let bit = if at < names { Flags::NAMES[at].0.0 } else { Flags::EXTENSIONS[at - names].0 };
         assert!(bit.is_power_of_two());
         assert!(taken & bit == 0);
         taken |= bit;
@@ -217,7 +217,7 @@ pub(crate) enum KeyAccess {
     /// RO: reads the value and returns or uses it (ACCESS).
     Read,
     /// RO without ACCESS: existence, type, expiry.
-    Look,
+    Probe,
     /// RW: reads and changes (UPDATE).
     Update,
     /// RW that also returns the previous value (ACCESS UPDATE).
@@ -244,7 +244,7 @@ impl KeyAccess {
     pub(crate) fn flag_names(self) -> &'static [&'static str] {
         match self {
             KeyAccess::Read => &["RO", "access"],
-            KeyAccess::Look => &["RO"],
+            KeyAccess::Probe => &["RO"],
             KeyAccess::Update => &["RW", "update"],
             KeyAccess::ReadUpdate => &["RW", "access", "update"],
             KeyAccess::Delete => &["RW", "delete"],

@@ -81,7 +81,7 @@ fn set(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let settings = change_options(cx.shared, &pairs)?;
-    cx.worker.take_settings(cx.shared, settings);
+    cx.reactor.take_settings(cx.shared, settings);
     cx.reply.ok();
     Ok(())
 }

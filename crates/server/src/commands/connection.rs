@@ -101,7 +101,7 @@ fn refuse_login(cx: &mut CommandContext<'_>) -> Done {
     if cx.session.authenticated || cx.in_exec {
         return Err(Fail::text(WRONG));
     }
-    cx.worker.tally.error(Some(cx.session.last_command), WRONG);
+    cx.reactor.tally.error(Some(cx.session.last_command), WRONG);
     let mut delayed = Vec::new();
     ReplyWriter::new(&mut delayed, cx.session.protocol).error(WRONG);
     cx.session.details.delayed_reply = Some(Box::new(delayed));
@@ -287,7 +287,7 @@ fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         cx.shared.monitors.fetch_sub(1, Ordering::Relaxed);
     }
     cx.session.transaction = None;
-    cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
+    cx.reactor.accounts.resp.unqueue(&mut cx.session.charges);
     forget_watches(cx);
     pubsub::forget_all(cx);
     let settings = cx.shared.settings.load();

@@ -12,13 +12,13 @@ use super::session::Session;
 use crate::config::KeyEvent;
 use crate::engine::commit::{Refusal, Unit};
 pub(crate) use crate::engine::elements::{
-    ARGUMENT_COST, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, QUEUED_COST, SET_COST,
-    TOLD_QUEUED_COST, ZSET_COST, copy_cost, may_process,
+    ARGUMENT_COST, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, QUEUED_COST, QUEUED_COST_WITH_EVENTS,
+    SET_COST, ZSET_COST, copy_cost, may_process,
 };
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::room::UNCHECKED_BYTES_MAX;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 
 /// The context of one command.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct CommandContext<'a> {
     pub(crate) now: Now,
     pub(crate) shared: &'a ServerState,
     pub(crate) session: &'a mut Session,
-    pub(crate) worker: &'a mut Worker,
+    pub(crate) reactor: &'a mut ReactorState,
     /// Log position that the reply must wait for in addition to those of the command's keys (SCAN,
     /// WAITAOF).
     pub(crate) gate: Gate,
@@ -95,7 +95,7 @@ impl CommandContext<'_> {
     pub(crate) fn spend(&self, elements: usize) -> Done {
         let spent = self.elements.get().saturating_add(elements);
         self.elements.set(spent);
-        check_elements(spent, self.worker.settings.elements_per_command_max)
+        check_elements(spent, self.reactor.settings.elements_per_command_max)
     }
 
     #[inline]
@@ -139,13 +139,13 @@ impl CommandContext<'_> {
     #[inline]
     pub(crate) fn announce(&mut self, event: KeyEvent, db: u8, key: Key<'_>) {
         if self.publishes_events() {
-            self.worker.publish_event(self.shared, event, db, key.bytes);
+            self.reactor.publish_event(self.shared, event, db, key.bytes);
         }
     }
 
     #[inline]
     fn publishes_events(&self) -> bool {
-        self.worker.settings.notify_keyspace_events.is_on()
+        self.reactor.settings.notify_keyspace_events.is_on()
     }
 
     /// Changes a key of any database without publishing an event, for a command that publishes its
@@ -177,7 +177,7 @@ impl CommandContext<'_> {
     fn admit_large_write(&mut self, command: &Command, args: Args<'_>) -> Done {
         let bytes = self.record_bytes_max(command, args);
         let grows = command.flags.has(Flags::DENYOOM);
-        let memory_bytes_max = if grows { self.worker.room.used_bytes_max } else { u64::MAX };
+        let memory_bytes_max = if grows { self.reactor.room.used_bytes_max } else { u64::MAX };
         self.locked.admit(bytes, memory_bytes_max).map_err(|refusal| match refusal {
             Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
             Refusal::NoMemory => Fail::text(NO_MEMORY),

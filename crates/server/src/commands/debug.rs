@@ -30,7 +30,7 @@ pub(crate) const DEBUG: Command = Command {
 
 /// Source: Redis 7.2 `server.c`, `allowProtectedAction` and its error.
 fn check_allowed(cx: &CommandContext<'_>) -> Done {
-    if is_allowed(cx.worker.settings.enable_debug_command, cx.session) {
+    if is_allowed(cx.reactor.settings.enable_debug_command, cx.session) {
         return Ok(());
     }
     Err(Fail::text(
@@ -86,7 +86,7 @@ const OBJECT: Command = Command {
     group: Group::Server,
     arity: 3,
     flags: ADMIN,
-    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Probe)],
     run: object,
     ..Command::EMPTY
 };

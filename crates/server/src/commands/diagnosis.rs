@@ -244,7 +244,7 @@ const DOCTOR: Command = Command {
 };
 
 fn doctor(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    let threshold_ms = cx.worker.settings.latency_monitor_threshold_ms;
+    let threshold_ms = cx.reactor.settings.latency_monitor_threshold_ms;
     let events = cx.shared.latency.lock();
     let mut text = String::new();
     if threshold_ms == 0 {

@@ -12,7 +12,7 @@ use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
 use super::client::stops;
 use super::command::{Command, Done, Flags};
-use super::context::{CommandContext, QUEUED_COST, TOLD_QUEUED_COST, check_elements};
+use super::context::{CommandContext, QUEUED_COST, QUEUED_COST_WITH_EVENTS, check_elements};
 use super::fail::{Fail, shown};
 use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
@@ -24,9 +24,9 @@ use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
 use crate::engine::latency::LatencyEvent;
+use crate::engine::reactor_state::is_gated;
 use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::is_gated;
 
 /// The command and key hash of a request, determined before it runs.
 #[derive(Debug, Clone, Copy)]
@@ -159,9 +159,9 @@ impl<'a> ReactorContext<'a> {
     }
 
     fn begin(&mut self, session: &mut Session) {
-        self.now = self.worker.time(self.params);
+        self.now = self.reactor.time(self.params);
         #[cfg(test)]
-        self.worker.times.push(self.now.unix);
+        self.reactor.times.push(self.now.unix);
         session.commands += 1;
     }
 
@@ -209,7 +209,7 @@ impl<'a> ReactorContext<'a> {
             let prepared = prepare(self.shared, args, None);
             self.request(session, prepared, args, reply.reborrow());
             if session.wait.is_some() || session.transaction.as_ref().is_none_or(|it| it.aborted) {
-                transactions::give_up(self.worker, session);
+                transactions::discard_queue(self.reactor, session);
                 return Gate::OPEN;
             }
             reply.rewind(mark);
@@ -219,7 +219,7 @@ impl<'a> ReactorContext<'a> {
         let prepared = prepare(self.shared, exec.as_args(), None);
         let gate = self.request(session, prepared, exec.as_args(), reply);
         if session.wait.is_some() {
-            transactions::give_up(self.worker, session);
+            transactions::discard_queue(self.reactor, session);
         }
         gate
     }
@@ -238,7 +238,7 @@ impl<'a> ReactorContext<'a> {
             return;
         }
         if id.is_some_and(|id| transactions::is_exec(REGISTRY.entry(id).command)) {
-            let text = transactions::abort(self.shared, self.worker, session, &fail.bytes());
+            let text = transactions::abort(self.shared, self.reactor, session, &fail.bytes());
             self.count_rejected(id, args, &Fail::Quoting(text.clone()));
             return reply.error_bytes(&text);
         }
@@ -252,9 +252,9 @@ impl<'a> ReactorContext<'a> {
     fn count_rejected(&mut self, id: Option<RequestId>, args: Args<'_>, fail: &Fail) {
         // An unknown subcommand has no counters of its own.
         if let Some(id) = id.filter(|id| !names_no_child(REGISTRY.entry(*id).command, args)) {
-            self.worker.tally.rejected(id);
+            self.reactor.tally.rejected(id);
         }
-        self.worker.tally.error(None, &String::from_utf8_lossy(&fail.bytes()));
+        self.reactor.tally.error(None, &String::from_utf8_lossy(&fail.bytes()));
     }
 
     /// Checks whether a command may run, in the order of Redis.
@@ -275,12 +275,12 @@ impl<'a> ReactorContext<'a> {
             return Err(unknown(Some(id), args));
         }
         if args.len() > ARGUMENTS_FREE {
-            let elements_max = self.worker.settings.elements_per_command_max;
+            let elements_max = self.reactor.settings.elements_per_command_max;
             check_elements(args.len().saturating_mul(self.argument_cost(command)), elements_max)?;
         }
         session.last_command = id;
         if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            if self.worker.settings.requirepass.is_set() {
+            if self.reactor.settings.requirepass.is_set() {
                 return Err(Fail::text("NOAUTH Authentication required."));
             }
             session.authenticated = true; // the password was removed from the configuration
@@ -304,12 +304,12 @@ impl<'a> ReactorContext<'a> {
         Ok(Admitted::Run(id))
     }
 
-    fn tells_of_keys(&self) -> bool {
-        self.worker.settings.notify_keyspace_events.is_on()
+    fn publishes_key_events(&self) -> bool {
+        self.reactor.settings.notify_keyspace_events.is_on()
     }
 
     fn argument_cost(&self, command: &Command) -> usize {
-        command.argument_cost(self.tells_of_keys())
+        command.argument_cost(self.publishes_key_events())
     }
 
     fn queue(
@@ -326,19 +326,19 @@ impl<'a> ReactorContext<'a> {
             return Err(Fail::text("ERR Command not allowed inside a transaction"));
         }
         let argument_cost = self.argument_cost(command);
-        let is_told = command.flags.has(Flags::WRITE) && self.tells_of_keys();
-        let queued_cost = if is_told { TOLD_QUEUED_COST } else { QUEUED_COST };
+        let may_publish = command.flags.has(Flags::WRITE) && self.publishes_key_events();
+        let queued_cost = if may_publish { QUEUED_COST_WITH_EVENTS } else { QUEUED_COST };
         let transaction = session.transaction.as_mut().expect("checked by the caller");
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
-        let limit = self.worker.settings.client_query_buffer_limit_bytes;
+        let limit = self.reactor.settings.client_query_buffer_limit_bytes;
         let work = transaction.queued_work + queued_cost + args.len() * argument_cost;
-        let work_max = self.worker.settings.elements_per_command_max;
+        let work_max = self.reactor.settings.elements_per_command_max;
         let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX
             || check_elements(work, work_max).is_err();
         if too_many || (transaction.queued_bytes + bytes) as u64 > limit {
             return Err(Fail::text("ERR transaction is too large"));
         }
-        self.worker
+        self.reactor
             .accounts
             .resp
             .queue(&mut session.charges, bytes as u64)
@@ -370,7 +370,7 @@ impl<'a> ReactorContext<'a> {
         session.last_gate = gate_before;
         session.details.delayed_reply = None;
         reply.rewind(start);
-        self.worker.tally.error(None, LOG_FAILED);
+        self.reactor.tally.error(None, LOG_FAILED);
         if session.reply_mode == ReplyMode::On {
             reply.error(LOG_FAILED);
         }
@@ -402,19 +402,19 @@ impl<'a> ReactorContext<'a> {
         let command = REGISTRY.entry(id).command;
         if command.flags.has(Flags::SEES_STATS) {
             let now = self.now.mono;
-            self.worker.publish(self.shared, session.id, |row| session.update_row(row, now));
+            self.reactor.publish(self.shared, session.id, |row| session.update_row(row, now));
         }
         let mut keys = Keys::new();
         let locked = self.lock(session, command, hash, args, &mut keys);
         let mut cx = CommandContext {
             command,
             db: session.db,
-            locked: Unit::new(self.shared, self.worker, self.record, locked),
+            locked: Unit::new(self.shared, self.reactor, self.record, locked),
             reply,
             now: self.now,
             shared: self.shared,
             session: &mut *session,
-            worker: self.worker,
+            reactor: self.reactor,
             gate: Gate::OPEN,
             in_exec: false,
             elements: Cell::new(0),
@@ -506,7 +506,7 @@ impl CommandContext<'_> {
         keys: Option<&Keys>,
         body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
-        let clock_start = self.worker.stamp;
+        let clock_start = self.reactor.stamp;
         let command = REGISTRY.entry(id).command;
         self.command = command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
@@ -515,7 +515,7 @@ impl CommandContext<'_> {
         // changes of the command remain.
         let result = self.run_command(command, args, keys, body);
         if let Err(fail) = &result {
-            self.worker.tally.error(Some(id), &fail.to_string());
+            self.reactor.tally.error(Some(id), &fail.to_string());
         }
         let lookups = self.locked.take_lookups();
         // The keys that were not found may have expired.
@@ -523,33 +523,33 @@ impl CommandContext<'_> {
             self.delete_overdue(command, args, keys);
         }
         if command.flags.has(Flags::READONLY) {
-            self.worker.tally.totals.hits += u64::from(lookups.hits);
-            self.worker.tally.totals.misses += u64::from(lookups.misses);
+            self.reactor.tally.totals.hits += u64::from(lookups.hits);
+            self.reactor.tally.totals.misses += u64::from(lookups.misses);
         }
         // A write that found its key may have deleted it before a later lookup.
         if lookups.misses > 0
-            && self.worker.settings.notify_keyspace_events.has(KeyEvents::MISS)
+            && self.reactor.settings.notify_keyspace_events.has(KeyEvents::MISS)
             && (command.flags.has(Flags::READONLY) || lookups.hits == 0)
         {
             self.publish_misses(command, args);
             self.locked.take_lookups(); // discard the lookups of `publish_misses`
         }
-        let stamp = self.worker.clock.now();
-        let ran_ns = self.worker.clock.delta_ns(clock_start, stamp);
+        let stamp = self.reactor.clock.now();
+        let ran_ns = self.reactor.clock.delta_ns(clock_start, stamp);
         let ns = ran_ns.saturating_add(std::mem::take(&mut self.slept_ns));
-        self.worker.stamp = stamp;
-        self.worker.tally.executed(id, ns);
-        self.worker.tally.totals.commands += 1;
-        if self.worker.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
+        self.reactor.stamp = stamp;
+        self.reactor.tally.executed(id, ns);
+        self.reactor.tally.totals.commands += 1;
+        if self.reactor.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
             let details = &self.session.details;
             self.shared.note_slow(details.remote, &details.name, self.now, ns, command.shown(args));
         }
-        if self.worker.is_latency_event(ns) {
+        if self.reactor.is_latency_event(ns) {
             let fast = command.flags.has(Flags::FAST);
             let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
             self.shared.latency.lock().note(event, self.now.unix, ns / 1_000_000);
         }
-        if self.worker.key_sampler.is_due() {
+        if self.reactor.key_sampler.is_due() {
             self.sample_key(command, args);
         }
         result
@@ -562,8 +562,8 @@ impl CommandContext<'_> {
         if command.key_positions(args, |at, _| places.push(at)).is_err() {
             places.clear(); // the keys cannot be determined
         }
-        let chosen = self.worker.key_sampler.choose(places.len());
-        let mut published = self.shared.published[self.worker.index].lock();
+        let chosen = self.reactor.key_sampler.choose(places.len());
+        let mut published = self.shared.published[self.reactor.index].lock();
         match chosen.map(|nth| args.get(places[nth])) {
             None => published.hot_keys.note_keyless(),
             Some(key) => {
@@ -578,7 +578,7 @@ impl CommandContext<'_> {
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
         if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
             let remote = self.session.details.remote;
-            self.worker.feed_monitors(&self.session.db, remote, self.now, command.shown(args));
+            self.reactor.feed_monitors(&self.session.db, remote, self.now, command.shown(args));
         }
     }
 
@@ -616,7 +616,7 @@ impl CommandContext<'_> {
             return; // the command itself rejects its arguments
         }
         let is_write = command.flags.has(Flags::WRITE);
-        if !is_write && !may_expire_at_reads(self.shared, self.worker, self.now.mono) {
+        if !is_write && !may_expire_at_reads(self.shared, self.reactor, self.now.mono) {
             return;
         }
         for at in overdue {
@@ -631,7 +631,7 @@ impl CommandContext<'_> {
     /// Deletes a key if it has expired.
     pub(crate) fn expire_key(&mut self, db: u8, key: Key<'_>) {
         if self.locked.is_overdue(db, key) {
-            expire_key(&mut self.locked, self.shared, self.worker, db, key);
+            expire_key(&mut self.locked, self.shared, self.reactor, db, key);
         }
     }
 
@@ -647,18 +647,18 @@ impl CommandContext<'_> {
             Gate::OPEN
         };
         let other = seen.max(self.gate);
-        let CommandContext { locked: unit, session, worker, shared, .. } = self;
+        let CommandContext { locked: unit, session, reactor, shared, .. } = self;
         let has_written = unit.has_written();
-        let publishes = worker.pubsub.has_deferred();
-        let written = unit.commit_then(worker, |worker, written| {
+        let publishes = reactor.pubsub.has_deferred();
+        let written = unit.commit_then(reactor, |reactor, written| {
             if publishes {
                 // The keys are still locked, so messages are queued in log order.
                 let own = if is_gated { written.max(other) } else { other };
-                worker.put_off_deferred(shared, own.max(session.last_gate));
+                reactor.queue_deferred(shared, own.max(session.last_gate));
             }
         });
         if publishes {
-            worker.publish_some(shared);
+            reactor.publish_some(shared);
         }
         if has_written {
             session.last_write = written;

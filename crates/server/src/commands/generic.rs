@@ -19,7 +19,7 @@ use crate::engine::context::ReactorContext;
 use crate::engine::expire::{has_room_for, may_expire_at_reads};
 use crate::engine::gate::Gate;
 use crate::engine::glob::Steps;
-use crate::engine::worker::is_gated;
+use crate::engine::reactor_state::is_gated;
 
 pub(crate) use expire::{
     EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT, PEXPIRETIME,
@@ -81,7 +81,7 @@ pub(crate) const EXISTS: Command = Command {
     group: Group::Generic,
     arity: -2,
     flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Probe)],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     run: exists,
     ..Command::EMPTY
@@ -125,7 +125,7 @@ pub(crate) const TYPE: Command = Command {
     group: Group::Generic,
     arity: 2,
     flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: type_of,
     ..Command::EMPTY
 };
@@ -398,8 +398,8 @@ pub(crate) const RANDOMKEY: Command = Command {
 };
 
 fn randomkey(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    let worker = &mut *cx.worker;
-    match cx.locked.random_key(cx.db, || worker.random()) {
+    let reactor = &mut *cx.reactor;
+    match cx.locked.random_key(cx.db, || reactor.random()) {
         Some(key) => cx.reply.bulk(&key),
         None => cx.reply.null(),
     }
@@ -460,14 +460,14 @@ fn scan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 /// Deletes the expired keys that a scan found. Outside EXEC no stripe is locked here, so each is
 /// locked again.
 fn expire_found(cx: &mut CommandContext<'_>, names: &[Vec<u8>]) {
-    if names.is_empty() || !may_expire_at_reads(cx.shared, cx.worker, cx.now.mono) {
+    if names.is_empty() || !may_expire_at_reads(cx.shared, cx.reactor, cx.now.mono) {
         return;
     }
     if !cx.locked.is_all() {
         let params = cx.locked.params();
-        let (shared, worker, now) = (cx.shared, &mut *cx.worker, cx.now);
+        let (shared, reactor, now) = (cx.shared, &mut *cx.reactor, cx.now);
         let record = &mut Record::default();
-        return ReactorContext { shared, params, worker, record, now }.expire_found(cx.db, names);
+        return ReactorContext { shared, params, reactor, record, now }.expire_found(cx.db, names);
     }
     for name in names {
         let key = cx.key(name);

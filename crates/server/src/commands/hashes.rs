@@ -172,7 +172,7 @@ pub(crate) const HEXISTS: Command = Command {
     group: Group::Hash,
     arity: 3,
     flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: hexists,
     ..Command::EMPTY
 };
@@ -192,7 +192,7 @@ pub(crate) const HSTRLEN: Command = Command {
     group: Group::Hash,
     arity: 3,
     flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: hstrlen,
     ..Command::EMPTY
 };
@@ -212,7 +212,7 @@ pub(crate) const HLEN: Command = Command {
     group: Group::Hash,
     arity: 2,
     flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: hlen,
     ..Command::EMPTY
 };
@@ -387,7 +387,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(count_text) = args.try_get(2) else {
         let hash = cx.locked.hash(cx.db, key)?;
-        let field = hash.and_then(|hash| hash.get_index(below(cx.worker.random(), hash.len())));
+        let field = hash.and_then(|hash| hash.get_index(below(cx.reactor.random(), hash.len())));
         reply_value(&mut cx.reply, field.map(|(field, _)| field));
         return Ok(());
     };
@@ -415,7 +415,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         writer.header(usize::try_from(wanted).expect("below a limit"));
         for _ in 0..wanted {
-            writer.field(hash.get_index(below(cx.worker.random(), hash.len())));
+            writer.field(hash.get_index(below(cx.reactor.random(), hash.len())));
             if !reply_has_room(writer.reply) {
                 break; // the caller rejects the reply as too large
             }
@@ -434,7 +434,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Ok(());
     }
     writer.header(wanted);
-    let chosen = choose_indexes(wanted, hash.len(), || cx.worker.random());
+    let chosen = choose_indexes(wanted, hash.len(), || cx.reactor.random());
     for index in chosen {
         writer.field(hash.get_index(index));
         if !reply_has_room(writer.reply) {

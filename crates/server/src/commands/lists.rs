@@ -352,7 +352,7 @@ pub(crate) const LLEN: Command = Command {
     group: Group::List,
     arity: 2,
     flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: llen,
     ..Command::EMPTY
 };

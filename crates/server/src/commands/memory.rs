@@ -348,7 +348,7 @@ const USAGE: Command = Command {
     group: Group::Server,
     arity: -3,
     flags: Flags::READONLY.and(Flags::NO_MISSES),
-    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Probe)],
     run: usage,
     ..Command::EMPTY
 };

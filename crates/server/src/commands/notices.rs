@@ -16,8 +16,8 @@ use super::command::{Command, Done, Flags, Group};
 use super::context::CommandContext;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::{Worker, is_gated};
 
 /// A key that did not exist before.
 pub(super) const NEW: KeyEvent = KeyEvent { class: KeyEvents::NEW, name: "new" };
@@ -77,7 +77,7 @@ impl CommandContext<'_> {
     }
 }
 
-impl Worker {
+impl ReactorState {
     /// Defers an event that may have subscribers until its log position is known.
     pub(crate) fn publish_event(
         &mut self,
@@ -99,16 +99,16 @@ impl Worker {
                 continue;
             }
             let space = format!("__{of}@{db}__:");
-            self.pubsub.defer_if_heard(&shared.pubsub, [space.as_bytes(), about], payload);
+            self.pubsub.defer_if_subscribed(&shared.pubsub, [space.as_bytes(), about], payload);
         }
     }
 
     /// Queues the events of keys that no command has changed, with the position of their record;
-    /// see [`Worker::put_off_deferred`].
-    pub(crate) fn put_off_told(&mut self, shared: &ServerState, written: Gate) {
+    /// see [`ReactorState::queue_deferred`].
+    pub(crate) fn queue_events(&mut self, shared: &ServerState, written: Gate) {
         if self.pubsub.has_deferred() {
             let gate = if is_gated(self.settings.durability) { written } else { Gate::OPEN };
-            self.put_off_deferred(shared, gate);
+            self.queue_deferred(shared, gate);
         }
     }
 }

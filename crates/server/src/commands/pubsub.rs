@@ -17,11 +17,12 @@ use crate::engine::glob::TooLong;
 use crate::engine::pubsub::{Kind, Name, Publication};
 use crate::engine::requests::RequestId;
 
-const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
+const PUBSUB_FLAGS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 const SHARD_CHANNEL: &[KeySpec] = &[KeySpec::one(KeyAccess::Channel)];
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyAccess::Channel)];
-const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER).and(Flags::NO_HTTP);
-const TALKS: Flags = LOOKS.and(Flags::FAST);
+const SUBSCRIBE_FLAGS: Flags =
+    PUBSUB_FLAGS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER).and(Flags::NO_HTTP);
+const PUBLISH_FLAGS: Flags = PUBSUB_FLAGS.and(Flags::FAST);
 
 pub(crate) const PUBLISH: Command = Command {
     name: "publish",
@@ -31,7 +32,7 @@ pub(crate) const PUBLISH: Command = Command {
     complexity: "O(N+M) in the subscribers of the channel and the patterns of all connections",
     group: Group::PubSub,
     arity: 3,
-    flags: TALKS,
+    flags: PUBLISH_FLAGS,
     run: |cx, args| publish(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -44,7 +45,7 @@ pub(crate) const SPUBLISH: Command = Command {
     complexity: "O(N) in the subscribers of the channel",
     group: Group::PubSub,
     arity: 3,
-    flags: TALKS,
+    flags: PUBLISH_FLAGS,
     channels: SHARD_CHANNEL,
     run: |cx, args| publish(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
@@ -55,7 +56,7 @@ const STEPS_PER_ELEMENT: u64 = 32;
 
 fn publish(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     let post = Publication { channel: args.get(1), payload: args.get(2), kind };
-    if cx.worker.is_lost(cx.shared, cx.session.last_gate) {
+    if cx.reactor.is_lost(cx.shared, cx.session.last_gate) {
         // The message would report changes that are not in the log, and never will be.
         return Err(Fail::text(LOG_FAILED));
     }
@@ -65,11 +66,11 @@ fn publish(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
         let counted = cx.shared.pubsub.count(&post);
         cx.spend(usize::try_from(counted.steps / STEPS_PER_ELEMENT).unwrap_or(usize::MAX))?;
         if counted.receivers > 0 {
-            cx.worker.pubsub.defer(&post);
+            cx.reactor.pubsub.defer(&post);
         }
         counted.receivers
     } else {
-        cx.worker.publish_message(cx.shared, &post, cx.session.last_gate)
+        cx.reactor.publish_message(cx.shared, &post, cx.session.last_gate)
     };
     cx.reply.integer(wide(receivers));
     Ok(())
@@ -87,7 +88,7 @@ pub(crate) const SUBSCRIBE: Command = Command {
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
     arity: -2,
-    flags: LISTENS,
+    flags: SUBSCRIBE_FLAGS,
     run: |cx, args| subscribe(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -100,7 +101,7 @@ pub(crate) const PSUBSCRIBE: Command = Command {
     complexity: "O(N) in the number of patterns",
     group: Group::PubSub,
     arity: -2,
-    flags: LISTENS,
+    flags: SUBSCRIBE_FLAGS,
     run: |cx, args| subscribe(cx, args, Kind::Pattern),
     ..Command::EMPTY
 };
@@ -113,7 +114,7 @@ pub(crate) const SSUBSCRIBE: Command = Command {
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
     arity: -2,
-    flags: LISTENS,
+    flags: SUBSCRIBE_FLAGS,
     channels: SHARD_CHANNELS,
     run: ssubscribe,
     ..Command::EMPTY
@@ -131,11 +132,11 @@ fn subscribe(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     for name in args.iter().skip(1) {
         let id = cx.session.id;
         let mine = cx.session.subscriptions.get_or_insert_default();
-        if let Err(refusal) = cx.worker.subscribe(cx.shared, id, mine, kind, name) {
+        if let Err(refusal) = cx.reactor.subscribe(cx.shared, id, mine, kind, name) {
             // The preceding names are subscribed to, and their replies are written.
             let text = refusal.to_string();
             cx.reply.error(&text);
-            cx.worker.tally.error(None, &text);
+            cx.reactor.tally.error(None, &text);
             break;
         }
         confirm(cx, Some(name), kind);
@@ -152,7 +153,7 @@ pub(crate) const UNSUBSCRIBE: Command = Command {
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
     arity: -1,
-    flags: LISTENS,
+    flags: SUBSCRIBE_FLAGS,
     run: |cx, args| unsubscribe(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -165,7 +166,7 @@ pub(crate) const PUNSUBSCRIBE: Command = Command {
     complexity: "O(N) in the number of patterns",
     group: Group::PubSub,
     arity: -1,
-    flags: LISTENS,
+    flags: SUBSCRIBE_FLAGS,
     run: |cx, args| unsubscribe(cx, args, Kind::Pattern),
     ..Command::EMPTY
 };
@@ -178,7 +179,7 @@ pub(crate) const SUNSUBSCRIBE: Command = Command {
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
     arity: -1,
-    flags: LISTENS,
+    flags: SUBSCRIBE_FLAGS,
     channels: SHARD_CHANNELS,
     run: |cx, args| unsubscribe(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
@@ -207,22 +208,22 @@ fn unsubscribe(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done 
 
 /// Ends one subscription. Messages published to it before are delivered before the confirmation.
 fn leave(cx: &mut CommandContext<'_>, kind: Kind, name: &[u8]) {
-    let CommandContext { session, worker, shared, reply, gate, in_exec, .. } = cx;
+    let CommandContext { session, reactor, shared, reply, gate, in_exec, .. } = cx;
     let (id, protocol) = (session.id, session.protocol);
     let Some(mine) = session.subscriptions.as_deref_mut() else { return };
-    let mut late = std::mem::take(&mut worker.late_messages);
+    let mut late = std::mem::take(&mut reactor.late_messages);
     // The replies of a transaction are one reply: messages follow it.
     let out = if *in_exec { &mut late } else { &mut *reply.out };
-    worker.unsubscribe(shared, id, mine, kind, name, |message, way| {
-        message.write(protocol, way, out);
+    reactor.unsubscribe(shared, id, mine, kind, name, |message, matched| {
+        message.write(protocol, matched, out);
         *gate = (*gate).max(message.gate());
     });
-    worker.late_messages = late;
+    reactor.late_messages = late;
 }
 
 /// Confirms a change, with the number of subscriptions of this kind.
 fn confirm(cx: &mut CommandContext<'_>, name: Option<&[u8]>, kind: Kind) {
-    let count = cx.session.subscriptions.as_deref().map_or(0, |all| all.told_count(kind));
+    let count = cx.session.subscriptions.as_deref().map_or(0, |all| all.reported_count(kind));
     cx.reply.push(3);
     cx.reply.bulk(cx.command.name.as_bytes());
     match name {
@@ -303,7 +304,7 @@ const CHANNELS: Command = Command {
     complexity: "O(N log N) in the number of channels",
     group: Group::PubSub,
     arity: -2,
-    flags: LOOKS,
+    flags: PUBSUB_FLAGS,
     run: |cx, args| list_channels(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -317,7 +318,7 @@ const SHARDCHANNELS: Command = Command {
     complexity: "O(N log N) in the number of shard channels",
     group: Group::PubSub,
     arity: -2,
-    flags: LOOKS,
+    flags: PUBSUB_FLAGS,
     run: |cx, args| list_channels(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
 };
@@ -361,7 +362,7 @@ const NUMPAT: Command = Command {
     since: "2.8.0",
     group: Group::PubSub,
     arity: 2,
-    flags: LOOKS,
+    flags: PUBSUB_FLAGS,
     run: count_patterns,
     ..Command::EMPTY
 };
@@ -380,7 +381,7 @@ const NUMSUB: Command = Command {
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
     arity: -2,
-    flags: LOOKS,
+    flags: PUBSUB_FLAGS,
     run: |cx, args| count_subscribers(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -394,7 +395,7 @@ const SHARDNUMSUB: Command = Command {
     complexity: "O(N) in the number of channels",
     group: Group::PubSub,
     arity: -2,
-    flags: LOOKS,
+    flags: PUBSUB_FLAGS,
     run: |cx, args| count_subscribers(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
 };

@@ -177,7 +177,7 @@ pub(crate) const SCARD: Command = Command {
     group: Group::Set,
     arity: 2,
     flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: scard,
     ..Command::EMPTY
 };
@@ -197,7 +197,7 @@ pub(crate) const SISMEMBER: Command = Command {
     group: Group::Set,
     arity: 3,
     flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: sismember,
     ..Command::EMPTY
 };
@@ -332,7 +332,7 @@ fn pop_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
         return Ok(());
     };
     let mut copies = Copies::default();
-    let member = set.get_index(random_below(set.len(), cx.worker.random()));
+    let member = set.get_index(random_below(set.len(), cx.reactor.random()));
     member.expect("the index is below the length").with_bytes(|bytes| copies.push(bytes));
     let popped = copies.slices();
     cx.reply.bulk(popped[0]);
@@ -358,7 +358,7 @@ fn pop_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: usize) -> Done {
     sample(
         set.len(),
         count,
-        || cx.worker.random(),
+        || cx.reactor.random(),
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
             member.with_bytes(|bytes| {
@@ -405,7 +405,7 @@ fn random_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
         cx.reply.null();
         return Ok(());
     };
-    let member = set.get_index(random_below(set.len(), cx.worker.random()));
+    let member = set.get_index(random_below(set.len(), cx.reactor.random()));
     let member = member.expect("the index is below the length");
     member.with_bytes(|bytes| cx.reply.bulk(bytes));
     Ok(())
@@ -423,7 +423,7 @@ fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64) -> Done {
     choose(
         set.len(),
         count,
-        || cx.worker.random(),
+        || cx.reactor.random(),
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
             if reply_has_room(&cx.reply) {

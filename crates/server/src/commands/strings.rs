@@ -366,7 +366,7 @@ pub(crate) const STRLEN: Command = Command {
     group: Group::String,
     arity: 2,
     flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: strlen,
     ..Command::EMPTY
 };

@@ -13,8 +13,8 @@ use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 
 const ALWAYS: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_HTTP);
 const AT_ONCE: Flags = ALWAYS.and(Flags::FAST).and(Flags::ALLOW_BUSY);
@@ -55,7 +55,7 @@ fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = cx.session.transaction.take() else {
         return Err(Fail::text("ERR EXEC without MULTI"));
     };
-    cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
+    cx.reactor.accounts.resp.unqueue(&mut cx.session.charges);
     let changed = watched_key_changed(cx);
     unwatch_locked(cx);
     if transaction.aborted {
@@ -75,7 +75,7 @@ fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         cx.feed_monitors(command, args.as_args());
     }
     // Also frees the memory of the messages, which may have been large.
-    let mut late = std::mem::take(&mut cx.worker.late_messages);
+    let mut late = std::mem::take(&mut cx.reactor.late_messages);
     cx.reply.out.append(&mut late);
     if let Some(Wait::Until { reply: WaitReply::Delayed, .. }) = cx.session.wait {
         cx.session.details.delayed_reply = Some(Box::new(cx.reply.out.split_off(start)));
@@ -110,7 +110,7 @@ fn discard(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if cx.session.transaction.take().is_none() {
         return Err(Fail::text("ERR DISCARD without MULTI"));
     }
-    cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
+    cx.reactor.accounts.resp.unqueue(&mut cx.session.charges);
     forget_watches(cx);
     cx.reply.ok();
     Ok(())
@@ -126,7 +126,7 @@ pub(crate) const WATCH: Command = Command {
     group: Group::Transactions,
     arity: -2,
     flags: AT_ONCE.and(Flags::UNQUEUED),
-    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Probe)],
     run: watch,
     ..Command::EMPTY
 };
@@ -146,7 +146,7 @@ fn watch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         if is_full || watched.bytes + bytes.len() > session::WATCHED_BYTES_MAX {
             return Err(Fail::text("ERR too many watched keys"));
         }
-        cx.worker
+        cx.reactor
             .accounts
             .resp
             .watch(&mut watched.charged_bytes, watch_bytes(bytes))
@@ -184,13 +184,13 @@ fn watch_bytes(name: &[u8]) -> u64 {
 
 /// Ends the watches of a session whose command holds no stripe.
 pub(crate) fn forget_watches(cx: &mut CommandContext<'_>) {
-    end_watches(cx.shared, cx.worker, cx.session);
+    end_watches(cx.shared, cx.reactor, cx.session);
 }
 
 /// Ends the watches of a session while no stripe is locked. One lookup per key.
-pub(crate) fn end_watches(shared: &ServerState, worker: &mut Worker, session: &mut Session) {
+pub(crate) fn end_watches(shared: &ServerState, reactor: &mut ReactorState, session: &mut Session) {
     let Some(watched) = session.watched.take() else { return };
-    worker.accounts.resp.unwatch(watched.charged_bytes);
+    reactor.accounts.resp.unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
         shared.keyspace.unwatch(*db, shared.keyspace.key(key), &watched.flag);
     }
@@ -199,7 +199,7 @@ pub(crate) fn end_watches(shared: &ServerState, worker: &mut Worker, session: &m
 /// Ends the watches of a session in EXEC, which holds the stripes of all watched keys.
 fn unwatch_locked(cx: &mut CommandContext<'_>) {
     let Some(watched) = cx.session.watched.take() else { return };
-    cx.worker.accounts.resp.unwatch(watched.charged_bytes);
+    cx.reactor.accounts.resp.unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
         let key = cx.key(key);
         cx.locked.unwatch(*db, key, &watched.flag);
@@ -211,21 +211,21 @@ pub(crate) fn is_exec(command: &Command) -> bool {
 }
 
 /// Ends the transaction of a session that has no watches.
-pub(super) fn give_up(worker: &mut Worker, session: &mut Session) {
+pub(super) fn discard_queue(reactor: &mut ReactorState, session: &mut Session) {
     session.transaction = None;
-    worker.accounts.resp.unqueue(&mut session.charges);
+    reactor.accounts.resp.unqueue(&mut session.charges);
 }
 
 /// Ends the transaction of a session whose EXEC is rejected. Returns the error for the client.
 // Source: Redis 7.2 `multi.c`, `execCommandAbort`
 pub(crate) fn abort(
     shared: &ServerState,
-    worker: &mut Worker,
+    reactor: &mut ReactorState,
     session: &mut Session,
     reason: &[u8],
 ) -> Vec<u8> {
-    give_up(worker, session);
-    end_watches(shared, worker, session);
+    discard_queue(reactor, session);
+    end_watches(shared, reactor, session);
     let reason = reason.strip_prefix(b"ERR ").unwrap_or(reason);
     [b"EXECABORT Transaction discarded because of: ", reason].concat()
 }

@@ -115,7 +115,7 @@ pub(crate) const ZCARD: Command = Command {
     group: Group::SortedSet,
     arity: 2,
     flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: zcard,
     ..Command::EMPTY
 };
@@ -420,7 +420,7 @@ fn random_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
         cx.reply.null();
         return Ok(());
     };
-    let row = zset.get_index(random_below(zset.len(), cx.worker.random()));
+    let row = zset.get_index(random_below(zset.len(), cx.reactor.random()));
     cx.reply.bulk(row.expect("the rank is below the length").0);
     Ok(())
 }
@@ -436,7 +436,7 @@ fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64, shape: Row
     choose(
         zset.len(),
         count,
-        || cx.worker.random(),
+        || cx.reactor.random(),
         |rank| {
             let (member, score) = zset.get_index(rank).expect("the rank is below the length");
             if reply_has_room(&cx.reply) {

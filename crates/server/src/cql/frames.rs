@@ -297,7 +297,7 @@ mod tests {
         shown: usize,
         /// Bytes to inspect per look-ahead, and the number of look-aheads.
         window: usize,
-        looks: usize,
+        reads: usize,
         /// Streams of messages that are too large.
         refused: Vec<i16>,
     }
@@ -308,7 +308,7 @@ mod tests {
         }
 
         fn look_ahead(&mut self, messages: &[u8]) -> usize {
-            self.looks += 1;
+            self.reads += 1;
             messages.len().min(self.window)
         }
 
@@ -397,14 +397,14 @@ mod tests {
         let (bytes, expected) = messages(&[8; 100]);
         for format in FORMATS {
             let input = in_format(&bytes, format);
-            for (window, looks) in [(0, 100), (17, 100), (10 * 17, 10), (usize::MAX, 1)] {
+            for (window, reads) in [(0, 100), (17, 100), (10 * 17, 10), (usize::MAX, 1)] {
                 let mut witness = witness(format, &[]);
                 witness.window = window;
                 read(&mut witness, &input, Limits::DEFAULT);
                 assert_eq!(witness.seen, expected);
                 // After the last message, one more look-ahead finds nothing left.
                 let spare = usize::from(format.is_none());
-                assert_eq!(witness.looks, looks + spare, "{format:?} {window}");
+                assert_eq!(witness.reads, reads + spare, "{format:?} {window}");
             }
         }
     }

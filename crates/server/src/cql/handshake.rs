@@ -69,7 +69,7 @@ impl Requests<'_> {
             ("CQL_VERSION", &[CQL_VERSION]),
             (DURABILITY, Durability::WORDS),
         ];
-        let is_sharded = self.worker.settings.placement == Placement::SourcePort;
+        let is_sharded = self.reactor.settings.placement == Placement::SourcePort;
         let shards = is_sharded.then(|| self.shards(session));
         let shards = shards.iter().flatten().map(|(name, value)| (*name, [value.as_str()]));
         let shards: Vec<_> = shards.collect();
@@ -84,7 +84,7 @@ impl Requests<'_> {
         let reactors = self.shared.links().mailboxes().len();
         let port = session.client.local.map_or(0, |address| address.port());
         [
-            ("SCYLLA_SHARD", self.worker.index.to_string()),
+            ("SCYLLA_SHARD", self.reactor.index.to_string()),
             ("SCYLLA_NR_SHARDS", reactors.to_string()),
             ("SCYLLA_PARTITIONER", "org.apache.cassandra.dht.Murmur3Partitioner".to_owned()),
             ("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned()),
@@ -122,7 +122,7 @@ impl Requests<'_> {
             session.compression = compression;
         }
         session.names = Some(Box::new(Names::of(options)));
-        let settings = &self.worker.settings;
+        let settings = &self.reactor.settings;
         let is_asked = match settings.cql_authenticator {
             CqlAuthenticator::AllowAll => false,
             CqlAuthenticator::Requirepass => settings.requirepass.is_set(),
@@ -151,8 +151,8 @@ impl Requests<'_> {
             return Ok(RequestStatus::Answered(Gate::OPEN));
         }
         let credentials = decode(token)?;
-        if self.worker.settings.cql_authenticator == CqlAuthenticator::Password {
-            let Some(access) = self.known_login(&credentials) else {
+        if self.reactor.settings.cql_authenticator == CqlAuthenticator::Password {
+            let Some(access) = self.cached_login(&credentials) else {
                 return Ok(RequestStatus::TooLong);
             };
             session.client.access = Some(Box::new(access));
@@ -171,16 +171,16 @@ impl Requests<'_> {
     }
 
     /// Admits a role whose password was verified recently and has not changed since.
-    fn known_login(&self, credentials: &Credentials<'_>) -> Option<Access> {
+    fn cached_login(&self, credentials: &Credentials<'_>) -> Option<Access> {
         let roles = self.shared.roles.load();
         let role = roles.role(credentials.user).filter(|role| role.can_login)?;
         let hash = role.salted_hash.as_deref()?;
-        let is_known = self.cql.logins.knows(credentials.password, hash);
+        let is_known = self.cql.logins.is_verified(credentials.password, hash);
         is_known.then(|| self.access(credentials.user))
     }
 
     fn access(&self, role: &str) -> Access {
-        let is_enforced = self.worker.settings.cql_authorizer == CqlAuthorizer::Roles;
+        let is_enforced = self.reactor.settings.cql_authorizer == CqlAuthorizer::Roles;
         Access::new(role, self.shared.roles.load_full(), is_enforced)
     }
 
@@ -195,7 +195,7 @@ impl Requests<'_> {
         let role = self.shared.roles.load().role(credentials.user).map(Arc::clone);
         let hash = role.as_ref().and_then(|role| role.salted_hash.as_deref());
         // Another connection of the same client may have been verified first.
-        let is_known = |hash| self.cql.logins.knows(credentials.password, hash);
+        let is_known = |hash| self.cql.logins.is_verified(credentials.password, hash);
         if !hash.is_some_and(is_known) && !password::is_right(credentials.password, hash) {
             return Err(credentials.refusal());
         }

@@ -26,7 +26,7 @@ impl Default for Logins {
 }
 
 impl Logins {
-    pub(crate) fn knows(&self, password: &[u8], salted_hash: &str) -> bool {
+    pub(crate) fn is_verified(&self, password: &[u8], salted_hash: &str) -> bool {
         let digest = self.digest(password, salted_hash);
         let known = self.known.lock().get(salted_hash).copied();
         known.is_some_and(|known| is_same_secret(&known, &digest))
@@ -57,10 +57,10 @@ mod tests {
     #[test]
     fn only_verified_passwords_are_known() {
         let logins = Logins::default();
-        assert!(!logins.knows(b"p", "hash"));
+        assert!(!logins.is_verified(b"p", "hash"));
         logins.remember(b"p", "hash");
-        assert!(logins.knows(b"p", "hash"));
-        assert!(!logins.knows(b"q", "hash") && !logins.knows(b"p", "other"));
+        assert!(logins.is_verified(b"p", "hash"));
+        assert!(!logins.is_verified(b"q", "hash") && !logins.is_verified(b"p", "other"));
         for number in 0..3 * LOGINS_MAX {
             logins.remember(b"p", &number.to_string());
         }

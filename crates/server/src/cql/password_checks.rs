@@ -135,7 +135,7 @@ mod tests {
         };
         let limits = Limits { body_bytes_max: 0 };
         Call {
-            reactor: 0,
+            reactor_index: 0,
             id: ConnId(id),
             header,
             body: Vec::new(),

@@ -17,15 +17,15 @@ use super::requests::Requests;
 use super::state::CqlState;
 use crate::engine::clock;
 use crate::engine::mail::{CqlReply, Mail};
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
-use crate::engine::worker::Worker;
 use crate::statements::executor::ClientState;
 use reactor::ConnId;
 
 /// A request for a pool thread.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) reactor: usize,
+    pub(crate) reactor_index: usize,
     pub(crate) id: ConnId,
     pub(crate) header: Header,
     /// As received.
@@ -141,7 +141,7 @@ impl Pool {
 /// Runs the waiting calls on a test's own thread.
 #[cfg(test)]
 pub(crate) fn run_waiting(shared: &ServerState, cql: &CqlState) {
-    let mut worker = Worker::new(shared, 0);
+    let mut reactor = ReactorState::new(shared, 0);
     let mut processor = Processor::default();
     loop {
         let calls = [
@@ -151,22 +151,22 @@ pub(crate) fn run_waiting(shared: &ServerState, cql: &CqlState) {
         ];
         let call = calls.iter().find_map(|pool| pool.queue.lock().pop());
         let Some(call) = call else { return };
-        let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);
-        let sent = shared.links().mailboxes()[reactor].send(Mail::CqlReply(Box::new(reply)));
+        let (reactor_index, reply) = run(shared, cql, &mut reactor, &mut processor, call);
+        let sent = shared.links().mailboxes()[reactor_index].send(Mail::CqlReply(Box::new(reply)));
         assert!(sent.is_ok(), "the mailbox is full");
     }
 }
 
 /// Runs calls until the pool stops. Log records are written to the lane of a reactor.
 fn work(shared: &ServerState, cql: &CqlState, pool: &Pool, number: usize) {
-    let mut worker = Worker::new(shared, number % shared.published.len());
-    worker.is_off_reactor = true;
+    let mut reactor = ReactorState::new(shared, number % shared.published.len());
+    reactor.is_off_reactor = true;
     let mut processor = Processor::default();
     while let Some(call) = pool.pop() {
-        let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);
+        let (reactor_index, reply) = run(shared, cql, &mut reactor, &mut processor, call);
         let mail = Mail::CqlReply(Box::new(reply));
-        if shared.links().mailboxes()[reactor].send(mail).is_err() {
-            tracing::warn!(reactor, "could not deliver a response to its reactor");
+        if shared.links().mailboxes()[reactor_index].send(mail).is_err() {
+            tracing::warn!(reactor = reactor_index, "could not deliver a response to its reactor");
         }
     }
 }
@@ -174,41 +174,41 @@ fn work(shared: &ServerState, cql: &CqlState, pool: &Pool, number: usize) {
 fn run(
     shared: &ServerState,
     cql: &CqlState,
-    worker: &mut Worker,
+    reactor: &mut ReactorState,
     processor: &mut Processor,
     call: Call,
 ) -> (usize, CqlReply) {
-    let Call { reactor, id, header, body, compression, limits, mut client } = call;
+    let Call { reactor_index, id, header, body, compression, limits, mut client } = call;
     let settings = shared.settings.load_full();
-    if !Arc::ptr_eq(&settings, &worker.settings) {
-        worker.take_settings(shared, settings);
+    if !Arc::ptr_eq(&settings, &reactor.settings) {
+        reactor.take_settings(shared, settings);
     }
     let now = clock::now();
-    worker.durable = shared.log.durable();
-    worker.stamp = worker.clock.now();
-    worker.begin_turn(now);
-    let (seed, random) = (shared.keyspace.seed(), worker.random());
-    let params = params(&worker.settings, now.unix, seed, random);
+    reactor.durable = shared.log.durable();
+    reactor.stamp = reactor.clock.now();
+    reactor.begin_turn(now);
+    let (seed, random) = (shared.keyspace.seed(), reactor.random());
+    let params = params(&reactor.settings, now.unix, seed, random);
     let before = client.keyspace.clone();
     let mut message = Vec::new();
     let mut requests = Requests {
         shared,
         cql,
         params: &params,
-        worker,
+        reactor,
         limits,
         connection: id,
         overload_odds: 0.0,
         now,
-        may_take_long: true,
+        allows_expensive: true,
     };
     let gate = requests.run_call(&mut client, processor, &header, &body, compression, &mut message);
-    let grown_bytes = std::mem::take(&mut worker.store_bytes);
-    worker.accounts.store_grew(grown_bytes);
-    let mut published = shared.published[worker.index].lock();
-    worker.tally.publish(&mut published, worker.settings.latency_tracking);
+    let grown_bytes = std::mem::take(&mut reactor.store_bytes);
+    reactor.accounts.store_grew(grown_bytes);
+    let mut published = shared.published[reactor.index].lock();
+    reactor.tally.publish(&mut published, reactor.settings.latency_tracking);
     drop(published);
     let keyspace = (client.keyspace != before).then_some(client.keyspace).flatten();
     let access = client.access.filter(|_| header.opcode == Opcode::AuthResponse as u8);
-    (reactor, CqlReply { id, header, gate, message, keyspace, access })
+    (reactor_index, CqlReply { id, header, gate, message, keyspace, access })
 }

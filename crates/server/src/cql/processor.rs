@@ -13,7 +13,7 @@ pub(crate) struct Processor {
 
 /// Runs a request with its reactor's processor, or with one from the experiment.
 #[inline]
-pub(super) fn lend_processor<R>(
+pub(super) fn with_processor<R>(
     #[cfg_attr(not(feature = "experiments"), expect(unused_variables))] cql: &CqlState,
     own: &mut Processor,
     run: impl FnOnce(&mut Processor) -> R,

@@ -59,12 +59,12 @@ impl Processors {
     }
 
     /// Drops references to statements that were removed from the table.
-    pub(crate) fn forget_departed(&self, table: &PreparedTable) {
+    pub(crate) fn forget_removed(&self, table: &PreparedTable) {
         for Slot(processor) in &self.ring {
-            processor.lock().known.forget_departed(table);
+            processor.lock().known.forget_removed(table);
         }
         for processor in self.list.lock().iter_mut() {
-            processor.known.forget_departed(table);
+            processor.known.forget_removed(table);
         }
     }
 }

@@ -132,7 +132,7 @@ impl RequestLines {
     fn begin_batch(&mut self) {
         self.batch.reserve(BATCH_BYTES + LINE_BYTES_MAX);
         if self.lost != 0 {
-            self.say_lost();
+            self.report_lost();
         }
     }
 
@@ -197,7 +197,7 @@ impl RequestLines {
     }
 
     /// Adds a line that reports the refused ones, with the time of the last request.
-    fn say_lost(&mut self) {
+    fn report_lost(&mut self) {
         let (reactor, lost) = (self.reactor, self.lost);
         let second = self.head.unix_us.div_euclid(US_PER_S);
         let fraction_us = self.head.unix_us.rem_euclid(US_PER_S);
@@ -219,7 +219,7 @@ impl RequestLines {
             if self.lost == 0 {
                 return;
             }
-            self.say_lost();
+            self.report_lost();
         }
         if self.writer.hand_over(&mut self.batch) {
             self.lost = 0;
@@ -236,7 +236,7 @@ impl RequestLines {
 impl Drop for RequestLines {
     fn drop(&mut self) {
         if self.batch.is_empty() && self.lost != 0 {
-            self.say_lost();
+            self.report_lost();
         }
         if !self.batch.is_empty() {
             self.writer.hand_over_last(&mut self.batch);

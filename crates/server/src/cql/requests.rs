@@ -17,7 +17,7 @@ use wire::cql::{
 use super::auth::Credentials;
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
-use super::processor::{Processor, lend_processor};
+use super::processor::{Processor, with_processor};
 use super::request_kind::RequestKind;
 use super::request_lines::{RequestLines, RequestLogEntry};
 use super::session::{Phase, Session, Wait};
@@ -30,9 +30,9 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::prepared::{PreparedLimits, StatementCache};
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 use crate::protocol::ClientProtocol;
 use crate::statements::execute::{Paused, Places};
 use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
@@ -46,14 +46,14 @@ pub(crate) struct Requests<'a> {
     pub(crate) shared: &'a ServerState,
     pub(crate) cql: &'a CqlState,
     pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
+    pub(crate) reactor: &'a mut ReactorState,
     pub(crate) limits: Limits,
     pub(crate) connection: ConnId,
     /// The fraction of statements rejected because of memory pressure.
     pub(crate) overload_odds: f64,
     pub(crate) now: Now,
     /// True on a thread of a pool, where a long request delays no other client.
-    pub(crate) may_take_long: bool,
+    pub(crate) allows_expensive: bool,
 }
 
 /// The outcome of a request.
@@ -90,16 +90,16 @@ impl PausedRequest for PausedScan {
 
 /// CQL execution state of one reactor.
 #[derive(Debug)]
-pub(crate) struct ReactorState {
+pub(crate) struct ExecutionState {
     pub(crate) processor: Processor,
     pub(crate) scans: ScanQueue<PausedScan>,
     pub(crate) request_lines: RequestLines,
 }
 
-impl ReactorState {
-    pub(crate) fn new(request_lines: RequestLines) -> ReactorState {
+impl ExecutionState {
+    pub(crate) fn new(request_lines: RequestLines) -> ExecutionState {
         let processor = Processor::default();
-        ReactorState { processor, scans: ScanQueue::default(), request_lines }
+        ExecutionState { processor, scans: ScanQueue::default(), request_lines }
     }
 }
 
@@ -133,7 +133,7 @@ impl Requests<'_> {
     pub(crate) fn answer(
         &mut self,
         session: &mut Session,
-        own: &mut ReactorState,
+        own: &mut ExecutionState,
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
@@ -141,13 +141,13 @@ impl Requests<'_> {
         let kind = RequestKind::of(header.opcode);
         session.requests += 1;
         session.last_request = kind;
-        let settings = &self.worker.settings;
+        let settings = &self.reactor.settings;
         if settings.log_cql_requests {
             let seen = RequestLogEntry { id: session.id, stream: header.stream, kind };
             own.request_lines.note(seen, self.now);
         }
         let start = out.len();
-        let clock_start = self.worker.stamp;
+        let clock_start = self.reactor.stamp;
         let responded = if session.phase == Phase::Ready && kind.is_statement() {
             #[cfg(feature = "experiments")]
             if settings.experiments.replies_by_pool() && settings.experiments.stub() < stub::HEADER
@@ -155,7 +155,7 @@ impl Requests<'_> {
                 return self.hand_over(session, header, body, out);
             }
             let (cql, compression) = (self.cql, session.compression);
-            lend_processor(cql, &mut own.processor, |processor| {
+            with_processor(cql, &mut own.processor, |processor| {
                 self.statement(&mut session.client, processor, header, body, compression, out)
             })
         } else {
@@ -201,8 +201,8 @@ impl Requests<'_> {
         messages: &[u8],
         agreed: Option<Version>,
     ) -> usize {
-        self.worker.tally.parsed(0);
-        let experiments = &self.worker.settings.experiments;
+        self.reactor.tally.parsed(0);
+        let experiments = &self.reactor.settings.experiments;
         if experiments.replies_by_pool() || experiments.stub() >= stub::PLANNED {
             return messages.len();
         }
@@ -221,10 +221,10 @@ impl Requests<'_> {
             note_places(own, &header, body, &mut places);
         }
         if places.len() > 1 {
-            let clock_start = self.worker.stamp;
+            let clock_start = self.reactor.stamp;
             places.prefetch(&self.shared.keyspace);
             let ns = self.spend(clock_start);
-            self.worker.tally.parsed(ns / places.len() as u64);
+            self.reactor.tally.parsed(ns / places.len() as u64);
         }
         done
     }
@@ -246,7 +246,7 @@ impl Requests<'_> {
         });
         self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, header, body, ns);
-        if !gate.is_open_at(self.worker.durable) {
+        if !gate.is_open_at(self.reactor.durable) {
             let is_parked = self.hold(session, header, gate, &out[start..]);
             out.truncate(start);
             if !is_parked {
@@ -259,15 +259,15 @@ impl Requests<'_> {
     pub(crate) fn resume(
         &mut self,
         session: &mut Session,
-        own: &mut ReactorState,
+        own: &mut ExecutionState,
         scan: PausedScan,
         out: &mut Vec<u8>,
     ) {
         let start = out.len();
-        let clock_start = self.worker.stamp;
+        let clock_start = self.reactor.stamp;
         let cql = self.cql;
         let PausedScan { id, header, body, compression, mut client, statement, paused, ns } = scan;
-        let responded = lend_processor(cql, &mut own.processor, |processor| {
+        let responded = with_processor(cql, &mut own.processor, |processor| {
             let of = (&header, &body[..], compression, ns);
             self.run_paused(&mut client, processor, &statement, paused, of, out)
         });
@@ -342,7 +342,7 @@ impl Requests<'_> {
         // Send the columns if the client's cached metadata is outdated.
         reply.skip_columns = parameters.skip_metadata && !has_old_metadata;
         reply.new_metadata_id = has_old_metadata.then_some(&statement.result_metadata_id[..]);
-        let rows_max = if self.may_take_long { 0 } else { ROWS_PER_TURN };
+        let rows_max = if self.allows_expensive { 0 } else { ROWS_PER_TURN };
         let mut executor = self.executor(record);
         let turn = Turn { rows_max, begun };
         Ok(match executor.execute(client, statement, parameters, turn, &mut reply)? {
@@ -362,8 +362,8 @@ impl Requests<'_> {
         out: &mut Vec<u8>,
     ) -> Gate {
         let cql = self.cql;
-        let clock_start = self.worker.stamp;
-        let responded = lend_processor(cql, own, |processor| {
+        let clock_start = self.reactor.stamp;
+        let responded = with_processor(cql, own, |processor| {
             self.statement(client, processor, header, body, compression, out)
         });
         let gate = match responded {
@@ -384,8 +384,8 @@ impl Requests<'_> {
 
     /// Returns the time since `clock_start`, and restarts the clock for other work.
     fn spend(&mut self, clock_start: u64) -> u64 {
-        self.worker.stamp = self.worker.clock.now();
-        self.worker.clock.delta_ns(clock_start, self.worker.stamp)
+        self.reactor.stamp = self.reactor.clock.now();
+        self.reactor.clock.delta_ns(clock_start, self.reactor.stamp)
     }
 
     /// Returns the ID of a request kind in counters and timers.
@@ -395,8 +395,8 @@ impl Requests<'_> {
 
     /// Counts an executed request.
     fn executed(&mut self, kind: RequestKind, ns: u64) {
-        self.worker.tally.executed(self.request_id(kind), ns);
-        self.worker.tally.totals.commands += 1;
+        self.reactor.tally.executed(self.request_id(kind), ns);
+        self.reactor.tally.totals.commands += 1;
     }
 
     /// Queues the request in the pool that runs all statements.
@@ -408,7 +408,7 @@ impl Requests<'_> {
         body: &[u8],
         out: &mut Vec<u8>,
     ) {
-        let calls_max = self.worker.settings.experiments.cql_service_queue_length;
+        let calls_max = self.reactor.settings.experiments.cql_service_queue_length;
         self.push(&self.cql.pool, calls_max, session, header, body, out);
     }
 
@@ -435,7 +435,7 @@ impl Requests<'_> {
         body: &[u8],
         out: &mut Vec<u8>,
     ) {
-        let published = self.shared.published[self.worker.index].lock();
+        let published = self.shared.published[self.reactor.index].lock();
         let remote = published.clients.get(&session.id.0).and_then(|row| row.remote);
         drop(published);
         let role = self.role_of(session, header, body);
@@ -453,7 +453,7 @@ impl Requests<'_> {
                 return self.refuse(header, session.compression, &error, out);
             }
             // The rejected login belongs to another connection, possibly of another reactor.
-            Some(Call { reactor, id, header, compression, .. }) => {
+            Some(Call { reactor_index, id, header, compression, .. }) => {
                 let mut message = Vec::new();
                 self.refuse(&header, compression, &error, &mut message);
                 let reply = CqlReply {
@@ -464,10 +464,10 @@ impl Requests<'_> {
                     keyspace: None,
                     access: None,
                 };
-                let mailbox = &self.shared.links().mailboxes()[reactor];
+                let mailbox = &self.shared.links().mailboxes()[reactor_index];
                 if mailbox.send(Mail::CqlReply(Box::new(reply))).is_err() {
                     tracing::warn!(
-                        reactor,
+                        reactor = reactor_index,
                         "could not deliver the refusal of a login: mailbox full"
                     );
                 }
@@ -490,7 +490,7 @@ impl Requests<'_> {
 
     fn call(&self, session: &Session, header: &Header, body: &[u8]) -> Call {
         Call {
-            reactor: self.worker.index,
+            reactor_index: self.reactor.index,
             id: session.id,
             header: *header,
             body: body.to_vec(),
@@ -531,7 +531,7 @@ impl Requests<'_> {
         if reply.keyspace.is_some() {
             session.client.keyspace = reply.keyspace;
         }
-        if reply.gate.is_open_at(self.worker.durable) {
+        if reply.gate.is_open_at(self.reactor.durable) {
             out.extend_from_slice(&reply.message);
         } else if !self.hold(session, &reply.header, reply.gate, &reply.message) {
             self.refuse(&reply.header, session.compression, &log_failed(), out);
@@ -545,7 +545,7 @@ impl Requests<'_> {
             return false;
         }
         let id = self.request_id(RequestKind::of(header.opcode));
-        self.worker.note_gate(gate, id);
+        self.reactor.note_gate(gate, id);
         session.parked.push(gate, message);
         true
     }
@@ -558,7 +558,7 @@ impl Requests<'_> {
         out: &mut Vec<u8>,
     ) {
         let id = self.request_id(RequestKind::of(header.opcode));
-        self.worker.tally.error(Some(id), error.name());
+        self.reactor.tally.error(Some(id), error.name());
         let encoder = encoder(header, compression);
         encoder.error(header.stream, error.kind(), &error.to_string(), out);
     }
@@ -616,11 +616,11 @@ impl Requests<'_> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         let is_repeated = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
-        let stub = if is_repeated { self.worker.settings.experiments.stub() } else { 0 };
+        let stub = if is_repeated { self.reactor.settings.experiments.stub() } else { 0 };
         if stub >= stub::HEADER {
             return answer.void();
         }
-        if self.overload_odds > 0.0 && self.worker.random.random_bool(self.overload_odds) {
+        if self.overload_odds > 0.0 && self.reactor.random.random_bool(self.overload_odds) {
             return Err(CqlError::Overloaded("Server is under memory pressure".to_owned()));
         }
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
@@ -673,7 +673,7 @@ impl Requests<'_> {
         request: &Request<'_>,
         answer: &mut Answer<'_, '_>,
     ) -> Result<RequestStatus> {
-        let may_take_long = self.may_take_long;
+        let allows_expensive = self.allows_expensive;
         match request {
             Request::Prepare { statement, keyspace } => {
                 let keyspace = keyspace.or(client.keyspace.as_deref());
@@ -683,7 +683,7 @@ impl Requests<'_> {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
                 let statement =
                     self.executor(&mut processor.record).prepare(statement, keyspace)?;
-                if takes_long(&statement, client) && !may_take_long {
+                if is_expensive(&statement, client) && !allows_expensive {
                     return Ok(RequestStatus::TooLong);
                 }
                 let of = (&Arc::new(statement), None);
@@ -691,11 +691,11 @@ impl Requests<'_> {
             }
             Request::Execute { id, result_metadata_id, parameters } => {
                 let Processor { record, known } = processor;
-                let statement = self.learn(known, id)?;
+                let statement = self.find_valid(known, id)?;
                 if self.is_stub() {
                     return answer.void();
                 }
-                if takes_long(statement, client) && !may_take_long {
+                if is_expensive(statement, client) && !allows_expensive {
                     return Ok(RequestStatus::TooLong);
                 }
                 let of = (statement, *result_metadata_id);
@@ -704,7 +704,7 @@ impl Requests<'_> {
             Request::Batch(batch) => {
                 for (statement, _) in batch.statements.iter() {
                     if let BatchStatement::Prepared(id) = statement {
-                        self.learn(&mut processor.known, id)?;
+                        self.find_valid(&mut processor.known, id)?;
                     }
                 }
                 if self.is_stub() {
@@ -727,25 +727,25 @@ impl Requests<'_> {
 
     /// Whether the experiment `stub` skips the execution of prepared statements and batches.
     fn is_stub(&self) -> bool {
-        self.worker.settings.experiments.stub() >= stub::PLANNED
+        self.reactor.settings.experiments.stub() >= stub::PLANNED
     }
 
     /// Borrows the state to run a statement, and takes the current time.
     pub(super) fn executor<'e>(&'e mut self, record: &'e mut Record) -> CqlExecutor<'e> {
-        let now = self.worker.time(self.params);
-        let Requests { shared, params, worker, cql, .. } = self;
-        let context = ReactorContext { shared, params, worker, record, now };
+        let now = self.reactor.time(self.params);
+        let Requests { shared, params, reactor, cql, .. } = self;
+        let context = ReactorContext { shared, params, reactor, record, now };
         CqlExecutor { context, statements: &cql.statements }
     }
 
     /// Returns a prepared statement, and adds it to the cache if necessary.
-    fn learn<'k>(
+    fn find_valid<'k>(
         &self,
         known: &'k mut StatementCache,
         id: &[u8],
     ) -> Result<&'k Arc<PreparedStatement>> {
         let catalog = self.shared.catalog.load();
-        let found = known.learn(&self.shared.prepared, id, &catalog, self.now.mono);
+        let found = known.find_valid(&self.shared.prepared, id, &catalog, self.now.mono);
         found.ok_or_else(|| unprepared(id))
     }
 
@@ -758,12 +758,12 @@ impl Requests<'_> {
     ) -> Result<RequestStatus> {
         let mut id = statement_id(text, None);
         let is_qualified = |statement: &Arc<PreparedStatement>| statement.is_qualified;
-        if !self.learn(&mut processor.known, &id).is_ok_and(is_qualified) {
+        if !self.find_valid(&mut processor.known, &id).is_ok_and(is_qualified) {
             id = statement_id(text, keyspace);
         }
-        if self.learn(&mut processor.known, &id).is_err() {
+        if self.find_valid(&mut processor.known, &id).is_err() {
             let statement = self.executor(&mut processor.record).prepare(text, keyspace)?;
-            let settings = &self.worker.settings;
+            let settings = &self.reactor.settings;
             let limits = PreparedLimits {
                 statements_max: settings.internals.prepared_statements_max(),
                 bytes_max: settings.prepared_statements_bytes_max,
@@ -839,8 +839,8 @@ fn note_places(own: &Processor, header: &Header, body: &[u8], places: &mut Place
 
 /// Whether a statement hashes a password. If logins are disabled, it is rejected before hashing,
 /// and there are no threads for it.
-fn takes_long(statement: &PreparedStatement, client: &ClientState) -> bool {
-    client.access.is_some() && statement.takes_long()
+fn is_expensive(statement: &PreparedStatement, client: &ClientState) -> bool {
+    client.access.is_some() && statement.is_expensive()
 }
 
 fn unprepared(id: &[u8]) -> CqlError {

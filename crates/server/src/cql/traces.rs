@@ -36,12 +36,12 @@ impl Requests<'_> {
         let id = self.trace_id();
         answer.encoder.notes.tracing_id = Some(id.into_bytes());
         let before = answer.out.len();
-        let start = self.worker.clock.now();
+        let start = self.reactor.clock.now();
         let ran = run(self, client, processor, answer)?;
         // The trace of a paused statement is written when the statement has finished.
         let RequestStatus::Answered(gate) = ran else { return Ok(ran) };
-        let end = self.worker.clock.now();
-        let ns = before_ns + self.worker.clock.delta_ns(start, end);
+        let end = self.reactor.clock.now();
+        let ns = before_ns + self.reactor.clock.delta_ns(start, end);
         let us = i32::try_from(ns / 1000).unwrap_or(i32::MAX);
         let (kind, parameters) = describe(request);
         let bytes = header.body_bytes;
@@ -49,7 +49,7 @@ impl Requests<'_> {
             (0, format!("Request of {bytes} bytes decoded")),
             (us, format!("Statement run, response of {} bytes ready", answer.out.len() - before)),
         ];
-        if let Some(lsn) = gate.unless_open_at(self.worker.durable).lsn() {
+        if let Some(lsn) = gate.unless_open_at(self.reactor.durable).lsn() {
             events.push((us, format!("Response waits until the log is on disk up to {lsn}")));
         }
         let evicted = self.cql.statements.traces.push(id);
@@ -74,7 +74,7 @@ impl Requests<'_> {
 
     /// A version 1 UUID: drivers read the time from it.
     fn trace_id(&mut self) -> Uuid {
-        let [counter_high, counter_low, node @ ..] = self.worker.random().to_be_bytes();
+        let [counter_high, counter_low, node @ ..] = self.reactor.random().to_be_bytes();
         let counter = u16::from_be_bytes([counter_high, counter_low]);
         time_uuid(self.now.unix_us(), 0, counter, node)
     }

@@ -15,7 +15,7 @@ impl Requests<'_> {
     /// Reports a request that has run.
     #[inline]
     pub(super) fn show(&mut self, session: &Session, header: &Header, body: &[u8], ns: u64) {
-        let is_slow = self.worker.is_slow(ns);
+        let is_slow = self.reactor.is_slow(ns);
         if is_slow || self.shared.is_monitored() {
             self.show_words(session, header, body, is_slow.then_some(ns));
         }
@@ -35,7 +35,7 @@ impl Requests<'_> {
         let Ok((request, _)) = decode_request(header, &body) else { return };
         let Some(words) = self.words(&request) else { return };
         // The row of CLIENT LIST identifies the client, so that sessions stay small.
-        let published = self.shared.published[self.worker.index].lock();
+        let published = self.shared.published[self.reactor.index].lock();
         let row = published.clients.get(&session.id.0);
         let remote = row.and_then(|row| row.remote);
         let name = row.map(|row| row.name.clone()).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Requests<'_> {
             self.shared.note_slow(remote, &name, self.now, ns, Shown::whole(words.as_args()));
         }
         if self.shared.is_monitored() {
-            self.worker.feed_monitors(&"cql", remote, self.now, Shown::whole(words.as_args()));
+            self.reactor.feed_monitors(&"cql", remote, self.now, Shown::whole(words.as_args()));
         }
     }
 

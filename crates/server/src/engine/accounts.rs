@@ -114,13 +114,13 @@ impl Accounts {
     }
 
     /// Charges a new connection that takes this many bytes when idle.
-    pub(crate) fn client_came(&mut self, bytes: u64) {
+    pub(crate) fn add_client(&mut self, bytes: u64) {
         if self.is_on {
             self.clients.consume(bytes);
         }
     }
 
-    pub(crate) fn client_left(&mut self, bytes: u64) {
+    pub(crate) fn remove_client(&mut self, bytes: u64) {
         if self.is_on {
             self.clients.release(bytes);
         }
@@ -129,8 +129,8 @@ impl Accounts {
     /// Charges a change in the memory of subscriptions, which may be negative.
     pub(crate) fn subscriptions_grew(&mut self, bytes: isize) {
         match bytes {
-            0.. => self.client_came(bytes.unsigned_abs() as u64),
-            _ => self.client_left(bytes.unsigned_abs() as u64),
+            0.. => self.add_client(bytes.unsigned_abs() as u64),
+            _ => self.remove_client(bytes.unsigned_abs() as u64),
         }
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let memory = MemoryTrackers::new(&settings, None);
         let mut accounts = Accounts::new(&memory, true);
         let mut charges = Charges::default();
-        accounts.client_came(500);
+        accounts.add_client(500);
         accounts.resp.charge(&mut charges, 100, 100).expect("not even charged");
         assert_eq!(charges, Charges::default());
         accounts.resp.charge(&mut charges, 200_000, 50_000).expect("below the limit");
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(memory.read_buffer.current_bytes(), 200_000);
         assert_eq!(memory.output.current_bytes(), 50_000);
         assert!(accounts.resp.charge(&mut charges, 2 << 20, 0).is_err());
-        accounts.client_left(500);
+        accounts.remove_client(500);
         accounts.resp.left(charges.with_watched(watched_bytes));
         accounts.flush();
         assert_eq!(memory.server.current_bytes(), 0);
@@ -318,7 +318,7 @@ mod tests {
         let memory = MemoryTrackers::new(&settings, None);
         let mut accounts = Accounts::new(&memory, false);
         let mut charges = Charges::default();
-        accounts.client_came(500);
+        accounts.add_client(500);
         accounts.store_grew(500);
         accounts.log_holds(500);
         accounts.resp.charge(&mut charges, 200_000, 50_000).expect("no limit counts");

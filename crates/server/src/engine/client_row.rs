@@ -86,7 +86,7 @@ pub(crate) struct ClientRow {
     pub(crate) commands: u64,
     pub(crate) last_command: RequestId,
     /// The low bits of `commands` when they were last taken: 32 bits to keep the row small.
-    pub(crate) commands_taken: u32,
+    pub(crate) commands_reported: u32,
 }
 
 impl ClientRow {
@@ -131,7 +131,7 @@ impl ClientRow {
             reply_heap_bytes: 0,
             commands: 0,
             last_command: 0,
-            commands_taken: 0,
+            commands_reported: 0,
         }
     }
 
@@ -139,7 +139,7 @@ impl ClientRow {
     pub(crate) fn take_requests(&mut self) -> u32 {
         let commands =
             u32::try_from(self.commands & u64::from(u32::MAX)).expect("masked to 32 bits");
-        commands.wrapping_sub(std::mem::replace(&mut self.commands_taken, commands))
+        commands.wrapping_sub(std::mem::replace(&mut self.commands_reported, commands))
     }
 
     /// Updates the fields that only the reactor knows.

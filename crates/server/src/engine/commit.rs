@@ -20,10 +20,10 @@ use binlog::{AppendError, Lsn};
 use store::{Change, Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
 
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
 use crate::engine::room::{COPIES, UNCHECKED_BYTES_MAX};
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 
 /// Buffers of a unit's record, reused by their reactor.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ const _: () = assert!(RECORD_BYTES_KEPT_MAX <= RECORD_BYTES_MAX);
 
 impl Record {
     /// Keeps a buffer for the next result unless it is large.
-    pub(crate) fn keep_rows(&mut self, mut rows: Vec<u8>) {
+    pub(crate) fn reuse_rows(&mut self, mut rows: Vec<u8>) {
         if rows.capacity() <= RECORD_BYTES_KEPT_MAX {
             rows.clear();
             self.rows = rows;
@@ -112,14 +112,14 @@ impl<'a> Unit<'a> {
     #[inline]
     pub(crate) fn new(
         shared: &'a ServerState,
-        worker: &Worker,
+        reactor: &ReactorState,
         record: &'a mut Record,
         locked: Locked<'a>,
     ) -> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         debug_assert!(record.moved_from.is_none(), "a change follows at once");
         debug_assert!(record.newest_timestamp.is_none(), "a write locks its stripes first");
-        let (lane, durable) = (worker.index, worker.durable);
+        let (lane, durable) = (reactor.index, reactor.durable);
         Unit { locked, record, shared, lane, durable }
     }
 
@@ -268,8 +268,8 @@ impl<'a> Unit<'a> {
     /// Logs the changes and unlocks the stripes. Returns the gate that replies about the changes
     /// wait for.
     #[inline]
-    pub(crate) fn commit(self, worker: &mut Worker) -> Gate {
-        self.commit_then(worker, |_, _| ())
+    pub(crate) fn commit(self, reactor: &mut ReactorState) -> Gate {
+        self.commit_then(reactor, |_, _| ())
     }
 
     /// Like [`Unit::commit`], and calls `publish` under the locks once the changes have their
@@ -277,16 +277,16 @@ impl<'a> Unit<'a> {
     #[inline]
     pub(crate) fn commit_then(
         mut self,
-        worker: &mut Worker,
-        publish: impl FnOnce(&mut Worker, Gate),
+        reactor: &mut ReactorState,
+        publish: impl FnOnce(&mut ReactorState, Gate),
     ) -> Gate {
         let changes = self.record.written.len() + usize::from(self.record.is_flushed);
-        worker.tally.totals.changes += changes as u64;
+        reactor.tally.totals.changes += changes as u64;
         let gate = self.append();
-        publish(worker, gate);
+        publish(reactor, gate);
         let (trash, grown_bytes) = self.locked.unlock();
         debug_assert!(self.locked.is_unlocked(), "the drop that follows logs nothing");
-        worker.store_bytes += grown_bytes;
+        reactor.store_bytes += grown_bytes;
         if !trash.is_empty() {
             self.shared.free_thread.free(trash);
         }

@@ -5,15 +5,15 @@ use store::Params;
 
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 
 /// Reactor state that a request or a background cycle uses while it runs.
 #[derive(Debug)]
 pub(crate) struct ReactorContext<'a> {
     pub(crate) shared: &'a ServerState,
     pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
+    pub(crate) reactor: &'a mut ReactorState,
     /// Buffers of the log record. Empty between units of work.
     pub(crate) record: &'a mut Record,
     pub(crate) now: Now,
@@ -26,7 +26,7 @@ impl ReactorContext<'_> {
         ReactorContext {
             shared: self.shared,
             params: self.params,
-            worker: self.worker,
+            reactor: self.reactor,
             record: self.record,
             now: self.now,
         }
@@ -35,6 +35,6 @@ impl ReactorContext<'_> {
     /// Whether a reply that waits for `gate` would wait forever.
     #[inline]
     pub(crate) fn is_lost(&self, gate: Gate) -> bool {
-        self.worker.is_lost(self.shared, gate)
+        self.reactor.is_lost(self.shared, gate)
     }
 }

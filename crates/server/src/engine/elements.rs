@@ -18,7 +18,7 @@ pub(crate) const NOTED_ARGUMENT_COST: usize = 32;
 /// Cost of a queued command.
 pub(crate) const QUEUED_COST: usize = 8;
 /// Cost of a queued command whose change is also published.
-pub(crate) const TOLD_QUEUED_COST: usize = 16;
+pub(crate) const QUEUED_COST_WITH_EVENTS: usize = 16;
 
 /// Cost of rebuilding one element of a collection.
 pub(crate) fn copy_cost(kind: ValueKind) -> usize {

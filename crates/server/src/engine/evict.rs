@@ -19,7 +19,7 @@ impl ReactorContext<'_> {
     /// Evicts keys until a request of `request_bytes` fits, or until the limit of one command.
     #[inline]
     pub(crate) fn make_room(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
-        if self.worker.room.has(self.shared.used_bytes(), request_bytes) {
+        if self.reactor.room.has(self.shared.used_bytes(), request_bytes) {
             return Ok(());
         }
         self.evict_for(request_bytes)
@@ -27,23 +27,23 @@ impl ReactorContext<'_> {
 
     #[cold]
     fn evict_for(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
-        let room = self.worker.room;
+        let room = self.reactor.room;
         let limit_bytes = room.target(request_bytes);
-        let start = self.worker.clock.now();
-        let policy = eviction_policy(self.worker.settings.maxmemory_policy);
-        let samples = self.worker.settings.maxmemory_samples;
+        let start = self.reactor.clock.now();
+        let policy = eviction_policy(self.reactor.settings.maxmemory_policy);
+        let samples = self.reactor.settings.maxmemory_samples;
         let mut evicted = 0;
         while self.used_bytes() > limit_bytes && evicted < KEYS_PER_COMMAND_MAX {
-            let (shared, worker) = (self.shared, &mut *self.worker);
+            let (shared, reactor) = (self.shared, &mut *self.reactor);
             let found = shared
                 .keyspace
-                .eviction_candidate(policy, samples, self.params, || worker.random());
+                .eviction_candidate(policy, samples, self.params, || reactor.random());
             let Some(candidate) = found else { break };
             self.evict(candidate.db, &candidate.key);
             evicted += 1;
         }
-        let ns = self.worker.clock.delta_ns(start, self.worker.clock.now());
-        if self.worker.is_latency_event(ns) {
+        let ns = self.reactor.clock.delta_ns(start, self.reactor.clock.now());
+        if self.reactor.is_latency_event(ns) {
             let mut events = self.shared.latency.lock();
             events.note(LatencyEvent::EvictionCycle, self.now.unix, ns / 1_000_000);
         }
@@ -57,22 +57,22 @@ impl ReactorContext<'_> {
     /// Returns the tracked bytes plus the bytes that this reactor has not reported to the trackers
     /// yet.
     fn used_bytes(&self) -> u64 {
-        self.shared.used_bytes().saturating_add_signed(self.worker.store_bytes as i64)
+        self.shared.used_bytes().saturating_add_signed(self.reactor.store_bytes as i64)
     }
 
     fn evict(&mut self, db: u8, name: &[u8]) {
-        let ReactorContext { shared, worker, record, params, .. } = self;
+        let ReactorContext { shared, reactor, record, params, .. } = self;
         let key = shared.keyspace.key(name);
         let locked = shared.keyspace.lock_one(key.hash, params);
-        let mut unit = Unit::new(shared, worker, record, locked);
+        let mut unit = Unit::new(shared, reactor, record, locked);
         if !unit.contains(db, key) && !unit.is_overdue(db, key) {
             return; // deleted in the meantime
         }
         if unit.change(&Mutation::Key { db, key, change: Change::Delete }).is_ok() {
-            worker.publish_event(shared, EVICTED, db, name);
-            worker.tally.totals.evicted_keys += 1;
+            reactor.publish_event(shared, EVICTED, db, name);
+            reactor.tally.totals.evicted_keys += 1;
         }
-        unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));
-        worker.publish_some(shared);
+        unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
+        reactor.publish_some(shared);
     }
 }

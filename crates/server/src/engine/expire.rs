@@ -10,8 +10,8 @@ use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
 use crate::engine::latency::LatencyEvent;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 
 /// A tick ends after this long; the next one continues there. Multiplied by `active-expire-effort`.
 const CYCLE_NS_MAX: u64 = 1_000_000;
@@ -25,20 +25,20 @@ const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" 
 const KEYS_PER_LOCK_MAX: usize = 32;
 
 impl ReactorContext<'_> {
-    /// Visits the stripes that are `worker.index` modulo `reactors`, beginning at `from`. Returns
+    /// Visits the stripes that are `reactor.index` modulo `reactors`, beginning at `from`. Returns
     /// where the next tick continues.
     pub(crate) fn expire_cycle(&mut self, from: usize, reactors: usize) -> usize {
         if !self.shared.log.takes_writes() {
             return from;
         }
-        let effort = self.worker.settings.active_expire_effort as u64;
+        let effort = self.reactor.settings.active_expire_effort as u64;
         let budget_ns = CYCLE_NS_MAX * effort.max(1);
-        let start = self.worker.clock.now();
-        let share = (self.worker.index..STRIPES).step_by(reactors);
+        let start = self.reactor.clock.now();
+        let share = (self.reactor.index..STRIPES).step_by(reactors);
         let (before, after): (Vec<usize>, Vec<usize>) = share.partition(|stripe| *stripe < from);
         for stripe in after.into_iter().chain(before) {
             while self.shared.keyspace.has_due(stripe, self.params.now()) {
-                if self.elapsed_ns(start) > budget_ns || !has_room(self.shared, self.worker) {
+                if self.elapsed_ns(start) > budget_ns || !has_room(self.shared, self.reactor) {
                     self.note_expire_latency(start);
                     return stripe;
                 }
@@ -50,52 +50,52 @@ impl ReactorContext<'_> {
     }
 
     fn elapsed_ns(&self, start: u64) -> u64 {
-        self.worker.clock.delta_ns(start, self.worker.clock.now())
+        self.reactor.clock.delta_ns(start, self.reactor.clock.now())
     }
 
     fn note_expire_latency(&self, start: u64) {
         let ns = self.elapsed_ns(start);
-        if self.worker.is_latency_event(ns) {
+        if self.reactor.is_latency_event(ns) {
             let mut events = self.shared.latency.lock();
             events.note(LatencyEvent::ExpireCycle, self.params.now(), ns / 1_000_000);
         }
     }
 
     fn expire_some(&mut self, stripe: usize) {
-        let ReactorContext { shared, params, worker, record, .. } = self;
+        let ReactorContext { shared, params, reactor, record, .. } = self;
         let locked = shared.keyspace.lock_stripe(stripe, params);
-        let mut unit = Unit::new(shared, worker, record, locked);
+        let mut unit = Unit::new(shared, reactor, record, locked);
         for _ in 0..KEYS_PER_LOCK_MAX {
             if unit.record_bytes() > RECORD_BYTES_MAX {
                 break;
             }
             let Some((db, name)) = unit.next_expired() else { break };
             let key = unit.key(&name);
-            expire_key(&mut unit, shared, worker, db, key);
+            expire_key(&mut unit, shared, reactor, db, key);
         }
-        unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));
-        worker.publish_some(shared);
+        unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
+        reactor.publish_some(shared);
     }
 
     /// Deletes the given keys that have expired. Keys of one stripe are adjacent, as SCAN finds them.
     pub(crate) fn expire_found(&mut self, db: u8, names: &[Vec<u8>]) {
-        let ReactorContext { shared, params, worker, record, .. } = self;
+        let ReactorContext { shared, params, reactor, record, .. } = self;
         let stripe_of = |name: &[u8]| shared.keyspace.stripe_of_key(name);
         for of_stripe in names.chunk_by(|one, next| stripe_of(one) == stripe_of(next)) {
             for some in of_stripe.chunks(KEYS_PER_LOCK_MAX) {
-                if !takes_expiries(shared, worker) {
+                if !can_expire(shared, reactor) {
                     return;
                 }
                 let locked = shared.keyspace.lock_stripe(stripe_of(&some[0]), params);
-                let mut unit = Unit::new(shared, worker, record, locked);
+                let mut unit = Unit::new(shared, reactor, record, locked);
                 for name in some {
                     let key = unit.key(name);
                     if has_room_for(&unit, key) && unit.is_overdue(db, key) {
-                        expire_key(&mut unit, shared, worker, db, key);
+                        expire_key(&mut unit, shared, reactor, db, key);
                     }
                 }
-                unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));
-                worker.publish_some(shared);
+                unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
+                reactor.publish_some(shared);
             }
         }
     }
@@ -105,30 +105,34 @@ impl ReactorContext<'_> {
 pub(crate) fn expire_key(
     unit: &mut Unit<'_>,
     shared: &ServerState,
-    worker: &mut Worker,
+    reactor: &mut ReactorState,
     db: u8,
     key: Key<'_>,
 ) {
     if unit.expire(db, key).is_ok() {
-        worker.tally.totals.expired_keys += 1;
-        worker.publish_event(shared, EXPIRED, db, key.bytes);
+        reactor.tally.totals.expired_keys += 1;
+        reactor.publish_event(shared, EXPIRED, db, key.bytes);
     }
 }
 
 /// Whether a command that only reads may delete the expired keys that it finds. Otherwise
 /// the next background cycle or write deletes them; no client sees them.
-pub(crate) fn may_expire_at_reads(shared: &ServerState, worker: &Worker, now: MonoNs) -> bool {
-    takes_expiries(shared, worker) && shared.pause.until(now).is_none()
+pub(crate) fn may_expire_at_reads(
+    shared: &ServerState,
+    reactor: &ReactorState,
+    now: MonoNs,
+) -> bool {
+    can_expire(shared, reactor) && shared.pause.until(now).is_none()
 }
 
-fn takes_expiries(shared: &ServerState, worker: &Worker) -> bool {
-    shared.log.takes_writes() && has_room(shared, worker)
+fn can_expire(shared: &ServerState, reactor: &ReactorState) -> bool {
+    shared.log.takes_writes() && has_room(shared, reactor)
 }
 
 /// Room for records, and for messages about keys: keys may expire faster than reactors deliver the messages.
-fn has_room(shared: &ServerState, worker: &Worker) -> bool {
+fn has_room(shared: &ServerState, reactor: &ReactorState) -> bool {
     let pubsub = &shared.pubsub;
-    shared.log.has_room(worker.index) && !pubsub.is_any_full() && !pubsub.has_unmatched()
+    shared.log.has_room(reactor.index) && !pubsub.is_any_full() && !pubsub.has_unmatched()
 }
 
 /// Whether a record that other keys may be on has room for the deletion of one more.

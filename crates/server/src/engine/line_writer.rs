@@ -106,7 +106,7 @@ impl LineWriter {
         let mut lost = 0;
         while let Some(mut batch) = self.next() {
             match write(&batch) {
-                Ok(()) => say_lost(&mut lost),
+                Ok(()) => report_lost(&mut lost),
                 Err(error) => {
                     if lost == 0 {
                         tracing::error!(%error, "could not write log lines");
@@ -120,7 +120,7 @@ impl LineWriter {
                 state.spare.push(batch);
             }
         }
-        say_lost(&mut lost);
+        report_lost(&mut lost);
     }
 
     /// Waits for a batch. `None`: the writer has stopped.
@@ -134,7 +134,7 @@ impl LineWriter {
 }
 
 /// Logs the number of lost lines, now that writing works again.
-fn say_lost(lost: &mut usize) {
+fn report_lost(lost: &mut usize) {
     let lines = std::mem::take(lost);
     if lines != 0 {
         tracing::error!(lines, "log lines lost");

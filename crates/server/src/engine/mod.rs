@@ -1,6 +1,6 @@
 //! Protocol-independent part of the server: data, and the operations on it.
 //!
-//! Reading order: `server_state` (state of all reactors) and `worker` (state of one); `gate` and
+//! Reading order: `server_state` (state of all reactors) and `reactor_state` (state of one); `gate` and
 //! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `snapshots` and `snapshot_taker`,
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`,
@@ -30,6 +30,7 @@ pub(crate) mod process;
 pub(crate) mod published;
 pub(crate) mod pubsub;
 pub(crate) mod purge;
+pub(crate) mod reactor_state;
 pub(crate) mod records;
 pub(crate) mod requests;
 pub(crate) mod room;
@@ -39,5 +40,4 @@ pub(crate) mod slowlog;
 pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
 pub(crate) mod untracked;
-pub(crate) mod worker;
 pub(crate) mod write_clock;

@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     bytes: u64,
     used_at: AtomicU64,
     /// True once the statement was removed from the table.
-    is_gone: AtomicBool,
+    is_removed: AtomicBool,
 }
 
 impl Entry {
@@ -49,7 +49,7 @@ impl Entry {
             bytes: estimate_bytes(&statement),
             statement: Arc::new(statement),
             used_at: AtomicU64::new(now.0),
-            is_gone: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
         }
     }
 
@@ -60,8 +60,8 @@ impl Entry {
         }
     }
 
-    fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+    fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Relaxed)
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct PreparedTable {
     inner: Mutex<Inner>,
     memory: Arc<Tracker>,
     /// Number of statements that were removed from the table.
-    departed: AtomicU64,
+    removed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -96,19 +96,19 @@ pub(crate) struct PreparedStats {
     pub(crate) statements: usize,
     pub(crate) bytes: u64,
     /// Statements that were evicted, or invalidated by a schema change.
-    pub(crate) departed: u64,
+    pub(crate) removed: u64,
 }
 
 impl PreparedTable {
     pub(crate) fn new(memory: Arc<Tracker>) -> PreparedTable {
-        PreparedTable { inner: Mutex::default(), memory, departed: AtomicU64::new(0) }
+        PreparedTable { inner: Mutex::default(), memory, removed: AtomicU64::new(0) }
     }
 
     /// Reports the table's memory to the tracker, and counts the removed statements.
-    fn account(&self, before: u64, after: u64, departed: u64) {
+    fn account(&self, before: u64, after: u64, removed: u64) {
         self.memory.consume(after);
         self.memory.release(before);
-        self.departed.fetch_add(departed, Ordering::Relaxed);
+        self.removed.fetch_add(removed, Ordering::Relaxed);
     }
 
     pub(crate) fn find(&self, id: &[u8; 16]) -> Option<Arc<Entry>> {
@@ -136,15 +136,15 @@ impl PreparedTable {
         let entry = Arc::new(Entry::new(statement, now));
         let mut inner = self.inner.lock();
         let before = inner.bytes;
-        let mut departed = inner.make_room(entry.bytes, limits);
+        let mut removed = inner.make_room(entry.bytes, limits);
         inner.bytes += entry.bytes;
         let old = inner.by_id.insert(entry.statement.id, Arc::clone(&entry));
         if let Some(old) = old {
             inner.bytes -= old.bytes;
-            old.is_gone.store(true, Ordering::Relaxed);
-            departed += 1;
+            old.is_removed.store(true, Ordering::Relaxed);
+            removed += 1;
         }
-        self.account(before, inner.bytes, departed);
+        self.account(before, inner.bytes, removed);
         entry
     }
 
@@ -156,7 +156,7 @@ impl PreparedTable {
             inner.by_id.remove(id);
             let before = inner.bytes;
             inner.bytes -= entry.bytes;
-            entry.is_gone.store(true, Ordering::Relaxed);
+            entry.is_removed.store(true, Ordering::Relaxed);
             self.account(before, inner.bytes, 1);
         }
     }
@@ -166,7 +166,7 @@ impl PreparedTable {
         PreparedStats {
             statements: inner.by_id.len(),
             bytes: inner.bytes,
-            departed: self.departed.load(Ordering::Relaxed),
+            removed: self.removed.load(Ordering::Relaxed),
         }
     }
 }
@@ -185,7 +185,7 @@ impl Inner {
             for entry in entries.into_iter().take(count) {
                 self.by_id.remove(&entry.statement.id);
                 self.bytes -= entry.bytes;
-                entry.is_gone.store(true, Ordering::Relaxed);
+                entry.is_removed.store(true, Ordering::Relaxed);
                 evicted += 1;
             }
         }
@@ -198,7 +198,7 @@ impl Inner {
 pub(crate) struct StatementCache {
     by_id: HashMap<[u8; 16], KnownEntry, FixedState>,
     /// The table's count of removed statements when the cache was last cleaned.
-    departed: u64,
+    removed: u64,
 }
 
 #[derive(Debug)]
@@ -211,14 +211,14 @@ struct KnownEntry {
 impl KnownEntry {
     /// Whether the statement is valid for this schema and still in the table.
     fn is_current(&self, catalog: &Arc<Catalog>) -> bool {
-        !self.entry.is_gone() && Arc::ptr_eq(&self.catalog, catalog)
+        !self.entry.is_removed() && Arc::ptr_eq(&self.catalog, catalog)
     }
 }
 
 impl StatementCache {
     /// Returns a valid statement. `None` if the client must prepare it (again). Costs one lookup if
     /// the statement is cached and the schema has not changed.
-    pub(crate) fn learn(
+    pub(crate) fn find_valid(
         &mut self,
         table: &PreparedTable,
         id: &[u8],
@@ -232,11 +232,11 @@ impl StatementCache {
                 known.entry.note_use(now);
                 Some(&known.entry.statement)
             }
-            place => learn_anew(place, table, id, catalog),
+            place => reload(place, table, id, catalog),
         }
     }
 
-    /// Returns a statement that was learned.
+    /// Returns a cached statement, which may be invalid.
     pub(crate) fn get(&self, id: &[u8]) -> Option<&Arc<PreparedStatement>> {
         let id = <&[u8; 16]>::try_from(id).ok()?;
         self.by_id.get(id).map(|known| &known.entry.statement)
@@ -248,17 +248,17 @@ impl StatementCache {
     }
 
     /// Drops cached statements that were removed from the table. Free if none was.
-    pub(crate) fn forget_departed(&mut self, table: &PreparedTable) {
-        let departed = table.departed.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.departed, departed) != departed {
-            self.by_id.retain(|_, known| !known.entry.is_gone());
+    pub(crate) fn forget_removed(&mut self, table: &PreparedTable) {
+        let removed = table.removed.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.removed, removed) != removed {
+            self.by_id.retain(|_, known| !known.entry.is_removed());
         }
     }
 }
 
 /// Looks up in the table a statement that is not cached, or is outdated.
 #[cold]
-fn learn_anew<'k>(
+fn reload<'k>(
     place: hash_map::Entry<'k, [u8; 16], KnownEntry>,
     table: &PreparedTable,
     id: &[u8; 16],
@@ -268,7 +268,7 @@ fn learn_anew<'k>(
         hash_map::Entry::Occupied(known) => Some(Arc::clone(&known.get().entry)),
         hash_map::Entry::Vacant(_) => None,
     };
-    let found = known.filter(|entry| !entry.is_gone()).or_else(|| table.find(id));
+    let found = known.filter(|entry| !entry.is_removed()).or_else(|| table.find(id));
     let current = found.filter(|entry| {
         let is_current = entry.statement.is_current(catalog);
         if !is_current {
@@ -323,8 +323,8 @@ mod tests {
             id
         }
 
-        fn learn(&self, known: &mut StatementCache, id: &[u8]) -> bool {
-            known.learn(&self.table, id, &self.catalog, at(1000)).is_some()
+        fn find_valid(&self, known: &mut StatementCache, id: &[u8]) -> bool {
+            known.find_valid(&self.table, id, &self.catalog, at(1000)).is_some()
         }
     }
 
@@ -349,10 +349,10 @@ mod tests {
         let id = fixture.prepare(0, LIMITS);
         let mut known = StatementCache::default();
         assert!(known.get(&id).is_none());
-        assert!(fixture.learn(&mut known, &id));
+        assert!(fixture.find_valid(&mut known, &id));
         assert_eq!(known.get(&id).unwrap().text, "USE system");
-        assert!(!fixture.learn(&mut known, &[7; 16]));
-        assert!(!fixture.learn(&mut known, b"short"));
+        assert!(!fixture.find_valid(&mut known, &[7; 16]));
+        assert!(!fixture.find_valid(&mut known, b"short"));
         assert!(known.get(b"short").is_none());
     }
 
@@ -363,14 +363,14 @@ mod tests {
         let mut known = StatementCache::default();
         let ids: Vec<_> = (0..4).map(|number| fixture.prepare(number, limits)).collect();
         // The first one is used after all others were prepared.
-        assert!(fixture.learn(&mut known, &ids[0]) && fixture.learn(&mut known, &ids[1]));
-        assert!(fixture.learn(&mut known, &ids[0]));
+        assert!(fixture.find_valid(&mut known, &ids[0]) && fixture.find_valid(&mut known, &ids[1]));
+        assert!(fixture.find_valid(&mut known, &ids[0]));
         fixture.prepare(4, limits);
         let is_there = |id: &[u8; 16]| fixture.table.find(id).is_some();
         assert_eq!(ids.iter().map(is_there).collect::<Vec<_>>(), [true, false, true, true]);
         assert_eq!(fixture.table.stats().statements, 4);
-        assert_eq!(fixture.table.stats().departed, 1);
-        assert!(!fixture.learn(&mut known, &ids[1]), "a reactor runs a removed statement");
+        assert_eq!(fixture.table.stats().removed, 1);
+        assert!(!fixture.find_valid(&mut known, &ids[1]), "a reactor runs a removed statement");
         assert_eq!(known.by_id.len(), 1);
     }
 
@@ -381,13 +381,13 @@ mod tests {
         let mut known = StatementCache::default();
         for number in 0..100 {
             let id = fixture.prepare(number, limits);
-            assert!(fixture.learn(&mut known, &id));
+            assert!(fixture.find_valid(&mut known, &id));
             let stats = fixture.table.stats();
             assert!(stats.bytes <= limits.bytes_max && stats.statements > 0);
             assert_eq!(fixture.memory.current_bytes(), stats.bytes);
         }
         assert_eq!(known.by_id.len(), 100);
-        known.forget_departed(&fixture.table);
+        known.forget_removed(&fixture.table);
         assert_eq!(known.by_id.len(), fixture.table.stats().statements);
         // A statement larger than the limit is kept alone, until the next one is prepared.
         fixture.prepare(0, PreparedLimits { bytes_max: 1, ..LIMITS });
@@ -399,12 +399,12 @@ mod tests {
         let mut fixture = Fixture::new();
         let id = fixture.prepare(0, LIMITS);
         let mut known = StatementCache::default();
-        assert!(fixture.learn(&mut known, &id));
+        assert!(fixture.find_valid(&mut known, &id));
         // A schema change that does not affect the statement.
         fixture.catalog = Arc::new((*fixture.catalog).clone());
-        assert!(fixture.learn(&mut known, &id));
+        assert!(fixture.find_valid(&mut known, &id));
         fixture.catalog = Arc::new(Catalog::default());
-        assert!(!fixture.learn(&mut known, &id));
+        assert!(!fixture.find_valid(&mut known, &id));
         assert_eq!(fixture.table.stats().statements, 0);
         assert_eq!(fixture.memory.current_bytes(), 0);
     }

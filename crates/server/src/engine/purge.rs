@@ -28,23 +28,23 @@ pub(crate) fn stripes_per_tick(hz: u64, reactors: usize) -> usize {
 }
 
 impl ReactorContext<'_> {
-    /// Visits up to `count` of the stripes that are `worker.index` modulo `reactors`, beginning at
+    /// Visits up to `count` of the stripes that are `reactor.index` modulo `reactors`, beginning at
     /// `from`. Returns where the next tick continues.
     pub(crate) fn purge_cycle(&mut self, from: usize, reactors: usize, count: usize) -> usize {
         if !self.shared.log.takes_writes() {
             return from;
         }
         let tables = self.purged_tables();
-        let first = if from < STRIPES { from.max(self.worker.index) } else { self.worker.index };
-        let start = self.worker.clock.now();
+        let first = if from < STRIPES { from.max(self.reactor.index) } else { self.reactor.index };
+        let start = self.reactor.clock.now();
         let mut stripe = first;
         for _ in 0..count {
             for (table, gc_before) in &tables {
                 self.purge(stripe, *table, *gc_before);
             }
             stripe += reactors;
-            let elapsed_ns = self.worker.clock.delta_ns(start, self.worker.clock.now());
-            let has_room = self.shared.log.has_room(self.worker.index);
+            let elapsed_ns = self.reactor.clock.delta_ns(start, self.reactor.clock.now());
+            let has_room = self.shared.log.has_room(self.reactor.index);
             if stripe >= STRIPES || elapsed_ns > CYCLE_NS_MAX || !has_room {
                 break;
             }
@@ -71,9 +71,9 @@ impl ReactorContext<'_> {
 
     fn purge(&mut self, stripe: usize, table: TableId, gc_before: Seconds) {
         let now = self.now_seconds();
-        let ReactorContext { shared, params, worker, record, .. } = self;
+        let ReactorContext { shared, params, reactor, record, .. } = self;
         let locked = shared.keyspace.lock_stripe(stripe, params);
-        let mut unit = Unit::new(shared, worker, record, locked);
+        let mut unit = Unit::new(shared, reactor, record, locked);
         let found = unit.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
         let found: Vec<(i64, Vec<u8>)> = found.map(|(token, key)| (token, key.to_vec())).collect();
         for (token, bytes) in &found {
@@ -81,7 +81,7 @@ impl ReactorContext<'_> {
             let mutation = Mutation::Purge { key, now, gc_before };
             unit.change(&mutation).expect("a purge fits any partition");
         }
-        unit.commit(worker);
+        unit.commit(reactor);
     }
 }
 

@@ -13,7 +13,7 @@ use super::{ReactorHandler, Session as AnySession};
 use crate::config::{OutputLimit, Settings};
 use crate::cql::frames::{self, End, FrameError, Framing};
 use crate::cql::request_lines::RequestLines;
-use crate::cql::requests::{ReactorState, Requests};
+use crate::cql::requests::{ExecutionState, Requests};
 use crate::cql::{Phase, Session, Wait};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
@@ -24,7 +24,7 @@ use crate::protocol::ClientProtocol;
 use crate::statements::scan_queue::OF_CONNECTION_MAX;
 
 /// Maximum message body until the handshake and the authentication are complete.
-const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
+const UNAUTHENTICATED_BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Step in which the received part of a long message is charged to its connection.
 const CHARGED_STEP_BYTES: usize = 1 << 20;
@@ -49,7 +49,7 @@ pub(super) struct CqlReactorState {
     /// Connections that are paused until parked replies are sent.
     full: Vec<ConnId>,
     /// CQL execution state of this reactor.
-    reactor: ReactorState,
+    execution: ExecutionState,
 }
 
 impl CqlReactorState {
@@ -60,18 +60,18 @@ impl CqlReactorState {
             parked_bytes: 0,
             released: Lsn::default(),
             full: Vec::new(),
-            reactor: ReactorState::new(request_lines),
+            execution: ExecutionState::new(request_lines),
         }
     }
 
     /// Writes the buffered lines of the request log.
     pub(super) fn write_request_lines(&mut self) {
-        self.reactor.request_lines.write();
+        self.execution.request_lines.write();
     }
 
     /// Whether there are paused statements.
     pub(super) fn has_paused(&self) -> bool {
-        !self.reactor.scans.is_empty()
+        !self.execution.scans.is_empty()
     }
 }
 
@@ -96,7 +96,7 @@ struct Serving<'a> {
     session: &'a mut Session,
     out: &'a mut Output,
     replies: &'a mut Vec<u8>,
-    own: &'a mut ReactorState,
+    own: &'a mut ExecutionState,
     started: u64,
     pause_bytes: usize,
     in_flight_max: usize,
@@ -146,8 +146,8 @@ impl frames::Reader for Serving<'_> {
 impl Serving<'_> {
     /// The reason why the next message cannot run now.
     fn obstacle(&self) -> Option<Stop> {
-        let Requests { shared, worker, .. } = &self.requests;
-        if !shared.log.has_room(worker.index) {
+        let Requests { shared, reactor, .. } = &self.requests;
+        if !shared.log.has_room(reactor.index) {
             return Some(Stop::LogSpace);
         }
         let parked = &self.session.parked;
@@ -159,7 +159,7 @@ impl Serving<'_> {
             return Some(Stop::Replies);
         }
         let pending = self.out.pending_bytes() + self.replies.len();
-        worker.must_yield(self.started, pending).then_some(Stop::Turn)
+        reactor.must_yield(self.started, pending).then_some(Stop::Turn)
     }
 }
 
@@ -180,7 +180,7 @@ impl Protocol for Session {
         started: u64,
         out: &mut Output,
     ) -> Step {
-        if server.worker.settings.experiments.stub() == STUB_ECHO {
+        if server.reactor.settings.experiments.stub() == STUB_ECHO {
             out.buffer().extend_from_slice(input);
             return Step::new(input.len(), Then::Read { needed: 0 });
         }
@@ -312,9 +312,9 @@ impl ReactorHandler {
         out: &mut Output,
     ) -> (usize, End, Stop) {
         let limits = self.cql_limits(session);
-        let pause_bytes = self.worker.output_pause_bytes();
+        let pause_bytes = self.reactor.output_pause_bytes();
         let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
-        let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
+        let in_flight_max = self.reactor.settings.internals.cql_requests_in_flight_max();
         let overload_odds = self.overload_odds();
         let (mut requests, state) = self.requests(session.id, limits);
         requests.overload_odds = overload_odds;
@@ -323,7 +323,7 @@ impl ReactorHandler {
             session,
             out,
             replies: &mut state.replies,
-            own: &mut state.reactor,
+            own: &mut state.execution,
             started,
             pause_bytes,
             in_flight_max,
@@ -342,17 +342,17 @@ impl ReactorHandler {
         connection: ConnId,
         limits: Limits,
     ) -> (Requests<'_>, &mut CqlReactorState) {
-        let ReactorHandler { shared, cql_state, params, worker, cql: state, now, .. } = self;
+        let ReactorHandler { shared, cql_state, params, reactor, cql: state, now, .. } = self;
         let requests = Requests {
             shared,
             cql: cql_state,
             params,
-            worker,
+            reactor,
             limits,
             connection,
             overload_odds: 0.0,
             now: *now,
-            may_take_long: false,
+            allows_expensive: false,
         };
         (requests, state)
     }
@@ -361,7 +361,7 @@ impl ReactorHandler {
     /// to 1 at its limit.
     #[expect(clippy::cast_precision_loss, reason = "odds")]
     fn overload_odds(&self) -> f64 {
-        if !self.worker.settings.throttle_cql_calls {
+        if !self.reactor.settings.throttle_cql_calls {
             return 0.0;
         }
         let memory = &self.shared.memory;
@@ -377,11 +377,11 @@ impl ReactorHandler {
     }
 
     fn cql_limits(&self, session: &Session) -> Limits {
-        let bytes_max = self.worker.settings.native_transport_max_frame_bytes;
+        let bytes_max = self.reactor.settings.native_transport_max_frame_bytes;
         let body_bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let is_known = session.phase == Phase::Ready;
-        let stranger_max = body_bytes_max.min(STRANGER_BODY_BYTES_MAX);
-        Limits { body_bytes_max: if is_known { body_bytes_max } else { stranger_max } }
+        let unauthenticated_max = body_bytes_max.min(UNAUTHENTICATED_BODY_BYTES_MAX);
+        Limits { body_bytes_max: if is_known { body_bytes_max } else { unauthenticated_max } }
     }
 
     /// Returns the next action after reading stopped before the end of the input.
@@ -416,7 +416,7 @@ impl ReactorHandler {
 
     /// Sends an error outside any decoded request.
     fn cql_error(&mut self, session: &Session, stream: i16, error: &CqlError, out: &mut Output) {
-        self.worker.tally.error(None, error.name());
+        self.reactor.tally.error(None, error.name());
         session.encoder().error(stream, error.kind(), &error.to_string(), &mut self.cql.replies);
         self.cql.send_replies(session, out);
     }
@@ -424,7 +424,7 @@ impl ReactorHandler {
     fn publish_cql(&mut self, session: &mut Session) {
         let (now, kinds) = (self.now.mono, &self.shared.request_kinds);
         let id = session.id;
-        self.worker.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
+        self.reactor.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
     }
 
     /// Updates the totals after a connection's parked bytes changed from `before`.
@@ -442,7 +442,7 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
-        let durable = self.worker.durable;
+        let durable = self.reactor.durable;
         if durable > self.cql.released && !self.cql.parked.is_empty() {
             self.cql.released = durable;
             let mut listed = std::mem::take(&mut self.cql.parked);
@@ -479,8 +479,8 @@ impl ReactorHandler {
     ) {
         let held_bytes_max = cx.links().limits().held_bytes_max.bytes();
         let is_reactor_full = self.cql.parked_bytes > held_bytes_max;
-        let pause_bytes = self.worker.output_pause_bytes();
-        let in_flight_max = self.worker.settings.internals.cql_requests_in_flight_max();
+        let pause_bytes = self.reactor.output_pause_bytes();
+        let in_flight_max = self.reactor.settings.internals.cql_requests_in_flight_max();
         self.cql.full.retain(|id| {
             let Some((session, _)) = cql_of(connections, *id) else {
                 return false;
@@ -522,7 +522,7 @@ impl ReactorHandler {
     }
 
     /// Sends a schema change event to the registered connections once the change is durable.
-    pub(super) fn tell_schema_change(
+    pub(super) fn send_schema_event(
         &mut self,
         connections: &mut Connections<'_, AnySession>,
         event: &Event,
@@ -539,7 +539,7 @@ impl ReactorHandler {
                 continue;
             }
             let before = session.parked.bytes();
-            if gate.is_open_at(self.worker.durable) {
+            if gate.is_open_at(self.reactor.durable) {
                 self.cql.replies.append(&mut message);
                 self.cql.send_replies(session, out);
             } else {
@@ -547,7 +547,7 @@ impl ReactorHandler {
             }
             self.note_parked(session, before);
         }
-        self.worker.gate_max = self.worker.gate_max.max(gate);
+        self.reactor.gate_max = self.reactor.gate_max.max(gate);
     }
 
     /// Handles a response from the pool. Its connection may be closed.
@@ -579,12 +579,12 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
-        let started = self.worker.clock.now();
-        self.worker.stamp = started;
+        let started = self.reactor.clock.now();
+        self.reactor.stamp = started;
         let mut has_moved = false;
-        let (mut cql, mut http) = (self.cql.reactor.scans.len(), self.http.scans.len());
+        let (mut cql, mut http) = (self.cql.execution.scans.len(), self.http.scans.len());
         // Alternate between the protocols, so that neither waits for all statements of the other.
-        while cql + http > 0 && !self.worker.has_served_its_share(started) {
+        while cql + http > 0 && !self.reactor.has_served_its_share(started) {
             if cql > 0 {
                 cql -= 1;
                 has_moved |= self.resume_cql(cx, connections);
@@ -613,8 +613,8 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) -> bool {
-        let Some(scan) = self.cql.reactor.scans.pop() else { return false };
-        let pause_bytes = self.worker.output_pause_bytes();
+        let Some(scan) = self.cql.execution.scans.pop() else { return false };
+        let pause_bytes = self.reactor.output_pause_bytes();
         // The connection is closed: drop its statement.
         let Some((session, out)) = cql_of(connections, scan.id) else {
             return true;
@@ -624,17 +624,17 @@ impl ReactorHandler {
                 // The whole output may be sent at the end of this turn.
                 cx.poll();
             }
-            self.cql.reactor.scans.restore(scan);
+            self.cql.execution.scans.restore(scan);
             return false;
         }
         if session.parked.bytes() > pause_bytes {
-            self.cql.reactor.scans.restore(scan);
+            self.cql.execution.scans.restore(scan);
             return false;
         }
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
         let (mut requests, state) = self.requests(session.id, limits);
-        requests.resume(session, &mut state.reactor, scan, &mut state.replies);
+        requests.resume(session, &mut state.execution, scan, &mut state.replies);
         state.send_replies(session, out);
         self.note_parked(session, before);
         self.publish_cql(session);
@@ -658,23 +658,23 @@ impl ReactorHandler {
 
     /// Number of paused statements.
     #[cfg(test)]
-    pub(crate) fn waiting_walks(&self) -> usize {
-        self.cql.reactor.scans.len() + self.http.scans.len()
+    pub(crate) fn paused_scan_count(&self) -> usize {
+        self.cql.execution.scans.len() + self.http.scans.len()
     }
 
     /// Total number of pauses of statements.
     #[cfg(test)]
-    pub(crate) fn paused_walks(&self) -> usize {
-        self.cql.reactor.scans.pauses + self.http.scans.pauses
+    pub(crate) fn scan_pause_count(&self) -> usize {
+        self.cql.execution.scans.pauses + self.http.scans.pauses
     }
 
     /// Removes dropped prepared statements from this reactor's cache.
     pub(super) fn tidy_prepared(&mut self) {
         let table = &self.shared.prepared;
-        self.cql.reactor.processor.known.forget_departed(table);
+        self.cql.execution.processor.known.forget_removed(table);
         #[cfg(feature = "experiments")]
-        if self.worker.index == 0 {
-            self.cql_state.processors.forget_departed(table);
+        if self.reactor.index == 0 {
+            self.cql_state.processors.forget_removed(table);
         }
     }
 }

@@ -33,24 +33,24 @@ impl ReactorHandler {
         // The time is stale if only the log woke the reactor in this turn.
         self.refresh(cx.now());
         let durable = self.shared.log.durable();
-        self.worker.durable = durable;
+        self.reactor.durable = durable;
         cx.set_level(durable.0);
         self.release_parked(cx, connections);
         self.record_log_waits(durable);
-        if self.log_spin.is_waiting() && self.asked_gate.is_open_at(durable) {
+        if self.log_spin.is_waiting() && self.requested_gate.is_open_at(durable) {
             self.log_spin.end(self.now.mono, self.awake_ns_max());
             self.stay_awake(cx, Awaited::Peers);
             self.served_since_group = 0;
         }
-        if !self.worker.gate_max.is_open_at(durable) && !self.gathers(cx) {
+        if !self.reactor.gate_max.is_open_at(durable) && !self.gathers(cx) {
             self.stay_awake(cx, Awaited::Log);
             let log = &self.shared.log;
-            if let Some(lsn) = self.worker.gate_max.lsn() {
+            if let Some(lsn) = self.reactor.gate_max.lsn() {
                 log.request_sync(lsn);
             }
-            log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
+            log.wake_when_durable(self.reactor.index, Lsn(durable.0 + 1));
             if log.poisoned().is_some() {
-                self.give_up_held_replies(cx, connections);
+                self.close_held_replies(cx, connections);
             }
         }
         if !self.waiting_for_log_space.is_empty() && self.has_log_space() {
@@ -64,15 +64,15 @@ impl ReactorHandler {
 
     /// Maximum time to spin for one event.
     pub(super) fn awake_ns_max(&self) -> u64 {
-        self.worker.settings.log_spin_us.saturating_mul(1000)
+        self.reactor.settings.log_spin_us.saturating_mul(1000)
     }
 
     /// Whether to delay the group for requests that are ready on this reactor right now. A group
     /// costs about 20 us of CPU time, so a busy reactor adds more members first: it polls once
     /// more, and requests the group when no request was ready or `GATHER_NS_MAX` has elapsed.
     pub(super) fn gathers(&mut self, cx: &mut Context<'_, Mail>) -> bool {
-        let gate_max = self.worker.gate_max;
-        if gate_max <= self.asked_gate {
+        let gate_max = self.reactor.gate_max;
+        if gate_max <= self.requested_gate {
             return false;
         }
         let since = *self.gathering_since.get_or_insert(self.now.mono);
@@ -81,7 +81,7 @@ impl ReactorHandler {
             return true;
         }
         self.gathering_since = None;
-        self.asked_gate = gate_max;
+        self.requested_gate = gate_max;
         false
     }
 
@@ -98,19 +98,19 @@ impl ReactorHandler {
         spin.begin(self.now.mono);
         let awake_ns = spin.awake_ns(self.now.mono, awake_ns_max);
         // With a slow disk, the wake-up latency of a core does not matter.
-        if self.log_answers_soon() && self.served_since_group <= AWAKE_REQUESTS_MAX {
+        if self.is_log_fast() && self.served_since_group <= AWAKE_REQUESTS_MAX {
             cx.spin(awake_ns);
         }
     }
 
     /// Whether log syncs usually complete soon enough to spin for them.
-    pub(crate) fn log_answers_soon(&self) -> bool {
+    pub(crate) fn is_log_fast(&self) -> bool {
         self.log_spin.is_short(self.awake_ns_max())
     }
 
     /// Closes the connections whose gates will never open, without a reply: the server cannot
     /// determine whether their writes will survive a restart.
-    pub(super) fn give_up_held_replies(
+    pub(super) fn close_held_replies(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
@@ -129,25 +129,25 @@ impl ReactorHandler {
         for id in held {
             cx.abort(id);
         }
-        self.worker.gate_max = Gate::at(self.worker.durable);
+        self.reactor.gate_max = Gate::at(self.reactor.durable);
     }
 
     pub(super) fn record_log_waits(&mut self, durable: Lsn) {
-        let waits = &mut self.worker.log_waits;
+        let waits = &mut self.reactor.log_waits;
         if waits.front().is_none_or(|wait| !wait.gate.is_open_at(durable)) {
             return;
         }
-        let stamp = self.worker.clock.now();
+        let stamp = self.reactor.clock.now();
         let mut longest_ns = 0;
-        let mut published = self.shared.published[self.worker.index].lock();
+        let mut published = self.shared.published[self.reactor.index].lock();
         while let Some(wait) = waits.front().filter(|wait| wait.gate.is_open_at(durable)) {
-            let ns = self.worker.clock.delta_ns(wait.since, stamp);
+            let ns = self.reactor.clock.delta_ns(wait.since, stamp);
             published.timers.record_n(usize::from(wait.command), Stage::WaitForLog, ns, wait.count);
             longest_ns = longest_ns.max(ns);
             waits.pop_front();
         }
         drop(published);
-        if self.worker.is_latency_event(longest_ns) {
+        if self.reactor.is_latency_event(longest_ns) {
             let ms = longest_ns / 1_000_000;
             self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, ms);
         }

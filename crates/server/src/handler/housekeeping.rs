@@ -30,7 +30,7 @@ impl ReactorHandler {
             return;
         }
         self.surveyed = self.now.mono;
-        let mut published = self.shared.published[self.worker.index].lock();
+        let mut published = self.shared.published[self.reactor.index].lock();
         for (info, session) in connections.list() {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
                 row.measure(&info);
@@ -38,10 +38,10 @@ impl ReactorHandler {
             let session = session.protocol();
             // No other code path updates the charge after the output is sent.
             if session.is_subscriber() {
-                let buffers = self.worker.accounts.buffers(session.kind());
+                let buffers = self.reactor.accounts.buffers(session.kind());
                 buffers.charge_output(session.charges_mut(), info.output_bytes);
             }
-            if is_output_over(&self.worker.settings, session, info.output_bytes, self.now.mono) {
+            if is_output_over(&self.reactor.settings, session, info.output_bytes, self.now.mono) {
                 cx.abort(info.id);
             }
         }
@@ -56,23 +56,23 @@ impl ReactorHandler {
 
     pub(super) fn record_writes(&mut self, cx: &Context<'_, Mail>) {
         let write_ns = cx.stats().write_ns;
-        let ns = write_ns - std::mem::replace(&mut self.worker.write_ns, write_ns);
-        if ns > 0 && self.worker.tally.has_unwritten() {
-            let mut published = self.shared.published[self.worker.index].lock();
-            self.worker.tally.written(&mut published, ns);
+        let ns = write_ns - std::mem::replace(&mut self.reactor.write_ns, write_ns);
+        if ns > 0 && self.reactor.tally.has_unwritten() {
+            let mut published = self.shared.published[self.reactor.index].lock();
+            self.reactor.tally.written(&mut published, ns);
         }
     }
 
     pub(super) fn account_memory(&mut self) {
-        let grown_bytes = std::mem::take(&mut self.worker.store_bytes);
-        self.worker.accounts.store_grew(grown_bytes);
+        let grown_bytes = std::mem::take(&mut self.reactor.store_bytes);
+        self.reactor.accounts.store_grew(grown_bytes);
         let ServerState { pubsub, monitor_feeds, .. } = &*self.shared;
-        let index = self.worker.index;
+        let index = self.reactor.index;
         let mut message_bytes = pubsub.pending_bytes(index) + monitor_feeds.pending_bytes(index);
         if index == 0 {
             message_bytes += pubsub.unmatched_bytes();
         }
-        self.worker.accounts.messages_hold(message_bytes as u64);
+        self.reactor.accounts.messages_hold(message_bytes as u64);
     }
 
     /// Runs the background work of this reactor, `hz` times a second.
@@ -81,17 +81,17 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        let hz = self.worker.settings.hz.max(1) as u64;
+        let hz = self.reactor.settings.hz.max(1) as u64;
         cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
         self.expire_due();
         self.purge_old(hz);
         self.tidy_prepared();
         self.survey(cx, connections);
         self.account_memory();
-        self.worker.accounts.flush();
-        self.worker.refresh_room(&self.shared);
+        self.reactor.accounts.flush();
+        self.reactor.refresh_room(&self.shared);
         self.cql.write_request_lines();
-        if self.worker.index == 0 {
+        if self.reactor.index == 0 {
             self.sample_rates();
         }
     }
@@ -104,18 +104,18 @@ impl ReactorHandler {
         self.shared.rates.sample(self.now.mono, totals);
         let log = self.shared.log.stats();
         let lane_bytes: usize = log.lane_bytes.iter().sum();
-        self.worker.accounts.log_holds(lane_bytes as u64);
-        if log.syncs > self.log_syncs && self.worker.is_latency_event(log.sync_ns_last) {
+        self.reactor.accounts.log_holds(lane_bytes as u64);
+        if log.syncs > self.log_syncs && self.reactor.is_latency_event(log.sync_ns_last) {
             let took_ms = log.sync_ns_last / 1_000_000;
             self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, took_ms);
         }
         self.log_syncs = log.syncs;
-        self.shared.snapshots.consider(&self.shared.log, &self.worker.settings, self.now.mono);
+        self.shared.snapshots.consider(&self.shared.log, &self.reactor.settings, self.now.mono);
     }
 
     /// Deletes expired keys in this reactor's share of the stripes.
     pub(super) fn expire_due(&mut self) {
-        let is_on = self.worker.settings.active_expire
+        let is_on = self.reactor.settings.active_expire
             && self.shared.active_expire.load(Ordering::Relaxed)
             && self.shared.pause.until(self.now.mono).is_none();
         if !is_on {
@@ -141,16 +141,16 @@ impl ReactorHandler {
         let generation = keyspace.index_generation();
         if generation != self.index_generation {
             self.index_generation = generation;
-            self.next_index_stripe = self.worker.index;
+            self.next_index_stripe = self.reactor.index;
         }
         let reactors = self.shared.published.len();
-        let start = self.worker.clock.now();
+        let start = self.reactor.clock.now();
         while self.next_index_stripe < STRIPES {
             let (trash, grown_bytes) = keyspace.settle_indexes(self.next_index_stripe);
-            self.worker.store_bytes += grown_bytes;
+            self.reactor.store_bytes += grown_bytes;
             self.shared.free_thread.free(trash);
             self.next_index_stripe += reactors;
-            if self.worker.clock.has_passed_ms(start, self.worker.clock.now()) {
+            if self.reactor.clock.has_passed_ms(start, self.reactor.clock.now()) {
                 cx.poll();
                 return;
             }
@@ -158,10 +158,10 @@ impl ReactorHandler {
     }
 
     pub(super) fn deliver_monitor_feed(&mut self) {
-        if self.worker.monitor_feed.is_empty() {
+        if self.reactor.monitor_feed.is_empty() {
             return;
         }
-        let lines: Arc<[u8]> = std::mem::take(&mut self.worker.monitor_feed).into();
+        let lines: Arc<[u8]> = std::mem::take(&mut self.reactor.monitor_feed).into();
         let ServerState { monitor_feeds, .. } = &*self.shared;
         for (reactor, mailbox) in self.shared.links().mailboxes().iter().enumerate() {
             if monitor_feeds.add(reactor, lines.len())

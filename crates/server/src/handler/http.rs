@@ -46,7 +46,7 @@ pub(super) struct HttpReactorState {
     pub(super) scans: ScanQueue<PausedStatement>,
     /// Change feeds with too much unsent output to read the next part. Can contain closed
     /// connections.
-    untaken: Vec<ConnId>,
+    undelivered: Vec<ConnId>,
     /// Connections that had unread output at the last sweep, with their total bytes sent and the
     /// time when this total last grew.
     takers: HashMap<ConnId, (u64, MonoNs), RandomState>,
@@ -59,7 +59,7 @@ impl Default for HttpReactorState {
             scratch: Scratch::default(),
             date: DateText::default(),
             scans: ScanQueue::default(),
-            untaken: Vec::new(),
+            undelivered: Vec::new(),
             takers: HashMap::default(),
         }
     }
@@ -124,7 +124,7 @@ impl Protocol for Session {
         if self.pipeline.is_some() {
             // The response has already begun: only closing the connection can show that it is
             // incomplete.
-            server.worker.tally.error(None, status_kind(503));
+            server.reactor.tally.error(None, status_kind(503));
             return Next::Abort;
         }
         server.refuse_http(self, 503, &reached.to_string(), out);
@@ -223,7 +223,7 @@ impl Protocol for Session {
             Some(Wait::Subscription | Wait::Room | Wait::Scan) | None => {}
         }
         if let Some(subscription) = &self.subscription {
-            server.worker.forget_subscriptions(&server.shared, self.id, subscription.names());
+            server.reactor.forget_subscriptions(&server.shared, self.id, subscription.names());
         }
     }
 }
@@ -239,12 +239,12 @@ impl ReactorHandler {
         started: u64,
         out: &mut Output,
     ) -> (Step, bool) {
-        let limits = http_limits(&self.worker.settings);
-        let decode_start = self.worker.stamp;
+        let limits = http_limits(&self.reactor.settings);
+        let decode_start = self.reactor.stamp;
         let taken = session.decoder.decode(input, &limits, BATCH_REQUESTS_MAX, batch);
-        self.worker.stamp = self.worker.clock.now();
-        let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
-        self.worker.tally.parsed(parse_ns / (batch.len().max(1) as u64));
+        self.reactor.stamp = self.reactor.clock.now();
+        let parse_ns = self.reactor.clock.delta_ns(decode_start, self.reactor.stamp);
+        self.reactor.tally.parsed(parse_ns / (batch.len().max(1) as u64));
         let (answered, then) = self.answer_batch(session, input, batch, started, out);
         let has_served = answered > 0;
         if let Some(then) = then {
@@ -306,10 +306,10 @@ impl ReactorHandler {
             if then != Then::Step {
                 return (index + 1, Some(then));
             }
-            if self.worker.has_new_settings {
+            if self.reactor.has_new_settings {
                 self.derive_params();
             }
-            if self.worker.must_yield(started, out.pending_bytes()) {
+            if self.reactor.must_yield(started, out.pending_bytes()) {
                 return (index + 1, Some(Then::Turn));
             }
         }
@@ -328,7 +328,7 @@ impl ReactorHandler {
             context: ReactorContext {
                 shared: &self.shared,
                 params: &self.params,
-                worker: &mut self.worker,
+                reactor: &mut self.reactor,
                 record: &mut self.record,
                 now: self.now,
             },
@@ -348,9 +348,9 @@ impl ReactorHandler {
         options: &mut ResponseOptions,
         out: &mut Output,
     ) -> Option<Gate> {
-        let clock_start = self.worker.stamp;
+        let clock_start = self.reactor.stamp;
         let (number, route) = find(request);
-        let durability = self.worker.settings.durability;
+        let durability = self.reactor.settings.durability;
         let mut exchange = self.exchange(session, durability, out);
         let Ok(response) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.client.durability;
@@ -390,7 +390,7 @@ impl ReactorHandler {
         let scratch = &mut self.http.scratch;
         if !has_begun
             && !response.is_stream()
-            && let Err(reached) = self.worker.accounts.http.check_answer(scratch.body.len())
+            && let Err(reached) = self.reactor.accounts.http.check_answer(scratch.body.len())
         {
             // The request took effect, so its gate still applies.
             let refused = Response::error(503, &format!("OOM {reached}"), &mut scratch.body);
@@ -403,7 +403,7 @@ impl ReactorHandler {
             options.write(&response, &scratch.body, &date.text, &mut refusal.bytes);
             session.refusal = Some(Box::new(refusal));
             session.wait = Some(Wait::Refusal);
-            self.worker.tally.error(Some(session.last_request), status_kind(response.status));
+            self.reactor.tally.error(Some(session.last_request), status_kind(response.status));
             return Gate::OPEN;
         }
         options.write(&response, &scratch.body, &date.text, out.buffer());
@@ -416,31 +416,31 @@ impl ReactorHandler {
         }
         if let Some(follower) = response.follower.take() {
             session.wait = Some(Wait::Feed);
-            self.feeds.open(session.id, self.worker.index, follower);
+            self.feeds.open(session.id, self.reactor.index, follower);
         }
         if let Some(subscription) = response.subscription.take() {
             session.wait = Some(Wait::Subscription);
             session.subscription = Some(subscription);
         }
         let ns = self.spend(started);
-        self.worker.tally.executed(session.last_request, ns);
+        self.reactor.tally.executed(session.last_request, ns);
         if response.status >= 400 {
-            self.worker.tally.error(Some(session.last_request), status_kind(response.status));
+            self.reactor.tally.error(Some(session.last_request), status_kind(response.status));
         }
         response.gate
     }
 
     /// Returns the time spent on a request so far, and restarts the clock for other work.
     fn spend(&mut self, (clock_start, before_ns): (u64, u64)) -> u64 {
-        self.worker.stamp = self.worker.clock.now();
-        before_ns + self.worker.clock.delta_ns(clock_start, self.worker.stamp)
+        self.reactor.stamp = self.reactor.clock.now();
+        before_ns + self.reactor.clock.delta_ns(clock_start, self.reactor.stamp)
     }
 
     /// Holds a response until its gate opens.
     fn hold_answer(&mut self, session: &mut Session, gate: Gate, out: &mut Output) {
-        let gate = gate.unless_open_at(self.worker.durable);
+        let gate = gate.unless_open_at(self.reactor.durable);
         if gate != Gate::OPEN {
-            self.worker.note_gate(gate, session.last_request);
+            self.reactor.note_gate(gate, session.last_request);
             session.last_gate = session.last_gate.max(gate);
         }
         out.hold(gate.position());
@@ -454,7 +454,7 @@ impl ReactorHandler {
         paused: PausedStatement,
         out: &mut Output,
     ) {
-        let started = (self.worker.stamp, paused.ns);
+        let started = (self.reactor.stamp, paused.ns);
         let options = paused.options;
         self.http.date.update(self.now);
         let mut exchange = self.exchange(session, session.durability, out);
@@ -485,7 +485,7 @@ impl ReactorHandler {
             session.pipeline = Some(Box::new(pipeline));
             return Then::Pause(Obstacle::LogSpace);
         }
-        let (options, started) = (pipeline.options, (self.worker.stamp, pipeline.ns));
+        let (options, started) = (pipeline.options, (self.reactor.stamp, pipeline.ns));
         let mut exchange = self.exchange(session, session.durability, out);
         let response = pipeline.run(&mut exchange).expect("only its first command is postponed");
         let gate = self.end_answer(session, response, options, started, out);
@@ -503,7 +503,7 @@ impl ReactorHandler {
         batch: &mut RequestBatch,
         out: &mut Output,
     ) -> bool {
-        let limits = http_limits(&self.worker.settings);
+        let limits = http_limits(&self.reactor.settings);
         let Some(request) = session.decoder.head(rest, &limits, batch) else { return false };
         if find(&request).1.reads_body_of(&request, &self.shared.settings.load()) {
             return false;
@@ -518,7 +518,7 @@ impl ReactorHandler {
     /// Responds to a malformed request, and closes the connection.
     fn refuse_http(&mut self, session: &mut Session, status: u16, text: &str, out: &mut Output) {
         session.closing = true;
-        self.worker.tally.error(None, status_kind(status));
+        self.reactor.tally.error(None, status_kind(status));
         let mut body = Vec::new();
         let response = Response::error(status, &format!("ERR {text}"), &mut body);
         ResponseOptions::REFUSED.write(&response, &body, &self.http.date.text, out.buffer());
@@ -527,7 +527,7 @@ impl ReactorHandler {
 
     fn publish_http(&mut self, session: &Session) {
         let now = self.now.mono;
-        self.worker.publish(&self.shared, session.id, |row| session.update_row(row, now));
+        self.reactor.publish(&self.shared, session.id, |row| session.update_row(row, now));
     }
 
     /// Sends the next part of the log to a change feed.
@@ -541,24 +541,24 @@ impl ReactorHandler {
     ) {
         let Some((session, out)) = http_of(connections, id) else { return };
         out.buffer().extend_from_slice(part);
-        self.worker.accounts.http.charge_output(&mut session.charges, out.pending_bytes());
+        self.reactor.accounts.http.charge_output(&mut session.charges, out.pending_bytes());
         session.since = self.now.mono;
         if is_last {
             return cx.close(id);
         }
-        self.http.untaken.push(id);
+        self.http.undelivered.push(id);
         // Run the next turn immediately, which checks how much the kernel accepted.
         cx.poll();
     }
 
     /// Requests the next parts for the change feeds that have sent enough of their output.
-    pub(super) fn note_taken(&mut self, connections: &mut Connections<'_, AnySession>) {
-        if self.http.untaken.is_empty() {
+    pub(super) fn note_delivered(&mut self, connections: &mut Connections<'_, AnySession>) {
+        if self.http.undelivered.is_empty() {
             return;
         }
-        let pause_bytes = self.worker.output_pause_bytes();
+        let pause_bytes = self.reactor.output_pause_bytes();
         let feeds = &self.feeds;
-        self.http.untaken.retain(|id| {
+        self.http.undelivered.retain(|id| {
             let Some((session, out)) = http_of(connections, *id) else {
                 return false;
             };
@@ -577,7 +577,7 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
-        let (now, settings) = (self.now.mono, &self.worker.settings);
+        let (now, settings) = (self.now.mono, &self.reactor.settings);
         let mut slow = Vec::new();
         let before = std::mem::take(&mut self.http.takers);
         for (info, session) in connections.list() {
@@ -614,7 +614,7 @@ impl ReactorHandler {
         }
         for id in slow {
             if let Some((session, out)) = http_of(connections, id) {
-                self.refuse_http(session, 408, "the request did not come in time", out);
+                self.refuse_http(session, 408, "the request did not arrive in time", out);
             }
             cx.close(id);
         }

@@ -1,8 +1,8 @@
 //! The interface between a protocol and the serving loop.
 //!
 //! To add a protocol, add a variant of [`Session`](super::Session) and of
-//! [`ClientProtocol`](crate::protocol::ClientProtocol) with its option for addresses, and one file
-//! that implements [`Protocol`] for its session.
+//! [`ClientProtocol`] with its option for addresses, and one file that implements [`Protocol`] for
+//! its session.
 
 use base::memory::LimitReached;
 use base::time::MonoNs;
@@ -154,7 +154,7 @@ pub(super) trait Protocol {
         // The connection receives no further messages.
         if let Some(subscriptions) = self.subscriptions() {
             let gone = std::mem::take(subscriptions);
-            server.worker.forget_subscriptions(&server.shared, id, &gone);
+            server.reactor.forget_subscriptions(&server.shared, id, &gone);
         }
     }
 

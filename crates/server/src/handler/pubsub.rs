@@ -9,8 +9,8 @@ use crate::commands::Session;
 use crate::engine::gate::{Gate, Lsn};
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::{MatchedSubscription, Message, Place};
+use crate::engine::reactor_state::{ReactorState, is_lost};
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::{Worker, is_lost};
 use crate::http::Encoding;
 
 /// Maximum bytes of messages delivered in one turn. The rest waits for the next turn, so that
@@ -23,10 +23,10 @@ const TURN_OUTPUT_BYTES_MAX: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 
 
 /// A message and the connections that receive it through one matched subscription.
 #[derive(Debug)]
-struct Parcel<'a> {
+struct Delivery<'a> {
     number: u64,
     message: &'a Message,
-    way: MatchedSubscription<'a>,
+    matched: MatchedSubscription<'a>,
     /// The last connection that received it through this subscription.
     after: Option<ConnId>,
 }
@@ -38,33 +38,34 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
-        self.worker.publish_some(&self.shared);
-        if self.worker.pubsub.has_matched_its_share(&self.shared.pubsub) {
+        self.reactor.publish_some(&self.shared);
+        if self.reactor.pubsub.has_matched_its_share(&self.shared.pubsub) {
             cx.poll();
         }
-        if self.worker.pubsub.take_has_opened() {
+        if self.reactor.pubsub.take_opened_flag() {
             self.wake_publishers();
         }
-        if !self.worker.pubsub.take(&self.shared.pubsub) {
+        if !self.reactor.pubsub.take(&self.shared.pubsub) {
             return;
         }
         self.refresh(cx.now());
         let (mut message_bytes, mut output_bytes_left) = (0, TURN_OUTPUT_BYTES_MAX);
         while message_bytes < TURN_MESSAGES_BYTES_MAX {
-            let Some((number, message)) = self.worker.pubsub.front() else { return };
+            let Some((number, message)) = self.reactor.pubsub.front() else { return };
             // The writes that precede the message are lost, so it is not delivered.
-            let is_told = !self.worker.is_lost(&self.shared, message.gate());
-            if is_told && !self.hand_out(cx, connections, number, &message, &mut output_bytes_left)
+            let is_deliverable = !self.reactor.is_lost(&self.shared, message.gate());
+            if is_deliverable
+                && !self.hand_out(cx, connections, number, &message, &mut output_bytes_left)
             {
                 break;
             }
-            self.worker.pubsub.finish_front(&self.shared.pubsub);
+            self.reactor.pubsub.finish_front(&self.shared.pubsub);
             message_bytes += message.memory_bytes();
         }
-        if self.worker.pubsub.take_has_opened() {
+        if self.reactor.pubsub.take_opened_flag() {
             self.wake_publishers();
         }
-        if self.worker.pubsub.has_pending() {
+        if self.reactor.pubsub.has_pending() {
             cx.poll();
         }
     }
@@ -73,14 +74,14 @@ impl ReactorHandler {
     /// reactor's queue.
     fn wake_publishers(&self) {
         let wakers = self.shared.links().wakers().enumerate();
-        wakers.filter(|(index, _)| *index != self.worker.index).for_each(|(_, one)| one.wake());
+        wakers.filter(|(index, _)| *index != self.reactor.index).for_each(|(_, one)| one.wake());
     }
 
     /// Pauses a publisher that filled a reactor's queue until half of the queue is delivered, or
     /// whose changes produced deferred messages until these are published. The connection is not
     /// read during the pause.
     pub(super) fn hold_publisher(&mut self, id: ConnId, next: Next) -> Next {
-        let Some(backlog) = self.worker.backlog.take() else { return next };
+        let Some(backlog) = self.reactor.backlog.take() else { return next };
         // Any other outcome already closes the connection or pauses it.
         if !matches!(next, Next::Read { .. } | Next::Again) {
             return next;
@@ -111,13 +112,15 @@ impl ReactorHandler {
         message: &Message,
         output_bytes_left: &mut usize,
     ) -> bool {
-        let place = self.worker.pubsub.place();
-        for (index, way) in message.ways().enumerate().skip(place.way) {
-            let after = if index == place.way { place.after } else { None };
-            let parcel = Parcel { number, message, way, after };
-            let handed = self.deliver(cx, connections, &parcel, output_bytes_left);
+        let place = self.reactor.pubsub.place();
+        for (index, matched) in
+            message.matched_subscriptions().enumerate().skip(place.subscription_index)
+        {
+            let after = if index == place.subscription_index { place.after } else { None };
+            let delivery = Delivery { number, message, matched, after };
+            let handed = self.deliver(cx, connections, &delivery, output_bytes_left);
             if let ControlFlow::Break(after) = handed {
-                self.worker.pubsub.leave_at(Place { way: index, after });
+                self.reactor.pubsub.leave_at(Place { subscription_index: index, after });
                 return false;
             }
         }
@@ -130,17 +133,17 @@ impl ReactorHandler {
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
-        parcel: &Parcel<'_>,
+        delivery: &Delivery<'_>,
         output_bytes_left: &mut usize,
     ) -> ControlFlow<Option<ConnId>> {
-        let Parcel { number, message, way, after } = *parcel;
+        let Delivery { number, message, matched, after } = *delivery;
         let mut last = after;
         // Encoded events by encoding, each built once for all its subscribers.
         let mut events: [Option<Vec<u8>>; Encoding::COUNT] = Default::default();
         let now = self.now.mono;
-        let Worker { pubsub, accounts, settings, durable, gate_max, .. } = &mut self.worker;
+        let ReactorState { pubsub, accounts, settings, durable, gate_max, .. } = &mut self.reactor;
         let hard_bytes = settings.client_output_buffer_limit.pubsub.hard_bytes;
-        for id in pubsub.receivers(number, way, after) {
+        for id in pubsub.receivers(number, matched, after) {
             if *output_bytes_left == 0 {
                 return ControlFlow::Break(last);
             }
@@ -155,12 +158,12 @@ impl ReactorHandler {
                 AnySession::Http(session) => {
                     let Some(subscription) = &session.subscription else { continue };
                     let event = events[subscription.encoding().index()]
-                        .get_or_insert_with(|| subscription.event(message, way));
+                        .get_or_insert_with(|| subscription.event(message, matched));
                     Some(event.as_slice())
                 }
                 AnySession::Cql(_) => continue,
             };
-            let bytes = event.map_or_else(|| message.output_bytes(way), <[u8]>::len);
+            let bytes = event.map_or_else(|| message.output_bytes(matched), <[u8]>::len);
             let pending_bytes = out.pending_bytes();
             if is_over(pending_bytes, bytes, hard_bytes) {
                 if let Some(subscriptions) = session.protocol().subscriptions() {
@@ -177,7 +180,7 @@ impl ReactorHandler {
                     accounts.http.charge_output(&mut session.charges, out.pending_bytes());
                 }
                 (AnySession::Resp(session), _) => {
-                    message.write(session.protocol, way, out.buffer());
+                    message.write(session.protocol, matched, out.buffer());
                     accounts.resp.charge_output(&mut session.charges, out.pending_bytes());
                     // The gate must follow the connection to another reactor.
                     session.last_gate = session.last_gate.max(message.gate());
@@ -196,7 +199,7 @@ impl ReactorHandler {
 /// output exceeds the limit.
 pub(super) fn catch_up(
     shared: &ServerState,
-    worker: &mut Worker,
+    reactor: &mut ReactorState,
     session: &mut Session,
     out: &mut Output,
 ) -> bool {
@@ -204,18 +207,18 @@ pub(super) fn catch_up(
     else {
         return true;
     };
-    let Worker { pubsub, settings, durable, gate_max, .. } = worker;
+    let ReactorState { pubsub, settings, durable, gate_max, .. } = reactor;
     let hard_bytes = settings.client_output_buffer_limit.pubsub.hard_bytes;
-    pubsub.catch_up(&shared.pubsub, *id, subscriptions, |message, way| {
+    pubsub.catch_up(&shared.pubsub, *id, subscriptions, |message, matched| {
         if is_lost(shared, *durable, message.gate()) {
             return true;
         }
         let pending_bytes = out.pending_bytes();
-        if is_over(pending_bytes, message.output_bytes(way), hard_bytes) {
+        if is_over(pending_bytes, message.output_bytes(matched), hard_bytes) {
             cut(shared, *id, pending_bytes);
             return false;
         }
-        message.write(*protocol, way, out.buffer());
+        message.write(*protocol, matched, out.buffer());
         *last_gate = (*last_gate).max(message.gate());
         *gate_max = (*gate_max).max(hold(out, message, *durable));
         true
@@ -237,5 +240,5 @@ fn hold(out: &mut Output, message: &Message, durable: Lsn) -> Gate {
 #[cold]
 fn cut(shared: &ServerState, id: ConnId, pending_bytes: usize) {
     shared.pubsub.client_cut();
-    tracing::warn!(client = id.0, pending_bytes, "a subscriber does not read, and is closed");
+    tracing::warn!(client = id.0, pending_bytes, "subscriber closed: too much unread output");
 }

@@ -45,22 +45,22 @@ impl Protocol for Session {
         started: u64,
         out: &mut Output,
     ) -> Step {
-        if self.subscriptions.is_some() && !catch_up(&server.shared, &mut server.worker, self, out)
+        if self.subscriptions.is_some() && !catch_up(&server.shared, &mut server.reactor, self, out)
         {
             return Step::new(0, Then::Abort);
         }
         if !server.has_log_space() {
             return Step::new(0, Then::Pause(Obstacle::LogSpace));
         }
-        let decode_start = server.worker.stamp;
+        let decode_start = server.reactor.stamp;
         let limits = server.limits(self);
         // One at a time before AUTH, which changes the limits.
         let requests_max = if self.authenticated { BATCH_REQUESTS_MAX } else { 1 };
         let taken = self.decoder.decode(input, &limits, requests_max, &mut server.batch);
         server.prepare(self, input);
-        server.worker.stamp = server.worker.clock.now();
-        let parse_ns = server.worker.clock.delta_ns(decode_start, server.worker.stamp);
-        server.worker.tally.parsed(parse_ns / (server.batch.len().max(1) as u64));
+        server.reactor.stamp = server.reactor.clock.now();
+        let parse_ns = server.reactor.clock.delta_ns(decode_start, server.reactor.stamp);
+        server.reactor.tally.parsed(parse_ns / (server.batch.len().max(1) as u64));
         let left_at = server
             .run_batch(self, input, started, out)
             .filter(|count| *count < server.batch.len())
@@ -167,7 +167,7 @@ impl Protocol for Session {
     }
 
     fn closed(&mut self, server: &mut ReactorHandler) {
-        end_watches(&server.shared, &mut server.worker, self);
+        end_watches(&server.shared, &mut server.reactor, self);
         if self.wait.is_some_and(|wait| wait != Wait::Room) {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         }
@@ -182,7 +182,7 @@ impl Protocol for Session {
             server.shared.monitors.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(subscriptions) = &self.subscriptions {
-            server.worker.forget_subscriptions(&server.shared, self.id, subscriptions);
+            server.reactor.forget_subscriptions(&server.shared, self.id, subscriptions);
         }
     }
 }
@@ -190,7 +190,7 @@ impl Protocol for Session {
 impl ReactorHandler {
     fn limits(&self, session: &Session) -> Limits {
         if session.authenticated {
-            let bulk_bytes_max = self.worker.settings.proto_max_bulk_len_bytes;
+            let bulk_bytes_max = self.reactor.settings.proto_max_bulk_len_bytes;
             let bulk_bytes_max = usize::try_from(bulk_bytes_max).unwrap_or(usize::MAX);
             Limits { bulk_bytes_max, ..Limits::DEFAULT }
         } else {
@@ -236,7 +236,7 @@ impl ReactorHandler {
         let mut context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
         };
@@ -249,8 +249,8 @@ impl ReactorHandler {
             if context.is_lost(gate) {
                 context.reply_lost(session, gate_before, start, &mut reply);
                 out.hold(0);
-            } else if !gate.is_open_at(context.worker.durable) {
-                context.worker.note_gate(gate, session.last_command);
+            } else if !gate.is_open_at(context.reactor.durable) {
+                context.reactor.note_gate(gate, session.last_command);
                 out.hold(gate.position());
             } else {
                 out.hold(0);
@@ -261,14 +261,14 @@ impl ReactorHandler {
             // Like all messages, the connection's own messages follow the reply to the publishing
             // command.
             if session.subscriptions.is_some()
-                && !catch_up(context.shared, context.worker, session, out)
+                && !catch_up(context.shared, context.reactor, session, out)
             {
                 return Some(index + 1);
             }
             let goes_on = !session.closing && session.wait.is_none();
-            let worker = &context.worker;
-            let must_yield = worker.must_yield(started, out.pending_bytes());
-            if !goes_on || must_yield || worker.has_new_settings {
+            let reactor = &context.reactor;
+            let must_yield = reactor.must_yield(started, out.pending_bytes());
+            if !goes_on || must_yield || reactor.has_new_settings {
                 return Some(index + 1);
             }
         }
@@ -278,7 +278,7 @@ impl ReactorHandler {
     /// Reports an error outside any request, and ends the connection.
     fn reject_resp(&mut self, session: &mut Session, text: &str, out: &mut Output) {
         ReplyWriter::new(out.buffer(), session.protocol).error(text);
-        self.worker.tally.error(None, text);
+        self.reactor.tally.error(None, text);
         session.closing = true;
     }
 }

@@ -18,18 +18,18 @@ impl ReactorHandler {
         out: &mut Output,
     ) -> Flow {
         let started = self.begin_read(cx);
-        self.worker.stamp = started;
-        self.worker.backlog = None;
+        self.reactor.stamp = started;
+        self.reactor.backlog = None;
         let mut consumed = 0;
         let next = loop {
             let step = session.step(self, cx, &input[consumed..], started, out);
             consumed += step.consumed;
             debug_assert!(consumed <= input.len(), "a step consumes what it was given");
-            if self.worker.has_new_settings {
+            if self.reactor.has_new_settings {
                 self.derive_params();
             }
             break match step.then {
-                Then::Step if self.worker.must_yield(started, out.pending_bytes()) => Next::Again,
+                Then::Step if self.reactor.must_yield(started, out.pending_bytes()) => Next::Again,
                 Then::Step if consumed == input.len() => Next::Read { needed: 0 },
                 Then::Step => continue,
                 Then::Read { needed } => Next::Read { needed },
@@ -55,14 +55,14 @@ impl ReactorHandler {
         };
         let next = self.charge(session, input.len() - consumed, out).unwrap_or(next);
         let (now, id, kinds) = (self.now.mono, session.id(), &self.shared.request_kinds);
-        self.worker.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
+        self.reactor.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
         Flow { consumed, next: self.hold_publisher(id, next) }
     }
 
     /// Whether the log has room for the records of this reactor's next request.
     #[inline]
     pub(super) fn has_log_space(&self) -> bool {
-        self.shared.log.has_room(self.worker.index)
+        self.shared.log.has_room(self.reactor.index)
     }
 
     /// Charges the connection for its buffers. Ends the connection if there is no memory for its
@@ -75,7 +75,7 @@ impl ReactorHandler {
     ) -> Option<Next> {
         let (input, output) = session.kept_bytes();
         let (input, output) = (unread + input, out.pending_bytes() + output);
-        let buffers = self.worker.accounts.buffers(session.kind());
+        let buffers = self.reactor.accounts.buffers(session.kind());
         let reached = buffers.charge(session.charges_mut(), input, output).err()?;
         Some(session.reject(self, &reached, out))
     }

@@ -1,6 +1,6 @@
 //! Connections that wait for a point in time, a snapshot, or the end of CLIENT PAUSE.
 
-use super::{PAUSE_OVER, ReactorHandler, Session as AnySession};
+use super::{PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
@@ -47,7 +47,7 @@ impl ReactorHandler {
         if let Some(until) = self.shared.pause.until(cx.now().mono) {
             if until != self.pause_timer {
                 self.pause_timer = until;
-                cx.set_timer(until, PAUSE_OVER);
+                cx.set_timer(until, PAUSE_TIMER);
             }
             return;
         }

@@ -18,7 +18,7 @@ pub(super) enum Refusal {
     /// The token is wrong; the response is delayed.
     WrongToken,
     /// A page of another site caused the request.
-    Stranger,
+    CrossSite,
 }
 
 /// Checks whether the request may be served. `is_command`: its path is a command, which may write.
@@ -27,8 +27,8 @@ pub(super) fn check(
     settings: &Settings,
     is_command: bool,
 ) -> Result<(), Refusal> {
-    if is_strange(request, settings) || (is_command && is_unsaid(request)) {
-        return Err(Refusal::Stranger);
+    if is_cross_site(request, settings) || (is_command && lacks_origin(request)) {
+        return Err(Refusal::CrossSite);
     }
     let password = &settings.requirepass;
     let token = target::parameter(request.query(), "_token");
@@ -65,7 +65,7 @@ fn header_shows(request: &Request<'_>, password: &[u8]) -> bool {
 /// Whether a page of another site caused the request. Any page can make a browser send requests,
 /// also to addresses of the browser's machine, and a GET can write here.
 // Source: Fetch Standard 3.2 (Origin); Fetch Metadata Request Headers 2.4 (Sec-Fetch-Site)
-fn is_strange(request: &Request<'_>, settings: &Settings) -> bool {
+fn is_cross_site(request: &Request<'_>, settings: &Settings) -> bool {
     let host = request.host().unwrap_or_default();
     if let Some(origin) = request.header("origin") {
         let authority =
@@ -90,7 +90,7 @@ fn is_strange(request: &Request<'_>, settings: &Settings) -> bool {
 /// HTTP to another machine, browsers omit the origin of a GET. A page cannot change the User-Agent
 /// header without the server's consent.
 // Source: Fetch Metadata Request Headers 2 (only to potentially trustworthy URLs)
-fn is_unsaid(request: &Request<'_>) -> bool {
+fn lacks_origin(request: &Request<'_>) -> bool {
     request.header("user-agent").is_some_and(|name| name.starts_with(b"Mozilla/"))
         && request.header("origin").is_none()
         && request.header("sec-fetch-site").is_none()
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn cross_site_requests_are_refused() {
-        let strange = Err(Refusal::Stranger);
+        let strange = Err(Refusal::CrossSite);
         for host in ["localhost", "LocalHost:80", "127.0.0.1:8080", "[::1]:80", "[::1]", ""] {
             check_lines("", "/", &format!("Host: {host}\r\n"), Ok(()));
         }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn browser_commands_of_unknown_origin_are_refused() {
-        let strange = Err(Refusal::Stranger);
+        let strange = Err(Refusal::CrossSite);
         for (lines, expected) in [
             ("User-Agent: Mozilla/5.0 (X11)", strange),
             ("User-Agent: Mozilla/5.0\r\nSec-Fetch-Site: same-origin", Ok(())),

@@ -254,12 +254,12 @@ impl<'a> CallValues<'a> {
 impl Exchange<'_> {
     fn run_cql(&mut self, call: &Call<'_>) -> Result<Response> {
         // The server's password does not identify a role, so the role's permissions are unknown.
-        if self.context.worker.settings.cql_authenticator == CqlAuthenticator::Password {
+        if self.context.reactor.settings.cql_authenticator == CqlAuthenticator::Password {
             let text = "CQL over HTTP is not supported with cql-authenticator 'password'";
             return Err(CqlError::Unauthorized(text.to_owned()));
         }
         let statement = self.plan(&call.statement, call.keyspace.as_deref())?;
-        if statement.takes_long() {
+        if statement.is_expensive() {
             let text = "statements that hash a role's password are not supported over HTTP";
             return Err(CqlError::invalid(text));
         }
@@ -303,7 +303,7 @@ impl Exchange<'_> {
             ..Parameters::new(Consistency::One)
         };
         let Exchange { context, statements, scratch, .. } = self;
-        context.now = context.worker.time(context.params);
+        context.now = context.reactor.time(context.params);
         let mut executor = CqlExecutor { context: context.reborrow(), statements };
         let turn = Turn { rows_max: ROWS_PER_TURN, begun };
         let (client, statement) = (&mut request.client, &request.statement);
@@ -313,7 +313,7 @@ impl Exchange<'_> {
                 let options = ResponseOptions::REFUSED;
                 Ok(Response::paused(PausedStatement { id, request, paused, ns: 0, options }))
             }
-            Executed::Done(gate) if self.context.worker.is_lost(self.context.shared, gate) => {
+            Executed::Done(gate) if self.context.reactor.is_lost(self.context.shared, gate) => {
                 Err(CqlError::Server(LOG_FAILED.to_owned()))
             }
             Executed::Done(gate) => Ok(Response::new(200, JSON).gated(gate)),

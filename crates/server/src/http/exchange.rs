@@ -70,7 +70,7 @@ pub(super) struct CommandReply {
 
 /// The request was not run, not even in part, because of CLIENT PAUSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Postponed;
+pub(crate) struct Deferred;
 
 /// The outcome of a request, except the content in [`Scratch::body`].
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Response {
     }
 }
 
-pub(super) type Answered = Result<Response, Postponed>;
+pub(super) type Answered = Result<Response, Deferred>;
 
 /// One request and the reactor state that it borrows.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl Exchange<'_> {
         prepared: Prepared,
         args: &OwnedArgs,
         form: ReplyForm,
-    ) -> Result<CommandReply, Postponed> {
+    ) -> Result<CommandReply, Deferred> {
         self.run_with(form, JsonResults::One, |context, client, reply| {
             context.request(client, prepared, args.as_args(), reply)
         })
@@ -188,7 +188,7 @@ impl Exchange<'_> {
         &mut self,
         commands: &[OwnedArgs],
         strings: JsonStrings,
-    ) -> Result<CommandReply, Postponed> {
+    ) -> Result<CommandReply, Deferred> {
         self.run_with(ReplyForm::Json(strings), JsonResults::Elements, |context, client, reply| {
             context.transaction(client, commands, reply)
         })
@@ -199,7 +199,7 @@ impl Exchange<'_> {
         form: ReplyForm,
         results: JsonResults,
         run: impl FnOnce(&mut ReactorContext<'_>, &mut commands::Session, ReplyWriter<'_>) -> Gate,
-    ) -> Result<CommandReply, Postponed> {
+    ) -> Result<CommandReply, Deferred> {
         let gate_before = self.client.last_gate;
         let Scratch { body, json, .. } = &mut *self.scratch;
         let context = &mut self.context;
@@ -215,7 +215,7 @@ impl Exchange<'_> {
         if let Some(wait) = self.client.wait.take() {
             reply.rewind(start);
             if wait == commands::session::Wait::Pause {
-                return Err(Postponed);
+                return Err(Deferred);
             }
             reply.error("ERR blocking commands are not supported over HTTP");
             return Ok(CommandReply { gate: Gate::OPEN, status: 400 });
@@ -223,7 +223,7 @@ impl Exchange<'_> {
         if context.is_lost(gate) {
             context.reply_lost(&mut self.client, gate_before, start, &mut reply);
             gate = Gate::OPEN;
-        } else if let Err(reached) = context.worker.accounts.http.check_answer(reply.out.len()) {
+        } else if let Err(reached) = context.reactor.accounts.http.check_answer(reply.out.len()) {
             // The command took effect, so its gate still applies.
             reply.rewind(start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
@@ -243,7 +243,7 @@ impl Exchange<'_> {
         &mut self,
         words: &[&[u8]],
         body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
-    ) -> Result<(Result<T, Fail>, Gate), Postponed> {
+    ) -> Result<(Result<T, Fail>, Gate), Deferred> {
         let Scratch { args, body: content, .. } = &mut *self.scratch;
         args.clear();
         for word in words {
@@ -253,12 +253,12 @@ impl Exchange<'_> {
         let reply = ReplyWriter::new(content, Protocol::Resp2);
         match context.run_as(&mut self.client, args.as_args(), reply, body) {
             Ok((_, gate)) if context.is_lost(gate) => {
-                context.worker.tally.error(None, LOG_FAILED);
+                context.reactor.tally.error(None, LOG_FAILED);
                 Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN))
             }
             Ok(ran) => Ok(ran),
             Err(NotRun::Refused(fail)) => Ok((Err(fail), Gate::OPEN)),
-            Err(NotRun::Paused) => Err(Postponed),
+            Err(NotRun::Paused) => Err(Deferred),
         }
     }
 
@@ -274,12 +274,12 @@ impl Exchange<'_> {
         kind: Kind,
         name: &[u8],
     ) -> Result<bool, pubsub::Refusal> {
-        self.context.worker.subscribe(self.context.shared, self.client.id, names, kind, name)
+        self.context.reactor.subscribe(self.context.shared, self.client.id, names, kind, name)
     }
 
     /// Reverts [`Self::subscribe`].
     pub(super) fn forget_subscriptions(&mut self, names: &Subscriptions) {
-        self.context.worker.forget_subscriptions(self.context.shared, self.client.id, names);
+        self.context.reactor.forget_subscriptions(self.context.shared, self.client.id, names);
     }
 
     /// Returns the connection of the request.
@@ -306,7 +306,7 @@ impl Exchange<'_> {
                 let is_delayed = refusal == Refusal::WrongToken;
                 Response { is_delayed, ..response.with("WWW-Authenticate", challenge) }
             }
-            Refusal::Stranger => self.fail(403, "NOPERM a page of another site made this request"),
+            Refusal::CrossSite => self.fail(403, "NOPERM a page of another site made this request"),
         }
     }
 }
@@ -350,10 +350,10 @@ impl ResponseOptions {
 
     /// Returns the options for a response that is sent in parts.
     pub(crate) fn for_parts(self) -> ResponseOptions {
-        if self.knows_chunks() { self } else { self.until_close() }
+        if self.supports_chunks() { self } else { self.until_close() }
     }
 
-    fn knows_chunks(self) -> bool {
+    fn supports_chunks(self) -> bool {
         self.minor_version > 0
     }
 
@@ -382,7 +382,7 @@ impl ResponseOptions {
         if response.is_stream() {
             head.end().extend_from_slice(body);
         } else if response.pipeline.is_some() {
-            let out = if self.knows_chunks() { head.chunked() } else { head.end() };
+            let out = if self.supports_chunks() { head.chunked() } else { head.end() };
             self.write_part(response, body, out);
         } else if self.is_head {
             head.length(body.len() as u64);
@@ -393,7 +393,7 @@ impl ResponseOptions {
 
     /// Appends a part of a response without a length, and its end if nothing is left.
     fn write_part(self, response: &Response, body: &[u8], out: &mut Vec<u8>) {
-        if !self.knows_chunks() {
+        if !self.supports_chunks() {
             return out.extend_from_slice(body);
         }
         write_chunk(out, body);

@@ -141,7 +141,7 @@ impl Feeds {
                 }
                 Ok(false) => {
                     follower.wake_when_readable();
-                    self.give_back(id, follower, true);
+                    self.return_follower(id, follower, true);
                     continue;
                 }
                 Err(error) => (changes::encode_end(&error.to_string()), true),
@@ -151,13 +151,13 @@ impl Feeds {
             if is_last {
                 self.close(id);
             } else {
-                self.give_back(id, follower, false);
+                self.return_follower(id, follower, false);
             }
             self.send(shared, reactor, Mail::Changes { id, part: part.into(), is_last });
         }
     }
 
-    fn give_back(&self, id: ConnId, follower: Box<Follower>, is_ready: bool) {
+    fn return_follower(&self, id: ConnId, follower: Box<Follower>, is_ready: bool) {
         // The client may have disconnected and been removed in the meantime.
         if let Some(feed) = self.followers.lock().get_mut(&id) {
             feed.follower = Some(follower);

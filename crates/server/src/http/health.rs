@@ -16,7 +16,7 @@ pub(super) fn live(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn ready(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     let (status, word) = match exchange.context.shared.log.poisoned() {
-        _ if exchange.context.worker.is_draining => (503, "draining"),
+        _ if exchange.context.reactor.is_draining => (503, "draining"),
         None if !exchange.context.shared.log.takes_writes() => (503, "log-full"),
         None => (200, "ready"),
         Some(_) => (503, "log-failed"),

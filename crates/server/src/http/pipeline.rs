@@ -11,7 +11,7 @@ use std::vec::IntoIter;
 use wire::resp::{JsonStrings, OwnedArgs};
 
 use super::command::refusal;
-use super::exchange::{Answered, Exchange, JSON, Postponed, ReplyForm, Response, ResponseOptions};
+use super::exchange::{Answered, Deferred, Exchange, JSON, ReplyForm, Response, ResponseOptions};
 use super::reply;
 
 /// Reason why commands of a pipeline remain.
@@ -58,7 +58,7 @@ impl Pipeline {
     /// Runs commands until the end or until the pipeline must stop. In the second case the response
     /// holds the pipeline.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
-        let started = exchange.context.worker.stamp;
+        let started = exchange.context.reactor.stamp;
         let mut response = Response::new(200, JSON);
         response.is_continuation = self.has_begun;
         loop {
@@ -73,8 +73,8 @@ impl Pipeline {
                 Some(text) => reply::write_error(&text, &mut exchange.scratch.body),
                 None => match exchange.run(prepared, args, ReplyForm::Json(self.strings)) {
                     Ok(ran) => response.gate = response.gate.max(ran.gate),
-                    Err(Postponed) if !self.has_begun => return Err(Postponed),
-                    Err(Postponed) => {
+                    Err(Deferred) if !self.has_begun => return Err(Deferred),
+                    Err(Deferred) => {
                         exchange.scratch.body.truncate(before);
                         self.stop = PipelineStop::Pause;
                         break;
@@ -87,11 +87,11 @@ impl Pipeline {
                 continue;
             }
             let pending_bytes = exchange.pending_bytes + exchange.scratch.body.len();
-            if exchange.context.worker.must_yield(started, pending_bytes) {
+            if exchange.context.reactor.must_yield(started, pending_bytes) {
                 self.stop = PipelineStop::Turn;
                 break;
             }
-            if !exchange.context.shared.log.has_room(exchange.context.worker.index) {
+            if !exchange.context.shared.log.has_room(exchange.context.reactor.index) {
                 self.stop = PipelineStop::Room;
                 break;
             }

@@ -56,7 +56,7 @@ impl Subscription {
     }
 
     /// Encodes a message as an event, the same for all subscribers with this encoding.
-    pub(crate) fn event(&self, message: &Message, way: MatchedSubscription<'_>) -> Vec<u8> {
+    pub(crate) fn event(&self, message: &Message, matched: MatchedSubscription<'_>) -> Vec<u8> {
         let encoded;
         let payload = match self.encoding {
             Encoding::Text => message.payload(),
@@ -66,7 +66,7 @@ impl Subscription {
             }
         };
         let mut out = Vec::new();
-        match way.pattern() {
+        match matched.pattern() {
             None => write_event(&[b"message", message.channel(), payload], &mut out),
             Some(pattern) => {
                 write_event(&[b"pmessage", pattern, message.channel(), payload], &mut out);
@@ -113,7 +113,7 @@ fn answer(
             return Ok(exchange.fail(503, &refusal.to_string()));
         }
         let word: &[u8] = if *kind == Kind::Pattern { b"psubscribe" } else { b"subscribe" };
-        let count = names.told_count(*kind).to_string();
+        let count = names.reported_count(*kind).to_string();
         write_event(&[word, name, count.as_bytes()], &mut exchange.scratch.body);
     }
     response.subscription = Some(Box::new(Subscription { names, encoding }));

@@ -277,7 +277,7 @@ fn leave(world: &mut World, client: usize) {
     } else {
         client.sim.close();
     }
-    client.is_gone = true;
+    client.is_removed = true;
 }
 
 fn greet_another(world: &mut World) {

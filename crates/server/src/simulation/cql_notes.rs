@@ -47,7 +47,7 @@ fn a_traced_read_yields_to_other_requests() {
         client.query(1, &format!("INSERT INTO k.t (p, v) VALUES ({p}, 'a')"));
     }
     assert_eq!(answers(&mut world, &mut client).len(), 3 * ROWS_PER_TURN);
-    let pauses = world.server(0).paused_walks();
+    let pauses = world.server(0).scan_pause_count();
     let mut message = client.encoded(|to, out| {
         let with = ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] };
         to.query(3, "SELECT count(*) FROM k.t", &with, out);
@@ -57,7 +57,7 @@ fn a_traced_read_yields_to_other_requests() {
     let replies = answers(&mut world, &mut client);
     assert_eq!(replies.len(), 1);
     assert!(replies[0].contains(" trace "), "{}", replies[0]);
-    assert!(world.server(0).paused_walks() > pauses);
+    assert!(world.server(0).scan_pause_count() > pauses);
     let count = run(&mut world, &mut client, "SELECT count(*) FROM system_traces.sessions");
     assert!(count.starts_with(&format!("ROWS {:016x}", 1)), "{count}");
 }

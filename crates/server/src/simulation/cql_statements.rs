@@ -329,14 +329,14 @@ fn a_client_that_does_not_read_holds_few_reads_and_delays_no_other() {
         reader.query(stream, &format!("SELECT v FROM k.t LIMIT {ROWS}"));
     }
     run_reactors(&mut world);
-    let waiting = world.server(0).waiting_walks();
+    let waiting = world.server(0).paused_scan_count();
     assert!((1..=OF_CONNECTION_MAX as usize).contains(&waiting), "{waiting}");
     other.query(1, "SELECT count(*) FROM k.t");
     assert!(other.ask(&mut world)[0].starts_with(&format!("1 ROWS {MANY_ROWS:016x}")));
-    assert_eq!(world.server(0).waiting_walks(), waiting);
+    assert_eq!(world.server(0).paused_scan_count(), waiting);
     reader.sim.set_window(usize::MAX);
     let replies = reader.ask(&mut world);
     assert_eq!(replies.len(), READS);
     assert!(replies.iter().all(|reply| reply.matches("74657874").count() == ROWS));
-    assert_eq!(world.server(0).waiting_walks(), 0);
+    assert_eq!(world.server(0).paused_scan_count(), 0);
 }

@@ -200,7 +200,7 @@ fn a_reactor_stays_awake_for_a_fast_log_only() {
         let mut scene = Scene::new(1, sync_ns);
         scene.add(Habit::AfterReply(0), 0);
         scene.run(WARMUP_NS);
-        assert_eq!(scene.world.server(0).log_answers_soon(), expected, "{sync_ns}");
+        assert_eq!(scene.world.server(0).is_log_fast(), expected, "{sync_ns}");
     }
 }
 
@@ -212,7 +212,7 @@ fn log_spin_us_bounds_the_waits_for_which_a_reactor_stays_awake() {
     shared.settings.store(Arc::new(settings));
     scene.add(Habit::AfterReply(0), 0);
     scene.run(WARMUP_NS);
-    assert!(!scene.world.server(0).log_answers_soon());
+    assert!(!scene.world.server(0).is_log_fast());
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Line {
     }
 
     /// Closes a lost connection: its unanswered requests may or may not have been executed.
-    fn give_up(self, histories: &mut Histories, now_ms: u64) {
+    fn discard_queue(self, histories: &mut Histories, now_ms: u64) {
         let waiting: Vec<Waiting> = match self {
             Line::Cql(_, waiting) => waiting.into_values().collect(),
             Line::Resp(_, waiting, _) => waiting.into(),
@@ -222,7 +222,7 @@ fn live(world: &mut World, histories: &mut Histories) {
     for mut line in lines {
         line.receive(histories, now_ms);
         assert!(!ending.is_served || line.waiting() == 0, "a client has no reply yet");
-        line.give_up(histories, now_ms);
+        line.discard_queue(histories, now_ms);
     }
     let power_cut = !ending.has_power || world.chance(0.8);
     let recovery_faults = recovery_faults(&mut world.random);
@@ -253,7 +253,7 @@ fn act(world: &mut World, lines: &mut [Line], histories: &mut Histories) {
     match world.random.random_range(0..100) {
         0..34 if line.sim().is_closed() => {
             let new = Line::new(world);
-            std::mem::replace(line, new).give_up(histories, now_ms);
+            std::mem::replace(line, new).discard_queue(histories, now_ms);
         }
         0..34 if line.waiting() < WAITING_MAX => {
             let register = world.random.random_range(0..REGISTERS.len());

@@ -16,25 +16,25 @@ use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{Kind, SubscriberTable, Subscriptions};
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
-use crate::engine::worker::Worker;
 use reactor::Peer;
 
 /// A session without its connection, which runs requests as a reactor does.
 struct Hand<'a> {
     shared: &'a ServerState,
-    worker: Worker,
+    reactor: ReactorState,
     record: Record,
     session: Session,
 }
 
 impl Hand<'_> {
-    fn new(shared: &ServerState, reactor: usize) -> Hand<'_> {
+    fn new(shared: &ServerState, index: usize) -> Hand<'_> {
         let peer = Peer { remote: None, local: None, listener: 0 };
         let opened = MonoNs::default();
         Hand {
             shared,
-            worker: Worker::new(shared, reactor),
+            reactor: ReactorState::new(shared, index),
             record: Record::default(),
             session: Session::new(ConnId(1 << 40), &peer, opened, true, Durability::Always),
         }
@@ -68,11 +68,11 @@ impl Hand<'_> {
         let args: OwnedArgs = words.iter().copied().collect();
         let prepared = prepare(self.shared, args.as_args(), None);
         let (now, seed) = (Now::default(), self.shared.keyspace.seed());
-        let params = params(&self.worker.settings, now.unix, seed, seed);
+        let params = params(&self.reactor.settings, now.unix, seed, seed);
         let mut context = ReactorContext {
             shared: self.shared,
             params: &params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             now,
         };
@@ -183,7 +183,7 @@ fn a_transaction_that_the_log_refuses_sends_no_events() {
     // The log fails after the initial checks of EXEC.
     let (gate, reply) = hand.ask_unchecked(&["EXEC"]);
     assert_eq!(reply, "*2\r\n+OK\r\n:1\r\n");
-    assert!(hand.worker.is_lost(&shared, gate), "the reply is an error");
+    assert!(hand.reactor.is_lost(&shared, gate), "the reply is an error");
     run(&mut world);
     assert_eq!(received(&subscriber), "");
     assert!(!subscriber.is_closed());

@@ -13,9 +13,9 @@ use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId,
 use super::world::{Plan, World};
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::MUTATIONS;
 use crate::engine::server_state::params;
-use crate::engine::worker::Worker;
 use crate::handler::State;
 use crate::statements::schema_change::Changer;
 use crate::statements::virtual_tables::{VirtualTableContext, rows};
@@ -38,13 +38,13 @@ fn context(world: &mut World) -> (Now, Params) {
 fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlError> {
     let (_, params) = context(world);
     let State { shared, statements, .. } = world.state().clone();
-    let mut worker = Worker::new(&shared, 0);
+    let mut reactor = ReactorState::new(&shared, 0);
     let mut record = Record::default();
     let mut changer = Changer {
         shared: &shared,
         statements: &statements,
         params: &params,
-        worker: &mut worker,
+        reactor: &mut reactor,
         record: &mut record,
         access: None,
     };

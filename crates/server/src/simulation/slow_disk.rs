@@ -114,7 +114,7 @@ impl SlowWriter {
     fn is_due(&self, now: MonoNs) -> bool {
         match self.doing {
             Doing::Sync { until } => until <= now,
-            Doing::Rest { until } => until <= now || self.log.wants_writer(),
+            Doing::Rest { until } => until <= now || self.log.needs_writer(),
             Doing::Nothing => false,
         }
     }

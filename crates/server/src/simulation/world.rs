@@ -251,7 +251,7 @@ pub(super) struct Client {
     /// Commands that the server has not run, with their encoded length.
     sent: VecDeque<(Command, usize)>,
     /// Whether the client broke the connection or disconnected.
-    pub(super) is_gone: bool,
+    pub(super) is_removed: bool,
     /// Whether it has sent MULTI, but no EXEC since.
     pub(super) is_in_multi: bool,
 }
@@ -269,7 +269,7 @@ impl Client {
 
     /// Whether nothing more can be sent or received.
     pub(super) fn is_over(&self) -> bool {
-        self.is_gone || self.sim.is_closed()
+        self.is_removed || self.sim.is_closed()
     }
 }
 
@@ -301,7 +301,7 @@ pub(super) struct World {
     /// later ones.
     pub(super) log_stalled: bool,
     /// How far the wall clock has been set back.
-    behind_ns: u64,
+    lag_ns: u64,
 }
 
 impl World {
@@ -324,7 +324,7 @@ impl World {
             journal,
             asked: Vec::new(),
             log_stalled: false,
-            behind_ns: 0,
+            lag_ns: 0,
         }
     }
 
@@ -354,7 +354,7 @@ impl World {
         let session = Session::new(self.plan.durability == Durability::Always);
         let sim = self.life.sim.connect();
         let sent = VecDeque::new();
-        self.clients.push(Client { sim, session, sent, is_gone: false, is_in_multi: false });
+        self.clients.push(Client { sim, session, sent, is_removed: false, is_in_multi: false });
         self.clients.len() - 1
     }
 
@@ -441,7 +441,7 @@ impl World {
 
     /// Sets the wall clock back before the server starts again.
     pub(super) fn set_clock_back(&mut self, ns: u64) {
-        self.behind_ns += ns;
+        self.lag_ns += ns;
         self.life.sim.set_clock_back(ns);
     }
 
@@ -501,7 +501,7 @@ impl World {
 
     /// Checks that every client is served, after [`World::settle`] without log faults.
     pub(super) fn check_served(&self) {
-        for (number, client) in self.clients.iter().enumerate().filter(|(_, one)| !one.is_gone) {
+        for (number, client) in self.clients.iter().enumerate().filter(|(_, one)| !one.is_removed) {
             assert!(!client.sim.is_closed(), "client {number} was closed for no reason");
             assert!(
                 client.is_served(),
@@ -533,9 +533,9 @@ impl World {
             self.disk.power_cut();
         }
         self.disk.set_faults(recovery_faults);
-        let behind_ns = self.behind_ns;
+        let lag_ns = self.lag_ns;
         let World { plan, disk, journal, random, seen, .. } = self;
-        let begun = begin_life(plan, disk, journal, now, behind_ns, random);
+        let begun = begin_life(plan, disk, journal, now, lag_ns, random);
         self.life = begun
             .or_else(|error| {
                 let text = format!("{error:#}");
@@ -546,7 +546,7 @@ impl World {
                 if recovery_faults.power_off_after.is_some() {
                     disk.power_cut();
                 }
-                begin_life(plan, disk, journal, now, behind_ns, random)
+                begin_life(plan, disk, journal, now, lag_ns, random)
             })
             .unwrap_or_else(|error| panic!("the server does not start again: {error:#}"));
         self.disk.set_faults(binlog::Faults::default());
@@ -564,8 +564,8 @@ impl World {
         self.journal.borrow_mut().clear();
         let now = self.life.sim.now();
         self.life.slow_writer = None;
-        let World { plan, disk, journal, random, behind_ns, .. } = self;
-        self.life = begin_life(plan, disk, journal, now, *behind_ns, random)?;
+        let World { plan, disk, journal, random, lag_ns, .. } = self;
+        self.life = begin_life(plan, disk, journal, now, *lag_ns, random)?;
         Ok(())
     }
 
@@ -662,7 +662,7 @@ fn begin_life(
     disk: &Arc<FaultDisk>,
     journal: &Journal,
     now: Now,
-    behind_ns: u64,
+    lag_ns: u64,
     random: &mut SmallRng,
 ) -> anyhow::Result<Life> {
     let mut config = Config::default();
@@ -709,7 +709,7 @@ fn begin_life(
     };
     let mut sim = Sim::new(&group, reactor::Faults::default(), random.next_u64(), witness);
     sim.advance(now.mono.since(sim.now().mono));
-    sim.set_clock_back(behind_ns);
+    sim.set_clock_back(lag_ns);
     sim.links().wakers().for_each(|waker| waker.wake());
     let taker = Taker::new(&shared.snapshots);
     let slow_writer = (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));

@@ -14,8 +14,8 @@ use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
-use crate::engine::worker::Worker;
 use crate::statements::execute::install_indexes;
 
 /// Returns a version 1 UUID. No two changes have the same timestamp, even across restarts of the
@@ -40,7 +40,7 @@ pub(crate) struct Changer<'a> {
     pub(crate) shared: &'a ServerState,
     pub(crate) statements: &'a StatementState,
     pub(crate) params: &'a Params,
-    pub(crate) worker: &'a mut Worker,
+    pub(crate) reactor: &'a mut ReactorState,
     pub(crate) record: &'a mut Record,
     /// The login, if one was required.
     pub(crate) access: Option<&'a Access>,
@@ -192,12 +192,12 @@ impl Changer<'_> {
         } else {
             shared.keyspace.lock(hashes, self.params)
         };
-        let mut unit = Unit::new(shared, self.worker, self.record, locked);
+        let mut unit = Unit::new(shared, self.reactor, self.record, locked);
         unit.admit(bytes.len(), u64::MAX)
             .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;
         for mutation in mutations {
             unit.change(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
-        Ok(unit.commit_then(self.worker, |_, _| publish()))
+        Ok(unit.commit_then(self.reactor, |_, _| publish()))
     }
 }

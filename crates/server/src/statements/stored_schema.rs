@@ -24,8 +24,8 @@ use uuid::Uuid;
 use crate::config::{CqlAuthenticator, Settings};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
-use crate::engine::worker::Worker;
 
 /// The key of the only row of `system.local`. Its stored part identifies this server permanently.
 const LOCAL: &str = "local";
@@ -276,7 +276,7 @@ pub(crate) fn install(
     for (id, cells) in &first_rows {
         batch.put_items(id, cells);
     }
-    let mut worker = Worker::new(shared, 0);
+    let mut reactor = ReactorState::new(shared, 0);
     let mut record = Record::default();
     // One record per mutation: after a crash, the next start writes the missing ones.
     for mutation in batch.mutations() {
@@ -284,14 +284,14 @@ pub(crate) fn install(
             unreachable!("a batch writes partitions")
         };
         let locked = shared.keyspace.lock_one(key.hash(), params);
-        let mut unit = Unit::new(shared, &worker, &mut record, locked);
+        let mut unit = Unit::new(shared, &reactor, &mut record, locked);
         unit.change(&mutation)?;
-        last.gate = unit.commit(&mut worker);
+        last.gate = unit.commit(&mut reactor);
     }
     if let Some(cause) = shared.log.poisoned() {
         return Err(cause).context("writing to the log");
     }
-    shared.memory.store.consume(u64::try_from(worker.store_bytes).unwrap_or(0));
+    shared.memory.store.consume(u64::try_from(reactor.store_bytes).unwrap_or(0));
     if let Some(roles) = first {
         shared.roles.store(Arc::new(roles));
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use base::time::MonoNs;
 use wire::resp::Args;
 
-use super::OTHERS;
+use super::ADMIN_FLAGS;
 use super::rows::ClientType;
 use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::connection::USER;
@@ -26,7 +26,7 @@ pub(super) const KILL: Command = Command {
     complexity: "O(N) in the number of connections",
     group: Group::Connection,
     arity: -3,
-    flags: OTHERS.and(Flags::SEES_STATS),
+    flags: ADMIN_FLAGS.and(Flags::SEES_STATS),
     run: kill,
     ..Command::EMPTY
 };

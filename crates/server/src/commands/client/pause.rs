@@ -5,7 +5,7 @@
 use base::time::MonoNs;
 use wire::resp::Args;
 
-use super::{OTHERS, too_many_arguments};
+use super::{ADMIN_FLAGS, too_many_arguments};
 use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
@@ -47,7 +47,7 @@ pub(super) const PAUSE: Command = Command {
     since: "3.0.0",
     group: Group::Connection,
     arity: -3,
-    flags: OTHERS,
+    flags: ADMIN_FLAGS,
     run: pause,
     ..Command::EMPTY
 };
@@ -80,7 +80,7 @@ pub(super) const UNPAUSE: Command = Command {
     complexity: "O(N) in the number of paused clients",
     group: Group::Connection,
     arity: 2,
-    flags: OTHERS.and(Flags::UNPAUSABLE),
+    flags: ADMIN_FLAGS.and(Flags::UNPAUSABLE),
     run: unpause,
     ..Command::EMPTY
 };

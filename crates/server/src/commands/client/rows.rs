@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use base::time::MonoNs;
 use wire::resp::Args;
 
-use super::{OTHERS, OWN};
+use super::{ADMIN_FLAGS, OWN};
 use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::connection::USER;
 use crate::commands::context::{CommandContext, integer, is_option};
@@ -32,10 +32,10 @@ pub(super) const INFO: Command = Command {
 
 fn info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let now = cx.now.mono;
-    let published = cx.shared.published[cx.worker.index].lock();
+    let published = cx.shared.published[cx.reactor.index].lock();
     let known = published.clients.get(&cx.session.id.0).cloned();
     drop(published);
-    let mut row = known.unwrap_or_else(|| cx.session.row(cx.worker.index, now));
+    let mut row = known.unwrap_or_else(|| cx.session.row(cx.reactor.index, now));
     cx.session.update_row(&mut row, now);
     let mut text = String::new();
     write_row(&row, &cx.shared.request_kinds, Some(args), now, &mut text);
@@ -52,7 +52,7 @@ pub(super) const LIST: Command = Command {
     complexity: "O(N log N) in the number of connections",
     group: Group::Connection,
     arity: -2,
-    flags: OTHERS.and(Flags::SEES_STATS),
+    flags: ADMIN_FLAGS.and(Flags::SEES_STATS),
     tips: &["nondeterministic_output"],
     run: list,
     ..Command::EMPTY

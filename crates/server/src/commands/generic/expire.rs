@@ -202,7 +202,7 @@ pub(crate) const TTL: Command = Command {
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::Read)],
     tips: &["nondeterministic_output"],
-    run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Seconds),
+    run: |cx, args| expiry_time(cx, args, Base::Now, Unit::Seconds),
     ..Command::EMPTY
 };
 
@@ -211,7 +211,7 @@ pub(crate) const PTTL: Command = Command {
     summary: "Returns the TTL of a key in milliseconds: -1 without one, -2 without the key.",
     since: "2.6.0",
     tips: &["nondeterministic_output"],
-    run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Milliseconds),
+    run: |cx, args| expiry_time(cx, args, Base::Now, Unit::Milliseconds),
     ..TTL
 };
 
@@ -220,7 +220,7 @@ pub(crate) const EXPIRETIME: Command = Command {
     summary: "Returns the expiry of a key as a Unix time in seconds: -1 without one, -2 without the key.",
     since: "7.0.0",
     tips: &[],
-    run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Seconds),
+    run: |cx, args| expiry_time(cx, args, Base::Epoch, Unit::Seconds),
     ..TTL
 };
 
@@ -229,15 +229,15 @@ pub(crate) const PEXPIRETIME: Command = Command {
     summary: "Returns the expiry of a key as a Unix time in milliseconds: -1 without one, -2 without the key.",
     since: "7.0.0",
     tips: &[],
-    run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Milliseconds),
+    run: |cx, args| expiry_time(cx, args, Base::Epoch, Unit::Milliseconds),
     ..TTL
 };
 
 /// Source: Redis 7.2 `expire.c`, `ttlGenericCommand`.
-fn tell_expiry(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
+fn expiry_time(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
     const NO_KEY: i64 = -2;
     const NO_EXPIRY: i64 = -1;
-    let told = match cx.locked.expiry(cx.db, cx.key(args.get(1))) {
+    let time = match cx.locked.expiry(cx.db, cx.key(args.get(1))) {
         None => NO_KEY,
         Some(None) => NO_EXPIRY,
         Some(Some(at)) => {
@@ -245,7 +245,7 @@ fn tell_expiry(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Un
             in_unit(UnixMs(at.0.saturating_sub(base_ms)), unit)
         }
     };
-    cx.reply.integer(told);
+    cx.reply.integer(time);
     Ok(())
 }
 

@@ -35,7 +35,7 @@ const OBJECT_ENCODING: Command = Command {
     group: Group::Generic,
     arity: 3,
     flags: Flags::READONLY.and(Flags::NO_MISSES),
-    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Probe)],
     tips: &["nondeterministic_output"],
     run: object_encoding,
     ..Command::EMPTY

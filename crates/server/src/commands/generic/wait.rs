@@ -55,7 +55,7 @@ fn waitaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let replicas = integer(args.get(2)).ok().filter(|count| *count >= 0);
     let replicas = replicas.ok_or(Fail::text("ERR value is out of range, must be positive"))?;
     let until = deadline(cx, args.get(3))?;
-    let is_durable = cx.session.last_write.is_open_at(cx.worker.durable);
+    let is_durable = cx.session.last_write.is_open_at(cx.reactor.durable);
     if cx.in_exec || (local == 0 && replicas == 0) {
         write_pair(cx, i64::from(is_durable));
     } else {

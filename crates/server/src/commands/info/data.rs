@@ -42,7 +42,7 @@ fn log(page: &mut Page<'_, '_>) {
     let log = &page.cx.shared.log;
     let (stats, takes_writes) = (log.stats(), log.takes_writes());
     let (next, written, durable) = (log.next().0, log.written().0, log.durable().0);
-    let settings = &page.cx.worker.settings;
+    let settings = &page.cx.reactor.settings;
     let (durability, interval_ms) = (settings.durability.word(), settings.durability_interval_ms);
     page.field("aof_enabled", 1);
     page.field("aof_last_write_status", if takes_writes { "ok" } else { "err" });

@@ -43,7 +43,7 @@ pub(super) fn errors(page: &mut Page<'_, '_>) {
 pub(super) fn latencies(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let timers = shared.stage_timers();
-    let settings = &page.cx.worker.settings;
+    let settings = &page.cx.reactor.settings;
     let shown = &settings.latency_tracking_info_percentiles;
     for at in 0..shared.request_kinds.len() {
         let name = shared.request_kinds.name(at);

@@ -10,7 +10,7 @@ use crate::engine::process::{ProcessMemory, cpu_time};
 
 pub(super) fn server(page: &mut Page<'_, '_>) {
     let cx = page.cx;
-    let (identity, settings) = (&cx.shared.identity, &cx.worker.settings);
+    let (identity, settings) = (&cx.shared.identity, &cx.reactor.settings);
     let system = rustix::system::uname();
     let texts = [system.sysname(), system.release(), system.machine()];
     let os = texts.map(|text| text.to_string_lossy()).join(" ");
@@ -48,7 +48,7 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     if let Some(bytes) = machine_memory_bytes() {
         amount(page, "total_system_memory", bytes);
     }
-    let settings = &page.cx.worker.settings;
+    let settings = &page.cx.reactor.settings;
     let policy = settings.maxmemory_policy.word();
     amount(page, "maxmemory", settings.maxmemory_bytes);
     page.field("maxmemory_policy", policy);

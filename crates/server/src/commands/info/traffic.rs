@@ -18,7 +18,7 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
         }
     }
     page.field("connected_clients", shared.links().connections());
-    page.field("maxclients", page.cx.worker.settings.maxclients);
+    page.field("maxclients", page.cx.reactor.settings.maxclients);
     page.field("client_recent_max_input_buffer", input_bytes_max);
     page.field("client_recent_max_output_buffer", output_bytes_max);
     page.field("tracking_clients", 0);
@@ -30,7 +30,7 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     let prepared = shared.prepared.stats();
     page.field("cql_prepared_statements", prepared.statements);
     page.field("cql_prepared_statements_bytes", prepared.bytes);
-    page.field("cql_prepared_statements_departed", prepared.departed);
+    page.field("cql_prepared_statements_removed", prepared.removed);
     page.field("cql_pool_overflows", shared.cql_pool_overflows.load(Ordering::Relaxed));
 }
 

@@ -321,7 +321,7 @@ impl Directory {
     /// Counts the connections that would receive this message now. A connection counts once for
     /// each matching subscription.
     pub(crate) fn count(&self, post: &Publication<'_>) -> Sent {
-        if !self.may_be_heard(post) {
+        if !self.may_have_subscribers(post) {
             return Sent::default();
         }
         let part = self.part(post.channel).lock();
@@ -331,7 +331,7 @@ impl Directory {
     /// Queues messages about data changes, in the order of the changes, for
     /// [`Directory::match_some`]: a command may produce more than can be compared with all patterns
     /// in one turn.
-    pub(super) fn put_off(&self, posts: Publications, gate: Gate) {
+    pub(super) fn queue(&self, posts: Publications, gate: Gate) {
         self.outbox.put(posts, gate);
     }
 
@@ -355,8 +355,8 @@ impl Directory {
     }
 
     /// Whether to resume the connections that wait because of [`Backlog::Unmatched`].
-    pub(super) fn take_has_matched(&self) -> bool {
-        self.outbox.take_has_emptied()
+    pub(super) fn take_matched_flag(&self) -> bool {
+        self.outbox.take_emptied_flag()
     }
 
     /// Whether a connection must still wait. If so, its reactor is woken when the wait ends.
@@ -375,7 +375,7 @@ impl Directory {
         gate: Gate,
         wake: impl FnMut(usize),
     ) -> Sent {
-        if !self.may_be_heard(post) {
+        if !self.may_have_subscribers(post) {
             return Sent::default();
         }
         // Built before taking the locks, because the message may be large.
@@ -417,17 +417,17 @@ impl Directory {
 
     /// False if there is certainly no subscriber. Costs almost nothing while there are no
     /// subscriptions.
-    pub(super) fn may_be_heard(&self, post: &Publication<'_>) -> bool {
-        self.is_seen_by_patterns(post)
+    pub(super) fn may_have_subscribers(&self, post: &Publication<'_>) -> bool {
+        self.has_matching_pattern(post)
             || (self.names(post.kind) > 0
                 && self.part(post.channel).lock().of(post.kind).get(post.channel).is_some())
     }
 
     fn patterns_for(&self, post: &Publication<'_>) -> Option<RwLockReadGuard<'_, Patterns>> {
-        self.is_seen_by_patterns(post).then(|| self.patterns.read())
+        self.has_matching_pattern(post).then(|| self.patterns.read())
     }
 
-    fn is_seen_by_patterns(&self, post: &Publication<'_>) -> bool {
+    fn has_matching_pattern(&self, post: &Publication<'_>) -> bool {
         post.kind == Kind::Channel && self.names(Kind::Pattern) > 0
     }
 
@@ -478,11 +478,11 @@ impl Directory {
         before > PENDING_BYTES_MAX / 2 && after <= PENDING_BYTES_MAX / 2
     }
 
-    pub(super) fn client_came(&self) {
+    pub(super) fn add_client(&self) {
         self.clients.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn client_left(&self) {
+    pub(super) fn remove_client(&self) {
         self.clients.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -188,8 +188,8 @@ impl Message {
     }
 
     /// Estimated output bytes of the message to a receiver in this way by RESP.
-    pub(crate) fn output_bytes(&self, way: MatchedSubscription<'_>) -> usize {
-        self.body.bytes.len() + way.pattern().map_or(0, <[u8]>::len)
+    pub(crate) fn output_bytes(&self, matched: MatchedSubscription<'_>) -> usize {
+        self.body.bytes.len() + matched.pattern().map_or(0, <[u8]>::len)
     }
 
     /// The log position that must be durable before the message is delivered; 0: none.
@@ -197,9 +197,9 @@ impl Message {
         self.gate
     }
 
-    /// The ways in which connections receive the message. A connection with several matching
+    /// The subscriptions through which connections receive the message. A connection with several matching
     /// subscriptions receives it several times, in this order.
-    pub(crate) fn ways(&self) -> impl Iterator<Item = MatchedSubscription<'_>> {
+    pub(crate) fn matched_subscriptions(&self) -> impl Iterator<Item = MatchedSubscription<'_>> {
         let by_name = MatchedSubscription { kind: self.body.kind, name: self.channel() };
         let by_pattern =
             self.patterns.iter().map(|name| MatchedSubscription { kind: Kind::Pattern, name });
@@ -211,11 +211,11 @@ impl Message {
     pub(crate) fn write(
         &self,
         protocol: Protocol,
-        way: MatchedSubscription<'_>,
+        matched: MatchedSubscription<'_>,
         out: &mut Vec<u8>,
     ) {
         let mut writer = ReplyWriter::new(out, protocol);
-        match way.kind {
+        match matched.kind {
             Kind::Channel => {
                 writer.push(3);
                 writer.bulk(b"message");
@@ -227,7 +227,7 @@ impl Message {
             Kind::Pattern => {
                 writer.push(4);
                 writer.bulk(b"pmessage");
-                writer.bulk(way.name);
+                writer.bulk(matched.name);
             }
         }
         writer.out.extend_from_slice(&self.body.bytes);
@@ -246,8 +246,8 @@ mod tests {
         assert_eq!((message.channel(), message.payload()), (post.channel, post.payload));
         assert_eq!(message.gate(), Gate::at(Lsn(7)));
         let mut out = Vec::new();
-        for way in message.ways() {
-            message.write(protocol, way, &mut out);
+        for matched in message.matched_subscriptions() {
+            message.write(protocol, matched, &mut out);
         }
         assert_eq!(out.escape_ascii().to_string(), expected.escape_default().to_string());
     }
@@ -286,12 +286,16 @@ mod tests {
         let seen = Message::new(Body::of(&post), vec![pattern; 100], Gate::OPEN);
         assert!(alone.memory_bytes() > size_of::<Message>());
         assert_eq!(seen.memory_bytes() - alone.memory_bytes(), 100 * size_of::<Name>());
-        let bytes: Vec<usize> = seen.ways().take(2).map(|way| seen.output_bytes(way)).collect();
+        let bytes: Vec<usize> = seen
+            .matched_subscriptions()
+            .take(2)
+            .map(|matched| seen.output_bytes(matched))
+            .collect();
         assert_eq!(bytes[1] - bytes[0], 2);
     }
 
     #[test]
-    fn each_way_has_its_frame() {
+    fn each_kind_of_subscription_has_its_frame() {
         let post = Publication { channel: b"news", payload: b"a\r\nb", kind: Kind::Channel };
         let tail = "$4\r\nnews\r\n$4\r\na\r\nb\r\n";
         check(&post, &[], Protocol::Resp2, &format!("*3\r\n$7\r\nmessage\r\n{tail}"));

@@ -70,14 +70,14 @@ impl Outbox {
         Some(sent)
     }
 
-    /// Whether messages remain. If so, [`Outbox::take_has_emptied`] reports when none do.
+    /// Whether messages remain. If so, [`Outbox::take_emptied_flag`] reports when none do.
     pub(super) fn stays(&self) -> bool {
         // The order matters: `take` writes and reads the two in the opposite order.
         self.is_awaited.store(true, Ordering::SeqCst);
         self.len() > 0
     }
 
-    pub(super) fn take_has_emptied(&self) -> bool {
+    pub(super) fn take_emptied_flag(&self) -> bool {
         self.has_emptied.load(Ordering::Relaxed) && self.has_emptied.swap(false, Ordering::Acquire)
     }
 }
@@ -112,13 +112,13 @@ mod tests {
         assert_eq!(taken(&outbox), Some(("1".to_owned(), Gate::OPEN)));
         assert!(outbox.stays());
         assert_eq!(taken(&outbox), Some(("2".to_owned(), Gate::OPEN)));
-        assert!(!outbox.take_has_emptied());
+        assert!(!outbox.take_emptied_flag());
         assert_eq!(taken(&outbox), Some(("3".to_owned(), Gate::at(Lsn(7)))));
         assert_eq!((taken(&outbox), outbox.len(), outbox.bytes()), (None, 0, 0));
-        assert!(outbox.take_has_emptied() && !outbox.take_has_emptied());
+        assert!(outbox.take_emptied_flag() && !outbox.take_emptied_flag());
         outbox.put(posts(&["4"]), Gate::OPEN);
         assert!(taken(&outbox).is_some());
-        assert!(!outbox.take_has_emptied(), "no connection waits");
+        assert!(!outbox.take_emptied_flag(), "no connection waits");
         assert!(!outbox.stays());
     }
 

@@ -26,17 +26,18 @@ const MATCH_STEPS_MAX: u64 = if cfg!(test) { 1 << 13 } else { 1 << 19 };
 /// Position in the delivery of a message that has too many receivers for one turn.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
-    /// Index of the first way (subscribed name) that is not completely delivered.
-    pub(crate) way: usize,
-    /// The last connection that received the message in this way; delivery is in the order of
-    /// connection ids.
+    /// Index of the first matched subscription for which delivery is incomplete.
+    pub(crate) subscription_index: usize,
+    /// The last connection that received the message through this subscription; delivery is in
+    /// the order of connection ids.
     pub(crate) after: Option<ConnId>,
 }
 
 impl Place {
-    /// Whether a connection has received the message in this way.
-    fn is_behind(self, way: usize, id: ConnId) -> bool {
-        way < self.way || (way == self.way && self.after.is_some_and(|last| id <= last))
+    /// Whether a connection has received the message through this subscription.
+    fn has_passed(self, index: usize, id: ConnId) -> bool {
+        index < self.subscription_index
+            || (index == self.subscription_index && self.after.is_some_and(|last| id <= last))
     }
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct SubscriberTable {
     match_steps_left: u64,
     /// Growth of the memory of subscriptions since last taken, here and in the directory.
     grown_bytes: isize,
-    /// Whether this reactor's queue has had free space again since last asked.
+    /// Whether this reactor's queue has had free space again since last read.
     has_opened: bool,
 }
 
@@ -97,7 +98,7 @@ impl SubscriberTable {
         }
         let Added { name, first, grown_bytes } = directory.add(kind, name, self.reactor)?;
         if subscriptions.total() == 0 {
-            directory.client_came();
+            directory.add_client();
         }
         let table = &mut self.subscribers[kind.index()];
         let before_bytes = table.memory_bytes() + subscriptions.memory_bytes();
@@ -134,7 +135,7 @@ impl SubscriberTable {
         subscriptions.remove(kind, name);
         self.note_growth(before_bytes + freed_bytes + struck_bytes, subscriptions.memory_bytes());
         if subscriptions.total() == 0 {
-            directory.client_left();
+            directory.remove_client();
         }
         self.drop_pending_if_alone(directory);
         true
@@ -156,7 +157,7 @@ impl SubscriberTable {
             }
         }
         if subscriptions.total() > 0 {
-            directory.client_left();
+            directory.remove_client();
         }
         self.drop_pending_if_alone(directory);
     }
@@ -234,7 +235,7 @@ impl SubscriberTable {
     }
 
     /// Whether to resume the connections that wait for space in this reactor's queue.
-    pub(crate) fn take_has_opened(&mut self) -> bool {
+    pub(crate) fn take_opened_flag(&mut self) -> bool {
         std::mem::take(&mut self.has_opened)
     }
 
@@ -257,12 +258,12 @@ impl SubscriberTable {
             return !subscriptions.is_cut;
         }
         let start = self.pending.partition_point(|(number, _)| *number < subscriptions.seen);
-        for (index, (number, message)) in self.pending.range(start..).enumerate() {
-            let is_front = start + index == 0;
+        for (pending_index, (number, message)) in self.pending.range(start..).enumerate() {
+            let is_front = start + pending_index == 0;
             let place = if is_front { self.place } else { Place::default() };
-            for (way_index, way) in message.ways().enumerate() {
-                let is_due = !place.is_behind(way_index, id) && self.receives(id, *number, way);
-                if is_due && !give(message, way) {
+            for (index, matched) in message.matched_subscriptions().enumerate() {
+                let is_due = !place.has_passed(index, id) && self.receives(id, *number, matched);
+                if is_due && !give(message, matched) {
                     subscriptions.is_cut = true;
                     return false;
                 }
@@ -272,23 +273,23 @@ impl SubscriberTable {
         true
     }
 
-    /// Returns the connections that receive a message in this way, in order, after connection
-    /// `after`.
+    /// Returns the connections that receive a message through this subscription, in order, after
+    /// connection `after`.
     pub(crate) fn receivers(
         &self,
         number: u64,
-        way: MatchedSubscription<'_>,
+        matched: MatchedSubscription<'_>,
         after: Option<ConnId>,
     ) -> impl Iterator<Item = ConnId> {
         let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let subscribers = self.subscribers[way.kind.index()].get(way.name);
+        let subscribers = self.subscribers[matched.kind.index()].get(matched.name);
         let subscribers = subscribers.into_iter().flat_map(move |all| all.range(bounds));
         subscribers.filter(move |(_, first)| **first <= number).map(|(id, _)| *id)
     }
 
-    /// Whether a connection receives the message in this way.
-    fn receives(&self, id: ConnId, number: u64, way: MatchedSubscription<'_>) -> bool {
-        let subscribers = self.subscribers[way.kind.index()].get(way.name);
+    /// Whether a connection receives the message through this subscription.
+    fn receives(&self, id: ConnId, number: u64, matched: MatchedSubscription<'_>) -> bool {
+        let subscribers = self.subscribers[matched.kind.index()].get(matched.name);
         subscribers.and_then(|all| all.get(&id)).is_some_and(|first| *first <= number)
     }
 
@@ -298,14 +299,14 @@ impl SubscriberTable {
     }
 
     /// Like [`SubscriberTable::defer`], for a channel name in two parts, if the channel may have subscribers.
-    pub(crate) fn defer_if_heard(
+    pub(crate) fn defer_if_subscribed(
         &mut self,
         directory: &Directory,
         channel: [&[u8]; 2],
         payload: &[u8],
     ) {
         self.deferred.push_parts(Kind::Channel, channel, payload);
-        if !self.deferred.last().is_some_and(|post| directory.may_be_heard(&post)) {
+        if !self.deferred.last().is_some_and(|post| directory.may_have_subscribers(&post)) {
             self.deferred.drop_last();
         }
     }
@@ -321,14 +322,14 @@ impl SubscriberTable {
     }
 
     /// Queues the deferred messages, to be delivered once the log is durable up to `gate`.
-    pub(crate) fn put_off_deferred(&mut self, directory: &Directory, gate: Gate) {
-        directory.put_off(std::mem::take(&mut self.deferred), gate);
+    pub(crate) fn queue_deferred(&mut self, directory: &Directory, gate: Gate) {
+        directory.queue(std::mem::take(&mut self.deferred), gate);
     }
 
     /// Compares queued messages with the patterns within this turn's limit.
     pub(crate) fn match_some(&mut self, directory: &Directory, wake: impl FnMut(usize)) {
         directory.match_some(&mut self.match_steps_left, wake);
-        self.has_opened |= directory.take_has_matched();
+        self.has_opened |= directory.take_matched_flag();
     }
 
     /// Ends the turn. True if it used up its steps while messages remain.
@@ -343,7 +344,8 @@ mod tests {
     use super::super::subscriptions::SUBSCRIPTIONS_MAX;
     use super::*;
 
-    const WAY: MatchedSubscription<'_> = MatchedSubscription { kind: Kind::Channel, name: b"a" };
+    const MATCHED: MatchedSubscription<'_> =
+        MatchedSubscription { kind: Kind::Channel, name: b"a" };
 
     fn publish(directory: &Directory, payload: &str) {
         let post = Publication { channel: b"a", payload: payload.as_bytes(), kind: Kind::Channel };
@@ -358,8 +360,8 @@ mod tests {
         mine: &mut Subscriptions,
     ) -> Vec<String> {
         let mut texts = Vec::new();
-        assert!(table.catch_up(directory, ConnId(id), mine, |message, way| {
-            let sort = if way.kind == Kind::Pattern { "by pattern " } else { "" };
+        assert!(table.catch_up(directory, ConnId(id), mine, |message, matched| {
+            let sort = if matched.kind == Kind::Pattern { "by pattern " } else { "" };
             texts.push(format!("{sort}{}", String::from_utf8_lossy(message.payload())));
             true
         }));
@@ -384,11 +386,14 @@ mod tests {
         assert_eq!(caught_up(&directory, &mut table, 1, &mut early), [""; 0]);
         let (number, message) = table.front().unwrap();
         assert_eq!(message.payload(), b"first");
-        assert_eq!(table.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(1)]);
+        assert_eq!(table.receivers(number, MATCHED, None).collect::<Vec<_>>(), [ConnId(1)]);
         table.finish_front(&directory);
         let (number, _) = table.front().unwrap();
-        assert_eq!(table.receivers(number, WAY, None).count(), 2);
-        assert_eq!(table.receivers(number, WAY, Some(ConnId(1))).collect::<Vec<_>>(), [ConnId(2)]);
+        assert_eq!(table.receivers(number, MATCHED, None).count(), 2);
+        assert_eq!(
+            table.receivers(number, MATCHED, Some(ConnId(1))).collect::<Vec<_>>(),
+            [ConnId(2)]
+        );
         let mut unsubscribe = |table: &mut SubscriberTable| {
             let nothing = |_: &Message, _: MatchedSubscription<'_>| -> bool {
                 panic!("nothing is left to deliver")
@@ -397,7 +402,7 @@ mod tests {
         };
         assert!(unsubscribe(&mut table));
         assert!(!unsubscribe(&mut table));
-        assert_eq!(table.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(2)]);
+        assert_eq!(table.receivers(number, MATCHED, None).collect::<Vec<_>>(), [ConnId(2)]);
         assert_eq!(directory.clients(), 1);
     }
 
@@ -430,7 +435,7 @@ mod tests {
         publish(&directory, "y");
         assert!(table.take(&directory));
         // Every subscriber has the message by name, and the first two by pattern.
-        table.leave_at(Place { way: 1, after: Some(ConnId(1)) });
+        table.leave_at(Place { subscription_index: 1, after: Some(ConnId(1)) });
         for (id, expected) in
             [(1, &["y", "by pattern y"][..]), (2, &["by pattern x", "y", "by pattern y"][..])]
         {
@@ -438,12 +443,13 @@ mod tests {
             assert_eq!(caught_up(&directory, &mut table, id, mine), expected);
         }
         let (number, message) = table.front().unwrap();
-        let way = message.ways().nth(table.place().way).unwrap();
-        let left: Vec<_> = table.receivers(number, way, table.place().after).collect();
+        let matched =
+            message.matched_subscriptions().nth(table.place().subscription_index).unwrap();
+        let left: Vec<_> = table.receivers(number, matched, table.place().after).collect();
         assert_eq!(left, [ConnId(2), ConnId(3)]);
         table.finish_front(&directory);
         let place = table.place();
-        assert_eq!((place.way, place.after), (0, None));
+        assert_eq!((place.subscription_index, place.after), (0, None));
     }
 
     #[test]
@@ -457,7 +463,7 @@ mod tests {
         assert!(directory.is_any_full());
         table.forget(&directory, ConnId(1), &mine);
         assert!(!directory.is_any_full() && !table.has_pending());
-        assert!(table.take_has_opened() && !table.take_has_opened());
+        assert!(table.take_opened_flag() && !table.take_opened_flag());
         assert_eq!(directory.clients(), 0);
         assert!(Kind::ALL.iter().all(|kind| directory.names(*kind) == 0));
     }

@@ -34,7 +34,7 @@ impl Subscriptions {
 
     /// Number of subscriptions reported to the client after it subscribes or unsubscribes.
     // Source: Redis 7.2 `pubsub.c`, `clientSubscriptionsCount` and `clientShardSubscriptionsCount`
-    pub(crate) fn told_count(&self, kind: Kind) -> usize {
+    pub(crate) fn reported_count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Channel | Kind::Pattern => self.count(Kind::Channel) + self.count(Kind::Pattern),
             Kind::ShardChannel => self.count(Kind::ShardChannel),
@@ -97,7 +97,7 @@ mod tests {
             all.insert(kind, Name::from(name.as_bytes()));
         }
         assert_eq!(Kind::ALL.map(|kind| all.count(kind)), [2, 1, 1]);
-        assert_eq!(Kind::ALL.map(|kind| all.told_count(kind)), [3, 3, 1]);
+        assert_eq!(Kind::ALL.map(|kind| all.reported_count(kind)), [3, 3, 1]);
         assert_eq!((all.total(), all.name_bytes), (4, 7));
         assert!(all.has_room(NAMES_BYTES_MAX - 7));
         assert!(!all.has_room(NAMES_BYTES_MAX - 6));

@@ -65,7 +65,7 @@ impl Pieces {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        check_goes_on(&self.stop)?;
+        check_not_stopped(&self.stop)?;
         check_room(&*self.disk, bytes.len() as u64, self.kept_bytes)?;
         write_all_at(&*self.file, self.offset, bytes)?;
         self.offset += bytes.len() as u64;
@@ -79,7 +79,7 @@ impl Pieces {
     }
 }
 
-fn check_goes_on(stop: &AtomicBool) -> io::Result<()> {
+fn check_not_stopped(stop: &AtomicBool) -> io::Result<()> {
     if stop.load(Ordering::SeqCst) {
         return Err(io::Error::new(ErrorKind::Interrupted, "the server is stopping"));
     }
@@ -156,7 +156,7 @@ impl Draft {
     }
 
     pub(super) fn step(&mut self, shared: &ServerState) -> io::Result<Step> {
-        check_goes_on(&self.pieces.stop)?;
+        check_not_stopped(&self.pieces.stop)?;
         if self.next_stripe < STRIPES {
             self.put_stripe(&shared.keyspace, || shared.log.next().0)?;
             return Ok(Step::More);

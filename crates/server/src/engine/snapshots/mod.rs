@@ -124,7 +124,7 @@ impl Snapshots {
         self.status.lock().clone()
     }
 
-    /// Starts a snapshot. Returns its number, which [`Mail::SnapshotDone`] will carry.
+    /// Starts a snapshot. Returns its number, which [`SnapshotDone`](crate::engine::mail::Mail::SnapshotDone) will carry.
     pub(crate) fn begin(&self, log_position: u64) -> Result<u64, AlreadyRunning> {
         let mut status = self.status.lock();
         if status.running.is_some() {

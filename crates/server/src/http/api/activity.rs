@@ -22,7 +22,7 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
     let totals = shared.totals();
     let counters = shared.links().stats_sum();
     let (databases, _) = shared.keyspace.stats(now.unix);
-    let settings = &exchange.context.worker.settings;
+    let settings = &exchange.context.reactor.settings;
     let log = shared.log.stats();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -107,7 +107,7 @@ pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
             })
         })
         .collect();
-    let threshold_us = exchange.context.worker.settings.slowlog_log_slower_than_us;
+    let threshold_us = exchange.context.reactor.settings.slowlog_log_slower_than_us;
     json!({ "waiting": waiting, "slow": slow, "slow_threshold_us": threshold_us })
 }
 
@@ -186,7 +186,7 @@ pub(super) fn statements(exchange: &Exchange<'_>) -> Value {
         "prepared": {
             "statements": prepared.statements,
             "bytes": prepared.bytes,
-            "departed": prepared.departed,
+            "removed": prepared.removed,
         },
     })
 }

@@ -24,7 +24,7 @@ pub(super) fn keys(exchange: &Exchange<'_>) -> Value {
     }
     let catalog = shared.catalog.load();
     let hides_tables =
-        exchange.context.worker.settings.cql_authenticator == CqlAuthenticator::Password;
+        exchange.context.reactor.settings.cql_authenticator == CqlAuthenticator::Password;
     let row = |key: &HotKey| -> Option<Value> {
         let (database, table) = match key.space {
             Space::Database(number) => (Some(number), None),

@@ -212,7 +212,7 @@ fn cql(page: &mut Page, shared: &ServerState) {
     let help = "Estimated memory of prepared statements.";
     page.one("myriad_cql_prepared_bytes", Kind::Gauge, help, prepared.bytes);
     let help = "Prepared statements evicted from the cache.";
-    page.one("myriad_cql_prepared_departed_total", Kind::Counter, help, prepared.departed);
+    page.one("myriad_cql_prepared_removed_total", Kind::Counter, help, prepared.removed);
     let help = "CQL requests refused because the queue of the pool was full.";
     let overflows = shared.cql_pool_overflows.load(Ordering::Relaxed);
     page.one("myriad_cql_pool_overflows_total", Kind::Counter, help, overflows);

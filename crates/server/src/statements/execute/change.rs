@@ -19,7 +19,7 @@ use super::item;
 use super::values::EvalContext;
 use crate::engine::write_clock::WriteClock;
 
-/// Cost of writing a cell, or of passing one in a collection: see [`Moment::spend`].
+/// Cost of writing a cell, or of passing one in a collection: see [`Moment::spend`](cql::moment::Moment::spend).
 const CELL_WORK_BYTES: usize = 16;
 /// Cost of rewriting a list cell.
 const COPIED_WORK_BYTES: usize = 64;

@@ -126,10 +126,10 @@ impl<'r> Current<'r> {
     /// A row, if any of the columns read have content.
     fn row(&self, key: &[u8]) -> Option<RowView<'r>> {
         let row = self.partition?.row(key, self.now())?;
-        Some(row).filter(|row| self.is_seen(row))
+        Some(row).filter(|row| self.is_visible(row))
     }
 
-    fn is_seen(&self, row: &RowView<'_>) -> bool {
+    fn is_visible(&self, row: &RowView<'_>) -> bool {
         row.is_inserted() || self.has_cells(row)
     }
 
@@ -145,7 +145,7 @@ impl<'r> Current<'r> {
         let keys: Vec<&[u8]> = self.places.keys().copied().flatten().collect();
         if keys.is_empty() {
             let mut rows = partition.rows(Bound::Unbounded, Bound::Unbounded, self.now());
-            return rows.find(|row| self.is_seen(row)).into_iter().collect();
+            return rows.find(|row| self.is_visible(row)).into_iter().collect();
         }
         keys.into_iter().filter_map(|key| self.row(key)).collect()
     }

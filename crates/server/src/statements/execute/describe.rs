@@ -6,7 +6,7 @@ use cql::statements::Describe;
 use wire::cql::{Column, Columns};
 
 use crate::engine::gate::Gate;
-use crate::engine::worker::is_gated;
+use crate::engine::reactor_state::is_gated;
 use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::{ResultSink, Rows};
 use crate::statements::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualTableContext};

@@ -81,16 +81,16 @@ impl Scan<'_> {
         start: Start<'_>,
     ) -> Option<Term> {
         let found = |term: &Term| locked.find(table, term.index, &term.bytes, start);
-        let mut looks: Vec<_> =
+        let mut scans: Vec<_> =
             self.terms.iter().filter_map(|term| Some((term, found(term)?))).collect();
-        if looks.len() > 1 {
+        if scans.len() > 1 {
             for _ in 0..COMPARED_ROWS_MAX {
-                if let Some(at) = looks.iter_mut().position(|(_, look)| look.next().is_none()) {
-                    return Some(looks[at].0.clone());
+                if let Some(at) = scans.iter_mut().position(|(_, scan)| scan.next().is_none()) {
+                    return Some(scans[at].0.clone());
                 }
             }
         }
-        looks.first().map(|(term, _)| (*term).clone())
+        scans.first().map(|(term, _)| (*term).clone())
     }
 
     /// Visits the rows of a stripe that have a term and are in the requested part.
@@ -103,7 +103,7 @@ impl Scan<'_> {
         resume: &mut Option<PagingState>,
     ) -> Result<Next, CqlError> {
         let Some(found) = locked.find(table, term.index, &term.bytes, look.start) else {
-            return Ok(Next::GoOn);
+            return Ok(Next::Continue);
         };
         let mut found = found.peekable();
         while let Some(Posting { token, key, row }) = found.next() {
@@ -127,7 +127,7 @@ impl Scan<'_> {
                     self.visit_rows(&key, partition, state.as_ref(), rows)?
                 }
             };
-            if next.ends_walk() {
+            if next.ends_scan() {
                 return Ok(next);
             }
             if next == Next::PartitionDone || found.next_if(is_same).is_some() {
@@ -135,7 +135,7 @@ impl Scan<'_> {
                 let after_partition = Start::After(token, &key);
                 let Some(rest) = locked.find(table, term.index, &term.bytes, after_partition)
                 else {
-                    return Ok(Next::GoOn);
+                    return Ok(Next::Continue);
                 };
                 found = rest.peekable();
             }
@@ -143,7 +143,7 @@ impl Scan<'_> {
                 return Ok(Next::Pause);
             }
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
     /// Visits the given rows of one partition that the statement requests.
@@ -157,7 +157,7 @@ impl Scan<'_> {
         if resume.is_none() {
             self.results.begin_partition();
         } else if !self.results.allows_more_of_partition() {
-            return Ok(Next::GoOn);
+            return Ok(Next::Continue);
         }
         let plan = self.plan;
         let now = self.results.now();
@@ -173,10 +173,10 @@ impl Scan<'_> {
             };
             let row = RowCx::new(&plan.table, &parts, statics, Some(row), now);
             let next = self.results.offer(key, &row.with_extras(&plan.selection.extras))?;
-            if next != Next::GoOn {
+            if next != Next::Continue {
                 return self.end_partition(next);
             }
         }
-        self.end_partition(Next::GoOn)
+        self.end_partition(Next::Continue)
     }
 }

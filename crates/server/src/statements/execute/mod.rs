@@ -3,7 +3,7 @@
 //! Runs before the rest: `ahead` (prefetches the partitions of upcoming requests).
 //!
 //! Reading order: `run` (a plan to its kind), `values` (expressions to values), `keys` and `ranges`
-//! (which partitions and rows), `row`, `filter`, `result`, `paging`, `ring`, `row_walk`,
+//! (which partitions and rows), `row`, `filter`, `result`, `paging`, `ring`, `row_scan`,
 //! `table_scan`, `index`, `item`, `lookup`, `pause` and `select` (reading), `change`, `document`,
 //! `condition`, `batch_limits` and `write` (writing), `source` (computed rows), `redis` (values of
 //! the Redis protocol), `describe`, `roles`, `trace`, `sample` (used partitions).
@@ -27,7 +27,7 @@ mod result;
 mod ring;
 mod roles;
 mod row;
-mod row_walk;
+mod row_scan;
 mod run;
 mod sample;
 mod select;

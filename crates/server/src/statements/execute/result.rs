@@ -37,7 +37,7 @@ const ROWS_EXAMINED_MAX: usize = 1 << 20;
 /// The action of a scan after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    GoOn,
+    Continue,
     /// The partition has returned all rows that it may.
     PartitionDone,
     /// The page is full, and there may be more.
@@ -50,7 +50,7 @@ pub(super) enum Next {
 
 impl Next {
     /// Whether no further row is examined now.
-    pub(super) fn ends_walk(self) -> bool {
+    pub(super) fn ends_scan(self) -> bool {
         matches!(self, Next::Done | Next::PageFull | Next::Pause)
     }
 }
@@ -211,7 +211,7 @@ impl<'s> Results<'s> {
     pub(super) fn pass_partition(&mut self, key: &[u8]) -> Next {
         self.turn_rows = self.turn_rows.saturating_sub(1);
         if self.turn_rows > 0 {
-            return Next::GoOn;
+            return Next::Continue;
         }
         let (remaining, in_partition) = (self.remaining, self.in_partition);
         self.full_at = Some(PagingState { key: key.into(), row: None, remaining, in_partition });
@@ -221,7 +221,7 @@ impl<'s> Results<'s> {
     /// Accounts for partitions without results. `last`: the key of the last one in a stripe.
     pub(super) fn pass_keys(&mut self, count: usize, last: &[u8]) -> Next {
         if count == 0 {
-            return Next::GoOn;
+            return Next::Continue;
         }
         self.turn_rows = self.turn_rows.saturating_sub(count).max(1);
         self.pass_partition(last)
@@ -231,7 +231,7 @@ impl<'s> Results<'s> {
     pub(super) fn pass_row(&mut self, key: &[u8], row: &[u8]) -> Next {
         self.turn_rows = self.turn_rows.saturating_sub(1);
         if self.turn_rows > 0 || !self.pauses_inside {
-            return Next::GoOn;
+            return Next::Continue;
         }
         self.full_at = Some(PagingState {
             key: key.into(),
@@ -251,7 +251,7 @@ impl<'s> Results<'s> {
     /// resume.
     pub(super) fn pause_within(&mut self, key: &[u8]) -> Next {
         if self.turn_rows > 1 {
-            return Next::GoOn;
+            return Next::Continue;
         }
         self.full_at = Some(PagingState {
             key: key.into(),
@@ -263,7 +263,7 @@ impl<'s> Results<'s> {
     }
 
     /// Maximum number of the partition's rows to return, if every examined row is returned.
-    pub(super) fn rows_taken(&self) -> Option<usize> {
+    pub(super) fn partition_rows_max(&self) -> Option<usize> {
         let shows_each = self.filters.is_empty()
             && !self.plan.is_grouped()
             && !self.plan.is_distinct
@@ -290,7 +290,7 @@ impl<'s> Results<'s> {
     }
 
     /// Continues with a result taken by [`Results::pause`].
-    pub(super) fn go_on(&mut self, progress: Progress) {
+    pub(super) fn restore(&mut self, progress: Progress) {
         (self.out, self.count) = (progress.out, progress.count);
         (self.remaining, self.in_partition) = (progress.remaining, progress.in_partition);
         (self.examined, self.group) = (progress.examined, progress.group);
@@ -316,7 +316,7 @@ impl<'s> Results<'s> {
     pub(super) fn end_partition(&mut self) -> Result<Next, CqlError> {
         match self.group.take_if(|_| self.plan.group_by.is_some()) {
             Some(group) => self.show_group(group),
-            None => Ok(Next::GoOn),
+            None => Ok(Next::Continue),
         }
     }
 
@@ -348,7 +348,7 @@ impl<'s> Results<'s> {
         if self.filters.accept(row, self.cx.moment)? {
             let next =
                 if self.plan.is_grouped() { self.gather(key, row)? } else { self.show(key, row)? };
-            if next != Next::GoOn {
+            if next != Next::Continue {
                 return Ok(next);
             }
         }
@@ -366,7 +366,7 @@ impl<'s> Results<'s> {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::Pause);
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
     fn position(&self, key: &[u8], row: &RowCx<'_>) -> PagingState {
@@ -442,7 +442,7 @@ impl<'s> Results<'s> {
                 // partition.
                 let is_of_other = group.key != key;
                 let next = self.show_group(group)?;
-                if next.ends_walk() {
+                if next.ends_scan() {
                     return Ok(next);
                 }
                 if is_of_other {
@@ -467,7 +467,7 @@ impl<'s> Results<'s> {
             }
         }
         group.last = position.unwrap_or_default();
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
     fn start_group(
@@ -569,7 +569,7 @@ impl<'s> Results<'s> {
 /// Limits the size of a result.
 fn check_bytes(bytes: usize) -> Result<Next, CqlError> {
     if bytes <= RESULT_BYTES_MAX {
-        return Ok(Next::GoOn);
+        return Ok(Next::Continue);
     }
     Err(CqlError::Overloaded(format!(
         "The result has more than {RESULT_BYTES_MAX} bytes: ask for it page by page"

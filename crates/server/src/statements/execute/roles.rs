@@ -7,13 +7,13 @@ use cql::statements::{List, Statement};
 use wire::cql::{Column, Columns, Encoded};
 
 use crate::engine::gate::Gate;
-use crate::engine::worker::is_gated;
+use crate::engine::reactor_state::is_gated;
 use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::{ResultSink, Rows};
 use crate::statements::schema_change::Changer;
 
 impl CqlExecutor<'_> {
-    /// Takes tens of milliseconds if there is a password: see `PreparedStatement::takes_long`.
+    /// Takes tens of milliseconds if there is a password: see `PreparedStatement::is_expensive`.
     pub(super) fn change_roles(
         &mut self,
         client: &ClientState,
@@ -42,7 +42,7 @@ impl CqlExecutor<'_> {
             shared: self.context.shared,
             statements: self.statements,
             params: self.context.params,
-            worker: self.context.worker,
+            reactor: self.context.reactor,
             record: self.context.record,
             access,
         };

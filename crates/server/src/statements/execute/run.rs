@@ -23,7 +23,7 @@ use super::values::EvalContext;
 use super::write::{BoundWrite, SEVERAL_PARTITIONS};
 use crate::engine::commit::Unit;
 use crate::engine::gate::Gate;
-use crate::engine::worker::is_gated;
+use crate::engine::reactor_state::is_gated;
 use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::statements::result_sink::ResultSink;
 use crate::statements::schema_change::Changer;
@@ -171,7 +171,7 @@ impl CqlExecutor<'_> {
             shared: self.context.shared,
             statements: self.statements,
             params: self.context.params,
-            worker: self.context.worker,
+            reactor: self.context.reactor,
             record: self.context.record,
             access: client.access.as_deref(),
         };
@@ -213,7 +213,7 @@ impl CqlExecutor<'_> {
     }
 
     fn moment(&mut self) -> Moment {
-        Moment::new(self.context.now.unix_us(), self.context.worker.random())
+        Moment::new(self.context.now.unix_us(), self.context.reactor.random())
     }
 
     fn seconds(&self, asked: Option<i32>) -> Seconds {
@@ -322,10 +322,10 @@ impl CqlExecutor<'_> {
         self.admit_write()?;
         let locked = self.context.shared.keyspace.lock_all(self.context.params);
         let mut unit =
-            Unit::new(self.context.shared, self.context.worker, self.context.record, locked);
+            Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);
         let mutation = Mutation::Truncate { table: table_id(table) };
         unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
-        let gate = unit.commit(self.context.worker);
+        let gate = unit.commit(self.context.reactor);
         reply.void(&[])?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }

@@ -15,7 +15,7 @@ impl CqlExecutor<'_> {
     /// Records one of the keys that a SELECT names, if it is selected for the sample.
     #[inline]
     pub(super) fn sample_keys(&mut self, table: &Table, keys: &[Key]) {
-        if self.worker.key_sampler.is_due() {
+        if self.reactor.key_sampler.is_due() {
             self.note_sample(table, keys);
         }
     }
@@ -23,18 +23,18 @@ impl CqlExecutor<'_> {
     /// Records a key of writes that are applied atomically. There is at least one write.
     #[inline]
     pub(super) fn sample_writes(&mut self, writes: &[BoundWrite<'_>]) {
-        if self.worker.key_sampler.is_due() {
-            let nth = self.worker.key_sampler.choose(writes.len()).unwrap_or(0);
+        if self.reactor.key_sampler.is_due() {
+            let nth = self.reactor.key_sampler.choose(writes.len()).unwrap_or(0);
             self.note_sample(&writes[nth].plan.table, &writes[nth].keys);
         }
     }
 
     #[cold]
     fn note_sample(&mut self, table: &Table, keys: &[Key]) {
-        let chosen = self.worker.key_sampler.choose(keys.len());
+        let chosen = self.reactor.key_sampler.choose(keys.len());
         let found = chosen.map(|nth| &keys[nth]);
         let found = found.map(|key| (self.shared.keyspace.hash(&key.bytes), shown(key, table)));
-        let mut published = self.shared.published[self.worker.index].lock();
+        let mut published = self.shared.published[self.reactor.index].lock();
         match found {
             None => published.hot_keys.note_keyless(),
             Some((hash, name)) => {

@@ -19,7 +19,7 @@ use super::source;
 use super::table_scan::Scan;
 use super::values::EvalContext;
 use crate::engine::gate::Gate;
-use crate::engine::worker::is_gated;
+use crate::engine::reactor_state::is_gated;
 use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::{ResultRows, ResultSink};
 use crate::statements::virtual_tables;
@@ -77,7 +77,7 @@ impl CqlExecutor<'_> {
         if let Some(done) = begun {
             gate = done.gate;
             scan.gathering = done.gathering;
-            scan.results.go_on(done.progress);
+            scan.results.restore(done.progress);
         } else if let Some(state) = &scan.resume {
             scan.results.resume(state);
         }
@@ -90,7 +90,7 @@ impl CqlExecutor<'_> {
             let gathering = scan.gathering.take();
             return Ok(Selected::Paused(Box::new(Done { at, progress, gathering, gate })));
         }
-        self.worker.tally.totals.rows_examined += scan.results.examined();
+        self.reactor.tally.totals.rows_examined += scan.results.examined();
         let next_page = scan.results.finish(end)?.map(|state| state.encode(&plan.table));
         let result = statement.result.as_ref().expect("SELECT has a result");
         let warnings: SmallVec<[&str; 1]> = plan.warning().into_iter().collect();
@@ -101,7 +101,7 @@ impl CqlExecutor<'_> {
             count: scan.results.count,
             warnings: &warnings,
         })?;
-        self.record.keep_rows(std::mem::take(&mut scan.results.out));
+        self.record.reuse_rows(std::mem::take(&mut scan.results.out));
         Ok(Selected::Done(if is_gated(client.durability) { gate } else { Gate::OPEN }))
     }
 
@@ -126,7 +126,7 @@ impl CqlExecutor<'_> {
             PartitionRestriction::Keys { keys, tokens } => {
                 // Source: Cassandra 5.0, SelectStatement.getSliceCommands
                 if scan.rows.is_empty() {
-                    return Ok(Next::GoOn);
+                    return Ok(Next::Continue);
                 }
                 let keys = match tokens {
                     None => partition_keys(keys, &plan.table, cx)?,

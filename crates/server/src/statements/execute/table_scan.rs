@@ -16,7 +16,7 @@ use super::redis::Gathering;
 use super::result::{Next, Results};
 use super::ring::{Ring, TokenSpan};
 use super::row::{RowCx, is_there};
-use super::row_walk::RowWalk;
+use super::row_scan::RowScan;
 use super::values::EvalContext;
 use crate::engine::gate::Gate;
 use crate::statements::executor::CqlExecutor;
@@ -60,7 +60,7 @@ impl Scan<'_> {
             let place = key.place(table);
             let locked = engine.shared.keyspace.lock_one(place.hash(), engine.params);
             *gate = (*gate).max(Gate::of(&locked, PARTITIONS_DB, place.hash()));
-            let Some(partition) = locked.partition(place) else { return Ok(Next::GoOn) };
+            let Some(partition) = locked.partition(place) else { return Ok(Next::Continue) };
             let begin = resume.as_ref().map_or(Start::Partition(key.token, &key.bytes), start);
             match scan.best_term(&locked, table, begin) {
                 None => scan.visit(&key.bytes, partition, resume),
@@ -96,14 +96,14 @@ impl Scan<'_> {
                 self.results.forget_next_page();
                 return Ok(Next::Done);
             }
-            if next.ends_walk() {
+            if next.ends_scan() {
                 return Ok(next);
             }
             if self.results.pass_partition(&key.bytes) == Next::Pause {
                 return Ok(Next::Pause);
             }
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
     /// Visits all partitions in a token range, stripe by stripe.
@@ -128,7 +128,7 @@ impl Scan<'_> {
             Bound::Unbounded => 0,
         };
         if tokens.first > tokens.last {
-            return Ok(Next::GoOn);
+            return Ok(Next::Continue);
         }
         for stripe in first..=stripe_of_token(tokens.last).min(STRIPES - 1) {
             let locked = engine.shared.keyspace.lock_stripe(stripe, engine.params);
@@ -138,7 +138,7 @@ impl Scan<'_> {
             if let Some(term) = self.best_term(&locked, table, begin) {
                 let look = Look { start: begin, tokens, only: None };
                 let next = self.look_up(&locked, table, &term, look, &mut resume)?;
-                if next.ends_walk() {
+                if next.ends_scan() {
                     return Ok(next);
                 }
                 resume = None;
@@ -151,7 +151,7 @@ impl Scan<'_> {
                 }
                 let state = resume.take().filter(|state| state.key[..] == *key);
                 let next = self.visit(key, partition, state)?;
-                if next.ends_walk() {
+                if next.ends_scan() {
                     return Ok(next);
                 }
                 if self.results.pass_partition(key) == Next::Pause {
@@ -161,7 +161,7 @@ impl Scan<'_> {
             resume = None;
             from = Bound::Unbounded;
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
     /// Visits partitions that were computed for this statement.
@@ -195,11 +195,11 @@ impl Scan<'_> {
             }
             let state = resume.take().filter(|state| state.key[..] == **key);
             let next = self.visit(key, partition, state)?;
-            if next.ends_walk() {
+            if next.ends_scan() {
                 return Ok(next);
             }
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 
     /// Visits the requested rows of one partition, after the rows that were already returned.
@@ -212,13 +212,13 @@ impl Scan<'_> {
         let after = match resume {
             None => None,
             // All its rows were returned.
-            Some(PagingState { row: None, .. }) => return Ok(Next::GoOn),
+            Some(PagingState { row: None, .. }) => return Ok(Next::Continue),
             Some(state) => state.row,
         };
         if after.is_none() {
             self.results.begin_partition();
         } else if !self.results.allows_more_of_partition() {
-            return Ok(Next::GoOn);
+            return Ok(Next::Continue);
         }
         let plan = self.plan;
         let now = self.results.now();
@@ -232,14 +232,14 @@ impl Scan<'_> {
         if plan.is_distinct {
             let mut rows = partition.rows(Bound::Unbounded, Bound::Unbounded, now);
             if !has_statics && !rows.any(|row| is_there(&row, table)) {
-                return Ok(Next::GoOn);
+                return Ok(Next::Continue);
             }
             let next = self.results.offer(key, &context(None))?;
             return self.end_partition(next);
         }
         let results = &mut self.results;
         let scan =
-            RowWalk { partition, after: after.as_deref(), is_reversed: plan.is_reversed, now };
+            RowScan { partition, after: after.as_deref(), is_reversed: plan.is_reversed, now };
         let mut next = scan.visit(&self.rows, |place, row| {
             let Some(row) = row.filter(|row| is_there(row, table)) else {
                 return Ok(results.pass_row(key, place));
@@ -247,7 +247,7 @@ impl Scan<'_> {
             results.meet_row();
             results.offer(key, &context(Some(row)))
         })?;
-        let is_lone = next == Next::GoOn && self.results.has_met_no_row();
+        let is_lone = next == Next::Continue && self.results.has_met_no_row();
         if is_lone && has_statics && plan.shows_lone_statics() {
             next = self.results.offer(key, &context(None))?;
         }
@@ -256,7 +256,7 @@ impl Scan<'_> {
 
     pub(super) fn end_partition(&mut self, next: Next) -> Result<Next, CqlError> {
         match next {
-            Next::GoOn | Next::PartitionDone => self.results.end_partition(),
+            Next::Continue | Next::PartitionDone => self.results.end_partition(),
             Next::Done | Next::PageFull | Next::Pause => Ok(next),
         }
     }

@@ -45,7 +45,7 @@ impl CqlExecutor<'_> {
         let mut session = Packed::default();
         put_session(client, trace, &sessions, now_us, &when, &mut session);
         let mut happened = Packed::default();
-        let node = self.context.worker.random();
+        let node = self.context.reactor.random();
         put_events(client, trace, &events, (now_us, node), &when, &mut happened);
         let [session_key, events_key] = [&sessions, &events].map(|table| (table, trace.id));
         let mut parts = vec![(session_key, session), (events_key, happened)];
@@ -65,13 +65,13 @@ impl CqlExecutor<'_> {
         let hashes = places().map(|place| place.hash());
         let locked = self.context.shared.keyspace.lock(hashes, self.context.params);
         let mut unit =
-            Unit::new(self.context.shared, self.context.worker, self.context.record, locked);
+            Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);
         for (key, (_, packed)) in places().zip(&parts) {
             let mutation = Mutation::Partition { key, writes: packed.writes() };
             unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
         unit.stamp(timestamp);
-        unit.commit(self.context.worker);
+        unit.commit(self.context.reactor);
         Ok(())
     }
 }

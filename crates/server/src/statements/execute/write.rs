@@ -26,8 +26,8 @@ use super::values::EvalContext;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::{Refusal, Unit};
 use crate::engine::gate::Gate;
+use crate::engine::reactor_state::is_gated;
 use crate::engine::records::RECORD_BYTES_MAX;
-use crate::engine::worker::is_gated;
 use crate::engine::write_clock::WriteClock;
 use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::ResultSink;
@@ -254,7 +254,7 @@ impl CqlExecutor<'_> {
         self.sample_writes(writes);
         let mut packed = Packed { count: 0, bytes: std::mem::take(&mut self.context.record.rows) };
         let outcome = self.write_packed(client, writes, batch, reply, &mut packed);
-        self.context.record.keep_rows(packed.bytes);
+        self.context.record.reuse_rows(packed.bytes);
         outcome
     }
 
@@ -279,7 +279,7 @@ impl CqlExecutor<'_> {
             }
         };
         let newest_before = shared.write_clock.newest();
-        let mut unit = Unit::new(shared, self.context.worker, self.context.record, locked);
+        let mut unit = Unit::new(shared, self.context.reactor, self.context.record, locked);
         let current = shared.catalog.load();
         writes.iter().try_for_each(|write| write.check_table(&current))?;
         drop(current);
@@ -303,11 +303,11 @@ impl CqlExecutor<'_> {
             own.for_each(|write| write.when.timestamp = timestamp);
         }
         let clock = &shared.write_clock;
-        let room = self.context.worker.room.used_bytes_max;
+        let room = self.context.reactor.room.used_bytes_max;
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
-            let elements_max = self.context.worker.settings.elements_per_command_max;
+            let elements_max = self.context.reactor.settings.elements_per_command_max;
             change(writes, &mut unit, clock, packed, (room, elements_max))?;
         }
         // The stamp may also be another reactor's, which is harmless.
@@ -319,7 +319,7 @@ impl CqlExecutor<'_> {
             // Data to delete may already have been removed by a write that a crash could undo.
             seen = newest_gate(writes, &unit);
         }
-        let written = unit.commit(self.context.worker);
+        let written = unit.commit(self.context.reactor);
         if is_conditional {
             reply_applied(&writes[0].plan.table, reply)?;
         } else {

@@ -14,7 +14,7 @@ use crate::statements::execute::ranges::Rows;
 use crate::statements::execute::result::{Next, ROW_BYTES_USUAL};
 use crate::statements::execute::ring::Ring;
 use crate::statements::execute::row::RowCx;
-use crate::statements::execute::row_walk::RowWalk;
+use crate::statements::execute::row_scan::RowScan;
 use crate::statements::execute::table_scan::Scan;
 use crate::statements::executor::CqlExecutor;
 
@@ -43,7 +43,7 @@ impl Scan<'_> {
     ) -> Result<Next, CqlError> {
         let begun = self.gathering.take().filter(|gathering| gathering.key[..] == *key);
         let table = &self.plan.table;
-        let Some(value) = value(locked, table, found) else { return Ok(Next::GoOn) };
+        let Some(value) = value(locked, table, found) else { return Ok(Next::Continue) };
         let elements =
             if let Rows::Points(points) = &self.rows { points.len() } else { value.len() };
         if self.plan.is_distinct {
@@ -54,7 +54,7 @@ impl Scan<'_> {
         }
         if begun.is_none() && elements < ELEMENTS_MIN {
             let Some(partition) = partition(locked, table, found, &self.rows) else {
-                return Ok(Next::GoOn);
+                return Ok(Next::Continue);
             };
             // Building a row takes longer than examining one.
             self.results.spend(2 * elements + partition.heap_bytes() / ROW_BYTES_USUAL);
@@ -62,12 +62,12 @@ impl Scan<'_> {
         }
         match begun {
             Some(gathering) => self.redis_pieces(locked, (value, found), gathering),
-            None if resume.as_ref().is_some_and(|state| state.row.is_none()) => Ok(Next::GoOn),
+            None if resume.as_ref().is_some_and(|state| state.row.is_none()) => Ok(Next::Continue),
             None => {
                 if resume.is_none() {
                     self.results.begin_partition();
                 } else if !self.results.allows_more_of_partition() {
-                    return Ok(Next::GoOn);
+                    return Ok(Next::Continue);
                 }
                 self.redis_pieces(locked, (value, found), Gathering::new(key, resume))
             }
@@ -83,12 +83,12 @@ impl Scan<'_> {
     ) -> Result<Next, CqlError> {
         let table = &*self.plan.table;
         // If every examined row is returned, a round need not exceed the page.
-        let rows_max = self.results.rows_taken();
+        let rows_max = self.results.partition_rows_max();
         loop {
             if gathering.is_complete() {
                 let rows = gathering.take(self.plan.is_reversed);
                 if rows.is_empty() && !gathering.begin_round() {
-                    return self.end_partition(Next::GoOn);
+                    return self.end_partition(Next::Continue);
                 }
                 let mut maker = Maker::new(locked, table, found);
                 for (row, cell) in &rows {
@@ -96,7 +96,7 @@ impl Scan<'_> {
                 }
                 self.results.spend(2 * rows.len());
                 let next = self.offer_rows(&gathering.key, &maker.partition)?;
-                if next != Next::GoOn {
+                if next != Next::Continue {
                     return self.end_partition(next);
                 }
             } else {
@@ -117,7 +117,7 @@ impl Scan<'_> {
         let plan = self.plan;
         let now = self.results.now();
         let parts = split(key, &plan.table);
-        let scan = RowWalk { partition, after: None, is_reversed: plan.is_reversed, now };
+        let scan = RowScan { partition, after: None, is_reversed: plan.is_reversed, now };
         scan.visit(&Rows::All, |_, row| {
             let row = RowCx::new(&plan.table, &parts, None, row, now);
             self.results.offer(key, &row.with_extras(&plan.selection.extras))
@@ -159,7 +159,7 @@ impl Scan<'_> {
             for key in &keys {
                 let state = resume.take().filter(|state| state.key[..] == key[..]);
                 let next = self.redis_value(&locked, (key, keyspace.key(key)), state)?;
-                if next.ends_walk() {
+                if next.ends_scan() {
                     return Ok(next);
                 }
                 // Keys of other types also count toward the turn.
@@ -172,6 +172,6 @@ impl Scan<'_> {
                 return Ok(Next::Pause);
             }
         }
-        Ok(Next::GoOn)
+        Ok(Next::Continue)
     }
 }

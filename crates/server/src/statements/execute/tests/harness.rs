@@ -29,8 +29,8 @@ use crate::config::{Config, Durability};
 use crate::cql::wire_reply::WireReply;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
+use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
-use crate::engine::worker::Worker;
 use crate::handler::State;
 use crate::recovery::recover;
 use crate::serve::build_state;
@@ -48,7 +48,7 @@ pub(super) struct Server {
     statements: Arc<StatementState>,
     disk: Arc<FaultDisk>,
     params: Params,
-    worker: Worker,
+    reactor: ReactorState,
     record: Record,
     pub(super) client: ClientState,
     pub(super) now: Now,
@@ -102,8 +102,8 @@ impl Server {
         let State { shared, statements, .. } =
             build_state(config, &dynamic, recovered, 1, now, clock);
         let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
-        let mut worker = Worker::new(&shared, 0);
-        worker.begin_turn(now);
+        let mut reactor = ReactorState::new(&shared, 0);
+        reactor.begin_turn(now);
         let client = ClientState {
             keyspace: None,
             access: None,
@@ -118,7 +118,7 @@ impl Server {
             statements,
             disk,
             params,
-            worker,
+            reactor,
             record,
             client,
             now,
@@ -151,7 +151,7 @@ impl Server {
         let mono = self.now.mono.0 + ms * 1_000_000;
         self.now = Now::new(START_NS + (mono - 1), MonoNs(mono));
         self.params.set_now(self.now.unix);
-        self.worker.begin_turn(self.now);
+        self.reactor.begin_turn(self.now);
     }
 
     /// Purges all stripes once.
@@ -159,7 +159,7 @@ impl Server {
         let mut context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
         };
@@ -172,21 +172,21 @@ impl Server {
     /// Builds indexes, as the reactors do between requests.
     pub(super) fn settle_indexes(&mut self) {
         for stripe in 0..STRIPES {
-            self.worker.store_bytes += self.shared.keyspace.settle_indexes(stripe).1;
+            self.reactor.store_bytes += self.shared.keyspace.settle_indexes(stripe).1;
         }
     }
 
     /// The number of rows that a statement examines.
     pub(super) fn examined(&mut self, text: &str) -> u64 {
-        let before = self.worker.tally.totals.rows_examined;
+        let before = self.reactor.tally.totals.rows_examined;
         self.run(text).unwrap();
-        self.worker.tally.totals.rows_examined - before
+        self.reactor.tally.totals.rows_examined - before
     }
 
     /// Bytes of all data: the sum of the accounted changes, and counted.
     pub(super) fn bytes(&self) -> (isize, isize) {
         let (_, counted) = self.shared.keyspace.stats(self.now.unix);
-        (self.worker.store_bytes, counted.cast_signed())
+        (self.reactor.store_bytes, counted.cast_signed())
     }
 
     /// The number of stored partitions of a table in keyspace `k`.
@@ -206,7 +206,7 @@ impl Server {
             shared: &self.shared,
             statements: &self.statements,
             params: &self.params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             access: None,
         };
@@ -215,22 +215,22 @@ impl Server {
 
     /// Sets `elements-per-command-max`.
     pub(super) fn set_elements_max(&mut self, elements_max: usize) {
-        let mut settings = (*self.worker.settings).clone();
+        let mut settings = (*self.reactor.settings).clone();
         settings.elements_per_command_max = elements_max;
-        self.worker.settings = Arc::new(settings);
+        self.reactor.settings = Arc::new(settings);
     }
 
     /// Another reactor of the same server.
     pub(super) fn beside(&self) -> Server {
         let peer = Peer { remote: None, local: None, listener: 0 };
-        let mut worker = Worker::new(&self.shared, 0);
-        worker.begin_turn(self.now);
+        let mut reactor = ReactorState::new(&self.shared, 0);
+        reactor.begin_turn(self.now);
         Server {
             shared: Arc::clone(&self.shared),
             statements: Arc::clone(&self.statements),
             disk: Arc::clone(&self.disk),
             params: self.params.clone(),
-            worker,
+            reactor,
             record: Record::default(),
             client: self.client.clone(),
             now: self.now,
@@ -245,18 +245,18 @@ impl Server {
 
     /// Extends the current turn by `ms` milliseconds.
     pub(super) fn spend_ms(&mut self, ms: u64) {
-        let start = self.worker.clock.now();
-        while self.worker.clock.delta_ns(start, self.worker.stamp) < ms * 1_000_000 {
-            self.worker.stamp = self.worker.clock.now();
+        let start = self.reactor.clock.now();
+        while self.reactor.clock.delta_ns(start, self.reactor.stamp) < ms * 1_000_000 {
+            self.reactor.stamp = self.reactor.clock.now();
         }
     }
 
     fn executor(&mut self) -> CqlExecutor<'_> {
-        let now = self.worker.time(&self.params);
+        let now = self.reactor.time(&self.params);
         let context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             now,
         };
@@ -275,7 +275,7 @@ impl Server {
         let mut context = ReactorContext {
             shared: &self.shared,
             params: &self.params,
-            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
         };

@@ -29,7 +29,7 @@ use store::Params;
 
 /// State of a reactor that commands use.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct ReactorState {
     pub(crate) index: usize,
     /// True for the state of a thread outside the reactors, whose actions its reactor does not see.
     pub(crate) is_off_reactor: bool,
@@ -82,11 +82,11 @@ pub(crate) struct LogWait {
     pub(crate) since: u64,
 }
 
-impl Worker {
-    pub(crate) fn new(shared: &ServerState, index: usize) -> Worker {
+impl ReactorState {
+    pub(crate) fn new(shared: &ServerState, index: usize) -> ReactorState {
         let clock = shared.cycles.clone();
         let settings = shared.settings.load_full();
-        let mut worker = Worker {
+        let mut reactor = ReactorState {
             index,
             is_off_reactor: false,
             settings: Arc::clone(&settings),
@@ -114,8 +114,8 @@ impl Worker {
             log_waits: VecDeque::new(),
             write_ns: 0,
         };
-        worker.take_settings(shared, settings);
-        worker
+        reactor.take_settings(shared, settings);
+        reactor
     }
 
     /// Starts a turn.
@@ -225,10 +225,10 @@ impl Worker {
         name: &[u8],
         mut give: impl FnMut(&Message, MatchedSubscription<'_>),
     ) {
-        let Worker { pubsub, accounts, durable, .. } = self;
-        pubsub.unsubscribe(&shared.pubsub, id, subscriptions, kind, name, |message, way| {
+        let ReactorState { pubsub, accounts, durable, .. } = self;
+        pubsub.unsubscribe(&shared.pubsub, id, subscriptions, kind, name, |message, matched| {
             if !is_lost(shared, *durable, message.gate()) {
-                give(message, way);
+                give(message, matched);
             }
             true
         });
@@ -268,14 +268,14 @@ impl Worker {
 
     /// Queues the deferred messages of a command or transaction for publication, now that its log
     /// position is known. Drops them if the log rejected the record, because the command then
-    /// returns an error. Called under the stripe locks; [`Worker::publish_some`] is called after
+    /// returns an error. Called under the stripe locks; [`ReactorState::publish_some`] is called after
     /// they are released.
     #[cold]
-    pub(crate) fn put_off_deferred(&mut self, shared: &ServerState, gate: Gate) {
+    pub(crate) fn queue_deferred(&mut self, shared: &ServerState, gate: Gate) {
         if self.is_lost(shared, gate) {
             return self.pubsub.drop_deferred();
         }
-        self.pubsub.put_off_deferred(&shared.pubsub, gate.unless_open_at(self.durable));
+        self.pubsub.queue_deferred(&shared.pubsub, gate.unless_open_at(self.durable));
     }
 
     /// Publishes queued messages within this turn's limit. A connection that caused some of the
@@ -288,7 +288,7 @@ impl Worker {
             // Threads outside the reactors have no turns.
             return shared.links().wake(0);
         }
-        let Worker { pubsub, index, .. } = self;
+        let ReactorState { pubsub, index, .. } = self;
         pubsub.match_some(&shared.pubsub, |reactor| {
             if reactor != *index {
                 shared.links().wake(reactor);
@@ -339,7 +339,7 @@ impl Worker {
     }
 }
 
-/// Like [`Worker::is_lost`], with the durable position known to the worker.
+/// Like [`ReactorState::is_lost`], with the durable position known to the reactor.
 #[inline]
 pub(crate) fn is_lost(shared: &ServerState, durable: Lsn, gate: Gate) -> bool {
     !gate.is_open_at(durable)

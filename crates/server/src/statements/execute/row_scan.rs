@@ -9,7 +9,7 @@ use super::ranges::Rows;
 use super::result::Next;
 
 /// A scan that starts after the rows that were returned.
-pub(super) struct RowWalk<'r> {
+pub(super) struct RowScan<'r> {
     pub(super) partition: &'r Partition,
     /// The last row that was returned.
     pub(super) after: Option<&'r [u8]>,
@@ -17,7 +17,7 @@ pub(super) struct RowWalk<'r> {
     pub(super) now: Seconds,
 }
 
-impl<'r> RowWalk<'r> {
+impl<'r> RowScan<'r> {
     /// Passes each key and its row, which is `None` if a named row is absent, expired or deleted.
     pub(super) fn visit(
         &self,
@@ -44,11 +44,11 @@ impl<'r> RowWalk<'r> {
                     let start = Bound::Included(&range.start[..]);
                     let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                     let next = self.range(start, end, &mut offer)?;
-                    if next != Next::GoOn {
+                    if next != Next::Continue {
                         return Ok(next);
                     }
                 }
-                Ok(Next::GoOn)
+                Ok(Next::Continue)
             }
         }
     }
@@ -59,7 +59,7 @@ impl<'r> RowWalk<'r> {
         end: Bound<&[u8]>,
         offer: &mut impl FnMut(&[u8], Option<RowView<'r>>) -> Result<Next, CqlError>,
     ) -> Result<Next, CqlError> {
-        let (start, end) = behind(start, end, self.after, self.is_reversed);
+        let (start, end) = start_after(start, end, self.after, self.is_reversed);
         let rows = self.partition.kept_rows(start, end, self.now);
         let mut found = |row: RowView<'r>| offer(row.key, Some(row).filter(RowView::exists));
         if self.is_reversed { each(rows.rev(), &mut found) } else { each(rows, &mut found) }
@@ -73,15 +73,15 @@ fn each<P>(
 ) -> Result<Next, CqlError> {
     for place in places {
         let next = offer(place)?;
-        if next != Next::GoOn {
+        if next != Next::Continue {
             return Ok(next);
         }
     }
-    Ok(Next::GoOn)
+    Ok(Next::Continue)
 }
 
 /// Excludes the rows up to the last returned one from a range.
-fn behind<'b>(
+fn start_after<'b>(
     start: Bound<&'b [u8]>,
     end: Bound<&'b [u8]>,
     after: Option<&'b [u8]>,
