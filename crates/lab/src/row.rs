@@ -86,11 +86,11 @@ impl Row {
 
     /// Returns the measurement from the perspective of the additional load with this name, without
     /// the subject's resource usage, which both loads share.
-    pub fn beside(&self, name: &str) -> Option<Row> {
+    pub fn side_load(&self, name: &str) -> Option<Row> {
         let mut row = self.clone();
-        row.load.work = Work::Socket(row.load.beside.remove(name)?);
-        row.report = row.report.beside.remove(name)?;
-        row.load.beside.clear();
+        row.load.work = Work::Socket(row.load.side_loads.remove(name)?);
+        row.report = row.report.side_loads.remove(name)?;
+        row.load.side_loads.clear();
         row.threads.clear();
         row.counters.clear();
         row.resident_bytes = 0;

@@ -79,11 +79,11 @@ pub fn run(
     stop: &AtomicBool,
     report: &(dyn Fn(Status) + Sync),
 ) -> Result<LocalSummary> {
-    run_by(options, stop, Changes::NONE, report)
+    run_with(options, stop, Changes::NONE, report)
 }
 
 /// Does the same as [`run`], with these changes.
-pub fn run_by(
+pub fn run_with(
     options: &LocalOptions,
     stop: &AtomicBool,
     changes: Changes<'_>,

@@ -98,7 +98,7 @@ fn tls_of(certificates: &Pem, key: &Pem) -> Result<Tls, TlsError> {
     let rules = TlsRules {
         certificates,
         key,
-        clients: TlsClients::NotAsked,
+        clients: TlsClients::Disabled,
         versions: TlsVersions::Both,
         protocols: &PROTOCOLS,
     };

@@ -91,7 +91,7 @@ fn spec(options: &Options, address: SocketAddr) -> LoadSpec {
         }
     };
     LoadSpec {
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         work: Work::Socket(SocketWork {
             protocol: Protocol::Cql,
             address,

@@ -214,7 +214,7 @@ impl Block {
 }
 
 fn compare(options: &Options) -> Result<()> {
-    let machine = Machine::look();
+    let machine = Machine::detect();
     let mut servers = None;
     let mut blocks: Vec<Block> = Vec::with_capacity(options.blocks);
     for number in 1..=EXTENSION * options.blocks {

@@ -61,7 +61,7 @@ struct File<Load> {
     load: Load,
     /// By name. Read from the tree, where each is merged with the load.
     #[serde(default, rename = "beside")]
-    _beside: Option<serde::de::IgnoredAny>,
+    _side_loads: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     phase: Vec<Phase>,
 }
@@ -206,7 +206,7 @@ trait Load: DeserializeOwned {
     fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault>;
 
     /// Translates a load of `beside`; `None` if this kind does not support it.
-    fn beside(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault>;
+    fn side_load(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault>;
 }
 
 impl SocketLoad {
@@ -247,7 +247,7 @@ impl SocketLoad {
 impl Load for SocketLoad {
     fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault> {
         Ok(LoadSpec {
-            beside: BTreeMap::new(),
+            side_loads: BTreeMap::new(),
             warmup,
             duration_ms: 0,
             operations_max: self.operations_max,
@@ -258,7 +258,7 @@ impl Load for SocketLoad {
         })
     }
 
-    fn beside(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault> {
+    fn side_load(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault> {
         self.work(subject).map(Some)
     }
 }
@@ -275,7 +275,7 @@ impl Load for AppendLoad {
         };
         Ok(LoadSpec {
             work: Work::Append(work),
-            beside: BTreeMap::new(),
+            side_loads: BTreeMap::new(),
             warmup,
             duration_ms: 0,
             operations_max: self.operations_max,
@@ -285,7 +285,7 @@ impl Load for AppendLoad {
         })
     }
 
-    fn beside(self, _: &SubjectSpec) -> Result<Option<SocketWork>, Fault> {
+    fn side_load(self, _: &SubjectSpec) -> Result<Option<SocketWork>, Fault> {
         Ok(None)
     }
 }
@@ -354,7 +354,7 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
         phases.push(phase_spec::<L>(&tree, index, phase, &file.subject)?);
     }
     let mut load = file.load.spec(&file.subject, file.warmup)?;
-    load.beside = beside::<L>(&tree, &file.subject)?;
+    load.side_loads = side_loads::<L>(&tree, &file.subject)?;
     set_duration(&mut load, file.cell_ms.into_inner());
     let mut subject = file.subject;
     add_addresses(&mut subject, &load);
@@ -379,7 +379,7 @@ fn add_addresses(subject: &mut SubjectSpec, load: &LoadSpec) {
     for (protocol, option) in [(Protocol::Cql, "cql"), (Protocol::Http, "http")] {
         let speaks = |work: &SocketWork| work.protocol == protocol;
         let first = matches!(&load.work, Work::Socket(work) if speaks(work));
-        if first || load.beside.values().any(speaks) {
+        if first || load.side_loads.values().any(speaks) {
             let any = OptionValue::Text("127.0.0.1:0".into());
             subject.options.entry(option.to_owned()).or_insert(any);
         }
@@ -416,14 +416,14 @@ fn check<L>(file: &File<L>) -> Result<(), Fault> {
 const OF_THE_FIRST: [&str; 4] = ["cpus", "seed", "window_ms", "operations_max"];
 
 /// Returns the loads of `beside`: each is the load of the cell, overridden by its own keys.
-fn beside<L: Load>(
+fn side_loads<L: Load>(
     tree: &DeTable<'_>,
     subject: &SubjectSpec,
 ) -> Result<BTreeMap<String, SocketWork>, Fault> {
-    let Some(beside) = tree.get("beside") else { return Ok(BTreeMap::new()) };
-    let Some(tables) = beside.get_ref().as_table() else {
+    let Some(side_loads) = tree.get("beside") else { return Ok(BTreeMap::new()) };
+    let Some(tables) = side_loads.get_ref().as_table() else {
         let reason = "`beside` requires named tables, such as `[beside.writers]`".into();
-        return Err(Fault::at(beside.span().start, reason));
+        return Err(Fault::at(side_loads.span().start, reason));
     };
     let mut works = BTreeMap::new();
     for (name, own) in tables {
@@ -444,7 +444,7 @@ fn beside<L: Load>(
         }
         let mut load = tree.get("load").cloned().expect("inserted above");
         lay_over(load.get_mut(), own.get_ref());
-        let Some(work) = read::<L>(load)?.beside(subject)? else {
+        let Some(work) = read::<L>(load)?.side_load(subject)? else {
             return Err(Fault::at(at, "appends do not support `beside`".into()));
         };
         works.insert(name.to_owned(), work);

@@ -315,16 +315,16 @@ kind = \"myriad\"
              \"beside.writers.connections\" = [2, 3]\n\"load.pipeline\" = [8]\n",
         );
         assert_eq!(values(&definition, "beside.writers.connections"), [2, 3]);
-        let beside = &definition.cells[1].load.beside;
-        assert_eq!(beside.keys().collect::<Vec<&String>>(), ["idlers", "writers"]);
-        let writers = &beside["writers"];
+        let side_loads = &definition.cells[1].load.side_loads;
+        assert_eq!(side_loads.keys().collect::<Vec<&String>>(), ["idlers", "writers"]);
+        let writers = &side_loads["writers"];
         assert_eq!((writers.connections, writers.pipeline), (3, 4));
         assert_eq!((writers.keys.count, writers.keys.prefix.as_str()), (500, "w:"));
-        let idlers = &beside["idlers"];
+        let idlers = &side_loads["idlers"];
         assert_eq!((idlers.connections, idlers.pipeline), (1, 8));
         assert_eq!(socket(&definition.cells[1].load).connections, 9);
         let written_out = parsed("[[cell]]\nbeside.w.keys.count = 7\nbeside.w.pipeline = 2\n");
-        let work = &written_out.cells[0].load.beside["w"];
+        let work = &written_out.cells[0].load.side_loads["w"];
         assert_eq!((work.keys.count, work.pipeline), (7, 2));
         assert_eq!(written_out.cells[0].parameters["beside.w.pipeline"], 2);
     }

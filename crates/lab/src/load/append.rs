@@ -33,7 +33,7 @@ pub(super) const KIND: u8 = 1;
 /// appends that wait are timed.
 const TIMED_EVERY: u64 = 64;
 /// Interval at which old segments are freed: a fast log fills one in a tenth of a second.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Number of windows whose rates decide whether the load is steady.
 const WARMUP_WINDOWS: usize = 8;
@@ -44,7 +44,7 @@ const WARMING_UP: u8 = 1;
 const MEASURING: u8 = 2;
 const ENDED: u8 = 3;
 /// Interval at which started threads are counted.
-const START_LOOK: Duration = Duration::from_millis(1);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A log of any kind, independent of the appended data.
 pub(super) trait Subject: Sync {
@@ -72,12 +72,12 @@ pub(super) struct Counters {
 pub fn run(
     spec: &LoadSpec,
     work: &AppendWork,
-    say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+    emit: &mut dyn FnMut(LoadEvent) -> Result<()>,
 ) -> Result<()> {
     ensure!((1..=THREADS_MAX).contains(&work.threads), "threads must be 1 to {THREADS_MAX}");
     ensure!(work.record_bytes <= binlog::PAYLOAD_BYTES_MAX, "record_bytes is too large");
     ensure!(spec.window_ms > 0, "window_ms must be at least 1");
-    ensure!(spec.beside.is_empty(), "appends do not support `beside`");
+    ensure!(spec.side_loads.is_empty(), "appends do not support `beside`");
     let directory = Directory::create(&work.directory)?;
     match work.mode {
         LogMode::Lanes => {
@@ -85,23 +85,23 @@ pub fn run(
             let load = Load { spec, work, subject: &lanes };
             match (work.wait, work.commit) {
                 (WaitFor::Ticket, _) => {
-                    load.drive(&|at, bytes| lanes.append(at, bytes).map(drop), say)
+                    load.drive(&|at, bytes| lanes.append(at, bytes).map(drop), emit)
                 }
                 (WaitFor::Commit, Commit::Synced) => {
-                    load.drive(&|at, bytes| lanes.append_durable(at, bytes), say)
+                    load.drive(&|at, bytes| lanes.append_durable(at, bytes), emit)
                 }
                 (WaitFor::Commit, _) => {
-                    load.drive(&|at, bytes| lanes.append_written(at, bytes), say)
+                    load.drive(&|at, bytes| lanes.append_written(at, bytes), emit)
                 }
             }?;
             lanes.close()
         }
-        LogMode::Mutex => run_baseline(baseline::Kind::Mutex, &directory, spec, work, say),
+        LogMode::Mutex => run_baseline(baseline::Kind::Mutex, &directory, spec, work, emit),
         LogMode::LeaderCondvar => {
-            run_baseline(baseline::Kind::LeaderCondvar, &directory, spec, work, say)
+            run_baseline(baseline::Kind::LeaderCondvar, &directory, spec, work, emit)
         }
         LogMode::LeaderFutex => {
-            run_baseline(baseline::Kind::LeaderFutex, &directory, spec, work, say)
+            run_baseline(baseline::Kind::LeaderFutex, &directory, spec, work, emit)
         }
     }
 }
@@ -112,7 +112,7 @@ fn run_baseline(
     directory: &Directory,
     spec: &LoadSpec,
     work: &AppendWork,
-    say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+    emit: &mut dyn FnMut(LoadEvent) -> Result<()>,
 ) -> Result<()> {
     let path = &directory.0;
     let disk = FileDisk::open_buffered(path).with_context(|| format!("open {}", path.display()))?;
@@ -139,7 +139,7 @@ fn run_baseline(
                 {}
             });
         }
-        let done = load.drive(&append, say);
+        let done = load.drive(&append, emit);
         drop(stop);
         done
     })
@@ -225,7 +225,7 @@ impl<S: Subject> Load<'_, S> {
     fn drive(
         &self,
         append: &impl Append,
-        say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+        emit: &mut dyn FnMut(LoadEvent) -> Result<()>,
     ) -> Result<()> {
         let Self { spec, work, subject } = *self;
         let stage = Stage {
@@ -259,7 +259,7 @@ impl<S: Subject> Load<'_, S> {
             drop(send);
             let reported = started.context("could not start a thread").and_then(|()| {
                 while stage.ready.load(Ordering::SeqCst) < work.threads {
-                    thread::sleep(START_LOOK);
+                    thread::sleep(START_POLL_INTERVAL);
                 }
                 stage.phase.store(WARMING_UP, Ordering::SeqCst);
                 for handle in &handles {
@@ -268,7 +268,7 @@ impl<S: Subject> Load<'_, S> {
                 let total = Share { operations: 0, latency: latencies() };
                 let working = work.threads;
                 let stop = stop_on_signals()?;
-                Conductor { subject, stage: &stage, spec, shares, working, total, stop, say }
+                Conductor { subject, stage: &stage, spec, shares, working, total, stop, emit }
                     .conduct()
             });
             stage.phase.store(ENDED, Ordering::Relaxed);
@@ -347,12 +347,12 @@ struct Conductor<'a, S> {
     total: Share,
     /// Set by termination signals.
     stop: Arc<AtomicBool>,
-    say: &'a mut dyn FnMut(LoadEvent) -> Result<()>,
+    emit: &'a mut dyn FnMut(LoadEvent) -> Result<()>,
 }
 
 /// State of the threads.
 #[derive(PartialEq, Eq)]
-enum Crew {
+enum ThreadGroupState {
     Working,
     Done,
     /// A termination signal was received.
@@ -361,7 +361,7 @@ enum Crew {
 
 impl<S: Subject> Conductor<'_, S> {
     fn conduct(mut self) -> Result<()> {
-        (self.say)(LoadEvent::Connected)?;
+        (self.emit)(LoadEvent::Connected)?;
         let warmup_ms = self.warm_up()?;
         self.fail_if_stopped()?;
         let own_threads = || {
@@ -373,13 +373,13 @@ impl<S: Subject> Conductor<'_, S> {
         let cpu_before_ns = process_cpu_ns()?;
         self.stage.phase.store(MEASURING, Ordering::Relaxed);
         let began = Instant::now();
-        (self.say)(LoadEvent::Measuring { warmup_ms })?;
+        (self.emit)(LoadEvent::Measuring { warmup_ms })?;
         let windows = self.measure(began)?;
         self.stage.phase.store(ENDED, Ordering::Relaxed);
         let duration = began.elapsed();
         let process_cpu_ns = process_cpu_ns()? - cpu_before_ns;
         let log = log_report(&before, &self.subject.counters(), process_cpu_ns)?;
-        (self.say)(LoadEvent::Measured)?;
+        (self.emit)(LoadEvent::Measured)?;
         let threads = uses_between(&threads_before, &own_threads()?);
         while self.working > 0 {
             self.count(self.shares.recv()?)?;
@@ -397,10 +397,10 @@ impl<S: Subject> Conductor<'_, S> {
         };
         let report = Box::new(report);
         if self.is_stopped() {
-            (self.say)(LoadEvent::Interrupted(report))?;
+            (self.emit)(LoadEvent::Interrupted(report))?;
             return self.fail_if_stopped();
         }
-        (self.say)(LoadEvent::Done(report))
+        (self.emit)(LoadEvent::Done(report))
     }
 
     fn is_stopped(&self) -> bool {
@@ -453,10 +453,10 @@ impl<S: Subject> Conductor<'_, S> {
         let mut windows = Vec::new();
         let mut appended_before = self.stage.appended();
         let mut window_end = began + Duration::from_millis(self.spec.window_ms);
-        while window_end <= end && self.work_until(window_end)? == Crew::Working {
+        while window_end <= end && self.work_until(window_end)? == ThreadGroupState::Working {
             let appended = self.stage.appended();
             let operations = appended - appended_before;
-            (self.say)(LoadEvent::Window { operations })?;
+            (self.emit)(LoadEvent::Window { operations })?;
             windows.push(operations);
             appended_before = appended;
             window_end += Duration::from_millis(self.spec.window_ms);
@@ -466,32 +466,32 @@ impl<S: Subject> Conductor<'_, S> {
     }
 
     /// Returns at `end`, when no thread works any longer, or after a termination signal.
-    fn work_until(&mut self, end: Instant) -> Result<Crew> {
+    fn work_until(&mut self, end: Instant) -> Result<ThreadGroupState> {
         loop {
             let now = Instant::now();
             if now >= end {
-                return Ok(Crew::Working);
+                return Ok(ThreadGroupState::Working);
             }
             if self.is_stopped() {
-                return Ok(Crew::Interrupted);
+                return Ok(ThreadGroupState::Interrupted);
             }
-            if self.receive(end.min(now + LOOK_EVERY))? == Crew::Done {
-                return Ok(Crew::Done);
+            if self.receive(end.min(now + POLL_INTERVAL))? == ThreadGroupState::Done {
+                return Ok(ThreadGroupState::Done);
             }
             self.subject.release_old()?;
         }
     }
 
-    fn receive(&mut self, until: Instant) -> Result<Crew> {
+    fn receive(&mut self, until: Instant) -> Result<ThreadGroupState> {
         while self.working > 0 {
             let wait = until.saturating_duration_since(Instant::now());
             match self.shares.recv_timeout(wait) {
                 Ok(share) => self.count(share)?,
-                Err(RecvTimeoutError::Timeout) => return Ok(Crew::Working),
+                Err(RecvTimeoutError::Timeout) => return Ok(ThreadGroupState::Working),
                 Err(error @ RecvTimeoutError::Disconnected) => return Err(error.into()),
             }
         }
-        Ok(Crew::Done)
+        Ok(ThreadGroupState::Done)
     }
 
     fn count(&mut self, share: Result<Share>) -> Result<()> {
@@ -530,7 +530,7 @@ mod tests {
     fn spec(work: AppendWork, operations_max: Option<u64>) -> LoadSpec {
         LoadSpec {
             work: crate::load::Work::Append(work),
-            beside: std::collections::BTreeMap::new(),
+            side_loads: std::collections::BTreeMap::new(),
             warmup: Warmup::Fixed { ms: 1 },
             duration_ms: 600_000,
             operations_max,
@@ -545,14 +545,14 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("lab-append-{name}-{}", std::process::id()));
         let work = AppendWork { directory: directory.clone(), ..work.clone() };
-        let mut said = Vec::new();
-        let mut say = |event| {
-            said.push(event);
+        let mut events = Vec::new();
+        let mut emit = |event| {
+            events.push(event);
             Ok(())
         };
-        run(&spec(work.clone(), operations_max), &work, &mut say).unwrap();
+        run(&spec(work.clone(), operations_max), &work, &mut emit).unwrap();
         assert!(!directory.exists(), "the log is removed");
-        said
+        events
     }
 
     fn decoded(text: &str) -> u64 {
@@ -586,11 +586,13 @@ mod tests {
     fn check(name: &str, mode: LogMode, wait: WaitFor, commit: Commit) {
         let work =
             AppendWork { mode, threads: 3, record_bytes: 5, wait, commit, directory: "".into() };
-        let said = events(name, &work, Some(600));
-        assert_eq!(said[0], LoadEvent::Connected);
-        assert!(matches!(said[1], LoadEvent::Measuring { warmup_ms: 1.. }), "{:?}", said[1]);
-        assert_eq!(said[said.len() - 2], LoadEvent::Measured);
-        let LoadEvent::Done(report) = &said[said.len() - 1] else { panic!("no report: {said:?}") };
+        let events = events(name, &work, Some(600));
+        assert_eq!(events[0], LoadEvent::Connected);
+        assert!(matches!(events[1], LoadEvent::Measuring { warmup_ms: 1.. }), "{:?}", events[1]);
+        assert_eq!(events[events.len() - 2], LoadEvent::Measured);
+        let LoadEvent::Done(report) = &events[events.len() - 1] else {
+            panic!("no report: {events:?}")
+        };
         assert_eq!(report.operations, 600);
         let timed = decoded(&report.latency_raw);
         assert_eq!(timed, if wait == WaitFor::Ticket { 3 * 200_u64.div_ceil(64) } else { 600 });

@@ -32,10 +32,10 @@ const HEADERS_MAX: usize = 64;
 pub(super) fn check(spec: &LoadSpec, work: &SocketWork) -> Result<()> {
     check_phases(spec)?;
     check_work(work)?;
-    for (name, work) in &spec.beside {
+    for (name, work) in &spec.side_loads {
         check_work(work).with_context(|| format!("load {name}"))?;
     }
-    let all = || spec.beside.values().chain([work]);
+    let all = || spec.side_loads.values().chain([work]);
     for (name, value, most) in [
         ("threads", all().map(|work| work.threads).sum(), THREADS_MAX),
         ("connections", all().map(|work| work.connections).sum::<usize>(), CONNECTIONS_MAX),
@@ -373,14 +373,14 @@ mod tests {
         check_refused(
             |spec, work| {
                 let more = SocketWork { pipeline: 0, ..work.clone() };
-                spec.beside.insert("writers".to_owned(), more);
+                spec.side_loads.insert("writers".to_owned(), more);
             },
             "load writers: pipeline must be from 1",
         );
         check_refused(
             |spec, work| {
                 work.connections = 40_000;
-                spec.beside.insert("writers".to_owned(), work.clone());
+                spec.side_loads.insert("writers".to_owned(), work.clone());
             },
             "connections of all loads must be at most 60000",
         );

@@ -25,12 +25,12 @@ use super::tally::Tally;
 use super::template::Mix;
 
 /// Interval at which stalled connections are detected.
-const STALL_LOOK_NS: u64 = 500_000_000;
+const STALL_CHECK_NS: u64 = 500_000_000;
 
 const TIMER_ARRIVAL: u64 = 0;
 const TIMER_STALL: u64 = 1;
 const TIMER_BEGIN: u64 = 2;
-const TIMER_GIVE_UP: u64 = 3;
+const TIMER_ABANDON: u64 = 3;
 
 /// The configuration of a thread.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Session {
     /// State of an HTTP connection.
     http: http::State,
     /// Time of the last reply, or when nothing was in flight.
-    heard_ns: u64,
+    last_reply_ns: u64,
     is_stalled: bool,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Client {
     in_flight: u64,
     start_ns: u64,
     stage: Stage,
-    has_told_idle: bool,
+    has_reported_idle: bool,
     tally: Tally,
 }
 
@@ -162,7 +162,7 @@ impl Client {
             in_flight: 0,
             start_ns: 0,
             stage: Stage::Idle,
-            has_told_idle: false,
+            has_reported_idle: false,
             tally: Tally::new(),
         }
     }
@@ -176,7 +176,7 @@ impl Client {
 
     /// Sends a notice. The director ends only after it has received the notices of all threads, or
     /// ignores them.
-    fn tell(&self, notice: Notice) {
+    fn notify(&self, notice: Notice) {
         let _ = self.notices.send(notice);
     }
 
@@ -216,13 +216,13 @@ impl Client {
         self.in_flight -= u64::from(count);
         record(&mut self.tally, self.arrivals.is_some(), flight, count, at);
         if flight.left == 0 && self.arrivals.is_none() {
-            self.go_on(session, flight.user, at, out);
+            self.continue_user(session, flight.user, at, out);
         }
     }
 
     /// Continues a user of a closed loop: it, or the longest waiting user, sends on this
     /// connection.
-    fn go_on(&mut self, session: &mut Session, user: u32, at: At, out: &mut Output) {
+    fn continue_user(&mut self, session: &mut Session, user: u32, at: At, out: &mut Output) {
         let ready = Waiting { user, since_ns: at.now_ns };
         let next = match self.waiting.pop_front() {
             Some(next) => {
@@ -254,7 +254,7 @@ impl Client {
 
     fn send(&mut self, session: &mut Session, flight: Flight, at: At, out: &mut Output) {
         if session.flights.is_empty() {
-            session.heard_ns = at.now_ns;
+            session.last_reply_ns = at.now_ns;
         }
         let buffer = out.buffer();
         let before = buffer.len();
@@ -316,7 +316,7 @@ impl Client {
     /// Counts replies that arrived at `at`, and were in the kernel's buffer when the turn began at
     /// `turn_ns`.
     fn count_done(&mut self, count: u32, turn_ns: u64, at: At) {
-        self.tally.heard_ns = at.now_ns;
+        self.tally.last_reply_ns = at.now_ns;
         let progress = &self.shared.progress[self.plan.share.index].0;
         progress.store(progress.load(Ordering::Relaxed) + u64::from(count), Ordering::Relaxed);
         if at.phase.has(at.now_ns) {
@@ -371,23 +371,23 @@ impl Client {
     }
 
     /// Reports once that this thread is idle.
-    fn look_idle(&mut self, reactor: usize) {
+    fn report_if_idle(&mut self, reactor: usize) {
         let is_finishing = self.stage == Stage::Finishing;
         let has_none = self.ids.is_empty() && self.dialer.is_none();
         let may_end = is_finishing || self.shared.is_spent() || has_none;
         let is_dialing = self.dialer.as_ref().is_some_and(Dialer::is_dialing);
-        if may_end && self.in_flight == 0 && !is_dialing && !self.has_told_idle {
-            self.has_told_idle = true;
-            self.tell(Notice::Idle { reactor });
+        if may_end && self.in_flight == 0 && !is_dialing && !self.has_reported_idle {
+            self.has_reported_idle = true;
+            self.notify(Notice::Idle { reactor });
         }
     }
 
-    fn look_for_stalls(&mut self, connections: &mut Connections<'_, Session>, reactor: usize) {
+    fn detect_stalls(&mut self, connections: &mut Connections<'_, Session>, reactor: usize) {
         let now_ns = now_ns();
         let (mut all, mut stalled) = (0, 0);
         for (_, session) in connections.list() {
             let waits = !session.flights.is_empty();
-            let waited_ns = now_ns.saturating_sub(session.heard_ns);
+            let waited_ns = now_ns.saturating_sub(session.last_reply_ns);
             let is_stalled = waits && waited_ns > self.shared.stall_ns;
             if is_stalled && !session.is_stalled {
                 session.is_stalled = true;
@@ -397,7 +397,7 @@ impl Client {
             stalled += usize::from(is_stalled);
         }
         if all > 0 && all == stalled {
-            self.tell(Notice::Stalled { reactor });
+            self.notify(Notice::Stalled { reactor });
         }
     }
 
@@ -424,7 +424,7 @@ impl Client {
             }
         }
         let tally = std::mem::replace(&mut self.tally, Tally::new());
-        self.tell(Notice::Report { reactor, tally: Box::new(tally) });
+        self.notify(Notice::Report { reactor, tally: Box::new(tally) });
     }
 
     /// Handles the replies to the setup, none of which may be an error.
@@ -451,7 +451,7 @@ impl Client {
                 Err(error) => return self.fail(error.to_string()),
             }
         }
-        self.tell(Notice::Ready);
+        self.notify(Notice::Ready);
         Flow::read(consumed)
     }
 
@@ -462,25 +462,25 @@ impl Client {
         input: &[u8],
         at: At,
         out: &mut Output,
-    ) -> Result<Taken, String> {
+    ) -> Result<Decoded, String> {
         let is_measuring = at.phase.has(at.now_ns);
-        let mut taken = Taken::default();
+        let mut decoded = Decoded::default();
         loop {
-            match replies::next(self.plan.protocol, &input[taken.consumed..]) {
+            match replies::next(self.plan.protocol, &input[decoded.consumed..]) {
                 Ok(None) => break,
                 Ok(Some((len, kind))) => {
                     if kind == Kind::Error && is_measuring {
-                        let reply = &input[taken.consumed..taken.consumed + len];
+                        let reply = &input[decoded.consumed..decoded.consumed + len];
                         self.tally.count_error(replies::first_word(reply));
                     }
-                    taken.consumed += len;
-                    taken.count += u32::from(kind != Kind::Push);
+                    decoded.consumed += len;
+                    decoded.count += u32::from(kind != Kind::Push);
                 }
                 Err(error) => return Err(error.to_string()),
             }
         }
-        if self.settle(session, taken.count, at, out) {
-            return Ok(taken);
+        if self.settle(session, decoded.count, at, out) {
+            return Ok(decoded);
         }
         let text = String::from_utf8_lossy(input);
         let line = text.lines().next().unwrap_or_default();
@@ -488,14 +488,14 @@ impl Client {
     }
 
     fn fail(&self, reason: String) -> Flow {
-        self.tell(Notice::Failed(reason));
+        self.notify(Notice::Failed(reason));
         Flow { consumed: 0, next: Next::Abort }
     }
 }
 
 /// Result of one read.
 #[derive(Debug, Clone, Copy, Default)]
-struct Taken {
+struct Decoded {
     /// Bytes.
     consumed: usize,
     /// Replies.
@@ -537,7 +537,7 @@ impl Handler for Client {
         self.ids.push(id);
         out.buffer().extend_from_slice(&self.plan.setup);
         if self.plan.setup_count == 0 {
-            self.tell(Notice::Ready);
+            self.notify(Notice::Ready);
         }
         let flights = match self.requests {
             Requests::Words(_) => Flights::Ordered(VecDeque::new()),
@@ -548,7 +548,7 @@ impl Handler for Client {
             flights,
             cql: cql::State::default(),
             http: http::State::default(),
-            heard_ns: cx.now().mono.0,
+            last_reply_ns: cx.now().mono.0,
             is_stalled: false,
         }
     }
@@ -569,18 +569,18 @@ impl Handler for Client {
         }
         let at = At { now_ns: now_ns(), phase: self.phase() };
         let is_measuring = at.phase.has(at.now_ns);
-        let taken = match self.plan.protocol {
+        let decoded = match self.plan.protocol {
             Protocol::Cql => self.take_messages(session, input, at, out),
             _ => self.take_replies(session, input, at, out),
         };
-        let Taken { consumed, count } = match taken {
-            Ok(taken) => taken,
+        let Decoded { consumed, count } = match decoded {
+            Ok(decoded) => decoded,
             Err(reason) => return self.fail(reason),
         };
         if count == 0 {
             return Flow::read(consumed);
         }
-        session.heard_ns = at.now_ns;
+        session.last_reply_ns = at.now_ns;
         if self.arrivals.is_some() {
             self.reuse(id, session, at, out);
         }
@@ -608,7 +608,7 @@ impl Handler for Client {
             return;
         }
         if session.setup_left > 0 {
-            self.tell(Notice::Failed("the server closed a connection during setup".to_owned()));
+            self.notify(Notice::Failed("the server closed a connection during setup".to_owned()));
         }
         let lost = session.flights.requests();
         self.in_flight -= lost;
@@ -636,13 +636,13 @@ impl Handler for Client {
             Mail::Begin { start_ns } => {
                 self.start_ns = start_ns;
                 cx.set_timer(MonoNs(start_ns), TIMER_BEGIN);
-                cx.set_timer(MonoNs(start_ns + STALL_LOOK_NS), TIMER_STALL);
+                cx.set_timer(MonoNs(start_ns + STALL_CHECK_NS), TIMER_STALL);
             }
             Mail::Finish => {
                 self.stage = Stage::Finishing;
-                self.has_told_idle = false;
+                self.has_reported_idle = false;
                 if self.dialer.is_some() {
-                    cx.set_timer(MonoNs(now_ns() + http::GIVE_UP_NS), TIMER_GIVE_UP);
+                    cx.set_timer(MonoNs(now_ns() + http::ABANDON_AFTER_NS), TIMER_ABANDON);
                 }
             }
             Mail::Report => {
@@ -663,11 +663,11 @@ impl Handler for Client {
             TIMER_ARRIVAL => self.timer_ns = u64::MAX,
             TIMER_BEGIN => self.begin(connections),
             _ if self.stage == Stage::Over => {}
-            TIMER_GIVE_UP => self.give_up(cx.index()),
+            TIMER_ABANDON => self.abandon(cx.index()),
             _ => {
                 self.end_overdue(cx, connections);
-                self.look_for_stalls(connections, cx.index());
-                cx.set_timer(MonoNs(cx.now().mono.0 + STALL_LOOK_NS), TIMER_STALL);
+                self.detect_stalls(connections, cx.index());
+                cx.set_timer(MonoNs(cx.now().mono.0 + STALL_CHECK_NS), TIMER_STALL);
             }
         }
     }
@@ -687,6 +687,6 @@ impl Handler for Client {
             self.dial_waiting(cx, at);
             self.set_alarm(cx, at);
         }
-        self.look_idle(cx.index());
+        self.report_if_idle(cx.index());
     }
 }

@@ -156,25 +156,25 @@ mod tests {
             steps in prop::collection::vec((1_u32..5, any::<prop::sample::Index>()), 1..200),
         ) {
             let mut flights = Flights::Streams(Streams::default());
-            let mut on_their_way: Vec<(u16, u32)> = Vec::new();
+            let mut in_flight: Vec<(u16, u32)> = Vec::new();
             for (user, (count, index)) in (0_u32..).zip(steps) {
                 let Flights::Streams(streams) = &mut flights else { unreachable!() };
                 streams.launch(flight(count, user), |stream| {
-                    assert!(on_their_way.iter().all(|(used, _)| *used != stream));
-                    on_their_way.push((stream, user));
+                    assert!(in_flight.iter().all(|(used, _)| *used != stream));
+                    in_flight.push((stream, user));
                 });
                 for _ in 0..index.index(4) {
-                    if on_their_way.is_empty() {
+                    if in_flight.is_empty() {
                         continue;
                     }
-                    let (stream, user) = on_their_way.swap_remove(index.index(on_their_way.len()));
+                    let (stream, user) = in_flight.swap_remove(index.index(in_flight.len()));
                     let landed = streams.land(stream).unwrap();
-                    let left = on_their_way.iter().filter(|(_, other)| *other == user).count();
+                    let left = in_flight.iter().filter(|(_, other)| *other == user).count();
                     prop_assert_eq!((landed.user, landed.left as usize), (user, left));
                     prop_assert!(!streams.has(stream));
                 }
-                prop_assert_eq!(flights.requests(), on_their_way.len() as u64);
-                prop_assert_eq!(flights.is_empty(), on_their_way.is_empty());
+                prop_assert_eq!(flights.requests(), in_flight.len() as u64);
+                prop_assert_eq!(flights.is_empty(), in_flight.is_empty());
             }
         }
     }

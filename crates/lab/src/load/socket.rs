@@ -38,27 +38,27 @@ const REPORT_NS: u64 = 10_000_000_000;
 /// Schedules begin shortly after all threads have been notified, so that none starts late.
 const START_DELAY_NS: u64 = 2_000_000;
 
-type Say<'a> = &'a mut dyn FnMut(LoadEvent) -> Result<()>;
+type EventSink<'a> = &'a mut dyn FnMut(LoadEvent) -> Result<()>;
 
 /// Generates the load and reports the result.
 pub(crate) fn run(
     spec: &LoadSpec,
     work: &SocketWork,
     patience: Patience,
-    say: Say<'_>,
+    emit: EventSink<'_>,
 ) -> Result<()> {
     check(spec, work)?;
     let mut director = Director::start(spec, work, patience)?;
-    let report = director.direct(say);
+    let report = director.direct(emit);
     let is_interrupted = director.is_interrupted;
     let ended = director.end();
     let report = Box::new(report?);
     ended?;
     if is_interrupted {
-        say(LoadEvent::Interrupted(report))?;
+        emit(LoadEvent::Interrupted(report))?;
         return Err(interrupted());
     }
-    say(LoadEvent::Done(report))
+    emit(LoadEvent::Done(report))
 }
 
 fn interrupted() -> anyhow::Error {
@@ -103,7 +103,8 @@ enum Woken {
 impl<'a> Director<'a> {
     /// Starts the threads and connects. On return, all connections are set up.
     fn start(spec: &'a LoadSpec, work: &SocketWork, patience: Patience) -> Result<Director<'a>> {
-        let works: Vec<&SocketWork> = std::iter::once(work).chain(spec.beside.values()).collect();
+        let works: Vec<&SocketWork> =
+            std::iter::once(work).chain(spec.side_loads.values()).collect();
         works.iter().try_for_each(|work| cql::prepare_schema(work))?;
         let parts = parts(spec, &works, patience);
         let threads = parts.iter().map(|part| part.reactors.len()).sum();
@@ -181,7 +182,7 @@ impl<'a> Director<'a> {
             if self.is_interrupted {
                 return Err(interrupted());
             }
-            if !self.hear(until_ns)? {
+            if !self.receive_notice(until_ns)? {
                 bail!(
                     "{} of {connections} connections had no reply to their setup within {:?}",
                     connections - self.ready,
@@ -198,14 +199,14 @@ impl<'a> Director<'a> {
     }
 
     /// Runs the warm-up, the measured phase, and the drain.
-    fn direct(&mut self, say: Say<'_>) -> Result<LoadReport> {
+    fn direct(&mut self, emit: EventSink<'_>) -> Result<LoadReport> {
         let start_ns = now_ns() + START_DELAY_NS;
         let duration_ns = self.spec.duration_ms * 1_000_000;
         if let Warmup::Fixed { ms } = self.spec.warmup {
             self.set_phase(start_ns + ms * 1_000_000, duration_ns);
         }
-        say(LoadEvent::Connected)?;
-        self.tell(Mail::Begin { start_ns });
+        emit(LoadEvent::Connected)?;
+        self.broadcast(Mail::Begin { start_ns });
         if let Warmup::Steady { max_ms } = self.spec.warmup {
             self.wait_until_steady(start_ns + max_ms * 1_000_000)?;
             self.set_phase(now_ns(), duration_ns);
@@ -222,13 +223,13 @@ impl<'a> Director<'a> {
         }
         let before = threads(std::process::id())
             .context("could not read the usage of this process's threads")?;
-        say(LoadEvent::Measuring { warmup_ms: from_ns.saturating_sub(start_ns) / 1_000_000 })?;
-        let is_stalled = self.measure(from_ns, say)?;
+        emit(LoadEvent::Measuring { warmup_ms: from_ns.saturating_sub(start_ns) / 1_000_000 })?;
+        let is_stalled = self.measure(from_ns, emit)?;
         let after = threads(std::process::id())
             .context("could not read the usage of this process's threads")?;
-        say(LoadEvent::Measured)?;
+        emit(LoadEvent::Measured)?;
         self.idle.fill(false);
-        self.tell(Mail::Finish);
+        self.broadcast(Mail::Finish);
         if !is_stalled {
             self.drain()?;
         }
@@ -262,7 +263,7 @@ impl<'a> Director<'a> {
 
     /// Reports each window, until the time has elapsed or no more replies arrive. Returns true if
     /// the server has stalled.
-    fn measure(&mut self, from_ns: u64, say: Say<'_>) -> Result<bool> {
+    fn measure(&mut self, from_ns: u64, emit: EventSink<'_>) -> Result<bool> {
         let window_ns = self.spec.window_ms * 1_000_000;
         let shared = Arc::clone(&self.lead().shared);
         let until_ns = shared.until_ns.load(Ordering::Relaxed);
@@ -271,7 +272,7 @@ impl<'a> Director<'a> {
             window_end_ns = (window_end_ns + window_ns).min(until_ns);
             let woken = self.wait_until(window_end_ns)?;
             let now_replies = shared.replies();
-            say(LoadEvent::Window { operations: now_replies - replies })?;
+            emit(LoadEvent::Window { operations: now_replies - replies })?;
             replies = now_replies;
             match woken {
                 Woken::Time if window_end_ns < until_ns => {}
@@ -292,13 +293,13 @@ impl<'a> Director<'a> {
     fn drain(&mut self) -> Result<()> {
         let until_ns = now_ns() + to_ns(self.patience.drain);
         let all = 0..self.idle.len();
-        while !self.is_idle(&all) && self.hear(until_ns)? {}
+        while !self.is_idle(&all) && self.receive_notice(until_ns)? {}
         Ok(())
     }
 
     /// Collects the results of each load, in the order of the parts.
     fn gather(&mut self) -> Result<Vec<Tally>> {
-        self.tell(Mail::Report);
+        self.broadcast(Mail::Report);
         let mut tallies: Vec<Tally> = self.parts.iter().map(|_| Tally::new()).collect();
         let until_ns = now_ns() + REPORT_NS;
         let mut missing = self.links.reactors();
@@ -310,15 +311,15 @@ impl<'a> Director<'a> {
                     tallies[part.expect("every reactor is of a part")].merge(&tally);
                     missing -= 1;
                 }
-                Some(notice) => self.heed(notice)?,
+                Some(notice) => self.handle_notice(notice)?,
             }
         }
         // The work was completed early: the duration ends with the last reply.
-        let (lead, heard_ns) = (&self.lead().shared, tallies[0].heard_ns);
+        let (lead, last_reply_ns) = (&self.lead().shared, tallies[0].last_reply_ns);
         let until_ns = lead.until_ns.load(Ordering::Relaxed);
         let from_ns = lead.from_ns.load(Ordering::Relaxed);
-        if lead.is_spent() && (from_ns..until_ns).contains(&heard_ns) {
-            lead.until_ns.store(heard_ns + 1, Ordering::Relaxed);
+        if lead.is_spent() && (from_ns..until_ns).contains(&last_reply_ns) {
+            lead.until_ns.store(last_reply_ns + 1, Ordering::Relaxed);
         }
         Ok(tallies)
     }
@@ -334,12 +335,12 @@ impl<'a> Director<'a> {
         let reports = self.parts.iter().zip(tallies);
         let mut reports = reports.map(|(part, tally)| report(tally, &part.shared, window_ns));
         let first = reports.next().expect("there is a first load");
-        let beside: BTreeMap<String, LoadReport> =
-            self.spec.beside.keys().cloned().zip(reports).collect();
-        LoadReport { threads: uses_between(before, after), beside, ..first }
+        let side_loads: BTreeMap<String, LoadReport> =
+            self.spec.side_loads.keys().cloned().zip(reports).collect();
+        LoadReport { threads: uses_between(before, after), side_loads, ..first }
     }
 
-    fn tell(&self, mail: Mail) {
+    fn broadcast(&self, mail: Mail) {
         for mailbox in self.links.mailboxes() {
             // A few messages per run. A reactor that has ended has panicked, which is reported when
             // the group ends.
@@ -365,17 +366,17 @@ impl<'a> Director<'a> {
             if lead.clone().all(|reactor| self.idle[reactor] || self.stalled[reactor]) {
                 return Ok(Woken::Stalled);
             }
-            if !self.hear(ns)? {
+            if !self.receive_notice(ns)? {
                 return Ok(Woken::Time);
             }
         }
     }
 
     /// Receives one notice. Returns false if none arrives in time.
-    fn hear(&mut self, until_ns: u64) -> Result<bool> {
+    fn receive_notice(&mut self, until_ns: u64) -> Result<bool> {
         match self.next_notice(until_ns)? {
             None => Ok(false),
-            Some(notice) => self.heed(notice).map(|()| true),
+            Some(notice) => self.handle_notice(notice).map(|()| true),
         }
     }
 
@@ -388,7 +389,7 @@ impl<'a> Director<'a> {
         }
     }
 
-    fn heed(&mut self, notice: Notice) -> Result<()> {
+    fn handle_notice(&mut self, notice: Notice) -> Result<()> {
         match notice {
             Notice::Ready => self.ready += 1,
             Notice::Idle { reactor } => self.idle[reactor] = true,

@@ -17,8 +17,8 @@ pub struct LoadSpec {
     pub work: Work,
     /// Additional concurrent loads, by name: only over sockets, by separate threads on the same
     /// cores, for the whole run. Phases and windows are those of the first load.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub beside: BTreeMap<String, SocketWork>,
+    #[serde(rename = "beside", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub side_loads: BTreeMap<String, SocketWork>,
     pub warmup: Warmup,
     /// Length of the measured phase.
     pub duration_ms: u64,
@@ -405,14 +405,14 @@ pub struct LoadReport {
     pub received_bytes: u64,
     pub log: Option<LogReport>,
     /// Results of the loads in `beside` in the same phase, by name; without threads.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub beside: BTreeMap<String, LoadReport>,
+    #[serde(rename = "beside", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub side_loads: BTreeMap<String, LoadReport>,
 }
 
 impl LoadReport {
     /// Operations of this load and of those in `beside`: the work of the subject.
     pub fn operations_of_all(&self) -> u64 {
-        self.operations + self.beside.values().map(Self::operations_of_all).sum::<u64>()
+        self.operations + self.side_loads.values().map(Self::operations_of_all).sum::<u64>()
     }
 }
 
@@ -483,7 +483,7 @@ pub(crate) mod tests {
     pub(crate) fn spec() -> LoadSpec {
         LoadSpec {
             work: Work::Socket(work()),
-            beside: BTreeMap::new(),
+            side_loads: BTreeMap::new(),
             warmup: Warmup::Fixed { ms: 0 },
             duration_ms: 100,
             operations_max: None,

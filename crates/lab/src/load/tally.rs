@@ -39,7 +39,7 @@ pub(crate) struct Tally {
     pub(crate) broken: u64,
     pub(crate) stalled: u64,
     /// Time of the last reply, 0 if there was none.
-    pub(crate) heard_ns: u64,
+    pub(crate) last_reply_ns: u64,
 }
 
 impl Tally {
@@ -60,7 +60,7 @@ impl Tally {
             prepared_again: 0,
             broken: 0,
             stalled: 0,
-            heard_ns: 0,
+            last_reply_ns: 0,
         }
     }
 
@@ -105,7 +105,7 @@ impl Tally {
         self.prepared_again += other.prepared_again;
         self.broken += other.broken;
         self.stalled += other.stalled;
-        self.heard_ns = self.heard_ns.max(other.heard_ns);
+        self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);
     }
 }
 

@@ -168,7 +168,7 @@ struct Searcher<'a> {
 
 fn find(options: &Options) -> Result<()> {
     let definition = options.load.definition("max", &options.server)?;
-    let machine = Machine::look();
+    let machine = Machine::detect();
     let mut trial = Trial::start(&definition, &machine)?;
     let row = trial.subject.row();
     print(&format!("{}  [{}]\n", row.command_line.join(" "), row.version))?;

@@ -76,7 +76,7 @@ impl<E> Search<'_, E> {
     fn enclose(&mut self) -> Result<(), E> {
         let mut rate = self.held.map_or(self.terms.start_per_second, |held| held * STEP);
         rate = rate.clamp(PER_SECOND_MIN, PER_SECOND_MAX);
-        while self.may_go_on() && (self.held.is_none() || self.upper().is_none()) {
+        while self.may_continue() && (self.held.is_none() || self.upper().is_none()) {
             self.judge(rate)?;
             rate = if self.upper().is_none() { rate * STEP } else { rate / STEP };
             if !(PER_SECOND_MIN..=PER_SECOND_MAX).contains(&rate) {
@@ -89,7 +89,7 @@ impl<E> Search<'_, E> {
     fn bisect(&mut self) -> Result<(), E> {
         while let (Some(held), Some(upper)) = (self.held, self.upper())
             && upper > held * (1.0 + self.terms.precision)
-            && self.may_go_on()
+            && self.may_continue()
         {
             self.judge((held * upper).sqrt())?;
         }
@@ -99,7 +99,7 @@ impl<E> Search<'_, E> {
     /// Retries the lowest failed rate twice. Returns true if it passes now.
     fn refute(&mut self) -> Result<bool, E> {
         let Some(failed) = lowest(&self.failed) else { return Ok(false) };
-        if self.held.is_none() || !self.may_go_on() {
+        if self.held.is_none() || !self.may_continue() {
             return Ok(false);
         }
         if self.attempt(failed)? != Outcome::Held && self.attempt(failed)? != Outcome::Held {
@@ -114,7 +114,7 @@ impl<E> Search<'_, E> {
     /// continues one step below.
     fn confirm(&mut self) -> Result<Found, E> {
         while let Some(rate) = self.held
-            && self.may_go_on()
+            && self.may_continue()
         {
             let mut held = 0;
             for _ in 0..self.terms.confirmations {
@@ -158,7 +158,7 @@ impl<E> Search<'_, E> {
         (self.run)(rate)
     }
 
-    fn may_go_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         self.runs < RUNS_MAX
     }
 }

@@ -82,7 +82,7 @@ pub fn build() -> Build {
 
 impl Machine {
     /// Inspects this machine. Reads about 100 small files.
-    pub fn look() -> Self {
+    pub fn detect() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let value = |name: &str| value_of(&cpuinfo, name).unwrap_or_default().to_owned();
         let flags = value("flags");
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_description() {
-        let machine = Machine::look();
+        let machine = Machine::detect();
         assert!(machine.cores >= 1);
         assert!(machine.memory_bytes > 1 << 20);
         assert!(!machine.kernel.is_empty());

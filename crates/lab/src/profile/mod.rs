@@ -101,7 +101,7 @@ pub enum ProfileError {
 pub fn record(pid: u32, duration: Duration, options: &Options) -> Result<Profile, ProfileError> {
     let mut symbols = symbols::Symbols::of(pid)?;
     let recording = sampler::record(pid, duration, options)?;
-    symbols.look_again(pid);
+    symbols.refresh(pid);
     let mut notes = recording.notes;
     let names = symbols.names(recording.stacks.keys().flat_map(|stack| &stack.addresses));
     notes.extend(names.notes);

@@ -72,7 +72,7 @@ impl Symbols {
     }
 
     /// Adds newly loaded code; does nothing if the process has exited.
-    pub(super) fn look_again(&mut self, pid: u32) {
+    pub(super) fn refresh(&mut self, pid: u32) {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
         let mappings = parse_mappings(&text);
         if !mappings.is_empty() {

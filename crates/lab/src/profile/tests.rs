@@ -45,7 +45,7 @@ fn burn_little(until_ns: u64) -> u64 {
 
 /// Runs `work` repeatedly on a thread of that name while `observe` runs; also returns the last
 /// result of `work`.
-fn beside<W, O>(
+fn alongside<W, O>(
     name: &str,
     mut work: impl FnMut() -> W + Send,
     observe: impl FnOnce() -> O,
@@ -132,7 +132,7 @@ fn burner(much_ms: u64, little_ms: u64) -> impl FnMut() -> (u64, u64) + Send {
 #[allow(clippy::cast_precision_loss)]
 fn shares_are_those_of_the_threads_own_clock() {
     let ((much_ns, little_ns), profile) =
-        beside("three-to-one", burner(17, 6), || profile_of("three-to-one"));
+        alongside("three-to-one", burner(17, 6), || profile_of("three-to-one"));
     let Some(profile) = profile else { return };
     let expected = much_ns as f64 / (much_ns + little_ns) as f64;
     // Five standard deviations of this many independent samples.
@@ -171,8 +171,8 @@ fn a_thread_that_sleeps_has_no_samples() {
 
 #[test]
 fn the_difference_of_two_profiles_is_the_changed_function() {
-    let (_, before) = beside("burner", burner(17, 6), || profile_of("burner"));
-    let (_, after) = beside("burner", burner(6, 17), || profile_of("burner"));
+    let (_, before) = alongside("burner", burner(17, 6), || profile_of("burner"));
+    let (_, after) = alongside("burner", burner(6, 17), || profile_of("burner"));
     let (Some(before), Some(after)) = (before, after) else { return };
     let (before, after) = (before.folded(), after.folded());
     let svg = difference(&before, &after, &Labels::default()).unwrap();

@@ -129,7 +129,7 @@ fn spec(options: &Options, address: SocketAddr, test: &Test) -> LoadSpec {
         setup.push(words(&["SELECT", &options.database.to_string()]));
     }
     LoadSpec {
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         work: Work::Socket(SocketWork {
             protocol: test.protocol,
             address,

@@ -99,9 +99,9 @@ pub(crate) fn cells(table: &Table) -> Markup {
 }
 
 /// A row per cell and additional load; `None` if there are none.
-pub(crate) fn beside(table: &Table) -> Option<Markup> {
+pub(crate) fn side_loads(table: &Table) -> Option<Markup> {
     let names = |cell: &Cell| -> BTreeSet<String> {
-        cell.measurements.iter().flat_map(|one| one.beside.keys().cloned()).collect()
+        cell.measurements.iter().flat_map(|one| one.side_loads.keys().cloned()).collect()
     };
     if table.cells.iter().all(|cell| names(cell).is_empty()) {
         return None;
@@ -120,7 +120,7 @@ pub(crate) fn beside(table: &Table) -> Option<Markup> {
                         tr.doubtful[!cell.is_trusted()] {
                             th scope="row" data-sort=(cell.number) { (table.describe(cell)) }
                             td { (name) }
-                            @for figure in figures() { (beside_cell(cell, &name, figure)) }
+                            @for figure in figures() { (side_load_cell(cell, &name, figure)) }
                         }
                     }
                 }
@@ -130,8 +130,8 @@ pub(crate) fn beside(table: &Table) -> Option<Markup> {
     Some(scrolled(&format!("Additional loads of {}", table.name), &content))
 }
 
-fn beside_cell(cell: &Cell, name: &str, figure: &Figure) -> Markup {
-    let of_load = cell.counted().filter_map(|one| one.beside.get(name));
+fn side_load_cell(cell: &Cell, name: &str, figure: &Figure) -> Markup {
+    let of_load = cell.counted().filter_map(|one| one.side_loads.get(name));
     let values: Vec<f64> = of_load.filter_map(figure.of).collect();
     if values.is_empty() {
         return absent();

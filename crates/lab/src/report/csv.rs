@@ -20,9 +20,9 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
     let rows =
         || runs.iter().flat_map(|run| &run.tables).flat_map(super::table::Table::measurements);
     let parameters: BTreeSet<&String> = rows().flat_map(|one| one.row.parameters.keys()).collect();
-    let beside: BTreeSet<&String> = rows().flat_map(|one| one.beside.keys()).collect();
-    let of_beside =
-        || beside.iter().flat_map(|name| of_any_load().map(move |figure| (*name, figure)));
+    let side_loads: BTreeSet<&String> = rows().flat_map(|one| one.side_loads.keys()).collect();
+    let describe_side_load =
+        || side_loads.iter().flat_map(|name| of_any_load().map(move |figure| (*name, figure)));
     let counters: BTreeSet<&String> = rows().flat_map(|one| one.row.counters.keys()).collect();
     let tcp: BTreeSet<&String> = rows().flat_map(|one| one.row.tcp.keys()).collect();
 
@@ -32,7 +32,7 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
         .map(str::to_owned)
         .chain(parameters.iter().map(|name| (*name).clone()))
         .chain(FIGURES.iter().map(|figure| figure.name.to_owned()))
-        .chain(of_beside().map(|(name, figure)| format!("{name}_{}", figure.name)))
+        .chain(describe_side_load().map(|(name, figure)| format!("{name}_{}", figure.name)))
         .chain(counters.iter().map(|name| format!("{name}_per_operation")))
         .chain(tcp.iter().map(|name| format!("tcp_{name}")))
         .chain(SUBJECT.into_iter().map(str::to_owned));
@@ -52,8 +52,8 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
                 .map(|name| row.parameters.get(*name).map(grid::show_whole).unwrap_or_default()),
         );
         fields.extend(FIGURES.iter().map(|figure| number(one, figure.of)));
-        fields.extend(of_beside().map(|(name, figure)| {
-            one.beside.get(name).map(|one| number(one, figure.of)).unwrap_or_default()
+        fields.extend(describe_side_load().map(|(name, figure)| {
+            one.side_loads.get(name).map(|one| number(one, figure.of)).unwrap_or_default()
         }));
         fields.extend(
             counters

@@ -48,15 +48,15 @@ fn of_row(row: &Row) -> Vec<Fact> {
         Work::Socket(work) => facts.extend(of_socket(work)),
         Work::Append(work) => facts.extend(of_append(work)),
     }
-    let beside = row.load.beside.iter().map(|(name, work)| of_beside(name, work));
-    facts.push(("Additional loads", beside.collect::<Vec<_>>().join("; ")));
+    let side_loads = row.load.side_loads.iter().map(|(name, work)| describe_side_load(name, work));
+    facts.push(("Additional loads", side_loads.collect::<Vec<_>>().join("; ")));
     facts.push(("Measured", milliseconds(row.load.duration_ms)));
     facts.push(("Warm-up", warmup(row.load.warmup)));
     facts
 }
 
 /// Formats an additional load: `writers: SET {key} {value}, 64 connections`.
-fn of_beside(name: &str, work: &SocketWork) -> String {
+fn describe_side_load(name: &str, work: &SocketWork) -> String {
     let mut text = format!("{name}: {}, {} connections", mix(work), work.connections);
     if work.pipeline > 1 {
         let _ = write!(text, ", pipeline {}", work.pipeline);

@@ -21,7 +21,7 @@ pub(crate) struct Measurement {
     pub(crate) records_per_write: Option<f64>,
     pub(crate) bytes_per_write: Option<f64>,
     /// Results of additional loads, by name.
-    pub(crate) beside: BTreeMap<String, Measurement>,
+    pub(crate) side_loads: BTreeMap<String, Measurement>,
 }
 
 /// Latencies in nanoseconds.
@@ -54,11 +54,12 @@ impl Measurement {
             packed(log.map(|log| log.records_per_write.as_str())).context("records_per_write")?;
         let bytes =
             packed(log.map(|log| log.bytes_per_write.as_str())).context("bytes_per_write")?;
-        let names = row.load.beside.keys();
-        let beside = names.filter_map(|name| Some((name.clone(), row.beside(name)?)));
-        let beside = beside.map(|(name, row)| Ok((name, Self::of(row)?))).collect::<Result<_>>()?;
+        let names = row.load.side_loads.keys();
+        let side_loads = names.filter_map(|name| Some((name.clone(), row.side_load(name)?)));
+        let side_loads =
+            side_loads.map(|(name, row)| Ok((name, Self::of(row)?))).collect::<Result<_>>()?;
         Ok(Self {
-            beside,
+            side_loads,
             corrected,
             raw,
             records_per_write: records.map(|histogram| histogram.mean()),

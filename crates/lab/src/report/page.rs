@@ -115,7 +115,7 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
     let maps = plots::heat_maps(table);
     let windows = if detail == Detail::Full { plots::windows(table)? } else { Vec::new() };
     let reactors = cells::reactors(table)?;
-    let beside = cells::beside(table);
+    let side_loads = cells::side_loads(table);
     let comparison = source::comparison(table, &run.source)?;
     let content = html! {
         section.table id=(id) {
@@ -152,9 +152,9 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
             }
             h3 { "Cells" }
             (cells::cells(table))
-            @if let Some(beside) = beside {
+            @if let Some(side_loads) = side_loads {
                 h3 { "Additional loads" }
-                (beside)
+                (side_loads)
             }
             @if let Some(reactors) = reactors {
                 h3 { "Reactors" }

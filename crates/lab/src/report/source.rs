@@ -86,7 +86,7 @@ impl Pair<'_> {
 
 fn part(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Result<Markup> {
     Ok(html! {
-        div.beside {
+        div.side-loads {
             @if let Some(dots) = ratio_dots(table, figure, pairs)? { (dots) }
             div { (ratio_table(table, figure, pairs)) }
         }

@@ -134,10 +134,10 @@ fn output(mut child: Child) -> Result<String> {
         stream.context("output is piped")?.read_to_string(&mut text)?;
         Ok(text)
     };
-    let said = read(child.stdout.as_mut().map(|stream| stream as &mut dyn Read))?;
+    let output = read(child.stdout.as_mut().map(|stream| stream as &mut dyn Read))?;
     let complained = read(child.stderr.as_mut().map(|stream| stream as &mut dyn Read))?;
     ensure!(status.success(), "{status}: {}", complained.trim());
-    Ok(said)
+    Ok(output)
 }
 
 /// Returns the rate in the last line of `--csv`: `"SET","181818.19",...`.

@@ -25,10 +25,12 @@ pub struct Finding {
     pub source: String,
     /// Whether the observation agrees, and all targets are reached.
     pub agrees: bool,
-    pub teaches: String,
+    #[serde(rename = "teaches")]
+    pub conclusion: String,
     /// Possible reason for a different result; empty if it agrees.
-    pub otherwise: String,
-    pub rows: Vec<Way>,
+    #[serde(rename = "otherwise")]
+    pub deviation_reason: String,
+    pub rows: Vec<FindingRow>,
 }
 
 /// A key number.
@@ -41,7 +43,7 @@ pub struct Number {
 
 /// One variant, over all repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Way {
+pub struct FindingRow {
     pub variant: String,
     /// `naive`, `right`, a parameter, or empty.
     pub role: String,
@@ -51,8 +53,8 @@ pub struct Way {
     pub high: f64,
     pub unit: String,
     /// Target for the median.
-    #[serde(default)]
-    pub wanted: Option<f64>,
+    #[serde(default, rename = "wanted")]
+    pub target: Option<f64>,
     pub note: String,
 }
 
@@ -62,7 +64,7 @@ impl Number {
     }
 }
 
-impl Way {
+impl FindingRow {
     /// Creates a row for a single value.
     pub fn once(variant: &str, role: &str, value: f64, unit: &str, note: String) -> Self {
         Self::over(variant, role, &[value], unit, note)
@@ -80,7 +82,7 @@ impl Way {
             low: at(0),
             high: at(sorted.len().saturating_sub(1)),
             unit: unit.to_owned(),
-            wanted: None,
+            target: None,
             note,
         }
     }
@@ -145,35 +147,35 @@ impl Finding {
             self.numbers(),
             self.source,
             self.verdict(),
-            self.teaches
+            self.conclusion
         );
-        if !self.otherwise.is_empty() {
-            writeln!(text, "\nWhy it differs here: {}", self.otherwise)
+        if !self.deviation_reason.is_empty() {
+            writeln!(text, "\nWhy it differs here: {}", self.deviation_reason)
                 .expect("writing to a String cannot fail");
         }
         text
     }
 
     pub fn sheet(&self) -> Sheet {
-        let row = |way: &Way| {
-            let spread = match (way.low, way.high) {
+        let row = |row: &FindingRow| {
+            let spread = match (row.low, row.high) {
                 (low, high) if low < high => format!("{} to {}", shown(low), shown(high)),
                 _ => "-".to_owned(),
             };
             [
-                way.variant.clone(),
-                way.role.clone(),
-                shown(way.value),
+                row.variant.clone(),
+                row.role.clone(),
+                shown(row.value),
                 spread,
-                way.unit.clone(),
-                way.wanted.map_or_else(String::new, |wanted| {
-                    let missed = if way.value < wanted { ", missed" } else { "" };
-                    format!("{}{missed}", shown(wanted))
+                row.unit.clone(),
+                row.target.map_or_else(String::new, |target| {
+                    let missed = if row.value < target { ", missed" } else { "" };
+                    format!("{}{missed}", shown(target))
                 }),
-                way.note.clone(),
+                row.note.clone(),
             ]
         };
-        let head = ["way", "", "median", "repeats", "unit", "target", "remark"];
+        let head = ["variant", "", "median", "repeats", "unit", "target", "remark"];
         Sheet::new(head, self.rows.iter().map(row).collect())
     }
 }
@@ -184,10 +186,10 @@ mod tests {
     use crate::subject::Scratch;
 
     fn finding(agrees: bool) -> Finding {
-        let way = |variant: &str, role: &str, value: f64| Way {
+        let row = |variant: &str, role: &str, value: f64| FindingRow {
             high: value * 1.5,
-            wanted: (role == "right").then_some(50_000.0),
-            ..Way::once(variant, role, value, "tasks/s", String::new())
+            target: (role == "right").then_some(50_000.0),
+            ..FindingRow::once(variant, role, value, "tasks/s", String::new())
         };
         Finding {
             name: "d05".into(),
@@ -198,9 +200,9 @@ mod tests {
             ],
             source: "40,000 to 70,000 per second".into(),
             agrees,
-            teaches: "Calls cost.".into(),
-            otherwise: if agrees { String::new() } else { "No calls.".into() },
-            rows: vec![way("none", "naive", 20_000.0), way("64 KiB", "right", 40_000.0)],
+            conclusion: "Calls cost.".into(),
+            deviation_reason: if agrees { String::new() } else { "No calls.".into() },
+            rows: vec![row("none", "naive", 20_000.0), row("64 KiB", "right", 40_000.0)],
         }
     }
 
@@ -243,8 +245,8 @@ mod tests {
 
     #[test]
     fn the_middle_of_several_tries() {
-        let way = Way::over("a", "", &[3.0, 1.0, 2.0], "ms", String::new());
-        assert_eq!((way.value, way.low, way.high), (2.0, 1.0, 3.0));
+        let row = FindingRow::over("a", "", &[3.0, 1.0, 2.0], "ms", String::new());
+        assert_eq!((row.value, row.low, row.high), (2.0, 1.0, 3.0));
         assert!((median(&[1.0, 4.0]) - 2.5).abs() < 1e-9);
         assert!(median(&[]).abs() < 1e-9);
     }

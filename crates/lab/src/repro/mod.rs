@@ -49,7 +49,7 @@ Usage: myriad-lab repro (TABLE|DOCUMENT|all|redis|cassandra|web)... [OPTIONS]
 
   TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra, web: compared
                      with these servers, the last with nginx
-  -l, --list         Print all tables, and how each is run
+  -l, --list         Print all tables, and run_description each is run
       --quick        One repeat, measured phases of half a second
       --out <DIR>    Folder for results, with a subfolder per table; existing results are kept
                      [target/lab/repro]
@@ -181,13 +181,14 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Table>> {
 }
 
 fn list(tables: &[&Table]) -> String {
-    let line = |table: &&Table| format!("{:<17} {:<62} {}", table.id, table.title, how(table));
+    let line =
+        |table: &&Table| format!("{:<17} {:<62} {}", table.id, table.title, run_description(table));
     let lines: Vec<String> = tables.iter().map(line).collect();
     lines.join("\n") + "\n"
 }
 
 /// Describes how the table is run, or why it cannot be.
-fn how(table: &Table) -> String {
+fn run_description(table: &Table) -> String {
     if let Some(missing) = table.missing() {
         return format!("not yet: {missing}");
     }
@@ -225,12 +226,12 @@ impl Session {
             Some(Run::Profile(cells)) => self.profile(table, cells),
             Some(Run::Ablation(name)) => {
                 let is_quick = self.arguments.is_quick;
-                self.keep(table, &ablation::measure(&self.program, name, is_quick, &self.stop)?)
+                self.store(table, &ablation::measure(&self.program, name, is_quick, &self.stop)?)
             }
             Some(Run::Experiment(name)) => {
                 let is_quick = self.arguments.is_quick;
                 let bench = web::Bench { program: &myriad()?, is_quick, stop: &self.stop };
-                self.keep(table, &web::measure(name, &bench)?)
+                self.store(table, &web::measure(name, &bench)?)
             }
             None => bail!("{} does not specify how to run it", table.id),
         }
@@ -280,7 +281,7 @@ impl Session {
         Ok(format!("{text}\nFlame graphs: {}\n", folder.display()))
     }
 
-    fn keep(&self, table: &Table, found: &Finding) -> Result<String> {
+    fn store(&self, table: &Table, found: &Finding) -> Result<String> {
         found.write(&self.folder(table)?)?;
         Ok(format!("{}\n{}", found.sheet().text(), found.remark()))
     }

@@ -44,7 +44,7 @@ pub struct Line {
 /// A statement about the shape, and whether it is true.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Statement {
-    pub says: &'static str,
+    pub claim: &'static str,
     pub source: Truth,
     pub ours: Truth,
 }
@@ -77,7 +77,7 @@ pub fn outcome(table: &'static Table, rows: &[Row], core_count: usize) -> Outcom
     let source_points = table.source_points();
     let our_points: Vec<Point> = lines.iter().map(Line::our_point).collect();
     let statements = table.shapes.iter().map(|shape| Statement {
-        says: &shape.says,
+        claim: &shape.claim,
         source: shape.check.judge(&source_points),
         ours: shape.check.judge(&our_points),
     });
@@ -178,9 +178,9 @@ fn has_result(row: &Row) -> bool {
 /// Returns the rows of a column, reduced to the load that the column refers to.
 fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<Cow<'rows, Row>> {
     let chosen = rows.iter().filter(|row| matches(&column.cells, &row.parameters));
-    match &column.beside {
+    match &column.side_load {
         None => chosen.map(|row| Cow::Borrowed(*row)).collect(),
-        Some(name) => chosen.filter_map(|row| row.beside(name)).map(Cow::Owned).collect(),
+        Some(name) => chosen.filter_map(|row| row.side_load(name)).map(Cow::Owned).collect(),
     }
 }
 
@@ -246,8 +246,8 @@ fn thread_count(row: &Row) -> usize {
     let reactors = row.threads.iter().filter(|thread| figure::is_reactor(thread)).count();
     match &row.load.work {
         Work::Socket(work) => {
-            let beside: usize = row.load.beside.values().map(|work| work.threads).sum();
-            reactors.max(1) + work.threads + beside
+            let side_loads: usize = row.load.side_loads.values().map(|work| work.threads).sum();
+            reactors.max(1) + work.threads + side_loads
         }
         Work::Append(work) => work.threads,
     }
@@ -283,8 +283,8 @@ mod tests {
         source::tables().find(|table| table.id == id).unwrap()
     }
 
-    fn statement<'a>(outcome: &'a Outcome, says: &str) -> &'a Statement {
-        outcome.statements.iter().find(|statement| statement.says.contains(says)).unwrap()
+    fn statement<'a>(outcome: &'a Outcome, claim: &str) -> &'a Statement {
+        outcome.statements.iter().find(|statement| statement.claim.contains(claim)).unwrap()
     }
 
     /// Appends per second by mode and threads.
@@ -413,7 +413,7 @@ mod tests {
                 let mut writers = row.clone();
                 fixture::set_rate(&mut row, 50_000.0 * factor);
                 fixture::set_rate(&mut writers, 7_000.0 * factor);
-                row.report.beside.insert("writers".into(), writers.report);
+                row.report.side_loads.insert("writers".into(), writers.report);
                 row
             })
             .collect();
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn verdicts_of_statements() {
-        let verdict = |source, ours| Statement { says: "", source, ours }.verdict();
+        let verdict = |source, ours| Statement { claim: "", source, ours }.verdict();
         assert_eq!(verdict(Truth::Fails, Truth::Fails), "agrees");
         assert_eq!(verdict(Truth::Fails, Truth::Holds), "ours alone");
         assert_eq!(verdict(Truth::Holds, Truth::Undecided), "undecided");

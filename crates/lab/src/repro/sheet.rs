@@ -35,7 +35,7 @@ impl Sheet {
         let parts = parts(outcome);
         let cells = |line: &Line| parts.iter().map(|(_, text)| text(line)).collect();
         let rows: Vec<Vec<String>> = outcome.lines.iter().map(cells).collect();
-        let is_used = |index: &usize| rows.iter().any(|row| !is_nothing(&row[*index]));
+        let is_used = |index: &usize| rows.iter().any(|row| !is_empty_cell(&row[*index]));
         let used: Vec<usize> = (0..parts.len()).filter(is_used).collect();
         let chosen = |row: &Vec<String>| used.iter().map(|index| row[*index].clone()).collect();
         Self {
@@ -47,7 +47,7 @@ impl Sheet {
     pub fn of_statements(statements: &[Statement]) -> Self {
         let row = |statement: &Statement| {
             [
-                statement.says.to_owned(),
+                statement.claim.to_owned(),
                 statement.source.name().to_owned(),
                 statement.ours.name().to_owned(),
                 statement.verdict().to_owned(),
@@ -95,7 +95,7 @@ impl Sheet {
     }
 }
 
-fn is_nothing(cell: &str) -> bool {
+fn is_empty_cell(cell: &str) -> bool {
     cell.is_empty() || cell == NOTHING
 }
 
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn statements_in_markdown() {
-        let statement = Statement { says: "a | b", source: Truth::Holds, ours: Truth::Fails };
+        let statement = Statement { claim: "a | b", source: Truth::Holds, ours: Truth::Fails };
         let markdown = Sheet::of_statements(&[statement]).markdown();
         assert_eq!(
             markdown,

@@ -143,7 +143,8 @@ pub struct Column {
     /// Source of our value; `None` while its system does not exist, and for remarks.
     pub figure: Option<Figure>,
     /// The additional load that it refers to.
-    pub beside: Option<String>,
+    #[serde(rename = "beside")]
+    pub side_load: Option<String>,
     /// Alternatively, the ratio of the first of these columns to the second.
     pub ratio: Option<[String; 2]>,
     /// Only cells with these parameters.
@@ -155,7 +156,8 @@ pub struct Column {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    pub says: String,
+    #[serde(rename = "says")]
+    pub claim: String,
     pub check: Check,
     /// Result in the source: it almost always holds.
     #[serde(default = "holds")]
@@ -349,7 +351,7 @@ mod tests {
             let points = table.source_points();
             for shape in &table.shapes {
                 let found = shape.check.judge(&points);
-                assert_eq!(found, shape.in_source, "{}: {}", table.id, shape.says);
+                assert_eq!(found, shape.in_source, "{}: {}", table.id, shape.claim);
             }
         }
     }

@@ -29,7 +29,7 @@ pub enum GeneratorError {
     #[error("{0}")]
     Failed(String),
     #[error("malformed output of the generator: {0}")]
-    Strange(String),
+    Unexpected(String),
     #[error("the generator exited without a report")]
     Ended,
     #[error("the generator has been silent for {SILENCE_MAX:?}")]
@@ -72,7 +72,7 @@ impl Generator {
         // A generator that exited immediately has reported the reason on its output.
         if input.write_all(&text).is_err() {
             drop(input);
-            return Err(generator.last_words());
+            return Err(generator.exit_error());
         }
         Ok(generator)
     }
@@ -100,7 +100,7 @@ impl Generator {
         }
     }
 
-    fn last_words(&mut self) -> GeneratorError {
+    fn exit_error(&mut self) -> GeneratorError {
         match self.events.recv_timeout(SILENCE_MAX) {
             Ok(Ok(LoadEvent::Failed { reason })) => GeneratorError::Failed(reason),
             Ok(Err(error)) => error,
@@ -129,7 +129,7 @@ fn read_events(output: ChildStdout) -> impl Iterator<Item = Result<LoadEvent, Ge
             Ok(0) => return None,
             Ok(_) => serde_json::from_str(&line).map_err(|error| {
                 let start: String = line.chars().take(200).collect();
-                GeneratorError::Strange(format!("{error}: {start}"))
+                GeneratorError::Unexpected(format!("{error}: {start}"))
             }),
             Err(error) => Err(GeneratorError::System(error)),
         };

@@ -46,22 +46,22 @@ pub fn measure(
     let ours = [vec![generator.pid()], pids.clone()].concat();
     let noise = NoiseSample::take(&ours)?;
     let mut warmup = 0;
-    let mut looks: [Option<Look>; 2] = [None, None];
+    let mut samples: [Option<SubjectSample>; 2] = [None, None];
     loop {
         match generator.next(stop)? {
             // After an interrupt, the next event is a failure.
             LoadEvent::Connected | LoadEvent::Interrupted(_) => {}
             LoadEvent::Measuring { warmup_ms } => {
                 warmup = warmup_ms;
-                looks[0] = Some(Look::take(&pids, subject)?);
+                samples[0] = Some(SubjectSample::take(&pids, subject)?);
             }
             LoadEvent::Window { operations } => on_rate(per_second(operations, load.window_ms)),
-            LoadEvent::Measured => looks[1] = Some(Look::take(&pids, subject)?),
+            LoadEvent::Measured => samples[1] = Some(SubjectSample::take(&pids, subject)?),
             LoadEvent::Failed { reason } => return Err(GeneratorError::Failed(reason)),
             LoadEvent::Done(report) => {
-                let [Some(first), Some(last)] = looks else {
+                let [Some(first), Some(last)] = samples else {
                     let text = "a report without a measured phase";
-                    return Err(GeneratorError::Strange(text.into()));
+                    return Err(GeneratorError::Unexpected(text.into()));
                 };
                 return Ok(Measurement {
                     warmup_ms: warmup,
@@ -94,14 +94,14 @@ fn own_use(report: &LoadReport) -> Vec<ThreadUse> {
 }
 
 /// A sample of the subject.
-struct Look {
+struct SubjectSample {
     threads: Vec<ThreadSample>,
     resident_bytes: u64,
     counters: BTreeMap<String, f64>,
     tcp: BTreeMap<String, u64>,
 }
 
-impl Look {
+impl SubjectSample {
     /// Times first: they change while the rest is read.
     fn take(pids: &[u32], subject: Option<&Subject>) -> Result<Self, GeneratorError> {
         Ok(Self {
@@ -147,7 +147,11 @@ fn resident_bytes_of(pids: &[u32]) -> io::Result<u64> {
 
 /// Uses the names of rows: `syscalls_read` is `syscalls.read`.
 #[allow(clippy::cast_precision_loss)]
-fn per_operation(first: &Look, last: &Look, operations: u64) -> BTreeMap<String, f64> {
+fn per_operation(
+    first: &SubjectSample,
+    last: &SubjectSample,
+    operations: u64,
+) -> BTreeMap<String, f64> {
     let before = |name| first.counters.get(name).copied().unwrap_or_default();
     let rates = last.counters.iter().map(|(name, total)| {
         let added = (total - before(name)).max(0.0);
@@ -166,8 +170,8 @@ mod tests {
     use super::*;
     use crate::load::LogReport;
 
-    fn look(counters: &[(&str, f64)]) -> Look {
-        Look {
+    fn sample(counters: &[(&str, f64)]) -> SubjectSample {
+        SubjectSample {
             threads: Vec::new(),
             resident_bytes: 0,
             counters: counters.iter().map(|(name, total)| ((*name).into(), *total)).collect(),
@@ -205,8 +209,9 @@ mod tests {
 
     #[test]
     fn counters_are_per_operation() {
-        let first = look(&[("syscalls_read", 100.0), ("lock_waits", 9.0)]);
-        let last = look(&[("syscalls_read", 150.0), ("lock_waits", 9.0), ("syscalls_new", 200.0)]);
+        let first = sample(&[("syscalls_read", 100.0), ("lock_waits", 9.0)]);
+        let last =
+            sample(&[("syscalls_read", 150.0), ("lock_waits", 9.0), ("syscalls_new", 200.0)]);
         let found = per_operation(&first, &last, 100);
         let expected = [("lock_waits", 0.0), ("syscalls.new", 2.0), ("syscalls.read", 0.5)];
         assert_eq!(found, expected.map(|(name, rate)| (name.to_owned(), rate)).into());

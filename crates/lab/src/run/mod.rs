@@ -45,7 +45,7 @@ use crate::subject::{Kind, Scratch, Subject, SubjectError, available_cpus};
 use budget::Budget;
 
 /// Observation time before the machine is considered quiet: some ticks of its clock.
-const QUIET_LOOK: Duration = Duration::from_millis(120);
+const QUIET_CHECK_INTERVAL: Duration = Duration::from_millis(120);
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -120,7 +120,7 @@ pub fn run(
         }
     };
     let definition = settings.applied(definition);
-    let machine = Machine::look();
+    let machine = Machine::detect();
     folder.write_machine(&machine)?;
     let mut runner = Runner {
         definition: &definition,
@@ -251,7 +251,7 @@ impl Runner<'_> {
         let cell = &self.definition.cells[turn.cell];
         let waited = self.wait_until_quiet(folder, turn)?;
         self.phase(folder, turn, "starting")?;
-        let mut row = self.begun_row(cell, turn, cell_ms);
+        let mut row = self.started_row(cell, turn, cell_ms);
         if let Err(failure) = self.fill_row(folder, cell, turn, &mut row) {
             match failure {
                 Failure::Stopped => return Err(Dropped::Stopped),
@@ -318,7 +318,7 @@ impl Runner<'_> {
         }
     }
 
-    fn begun_row(&self, cell: &Cell, turn: Turn, cell_ms: u64) -> Row {
+    fn started_row(&self, cell: &Cell, turn: Turn, cell_ms: u64) -> Row {
         let mut load = cell.load.clone();
         if cell_ms < load.duration_ms {
             crate::definition::set_duration(&mut load, cell_ms);
@@ -365,7 +365,7 @@ impl Runner<'_> {
                 return Err(Dropped::Stopped);
             }
             let before = NoiseSample::take(&[]).context("could not sample the machine")?;
-            std::thread::sleep(QUIET_LOOK);
+            std::thread::sleep(QUIET_CHECK_INTERVAL);
             let noise =
                 NoiseSample::take(&[]).context("could not sample the machine")?.since(&before);
             let waited = started.elapsed();

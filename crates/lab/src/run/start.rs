@@ -62,7 +62,7 @@ pub(crate) fn aim(load: &mut LoadSpec, target: Target<'_>) {
     match (&mut load.work, target) {
         (Work::Socket(work), Target::Server(subject)) => {
             aim_socket(work, subject);
-            load.beside.values_mut().for_each(|work| aim_socket(work, subject));
+            load.side_loads.values_mut().for_each(|work| aim_socket(work, subject));
         }
         (Work::Append(work), Target::Log(scratch)) => work.directory = scratch.path().join("log"),
         _ => unreachable!("definitions use sockets for servers, and appends for logs"),
@@ -77,7 +77,7 @@ fn take_cores(load: &mut LoadSpec) {
         Work::Socket(work) => Some(work),
         Work::Append(_) => None,
     };
-    for work in first.into_iter().chain(load.beside.values_mut()) {
+    for work in first.into_iter().chain(load.side_loads.values_mut()) {
         if work.threads == wanted.len() {
             work.threads = load.cpus.len().max(1);
         }

@@ -33,8 +33,8 @@ pub(super) fn line(row: &Row) -> String {
     {
         let _ = write!(text, ", p99 {} ms", ms(latencies.value_at_quantile(0.99)));
     }
-    for (beside, row) in beside(row) {
-        let _ = write!(text, ", {beside} {:.0}/s", row.operations_per_second());
+    for (load, row) in side_loads(row) {
+        let _ = write!(text, ", {load} {:.0}/s", row.operations_per_second());
     }
     let reactors = busy_reactors(row);
     if reactors.count > 0 {
@@ -48,9 +48,9 @@ pub(super) fn line(row: &Row) -> String {
 }
 
 /// Returns the row from the perspective of each additional load, by name.
-fn beside(row: &Row) -> impl Iterator<Item = (&str, Row)> {
-    let names = row.load.beside.keys();
-    names.filter_map(|name| Some((name.as_str(), row.beside(name)?)))
+fn side_loads(row: &Row) -> impl Iterator<Item = (&str, Row)> {
+    let names = row.load.side_loads.keys();
+    names.filter_map(|name| Some((name.as_str(), row.side_load(name)?)))
 }
 
 /// Formats parameters without table names: `options.reactors=2 connections=8`.
@@ -87,24 +87,25 @@ pub fn summary(rows: &[Row]) -> String {
         Some(row) => row.parameters.keys().collect(),
         None => return "no rows\n".to_owned(),
     };
-    let beside: BTreeSet<&str> =
-        rows.iter().flat_map(|row| row.load.beside.keys().map(String::as_str)).collect();
-    let mut table = vec![header(&names, &beside)];
-    table.extend(cells.values().map(|rows| cell_line(&names, &beside, rows)));
+    let side_loads: BTreeSet<&str> =
+        rows.iter().flat_map(|row| row.load.side_loads.keys().map(String::as_str)).collect();
+    let mut table = vec![header(&names, &side_loads)];
+    table.extend(cells.values().map(|rows| cell_line(&names, &side_loads, rows)));
     aligned(&table)
 }
 
-fn header(names: &[&String], beside: &BTreeSet<&str>) -> Vec<String> {
+fn header(names: &[&String], side_loads: &BTreeSet<&str>) -> Vec<String> {
     let short = names
         .iter()
         .map(|path| path.rsplit_once('.').map_or(path.as_str(), |(_, name)| name).to_owned());
-    let beside = beside.iter().flat_map(|name| [format!("{name}/s"), format!("{name} p99 ms")]);
+    let side_loads =
+        side_loads.iter().flat_map(|name| [format!("{name}/s"), format!("{name} p99 ms")]);
     let figures = ["operations/s", "CPU us/operation", "p50 ms", "p99 ms"].map(String::from);
     let last = ["busy", "verdict"].map(String::from);
-    short.chain(figures).chain(beside).chain(last).collect()
+    short.chain(figures).chain(side_loads).chain(last).collect()
 }
 
-fn cell_line(names: &[&String], beside: &BTreeSet<&str>, rows: &[&Row]) -> Vec<String> {
+fn cell_line(names: &[&String], side_loads: &BTreeSet<&str>, rows: &[&Row]) -> Vec<String> {
     let ok: Vec<&Row> = rows.iter().copied().filter(|row| row.verdict == Verdict::Ok).collect();
     let (shown, is_ok) = if ok.is_empty() { (rows.to_vec(), false) } else { (ok, true) };
     let shown: Vec<&Row> = shown.into_iter().filter(|row| has_figures(row)).collect();
@@ -113,8 +114,8 @@ fn cell_line(names: &[&String], beside: &BTreeSet<&str>, rows: &[&Row]) -> Vec<S
         .map(|name| rows[0].parameters.get(*name).map(value_text).unwrap_or_default())
         .collect();
     line.extend(figures(&shown));
-    for name in beside {
-        let rows: Vec<Row> = shown.iter().filter_map(|row| row.beside(name)).collect();
+    for name in side_loads {
+        let rows: Vec<Row> = shown.iter().filter_map(|row| row.side_load(name)).collect();
         let [rate, _, _, p99] = figures(&rows.iter().collect::<Vec<&Row>>());
         line.extend([rate, p99]);
     }

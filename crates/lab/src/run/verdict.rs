@@ -97,9 +97,9 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
 /// Returns the reports of all loads: the first, then the additional ones, each with the prefix of
 /// its reasons.
 fn reports<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = (String, &'a LoadReport)> {
-    let beside = evidence.report.beside.iter();
-    let beside = beside.map(|(name, report)| (format!("{name}: "), report));
-    std::iter::once((String::new(), evidence.report)).chain(beside)
+    let side_loads = evidence.report.side_loads.iter();
+    let side_loads = side_loads.map(|(name, report)| (format!("{name}: "), report));
+    std::iter::once((String::new(), evidence.report)).chain(side_loads)
 }
 
 fn losses(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
@@ -227,16 +227,16 @@ fn little_fault(work: &SocketWork, report: &LoadReport) -> Option<String> {
         return None;
     }
     let users = if work.users == 0 { work.connections } else { work.users };
-    let on_their_way = match work.sharing {
+    let in_flight_count = match work.sharing {
         Sharing::Blocking => users.min(work.connections),
         Sharing::Multiplexed => users,
     };
     let latency = decode(&report.latency_raw).ok().filter(|found| !found.is_empty())?;
     let found = per_second(report) * latency.mean() / 1e9;
-    let expected = real(on_their_way);
+    let expected = real(in_flight_count);
     let is_broken = (found / expected - 1.0).abs() > LITTLE_ERROR_MAX;
     is_broken.then(|| {
-        format!("rate x latency is {found:.1} requests in flight instead of {on_their_way}")
+        format!("rate x latency is {found:.1} requests in flight instead of {in_flight_count}")
     })
 }
 
@@ -400,9 +400,9 @@ mod tests {
         check(
             |case| {
                 let report = LoadReport { lost: 3, ..case.report.clone() };
-                case.report.beside.insert("writers".into(), report);
+                case.report.side_loads.insert("writers".into(), report);
                 let report = LoadReport { operations: 0, ..case.report.clone() };
-                case.report.beside.insert("idlers".into(), report);
+                case.report.side_loads.insert("idlers".into(), report);
             },
             Verdict::Lossy,
             &["writers: 3 requests without a reply", "idlers: no operation was completed"],

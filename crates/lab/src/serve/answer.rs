@@ -61,9 +61,9 @@ impl Answer {
     /// Returns `None` if the client has disconnected.
     pub(crate) fn refusal(refusal: Refusal) -> Option<Self> {
         Some(match refusal {
-            Refusal::Gone => return None,
+            Refusal::Disconnected => return None,
             Refusal::Malformed => Self::text("400 Bad Request", "Malformed HTTP request.\n"),
-            Refusal::Stranger => {
+            Refusal::ForeignOrigin => {
                 Self::text("403 Forbidden", "Use an IP address or localhost as the host name.\n")
             }
             Refusal::Slow => Self::text("408 Request Timeout", "The request took too long.\n"),

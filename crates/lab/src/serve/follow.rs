@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::report::{Measurement, parse_measurements};
 
 /// Maximum size of one read; the next poll continues.
-const BYTES_PER_LOOK_MAX: u64 = 64 << 20;
+const BYTES_PER_POLL_MAX: u64 = 64 << 20;
 
 /// The measurements of one `rows.jsonl`, and the current read position.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Follower {
 
     /// Reads newly written complete lines. A file that has become shorter belongs to another run,
     /// and is read from its start.
-    pub(crate) fn look(&mut self) -> Result<()> {
+    pub(crate) fn poll(&mut self) -> Result<()> {
         let mut file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             opened => opened.with_context(|| format!("read {}", self.path.display()))?,
@@ -45,7 +45,7 @@ impl Follower {
         }
         file.seek(SeekFrom::Start(self.offset))?;
         let mut text = Vec::new();
-        file.take(BYTES_PER_LOOK_MAX)
+        file.take(BYTES_PER_POLL_MAX)
             .read_to_end(&mut text)
             .with_context(|| format!("read {}", self.path.display()))?;
         let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);

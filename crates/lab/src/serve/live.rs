@@ -53,14 +53,14 @@ impl Live {
 
     /// Polls the folder; renders only after a change. Returns the version of the content, for an
     /// `ETag`, and the content.
-    pub(crate) fn look(&mut self) -> Result<(&str, &str)> {
+    pub(crate) fn poll(&mut self) -> Result<(&str, &str)> {
         for folder in report::run_folders(&self.folder)? {
             if !self.followers.iter().any(|follower| follower.is_of(&folder)) {
                 self.followers.push(Follower::new(&folder));
             }
         }
         for follower in &mut self.followers {
-            follower.look()?;
+            follower.poll()?;
         }
         let progress = newest_progress(&self.folder)?;
         let count: usize = self.followers.iter().map(|follower| follower.measurements.len()).sum();

@@ -185,14 +185,14 @@ fn route(request: &Request, shared: &Shared) -> Answer {
 
 fn page(shared: &Shared) -> Result<Answer> {
     let mut live = shared.live.lock().unwrap_or_else(PoisonError::into_inner);
-    live.look()?;
+    live.poll()?;
     Ok(Answer::page(live.page()))
 }
 
 /// Returns the changes since the browser's last poll.
 fn content(request: &Request, shared: &Shared) -> Result<Answer> {
     let mut live = shared.live.lock().unwrap_or_else(PoisonError::into_inner);
-    let (version, content) = live.look()?;
+    let (version, content) = live.poll()?;
     if request.if_none_match.as_deref() == Some(version) {
         return Ok(Answer::not_modified(version));
     }

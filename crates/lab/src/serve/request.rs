@@ -33,9 +33,9 @@ pub(crate) enum Refusal {
     TooLarge,
     /// The host name is not this machine's: a page of another site may be reading through the
     /// browser.
-    Stranger,
+    ForeignOrigin,
     /// The connection was closed: no response is possible.
-    Gone,
+    Disconnected,
 }
 
 /// Reads until the end of the head. `timeout` applies to the whole head: trickling bytes does not
@@ -50,15 +50,15 @@ pub(crate) fn read(stream: &mut TcpStream, timeout: Duration) -> Result<Request,
         if left.is_zero() {
             return Err(Refusal::Slow);
         }
-        stream.set_read_timeout(Some(left)).map_err(|_| Refusal::Gone)?;
+        stream.set_read_timeout(Some(left)).map_err(|_| Refusal::Disconnected)?;
         match stream.read(&mut head[filled..]) {
-            Ok(0) => return Err(Refusal::Gone),
+            Ok(0) => return Err(Refusal::Disconnected),
             Ok(count) => filled += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Err(Refusal::Slow);
             }
-            Err(_) => return Err(Refusal::Gone),
+            Err(_) => return Err(Refusal::Disconnected),
         }
         if let Some(request) = parse(&head[..filled], is_local)? {
             return Ok(request);
@@ -89,7 +89,7 @@ fn parse(bytes: &[u8], is_local: bool) -> Result<Option<Request>, Refusal> {
         std::str::from_utf8(found.value).ok()
     };
     if is_local && value("host").is_some_and(|host| !is_own_name(host)) {
-        return Err(Refusal::Stranger);
+        return Err(Refusal::ForeignOrigin);
     }
     let target = head.path.unwrap_or_default();
     Ok(Some(Request {
@@ -124,7 +124,7 @@ mod tests {
         check("HEAD /a?b=c HTTP/1.0\r\n\r\n", Ok(Some("/a")));
         check("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", Ok(Some("/")));
         check("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", Ok(Some("/")));
-        check("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", Err(Refusal::Stranger));
+        check("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", Err(Refusal::ForeignOrigin));
         check("GET / HTTP/1.1\r\n", Ok(None));
         check("", Ok(None));
         check("POST / HTTP/1.1\r\n\r\n", Err(Refusal::Method));

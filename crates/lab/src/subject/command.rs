@@ -111,11 +111,11 @@ pub(super) fn version(program: &Path, kind: Kind) -> String {
     };
     let output = Command::new(program).arg(flag).output();
     // nginx prints it to standard error.
-    let said = |output: Output| match kind {
+    let text = |output: Output| match kind {
         Kind::Nginx => output.stderr,
         _ => output.stdout,
     };
-    let text = output.map(|output| String::from_utf8_lossy(&said(output)).into_owned());
+    let text = output.map(|output| String::from_utf8_lossy(&text(output)).into_owned());
     let line = text.unwrap_or_default();
     line.lines().next().unwrap_or_default().trim().to_owned()
 }

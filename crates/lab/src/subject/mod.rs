@@ -140,11 +140,11 @@ impl Subject {
         };
         let deadline = now() + timeout;
         loop {
-            let said = read_lossy(output);
-            if let Some(address) = self.kind.announced(self.kind.first_protocol(), &said) {
+            let text = read_lossy(output);
+            if let Some(address) = self.kind.announced(self.kind.first_protocol(), &text) {
                 self.address = address;
-                self.cql = self.kind.announced("cql", &said);
-                self.http = self.kind.announced("http", &said);
+                self.cql = self.kind.announced("cql", &text);
+                self.http = self.kind.announced("http", &text);
             }
             if self.address.port() != 0 && probe::answers(self.kind, self.address).is_ok() {
                 return Ok(());

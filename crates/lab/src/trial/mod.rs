@@ -111,12 +111,12 @@ pub(crate) fn timed(load: &LoadSpec, run_ms: u64) -> LoadSpec {
 
 /// Describes failures briefly; `None` if every sent request had its reply.
 pub(crate) fn fault(row: &Row) -> Option<String> {
-    let beside = row
+    let side_loads = row
         .report
-        .beside
+        .side_loads
         .iter()
         .find_map(|(name, report)| fault_of(report).map(|fault| format!("{name}: {fault}")));
-    fault_of(&row.report).or(beside)
+    fault_of(&row.report).or(side_loads)
 }
 
 fn fault_of(report: &LoadReport) -> Option<String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use self::options::{HELP, Options, VERSION, Wanted};
+use self::options::{Action, HELP, Options, VERSION};
 use crate::command_line::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, Distribution, HttpConnection, HttpVersion, HttpWork, Keys, LoadEvent, LoadReport,
@@ -24,9 +24,9 @@ const WINDOW_MS: u64 = 1_000;
 /// Parses the arguments after `webbench`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     Ok(match options::parse(parser)? {
-        Wanted::Help => printing(HELP),
-        Wanted::Version => printing(format!("{VERSION}\n")),
-        Wanted::Run(options) => Box::new(move || run(&options)),
+        Action::Help => printing(HELP),
+        Action::Version => printing(format!("{VERSION}\n")),
+        Action::Run(options) => Box::new(move || run(&options)),
     })
 }
 
@@ -66,7 +66,7 @@ fn spec(options: &Options, address: SocketAddr) -> LoadSpec {
     }
     let words = vec![options.method.to_owned(), target.clone()];
     LoadSpec {
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         work: Work::Socket(SocketWork {
             protocol: Protocol::Http,
             address,
@@ -159,7 +159,7 @@ mod tests {
 
     fn options(words: &[&str]) -> Options {
         match options::parse(&mut CommandLine::new(&mut Parser::from_args(words))).unwrap() {
-            Wanted::Run(options) => *options,
+            Action::Run(options) => *options,
             other => panic!("{other:?}"),
         }
     }

@@ -62,13 +62,13 @@ pub(crate) struct Url {
 
 /// The requested action.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Action {
     Help,
     Version,
     Run(Box<Options>),
 }
 
-pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Wanted> {
+pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Action> {
     use lexopt::prelude::*;
     let mut options = Options {
         ignores_answers: false,
@@ -83,8 +83,8 @@ pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Wanted> {
     let mut url = None;
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h' | '?') | Long("help") => return Ok(Wanted::Help),
-            Short('V') | Long("version") => return Ok(Wanted::Version),
+            Short('h' | '?') | Long("help") => return Ok(Action::Help),
+            Short('V') | Long("version") => return Ok(Action::Version),
             Short('f') | Long("force") => options.ignores_answers = true,
             Short('r') | Long("reload") => options.reloads = true,
             Short('t') | Long("time") => options.seconds = parser.value()?,
@@ -108,7 +108,7 @@ pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Wanted> {
     ensure!((1..=SECONDS_MAX).contains(&options.seconds), "-t must be 1 to {SECONDS_MAX}");
     ensure!((1..=CONNECTIONS_MAX).contains(&options.clients), "-c must be 1 to {CONNECTIONS_MAX}");
     options.raise_version();
-    Ok(Wanted::Run(Box::new(options)))
+    Ok(Action::Run(Box::new(options)))
 }
 
 impl Options {
@@ -175,7 +175,7 @@ mod tests {
 
     fn parsed(words: &[&str]) -> Result<Options> {
         match parse(&mut CommandLine::new(&mut Parser::from_args(words)))? {
-            Wanted::Run(options) => Ok(*options),
+            Action::Run(options) => Ok(*options),
             other => bail!("{other:?}"),
         }
     }
@@ -194,7 +194,7 @@ mod tests {
         let options = parsed(&words).unwrap();
         assert_eq!(options.proxy, Some(("p".to_owned(), 3128)));
         assert_eq!(options.version, HttpVersion::V0_9);
-        for (words, wanted) in [(["-?"], Wanted::Help), (["-V"], Wanted::Version)] {
+        for (words, wanted) in [(["-?"], Action::Help), (["-V"], Action::Version)] {
             assert_eq!(
                 parse(&mut CommandLine::new(&mut Parser::from_args(words))).unwrap(),
                 wanted

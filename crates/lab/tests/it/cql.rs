@@ -235,7 +235,7 @@ fn work(address: SocketAddr) -> SocketWork {
 fn run(work: SocketWork, operations: u64) -> Result<LoadReport, String> {
     let spec = LoadSpec {
         work: Work::Socket(work),
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms: 60_000,
         operations_max: Some(operations),

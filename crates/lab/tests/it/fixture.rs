@@ -93,7 +93,7 @@ impl Maker {
             },
             load: LoadSpec {
                 work: planned.work.clone(),
-                beside: BTreeMap::new(),
+                side_loads: BTreeMap::new(),
                 warmup: Warmup::Steady { max_ms: 2_000 },
                 duration_ms: DURATION_MS,
                 operations_max: None,
@@ -242,7 +242,7 @@ pub(crate) fn instances() -> Vec<Planned> {
 }
 
 /// Reads with concurrent, slower writes.
-pub(crate) fn beside(maker: &mut Maker) -> Vec<Row> {
+pub(crate) fn side_loads(maker: &mut Maker) -> Vec<Row> {
     let cell = |words: &[&str], connections, per_second: f64| Planned {
         parameters: json!({}),
         kind: "myriad",
@@ -257,9 +257,9 @@ pub(crate) fn beside(maker: &mut Maker) -> Vec<Row> {
     for (read, write) in reads.iter_mut().zip(writes) {
         let Work::Socket(work) = write.load.work else { unreachable!("constructed above") };
         let work = SocketWork { pipeline: 4, ..work };
-        read.load.beside.insert("writers".into(), work);
+        read.load.side_loads.insert("writers".into(), work);
         let report = LoadReport { threads: Vec::new(), ..write.report };
-        read.report.beside.insert("writers".into(), report);
+        read.report.side_loads.insert("writers".into(), report);
     }
     reads
 }

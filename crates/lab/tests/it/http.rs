@@ -202,7 +202,7 @@ fn short() -> HttpWork {
 fn spec(work: SocketWork, operations_max: Option<u64>, duration_ms: u64) -> LoadSpec {
     LoadSpec {
         work: Work::Socket(work),
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms,
         operations_max,

@@ -92,7 +92,7 @@ fn the_csv_has_a_line_per_measurement() {
 #[test]
 fn a_load_beside_the_first_has_columns_of_its_own() {
     let root = folder("report-beside");
-    let rows = fixture::beside(&mut Maker::new(2));
+    let rows = fixture::side_loads(&mut Maker::new(2));
     fixture::write_run(&root, "reads", "Reads with writes", &rows);
     let page = fs::read_to_string(report::write(&root).unwrap()).unwrap();
     for part in ["Additional loads", "writers: SET {key} {value}, 64 connections, pipeline 4"] {
@@ -104,7 +104,7 @@ fn a_load_beside_the_first_has_columns_of_its_own() {
     for (record, row) in reader.records().zip(&rows) {
         let record = record.unwrap();
         let number = |name: &str| record[column(name)].parse::<f64>().unwrap();
-        let writers = &row.report.beside["writers"];
+        let writers = &row.report.side_loads["writers"];
         let expected = writers.operations as f64 / 3.0;
         assert!((number("writers_operations_per_second") / expected - 1.0).abs() < 1e-9);
         assert!(number("writers_latency_ns_p99") > number("latency_ns_p99"));

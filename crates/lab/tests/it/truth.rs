@@ -37,7 +37,7 @@ fn work(address: SocketAddr) -> SocketWork {
 fn spec(work: SocketWork, duration_ms: u64) -> LoadSpec {
     LoadSpec {
         work: Work::Socket(work),
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms,
         operations_max: None,
@@ -264,11 +264,11 @@ fn loads_beside_each_other_are_counted_apart() {
         Server::start(|_| Act::ReplyAfter(Duration::from_millis(10))),
     );
     let mut spec = counted(SocketWork { threads: 2, ..work(slow.address) }, 200);
-    let beside = SocketWork { connections: 3, pipeline: 5, ..work(fast.address) };
-    spec.beside.insert("beside".to_owned(), beside);
+    let side_loads = SocketWork { connections: 3, pipeline: 5, ..work(fast.address) };
+    spec.side_loads.insert("beside".to_owned(), side_loads);
     let (report, lasted) = run_timed(&spec, PATIENT).unwrap();
     assert_eq!(report.operations, 200);
-    let other = &report.beside["beside"];
+    let other = &report.side_loads["beside"];
     let account = fast.account();
     // Requests in flight at the end do not belong to the phase.
     assert!(other.operations > 0 && other.operations <= account.requests, "{}", other.operations);

@@ -18,7 +18,7 @@ const LONG_MS: u64 = 3_600_000;
 fn spec(work: Work) -> LoadSpec {
     LoadSpec {
         work,
-        beside: BTreeMap::new(),
+        side_loads: BTreeMap::new(),
         warmup: Warmup::Fixed { ms: 1 },
         duration_ms: LONG_MS,
         operations_max: None,
@@ -112,16 +112,16 @@ fn requests_that_are_interrupted_are_reported() {
         http: None,
     };
     let mut spec = spec(Work::Socket(work.clone()));
-    spec.beside.insert("others".into(), work);
+    spec.side_loads.insert("others".into(), work);
     for name in ["-INT", "-TERM"] {
         // The windows are those of the first load. If threads of the other load were stalled, both
         // get more time.
         let report = [1, 30, 1_000]
             .into_iter()
             .map(|windows| Generator::start(&spec).interrupted_report(name, windows))
-            .find(|report| report.beside["others"].operations > 0)
+            .find(|report| report.side_loads["others"].operations > 0)
             .expect("the other load makes progress");
-        for report in [&report, &report.beside["others"]] {
+        for report in [&report, &report.side_loads["others"]] {
             assert!(report.operations > 0 && report.duration_ns < LONG_MS * 1_000_000);
             assert_eq!((report.lost, report.broken_connections), (0, 0));
         }

@@ -110,7 +110,7 @@ fn check_success(output: &Output) {
 }
 
 fn is_disturbed(row: &Row) -> bool {
-    let beside = row.report.beside.values();
+    let beside = row.report.side_loads.values();
     let mut reports = std::iter::once(&row.report).chain(beside);
     row.verdict != Verdict::Skipped && reports.any(|one| one.operations == 0 || one.lost > 0)
 }
@@ -184,7 +184,7 @@ mix = [{ weight = 1, words = ["SET", "{key}", "{value}"] }]
     let rows = folder.rows();
     assert_eq!(measured(&rows).len(), 4);
     for row in &rows {
-        let writers = &row.report.beside["writers"];
+        let writers = &row.report.side_loads["writers"];
         assert!(row.report.operations > 0 && writers.operations > 0, "{:?}", row.reasons);
         assert_eq!((writers.lost, writers.errors.len()), (0, 0), "{:?}", row.reasons);
         assert_ne!(row.verdict, Verdict::Lossy);

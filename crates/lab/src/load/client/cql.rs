@@ -6,7 +6,7 @@ use wire::cql::{Direction, Header, Opcode, Response, decode_response};
 use super::super::cql::unprepared_id;
 use super::super::cql::{ENCODER, Message, STARTUP, Statements, UNPREPARED, error_name, next};
 use super::super::shared::Notice;
-use super::{At, Client, Flights, Requests, Session, Taken};
+use super::{At, Client, Decoded, Flights, Requests, Session};
 
 /// Additional state of a CQL connection.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Client {
             session.cql.is_echo = true;
             self.statements().set_for_echo();
             session.setup_left = 0;
-            self.tell(Notice::Ready);
+            self.notify(Notice::Ready);
             return Ok(startup().len());
         }
         let mut consumed = 0;
@@ -90,7 +90,7 @@ impl Client {
                 statements.set(position, &reply)?;
                 session.setup_left -= 1;
                 if session.setup_left == 0 {
-                    self.tell(Notice::Ready);
+                    self.notify(Notice::Ready);
                 }
             }
             Response::Event(..) => {}
@@ -110,27 +110,27 @@ impl Client {
         input: &[u8],
         at: At,
         out: &mut Output,
-    ) -> Result<Taken, String> {
+    ) -> Result<Decoded, String> {
         let direction = session.cql.direction();
         let is_measuring = at.phase.has(at.now_ns);
-        let mut taken = Taken::default();
+        let mut decoded = Decoded::default();
         loop {
-            let message = next(&input[taken.consumed..], direction);
+            let message = next(&input[decoded.consumed..], direction);
             let Some(message) = message.map_err(|error| error.to_string())? else { break };
-            taken.consumed += message.bytes();
+            decoded.consumed += message.bytes();
             let Some(stream) = message.stream().map_err(|error| error.to_string())? else {
                 continue;
             };
             if message.opcode == Opcode::Error || !session.cql.forgotten.is_empty() {
                 let landed = self.take_special(session, &message, stream, at, out)?;
-                taken.count += landed;
+                decoded.count += landed;
                 continue;
             }
             self.tally.rows_missing += u64::from(is_measuring && message.has_no_rows());
             self.land(session, stream, at, out)?;
-            taken.count += 1;
+            decoded.count += 1;
         }
-        Ok(taken)
+        Ok(decoded)
     }
 
     /// Completes the request on this stream.

@@ -25,7 +25,7 @@ const DIALS_MAX: usize = 64;
 /// Delay after a connection attempt fails immediately: retrying at once would only count errors.
 const PAUSE_NS: u64 = 1_000_000;
 /// How long responses in flight are awaited when the load ends.
-pub(super) const GIVE_UP_NS: u64 = 100_000_000;
+pub(super) const ABANDON_AFTER_NS: u64 = 100_000_000;
 
 /// The HTTP configuration of a thread.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl Dialer {
     }
 
     /// Returns a permit after a connection has closed.
-    fn give_back(&mut self, now_ns: u64) {
+    fn release(&mut self, now_ns: u64) {
         if self.permits == 0 {
             self.room_since_ns = now_ns;
         }
@@ -166,7 +166,7 @@ impl Client {
             flights: Flights::Ordered(VecDeque::new()),
             cql: cql::State::default(),
             http: state,
-            heard_ns: at.now_ns,
+            last_reply_ns: at.now_ns,
             is_stalled: false,
         };
         if is_kept {
@@ -189,7 +189,7 @@ impl Client {
         out: &mut Output,
     ) -> Flow {
         let at = At { now_ns: now_ns(), phase: self.phase() };
-        session.heard_ns = at.now_ns;
+        session.last_reply_ns = at.now_ns;
         let before = session.flights.requests();
         let decoded = if self.http().plan.is_headless {
             session.http.body_bytes += input.len() as u64;
@@ -266,7 +266,7 @@ impl Client {
             return Ok(());
         }
         if is_kept {
-            self.go_on(session, flight.user, at, out);
+            self.continue_user(session, flight.user, at, out);
         } else {
             session.http.parked = Some(flight.user);
         }
@@ -309,7 +309,7 @@ impl Client {
     /// Handles a closed connection: its unanswered requests have failed, and its users continue.
     pub(super) fn hung_up(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, mut session: Session) {
         let at = At { now_ns: now_ns(), phase: self.phase() };
-        self.http().give_back(at.now_ns);
+        self.http().release(at.now_ns);
         if let Some(position) = self.ids.iter().position(|open| *open == id) {
             self.ids.swap_remove(position);
         }
@@ -349,7 +349,7 @@ impl Client {
         for (info, session) in connections.list() {
             let sent_ns = session.flights.list().map(|flight| flight.sent_ns).min();
             // A connection that has been answered must also close within the timeout.
-            let since_ns = sent_ns.or(session.http.parked.map(|_| session.heard_ns));
+            let since_ns = sent_ns.or(session.http.parked.map(|_| session.last_reply_ns));
             if since_ns.is_some_and(|since_ns| since_ns < oldest_ns) {
                 session.http.failure = Some("timed out");
                 cx.abort(info.id);
@@ -369,10 +369,10 @@ impl Client {
     }
 
     /// Leaves unanswered requests unfinished.
-    pub(super) fn give_up(&mut self, reactor: usize) {
-        if self.stage == Stage::Finishing && !self.has_told_idle {
-            self.has_told_idle = true;
-            self.tell(Notice::Idle { reactor });
+    pub(super) fn abandon(&mut self, reactor: usize) {
+        if self.stage == Stage::Finishing && !self.has_reported_idle {
+            self.has_reported_idle = true;
+            self.notify(Notice::Idle { reactor });
         }
     }
 
@@ -401,11 +401,11 @@ fn take_one(session: &mut Session) -> Option<Flight> {
     };
     let flight = flights.front_mut()?;
     flight.left -= 1;
-    let taken = *flight;
-    if taken.left == 0 {
+    let answered = *flight;
+    if answered.left == 0 {
         flights.pop_front();
     }
-    Some(taken)
+    Some(answered)
 }
 
 /// Returns the error of a complete response, if any.
@@ -503,8 +503,8 @@ mod tests {
     fn permits_come_back_and_say_since_when() {
         let mut dialer = Dialer::new(plan());
         dialer.permits = 0;
-        dialer.give_back(7);
-        dialer.give_back(9);
+        dialer.release(7);
+        dialer.release(9);
         assert_eq!((dialer.permits, dialer.room_since_ns), (2, 7));
         assert!(!dialer.is_dialing());
     }

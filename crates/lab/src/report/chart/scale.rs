@@ -5,7 +5,7 @@ use crate::report::number::Unit;
 /// Minimum distance of ticks, so that labels do not overlap.
 const TICK_DISTANCE_MIN: f64 = 0.075;
 /// Approximate number of ticks.
-const TICKS_WANTED: f64 = 5.0;
+const TICKS_TARGET: f64 = 5.0;
 /// Wider ranges use a logarithmic scale.
 const LINEAR_RANGE_MAX: f64 = 12.0;
 
@@ -36,7 +36,7 @@ impl Scale {
     pub(crate) fn from_zero(title: &str, unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let high = values.fold(0.0, f64::max);
         let high = if high > 0.0 { high * 1.06 } else { 1.0 };
-        let step = nice_step(high / TICKS_WANTED, unit);
+        let step = nice_step(high / TICKS_TARGET, unit);
         let ticks = (0..).map(|index| f64::from(index) * step).take_while(|tick| *tick <= high);
         let ticks = ticks.map(|tick| (tick / high, unit.show_tick(tick))).collect();
         Self { title: title.to_owned(), kind: Kind::Linear { low: 0.0, high }, ticks }

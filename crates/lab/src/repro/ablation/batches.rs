@@ -82,7 +82,7 @@ impl BatchLine {
     fn read_tasks(
         &self,
         from: TcpStream,
-        give: &SyncSender<Vec<u8>>,
+        sender: &SyncSender<Vec<u8>>,
         spare: &Mutex<Vec<Vec<u8>>>,
     ) -> Result<()> {
         let hand_over = |batch: &[u8]| {
@@ -92,7 +92,7 @@ impl BatchLine {
             };
             bytes.clear();
             bytes.extend_from_slice(batch);
-            give.send(bytes).map_err(|_| anyhow!("all workers have ended"))
+            sender.send(bytes).map_err(|_| anyhow!("all workers have ended"))
         };
         if self.records == Records::Text {
             let mut batch = Vec::new();
@@ -114,7 +114,7 @@ impl BatchLine {
 
     fn work(
         &self,
-        take: &Mutex<Receiver<Vec<u8>>>,
+        receiver: &Mutex<Receiver<Vec<u8>>>,
         spare: &Mutex<Vec<Vec<u8>>>,
         to: &Mutex<TcpStream>,
         send: Option<&SyncSender<Vec<u8>>>,
@@ -122,7 +122,7 @@ impl BatchLine {
         let task = self.task();
         let mut outputs = Vec::new();
         loop {
-            let Ok(inputs) = take.lock().recv() else { return Ok(()) };
+            let Ok(inputs) = receiver.lock().recv() else { return Ok(()) };
             if self.results == Results::Copied {
                 outputs = Vec::new();
             }
@@ -177,38 +177,38 @@ impl Line for BatchLine {
     fn execute(&self, from: TcpStream, to: TcpStream) -> Result<()> {
         let end = to.try_clone()?;
         let to = Mutex::new(to);
-        let (give, take) = sync_channel::<Vec<u8>>(WAITING_MAX);
-        let (take, spare) = (Mutex::new(take), Mutex::new(Vec::new()));
+        let (sender, receiver) = sync_channel::<Vec<u8>>(WAITING_MAX);
+        let (receiver, spare) = (Mutex::new(receiver), Mutex::new(Vec::new()));
         let (send, sent) = sync_channel::<Vec<u8>>(WAITING_MAX);
         let send = self.has_sender.then_some(send);
         thread::scope(|scope| {
-            let (to, take, spare) = (&to, &take, &spare);
+            let (to, receiver, spare) = (&to, &receiver, &spare);
             let workers: Vec<_> = (0..cores())
                 .map(|_| {
                     let send = send.clone();
                     scope.spawn(move || {
-                        let outcome = self.work(take, spare, to, send.as_ref());
+                        let outcome = self.work(receiver, spare, to, send.as_ref());
                         if outcome.is_err() {
                             // Drain the queue, so that no sender waits for a failed worker.
-                            while take.lock().recv().is_ok() {}
+                            while receiver.lock().recv().is_ok() {}
                         }
                         outcome
                     })
                 })
                 .collect();
             drop(send);
-            let sender = scope.spawn(move || -> Result<()> {
+            let writer = scope.spawn(move || -> Result<()> {
                 for bytes in sent {
                     to.lock().write_all(&bytes)?;
                 }
                 Ok(())
             });
-            let read = self.read_tasks(from, &give, spare);
-            drop(give);
+            let read = self.read_tasks(from, &sender, spare);
+            drop(sender);
             for worker in workers {
                 join(worker)?;
             }
-            join(sender)?;
+            join(writer)?;
             end.shutdown(Shutdown::Write)?;
             read
         })
@@ -270,13 +270,13 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
 fn read_whole(
     mut from: TcpStream,
     bytes: usize,
-    mut take: impl FnMut(&[u8]) -> Result<()>,
+    mut sink: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut batch = vec![0; bytes];
     loop {
         let filled = fill(&mut from, &mut batch)?;
         if filled > 0 {
-            take(&batch[..filled])?;
+            sink(&batch[..filled])?;
         }
         if filled < bytes {
             return Ok(());
@@ -289,7 +289,7 @@ fn read_available(
     mut from: TcpStream,
     bytes: usize,
     record_bytes: usize,
-    mut take: impl FnMut(&[u8]) -> Result<()>,
+    mut sink: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut buffer = vec![0; bytes];
     let mut filled = 0;
@@ -302,7 +302,7 @@ fn read_available(
         filled += count;
         let whole = filled - filled % record_bytes;
         if whole > 0 {
-            take(&buffer[..whole])?;
+            sink(&buffer[..whole])?;
             buffer.copy_within(whole..filled, 0);
             filled -= whole;
         }
@@ -351,7 +351,7 @@ pub(super) struct Processor {
 const TICKS_PER_S: f64 = 100.0;
 
 impl Processor {
-    pub(super) fn look() -> Result<Self> {
+    pub(super) fn read() -> Result<Self> {
         let stat = fs::read_to_string("/proc/self/stat").context("read /proc/self/stat")?;
         // Source: proc(5), /proc/pid/stat: utime and stime are fields 14 and 15, the name may have blanks
         let (_, rest) = stat.rsplit_once(')').context("a strange /proc/self/stat")?;

@@ -13,7 +13,7 @@ const CHUNK: u64 = 1_024;
 /// Hashed tasks between two clock reads: about 30 us.
 const HASHED_CHUNK: u64 = 64;
 /// Distance at which counters do not share a cache line.
-const APART: usize = 16;
+const COUNTER_STRIDE: usize = 16;
 
 pub(super) const D01: Ablation = Ablation {
     name: "d01",
@@ -21,10 +21,10 @@ pub(super) const D01: Ablation = Ablation {
     unit: "% lost",
     expects: Expects::Less,
     source: "counts were lost at 100 tasks per second, until counters were atomic",
-    teaches: "Reading, adding and writing are three steps, and another thread's write in between \
+    conclusion: "Reading, adding and writing are three steps, and another thread's write in between \
               is lost. A counter per thread, summed on demand, is correct and faster than a shared \
               one.",
-    otherwise: "the threads never collided: one core, or a machine that runs them one after the \
+    deviation_reason: "the threads never collided: one core, or a machine that runs them one after the \
                 other.",
     variants: || {
         vec![
@@ -51,12 +51,12 @@ pub(super) const D01: Ablation = Ablation {
             }),
             Variant::new(Role::Other, "an atomic counter per thread", |time| {
                 let counters: Vec<AtomicU64> =
-                    (0..thread_count() * APART).map(|_| AtomicU64::new(0)).collect();
+                    (0..thread_count() * COUNTER_STRIDE).map(|_| AtomicU64::new(0)).collect();
                 let sum = || counters.iter().map(|own| own.load(Ordering::Relaxed)).sum();
                 Ok(lost(
                     time,
                     |thread| {
-                        counters[thread * APART].fetch_add(1, Ordering::Relaxed);
+                        counters[thread * COUNTER_STRIDE].fetch_add(1, Ordering::Relaxed);
                     },
                     sum,
                 ))
@@ -71,10 +71,10 @@ pub(super) const D04: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::Same,
     source: "50,000 per second required, 40,000 reached before and after",
-    teaches: "Counting was not the bottleneck, so changing it gains nothing: a shared counter \
+    conclusion: "Counting was not the bottleneck, so changing it gains nothing: a shared counter \
               costs about ten nanoseconds of a task of several hundred. For short tasks it \
               dominates, as the last two rows show. Measure before changing.",
-    otherwise: "hashing is so fast here that a counter shared by many cores is a significant part \
+    deviation_reason: "hashing is so fast here that a counter shared by many cores is a significant part \
                 of a task.",
     variants: || {
         let hash = |id| u64::from(work::digest(work::input(id).0, work::input(id).1)[0]);

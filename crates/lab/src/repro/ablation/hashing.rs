@@ -30,11 +30,11 @@ pub(super) const D02: Ablation = Ablation {
     unit: "% wrong",
     expects: Expects::Less,
     source: "a fifth of the samples was wrong, until every calculation had its own hasher",
-    teaches: "Each call to the hasher is safe by itself, but a calculation of several calls is \
+    conclusion: "Each call to the hasher is safe by itself, but a calculation of several calls is \
               not: bytes of another thread can be mixed in (here a sixteenth of the tasks yields, \
               so that it happens on any machine). Nothing crashes and everything is counted; only \
               checking results with other code reveals it.",
-    otherwise: "the threads never collided in the hasher.",
+    deviation_reason: "the threads never collided in the hasher.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "one hasher, locked per call", |time| {
@@ -62,10 +62,10 @@ pub(super) const D12: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "1,300,000 to 1,500,000 per second",
-    teaches: "Objects created for each task are paid for by each task. The cost depends on what \
+    conclusion: "Objects created for each task are paid for by each task. The cost depends on what \
               creation means: in the original, a search by name, an object and its garbage \
               collection; here, a search by name and an allocation, next to ten hashes.",
-    otherwise: "a hasher is a hundred bytes here that no collector of garbage has to find again: \
+    deviation_reason: "a hasher is a hundred bytes here that no collector of garbage has to find again: \
                 making one costs some twenty nanoseconds of a task of several hundred, less than \
                 repeats differ.",
     variants: || {
@@ -100,10 +100,10 @@ pub(super) const D16: Ablation = Ablation {
     unit: "tasks/s of one core",
     expects: Expects::More,
     source: "170 Mb/s with one version of the run-time library, 240 Mb/s (the wire) with a later one",
-    teaches: "Same program, same machine: the hashing code decides. SHA-256 instructions beat \
+    conclusion: "Same program, same machine: the hashing code decides. SHA-256 instructions beat \
               plain ones; hashing many tasks in parallel beats both, because one chain is \
               dependent from its first step to its last.",
-    otherwise: "this processor has neither SHA-256 instructions nor wide vectors.",
+    deviation_reason: "this processor has neither SHA-256 instructions nor wide vectors.",
     variants: || {
         let mut variants = vec![
             Variant::new(Role::Naive, "plain instructions, one chain", |time| {

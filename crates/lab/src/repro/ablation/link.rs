@@ -31,10 +31,10 @@ pub(super) const D14: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::Less,
     source: "297,900 calculated, 267,333 measured by all three: one card of 100 Mb/s",
-    teaches: "The limit of a link is exact once framing is counted: of 1,538 bytes on an Ethernet \
+    conclusion: "The limit of a link is exact once framing is counted: of 1,538 bytes on an Ethernet \
               link, 1,448 are TCP payload. A constant rate indicates a saturated link; dividing \
               its bits by the bits of a record overestimates it by a tenth.",
-    otherwise: "the machine could not saturate a slow link.",
+    deviation_reason: "the machine could not saturate a slow link.",
     variants: || {
         let calculated = |role, name: &str, rate: f64| {
             Variant::new(role, name, move |_| Ok(Sample::new(rate))).once()
@@ -56,10 +56,10 @@ pub(super) const LIMITS: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::Less,
     source: "297,900 per 100 Mb/s, framing left out",
-    teaches: "Below 10 Gb/s the link of the results is the bottleneck and is saturated; above, the \
+    conclusion: "Below 10 Gb/s the link of the results is the bottleneck and is saturated; above, the \
               processors are. Memory never is. The link is simulated by a proxy on the same cores, \
               whose cost the pipeline loses at 10 Gb/s.",
-    otherwise: "the machine could not saturate a slow link.",
+    deviation_reason: "the machine could not saturate a slow link.",
     variants: || {
         let calculated = |role, name: String, rate: f64| {
             Variant::new(role, name, move |_| Ok(Sample::new(rate))).once()
@@ -117,7 +117,7 @@ fn measured(role: Role, name: impl Into<String>, bits_per_second: u64) -> Varian
         };
         let whole = Whole { batch: LINK_BATCH, ..Whole::new("sha256x10-le") };
         let changes = Changes { address_map: &address_map, ..Changes::NONE };
-        let report = whole.run_by(stretched(time, LINK_TIME), changes)?;
+        let report = whole.run_with(stretched(time, LINK_TIME), changes)?;
         let rate = report.steady_per_second();
         let share = rate / real(exact(bits_per_second)) * 100.0;
         Ok(Sample::with_note(rate, format!("{share:.1} % of the exact limit")))

@@ -22,11 +22,11 @@ pub(super) const D08: Ablation = Ablation {
     unit: "MiB per million tasks",
     expects: Expects::Less,
     source: "at 300,000 per second the collector ran out of memory",
-    teaches: "A hundred of a minute's tasks can be chosen as they arrive, each with the same \
+    conclusion: "A hundred of a minute's tasks can be chosen as they arrive, each with the same \
               probability, without keeping the others: memory does not grow with the rate. Keeping \
               the first hundred that pass a random test would need no memory either, but samples \
               only the first moments of the minute.",
-    otherwise: "the kernel had not allocated the memory yet, or accounts for it differently.",
+    deviation_reason: "the kernel had not allocated the memory yet, or accounts for it differently.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "all are kept", |_| {

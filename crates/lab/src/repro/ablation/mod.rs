@@ -68,9 +68,9 @@ pub(crate) struct Ablation {
     expects: Expects,
     /// Observation in the source.
     source: &'static str,
-    teaches: &'static str,
+    conclusion: &'static str,
     /// Possible reason for a different outcome on this machine.
-    otherwise: &'static str,
+    deviation_reason: &'static str,
     variants: fn() -> Vec<Variant>,
 }
 
@@ -82,7 +82,7 @@ enum Expects {
     /// The step had no effect.
     Same,
     /// No expectation: only the targets count.
-    Anything,
+    Any,
 }
 
 /// Role of a variant in its ablation.
@@ -103,7 +103,7 @@ struct Variant {
     /// Overrides the ablation's unit.
     unit: Option<&'static str>,
     /// Target for the median.
-    least: Option<f64>,
+    target: Option<f64>,
     /// Whether it is measured, or calculated, only once.
     is_once: bool,
     run: Run,
@@ -131,16 +131,16 @@ impl Variant {
     where
         R: FnMut(Duration) -> Result<Sample> + 'static,
     {
-        let (unit, least, is_once) = (None, None, false);
-        Self { name: name.into(), role, unit, least, is_once, run: Box::new(run) }
+        let (unit, target, is_once) = (None, None, false);
+        Self { name: name.into(), role, unit, target, is_once, run: Box::new(run) }
     }
 
     fn in_unit(self, unit: &'static str) -> Self {
         Self { unit: Some(unit), ..self }
     }
 
-    fn at_least(self, least: f64) -> Self {
-        Self { least: Some(least), ..self }
+    fn at_least(self, target: f64) -> Self {
+        Self { target: Some(target), ..self }
     }
 
     fn once(self) -> Self {
@@ -189,8 +189,8 @@ impl Ablation {
 const TIME_MEASURED_MIN: Duration = Duration::from_millis(100);
 
 /// Returns at least the minimum duration, for effects that need time.
-fn stretched(time: Duration, least: Duration) -> Duration {
-    if time < TIME_MEASURED_MIN { time } else { time.max(least) }
+fn stretched(time: Duration, minimum: Duration) -> Duration {
+    if time < TIME_MEASURED_MIN { time } else { time.max(minimum) }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "no machine does 2^63 tasks in a second")]
@@ -236,7 +236,8 @@ mod tests {
                 let count = variants.iter().filter(|variant| variant.role == role).count();
                 assert_eq!(count, 1, "{} {role:?}", ablation.name);
             }
-            let texts = [ablation.title, ablation.source, ablation.teaches, ablation.otherwise];
+            let texts =
+                [ablation.title, ablation.source, ablation.conclusion, ablation.deviation_reason];
             assert!(texts.iter().all(|text| !text.is_empty()), "{}", ablation.name);
         }
         assert!((1..=16).all(|step| names.contains(format!("d{step:02}").as_str())));

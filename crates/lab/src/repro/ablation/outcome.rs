@@ -1,7 +1,7 @@
 //! The finding of an ablation: its two key numbers, its verdict, and one row per variant.
 
 use crate::repro::ablation::{Ablation, Expects, Role, Sample, Variant};
-use crate::repro::finding::{Finding, Number, Way};
+use crate::repro::finding::{Finding, FindingRow, Number};
 
 /// Numbers that differ by less are considered equal.
 const SAME_SHARE: f64 = 0.15;
@@ -18,10 +18,10 @@ pub(super) fn finding(ablation: &Ablation, samples: Vec<(&Variant, Vec<Sample>)>
         index.expect("every ablation has both")
     };
     let (naive, right) = (value_of(Role::Naive), value_of(Role::Right));
-    let rows: Vec<Way> =
+    let rows: Vec<FindingRow> =
         samples.into_iter().map(|(variant, samples)| row(ablation, variant, samples)).collect();
     let (naive, right) = (rows[naive].value, rows[right].value);
-    let is_reached = |row: &Way| row.wanted.is_none_or(|wanted| row.value >= wanted);
+    let is_reached = |row: &FindingRow| row.target.is_none_or(|target| row.value >= target);
     let agrees = agrees(ablation.expects, naive, right) && rows.iter().all(is_reached);
     Finding {
         name: ablation.name.to_owned(),
@@ -32,25 +32,25 @@ pub(super) fn finding(ablation: &Ablation, samples: Vec<(&Variant, Vec<Sample>)>
         ],
         source: ablation.source.to_owned(),
         agrees,
-        teaches: ablation.teaches.to_owned(),
-        otherwise: if agrees { String::new() } else { ablation.otherwise.to_owned() },
+        conclusion: ablation.conclusion.to_owned(),
+        deviation_reason: if agrees { String::new() } else { ablation.deviation_reason.to_owned() },
         rows,
     }
 }
 
 /// Returns the row of a variant: the median sample with its note, and the spread.
-fn row(ablation: &Ablation, variant: &Variant, mut samples: Vec<Sample>) -> Way {
+fn row(ablation: &Ablation, variant: &Variant, mut samples: Vec<Sample>) -> FindingRow {
     samples.sort_by(|a, b| a.value.total_cmp(&b.value));
     let (low, high) = (samples[0].value, samples[samples.len() - 1].value);
     let median = samples.swap_remove(samples.len() / 2);
-    Way {
+    FindingRow {
         variant: variant.name.clone(),
         role: name(variant.role).to_owned(),
         value: median.value,
         low,
         high,
         unit: variant.unit.unwrap_or(ablation.unit).to_owned(),
-        wanted: variant.least,
+        target: variant.target,
         note: median.note,
     }
 }
@@ -68,7 +68,7 @@ fn agrees(expects: Expects, naive: f64, right: f64) -> bool {
         Expects::More => right > naive * GAIN_MIN,
         Expects::Less => naive > right * GAIN_MIN,
         Expects::Same => (right - naive).abs() <= naive.abs() * SAME_SHARE,
-        Expects::Anything => true,
+        Expects::Any => true,
     }
 }
 
@@ -85,26 +85,26 @@ mod tests {
             (Expects::Less, 0.0, 0.0, false),
             (Expects::Same, 100.0, 90.0, true),
             (Expects::Same, 100.0, 50.0, false),
-            (Expects::Anything, 100.0, 1.0, true),
+            (Expects::Any, 100.0, 1.0, true),
         ] {
             assert_eq!(agrees(expects, naive, right), expected, "{expects:?} {naive} {right}");
         }
     }
 
-    fn found(naive: f64, right: f64, least: Option<f64>) -> Finding {
+    fn found(naive: f64, right: f64, target: Option<f64>) -> Finding {
         let ablation = Ablation {
             name: "d00",
             title: "A step",
             unit: "per s",
             expects: Expects::More,
             source: "1 to 2",
-            teaches: "Steps help.",
-            otherwise: "It was not the limit.",
+            conclusion: "Steps help.",
+            deviation_reason: "It was not the limit.",
             variants: Vec::new,
         };
         let variant = |role| Variant::new(role, "way", |_| Ok(Sample::new(0.0)));
         let (first, second) = (variant(Role::Naive), variant(Role::Right));
-        let second = Variant { least, ..second };
+        let second = Variant { target, ..second };
         let samples = |values: [f64; 3]| values.map(Sample::new).to_vec();
         let naive = samples([naive, 1.0, naive * 9.0]);
         finding(&ablation, vec![(&first, naive), (&second, samples([right; 3]))])
@@ -122,8 +122,8 @@ mod tests {
         assert_eq!(agreeing.numbers(), "naive 20, right 50 per s");
         let naive = &agreeing.rows[0];
         assert_eq!((naive.low, naive.value, naive.high), (1.0, 20.0, 180.0));
-        assert!(agreeing.agrees && agreeing.otherwise.is_empty());
+        assert!(agreeing.agrees && agreeing.deviation_reason.is_empty());
         let differing = found(20.0, 5.0, None);
-        assert!(!differing.agrees && differing.otherwise == "It was not the limit.");
+        assert!(!differing.agrees && differing.deviation_reason == "It was not the limit.");
     }
 }

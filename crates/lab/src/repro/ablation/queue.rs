@@ -41,11 +41,11 @@ pub(super) const D07: Ablation = Ablation {
     expects: Expects::Less,
     source: "a longer queue refused nothing in 16 hours; the counters show 4.6 % fewer collected \
              than generated",
-    teaches: "A queue that refuses loses tasks at the first burst that exceeds its length; a \
+    conclusion: "A queue that refuses loses tasks at the first burst that exceeds its length; a \
               longer one only shifts that point, and costs memory and waiting time. With credits, \
               a task stays at its source until a worker has capacity for it: nothing is lost at \
               any length.",
-    otherwise: "the workers were faster than the bursts.",
+    deviation_reason: "the workers were faster than the bursts.",
     variants: || {
         let row = |role, name: &str, length, policy| {
             Variant::new(role, name, move |time: Duration| {
@@ -91,10 +91,10 @@ pub(super) const D15: Ablation = Ablation {
     expects: Expects::More,
     source: "3,000,000 per second offered left 1,000,000; then 4,150,000 with equal batches and reads \
              in a loop",
-    teaches: "A line that accepts tasks and then refuses them spends time on them that the others \
+    conclusion: "A line that accepts tasks and then refuses them spends time on them that the others \
               lack. With credits, no task is generated before it is requested, so excess load \
               costs nothing. Batches of different sizes are split and joined at each step.",
-    otherwise: "refusing was cheap enough here: one core receives tasks while others hash.",
+    deviation_reason: "refusing was cheap enough here: one core receives tasks while others hash.",
     variants: || {
         let right = |rate, overload| Whole { rate, overload, ..Whole::new("sha256x10-le") };
         let lines = |batches, reading| BatchLine {

@@ -28,15 +28,15 @@ pub(super) const OVERLOAD: Ablation = Ablation {
     name: "overload",
     title: "Twice the capacity offered, by policy",
     unit: "% of normal throughput",
-    expects: Expects::Anything,
+    expects: Expects::Any,
     source: "3,000,000 per second offered left 1,000,000; the target is 95 % of normal throughput",
-    teaches: "The backlog is a single counter until an executor requests tasks, so excess load \
+    conclusion: "The backlog is a single counter until an executor requests tasks, so excess load \
               costs no memory and no time. `queue` completes all of it, later; `shed` drops the \
               oldest and counts them; `fail` ends the run once a tenth of a second's tasks are \
               waiting. Each is measured against the capacity at the same moment. (The line that \
               refuses reaches its throughput by losing tasks, and refusing is so cheap that \
               nothing else shows it.)",
-    otherwise: "another process used the machine between the two runs of a pair.",
+    deviation_reason: "another process used the machine between the two runs of a pair.",
     variants: || {
         let fail = Variant::new(Role::Other, "the pipeline, fail: until the run has ended", fails);
         vec![
@@ -103,13 +103,13 @@ pub(super) const PACED: Ablation = Ablation {
     name: "paced",
     title: "Latency at half of the capacity",
     unit: "ms p99",
-    expects: Expects::Anything,
+    expects: Expects::Any,
     source: "the first program measured no latency; its batches left once a second, or each 10 ms",
-    teaches: "A clock that starts when a task is sent misses how long the task waited to be sent: \
+    conclusion: "A clock that starts when a task is sent misses how long the task waited to be sent: \
               for its tick, for an executor, or because the machine stalled. Latency is measured \
               from the due time, a batch counts by its oldest task, and late ticks are caught up \
               and reported.",
-    otherwise: "due tasks were not collected.",
+    deviation_reason: "due tasks were not collected.",
     variants: || {
         let found: Shared = Rc::new(RefCell::new(None));
         let measuring = Rc::clone(&found);

@@ -39,11 +39,11 @@ pub(super) const THROTTLED: Ablation = Ablation {
     unit: "% of the sum of both",
     expects: Expects::More,
     source: "the first program had one executor; the target is 95 % of the sum",
-    teaches: "If batches are dealt in turn, all executors are as slow as the slowest: the dealer \
+    conclusion: "If batches are dealt in turn, all executors are as slow as the slowest: the dealer \
               blocks on a full queue while the other executor starves. If executors request \
               batches, a throttled one costs only its own share; and because each requests as much \
               as it completes in a short time, all end together.",
-    otherwise: "the machine was so busy that sleeps took longer than requested.",
+    deviation_reason: "the machine was so busy that sleeps took longer than requested.",
     variants: || {
         let alone_per_s = || Rc::new(Cell::new(0.0_f64));
         let (quick, slow) = (alone_per_s(), alone_per_s());
@@ -133,7 +133,7 @@ fn pipeline(waits: &[Duration], time: Duration) -> Result<f64> {
     let makers: Vec<Maker> = waits.iter().copied().map(Waiting::maker).collect();
     let whole = Whole { batch: BATCH, executors: waits.len(), threads: 1, ..Whole::new("nop") };
     let changes = Changes { makers: &makers, ..Changes::NONE };
-    Ok(whole.run_by(stretched(time, TIME), changes)?.per_second())
+    Ok(whole.run_with(stretched(time, TIME), changes)?.per_second())
 }
 
 /// Sends batches to each executor in turn, blocking while its queue is full. Returns tasks per
@@ -146,9 +146,9 @@ fn dealt(time: Duration) -> Result<f64> {
         let (task, done) = (&task, &done);
         let (mut places, mut workers) = (Vec::new(), Vec::new());
         for wait in [QUICK, THROTTLED_TIME] {
-            let (give, take) = sync_channel(WAITING_MAX);
-            places.push(give);
-            workers.push(scope.spawn(move || execute(task, wait, &take, done)));
+            let (sender, receiver) = sync_channel(WAITING_MAX);
+            places.push(sender);
+            workers.push(scope.spawn(move || execute(task, wait, &receiver, done)));
         }
         let outcome = deal(task, &places, || started.elapsed() < time);
         drop(places);

@@ -21,9 +21,9 @@ pub(super) const D05: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "40,000 to 70,000 per second",
-    teaches: "A system call costs as much as a task. Buffers of a few KiB are enough: beyond that, \
+    conclusion: "A system call costs as much as a task. Buffers of a few KiB are enough: beyond that, \
               a call is amortized over so many records that no further gain is possible.",
-    otherwise: "the cost of system calls is negligible next to a task here.",
+    deviation_reason: "the cost of system calls is negligible next to a task here.",
     variants: || {
         let line = |buffer_bytes| FieldLine { buffer_bytes, flush: Flush::WhenFull, rate: None };
         let row = |role, name: &str, buffer_bytes| {
@@ -47,9 +47,9 @@ pub(super) const D06: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "70,000 to 150,000 per second, and tasks lost by a queue that refuses (d07)",
-    teaches: "A buffer that is flushed after each record has no effect. A periodic flush bounds \
+    conclusion: "A buffer that is flushed after each record has no effect. A periodic flush bounds \
               how long a record waits, and costs a call per period instead of one per record.",
-    otherwise: "the cost of system calls is negligible next to a task here.",
+    deviation_reason: "the cost of system calls is negligible next to a task here.",
     variants: || {
         let row = |role, name: &str, flush| {
             Variant::new(role, name, move |time| {
@@ -73,17 +73,17 @@ pub(super) const D10: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "processors 30 % busy at 500,000 per second; 100 % and 600,000 with batches",
-    teaches: "A handover costs the same for one task and for thousands: a lock, a wake-up, two \
+    conclusion: "A handover costs the same for one task and for thousands: a lock, a wake-up, two \
               system calls. From about a hundred tasks on, the processors only hash; much larger \
               batches gain nothing and wait longer.",
-    otherwise: "the cost of a handover is negligible next to a task here.",
+    deviation_reason: "the cost of a handover is negligible next to a task here.",
     variants: || {
         let row = |role, batch: usize| {
             Variant::new(role, format!("{batch} tasks"), move |time| {
-                let before = Processor::look()?;
+                let before = Processor::read()?;
                 let line = BatchLine::right(batch, Kernel::Serial);
                 let through = BatchLine { reading: Reading::Whole, ..line }.run(time)?;
-                let busy = Processor::look()?.percent_since(before);
+                let busy = Processor::read()?.percent_since(before);
                 let rate = through.per_second();
                 #[expect(clippy::cast_precision_loss, reason = "at most thousands")]
                 let frame_us = batch as f64 / rate * 1e6;
@@ -109,11 +109,11 @@ pub(super) const D11: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "600,000 to 1,300,000 per second",
-    teaches: "Text is formatted, sent and parsed again, digit by digit; bytes are only copied. \
+    conclusion: "Text is formatted, sent and parsed again, digit by digit; bytes are only copied. \
               Reused memory is in the cache. A dedicated sending thread helps if writes wait for \
               the network, and is one more handover otherwise. Short ticks do not increase \
               throughput but shorten waiting: the last rows.",
-    otherwise: "hashing is so slow here that text and memory make no difference.",
+    deviation_reason: "hashing is so slow here that text and memory make no difference.",
     variants: || {
         let binary = BatchLine::right(BATCH, Kernel::Lanes);
         let text = BatchLine { records: Records::Text, results: Results::Copied, ..binary };
@@ -157,10 +157,10 @@ pub(super) const D13: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "1,500,000 to 2,000,000 per second",
-    teaches: "A result that is written directly into the send buffer is touched once. An \
+    conclusion: "A result that is written directly into the send buffer is touched once. An \
               allocation and two copies per task, and a read per record at the other end, cost as \
               much as hashing with a good kernel.",
-    otherwise: "hashing is so slow here that copies make no difference.",
+    deviation_reason: "hashing is so slow here that copies make no difference.",
     variants: || {
         let right = BatchLine { reading: Reading::Whole, ..BatchLine::right(BATCH, Kernel::Lanes) };
         let row = |role, name: &str, line: BatchLine| {

@@ -31,9 +31,9 @@ pub(super) const D03: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "40,000 per second reached with one thread more than there are cores",
-    teaches: "Hashing scales with cores and nothing else: one thread more than cores fills the \
+    conclusion: "Hashing scales with cores and nothing else: one thread more than cores fills the \
               time in which another waits for its socket; twice as many only compete.",
-    otherwise: "there is one core, or its neighbors were busy with other work.",
+    deviation_reason: "there is one core, or its neighbors were busy with other work.",
     variants: || {
         let row = |role, threads: usize| {
             Variant::new(role, format!("{threads} threads"), move |time| {
@@ -56,10 +56,10 @@ pub(super) const D09: Ablation = Ablation {
     unit: "% of 500,000 tasks/s",
     expects: Expects::More,
     source: "500,000 per second reached, compared with 40,000 of the first designs",
-    teaches: "At a paced rate the question is not the throughput but whether all tasks complete, \
+    conclusion: "At a paced rate the question is not the throughput but whether all tasks complete, \
               and how late. Steps 5 to 8 together make the difference; with credits, a sustainable \
               schedule loses nothing.",
-    otherwise: "system calls are so fast here that the first design also sustains the schedule.",
+    deviation_reason: "system calls are so fast here that the first design also sustains the schedule.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "the line before step 5", |time| {
@@ -89,10 +89,10 @@ pub(super) const SPEED: Ablation = Ablation {
     source: "2,420,000 per second by three servers, 4,800,000 by one desktop computer of 20 \
              threads; the targets for two cores are 10,000,000 with hashes and 40,000,000 without \
              work",
-    teaches: "Over loopback, every task from its id to its acknowledgement, with verified samples. \
+    conclusion: "Over loopback, every task from its id to its acknowledgement, with verified samples. \
               The tasks without work show the cost of the pipeline itself: a fraction of the \
               hashing, so a better kernel takes full effect.",
-    otherwise: "the targets apply to two cores with the widest instructions, on an otherwise idle \
+    deviation_reason: "the targets apply to two cores with the widest instructions, on an otherwise idle \
                 machine.",
     variants: || {
         let row = |role, name: &str, whole: Whole| {
@@ -194,7 +194,7 @@ impl Whole {
     }
 
     pub(super) fn run(&self, time: Duration) -> Result<Report> {
-        self.run_by(time, Changes::NONE)
+        self.run_with(time, Changes::NONE)
     }
 
     /// A tenth of a second's tasks: several ticks.
@@ -207,7 +207,7 @@ impl Whole {
     }
 
     /// Runs it with these changes.
-    pub(super) fn run_by(&self, time: Duration, changes: Changes<'_>) -> Result<Report> {
+    pub(super) fn run_with(&self, time: Duration, changes: Changes<'_>) -> Result<Report> {
         let options = LocalOptions {
             stream: 1,
             plan: Plan { task: self.task.to_owned(), seed: 1, batch: self.batch },
@@ -236,7 +236,7 @@ impl Whole {
             patience: Duration::from_secs(10),
         };
         let seen = Mutex::new(Vec::new());
-        let summary = local::run_by(&options, &AtomicBool::new(false), changes, &|status| {
+        let summary = local::run_with(&options, &AtomicBool::new(false), changes, &|status| {
             if let Status::Collector(status) = status {
                 seen.lock().push((Instant::now(), status.account.collected));
             }

@@ -87,8 +87,8 @@ fn forward(
     let server = TcpStream::connect(upstream)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let ways = [(client.try_clone()?, server.try_clone()?), (server, client)];
-    for ((from, to), wire) in ways.into_iter().zip(wires) {
+    let directions = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    for ((from, to), wire) in directions.into_iter().zip(wires) {
         let wire = Arc::clone(wire);
         thread::spawn(move || {
             if let Err(error) = carry(&from, &to, &wire) {

@@ -16,7 +16,7 @@ use super::clients::{Clients, Manner, Plan};
 use super::host::{Host, signal};
 use super::{Bench, per_second, real};
 use crate::measure::threads::{threads, uses_between};
-use crate::repro::finding::{Finding, Number, Way, median};
+use crate::repro::finding::{Finding, FindingRow, Number, median};
 
 const TRACER: &str = "strace";
 /// Concurrent clients: within and above the capacity of the queue.
@@ -34,7 +34,7 @@ const SLOWER: [&str; 2] = ["writev", "close"];
 
 /// One observation of the server, untraced and traced.
 #[derive(Debug, Default)]
-struct Look {
+struct Observation {
     pages_per_second: f64,
     cpu_us_per_page: f64,
     switches_per_page: f64,
@@ -44,7 +44,7 @@ struct Look {
 }
 
 /// A figure of an observation besides its calls, with its unit.
-type Figure = (&'static str, &'static str, fn(&Look) -> f64);
+type Figure = (&'static str, &'static str, fn(&Observation) -> f64);
 
 /// Statistics of one kind of call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -61,16 +61,17 @@ impl Call {
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     let repeats = bench.pick(1, 5);
-    let mut looks: [Vec<Look>; 2] = [Vec::new(), Vec::new()];
+    let mut observations: [Vec<Observation>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..repeats {
-        for (clients, looks) in CLIENTS.into_iter().zip(&mut looks) {
-            looks.push(look(bench, clients).with_context(|| format!("{clients} clients"))?);
+        for (clients, observations) in CLIENTS.into_iter().zip(&mut observations) {
+            observations
+                .push(observe(bench, clients).with_context(|| format!("{clients} clients"))?);
         }
     }
-    Ok(finding(&looks))
+    Ok(finding(&observations))
 }
 
-fn look(bench: &Bench<'_>, clients: usize) -> Result<Look> {
+fn observe(bench: &Bench<'_>, clients: usize) -> Result<Observation> {
     let host = Host::start(bench, &["--accept", "serial", "--backlog", BACKLOG])?;
     let worker = host.worker()?;
     let plan = Plan { address: host.address(), clients, manner: Manner::NewConnections };
@@ -90,7 +91,7 @@ fn look(bench: &Bench<'_>, clients: usize) -> Result<Look> {
     let (calls, traced) = trace(bench, worker, host.folder(), measured)?;
     let count = calls.values().map(|call| call.count).sum();
     client_group.stop()?;
-    Ok(Look {
+    Ok(Observation {
         pages_per_second: per_second(pages, elapsed),
         cpu_us_per_page: real(cpu_ns) / 1e3 / real(pages),
         switches_per_page: real(switches) / real(pages),
@@ -118,10 +119,10 @@ fn trace(
         Ok(started.elapsed())
     });
     // strace prints its table when interrupted.
-    let told = signal(tracer.id(), Signal::INT);
+    let signaled = signal(tracer.id(), Signal::INT);
     tracer.wait().context("could not wait for strace")?;
     let traced = traced?;
-    told?;
+    signaled?;
     let text = fs::read_to_string(&path).context("could not read the output of strace")?;
     let calls = parse(&text);
     ensure!(!calls.is_empty(), "strace counted nothing: {text:?}");
@@ -130,15 +131,15 @@ fn trace(
 
 /// Its first line reports whether it may trace.
 fn wait_until_attached(tracer: &mut Child) -> Result<()> {
-    let mut said = BufReader::new(tracer.stderr.take().context("errors are piped")?);
+    let mut errors = BufReader::new(tracer.stderr.take().context("errors are piped")?);
     let mut line = String::new();
-    said.read_line(&mut line).context("could not read from strace")?;
+    errors.read_line(&mut line).context("could not read from strace")?;
     if !line.contains("attached") {
-        said.read_to_string(&mut line).context("could not read from strace")?;
+        errors.read_to_string(&mut line).context("could not read from strace")?;
         bail!("strace is not permitted here: {}", line.trim());
     }
     // It prints more on exit, which must be drained.
-    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
     Ok(())
 }
 
@@ -154,41 +155,44 @@ fn parse(text: &str) -> BTreeMap<String, Call> {
     text.lines().filter_map(line).collect()
 }
 
-fn finding(looks: &[Vec<Look>; 2]) -> Finding {
+fn finding(observations: &[Vec<Observation>; 2]) -> Finding {
     let of = |at: usize, name: &str| -> Vec<f64> {
-        let calls = looks[at].iter().filter_map(|look| look.calls.get(name));
+        let calls = observations[at].iter().filter_map(|one| one.calls.get(name));
         calls.map(|call| call.microseconds()).collect()
     };
     let mut rows = Vec::new();
-    for (theirs, ours, source) in CALLS {
+    for (source_name, call, source) in CALLS {
         for (at, clients) in CLIENTS.into_iter().enumerate() {
-            let counts = looks[at].iter().filter_map(|look| look.calls.get(ours));
+            let counts = observations[at].iter().filter_map(|one| one.calls.get(call));
             let counts: Vec<f64> = counts.map(|call| real(call.count)).collect();
-            let variant =
-                if theirs == ours { ours.to_owned() } else { format!("{ours} ({theirs})") };
+            let variant = if source_name == call {
+                call.to_owned()
+            } else {
+                format!("{call} ({source_name})")
+            };
             let note = format!("{:.0} calls; source: {source}", median(&counts));
-            rows.push(Way::over(&variant, &at_a_time(clients), &of(at, ours), "us", note));
+            rows.push(FindingRow::over(&variant, &at_a_time(clients), &of(at, call), "us", note));
         }
     }
     let figures: [Figure; 4] = [
-        ("all calls, traced", "per s", |look| look.calls_per_second),
-        ("pages, not traced", "per s", |look| look.pages_per_second),
-        ("processor time per page, not traced", "us", |look| look.cpu_us_per_page),
-        ("switches per page, not traced", "", |look| look.switches_per_page),
+        ("all calls, traced", "per s", |one| one.calls_per_second),
+        ("pages, not traced", "per s", |one| one.pages_per_second),
+        ("processor time per page, not traced", "us", |one| one.cpu_us_per_page),
+        ("switches per page, not traced", "", |one| one.switches_per_page),
     ];
     for (what, unit, figure) in figures {
         for (at, clients) in CLIENTS.into_iter().enumerate() {
-            let values: Vec<f64> = looks[at].iter().map(figure).collect();
-            rows.push(Way::over(what, &at_a_time(clients), &values, unit, String::new()));
+            let values: Vec<f64> = observations[at].iter().map(figure).collect();
+            rows.push(FindingRow::over(what, &at_a_time(clients), &values, unit, String::new()));
         }
     }
-    let median_of = |at, theirs: &str| {
-        let ours = CALLS.iter().find(|call| call.0 == theirs).map_or("", |call| call.1);
-        median(&of(at, ours))
+    let median_of = |at, source_name: &str| {
+        let call = CALLS.iter().find(|call| call.0 == source_name).map_or("", |call| call.1);
+        median(&of(at, call))
     };
     let agrees = SLOWER.iter().all(|name| median_of(1, name) > median_of(0, name));
     let pages = |at: usize| {
-        let values: Vec<f64> = looks[at].iter().map(|look| look.pages_per_second).collect();
+        let values: Vec<f64> = observations[at].iter().map(|one| one.pages_per_second).collect();
         median(&values)
     };
     Finding {
@@ -205,16 +209,16 @@ fn finding(looks: &[Vec<Look>; 2]) -> Finding {
         source: "writev 86 and 106 us, close 71 and 92 us, and 21,897 calls that dropped to 8,686"
             .into(),
         agrees,
-        teaches: TEACHES.into(),
-        otherwise: if agrees { String::new() } else { OTHERWISE.into() },
+        conclusion: CONCLUSION.into(),
+        deviation_reason: if agrees { String::new() } else { DEVIATION_REASON.into() },
         rows,
     }
 }
 
-const TEACHES: &str = "\
+const CONCLUSION: &str = "\
 The calls are not the cause. Of 10 clients 7 fit (6 in the queue, 1 served); the handshakes of the others are dropped, and \
 they wait for a retransmission, a second or more. The cost of a call only shows how warm the processor is.";
-const OTHERWISE: &str = "\
+const DEVIATION_REASON: &str = "\
 the server here does not wait long enough between pages to become cold: clients on another core of the same machine keep \
 its queue full, and a call costs the same as at 5.";
 
@@ -245,25 +249,25 @@ mod tests {
         assert!((Call::default().microseconds()).abs() < 1e-9);
     }
 
-    fn look(sendto: f64, close: f64) -> Look {
+    fn observe(sendto: f64, close: f64) -> Observation {
         let call = |microseconds: f64| Call { count: 1000, seconds: microseconds / 1e3 };
-        Look {
+        Observation {
             pages_per_second: 100.0,
             calls: BTreeMap::from([("sendto".into(), call(sendto)), ("close".into(), call(close))]),
-            ..Look::default()
+            ..Observation::default()
         }
     }
 
     #[test]
     fn both_calls_must_become_slower() {
-        let found = finding(&[vec![look(86.0, 71.0)], vec![look(106.0, 92.0)]]);
-        assert!(found.agrees && found.otherwise.is_empty());
+        let found = finding(&[vec![observe(86.0, 71.0)], vec![observe(106.0, 92.0)]]);
+        assert!(found.agrees && found.deviation_reason.is_empty());
         assert!(
             found.numbers().starts_with("writev at 5 86, at 10 106, close at 5 71, at 10 92 us")
         );
         assert_eq!(found.rows.len(), 2 * (CALLS.len() + 4));
         assert_eq!(found.rows[0].variant, "sendto (writev)");
-        let found = finding(&[vec![look(86.0, 71.0)], vec![look(106.0, 70.0)]]);
-        assert!(!found.agrees && !found.otherwise.is_empty());
+        let found = finding(&[vec![observe(86.0, 71.0)], vec![observe(106.0, 70.0)]]);
+        assert!(!found.agrees && !found.deviation_reason.is_empty());
     }
 }

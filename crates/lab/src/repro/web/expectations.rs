@@ -13,7 +13,7 @@ use super::host::Host;
 use super::slow_clients::SlowClients;
 use super::talk::ask;
 use super::{Bench, real};
-use crate::repro::finding::{Finding, Number, Way, median};
+use crate::repro::finding::{Finding, FindingRow, Number, median};
 
 /// Clients whose latency is measured, and their request interval.
 const GOOD_CLIENTS: usize = 20;
@@ -53,12 +53,12 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     let host = fixture.host(bench, &[])?;
     let mut checked = Vec::new();
     for exchange in exchanges::ALL {
-        bench.go_on()?;
+        bench.check_not_stopped()?;
         checked.push(try_exchange(&host, exchange)?);
     }
     drop(host);
     for trial in TRIALS {
-        bench.go_on()?;
+        bench.check_not_stopped()?;
         checked.push(try_trial(bench, &fixture, trial));
     }
     let slowed = measure_slow(bench).context("could not measure slow clients")?;
@@ -90,7 +90,7 @@ fn measure_slow(bench: &Bench<'_>) -> Result<Slowed> {
         // Each of the two is first equally often.
         for is_ours in [repeat % 2 == 0, repeat % 2 != 0] {
             let target = if is_ours { address } else { other.address() };
-            let (active, p99_ms) = beside_slow(bench, &client_group, target)?;
+            let (active, p99_ms) = with_slow_clients(bench, &client_group, target)?;
             if is_ours {
                 slowed.slow_clients = active;
                 slowed.with_ms.push(p99_ms);
@@ -109,15 +109,15 @@ fn measure_slow(bench: &Bench<'_>) -> Result<Slowed> {
 }
 
 /// Returns the number of slow clients at `target`, and the p99 of the normal clients with them.
-fn beside_slow(
+fn with_slow_clients(
     bench: &Bench<'_>,
     client_group: &Clients,
     target: SocketAddr,
 ) -> Result<(usize, f64)> {
     let slow_clients = SlowClients::start(target, bench.pick(QUICK_DRIBBLERS, DRIBBLERS))?;
     let is_there = || slow_clients.active() * 10 >= slow_clients.count() * 9;
-    let look = || Ok(is_there().then(|| slow_clients.active()));
-    let active = bench.wait_for("the slow clients are active", OPENING_MAX, look)?;
+    let is_active = || Ok(is_there().then(|| slow_clients.active()));
+    let active = bench.wait_for("the slow clients are active", OPENING_MAX, is_active)?;
     let p99_ms = p99_ms(bench, client_group)?;
     drop(slow_clients);
     // The server closes their connections.
@@ -143,19 +143,25 @@ fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
     let ratio = median(&over_elsewhere);
     let is_all = passed == checked.len();
     let agrees = is_all && ratio <= RATIO_MAX;
-    let mut rows: Vec<Way> = groups(checked);
+    let mut rows: Vec<FindingRow> = groups(checked);
     for (role, list) in [("tried elsewhere", ELSEWHERE), ("not available", ABSENT)] {
         rows.extend(list.iter().map(|(row, what, instead)| {
-            Way::once(row, role, 0.0, "checks", format!("{what}: {instead}"))
+            FindingRow::once(row, role, 0.0, "checks", format!("{what}: {instead}"))
         }));
     }
     let slow = format!("with {} slow clients", slowed.slow_clients);
-    rows.push(Way::over("p99", "without slow clients", &slowed.without_ms, "ms", String::new()));
-    rows.push(Way::over("p99", &slow, &slowed.with_ms, "ms", String::new()));
+    rows.push(FindingRow::over(
+        "p99",
+        "without slow clients",
+        &slowed.without_ms,
+        "ms",
+        String::new(),
+    ));
+    rows.push(FindingRow::over("p99", &slow, &slowed.with_ms, "ms", String::new()));
     let elsewhere = "with slow clients at another server on that core";
-    rows.push(Way::over("p99", elsewhere, &slowed.elsewhere_ms, "ms", String::new()));
-    rows.push(Way::over("p99", "with over without", &over_without, "x", String::new()));
-    rows.push(Way::over("p99", "with over elsewhere", &over_elsewhere, "x", String::new()));
+    rows.push(FindingRow::over("p99", elsewhere, &slowed.elsewhere_ms, "ms", String::new()));
+    rows.push(FindingRow::over("p99", "with over without", &over_without, "x", String::new()));
+    rows.push(FindingRow::over("p99", "with over elsewhere", &over_elsewhere, "x", String::new()));
     Finding {
         name: "s2.r8".into(),
         title: "What users of a web server expect".into(),
@@ -168,8 +174,8 @@ fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
         ],
         source: "the source's server has no limits, no timeouts and no files".into(),
         agrees,
-        teaches: TEACHES.into(),
-        otherwise: otherwise(is_all, ratio),
+        conclusion: CONCLUSION.into(),
+        deviation_reason: deviation_reason(is_all, ratio),
         rows,
     }
 }
@@ -180,7 +186,7 @@ fn ratios(of: &[f64], over: &[f64]) -> Vec<f64> {
 }
 
 /// Returns a line for each row of the list, with the failed checks.
-fn groups(checked: &[Checked]) -> Vec<Way> {
+fn groups(checked: &[Checked]) -> Vec<FindingRow> {
     let mut names: Vec<&str> = checked.iter().map(|one| one.row).collect();
     names.sort_by_key(|name| (name.len(), *name));
     names.dedup();
@@ -192,12 +198,12 @@ fn groups(checked: &[Checked]) -> Vec<Way> {
             .map(|one| format!("{}: {}", one.what, one.complaint))
             .collect();
         let unit = format!("of {}", of_row().count());
-        Way::once(name, "as expected", real(passed as u64), &unit, complaints.join("; "))
+        FindingRow::once(name, "as expected", real(passed as u64), &unit, complaints.join("; "))
     };
     names.into_iter().map(group).collect()
 }
 
-fn otherwise(is_all: bool, ratio: f64) -> String {
+fn deviation_reason(is_all: bool, ratio: f64) -> String {
     let mut parts = Vec::new();
     if !is_all {
         parts.push("checks failed, see the rows");
@@ -210,7 +216,7 @@ fn otherwise(is_all: bool, ratio: f64) -> String {
     parts.join("; ")
 }
 
-const TEACHES: &str = "\
+const CONCLUSION: &str = "\
 A web server mostly consists of limits and timeouts. A slow client costs a buffer and a check per second, not a worker; a \
 client that tries to leave the root is stopped by the kernel during path resolution, not by an earlier check of the name.";
 
@@ -235,7 +241,7 @@ mod tests {
     fn all_checks_and_the_bound_of_slow_clients_decide() {
         let good = [checked("W10", ""), checked("W2", ""), checked("W2", "")];
         let found = finding(&good, &slowed(1.1));
-        assert!(found.agrees && found.otherwise.is_empty());
+        assert!(found.agrees && found.deviation_reason.is_empty());
         let numbers = found.numbers();
         assert!(
             numbers.starts_with("checks 3, as expected 3, p99 with slow clients over without 2.2")
@@ -250,6 +256,6 @@ mod tests {
             ("of 2", "a thing: it is not")
         );
         let found = finding(&good, &slowed(1.5));
-        assert!(!found.agrees && found.otherwise.contains("more than a fifth"));
+        assert!(!found.agrees && found.deviation_reason.contains("more than a fifth"));
     }
 }

@@ -10,14 +10,14 @@ use rustix::process::Signal;
 use super::clients::{Clients, Failure, Manner, Plan};
 use super::host::{Host, signal};
 use super::sockets::clients_of;
-use super::talk::{GET, connect, hears_hello};
+use super::talk::{GET, connect, receives_hello};
 use super::{Bench, milliseconds, real};
-use crate::repro::finding::{Finding, Number, Way};
+use crate::repro::finding::{Finding, FindingRow, Number};
 
 const WORKERS: &str = "2";
 /// Clients that keep their connections, and clients that open a new one for each page.
-const KEEPING: usize = 32;
-const CHANGING: usize = 4;
+const KEEP_ALIVE_CLIENTS: usize = 32;
+const RECONNECTING_CLIENTS: usize = 4;
 /// Time limit for a replacement worker to be running.
 const RESPAWN_MAX: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -25,12 +25,12 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 const AFTERMATH: Duration = Duration::from_millis(300);
 /// A worker that ran this long is replaced immediately when it dies; earlier deaths count as
 /// repeated startup failures.
-const LIFE: Duration = Duration::from_secs(11);
+const UPTIME_MIN: Duration = Duration::from_secs(11);
 const REPLACEMENTS: usize = 10;
 
 /// Consequences of a death.
 #[derive(Debug, Clone, Default)]
-struct Death {
+struct WorkerDeath {
     /// Time until another process was running, and until it had a client.
     respawned: Duration,
     serving: Duration,
@@ -39,7 +39,7 @@ struct Death {
     /// Number of failed requests.
     failures: usize,
     /// Of these, requests to other workers.
-    of_others: usize,
+    other_worker_failures: usize,
 }
 
 /// Results of ten replacements.
@@ -53,8 +53,8 @@ struct Replacements {
 
 /// Both kinds of clients.
 struct Load {
-    keeping: Clients,
-    changing: Clients,
+    keep_alive: Clients,
+    reconnecting: Clients,
 }
 
 impl Load {
@@ -62,33 +62,33 @@ impl Load {
         let address = host.address();
         let client_group = |clients, manner| Clients::start(Plan { address, clients, manner });
         Ok(Self {
-            keeping: client_group(KEEPING, Manner::KeepAlive)?,
-            changing: client_group(CHANGING, Manner::NewConnections)?,
+            keep_alive: client_group(KEEP_ALIVE_CLIENTS, Manner::KeepAlive)?,
+            reconnecting: client_group(RECONNECTING_CLIENTS, Manner::NewConnections)?,
         })
     }
 
     fn pages(&self) -> u64 {
-        self.keeping.pages() + self.changing.pages()
+        self.keep_alive.pages() + self.reconnecting.pages()
     }
 
     fn failure_count(&self) -> u64 {
-        self.keeping.failure_count() + self.changing.failure_count()
+        self.keep_alive.failure_count() + self.reconnecting.failure_count()
     }
 
     fn failures_since(&self, at: Instant) -> Vec<Failure> {
-        [self.keeping.failures_since(at), self.changing.failures_since(at)].concat()
+        [self.keep_alive.failures_since(at), self.reconnecting.failures_since(at)].concat()
     }
 
     /// Waits for `count` more pages.
-    fn go_on(&self, bench: &Bench<'_>, count: u64) -> Result<()> {
+    fn wait_for_pages(&self, bench: &Bench<'_>, count: u64) -> Result<()> {
         let target = self.pages() + count;
-        let look = || Ok((self.pages() >= target).then_some(()));
-        bench.wait_for("pages are received", WAIT_MAX, look)
+        let is_reached = || Ok((self.pages() >= target).then_some(()));
+        bench.wait_for("pages are received", WAIT_MAX, is_reached)
     }
 
     fn stop(self) -> Result<()> {
-        self.keeping.stop()?;
-        self.changing.stop()
+        self.keep_alive.stop()?;
+        self.reconnecting.stop()
     }
 }
 
@@ -105,13 +105,13 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     Ok(finding(&deaths, &replaced))
 }
 
-fn kill_workers(bench: &Bench<'_>) -> Result<Vec<Death>> {
+fn kill_workers(bench: &Bench<'_>) -> Result<Vec<WorkerDeath>> {
     let host = Host::start(bench, &["--workers", WORKERS])?;
     let load = Load::start(&host)?;
     let mut deaths = Vec::new();
     for round in 0..bench.pick(1, 3) {
         if round > 0 {
-            bench.pause(LIFE)?;
+            bench.pause(UPTIME_MIN)?;
         }
         for index in 0..2 {
             deaths.push(kill_one(bench, &host, &load, index)?);
@@ -121,8 +121,8 @@ fn kill_workers(bench: &Bench<'_>) -> Result<Vec<Death>> {
     Ok(deaths)
 }
 
-fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result<Death> {
-    load.go_on(bench, 1_000)?;
+fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result<WorkerDeath> {
+    load.wait_for_pages(bench, 1_000)?;
     let port = host.address().port();
     let workers = host.workers()?;
     ensure!(workers.len() == 2, "found {} workers", workers.len());
@@ -141,7 +141,7 @@ fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result
     bench.wait_for("it has a client", WAIT_MAX, || {
         let mut stream = connect(host.address(), WAIT_MAX)?;
         stream.write_all(GET).context("could not send a request")?;
-        ensure!(hears_hello(&mut stream)?, "a new client got no response");
+        ensure!(receives_hello(&mut stream)?, "a new client got no response");
         serving = killed.elapsed();
         let own = stream.local_addr()?.port();
         kept.push(stream);
@@ -149,12 +149,12 @@ fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result
     })?;
     bench.pause(AFTERMATH)?;
     let failures = load.failures_since(killed);
-    let of_others = of_others(&failures, &others);
-    Ok(Death { respawned, serving, clients, failures: failures.len(), of_others })
+    let other_worker_failures = other_worker_failures(&failures, &others);
+    Ok(WorkerDeath { respawned, serving, clients, failures: failures.len(), other_worker_failures })
 }
 
 /// Counts the failures of clients whose worker has not died.
-fn of_others(failures: &[Failure], others: &BTreeSet<u16>) -> usize {
+fn other_worker_failures(failures: &[Failure], others: &BTreeSet<u16>) -> usize {
     failures.iter().filter(|failure| others.contains(&failure.port)).count()
 }
 
@@ -162,11 +162,11 @@ fn replace(bench: &Bench<'_>, accept: &str) -> Result<Replacements> {
     let mut host = Host::start(bench, &["--workers", WORKERS, "--accept", accept])?;
     let load = Load::start(&host)?;
     let started = Instant::now();
-    load.go_on(bench, 1_000)?;
+    load.wait_for_pages(bench, 1_000)?;
     let mut replaced = Replacements::default();
     for _ in 0..REPLACEMENTS {
         replaced.took.push(host.replace(bench)?);
-        load.go_on(bench, 500)?;
+        load.wait_for_pages(bench, 500)?;
     }
     replaced.pages = load.pages();
     replaced.failures = load.failure_count();
@@ -176,23 +176,23 @@ fn replace(bench: &Bench<'_>, accept: &str) -> Result<Replacements> {
     Ok(replaced)
 }
 
-fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
+fn finding(deaths: &[WorkerDeath], replaced: &[(&str, Replacements)]) -> Finding {
     let slowest = deaths.iter().map(|death| death.serving).max().unwrap_or_default();
     let failed: usize = deaths.iter().map(|death| death.failures).sum();
-    let of_others: usize = deaths.iter().map(|death| death.of_others).sum();
+    let other_worker_failures: usize = deaths.iter().map(|death| death.other_worker_failures).sum();
     let broken: u64 = replaced.iter().map(|(_, found)| found.failures).sum();
-    let agrees = slowest <= RESPAWN_MAX && of_others == 0 && broken == 0;
-    let mut rows: Vec<Way> = Vec::new();
+    let agrees = slowest <= RESPAWN_MAX && other_worker_failures == 0 && broken == 0;
+    let mut rows: Vec<FindingRow> = Vec::new();
     for (at, death) in deaths.iter().enumerate() {
         let note = format!(
             "running after {:.0} ms; {} connections closed, {} requests failed, {} of other workers' clients",
             milliseconds(death.respawned),
             death.clients,
             death.failures,
-            death.of_others
+            death.other_worker_failures
         );
         let serving = milliseconds(death.serving);
-        rows.push(Way::once(
+        rows.push(FindingRow::once(
             &format!("kill -9, death {}", at + 1),
             "serves again",
             serving,
@@ -207,39 +207,49 @@ fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
             note = format!("{note}, the first: {}", found.first_failure);
         }
         let variant = format!("{} replacements, {accept}", found.took.len());
-        rows.push(Way::over(&variant, "new program serves", &took, "ms", note));
+        rows.push(FindingRow::over(&variant, "new program serves", &took, "ms", note));
     }
     Finding {
         name: "s2.r7".into(),
         title: "Death of a worker".into(),
         numbers: vec![
             Number::new("served again after at most", milliseconds(slowest), "ms"),
-            Number::new("failed requests of the dead", real((failed - of_others) as u64), ""),
-            Number::new("of others", real(of_others as u64), ""),
+            Number::new(
+                "failed requests of the dead",
+                real((failed - other_worker_failures) as u64),
+                "",
+            ),
+            Number::new("of others", real(other_worker_failures as u64), ""),
             Number::new("in replacements", real(broken), ""),
         ],
         source: "a dead worker is not replaced, and a new program requires a restart".into(),
         agrees,
-        teaches: TEACHES.into(),
-        otherwise: if agrees { String::new() } else { OTHERWISE.into() },
+        conclusion: CONCLUSION.into(),
+        deviation_reason: if agrees { String::new() } else { DEVIATION_REASON.into() },
         rows,
     }
 }
 
-const TEACHES: &str = "\
+const CONCLUSION: &str = "\
 A worker only owns its connections: they die with it, and nothing else does. Listening sockets and waiting connections \
 belong to the master, so the next worker accepts them. A program is replaced the same way: the sockets stay open, new \
 workers serve, and old ones end after announcing it to their clients.";
-const OTHERWISE: &str = "\
+const DEVIATION_REASON: &str = "\
 a worker was not replaced within a second, or other clients were affected; the rows contain details.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn death(serving_ms: u64, of_others: usize) -> Death {
+    fn death(serving_ms: u64, other_worker_failures: usize) -> WorkerDeath {
         let serving = Duration::from_millis(serving_ms);
-        Death { serving, clients: 16, failures: 9 + of_others, of_others, ..Death::default() }
+        WorkerDeath {
+            serving,
+            clients: 16,
+            failures: 9 + other_worker_failures,
+            other_worker_failures,
+            ..WorkerDeath::default()
+        }
     }
 
     fn replacements(failures: u64) -> Replacements {
@@ -270,6 +280,6 @@ mod tests {
         let at = Instant::now();
         let failure = |port| Failure { at, port, what: String::new() };
         let failures = [failure(0), failure(1), failure(2)];
-        assert_eq!(of_others(&failures, &BTreeSet::from([2, 3])), 1);
+        assert_eq!(other_worker_failures(&failures, &BTreeSet::from([2, 3])), 1);
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::Bench;
 use super::host::{Host, signal};
-use super::talk::{GET, HELLO, ask, connect, hears_hello};
+use super::talk::{GET, HELLO, ask, connect, receives_hello};
 use crate::subject::{Scratch, available_cpus};
 
 /// The content of `a.txt`, nine bytes.
@@ -87,7 +87,7 @@ pub(super) struct Trial {
 
 #[rustfmt::skip]
 pub(super) const TRIALS: &[Trial] = &[
-    Trial { row: "W1", what: "100-continue before a body that waits for it", run: says_continue },
+    Trial { row: "W1", what: "100-continue before a body that waits for it", run: sends_continue },
     Trial { row: "W2", what: "a head over the limit", run: long_head },
     Trial { row: "W2", what: "header lines over the limit", run: many_lines },
     Trial { row: "W2", what: "a target over the limit", run: long_target },
@@ -127,7 +127,7 @@ fn check(address: SocketAddr, request: &str, status: u16) -> Result<String> {
     Ok(answer)
 }
 
-fn says_continue(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {
+fn sends_continue(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {
     let host = fixture.host(bench, &[])?;
     let mut stream = connect(host.address(), PATIENCE)?;
     let head = "PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n";
@@ -163,7 +163,7 @@ fn limited_connections(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {
     for _ in 0..2 {
         let mut stream = connect(host.address(), PATIENCE)?;
         stream.write_all(GET)?;
-        ensure!(hears_hello(&mut stream)?, "no response within the limit");
+        ensure!(receives_hello(&mut stream)?, "no response within the limit");
         kept.push(stream);
     }
     let answer = check(host.address(), &format!("GET / {CLOSE}"), 503)?;
@@ -191,7 +191,7 @@ fn silent(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {
     ensure!(count == 0, "unexpected response");
     let mut stream = connect(host.address(), PATIENCE)?;
     stream.write_all(GET)?;
-    ensure!(hears_hello(&mut stream)?, "no response to the first request");
+    ensure!(receives_hello(&mut stream)?, "no response to the first request");
     let count = stream.read(&mut [0; 64]).context("could not wait for the end")?;
     ensure!(count == 0, "unexpected data after the response");
     Ok(())
@@ -298,7 +298,7 @@ fn reloads(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {
     let host = fixture.host(bench, &["--config", &file.display().to_string()])?;
     let mut stream = connect(host.address(), PATIENCE)?;
     stream.write_all(GET)?;
-    ensure!(hears_hello(&mut stream)?, "no response");
+    ensure!(receives_hello(&mut stream)?, "no response");
     fs::write(&file, "target-bytes-max = 100\n")?;
     signal(host.master(), Signal::HUP)?;
     let long = format!("GET /{} {CLOSE}", "a".repeat(200));

@@ -46,7 +46,7 @@ impl Host {
         label: &str,
         cpus: &[usize],
     ) -> Result<Self> {
-        bench.go_on()?;
+        bench.check_not_stopped()?;
         let scratch =
             Scratch::new(&std::env::temp_dir()).context("could not create a directory")?;
         let complaints = scratch.path().join("errors");
@@ -61,9 +61,9 @@ impl Host {
         let lines = follow(output);
         let Some(address) = ready(&lines, label) else {
             stop(&mut child);
-            let said = fs::read_to_string(&complaints)
+            let output = fs::read_to_string(&complaints)
                 .context("could not read the server's error output")?;
-            bail!("the server is not ready within {READY_TIMEOUT:?}; output: {}", said.trim());
+            bail!("the server is not ready within {READY_TIMEOUT:?}; output: {}", output.trim());
         };
         let master = child.id();
         Ok(Self { child, master, address, lines, scratch })
@@ -121,14 +121,14 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if self.master != self.child.id() {
-            end_stranger(self.master);
+            kill_leftover(self.master);
         }
         stop(&mut self.child);
     }
 }
 
 /// Terminates a master that is not a child process, and kills it if necessary.
-fn end_stranger(pid: u32) {
+fn kill_leftover(pid: u32) {
     let until = Instant::now() + END_TIMEOUT;
     // Only fails if the process has already exited.
     let _ = signal(pid, Signal::TERM);

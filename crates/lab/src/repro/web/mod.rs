@@ -48,7 +48,7 @@ impl Bench<'_> {
     }
 
     /// Fails once a stop was requested.
-    fn go_on(&self) -> Result<()> {
+    fn check_not_stopped(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) {
             bail!("stopped in the middle of an experiment");
         }
@@ -59,7 +59,7 @@ impl Bench<'_> {
     fn pause(&self, duration: Duration) -> Result<()> {
         let until = Instant::now() + duration;
         loop {
-            self.go_on()?;
+            self.check_not_stopped()?;
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
@@ -68,19 +68,19 @@ impl Bench<'_> {
         }
     }
 
-    /// Waits until `look` returns a value, for at most `limit`.
+    /// Waits until `poll` returns a value, for at most `limit`.
     fn wait_for<T>(
         &self,
         what: &str,
         limit: Duration,
-        mut look: impl FnMut() -> Result<Option<T>>,
+        mut poll: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let until = Instant::now() + limit;
         loop {
-            if let Some(found) = look()? {
+            if let Some(found) = poll()? {
                 return Ok(found);
             }
-            self.go_on()?;
+            self.check_not_stopped()?;
             if Instant::now() > until {
                 bail!("timed out after {} s waiting until {what}", limit.as_secs());
             }

@@ -11,10 +11,10 @@ use super::host::Host;
 use super::sockets::{accept_queue, drops};
 use super::{Bench, per_second, real};
 use crate::measure::{added, tcp_counters};
-use crate::repro::finding::{Finding, Number, Way};
+use crate::repro::finding::{Finding, FindingRow, Number};
 
 /// Sampling interval of the queue.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// One server under one load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const fn serial(backlog: u64, clients: usize) -> Cell {
     Cell { accept: "serial", backlog, clients }
 }
 
-const fn ours(backlog: u64, clients: usize) -> Cell {
+const fn myriad_cell(backlog: u64, clients: usize) -> Cell {
     Cell { accept: "least-loaded", backlog, clients }
 }
 
@@ -38,23 +38,23 @@ const QUICK: [Cell; 7] = [
     serial(20, 10),
     serial(20, 20),
     serial(20, 50),
-    ours(5, 50),
-    ours(1024, 50),
+    myriad_cell(5, 50),
+    myriad_cell(1024, 50),
 ];
 /// The key numbers.
 const NUMBERS: [(&str, Cell); 5] = [
     ("serial, 10 at a time, backlog 5:", serial(5, 10)),
     ("backlog 20:", serial(20, 10)),
     ("50 at a time, backlog 20:", serial(20, 50)),
-    ("least-loaded, 50 at a time, backlog 5:", ours(5, 50)),
-    ("backlog 1024:", ours(1024, 50)),
+    ("least-loaded, 50 at a time, backlog 5:", myriad_cell(5, 50)),
+    ("backlog 1024:", myriad_cell(1024, 50)),
 ];
 const BACKLOGS: [u64; 4] = [5, 20, 128, 1024];
 const CLIENTS: [usize; 5] = [5, 10, 20, 50, 100];
 
 /// Observations of a cell.
 #[derive(Debug, Clone)]
-struct Seen {
+struct Observation {
     cell: Cell,
     pages_per_second: f64,
     failures: u64,
@@ -69,20 +69,20 @@ struct Seen {
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     let cells = if bench.is_quick { QUICK.to_vec() } else { all_cells() };
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for cell in cells {
-        seen.push(look(bench, cell).with_context(|| format!("{cell:?}"))?);
+        observed.push(observe(bench, cell).with_context(|| format!("{cell:?}"))?);
     }
-    Ok(finding(&seen))
+    Ok(finding(&observed))
 }
 
 fn all_cells() -> Vec<Cell> {
     let grid = BACKLOGS.iter().flat_map(|&backlog| CLIENTS.map(|clients| serial(backlog, clients)));
-    grid.chain([5, 1024].into_iter().flat_map(|backlog| [50, 100].map(|c| ours(backlog, c))))
+    grid.chain([5, 1024].into_iter().flat_map(|backlog| [50, 100].map(|c| myriad_cell(backlog, c))))
         .collect()
 }
 
-fn look(bench: &Bench<'_>, cell: Cell) -> Result<Seen> {
+fn observe(bench: &Bench<'_>, cell: Cell) -> Result<Observation> {
     let backlog = cell.backlog.to_string();
     let options = ["--accept", cell.accept, "--backlog", &backlog, "--workers", "1"];
     let host = Host::start(bench, &options)?;
@@ -94,30 +94,30 @@ fn look(bench: &Bench<'_>, cell: Cell) -> Result<Seen> {
     let (before, pages, failures) =
         (tcp_counters()?, client_group.pages(), client_group.failure_count());
     let (overflows, started) = (drops(address.port())?, Instant::now());
-    let (mut longest, mut looks, mut full) = (0, 0_u64, 0_u64);
+    let (mut longest, mut polls, mut full) = (0, 0_u64, 0_u64);
     while started.elapsed() < measured {
         let waiting = accept_queue(address.port())?;
         longest = longest.max(waiting);
-        looks += 1;
+        polls += 1;
         full += u64::from(waiting > cell.backlog);
-        bench.pause(LOOK_INTERVAL)?;
+        bench.pause(POLL_INTERVAL)?;
     }
     let elapsed = started.elapsed();
-    let seen = Seen {
+    let observed = Observation {
         cell,
         pages_per_second: per_second(client_group.pages() - pages, elapsed),
         failures: client_group.failure_count() - failures,
         longest,
-        full_share: real(full) / real(looks.max(1)),
+        full_share: real(full) / real(polls.max(1)),
         overflows: drops(address.port())?.saturating_sub(overflows),
         tcp: added(&tcp_counters()?, &before),
     };
     client_group.stop()?;
-    Ok(seen)
+    Ok(observed)
 }
 
-impl Seen {
-    fn row(&self) -> Way {
+impl Observation {
+    fn row(&self) -> FindingRow {
         let Cell { accept, backlog, clients } = self.cell;
         let count = |name: &str| self.tcp.get(name).copied().unwrap_or_default();
         let note = format!(
@@ -131,16 +131,16 @@ impl Seen {
         );
         let variant = format!("{accept}, backlog {backlog}");
         let role = format!("{clients} at a time");
-        Way::once(&variant, &role, self.pages_per_second, "pages/s", note)
+        FindingRow::once(&variant, &role, self.pages_per_second, "pages/s", note)
     }
 }
 
 /// The expected result: with a backlog of 5 the queue overflows at 10 clients; 20 is sufficient for
 /// 10 and 20 clients, not for 50.
-fn finding(seen: &[Seen]) -> Finding {
+fn finding(observed: &[Observation]) -> Finding {
     let overflows = |cell: Cell| {
-        let found = seen.iter().find(|seen| seen.cell == cell);
-        found.map(|seen| seen.overflows)
+        let found = observed.iter().find(|observed| observed.cell == cell);
+        found.map(|observed| observed.overflows)
     };
     let number =
         |(label, cell): (&str, Cell)| Some(Number::new(label, real(overflows(cell)?), "overflows"));
@@ -156,25 +156,25 @@ fn finding(seen: &[Seen]) -> Finding {
         numbers: NUMBERS.into_iter().filter_map(number).collect(),
         source: "backlog 20 instead of 5 fixes 10 and 20 at a time, not 50".into(),
         agrees,
-        teaches: TEACHES.into(),
-        otherwise: if agrees { String::new() } else { OTHERWISE.into() },
-        rows: seen.iter().map(Seen::row).collect(),
+        conclusion: CONCLUSION.into(),
+        deviation_reason: if agrees { String::new() } else { DEVIATION_REASON.into() },
+        rows: observed.iter().map(Observation::row).collect(),
     }
 }
 
-const TEACHES: &str = "\
+const CONCLUSION: &str = "\
 A queue of backlog + 1 holds the clients that wait while one is served; it overflows as soon as more arrive at once, and \
 then the timers of the kernel determine the delay. A longer queue only moves the limit. The solution is a server that \
 accepts all waiting clients before it serves the next, with a queue that is longer than any burst.";
-const OTHERWISE: &str = "\
+const DEVIATION_REASON: &str = "\
 the rows show which cell differs; other programs can change the bursts of a load.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(cell: Cell, overflows: u64) -> Seen {
-        Seen {
+    fn observed(cell: Cell, overflows: u64) -> Observation {
+        Observation {
             cell,
             pages_per_second: 20_000.0,
             failures: 0,
@@ -185,14 +185,14 @@ mod tests {
         }
     }
 
-    fn all(ill: &[Cell]) -> Vec<Seen> {
-        QUICK.iter().map(|cell| seen(*cell, u64::from(ill.contains(cell)) * 7)).collect()
+    fn all(ill: &[Cell]) -> Vec<Observation> {
+        QUICK.iter().map(|cell| observed(*cell, u64::from(ill.contains(cell)) * 7)).collect()
     }
 
     #[test]
     fn a_longer_queue_moves_the_bound() {
         let found = finding(&all(&[serial(5, 10), serial(20, 50)]));
-        assert!(found.agrees && found.otherwise.is_empty());
+        assert!(found.agrees && found.deviation_reason.is_empty());
         let numbers = found.numbers();
         assert!(
             numbers.starts_with("serial, 10 at a time, backlog 5: 7, backlog 20: 0"),

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::host::Host;
-use super::talk::{GET, connect, hears_hello};
+use super::talk::{GET, connect, receives_hello};
 use super::{Bench, milliseconds, real};
-use crate::repro::finding::{Finding, Number, Way};
+use crate::repro::finding::{Finding, FindingRow, Number};
 
 /// With their chart marks.
-const WAYS: [(&str, &str); 7] = [
+const STRATEGIES: [(&str, &str); 7] = [
     ("least-loaded", ""),
     ("reuseport", ""),
     ("exclusive", ""),
@@ -32,7 +32,7 @@ const OTHER_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Observations for one strategy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Seen {
+struct Observation {
     accept: &'static str,
     role: &'static str,
     tried: u64,
@@ -43,13 +43,13 @@ struct Seen {
 }
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
-    let mut seen = Vec::new();
-    for (accept, role) in WAYS {
+    let mut observed = Vec::new();
+    for (accept, role) in STRATEGIES {
         let host = Host::start(bench, &["--accept", accept, "--workers", "1"])?;
         let address = host.address();
-        let mut one = Seen { accept, role, tried: 0, answered: 0, other: None };
+        let mut one = Observation { accept, role, tried: 0, answered: 0, other: None };
         for at in 1..GET.len() {
-            bench.go_on()?;
+            bench.check_not_stopped()?;
             let answered = is_answered(bench, address, at);
             one.tried += 1;
             one.answered +=
@@ -57,9 +57,9 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
         }
         one.other =
             other_waits(bench, address).with_context(|| format!("{accept}, two clients"))?;
-        seen.push(one);
+        observed.push(one);
     }
-    Ok(finding(&seen))
+    Ok(finding(&observed))
 }
 
 /// Whether a request with a first part of `at` bytes is answered.
@@ -68,7 +68,7 @@ fn is_answered(bench: &Bench<'_>, address: SocketAddr, at: usize) -> Result<bool
     stream.write_all(&GET[..at]).context("could not send the first part")?;
     bench.pause(BETWEEN)?;
     stream.write_all(&GET[at..]).context("could not send the second part")?;
-    hears_hello(&mut stream)
+    receives_hello(&mut stream)
 }
 
 /// Measures how long a complete request waits while half of another one is pending.
@@ -79,12 +79,12 @@ fn other_waits(bench: &Bench<'_>, address: SocketAddr) -> Result<Option<Duration
     let mut other = connect(address, OTHER_TIMEOUT)?;
     let started = Instant::now();
     other.write_all(GET).context("could not send a whole request")?;
-    let is_answered = hears_hello(&mut other)?;
+    let is_answered = receives_hello(&mut other)?;
     Ok(is_answered.then(|| started.elapsed()))
 }
 
-fn finding(seen: &[Seen]) -> Finding {
-    let row = |one: &Seen| {
+fn finding(observed: &[Observation]) -> Finding {
+    let row = |one: &Observation| {
         let note = match one.other {
             Some(waited) => {
                 format!("another client: answered after {:.2} ms", milliseconds(waited))
@@ -92,11 +92,11 @@ fn finding(seen: &[Seen]) -> Finding {
             None => "another client: waits for the rest".to_owned(),
         };
         let unit = format!("of {}", one.tried);
-        Way::once(one.accept, one.role, real(one.answered), &unit, note)
+        FindingRow::once(one.accept, one.role, real(one.answered), &unit, note)
     };
-    let sum = |count: fn(&Seen) -> u64| real(seen.iter().map(count).sum());
-    let held_up = seen.iter().filter(|one| one.other.is_none()).count();
-    let agrees = seen.iter().all(|one| one.answered == one.tried && one.tried > 0);
+    let sum = |count: fn(&Observation) -> u64| real(observed.iter().map(count).sum());
+    let held_up = observed.iter().filter(|one| one.other.is_none()).count();
+    let agrees = observed.iter().all(|one| one.answered == one.tried && one.tried > 0);
     Finding {
         name: "s2.r6".into(),
         title: "A request in two segments".into(),
@@ -108,17 +108,17 @@ fn finding(seen: &[Seen]) -> Finding {
         source: "a request in several segments is never answered: its parser abandons the socket"
             .into(),
         agrees,
-        teaches: TEACHES.into(),
-        otherwise: if agrees {
+        conclusion: CONCLUSION.into(),
+        deviation_reason: if agrees {
             String::new()
         } else {
             "an accept strategy does not answer all of them, which is a defect.".into()
         },
-        rows: seen.iter().map(row).collect(),
+        rows: observed.iter().map(row).collect(),
     }
 }
 
-const TEACHES: &str = "\
+const CONCLUSION: &str = "\
 A segment is not a request: a parser keeps its state and continues. All accept strategies share our parser, including the \
 historical ones, so they do not have the fault of the source; what remains is that the serial server serves no other client \
 while it waits for the rest.";
@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn all_of_them_must_be_answered() {
-        let one = |accept, answered, other| Seen { accept, role: "", tried: 30, answered, other };
+        let one =
+            |accept, answered, other| Observation { accept, role: "", tried: 30, answered, other };
         let waited = Some(Duration::from_micros(250));
         let found = finding(&[one("exclusive", 30, waited), one("serial", 30, None)]);
         assert!(found.agrees);

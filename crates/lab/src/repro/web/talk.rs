@@ -53,7 +53,7 @@ pub(super) fn ask(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Whether exactly [`HELLO`] is received within the stream's timeout.
-pub(super) fn hears_hello(stream: &mut TcpStream) -> Result<bool> {
+pub(super) fn receives_hello(stream: &mut TcpStream) -> Result<bool> {
     let mut answer = [0; HELLO.len()];
     match stream.read_exact(&mut answer) {
         Ok(()) => Ok(answer == HELLO),
@@ -99,10 +99,10 @@ mod tests {
         assert_eq!(ask(answering(b""), GET).unwrap(), b"");
         let mut stream = connect(answering(HELLO), PATIENCE).unwrap();
         stream.write_all(GET).unwrap();
-        assert!(hears_hello(&mut stream).unwrap());
-        assert!(!hears_hello(&mut stream).unwrap(), "the connection has ended");
+        assert!(receives_hello(&mut stream).unwrap());
+        assert!(!receives_hello(&mut stream).unwrap(), "the connection has ended");
         let mut stream = connect(answering(b"HTTP/1.1 503 "), PATIENCE).unwrap();
         stream.write_all(GET).unwrap();
-        assert!(!hears_hello(&mut stream).unwrap());
+        assert!(!receives_hello(&mut stream).unwrap());
     }
 }
