@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_directory_goes_with_its_value() {
+    fn a_temporary_directory_is_removed_with_its_value() {
         let directory = TempDir::new("test").unwrap();
         let path = directory.path().to_owned();
         assert!(path.is_dir());

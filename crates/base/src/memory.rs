@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_more_than_exists_is_refused() {
+    fn requests_beyond_the_total_are_refused() {
         let root = Tracker::root("server", Limit::None, None);
         root.consume(1);
         assert!(root.try_consume(u64::MAX).is_err());

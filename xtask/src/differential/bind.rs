@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_condition_compares_is_never_odd() {
+    fn markers_of_conditions_are_bound_to_valid_values() {
         let one = Term::int(1).marked();
         let text = format!("UPDATE t SET v = {one} WHERE p = {one} IF v = {one}");
         for seed in 0..200 {

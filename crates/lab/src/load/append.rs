@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_warm_up_ends_at_the_latest_when_told() {
+    fn a_steady_warm_up_ends_at_its_limit() {
         let work = AppendWork {
             mode: LogMode::Lanes,
             threads: 2,

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_random_only_when_asked_for() {
+    fn numbers_are_random_only_on_request() {
         let words = |keys_count| {
             let tests = Some(",zadd,".to_owned());
             let options = Options { keys_count, tests, ..Options::default() };

@@ -17,7 +17,7 @@ struct Part {
     child: Child,
     lines: BufReader<ChildStdout>,
     /// Output lines that are not a status.
-    said: String,
+    other_lines: String,
 }
 
 impl Part {
@@ -29,7 +29,7 @@ impl Part {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines, said: String::new() }
+        Self { child, lines, other_lines: String::new() }
     }
 
     /// Waits for a status in which this field is greater than `least`. Returns `None` if the
@@ -42,7 +42,7 @@ impl Part {
                 return None;
             }
             let Ok(status) = serde_json::from_str::<serde_json::Value>(&line) else {
-                self.said += &line;
+                self.other_lines += &line;
                 continue;
             };
             let found = status.pointer(field).and_then(serde_json::Value::as_u64);
@@ -65,7 +65,7 @@ impl Part {
 
     /// Waits for the end. Returns the remaining output and whether the process succeeded.
     fn end(mut self) -> (String, bool) {
-        let mut text = std::mem::take(&mut self.said);
+        let mut text = std::mem::take(&mut self.other_lines);
         self.lines.read_to_string(&mut text).unwrap();
         (text, self.child.wait().unwrap().success())
     }

@@ -203,7 +203,7 @@ fn serve<'scope>(
     shared: &'scope Shared<'scope>,
     service: &'scope Service,
 ) {
-    let mut is_told = false;
+    let mut is_logged = false;
     while !shared.is_over() {
         let mut has_met = false;
         let error = match receive_openings(scope, shared, service, &mut has_met) {
@@ -213,9 +213,9 @@ fn serve<'scope>(
         if shared.is_over() {
             return;
         }
-        if has_met || !is_told {
+        if has_met || !is_logged {
             tracing::warn!(%error, service = service.name, "broker unreachable; retrying");
-            is_told = true;
+            is_logged = true;
         }
         thread::sleep(RETRY_PAUSE);
     }

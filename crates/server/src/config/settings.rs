@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_go_together() {
+    fn the_defaults_are_consistent() {
         check(|_| {}, None);
     }
 

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_after_removals() {
+    fn memory_is_freed_after_removals() {
         let mut table = Table::new(1);
         for number in 0..10_000 {
             table.set(&key(number), 1.0);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn opcodes_are_those_of_the_table() {
+    fn opcodes_equal_those_of_the_table() {
         let known = (0..=255).filter(|&byte| Opcode::from_byte(byte).is_ok()).count();
         assert_eq!(known, 16);
         assert_eq!(Opcode::from_byte(0x04), Err(MalformedBody::UnknownOpcode(4)));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_takes_nothing() {
+    fn removed_entries_free_their_memory() {
         const NAMES: usize = 10_000;
         let mut table = Table::default();
         assert_eq!(table.memory_bytes(), 0);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_come_and_go_take_no_more_with_time() {
+    fn adding_and_removing_names_does_not_leak() {
         let mut table = Table::default();
         let mut peak_bytes = 0;
         for number in 0..20_000 {
