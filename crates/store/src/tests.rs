@@ -411,7 +411,7 @@ fn a_scan_marks_and_counts_overdue_keys() {
                 Seen::Live(key) => alive += usize::from(key == [0; 4]),
             }
         });
-        assert!(visited <= 50, "{visited}: one stripe's step beyond what was asked for");
+        assert!(visited <= 50, "{visited}: one stripe's step beyond the requested count");
         cursor = next;
         if cursor == ScanCursor(0) {
             break;

@@ -297,7 +297,7 @@ fn live(
     while stage.phase.load(Ordering::SeqCst) == STARTING {
         thread::park();
     }
-    // The receiver is gone if another thread has failed.
+    // The receiver is dropped if another thread has failed.
     send.send(append_all(append, number, &payload, stage, share)).ok();
     while !stage.released.load(Ordering::SeqCst) {
         thread::park();

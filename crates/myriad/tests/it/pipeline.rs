@@ -329,7 +329,7 @@ fn checksums_are_complete_after_an_executor_is_killed() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A network namespace whose only link goes down for a while. Before that, it loses and delays
+/// A network namespace whose only link is down for a while. Before that, it loses and delays
 /// packets if the kernel supports it.
 const IN_A_NETWORK: &str = r#"
 set -e

@@ -2,8 +2,8 @@
 //!
 //! # What a scan guarantees
 //!
-//! Entries are dense, at indexes `0..len`. A scan goes from the highest index down; its cursor is
-//! the number of entries still to visit. Between two calls entries may come and go:
+//! Entries are dense, at indexes `0..len`. A scan visits indexes in descending order; its cursor is
+//! the number of entries still to visit. Between two calls entries may be added and removed:
 //!
 //! - A new entry gets the highest index, which the scan has passed or will never reach.
 //! - Removing an entry moves the last one into its place, so an entry only ever moves to a **lower**

@@ -138,13 +138,13 @@ const PATTERN_BYTES: usize = 1024;
 
 /// Clients that are always connected: idle ones, and one with the maximum number of subscriptions.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct IdleClients {
     _idle: Vec<TcpStream>,
     _subscriber: Connection,
 }
 
-impl Crowd {
-    pub(super) fn gather(subject: &Subject) -> Result<Crowd> {
+impl IdleClients {
+    pub(super) fn gather(subject: &Subject) -> Result<IdleClients> {
         /// Descriptors for other purposes.
         const SPARE: u64 = 200;
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -159,7 +159,7 @@ impl Crowd {
         });
         subscribe(&mut subscriber, "SUBSCRIBE", channels.collect())?;
         subscribe(&mut subscriber, "PSUBSCRIBE", patterns.collect())?;
-        Ok(Crowd { _idle: idle, _subscriber: subscriber })
+        Ok(IdleClients { _idle: idle, _subscriber: subscriber })
     }
 }
 

@@ -330,7 +330,7 @@ fn a_reload_enables_and_disables_https() {
 }
 
 /// Makes one request on a new connection. A client that was descheduled for longer than an exiting
-/// worker waits may find the worker gone.
+/// worker waits may find that the worker has exited.
 fn try_hello(address: SocketAddr, client: &Arc<ClientConfig>) -> Result<(), String> {
     let begun = Instant::now();
     match ask_secure(dial(address, client), GET_HELLO_AND_CLOSE) {
@@ -555,7 +555,7 @@ fn limits_include_tls_connections() {
     server.stop();
 }
 
-/// The upstream learns the scheme of the client's request, and a long response arrives completely.
+/// The scheme of the client's request is forwarded to the upstream, and a long response arrives completely.
 #[test]
 fn the_scheme_of_a_request_is_forwarded_to_the_upstream() {
     let fixture = Fixture::new("proxy");
