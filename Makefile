@@ -1,12 +1,17 @@
-# The two front doors. Everything else: cargo xtask --help.
+# Everything else: cargo xtask --help.
 
-.PHONY: run test setup
+.PHONY: run test release setup
 
 # Builds the server and starts it on its defaults; prints how to talk to it.
 run:
 	@scripts/setup.sh build
 	@cargo build --release -p myriad
 	@scripts/run.sh
+
+# Builds target/dist/myriad, optimized as one program: what operators install.
+release:
+	@scripts/setup.sh build
+	@cargo build --profile dist -p myriad
 
 # Everything that must hold before a change is kept.
 test:
