@@ -24,8 +24,8 @@ const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 
 /// The suite that also connects to a server that requires a login, and the password of its
 /// superuser.
-const AUTH_SUITE: &str = "cql-python";
-const AUTH_PASSWORD: &str = "first";
+const ASKED_SUITE: &str = "cql-python";
+const ASKING_PASSWORD: &str = "first";
 
 /// The suite that starts its own server, with certificates that it generates.
 const TLS_SUITE: &str = "tls";
@@ -57,10 +57,9 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
     let options: &[&str] = if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
-    let needs_auth = *target == Target::Myriad && name == AUTH_SUITE;
-    let auth_server =
-        needs_auth.then(|| Server::start_with_passwords(root, AUTH_PASSWORD)).transpose()?;
-    let auth_server = auth_server.as_ref().and_then(|server| server.cql_address.as_deref());
+    let is_asked_for = *target == Target::Myriad && name == ASKED_SUITE;
+    let asking = is_asked_for.then(|| Server::start_asking(root, ASKING_PASSWORD)).transpose()?;
+    let asking = asking.as_ref().and_then(|server| server.cql_address.as_deref());
     let counted = steps::run_counted(
         Command::new("timeout")
             .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
@@ -69,8 +68,8 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
             .env("ADDR", &server.address)
             .env("CQL_ADDR", server.cql_address.as_deref().unwrap_or_default())
             .env("HTTP_ADDR", server.http_address.as_deref().unwrap_or_default())
-            .env("CQL_ASKING_ADDR", auth_server.unwrap_or_default())
-            .env("CQL_ASKING_PASSWORD", AUTH_PASSWORD)
+            .env("CQL_ASKING_ADDR", asking.unwrap_or_default())
+            .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
             .env("MYRIAD", root.join(MYRIAD))
             .env("DIALECT", server.dialect.name()),
     )?;

@@ -26,7 +26,7 @@ const FOLDER: &str = "tests/cql";
 
 /// The dialogue with a server that requires a login: see `AUTHENTICATOR` in
 /// `scripts/peers/cassandra.sh`.
-const AUTH_FILE: &str = "roles";
+const ASKING: &str = "roles";
 
 /// Cassandra's error while an index is being built.
 const READ_FAILURE: &str = "error 1300";
@@ -68,28 +68,27 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     if files.is_empty() {
         bail!("no dialogue matches");
     }
-    let (with_auth, others): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|path| needs_auth(path));
+    let (asking, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| is_asking(path));
     let mut tally = Tally::default();
-    for (files, needs_auth) in [(others, false), (with_auth, true)] {
+    for (files, is_asking) in [(others, false), (asking, true)] {
         if !files.is_empty() {
-            tally += run_files(root, &files, needs_auth, options)?;
+            tally += run_files(root, &files, is_asking, options)?;
         }
     }
     Ok(tally)
 }
 
 /// Whether the dialogue is with a server that requires a login.
-fn needs_auth(path: &Path) -> bool {
-    path.file_stem().is_some_and(|stem| stem == AUTH_FILE)
+fn is_asking(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == ASKING)
 }
 
-fn run_files(root: &Path, files: &[PathBuf], needs_auth: bool, options: &Options) -> Result<Tally> {
+fn run_files(root: &Path, files: &[PathBuf], is_asking: bool, options: &Options) -> Result<Tally> {
     let (address, _running) = match &options.peer {
         Peer::Cassandra(address) => (address.clone(), None),
         Peer::Myriad => {
-            let server = if needs_auth {
-                Server::start_with_passwords(root, "cassandra")?
+            let server = if is_asking {
+                Server::start_asking(root, "cassandra")?
             } else {
                 Server::start(root, &Target::Myriad)?
             };

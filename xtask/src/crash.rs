@@ -364,8 +364,8 @@ impl Test {
         }
         let known = Writer::counter_keys();
         let left = databases.values().flat_map(|database| database.entries.keys());
-        if let Some(unexpected) = left.into_iter().find(|key| !known.contains(key)) {
-            bail!("key {} belongs to no writer", shown(unexpected));
+        if let Some(stranger) = left.into_iter().find(|key| !known.contains(key)) {
+            bail!("key {} is nobody's", shown(stranger));
         }
         Ok(kept)
     }

@@ -375,7 +375,7 @@ fn report(pair: &mut Pair, seed: u64, steps: &[Step], difference: Difference) ->
             notes = format!("{notes} pages of {rows}");
         }
         let step = pair.named_step(step);
-        notes.push_str(&bind::describe_binding(&step.way));
+        notes.push_str(&bind::way_of(&step.way));
         println!("  > {};  --{notes}", step.text);
         if let Way::Batch(batch) = &step.way {
             for part in &batch.parts {

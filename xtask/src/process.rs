@@ -115,7 +115,7 @@ impl Server {
     }
 
     /// Starts Myriad with roles, whose superuser `cassandra` has this password.
-    pub(crate) fn start_with_passwords(root: &Path, password: &str) -> Result<Self> {
+    pub(crate) fn start_asking(root: &Path, password: &str) -> Result<Self> {
         let options = ["--cql-authenticator", "password", "--requirepass", password];
         Self::start_with(root, &Target::Myriad, &options)
     }
@@ -247,13 +247,13 @@ fn launch_myriad(
         .spawn()
         .with_context(|| format!("start {}", binary.display()))?;
     let mut running = Running { child, _directory: own };
-    let stdout = running.child.stdout.take().context("stdout is a pipe")?;
+    let stdout = running.child.stdout.take().context("stdout was asked for as a pipe")?;
     let (sender, receiver) = mpsc::channel();
     // Continues to read after the address, so that the pipe never fills; ends with the server.
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if line.starts_with("ready ") {
-                // The receiver was dropped if the start has timed out.
+                // The receiver is gone if the start has timed out.
                 let _ = sender.send(line);
             }
         }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_directory_is_removed_with_its_value() {
+    fn a_temporary_directory_goes_with_its_value() {
         let directory = TempDir::new("test").unwrap();
         let path = directory.path().to_owned();
         assert!(path.is_dir());

@@ -64,7 +64,7 @@ impl LiveView {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}: cargo build --release", binary.display()))?;
-        let stdout = child.stdout.take().context("stdout is a pipe")?;
+        let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
         let mut view = Self { child, url: String::new() };
         BufReader::new(stdout).read_line(&mut view.url)?;
         view.url.truncate(view.url.trim_end().len());
@@ -94,7 +94,7 @@ impl Monitor {
         let mut monitor = Self { children: Vec::new(), url: String::new() };
         let listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         let stdout = monitor.spawn(root, "monitor", &listen, Stdio::piped())?;
-        let mut lines = BufReader::new(stdout.context("stdout is a pipe")?);
+        let mut lines = BufReader::new(stdout.context("stdout was asked for as a pipe")?);
         lines.read_line(&mut monitor.url)?;
         monitor.url.truncate(monitor.url.trim_end().len());
         let mut reports = String::new();

@@ -18,7 +18,7 @@ pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("start {shown}"))?;
-    let stdout = child.stdout.take().context("stdout is a pipe")?;
+    let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
     let mut tally = Tally::default();
     for line in BufReader::new(stdout).lines() {
         let line = line.with_context(|| format!("read the output of {shown}"))?;

@@ -10,7 +10,7 @@
 //! Within a turn, the tree therefore lags by at most `slack x reactors` per node; between turns it
 //! is exact. A limit can be exceeded by the same amount.
 
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::units::{Limit, percent_of};
 
 /// A tracker is above its soft limit when it holds more than this share of its limit.
-pub const SOFT_LIMIT_PERCENT_DEFAULT: u8 = 85;
+const SOFT_LIMIT_PERCENT: u8 = 85;
 
 /// Bytes by which a [`LocalTracker`] may drift from the shared counters: large enough that
 /// thousands of small requests cost one update, small enough that 64 reactors hide only 4 MiB per
@@ -39,7 +39,6 @@ pub struct Tracker {
     limit: AtomicU64,
     /// See [`Tracker::set_reserved`].
     reserved_bytes: AtomicU64,
-    soft_limit_percent: AtomicU8,
     current_bytes: AtomicI64,
     peak_bytes: AtomicI64,
     children: Mutex<Vec<Weak<Tracker>>>,
@@ -97,7 +96,6 @@ impl Tracker {
             capacity_bytes,
             limit: AtomicU64::new(pack(limit)),
             reserved_bytes: AtomicU64::new(0),
-            soft_limit_percent: AtomicU8::new(SOFT_LIMIT_PERCENT_DEFAULT),
             current_bytes: AtomicI64::new(0),
             peak_bytes: AtomicI64::new(0),
             children: Mutex::new(Vec::new()),
@@ -136,11 +134,6 @@ impl Tracker {
         self.reserved_bytes.load(Ordering::Relaxed)
     }
 
-    /// Clamped to 100.
-    pub fn set_soft_limit_percent(&self, percent: u8) {
-        self.soft_limit_percent.store(percent.min(100), Ordering::Relaxed);
-    }
-
     /// The limit in bytes, percentages resolved along the chain, less what is reserved. O(depth).
     pub fn limit_bytes(&self) -> Option<u64> {
         let limit_bytes = match &self.parent {
@@ -154,8 +147,7 @@ impl Tracker {
     }
 
     pub fn soft_limit_bytes(&self) -> Option<u64> {
-        let percent = self.soft_limit_percent.load(Ordering::Relaxed);
-        self.limit_bytes().map(|limit| percent_of(limit, percent))
+        self.limit_bytes().map(|limit| percent_of(limit, SOFT_LIMIT_PERCENT))
     }
 
     pub fn current_bytes(&self) -> u64 {
@@ -173,14 +165,6 @@ impl Tracker {
         for child in self.live_children() {
             child.reset_peak();
         }
-    }
-
-    /// The nearest tracker, from this one up, that holds more than its soft limit: reason to slow
-    /// down before anything must be refused.
-    pub fn above_soft_limit(&self) -> Option<&Tracker> {
-        self.chain().find(|tracker| {
-            tracker.soft_limit_bytes().is_some_and(|soft| tracker.current_bytes() > soft)
-        })
     }
 
     /// Bytes until the first limit from here to the root; `u64::MAX` without limits.
@@ -475,19 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limit_warns_before_the_hard_one() {
-        let (server, _buffers, resp) = family();
-        resp.consume(425);
-        assert!(resp.above_soft_limit().is_none());
-        resp.consume(1);
-        assert_eq!(resp.above_soft_limit().unwrap().path(), "server/read-buffer");
-        assert!(server.above_soft_limit().is_none());
-        server.set_soft_limit_percent(10);
-        assert_eq!(server.above_soft_limit().unwrap().name(), "server");
-    }
-
-    #[test]
-    fn requests_beyond_the_total_are_refused() {
+    fn asking_for_more_than_exists_is_refused() {
         let root = Tracker::root("server", Limit::None, None);
         root.consume(1);
         assert!(root.try_consume(u64::MAX).is_err());

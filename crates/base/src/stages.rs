@@ -1,4 +1,4 @@
-//! Stage timers: the time of each command by stage, from its bytes to its reply.
+//! Stage timers: where the time of each command goes, from its bytes to its reply.
 //!
 //! One [`StageTimers`] belongs to one reactor thread, so recording is plain arithmetic: no atomic,
 //! no lock. A reader of totals asks the reactors for copies and merges them.
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 
-/// Stages of a command. Times of one command's stages add up to its whole latency.
+/// What a command goes through. Times of one command's stages add up to its whole latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Bytes to request.

@@ -69,7 +69,7 @@ struct Cpu {
     process_ns: u64,
 }
 
-/// Threads that have ended are not counted, so call this within the measured section.
+/// Threads that have ended are not counted: to be asked from inside of what is measured.
 fn cpu() -> Cpu {
     let mut cpu = Cpu { log_ns: 0, process_ns: 0 };
     for task in fs::read_dir("/proc/self/task").unwrap() {

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn unaligned_bytes_are_detected() {
+    fn misplaced_bytes_are_told_from_aligned_ones() {
         let buffer = AlignedBuffer::new(3 * BLOCK_BYTES);
         assert!(is_aligned(0, &buffer, BLOCK_BYTES));
         assert!(!is_aligned(512, &buffer, BLOCK_BYTES));

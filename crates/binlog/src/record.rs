@@ -201,7 +201,7 @@ impl Seal {
     }
 }
 
-/// Whether a mark may start here. Cheap enough to check at every byte of a segment.
+/// Whether a mark may start here. Cheap enough to be asked at every byte of a segment.
 pub(crate) fn may_be_mark(bytes: &[u8]) -> bool {
     bytes.len() >= MARK_BYTES && bytes[4] == KIND_MARK && bytes[..4] == [8, 0, 0, 0]
 }

@@ -57,7 +57,7 @@ mod tests {
 
     /// The test vectors of Cassandra's drivers.
     #[test]
-    fn tokens_equal_those_of_the_drivers() {
+    fn tokens_are_those_of_the_drivers() {
         for (key, expected) in [
             (&b""[..], i64::MIN),
             (b"123", -7_468_325_962_851_647_638),

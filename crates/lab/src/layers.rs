@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_limited_by_the_load_count_only_without_others() {
+    fn what_the_load_limited_counts_only_alone() {
         let limited = |repeat| Row { verdict: Verdict::ClientBound, ..row(Some(4), repeat, 900) };
         let busy = row(Some(4), 1, 300);
         let cpu = |rows: &[Row]| {

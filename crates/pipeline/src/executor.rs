@@ -238,7 +238,7 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
         worker.stopwatch.charge(Activity::Starved);
         *has_worked = true;
         match worker.step(received) {
-            Ok(Step::Continue) => {}
+            Ok(Step::GoOn) => {}
             Ok(Step::End) => return Ok(()),
             Err(error) => return worker.is_over()?.then_some(()).ok_or(error),
         }
@@ -247,7 +247,7 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
 
 /// The next action after a frame from the generator.
 enum Step {
-    Continue,
+    GoOn,
     /// The run has ended.
     End,
 }
@@ -282,7 +282,7 @@ impl Worker<'_> {
             }
         }
         self.send_credit()?;
-        Ok(Step::Continue)
+        Ok(Step::GoOn)
     }
 
     fn compute(&mut self, header: &Header) -> Result<()> {

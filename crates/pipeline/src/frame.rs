@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_equal_those_of_the_document() {
+    fn bytes_are_those_of_the_document() {
         let bytes = batch().encode();
         #[rustfmt::skip]
         let expected = [

@@ -284,7 +284,7 @@ fn is_readable(listener: &Listener) -> std::io::Result<bool> {
     Ok(poll(&mut polled, Some(&Timespec::default()))? != 0)
 }
 
-/// Whether the failure belongs to the waiting connection, which has closed, and not to accepting.
+/// Whether the failure belongs to the waiting connection, which is gone, and not to accepting.
 // Source: accept(2), "Error handling"
 fn is_of_connection(error: Errno) -> bool {
     matches!(

@@ -149,7 +149,7 @@ impl Balance {
     }
 }
 
-/// The reactor's excess over the mean moves to the least busy one. If all overloaded reactors do the
+/// The reactor's excess over the mean goes to the least busy one. If all overloaded reactors do the
 /// same at once, the receiver ends at the mean.
 fn transfer(own: usize, loads: &[Load]) -> Option<Transfer> {
     let mine = loads[own];

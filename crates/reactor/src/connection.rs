@@ -302,7 +302,7 @@ pub struct Connections<'a, S> {
 }
 
 impl<S> Connections<'_, S> {
-    /// None if the connection has closed, is being closed, or is on another reactor.
+    /// None if the connection is gone, is being closed, or is on another reactor.
     pub fn get_mut(&mut self, id: ConnId) -> Option<(&mut S, &mut Output)> {
         let token = self.table.token(id)?;
         let connection = self.table.get_mut(token)?;

@@ -195,7 +195,7 @@ pub(crate) struct Core<M> {
     pub(crate) resumed: Vec<ConnId>,
     pub(crate) actions: Vec<Action>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// Set when the handler requested the end of the reactor: the time by which connections are closed.
+    /// Set when the handler asked the reactor to end: the time by which connections are closed.
     pub(crate) ends_until: Option<MonoNs>,
     /// Whether the next turn begins at once.
     pub(crate) polls: bool,
@@ -316,7 +316,7 @@ impl<'a, M> Context<'a, M> {
         others.filter(|&reactor| self.send(reactor, mail.clone()).is_err()).count()
     }
 
-    /// Ends a [`crate::Next::Pause`]. Ignored if the connection is closed or not paused.
+    /// Ends a [`crate::Next::Pause`]. Ignored if the connection is gone or not paused.
     pub fn resume(&mut self, id: ConnId) {
         self.core.resumed.push(id);
     }
@@ -340,8 +340,8 @@ impl<'a, M> Context<'a, M> {
 
     /// Takes a connection that the handler has accepted or is connecting: a non-blocking stream
     /// socket. It is opened after the callback has returned. `reads`: its first bytes may have
-    /// arrived already, so it is read at once, before the kernel is polled. The handler must bound the
-    /// number of such connections.
+    /// arrived already, so it is read at once, before the kernel is asked to report any. The
+    /// handler must bound the number of such connections.
     pub fn adopt(&mut self, socket: OwnedFd, peer: Peer, reads: bool) -> ConnId {
         self.take(socket, peer, None, reads)
     }

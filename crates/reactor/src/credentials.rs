@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_must_match_its_certificate() {
+    fn a_key_goes_with_its_certificate() {
         let make = || {
             let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
             (made.cert.pem(), made.signing_key.serialize_pem())

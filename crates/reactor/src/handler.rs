@@ -67,7 +67,7 @@ pub trait Handler: Sized {
         out: &mut Output,
     ) -> Flow;
 
-    /// The connection has closed, for any reason. Called exactly once per connection, before its
+    /// The connection is gone, for any reason. Called exactly once per connection, before its
     /// socket is closed. For an orderly end, [`Handler::closing`] was called before, and the peer
     /// may already have seen the end.
     fn closed(&mut self, cx: &mut Context<'_, Self::Mail>, id: ConnId, session: Self::Session);

@@ -142,7 +142,7 @@ impl<H: Handler> Reactor<H> {
         token
     }
 
-    /// Makes the driver watch a connection. False if that failed and the connection is closed.
+    /// Makes the driver watch a connection. False if that failed and the connection is gone.
     fn register(&mut self, token: Token) -> bool {
         let Some(connection) = self.table.get_mut(token) else { return false };
         self.core.counters.interest_changes += 1;

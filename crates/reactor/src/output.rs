@@ -305,7 +305,7 @@ impl Output {
         }
     }
 
-    /// The buffer itself, emptied, when the connection has closed.
+    /// The buffer itself, emptied, when the connection is gone.
     pub(crate) fn into_buffer(mut self) -> Vec<u8> {
         self.bytes.clear();
         self.bytes

@@ -196,7 +196,7 @@ mod tests {
             group_state.connection_opened(index);
             placed[index] += 1;
         }
-        // The first is assigned to the idle reactor, but a burst is spread.
+        // The first goes to the idle reactor, but a burst is spread.
         assert!(placed[1] > placed[0]);
         assert!(placed[0] > 0);
     }

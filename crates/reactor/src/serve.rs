@@ -120,7 +120,7 @@ impl<H: Handler> Reactor<H> {
     fn return_output(&mut self, token: Token) {
         match self.table.get_mut(token) {
             Some(connection) => connection.output.settle(&mut self.output),
-            // The connection has closed and `remove` returned the buffer.
+            // The connection is gone and `remove` returned the buffer.
             None => debug_assert_ne!(self.output.capacity(), 0),
         }
     }
@@ -244,7 +244,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// One write. False if the connection has closed.
+    /// One write. False if the connection is gone.
     fn send(&mut self, token: Token) -> bool {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };
@@ -287,7 +287,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Writes once from an attached file, after all bytes. False if the connection has closed.
+    /// Writes once from an attached file, after all bytes. False if the connection is gone.
     fn send_file(&mut self, token: Token) -> bool {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };

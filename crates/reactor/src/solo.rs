@@ -47,7 +47,7 @@ impl<H: Handler> Solo<H> {
         self
     }
 
-    /// Runs until the handler has called [`crate::Context::end`] and the connections have closed.
+    /// Runs until the handler has called [`crate::Context::end`] and the connections are gone.
     pub fn run(self) {
         self.reactor.run();
     }

@@ -163,7 +163,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Encrypts and sends permitted output, piece by piece, until the kernel takes no more. False
-    /// if the connection has closed.
+    /// if the connection is gone.
     pub(crate) fn send_tls(&mut self, token: Token) -> bool {
         let Self { table, driver, core, tls_input: scratch, tls_output, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };

@@ -1,7 +1,7 @@
 //! The value that a driver returns with an event.
 
 /// Position in the table and the generation of the slot there, so that an event for a connection
-/// that has closed does not reach its successor. The kernel returns it with events.
+/// that is gone does not reach its successor. The kernel returns it with events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Token(pub(crate) u64);
 

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unused_database_is_empty_and_takes_no_memory() {
+    fn a_database_that_nobody_used_is_empty_and_takes_no_memory() {
         let mut databases = Databases::default();
         assert_eq!(databases[15].table.len(), 0);
         assert!(databases.others.is_none());

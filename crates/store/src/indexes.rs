@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_begins_at_its_start() {
+    fn a_look_begins_where_it_is_told() {
         let params = params();
         let keyspace = Keyspace::new(1);
         keyspace.set_indexes(definitions(&[0, 1]));

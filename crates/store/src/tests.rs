@@ -395,7 +395,7 @@ fn a_scan_sees_every_key_once_and_ends() {
 }
 
 #[test]
-fn a_scan_marks_and_counts_overdue_keys() {
+fn a_scan_tells_overdue_keys_apart_and_counts_them() {
     let store = Keyspace::new(3);
     for n in 0..3000u32 {
         let change = Change::Set { value: b"", expiry: (n > 0).then_some(UnixMs(10)) };
@@ -411,7 +411,7 @@ fn a_scan_marks_and_counts_overdue_keys() {
                 Seen::Live(key) => alive += usize::from(key == [0; 4]),
             }
         });
-        assert!(visited <= 50, "{visited}: one stripe's step beyond the requested count");
+        assert!(visited <= 50, "{visited}: one stripe's step beyond what was asked for");
         cursor = next;
         if cursor == ScanCursor(0) {
             break;
@@ -421,7 +421,7 @@ fn a_scan_marks_and_counts_overdue_keys() {
 }
 
 #[test]
-fn a_scan_under_all_locks_has_the_same_order() {
+fn a_scan_under_all_locks_goes_the_same_way() {
     let store = Keyspace::new(3);
     for n in 0..3000u32 {
         let key = n.to_le_bytes();
@@ -444,7 +444,7 @@ fn a_scan_under_all_locks_has_the_same_order() {
 }
 
 #[test]
-fn eviction_follows_the_policy() {
+fn eviction_takes_what_the_policy_says() {
     let store = Keyspace::new(3);
     let plain = Change::Set { value: b"", expiry: None };
     apply(&store, 1_000_000, 0, b"old", plain).expect("fits");
@@ -566,7 +566,7 @@ fn only_waiting_for_a_stripe_is_counted() {
 }
 
 #[test]
-fn partitions_are_prefetched_without_a_wait() {
+fn partitions_are_asked_for_ahead_without_a_wait() {
     let (store, params) = (Keyspace::new(1), params(1));
     let key = PartitionKey { table: TableId(7), token: -5, bytes: b"k" };
     let ask = || {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_at_the_limits_are_read_back() {
+    fn numbers_at_the_edges_come_back() {
         for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, number);

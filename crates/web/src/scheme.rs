@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_equal_those_in_the_list() {
+    fn positions_are_those_in_the_list() {
         assert_eq!(Scheme::ALL.map(Scheme::index), [0, 1, 2]);
         assert_eq!(Scheme::ALL.map(Scheme::name), ["http", "https", "status"]);
     }

@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn conflicts_in_a_batch_are_noticed() {
+    fn what_meets_in_a_batch_is_seen() {
         assert!(insert(1, 1).meets(&Change::DeleteRow { p: 1, c: 1 }));
         assert!(insert(1, 1).meets(&Change::DeletePartition { p: 1 }));
         assert!(!insert(1, 1).meets(&insert(1, 2)));
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_step_is_generated() {
+    fn every_kind_of_step_comes_up() {
         let (mut random, mut state) = (StdRng::seed_from_u64(1), State::default());
         let mut kinds = BTreeSet::new();
         for _ in 0..2000 {

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_step_is_generated() {
+    fn every_kind_of_step_comes_up() {
         let steps = steps(7);
         assert!(steps.contains(&Step::Single(Op::FlushDb)));
         assert!(steps.iter().any(|step| matches!(step, Step::Share(_))));

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_a_queue_and_is_removed_with_its_last_element() {
+    fn a_list_is_a_queue_and_goes_with_its_last_element() {
         let mut model = Model::default();
         model.apply(&Op::LPush { key: key(), elements: vec![b"a".to_vec(), b"b".to_vec()] });
         let pop = Op::RPop { key: key() };
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn ttls_are_removed_with_their_key_and_by_a_new_string() {
+    fn times_to_live_go_with_their_key_and_with_a_new_string() {
         let mut model = Model::default();
         let set = Op::Set { key: key(), value: b"7".to_vec() };
         let expire = Op::ExpireAt { key: key(), seconds: 9 };

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decreasing_version_is_noticed() {
+    fn a_version_that_goes_back_is_noticed() {
         let mut observer = Observer::new("observer".to_owned(), vec!["c0:".to_owned()]);
         assert!(observer.note(b"k".to_vec(), &Value::Bulk(None)).is_ok());
         assert!(observer.note(b"k".to_vec(), &bulk("7")).is_ok());

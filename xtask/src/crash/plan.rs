@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_round_is_part_of_a_short_run() {
+    fn every_kind_of_round_comes_up_in_a_short_run() {
         let plans: Vec<Plan> = (0..20).map(|round| Plan::new(1, round)).collect();
         assert!(plans.iter().any(|plan| plan.ending == Ending::Kill));
         assert!(plans.iter().any(|plan| plan.ending == Ending::Terminate));

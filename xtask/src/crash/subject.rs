@@ -256,9 +256,9 @@ fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Pro
         command.args([option, &value.to_string()]);
     }
     let mut child = spawn(&mut command, home)?;
-    let stdout = child.stdout.take().context("stdout is a pipe")?;
+    let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
     let (sender, lines) = mpsc::channel();
-    // Reads to the end, so that the pipe never fills; a send fails when the receiver was dropped.
+    // Reads to the end, so that the pipe never fills; a send fails when the receiver is gone.
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let _ = sender.send(line);

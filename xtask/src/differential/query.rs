@@ -148,7 +148,7 @@ pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
             .chain(table.statics().filter(|_| random.random_bool(0.5)).map(|it| &it.name))
             .collect();
         let names: Vec<&str> = names.iter().map(|it| it.as_str()).collect();
-        let place = if relations.is_empty() { String::new() } else { where_clause(&relations) };
+        let place = if relations.is_empty() { String::new() } else { where_of(&relations) };
         let filtering = if is_filtering { " ALLOW FILTERING" } else { "" };
         return format!(
             "SELECT DISTINCT {} FROM {TABLE}{place}{}{filtering}",
@@ -167,7 +167,7 @@ pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
         order = order_of(random, table);
     }
     let selection = selection(random, table, is_grouped);
-    let place = where_clause(&relations);
+    let place = where_of(&relations);
     let per_partition = if random.random_bool(0.1) {
         format!(" PER PARTITION LIMIT {}", Term::int(random.random_range(1..3)).marked())
     } else {
@@ -178,7 +178,7 @@ pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
     format!("SELECT {selection} FROM {TABLE}{place}{group}{order}{per_partition}{limit}{filtering}")
 }
 
-fn where_clause(relations: &[String]) -> String {
+fn where_of(relations: &[String]) -> String {
     if relations.is_empty() { String::new() } else { format!(" WHERE {}", relations.join(" AND ")) }
 }
 

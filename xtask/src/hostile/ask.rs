@@ -53,7 +53,7 @@ pub(super) fn read_to_end(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Sends `bytes`, shuts down our side, and reads everything.
-pub(super) fn send_and_close(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn say_and_leave(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut stream = connect(address)?;
     // The server may have closed the connection half-way, which the answer shows.
     if stream.write_all(bytes).is_ok() {

@@ -43,7 +43,7 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
         if random.random_bool(0.5) {
             bytes[0] = *b"*$+-:".get(random.random_range(0..5_usize)).context("in range")?;
         }
-        ask::send_and_close(&subject.address, &bytes)?;
+        ask::say_and_leave(&subject.address, &bytes)?;
     }
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
@@ -80,7 +80,7 @@ fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
                 _ => bytes.insert(at, *b"0123456789\r\n$*-\"".get(at % 16).context("in range")?),
             }
         }
-        ask::send_and_close(&subject.address, &bytes)?;
+        ask::say_and_leave(&subject.address, &bytes)?;
     }
     bystander.completes(ROUNDS)?;
     bystander.stop()?;

@@ -104,14 +104,14 @@ pub(super) fn replies(bytes: &[u8]) -> Result<Vec<(i16, String)>> {
     let mut rest = bytes;
     while let Some(header) = Header::decode(rest, Direction::Response, None, &Limits::DEFAULT)? {
         let Some(body) = rest.get(HEADER_BYTES..header.envelope_bytes()) else { break };
-        found.push((header.stream, summary(&decode_response(&header, body)?.0)));
+        found.push((header.stream, said(&decode_response(&header, body)?.0)));
         rest = &rest[header.envelope_bytes()..];
     }
     Ok(found)
 }
 
 /// A summary of an answer.
-pub(super) fn summary(response: &Response<'_>) -> String {
+pub(super) fn said(response: &Response<'_>) -> String {
     match response {
         Response::Error { code, message, .. } => format!("{code:04x} {message}"),
         Response::Rows(rows) => format!("{} rows", rows.count),
@@ -130,7 +130,7 @@ pub(super) fn say(address: &str, version: Version, bytes: &[u8]) -> Result<Vec<(
     }
     let answer = super::ask::read_to_end(&mut stream)?;
     let mut found = replies(&answer)?;
-    ensure!(found.first().is_some_and(|(_, summary)| summary == "READY"), "STARTUP: {found:?}");
+    ensure!(found.first().is_some_and(|(_, said)| said == "READY"), "STARTUP: {found:?}");
     found.remove(0);
     Ok(found)
 }

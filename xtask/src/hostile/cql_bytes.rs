@@ -52,7 +52,7 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
                 bytes.splice(..0, startup(version, None));
             }
         }
-        ask::send_and_close(&stage.address, &bytes)?;
+        ask::say_and_leave(&stage.address, &bytes)?;
     }
     stage.clear()?;
     Ok(Outcome::Passed)
@@ -120,7 +120,7 @@ fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
             }
         }
         let all = [startup(version, None), framed(version, &requests.concat())].concat();
-        ask::send_and_close(&stage.address, &all)?;
+        ask::say_and_leave(&stage.address, &all)?;
     }
     stage.clear()?;
     Ok(Outcome::Passed)
@@ -180,9 +180,8 @@ fn lies(scene: &Scene<'_>) -> Result<Outcome> {
     for length in [0x0100_0001_u32, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
         let bytes = [&[4, 0, 0, 9, QUERY][..], &length.to_be_bytes()].concat();
         let found = say(&stage.address, Version::V4, &bytes)?;
-        let is_reported =
-            found.iter().any(|(stream, summary)| *stream == 9 && summary.contains("too big"));
-        ensure!(is_reported, "a body of {length} bytes: {found:?}");
+        let is_told = found.iter().any(|(stream, said)| *stream == 9 && said.contains("too big"));
+        ensure!(is_told, "a body of {length} bytes: {found:?}");
     }
     // Announced bodies within the limit cost no memory until they arrive.
     let mut streams = Vec::new();
@@ -214,10 +213,9 @@ fn codes(scene: &Scene<'_>) -> Result<Outcome> {
         stream.write_all(&message(version, 0, 5, 0x05, b""))?;
         let answer = ask::read_to_end(&mut stream)?;
         let found = replies(&answer)?;
-        let is_reported = found
-            .iter()
-            .any(|(_, summary)| summary.contains("Invalid or unsupported protocol version"));
-        ensure!(is_reported && found.len() == 1, "version {version}: {found:?}");
+        let is_told =
+            found.iter().any(|(_, said)| said.contains("Invalid or unsupported protocol version"));
+        ensure!(is_told && found.len() == 1, "version {version}: {found:?}");
     }
     stage.clear()?;
     Ok(Outcome::Passed)
@@ -265,7 +263,7 @@ fn bombs(scene: &Scene<'_>) -> Result<Outcome> {
                 message(4, COMPRESSED, 5, QUERY, &body).repeat(50),
                 message(4, 0, 6, 0x05, b""),
             ];
-            let answer = ask::send_and_close(&stage.address, &all.concat())?;
+            let answer = ask::say_and_leave(&stage.address, &all.concat())?;
             // READY, and an error at least, compressed or not.
             ensure!(answer.len() > 9, "{} of {length}: no answer", compression.name());
         }

@@ -13,7 +13,7 @@ use wire::cql::{
 
 use super::ask::{self, connect};
 use super::cql::{
-    PROTOCOL_ERROR, Stage, encoder, message, nothing, read_replies, refused, startup, summary,
+    PROTOCOL_ERROR, Stage, encoder, message, nothing, read_replies, refused, said, startup,
 };
 use super::{Check, Outcome, Scene};
 use crate::cql::connection::{Connection, Manner};
@@ -25,9 +25,9 @@ const UNPREPARED: i32 = 0x2500;
 /// Nesting of terms; the limit is in `docs/reference/limits.md`.
 const DEPTH: usize = 20_000;
 /// The number of connections that the server supports.
-const CLIENTS: usize = 10_000;
+const CROWD: usize = 10_000;
 /// Descriptors that this process and the server need in addition to those of the connections.
-const DESCRIPTORS_OTHER: u64 = 200;
+const DESCRIPTORS_BESIDES: u64 = 200;
 const STREAMS: i16 = 1000;
 /// Rows of the table that is scanned.
 const ROWS: i32 = 2000;
@@ -44,11 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "CQL: unknown ids and forged states", suits_any_server: false, run: forged },
     Check { name: "CQL: huge batches", suits_any_server: false, run: batches },
     Check { name: "CQL: unread replies", suits_any_server: false, run: unread },
-    Check {
-        name: "CQL: 10,000 connections at once",
-        suits_any_server: false,
-        run: many_connections,
-    },
+    Check { name: "CQL: 10,000 connections at once", suits_any_server: false, run: crowd },
     Check { name: "CQL: 1,000 streams, half of them slow", suits_any_server: false, run: streams },
 ];
 
@@ -223,7 +219,7 @@ fn forged(scene: &Scene<'_>) -> Result<Outcome> {
         let with = ParametersToSend { parameters, values: &[] };
         let text = others.get(round % 3).unwrap_or(&"SELECT * FROM hostile.t");
         let reply = client.ask(|to, out| to.query(1, text, &with, out))?;
-        let reply = summary(&reply.decode()?.0);
+        let reply = said(&reply.decode()?.0);
         let is_right =
             reply.ends_with("rows") || reply.starts_with(&format!("{PROTOCOL_ERROR:04x}"));
         ensure!(is_right, "a forged state is answered {reply}");
@@ -247,7 +243,7 @@ fn batches(scene: &Scene<'_>) -> Result<Outcome> {
     let mut client = stage.client(version)?;
     let most = &many[..BATCH_TEXTS_MAX];
     let reply = client.ask(|to, out| to.batch(1, BatchKind::Unlogged, most, &parameters, out))?;
-    ensure!(summary(&reply.decode()?.0) == "VOID", "{BATCH_TEXTS_MAX} statements: {reply:?}");
+    ensure!(said(&reply.decode()?.0) == "VOID", "{BATCH_TEXTS_MAX} statements: {reply:?}");
     drop(client);
     for more in [&many[..=BATCH_TEXTS_MAX], &many] {
         let mut bytes = Vec::new();
@@ -295,7 +291,7 @@ fn fill(stage: &Stage) -> Result<()> {
         if stream == 99 {
             for _ in 0..100 {
                 let reply = client.receive()?;
-                ensure!(summary(&reply.decode()?.0) == "VOID", "an insert is answered {reply:?}");
+                ensure!(said(&reply.decode()?.0) == "VOID", "an insert is answered {reply:?}");
             }
         }
     }
@@ -327,15 +323,15 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
     // A client that reads late gets everything.
     let mut late = peers.pop().context("there are many")?;
     let found = read_replies(&mut late, 1 + 20)?;
-    ensure!(found[1..].iter().all(|(_, summary)| *summary == format!("{ROWS} rows")), "read late");
+    ensure!(found[1..].iter().all(|(_, said)| *said == format!("{ROWS} rows")), "read late");
     drop(late);
     peers.into_iter().try_for_each(ask::reset)?;
     stage.clear()?;
     Ok(Outcome::Passed)
 }
 
-fn many_connections(scene: &Scene<'_>) -> Result<Outcome> {
-    let needed = CLIENTS as u64 + DESCRIPTORS_OTHER;
+fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
+    let needed = CROWD as u64 + DESCRIPTORS_BESIDES;
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if allowed < needed {
         return Ok(Outcome::Skipped(format!(
@@ -343,8 +339,8 @@ fn many_connections(scene: &Scene<'_>) -> Result<Outcome> {
         )));
     }
     let stage = Stage::set(scene, &["--maxclients", "10100"])?;
-    let mut peers = Vec::with_capacity(CLIENTS);
-    for number in 0..CLIENTS {
+    let mut peers = Vec::with_capacity(CROWD);
+    for number in 0..CROWD {
         let mut stream = connect(&stage.address).with_context(|| format!("connection {number}"))?;
         stream.write_all(&startup(Version::V4, None))?;
         peers.push(stream);
@@ -383,7 +379,7 @@ fn streams(scene: &Scene<'_>) -> Result<Outcome> {
             let reply = client.receive()?;
             let stream = reply.header.stream;
             let expected = if stream % 4 == 1 { "VOID" } else { "1 rows" };
-            let found = summary(&reply.decode()?.0);
+            let found = said(&reply.decode()?.0);
             ensure!(found == expected, "stream {stream} is answered {found}");
             ensure!(answered.insert(stream), "stream {stream} is answered twice");
         }

@@ -14,9 +14,9 @@ use super::{Check, Outcome, Scene, until};
 use crate::process::TempDir;
 
 /// The number of connections that the server supports.
-const CLIENTS: usize = 10_000;
+const CROWD: usize = 10_000;
 /// Descriptors that this process and the server need in addition to those of the connections.
-const DESCRIPTORS_OTHER: u64 = 200;
+const DESCRIPTORS_BESIDES: u64 = 200;
 /// Maximum memory of a connection that has just been served.
 const CONNECTION_BYTES_MAX: u64 = 8 << 10;
 /// Rounds of the bystander that prove that it is served.
@@ -34,7 +34,7 @@ const RESETS: usize = 2000;
 const HALF_OPEN: usize = 200;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "10,000 connections at once", suits_any_server: false, run: many_connections },
+    Check { name: "10,000 connections at once", suits_any_server: false, run: crowd },
     Check { name: "maxclients", suits_any_server: false, run: clients_max },
     Check { name: "few descriptors", suits_any_server: false, run: few_descriptors },
     Check { name: "no descriptors left", suits_any_server: false, run: no_descriptors },
@@ -42,8 +42,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "reset storm", suits_any_server: true, run: resets },
 ];
 
-fn many_connections(scene: &Scene<'_>) -> Result<Outcome> {
-    let needed = CLIENTS as u64 + DESCRIPTORS_OTHER;
+fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
+    let needed = CROWD as u64 + DESCRIPTORS_BESIDES;
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if allowed < needed {
         return Ok(Outcome::Skipped(format!(
@@ -53,8 +53,8 @@ fn many_connections(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&["--maxclients", "10100"])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let before_bytes = subject.resident_bytes()?;
-    let mut streams = Vec::with_capacity(CLIENTS);
-    for number in 0..CLIENTS {
+    let mut streams = Vec::with_capacity(CROWD);
+    for number in 0..CROWD {
         streams.push(connect(&subject.address).with_context(|| format!("connection {number}"))?);
     }
     for (number, stream) in streams.iter_mut().enumerate() {
@@ -67,11 +67,11 @@ fn many_connections(scene: &Scene<'_>) -> Result<Outcome> {
     bystander.completes(ROUNDS)?;
     let grown_bytes = subject.resident_bytes()?.saturating_sub(before_bytes);
     ensure!(
-        grown_bytes <= CLIENTS as u64 * CONNECTION_BYTES_MAX,
-        "{CLIENTS} connections cost {} KiB",
+        grown_bytes <= CROWD as u64 * CONNECTION_BYTES_MAX,
+        "{CROWD} connections cost {} KiB",
         grown_bytes >> 10
     );
-    ensure!(subject.info_number("connected_clients")? >= CLIENTS as u64, "INFO counts fewer");
+    ensure!(subject.info_number("connected_clients")? >= CROWD as u64, "INFO counts fewer");
     // Resets leave no socket in the kernel, so that the next run can use all ports.
     streams.into_iter().try_for_each(ask::reset)?;
     subject.until_connections(1)?;
@@ -116,7 +116,7 @@ fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = Subject::start_on(scene.root, directory.path(), &options, &[&limit])?;
     let mut control = subject.connect()?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let served = connect_many(&subject, 2 * DESCRIPTORS_FEW)?;
+    let served = crowd_of(&subject, 2 * DESCRIPTORS_FEW)?;
     ensure!((1..DESCRIPTORS_FEW).contains(&served.len()), "{} served", served.len());
     let value = vec![b'v'; 8 << 10];
     for round in 0..100 {
@@ -137,14 +137,14 @@ fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     subject.limit_descriptors(LEFT as u64)?;
-    let served = connect_many(&subject, 200)?;
+    let served = crowd_of(&subject, 200)?;
     ensure!((1..=LEFT).contains(&served.len()), "{} served", served.len());
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
     // The bystander's descriptor is free again; after one more connection none is.
     let mut waiting = Vec::new();
     until("one of the second crowd is served", || {
-        waiting = connect_many(&subject, 50)?;
+        waiting = crowd_of(&subject, 50)?;
         Ok(!waiting.is_empty())
     })?;
     // Earlier work may not be finished, and some machines account stolen time to the process; a
@@ -168,12 +168,12 @@ fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
 
 /// Opens `count` connections at once. Returns the served ones; the others must get the documented
 /// refusal, or a reset if they sent bytes first.
-fn connect_many(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
+fn crowd_of(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
     let mut streams = Vec::new();
     for _ in 0..count {
         streams.push(connect(&subject.address)?);
     }
-    let (mut served, mut listening, mut refused_count) = (Vec::new(), Vec::new(), 0);
+    let (mut served, mut listening, mut told) = (Vec::new(), Vec::new(), 0);
     for (number, mut stream) in streams.into_iter().enumerate() {
         // Every other connection only reads, and must get the refusal.
         if number % 2 == 1 {
@@ -196,10 +196,10 @@ fn connect_many(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
         // An accepted connection is silent until the timeout.
         if stream.read_to_end(&mut answer).is_ok() {
             ensure!(answer == REFUSAL, "refused by {}", ask::shown(&answer));
-            refused_count += 1;
+            told += 1;
         }
     }
-    ensure!(refused_count > 0, "{} served, and none got the refusal", served.len());
+    ensure!(told > 0, "{} served, and none got the refusal", served.len());
     Ok(served)
 }
 
@@ -221,7 +221,7 @@ fn half_open(scene: &Scene<'_>) -> Result<Outcome> {
     let mut silent = Vec::new();
     for _ in 0..HALF_OPEN {
         silent.push(connect(&subject.address)?);
-        let answer = ask::send_and_close(&subject.address, &request(&["SET", "half", "open"]))?;
+        let answer = ask::say_and_leave(&subject.address, &request(&["SET", "half", "open"]))?;
         ensure!(answer == b"+OK\r\n", "half-open: {}", ask::shown(&answer));
     }
     bystander.completes(ROUNDS)?;
@@ -241,7 +241,7 @@ fn resets(scene: &Scene<'_>) -> Result<Outcome> {
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let value = vec![b'v'; 256 << 10];
     let set = request(&[b"SET".as_slice(), b"large", &value]);
-    ensure!(ask::send_and_close(&subject.address, &set)? == b"+OK\r\n", "SET");
+    ensure!(ask::say_and_leave(&subject.address, &set)? == b"+OK\r\n", "SET");
     let before_bytes = subject.resident_bytes()?;
     let mischief: [Vec<u8>; 6] = [
         Vec::new(),

@@ -16,13 +16,13 @@ use super::subject::{Subject, refused};
 use super::{Check, Outcome, Scene};
 use crate::process::TempDir;
 
-const UNAUTHENTICATED_CLIENTS: usize = 200;
+const STRANGERS: usize = 200;
 /// Exit codes: docs/reference/limits.md.
 const FAILED: i32 = 1;
 const WRONG_CONFIGURATION: i32 = 2;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "before AUTH", suits_any_server: false, run: unauthenticated_clients },
+    Check { name: "before AUTH", suits_any_server: false, run: strangers },
     Check { name: "protected mode", suits_any_server: false, run: protected },
     Check { name: "two servers on one directory", suits_any_server: false, run: second },
     Check { name: "bad configuration", suits_any_server: false, run: configuration },
@@ -30,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "directories that cannot be used", suits_any_server: false, run: directories },
 ];
 
-fn unauthenticated_clients(scene: &Scene<'_>) -> Result<Outcome> {
+fn strangers(scene: &Scene<'_>) -> Result<Outcome> {
     let subject = scene.start(&["--requirepass", "secret"])?;
     let before_bytes = subject.resident_bytes()?;
     let mut friend = subject.connect()?;
@@ -59,7 +59,7 @@ fn unauthenticated_clients(scene: &Scene<'_>) -> Result<Outcome> {
         half.extend_from_slice(b"\r\n");
     }
     let mut streams = Vec::new();
-    for _ in 0..UNAUTHENTICATED_CLIENTS {
+    for _ in 0..STRANGERS {
         let mut stream = connect(&subject.address)?;
         std::io::Write::write_all(&mut stream, &half)?;
         streams.push(stream);

@@ -28,7 +28,7 @@ const MONITORED_ROUNDS_MAX: u64 = 20_000;
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "unread replies", suits_any_server: true, run: unread },
     Check { name: "client-output-buffer-limit", suits_any_server: false, run: output_limit },
-    Check { name: "MONITOR with unread output", suits_any_server: false, run: monitors },
+    Check { name: "MONITOR that nobody reads", suits_any_server: false, run: monitors },
     Check { name: "a pipeline of a million", suits_any_server: true, run: pipeline },
     Check { name: "SIGTERM in the middle of pipelines", suits_any_server: false, run: terminate },
 ];

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::cases::{Case, IdleClients, Step};
+use self::cases::{Case, Crowd, Step};
 use super::ask::expect_simple;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
@@ -69,9 +69,9 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
     every_command_has_a_case(&subject, &cases)?;
     let mut probe = Probe::start(&subject)?;
     let limit = ElementLimit::of(&subject)?;
-    let idle_clients = limit.lifted(|| {
+    let crowd = limit.lifted(|| {
         cases::fill(&subject)?;
-        IdleClients::gather(&subject)
+        Crowd::gather(&subject)
     })?;
     let mut stalls = Vec::new();
     for case in &cases {
@@ -89,7 +89,7 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
         stalls.push(Stall { name: case.name.clone(), time });
     }
     statements::run(&subject, &mut probe, &mut stalls)?;
-    drop(idle_clients);
+    drop(crowd);
     probe.stop()?;
     subject.stop()?;
     report(stalls)

@@ -78,8 +78,8 @@ impl Subject {
             .stderr(Stdio::piped())
             .spawn()
             .context("start the server")?;
-        let stdout = child.stdout.take().context("stdout is a pipe")?;
-        let stderr = child.stderr.take().context("stderr is a pipe")?;
+        let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
+        let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
         // Reads to the end, so that no pipe ever fills; both threads end with the server.
         let stderr = thread::spawn(move || collect(stderr));
         let (sender, receiver) = mpsc::channel();
@@ -90,7 +90,7 @@ impl Subject {
                     words.find_map(|word| word.strip_prefix(name)).map(str::to_owned)
                 };
                 if let Some(address) = listener("resp=") {
-                    // The receiver was dropped if the start has timed out.
+                    // The receiver is gone if the start has timed out.
                     let _ = sender.send((address, listener("cql="), listener("http=")));
                 }
             }
@@ -273,7 +273,7 @@ impl Drop for Running {
 pub(super) fn refused(root: &Path, directory: &Path, options: &[&str]) -> Result<Ended> {
     let mut command = command(root, directory, options, &[])?;
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let stderr = child.stderr.take().context("stderr is a pipe")?;
+    let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
     let stderr = Some(thread::spawn(move || collect(stderr)));
     Running { child, stderr }.wait()
 }

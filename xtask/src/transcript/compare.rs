@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn order_counts_unless_specified_otherwise() {
+    fn order_counts_unless_said_otherwise() {
         check("< *2\n<   :1\n<   :2\n", &["*2", "  :1", "  :2"], true);
         check("< *2\n<   :1\n<   :2\n", &["*2", "  :2", "  :1"], false);
         check("@unordered\n< *2\n<   :1\n<   :2\n", &["*2", "  :2", "  :1"], true);

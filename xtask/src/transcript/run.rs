@@ -103,7 +103,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Waits until the clients of the last transcript have disconnected: the server might still count them
+    /// Waits until the clients of the last transcript are gone: the server might still count them
     /// when this transcript queries clients, channels or subscribers.
     fn wait_until_alone(&mut self) -> Result<()> {
         let started = Instant::now();

@@ -94,7 +94,7 @@ impl Draft<'_> {
     }
 }
 
-/// Baselines have no salt: no program reads their files.
+/// Baselines have no salt: their files are nobody's input.
 const SALT: u64 = 0;
 
 impl Baseline {

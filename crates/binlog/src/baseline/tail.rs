@@ -1,4 +1,4 @@
-//! The files of a baseline, and the position of the next byte.
+//! The files of a baseline, and where the next byte goes.
 
 use std::io;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Tail {
         self.note(written)
     }
 
-    /// The reason why the log stopped. Call it only after a failure.
+    /// Why it does nothing any more; to be asked only after a failure.
     pub(super) fn poisoned(&self) -> Poisoned {
         self.poison.clone().expect("a write has failed")
     }

@@ -84,7 +84,7 @@ fn positions_follow_each_other() {
 /// The power fails at any time: every acknowledged record is in the files, and any other record
 /// follows directly.
 #[test]
-fn writes_acknowledged_after_a_sync_survive_a_power_cut() {
+fn what_was_acknowledged_after_a_sync_survives_a_power_cut() {
     for kind in KINDS {
         for power_off_after in [10, 57, 200, 1001] {
             let disk = Arc::new(FaultDisk::new(power_off_after));

@@ -74,7 +74,7 @@ fn threads_wait_until_durable_whatever_the_policy() {
 }
 
 #[test]
-fn a_poisoned_log_wakes_all_waiters() {
+fn a_poisoned_log_lets_all_who_wait_go() {
     let disk = Arc::new(FaultDisk::new(5));
     let (log, _, _) = open_from(&disk, options(SyncPolicy::Never), LANES, Lsn(0)).unwrap();
     let writer = log.spawn_writer(no_time).unwrap();

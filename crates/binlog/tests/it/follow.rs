@@ -92,7 +92,7 @@ fn holds_what_it_has_not_read() {
 }
 
 #[test]
-fn a_follower_that_is_too_far_behind_is_dropped() {
+fn who_is_too_far_behind_is_given_up() {
     let options = Options { follower_lag_bytes_max: 10_000, ..small() };
     let (log, _, _) = open_from(&Arc::new(FaultDisk::new(1)), options, 2, Lsn(0)).unwrap();
     let mut kept = Vec::new();

@@ -102,7 +102,7 @@ fn a_partial_block_is_written_again_with_what_follows() {
 }
 
 #[test]
-fn a_restart_continues_inside_a_block() {
+fn a_restart_goes_on_inside_a_block() {
     for disk in [FaultDisk::new(3), FaultDisk::buffered(3)] {
         let disk = Arc::new(disk);
         let (log, _, mut kept) = open(&disk);
@@ -139,7 +139,7 @@ fn nothing_happens_unasked_before_the_tick() {
 }
 
 #[test]
-fn never_syncs_only_on_request() {
+fn never_syncs_only_for_who_asks() {
     let (_, log) = new_log(SyncPolicy::Never);
     let end = log.append(0, 1, b"x").unwrap();
     log.request_write();
@@ -268,7 +268,7 @@ fn truncated_segments_are_written_again() {
 }
 
 #[test]
-fn undurable_records_are_never_truncated() {
+fn what_is_not_durable_is_never_truncated() {
     let (_, log) = new_log(SyncPolicy::Never);
     for _ in 0..30 {
         log.append(0, 1, &[1; 500]).unwrap();

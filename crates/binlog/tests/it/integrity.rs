@@ -276,7 +276,7 @@ fn a_log_begun_for_a_snapshot_starts_at_its_last_position() {
         let is_refused = matches!(refused, Err(OpenError::Scan(ScanError::StartsAfter { .. })));
         assert!(is_refused, "{span:?}");
     }
-    // A power cut at every moment of the first start.
+    // The power goes at every moment of the first start.
     for power_off_after in 0..20 {
         let disk = Arc::new(FaultDisk::new(power_off_after));
         let power_off_after = Some(power_off_after);

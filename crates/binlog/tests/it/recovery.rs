@@ -149,7 +149,7 @@ fn two_segments() -> (Arc<FaultDisk>, Vec<Kept>) {
 }
 
 #[test]
-fn a_log_continues_across_segments() {
+fn a_log_goes_on_over_segments() {
     let (disk, kept) = two_segments();
     let (log, recovered, got) = open(&disk);
     assert_eq!(got, kept);
@@ -223,7 +223,7 @@ fn crc_of(header: &[u8]) -> [u8; 4] {
 }
 
 #[test]
-fn remains_of_a_torn_group_never_reappear() {
+fn remains_of_a_torn_group_never_come_back() {
     let disk = Arc::new(FaultDisk::new(0));
     let (log, _, mut kept) = open(&disk);
     append(&log, &mut kept, 0, b"durable");
@@ -251,7 +251,7 @@ fn remains_of_a_torn_group_never_reappear() {
 }
 
 #[test]
-fn a_new_log_starts_at_the_snapshots_position() {
+fn a_new_log_starts_where_the_snapshot_says() {
     let disk = Arc::new(FaultDisk::new(0));
     let (log, recovered, got) = open_from(&disk, small(), 1, Lsn(1_000_000)).unwrap();
     assert_eq!((recovered.end, got.len()), (Lsn(1_000_000), 0));

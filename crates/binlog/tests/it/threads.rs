@@ -49,7 +49,7 @@ fn check_order<'a>(payloads: impl Iterator<Item = &'a [u8]>, per_lane: u32) {
 /// Appends with back-pressure, as a reactor does; waits for durability every now and then.
 fn run_lane(log: &Log, lane: usize, per_lane: u32, wait_every: u32) {
     let (wake, woken) = mpsc::channel();
-    // The receiver may have been dropped: the lane is done then.
+    // The receiver may be gone: the lane is done then.
     log.set_waker(lane, Box::new(move || wake.send(()).unwrap_or_default()));
     let wait = || woken.recv_timeout(Duration::from_mins(1)).expect("a wake-up was lost");
     for number in 0..per_lane {

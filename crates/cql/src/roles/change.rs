@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_without_a_login_change_nothing() {
+    fn who_did_not_log_in_changes_nothing() {
         for statement in [
             "CREATE ROLE n",
             "ALTER ROLE a WITH LOGIN = true",

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_equal_those_of_cassandra() {
+    fn hashes_are_those_of_cassandra() {
         let made = hash("secret");
         assert!(made.starts_with("$2a$10$") && made.len() == 60, "{made}");
         assert!(is_right(b"secret", Some(&made)));

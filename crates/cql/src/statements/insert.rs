@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_paired_with_their_columns() {
+    fn values_go_with_their_columns() {
         let insert = parsed(
             "INSERT INTO k.t (a, b) VALUES (?, {'x'}) IF NOT EXISTS USING TTL 5 AND TIMESTAMP ?",
         );

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn probabilities_equal_those_of_the_tables() {
+    fn chances_are_those_of_the_tables() {
         // Ranks 1 to 5 count 1, 2, 2, 2, 2. Of the 32 sign combinations, one gives a positive sum
         // of 0, one of 1, four of 2, four of 3; the other end is symmetric.
         let check = |values: &[f64], expected: f64| {

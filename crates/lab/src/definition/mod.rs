@@ -214,7 +214,7 @@ kind = \"myriad\"
     }
 
     #[test]
-    fn web_servers_use_http_and_myriad_does_on_request() {
+    fn http_is_what_web_servers_speak_and_myriad_where_it_is_asked_to() {
         let text = "[grid]\n\"subject.kind\" = [\"web\", \"nginx\"]\n\
                     \"load.http.connection\" = [\"keep-alive\", \"close\"]\n";
         let definition = parsed(text);
@@ -308,7 +308,7 @@ kind = \"myriad\"
     }
 
     #[test]
-    fn side_loads_inherit_the_settings_of_the_first() {
+    fn loads_beside_the_first_are_it_but_for_what_they_say() {
         let definition = parsed(
             "[load]\nkeys = { count = 500 }\nconnections = 9\n[beside.writers]\npipeline = 4\n\
              keys.prefix = \"w:\"\n[beside.idlers]\nconnections = 1\n[grid]\n\
@@ -330,7 +330,7 @@ kind = \"myriad\"
     }
 
     #[test]
-    fn faults_of_side_loads_point_to_their_line() {
+    fn faults_of_loads_beside_the_first_point_to_their_line() {
         check_fault(
             "[beside.\"a b\"]\n",
             "a.toml:6: names in `beside` must consist of lowercase letters, digits, '-' and '_', not \"a b\"",

@@ -297,7 +297,7 @@ fn live(
     while stage.phase.load(Ordering::SeqCst) == STARTING {
         thread::park();
     }
-    // The receiver is dropped if another thread has failed.
+    // The receiver is gone if another thread has failed.
     send.send(append_all(append, number, &payload, stage, share)).ok();
     while !stage.released.load(Ordering::SeqCst) {
         thread::park();
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_warm_up_ends_at_its_limit() {
+    fn a_steady_warm_up_ends_at_the_latest_when_told() {
         let work = AppendWork {
             mode: LogMode::Lanes,
             threads: 2,

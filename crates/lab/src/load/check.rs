@@ -232,7 +232,7 @@ mod tests {
 
     /// A grid over servers has one mix for all of them.
     #[test]
-    fn memcached_and_redis_share_the_commands() {
+    fn commands_of_memcached_are_those_of_redis_too() {
         let mut work = SocketWork { protocol: Protocol::Memcached, ..work() };
         for (words, is_known) in [
             (&["GET", "{key}"][..], true),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsensical_settings_are_refused() {
+    fn what_makes_no_sense_is_refused() {
         assert!(check(&spec(), &work()).is_ok());
         check_refused(|spec, _| spec.window_ms = 0, "window_ms");
         check_refused(|spec, _| spec.duration_ms = 0, "duration_ms");

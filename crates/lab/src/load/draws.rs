@@ -181,7 +181,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn uniform_keys_are_equally_frequent() {
+    fn uniform_keys_come_equally_often() {
         let seen = counts(&mut with(Distribution::Uniform, 10), 10, 100_000);
         // Six standard deviations of a binomial with these numbers.
         assert!(seen.iter().all(|count| count.abs_diff(10_000) < 570), "{seen:?}");
@@ -189,7 +189,7 @@ pub(crate) mod tests {
 
     #[test]
     #[allow(clippy::cast_precision_loss)]
-    fn zipfian_key_frequencies_follow_the_rank() {
+    fn zipfian_keys_come_as_often_as_their_rank_says() {
         for exponent in [0.5, 0.99, 1.0, 1.5] {
             let seen = counts(&mut with(Distribution::Zipfian { exponent }, 100), 100, 200_000);
             let weights: Vec<f64> = (1..=100).map(|k| f64::from(k).powf(-exponent)).collect();

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_classified_by_their_first_word() {
+    fn errors_are_told_apart_by_their_first_word() {
         assert_eq!(first_word(b"-WRONGTYPE Operation against\r\n"), "WRONGTYPE");
         assert_eq!(first_word(b"!9\r\nERR a\r\nb\r\n"), "ERR");
         assert_eq!(first_word(b"SERVER_ERROR busy\r\n"), "SERVER_ERROR");

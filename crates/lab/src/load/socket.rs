@@ -555,7 +555,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_password_is_sent_before_the_rest_of_the_setup() {
+    fn a_password_comes_before_the_rest_of_the_setup() {
         let mut work = work();
         work.password = Some("p".to_owned());
         work.setup = vec![vec!["SELECT".to_owned(), "1".to_owned()]];

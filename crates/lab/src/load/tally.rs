@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn late_and_unknown_replies_are_bounded() {
+    fn what_comes_late_and_what_is_strange_is_bounded() {
         let mut tally = Tally::new();
         tally.count(u64::MAX, 1);
         assert_eq!(tally.windows.len(), WINDOWS_MAX);

@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn http_requests_specify_what_their_version_does_not_imply() {
+    fn requests_of_http_say_what_their_version_does_not() {
         let hello = &["GET", "/hello"][..];
         check_http(|_| (), hello, "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let close = |http: &mut HttpWork| http.connection = HttpConnection::Close;
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_frequencies_follow_the_weights() {
+    fn operations_come_as_often_as_their_weights_say() {
         let mut work = work();
         let operation = |weight, word: &str| Operation { weight, words: vec![word.to_owned()] };
         work.mix = vec![operation(1.0, "A"), operation(3.0, "B"), operation(0.0, "C")];

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_serves_nothing_is_reported() {
+    fn what_serves_nothing_is_said() {
         check(
             TERMS,
             |_| Outcome::Failed,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_names_are_parsed() {
+    fn names_may_be_strange() {
         let text = "7 (a) b (c) R 1 7 7 0 -1 2129984 0 0 0 0 21 43 0 0 20 0 1 0 11 31 39";
         let process = parse_stat(7, text).unwrap();
         assert_eq!((process.name.as_str(), process.ticks), ("a) b (c", 64));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_wrong_arguments_are_reported() {
+    fn what_is_missing_or_wrong_is_said() {
         check(&["--pid", "1"], "missing --out FILE.svg");
         let one = "specify one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
         check(&["--out", "a.svg"], one);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_identified_by_the_grid() {
+    fn cells_are_told_by_what_the_grid_sets() {
         let text = "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"log\"\n\
                     [grid]\n\"load.threads\" = [1, 2]\n";
         let definition = Definition::parse(text, Path::new("a.toml")).unwrap();

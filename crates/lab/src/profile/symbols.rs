@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lose_meaningless_parts() {
+    fn names_lose_what_says_nothing() {
         assert_eq!(clean("a::b::h0123456789abcdef"), "a::b");
         assert_eq!(clean("a::hash"), "a::hash");
         assert_eq!(clean("<[u8; 4]>::len"), "<[u8, 4]>::len");

@@ -130,7 +130,7 @@ fn burner(much_ms: u64, little_ms: u64) -> impl FnMut() -> (u64, u64) + Send {
 
 #[test]
 #[allow(clippy::cast_precision_loss)]
-fn shares_equal_those_of_the_threads_clock() {
+fn shares_are_those_of_the_threads_own_clock() {
     let ((much_ns, little_ns), profile) =
         alongside("three-to-one", burner(17, 6), || profile_of("three-to-one"));
     let Some(profile) = profile else { return };
@@ -221,7 +221,7 @@ fn a_process_that_ends_meanwhile_ends_its_profile() {
 }
 
 #[test]
-fn an_unknown_thread_is_reported_with_the_existing_ones() {
+fn a_thread_that_is_not_there_is_said_beside_those_that_are() {
     let result = record(std::process::id(), Duration::from_secs(1), &only("missing"));
     let text = result.unwrap_err().to_string();
     assert!(text.contains("has no thread named missing; it has "), "{text}");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_random_only_on_request() {
+    fn numbers_are_random_only_when_asked_for() {
         let words = |keys_count| {
             let tests = Some(",zadd,".to_owned());
             let options = Options { keys_count, tests, ..Options::default() };

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_that_vary_together_are_merged() {
+    fn axes_vary_and_those_that_walk_together_are_one() {
         let cells: Vec<Parameters> = [1, 8, 64]
             .iter()
             .flat_map(|count| {

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reactors_are_identified_by_name() {
+    fn reactors_are_told_by_their_names() {
         for (name, expected) in
             [("r00", true), ("r15", true), ("r", false), ("redis-server", false), ("r0x", false)]
         {

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_errors_and_of_waiting() {
+    fn figures_of_what_went_wrong_and_of_waiting() {
         let mut row = fixture::server_row();
         check(Figure::OperationsPerMinute, &row, Some(3_000_000.0));
         check(Figure::Failed, &row, Some(0.0));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_read_from_the_corrected_histogram() {
+    fn latencies_come_from_the_corrected_histogram() {
         let mut row = fixture::server_row();
         check(Figure::LatencyMsP50, &row, None);
         let mut latencies = histogram::empty();

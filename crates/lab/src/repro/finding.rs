@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_the_reason_are_shown() {
+    fn numbers_and_the_reason_are_said() {
         let agreeing = finding(true);
         let remark = agreeing.remark();
         assert!(remark.starts_with("naive 20,000, right 40,000 tasks/s. The source:"), "{remark}");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_unit_is_shown_after_its_last_number() {
+    fn each_unit_is_said_where_it_ends() {
         let numbers = vec![
             Number::new("after", 12.0, "ms"),
             Number::new("tried", 31.0, ""),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_read_back() {
+    fn what_was_found_is_read_back() {
         let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
         let folder = scratch.path();
         assert_eq!(Finding::read(folder).unwrap(), None);

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_shows_how_each_table_is_run() {
+    fn the_list_says_of_each_table_how_it_is_run() {
         let list = list(&chosen(&[]).unwrap());
         assert!(list.contains("benchmarks/definitions/s1.t6.toml"), "{list}");
         assert!(list.contains("not yet: there is no replication between masters yet"), "{list}");

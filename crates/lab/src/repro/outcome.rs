@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn our_figures_are_next_to_those_of_the_source() {
+    fn our_figures_stand_beside_those_of_the_source() {
         let rows = appends(|mode, _| if mode == "mutex" { 1e6 } else { 3e7 });
         let outcome = outcome(table("s4.t1"), &rows, 2);
         assert_eq!(outcome.lines.len(), 9);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_may_belong_to_a_side_load() {
+    fn a_column_may_be_of_a_load_beside_the_first() {
         let definition = definitions::find("redis.reads").unwrap();
         let rows: Vec<Row> = (definition.cells.iter().zip([2.0, 1.0]))
             .map(|(cell, factor)| {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn observed_ranges_are_per_second() {
+    fn what_was_seen_is_by_the_second() {
         let mut row = fixture::server_row();
         row.load.window_ms = 500;
         row.report.windows = vec![10, 30, 40, 80];

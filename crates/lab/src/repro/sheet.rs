@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn unmeasured_values_are_marked() {
+    fn what_was_not_measured_says_so() {
         let sheet = Sheet::of_outcome(&outcome(vec![Line {
             verdicts: BTreeMap::new(),
             is_beyond_cores: false,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_follows_the_measured_overhead() {
+    fn it_learns_from_what_a_measurement_took() {
         let now = Instant::now();
         let mut budget = budget("warmup = { fixed = { ms = 500 } }\nbudget_s = 20", 10, now);
         assert_eq!(budget.time_left(), Duration::from_secs(40));

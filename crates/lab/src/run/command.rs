@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn all_options_are_parsed() {
+    fn everything_can_be_said() {
         let words = "a.toml --quick --out x --repeats 2 --cell-ms 400 --seed 9 --quiet-wait 0";
         let words: Vec<&str> = words.split(' ').collect();
         let arguments = parsed(&words).unwrap().unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_reported() {
+    fn mistakes_are_said() {
         let check = |words: &[&str], expected: &str| {
             assert_eq!(parsed(words).unwrap_err(), expected, "{words:?}");
         };

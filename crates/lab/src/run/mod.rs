@@ -506,7 +506,7 @@ kind = \"log\"
     }
 
     #[test]
-    fn interrupted_runs_end_like_others() {
+    fn what_is_interrupted_ends_like_what_is_not() {
         let whole = case();
         let folder = run(&whole.definition, &whole.options, &mut ()).unwrap();
         assert!(folder.is_complete);

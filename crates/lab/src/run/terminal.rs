@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_shows_the_cell_and_the_remaining_time() {
+    fn the_status_says_what_and_how_long() {
         let mut step = Step {
             number: 3,
             count: 10,

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_work_of_side_loads_counts() {
+    fn work_lost_beside_is_lost_too() {
         check(
             |case| {
                 let report = LoadReport { lost: 3, ..case.report.clone() };

@@ -255,7 +255,7 @@ mod tests {
 
     /// 95 % intervals of a mean of 40 normal numbers contain it in 90 to 99 of 100 cases.
     #[test]
-    fn intervals_have_the_stated_coverage() {
+    fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut random = SmallRng::seed_from_u64(7);
         let tries = 200;
         let held = (0..tries).filter(|_| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pairs_are_inconclusive() {
+    fn few_pairs_say_nothing() {
         let ratio = ratio_interval(&[(1.0, 2.0), (1.0, 2.0), (0.0, 1.0)], 0.95);
         assert_eq!((ratio.count, ratio.is_different()), (2, false));
         assert!((ratio.ratio - 2.0).abs() < 1e-12);
@@ -319,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_interval_is_within_the_values_and_contains_the_median(
+        fn an_interval_lies_within_the_values_and_holds_the_median(
             values in prop::collection::vec(-1e6..1e6f64, 1..40),
         ) {
             let estimate = median_interval(&values);

@@ -24,11 +24,6 @@ impl Scaling {
         let others = workers - 1.0;
         self.single * workers / (1.0 + self.contention * others + self.crosstalk * workers * others)
     }
-
-    /// Returns the number of workers beyond which the rate falls; `None` if it never does.
-    pub fn peak_workers(&self) -> Option<f64> {
-        (self.crosstalk > 0.0).then(|| ((1.0 - self.contention).max(0.0) / self.crosstalk).sqrt())
-    }
 }
 
 /// Fits the law to points `(workers, rate)`, minimizing the squared relative errors with
@@ -130,16 +125,6 @@ mod tests {
         check(0.05, 0.0);
         check(0.05, 0.002);
         check(0.0, 0.001);
-    }
-
-    #[test]
-    fn the_peak_is_where_the_rate_is_highest() {
-        let law = Scaling { single: 1.0, contention: 0.1, crosstalk: 0.009, residual: 0.0 };
-        let peak = law.peak_workers().unwrap();
-        assert!((peak - 10.0).abs() < 1e-9);
-        assert!(law.rate(peak) > law.rate(peak - 1.0));
-        assert!(law.rate(peak) > law.rate(peak + 1.0));
-        assert_eq!(Scaling { crosstalk: 0.0, ..law }.peak_workers(), None);
     }
 
     #[test]

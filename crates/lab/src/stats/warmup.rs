@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsteady_rate_has_no_end_of_the_warm_up() {
+    fn what_never_settles_has_no_end() {
         let climb: Vec<f64> = (0..20).map(real).collect();
         assert_eq!(warmup_end(&climb), None);
     }

@@ -65,7 +65,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn directories_are_created_and_removed() {
+    fn directories_are_new_and_go_away() {
         let parent = Scratch::new(&std::env::temp_dir()).unwrap();
         let first = Scratch::new(parent.path()).unwrap();
         let second = Scratch::new(parent.path()).unwrap();

@@ -118,7 +118,7 @@ mod tests {
     use crate::subject::Scratch;
 
     #[test]
-    fn nginx_gets_the_settings_of_myriad() {
+    fn nginx_is_told_what_myriad_is() {
         let address = SocketAddr::from(([127, 0, 0, 1], 7000));
         let options = [("workers", 2), ("backlog", 5)];
         let mut options: BTreeMap<String, OptionValue> = options

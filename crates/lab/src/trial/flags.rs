@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_derived_from_the_path() {
+    fn a_path_tells_the_kind_by_its_name() {
         let check = |text: &str, kind: Kind, binary: Option<&str>| {
             let words: ServerWords = text.parse().unwrap();
             assert_eq!((words.kind, words.binary.as_deref()), (kind, binary), "{text}");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn cql_is_used_on_request_and_for_cassandra() {
+    fn cql_is_spoken_where_it_is_asked_for_and_to_cassandra() {
         let words = ["--cql", "--users", "64", "--connections", "4"];
         for (words, server) in [(&words[..], "this"), (&[], "../peers/cassandra.sh")] {
             let cell = cell(&flags(words).unwrap(), server);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn http_is_used_on_request_and_for_web_servers() {
+    fn http_is_spoken_where_it_is_asked_for_and_to_web_servers() {
         let short = cell(&flags(&["--close", "--connections", "9"]).unwrap(), "web:accept=serial");
         let Work::Socket(work) = &short.load.work else { panic!("sockets") };
         assert_eq!((short.subject.kind, work.protocol), (Kind::Web, Protocol::Http));

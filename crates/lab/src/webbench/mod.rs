@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn webbench_announces_its_run() {
+    fn webbench_says_what_it_is_about_to_do() {
         let plain = beginning(&options(&["http://localhost/"]));
         assert!(
             plain.ends_with("\n\nBenchmarking: GET http://localhost/\n1 client, running 30 sec.\n")
@@ -229,7 +229,7 @@ mod tests {
 
     /// From the command line to a page of a server that handles one request after the other.
     #[test]
-    fn webbench_requests_the_page_like_the_tool() {
+    fn webbench_asks_for_the_page_as_the_tool_does() {
         use std::io::{Read, Write};
 
         use crate::load::{Patience, generate_with};

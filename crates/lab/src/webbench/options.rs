@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_equal_those_of_the_tool() {
+    fn flags_are_those_of_the_tool() {
         let options = parsed(&["http://localhost/"]).unwrap();
         assert_eq!((options.seconds, options.clients), (30, 1));
         assert_eq!((options.version, options.method), (HttpVersion::V1_0, "GET"));

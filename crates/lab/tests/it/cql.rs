@@ -255,7 +255,7 @@ fn run(work: SocketWork, operations: u64) -> Result<LoadReport, String> {
 }
 
 #[test]
-fn every_request_counts_once_in_any_order_of_replies() {
+fn every_request_counts_once_in_whatever_order_replies_come() {
     for (threads, connections, users, pipeline, together) in
         [(1, 1, 1, 1, 1), (1, 1, 8, 1, 8), (2, 4, 16, 3, 3), (1, 1, 1, 16, 16)]
     {
@@ -283,7 +283,7 @@ fn all_streams_of_a_connection_can_be_on_their_way() {
 }
 
 #[test]
-fn the_schema_is_created_once_with_the_password() {
+fn the_schema_is_made_once_and_by_who_has_the_password() {
     let server = Server::start_with(1, Some("secret"), |_| Act::Row);
     let mut work = work(server.address);
     let error = run(work.clone(), 10).unwrap_err();
@@ -306,7 +306,7 @@ fn a_statement_that_is_refused_ends_the_load() {
 }
 
 #[test]
-fn errors_are_classified_and_missing_rows_noticed() {
+fn errors_are_told_apart_and_missing_rows_are_seen() {
     let server = Server::start(|number| match number % 4 {
         0 => Act::Overloaded,
         1 => Act::NoRow,
@@ -349,7 +349,7 @@ fn a_schedule_uses_streams_too() {
 }
 
 #[test]
-fn an_echo_server_can_be_measured() {
+fn what_sends_back_what_it_gets_is_a_server_too() {
     let echo = Echo::echo();
     let mut work = SocketWork { users: 64, ..work(echo.address) };
     work.mix[0].words = vec![CqlWork::INSERT.to_owned()];

@@ -308,7 +308,7 @@ fn failures_are_counted_by_what_happened_and_never_as_done() {
 }
 
 #[test]
-fn an_absent_server_is_an_error() {
+fn who_is_not_there_refuses() {
     let (_kept, address) = nobody();
     for http in [short(), kept()] {
         check(&counted(work(address, http), 7), 0, &[("refused", 7)]);

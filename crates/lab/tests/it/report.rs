@@ -90,7 +90,7 @@ fn the_csv_has_a_line_per_measurement() {
 }
 
 #[test]
-fn a_side_load_has_its_own_columns() {
+fn a_load_beside_the_first_has_columns_of_its_own() {
     let root = folder("report-beside");
     let rows = fixture::side_loads(&mut Maker::new(2));
     fixture::write_run(&root, "reads", "Reads with writes", &rows);
@@ -116,7 +116,7 @@ fn a_side_load_has_its_own_columns() {
 }
 
 #[test]
-fn a_torn_last_row_is_omitted_and_reported() {
+fn a_torn_last_row_is_left_out_and_said() {
     let root = folder("report-torn");
     let rows = Maker::new(2).rows("s1.t6", &fixture::instances());
     fixture::write_run(&root, "s1.t6", "Torn", &rows[..3]);
@@ -130,7 +130,7 @@ fn a_torn_last_row_is_omitted_and_reported() {
 }
 
 #[test]
-fn damaged_rows_are_named() {
+fn what_is_damaged_is_named() {
     let root = folder("report-damaged");
     let fault = |root: &Path| format!("{:#}", report::write(root).unwrap_err());
     assert!(fault(&root).contains("contains no rows"));

@@ -103,7 +103,7 @@ fn a_run_is_followed_while_it_is_written() {
 }
 
 #[test]
-fn invalid_requests_get_error_responses() {
+fn strangers_get_their_answers() {
     let view = patient(&folder("serve-strangers"));
     for (request, status) in [
         ("GET /nothing HTTP/1.1\r\n\r\n", "404"),
@@ -138,7 +138,7 @@ fn a_huge_head_is_refused_unread() {
 }
 
 #[test]
-fn slow_clients_are_disconnected() {
+fn who_is_slow_is_let_go() {
     let view = start(&folder("serve-slow"), HEAD_TIMEOUT);
     // Started together, so that they time out together.
     let mut slow = [&b"GET / HTTP/1.1\r\nHost: loc"[..], b""].map(|bytes| {

@@ -103,7 +103,7 @@ fn real(count: u64) -> f64 {
 }
 
 #[test]
-fn rate_and_latency_equal_those_of_the_server() {
+fn rate_and_latency_are_those_of_the_server() {
     let server = Server::start(|_| Act::ReplyAfter(Duration::from_millis(40)));
     let (report, lasted) = run_timed(&counted(work(server.address), 120), PATIENT).unwrap();
     let account = server.account();
@@ -165,7 +165,7 @@ fn users_that_wait_for_a_connection_see_it_in_their_latency_only() {
 }
 
 #[test]
-fn scheduled_requests_are_sent_without_waiting_for_replies() {
+fn requests_of_a_schedule_are_sent_whether_replies_come_or_not() {
     let unsent = |duration_ms: u64| {
         let server = Server::start(|_| Act::ReplyAfter(Duration::from_millis(1)));
         let work = SocketWork {
@@ -258,7 +258,7 @@ fn closed_connections_and_what_they_take_along_are_counted() {
 
 /// Two concurrent loads: the leading one ends after its operations, and each has separate results.
 #[test]
-fn concurrent_loads_are_counted_separately() {
+fn loads_beside_each_other_are_counted_apart() {
     let (fast, slow) = (
         Server::start(|_| Act::Reply),
         Server::start(|_| Act::ReplyAfter(Duration::from_millis(10))),
@@ -287,7 +287,7 @@ fn concurrent_loads_are_counted_separately() {
 }
 
 #[test]
-fn a_server_that_exits_ends_the_load() {
+fn a_server_that_goes_away_ends_the_load() {
     let server = Server::start(|number| if number < 100 { Act::Reply } else { Act::Close });
     let report = run(&counted(work(server.address), 1_000_000)).unwrap();
     assert_eq!(report.broken_connections, 4);
@@ -309,7 +309,7 @@ fn errors_are_counted_by_their_first_word() {
 }
 
 #[test]
-fn a_server_without_replies_has_stalled() {
+fn a_server_that_says_nothing_has_stalled() {
     let server = Server::start(|_| Act::Swallow);
     let work = SocketWork { pipeline: 3, threads: 2, ..work(server.address) };
     let (report, _) = run_timed(&spec(work, 3_600_000), Patience::default()).unwrap();
@@ -336,7 +336,7 @@ fn a_refused_setup_is_no_result() {
 }
 
 #[test]
-fn an_absent_server_has_no_result() {
+fn nobody_there_is_no_result() {
     let (_kept, address) = nobody();
     let reason = run(&spec(work(address), 10_000)).unwrap_err();
     assert!(reason.contains("connection 1 of 4"), "{reason}");

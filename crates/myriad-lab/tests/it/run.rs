@@ -165,7 +165,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
 }
 
 #[test]
-fn a_side_load_is_measured_with_the_first() {
+fn a_second_load_is_measured_beside_the_first() {
     let folder = Folder::new("lab-run-beside");
     let grid = TINY.find("[grid]").unwrap();
     let text = r#"options = { reactors = 2, durability = "never" }

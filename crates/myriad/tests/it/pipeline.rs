@@ -17,7 +17,7 @@ struct Part {
     child: Child,
     lines: BufReader<ChildStdout>,
     /// Output lines that are not a status.
-    other_lines: String,
+    said: String,
 }
 
 impl Part {
@@ -29,7 +29,7 @@ impl Part {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines, other_lines: String::new() }
+        Self { child, lines, said: String::new() }
     }
 
     /// Waits for a status in which this field is greater than `least`. Returns `None` if the
@@ -42,7 +42,7 @@ impl Part {
                 return None;
             }
             let Ok(status) = serde_json::from_str::<serde_json::Value>(&line) else {
-                self.other_lines += &line;
+                self.said += &line;
                 continue;
             };
             let found = status.pointer(field).and_then(serde_json::Value::as_u64);
@@ -65,7 +65,7 @@ impl Part {
 
     /// Waits for the end. Returns the remaining output and whether the process succeeded.
     fn end(mut self) -> (String, bool) {
-        let mut text = std::mem::take(&mut self.other_lines);
+        let mut text = std::mem::take(&mut self.said);
         self.lines.read_to_string(&mut text).unwrap();
         (text, self.child.wait().unwrap().success())
     }
@@ -329,7 +329,7 @@ fn checksums_are_complete_after_an_executor_is_killed() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A network namespace whose only link is down for a while. Before that, it loses and delays
+/// A network namespace whose only link goes down for a while. Before that, it loses and delays
 /// packets if the kernel supports it.
 const IN_A_NETWORK: &str = r#"
 set -e

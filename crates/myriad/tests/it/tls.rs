@@ -64,22 +64,22 @@ fn client_certificates_are_checked_as_configured() {
 
 #[test]
 fn invalid_files_prevent_startup_and_are_ignored_later() {
-    let message = Server::refuse("missing", &["--tls-cert-file", "no/such.pem"]);
-    assert!(message.contains("tls-cert-file: no/such.pem: No such file"), "{message}");
-    let message = Server::refuse("absent", &["--tls-key-file", ""]);
+    let said = Server::refuse("missing", &["--tls-cert-file", "no/such.pem"]);
+    assert!(said.contains("tls-cert-file: no/such.pem: No such file"), "{said}");
+    let said = Server::refuse("absent", &["--tls-key-file", ""]);
     assert!(
-        message.contains("tls-key-file: resp-tls 127.0.0.1:0 requires the certificate's key"),
-        "{message}"
+        said.contains("tls-key-file: resp-tls 127.0.0.1:0 requires the certificate's key"),
+        "{said}"
     );
 
     let server = Server::start("wrong", &OPEN);
     let other_key = server.files.text("two.key");
-    let message = server.ask(&["CONFIG", "SET", "tls-key-file", &other_key]);
+    let said = server.ask(&["CONFIG", "SET", "tls-key-file", &other_key]);
     assert!(
-        message.starts_with("-ERR CONFIG SET failed (possibly related to argument 'tls-key-file')")
+        said.starts_with("-ERR CONFIG SET failed (possibly related to argument 'tls-key-file')")
     );
-    let message = server.ask(&["CONFIG", "SET", "tls-cert-file", "no/such.pem", "hz", "20"]);
-    assert!(message.contains("'tls-cert-file') - no/such.pem: No such file"), "{message}");
+    let said = server.ask(&["CONFIG", "SET", "tls-cert-file", "no/such.pem", "hz", "20"]);
+    assert!(said.contains("'tls-cert-file') - no/such.pem: No such file"), "{said}");
     assert_eq!(server.counter("hz"), 10, "CONFIG SET is atomic");
     // The file is corrupted later: SIGHUP logs an error, and the loaded certificate remains in use.
     std::fs::write(server.files.path("one.pem"), "nonsense").unwrap();
@@ -120,9 +120,8 @@ fn certificates_change_under_load_and_no_request_fails() {
                 server.files.text(&format!("{name}.pem")),
                 server.files.text(&format!("{name}.key")),
             );
-            let message =
-                server.ask(&["CONFIG", "SET", "tls-cert-file", &cert, "tls-key-file", &key]);
-            assert_eq!(message, "+OK");
+            let said = server.ask(&["CONFIG", "SET", "tls-cert-file", &cert, "tls-key-file", &key]);
+            assert_eq!(said, "+OK");
             // The very next handshake uses the new certificate. The client has its own session
             // cache; otherwise it would resume a session.
             let mut next = dial(address, &server.files.client(None));

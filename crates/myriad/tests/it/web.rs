@@ -107,9 +107,9 @@ fn only_files_below_the_root_are_served() {
     let bodies = bytes.windows(4).enumerate().filter(|(_, window)| window == b"\r\n\r\n");
     let first = bodies.map(|(at, _)| at + 4).next().unwrap();
     assert!(bytes[first..first + big.len()] == big[..]);
-    let with_close = HELLO.replace("27\r\n", "27\r\nConnection: close\r\n");
-    assert_eq!(bytes.len(), 2 * (first + big.len()) + with_close.len());
-    assert!(bytes.ends_with(with_close.as_bytes()));
+    let told = HELLO.replace("27\r\n", "27\r\nConnection: close\r\n");
+    assert_eq!(bytes.len(), 2 * (first + big.len()) + told.len());
+    assert!(bytes.ends_with(told.as_bytes()));
     let part = ask_all(
         server.address,
         b"GET /big.bin HTTP/1.1\r\nHost: a\r\nRange: bytes=-5\r\nConnection: close\r\n\r\n",
@@ -276,14 +276,14 @@ fn replacing_the_program_breaks_no_connection() {
     ] {
         let mut server = Server::start(&[&options[..], &PATIENT].concat());
         let load = Load::start(server.address, 4);
-        load.wait_for_responses(100);
+        load.go_on(100);
         let mut masters = vec![Orphan(server.master.id())];
         for _ in 0..10 {
             let before = masters[0].0;
             masters.insert(0, replace(before, server.address));
             assert_eq!(server.next_address(), server.address);
             wait_until("the old master has ended", || !is_running(before));
-            load.wait_for_responses(50);
+            load.go_on(50);
         }
         let failures = load.stop();
         assert!(failures.is_empty(), "{options:?}: {failures:?}");
@@ -329,9 +329,9 @@ fn a_program_is_replaced_when_its_output_is_closed() {
 #[test]
 fn a_failed_reload_loses_no_connection() {
     let folder = Folder::new("failing-options");
-    let (file, stderr) = (folder.path("web.toml"), folder.path("stderr"));
+    let (file, said) = (folder.path("web.toml"), folder.path("said"));
     fs::write(&file, "workers = 1\naccept = \"exclusive\"\n").unwrap();
-    let errors = fs::File::create(&stderr).unwrap();
+    let errors = fs::File::create(&said).unwrap();
     // Another process makes the copy: a file that is open for writing cannot be executed.
     let program = folder.path("myriad");
     let place = |source: &str| {
@@ -346,15 +346,15 @@ fn a_failed_reload_loses_no_connection() {
     place("/bin/false");
     fs::write(&file, "workers = 8\n").unwrap();
     let load = Load::of_new_connections(server.address, 4);
-    load.wait_for_responses(50);
+    load.go_on(50);
     for round in 1..=3 {
         server.signal("HUP");
         wait_until("the workers with the new options have failed", || {
-            let stderr = fs::read_to_string(&stderr).unwrap();
-            stderr.matches("keeping the old options").count() == round
+            let said = fs::read_to_string(&said).unwrap();
+            said.matches("keeping the old options").count() == round
         });
         wait_until("they have exited", || server.workers() == workers);
-        load.wait_for_responses(50);
+        load.go_on(50);
     }
     assert_eq!(load.stop(), Vec::<String>::new());
     server.stop();
@@ -367,7 +367,7 @@ fn options_are_reloaded_without_interruption() {
     fs::write(&file, "workers = 1\naccept = \"exclusive\"\n").unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
     let load = Load::start(server.address, 3);
-    load.wait_for_responses(100);
+    load.go_on(100);
     let before = server.workers();
     fs::write(&file, format!("workers = 3\nroot = {:?}\n", folder.path("root"))).unwrap();
     server.signal("HUP");
@@ -380,7 +380,7 @@ fn options_are_reloaded_without_interruption() {
     fs::write(&file, "workers = 0\n").unwrap();
     let before = server.workers();
     server.signal("HUP");
-    load.wait_for_responses(300);
+    load.go_on(300);
     assert_eq!(server.workers(), before);
     assert_eq!(load.stop(), Vec::<String>::new());
     server.stop();
@@ -537,20 +537,20 @@ fn a_log_that_was_moved_away_is_reopened() {
 #[test]
 fn an_exiting_worker_writes_to_the_reopened_log() {
     let folder = Folder::new("old-log");
-    let (file, stderr) = (folder.path("web.toml"), folder.path("stderr"));
+    let (file, said) = (folder.path("web.toml"), folder.path("said"));
     let (log, old) = (folder.path("access.log"), folder.path("old.log"));
     fs::write(folder.path("root/big.bin"), vec![7; 16_000_000]).unwrap();
     fs::write(&file, format!("root = {:?}\naccess-log = {log:?}\n", folder.path("root"))).unwrap();
-    let errors = fs::File::create(&stderr).unwrap();
+    let errors = fs::File::create(&said).unwrap();
     let options = ["--config", file.to_str().unwrap(), "--workers", "1"];
-    let server = Server::start_with_stderr(&[&options[..], &PATIENT].concat(), errors);
+    let server = Server::start_saying(&[&options[..], &PATIENT].concat(), errors);
     let worker = server.workers()[0];
     let mut stream = server.connect();
     let get = "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n";
     ask(&mut stream, &format!("{get}{GET_HELLO}"), "HTTP/1.1 200 OK\r\n");
     server.signal("HUP");
     wait_until("another worker serves", || {
-        fs::read_to_string(&stderr).unwrap().contains("serving with new options")
+        fs::read_to_string(&said).unwrap().contains("serving with new options")
     });
     fs::rename(&log, &old).unwrap();
     server.signal("USR1");

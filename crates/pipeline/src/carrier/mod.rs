@@ -203,7 +203,7 @@ fn serve<'scope>(
     shared: &'scope Shared<'scope>,
     service: &'scope Service,
 ) {
-    let mut is_logged = false;
+    let mut is_told = false;
     while !shared.is_over() {
         let mut has_met = false;
         let error = match receive_openings(scope, shared, service, &mut has_met) {
@@ -213,9 +213,9 @@ fn serve<'scope>(
         if shared.is_over() {
             return;
         }
-        if has_met || !is_logged {
+        if has_met || !is_told {
             tracing::warn!(%error, service = service.name, "broker unreachable; retrying");
-            is_logged = true;
+            is_told = true;
         }
         thread::sleep(RETRY_PAUSE);
     }

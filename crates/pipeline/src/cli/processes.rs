@@ -92,7 +92,7 @@ impl Part {
     }
 
     /// Displays the output since the last call.
-    fn poll(&mut self, console: &Console, by_tasks: bool) {
+    fn look(&mut self, console: &Console, by_tasks: bool) {
         while let Ok(line) = self.lines.try_recv() {
             match line {
                 Line::Status(status) => console.show(&status, by_tasks),
@@ -171,25 +171,25 @@ impl Parts {
         Ok(Self { collector, generator, executors })
     }
 
-    fn poll(&mut self, console: &Console, by_tasks: bool) {
+    fn look(&mut self, console: &Console, by_tasks: bool) {
         for part in [&mut self.collector, &mut self.generator] {
-            part.poll(console, by_tasks);
+            part.look(console, by_tasks);
         }
         for part in &mut self.executors {
-            part.poll(console, by_tasks);
+            part.look(console, by_tasks);
         }
     }
 
     /// Waits until the generator exits. Returns whether it succeeded.
     fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
-        let mut is_interrupted = false;
+        let mut is_told = false;
         loop {
-            self.poll(console, by_tasks);
+            self.look(console, by_tasks);
             if let Some(is_well) = self.generator.ended()? {
                 return Ok(is_well);
             }
-            if stop.load(Ordering::Relaxed) && !is_interrupted {
-                is_interrupted = true;
+            if stop.load(Ordering::Relaxed) && !is_told {
+                is_told = true;
                 self.generator.interrupt();
             }
             let mut alive = 0;
@@ -203,7 +203,7 @@ impl Parts {
                     if since.elapsed() > END_TIMEOUT {
                         bail!("all executors exited before the end of the run");
                     }
-                    self.poll(console, by_tasks);
+                    self.look(console, by_tasks);
                     thread::sleep(TURN);
                 }
             }
@@ -221,7 +221,7 @@ impl Parts {
                     tracing::warn!(name = part.name, "part did not exit; killing it");
                     break;
                 }
-                part.poll(console, by_tasks);
+                part.look(console, by_tasks);
                 thread::sleep(TURN);
             }
             // Its pipe closes when it exits.

@@ -183,7 +183,7 @@ mod tests {
 
     /// Every kept record is counted by its position; the classes are uniform as above.
     #[test]
-    fn classes_follow_the_positions() {
+    fn classes_are_those_of_the_positions() {
         let mut sums = [0; CLASSES];
         for seed in 0..50 {
             let mut reservoir = Reservoir::new(100, seed);

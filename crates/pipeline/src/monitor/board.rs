@@ -238,7 +238,7 @@ impl Board {
         self.seconds.push_back(second);
     }
 
-    /// Returns the whole state for the page. Ended parts are first, in the order of their reports.
+    /// Returns the whole state for the page. Ended parts come first, in the order of their reports.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         #[derive(Serialize)]
         struct Whole<'a> {

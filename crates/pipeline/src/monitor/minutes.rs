@@ -170,7 +170,7 @@ mod tests {
     /// Values, time and layout of the published log of a run at 1.8 million per second.
     // Source: source document 3, published logs of its monitor, minutes 0 and 2
     #[test]
-    fn blocks_equal_those_of_the_published_logs() {
+    fn blocks_are_those_of_the_published_logs() {
         let start = Totals::default();
         let [_, _, collector] = late_blocks(0, &start, &start, 0, "2023-05-11-10-28-15-130");
         assert_eq!(

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_equal_those_of_sha256sum() {
+    fn sums_are_those_of_sha256sum() {
         let dir = tree("sums");
         let task = FileSums::list(&dir).unwrap();
         assert_eq!(task.total(), Some(2));

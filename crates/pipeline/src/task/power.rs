@@ -26,7 +26,7 @@ mod tests {
     use crate::task::Inputs;
 
     #[test]
-    fn powers_equal_those_of_the_standard_library() {
+    fn powers_are_those_of_the_standard_library() {
         let inputs = Inputs::new(3);
         let mut pairs = vec![(1, 1), (2, 63), (2, 64), (65_535, 65_535), (65_534, 1), (1, 65_535)];
         pairs.extend((0..10_000).map(|id| inputs.of(id)));

@@ -79,7 +79,7 @@ fn run_carried(break_after: Option<u64>) {
 }
 
 #[test]
-fn tasks_and_results_pass_through_a_broker() {
+fn tasks_and_results_come_through_a_broker() {
     run_carried(None);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! any line      is echoed
-//! hold N        "held N" is sent when the level has reached N
+//! hold N        "held N" comes back when the level has reached N
 //! pause         nothing more is served until mail `Resume`
 //! quit          replies "bye", then the connection is closed
 //! drop          the connection is closed at once

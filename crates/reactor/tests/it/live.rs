@@ -244,7 +244,7 @@ fn a_value_of_many_megabytes_passes() {
 }
 
 #[test]
-fn levels_and_mail_arrive_from_other_threads() {
+fn levels_and_mail_come_from_other_threads() {
     let server = Server::start(2, Placement::RoundRobin, Limits::default());
     let mut streams = [server.connect(), server.connect()];
     for (number, stream) in streams.iter_mut().enumerate() {
@@ -279,7 +279,7 @@ fn a_waker_makes_a_sleeping_reactor_read_the_level() {
 }
 
 #[test]
-fn signals_are_values_and_can_end_the_group() {
+fn signals_come_as_values_and_can_end_the_group() {
     let config = Config { reactors: 1, ..Config::default() };
     let group = Group::start(&config, Vec::new(), |_, _| Echo::default()).unwrap();
     // Sent to this thread, which handles the signals.

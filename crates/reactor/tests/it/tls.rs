@@ -453,7 +453,7 @@ proptest! {
     /// For any requests in any pieces, over a network that transfers a few bytes at a time, the
     /// answers are those of a plain connection.
     #[test]
-    fn answers_equal_those_of_a_plain_connection(
+    fn answers_are_those_of_a_plain_connection(
         steps in prop::collection::vec(step(), 1..8),
         piece in prop_oneof![1_usize..40, 1000_usize..100_000],
         seed in 0_u64..1000,

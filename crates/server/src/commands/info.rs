@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_shown_once_in_a_fixed_order() {
+    fn sections_come_once_in_their_own_order() {
         assert_eq!(titles(&["keyspace", "SERVER", "server"]), ["Server", "Keyspace"]);
         assert_eq!(titles(&["nothing", ""]), [""; 0]);
         assert_eq!(titles(&["all"]).len(), SECTIONS.len());

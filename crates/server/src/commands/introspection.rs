@@ -491,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plain_range_covers_one_run_of_keys() {
+    fn the_plain_range_is_what_one_run_of_keys_says() {
         const ACCESS: KeyAccess = KeyAccess::Read;
         let range = |first, last, step| KeySpec::range(first, last, step, ACCESS);
         for (specs, expected) in [
@@ -511,7 +511,7 @@ mod tests {
     /// Clients without support for key specifications ask the server for the keys if they see this
     /// flag.
     #[test]
-    fn keys_outside_one_range_are_flagged() {
+    fn keys_that_one_range_cannot_say_are_flagged() {
         for (_, entry) in REGISTRY.entries() {
             let is_counted = |spec: &KeySpec| matches!(spec.places, KeyPlaces::Counted { .. });
             assert_eq!(

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_all_keys_match() {
+    fn without_options_everything_goes() {
         let seen = parse("SCAN 0", |options| {
             assert_eq!(options.refuse_type(), Ok(()));
             assert_eq!(options.refuse_no_values(), Ok(()));

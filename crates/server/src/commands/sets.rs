@@ -474,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_returned_in_order() {
+    fn copies_come_back_in_order() {
         let mut copies = Copies::default();
         assert!(copies.slices().is_empty());
         let long = b"longer than the inline buffer: 0123456789 0123456789 0123456789";

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_first_wherever_it_is_named() {
+    fn the_file_comes_first_wherever_it_is_named() {
         let path =
             std::env::temp_dir().join(format!("myriad-config-cli-{}.toml", std::process::id()));
         std::fs::write(&path, "hz = 20\ntimeout = 5\n").unwrap();

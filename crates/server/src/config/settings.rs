@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_consistent() {
+    fn the_defaults_go_together() {
         check(|_| {}, None);
     }
 

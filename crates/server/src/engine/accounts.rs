@@ -270,7 +270,7 @@ mod tests {
     use crate::config::Settings;
 
     #[test]
-    fn the_memory_of_a_connection_is_released() {
+    fn what_a_connection_held_is_given_back() {
         let settings =
             Settings { read_buffer_memory_limit: Limit::Bytes(1 << 20), ..Settings::default() };
         let memory = MemoryTrackers::new(&settings, None);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_counts_its_own_requests() {
+    fn a_window_has_what_came_in_it() {
         let (mut clients, mut rows) = (BusiestClients::default(), rows(3));
         rows[0].commands = 10;
         rows[2].commands = 30;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_closed_clients_count() {
+    fn who_is_gone_has_asked_too() {
         let (mut clients, mut rows) = (BusiestClients::default(), rows(2));
         rows[0].commands = 1;
         rows[1].commands = 3;

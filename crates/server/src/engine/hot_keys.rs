@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_hot_key_is_found() {
+    fn a_key_that_comes_late_is_found_too() {
         let mut window = Window::default();
         for n in 0..5_000 {
             window.note(FIRST, n, format!("cold {n}").as_bytes());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_used_once_take_no_more_memory() {
+    fn keys_that_never_come_again_take_no_more_memory() {
         let mut window = Window::default();
         for n in 0..100_000_u64 {
             let key = [&n.to_be_bytes()[..], &[b'x'; 1_000]].concat();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counts_of_reactors_are_added() {
+    fn what_reactors_have_seen_is_added() {
         let (mut sum, mut one, mut other) = <(Window, Window, Window)>::default();
         for (window, keys) in [(&mut one, &[1, 1, 2][..]), (&mut other, &[2, 2, 1, 2][..])] {
             for hash in keys {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_windows_are_forgotten() {
+    fn what_is_over_is_forgotten() {
         let mut keys = HotKeys::default();
         keys.note(FIRST, 1, b"a");
         keys.note(FIRST, 1, b"a");

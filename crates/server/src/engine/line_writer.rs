@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn queued_lines_are_written_in_order_before_the_stop() {
+    fn what_was_handed_over_is_written_in_order_before_it_stops() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let out = Arc::clone(&written);
         let writer = Arc::new(LineWriter::default());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn continues_after_a_failed_write() {
+    fn goes_on_after_a_failed_write() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let out = Arc::clone(&written);
         let mut failures = 2;

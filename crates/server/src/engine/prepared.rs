@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn reactors_cache_statements_of_the_table() {
+    fn reactors_learn_what_is_in_the_table() {
         let fixture = Fixture::new();
         let id = fixture.prepare(0, LIMITS);
         let mut known = StatementCache::default();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unused_are_evicted_first() {
+    fn the_longest_unused_go_first() {
         let fixture = Fixture::new();
         let limits = PreparedLimits { statements_max: 4, ..LIMITS };
         let mut known = StatementCache::default();

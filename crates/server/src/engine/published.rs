@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_charged_to_their_commands() {
+    fn times_go_to_the_commands_that_took_them() {
         let (mut tally, mut published) = (LocalCounters::default(), PublishedStats::new(3));
         tally.parsed(7);
         for (id, ns) in [(1, 10), (2, 40), (1, 20)] {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_follow_the_clock_and_never_repeat() {
+    fn numbers_follow_the_clock_and_never_come_twice() {
         let clock = WriteClock::default();
         assert_eq!(clock.take(100, 1), 100);
         assert_eq!(clock.take(100, 3), 101);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_increase_after_a_restart_at_any_time() {
+    fn numbers_go_on_after_a_restart_whatever_the_time_is() {
         let clock = WriteClock::default();
         clock.take(5_000, 3);
         let again = WriteClock::above(clock.newest());

@@ -77,7 +77,7 @@ fn answer_all(
             return Ok(());
         }
         for (listener, _) in listeners.iter().zip(&watched).filter(|(_, p)| p.any() == Some(true)) {
-            // The peer may have disconnected, or descriptors may be short for a moment: polling repeats the
+            // The peer may be gone, or descriptors may be short for a moment: polling repeats the
             // attempt.
             if let Ok((stream, _)) = listener.accept()
                 && let Err(error) = answer(stream, served_ns_max)

@@ -86,21 +86,21 @@ fn check_repaired(dir: &Path, fault: &str) -> u64 {
     let before = segments(dir);
     let refused = format!("{:#}", start(dir).unwrap_err());
     assert!(refused.contains(fault) && refused.contains("myriad log repair"), "{refused}");
-    let (report, tried) = run(dir, Mode::Try);
-    assert!(report.contains(fault), "{report}");
+    let (said, tried) = run(dir, Mode::Try);
+    assert!(said.contains(fault), "{said}");
     assert!(tried.unwrap_err().to_string().contains("--apply"));
     assert_eq!(segments(dir), before, "nothing was changed");
     start(dir).unwrap_err();
-    let (report, applied) = run(dir, Mode::Apply);
+    let (said, applied) = run(dir, Mode::Apply);
     applied.unwrap();
-    assert!(report.contains("repaired: a new snapshot holds "), "{report}");
+    assert!(said.contains("repaired: a new snapshot holds "), "{said}");
     let aside = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let aside: Vec<_> = aside.filter(|path| path.is_dir()).collect();
     assert_eq!(segments(&aside[0]), before, "no file was deleted");
     let keys = start(dir).unwrap();
     assert_eq!(start(dir).unwrap(), keys);
-    let (report, again) = run(dir, Mode::Apply);
-    assert!(report.starts_with("nothing to repair") && again.is_ok(), "{report}");
+    let (said, again) = run(dir, Mode::Apply);
+    assert!(said.starts_with("nothing to repair") && again.is_ok(), "{said}");
     keys
 }
 

@@ -59,7 +59,7 @@ fn clients_of_other_reactors_are_served() {
             if world.chance(0.02) {
                 world.begin_snapshot();
             }
-            world.continue_with_snapshot(100);
+            world.go_on_with_snapshot(100);
         }
         run_others(&mut world);
         world.settle();

@@ -253,7 +253,7 @@ fn act(world: &mut World) {
         90 => world.begin_snapshot(),
         91..95 => {
             let steps = world.random.random_range(1..3000);
-            world.continue_with_snapshot(steps);
+            world.go_on_with_snapshot(steps);
         }
         95 => world.prepare_segment(),
         96 => {

@@ -50,11 +50,11 @@ fn clients_of_every_version_and_compression_connect() {
 
 #[test]
 fn drivers_that_know_shards_see_the_reactors() {
-    for (placement, is_reported) in [("least-loaded", false), ("source-port", true)] {
+    for (placement, is_told) in [("least-loaded", false), ("source-port", true)] {
         let mut world = World::new(SEED, with_options(&[("placement", placement)]));
         let mut client = Client::connect(&mut world, Version::V4);
         client.send(|to, out| to.options(1, out));
-        let expected = if is_reported {
+        let expected = if is_told {
             " SCYLLA_SHARD SCYLLA_NR_SHARDS SCYLLA_PARTITIONER SCYLLA_SHARDING_ALGORITHM \
              SCYLLA_SHARDING_IGNORE_MSB SCYLLA_SHARD_AWARE_PORT"
         } else {

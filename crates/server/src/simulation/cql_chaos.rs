@@ -146,7 +146,7 @@ impl Writer {
         let version = version(world);
         self.client = Client::start(world, version, None);
         if std::mem::take(&mut self.is_lost) {
-            self.restart(world);
+            self.begin_anew(world);
             return;
         }
         let shown = self.shown(world);
@@ -182,7 +182,7 @@ impl Writer {
         (self.promised, self.answered, self.is_refused) = (0, 0, false);
     }
 
-    fn restart(&mut self, world: &mut World) {
+    fn begin_anew(&mut self, world: &mut World) {
         let emptied =
             TABLES[..3].iter().map(|(name, _)| format!("TRUNCATE {}", table(name, self.number)));
         let spare = format!("DROP TABLE IF EXISTS {}", table("x", self.number));
@@ -278,7 +278,7 @@ fn act(world: &mut World, writers: &mut [Writer]) {
         91 => world.begin_snapshot(),
         92..97 => {
             let steps = world.random.random_range(1..3000);
-            world.continue_with_snapshot(steps);
+            world.go_on_with_snapshot(steps);
         }
         97 => world.prepare_segment(),
         98 => {

@@ -279,7 +279,7 @@ fn act(world: &mut World, lines: &mut [Line], histories: &mut Histories) {
         93 => world.begin_snapshot(),
         94..97 => {
             let steps = world.random.random_range(1..3000);
-            world.continue_with_snapshot(steps);
+            world.go_on_with_snapshot(steps);
         }
         97 => world.prepare_segment(),
         98 => {

@@ -29,7 +29,7 @@ fn take_snapshot(world: &mut World) -> Progress {
     world.begin_snapshot();
     loop {
         world.write_log();
-        let progress = world.continue_with_snapshot(10_000);
+        let progress = world.go_on_with_snapshot(10_000);
         if progress != Progress::WaitsForLog {
             return progress;
         }
@@ -190,7 +190,7 @@ fn a_failed_snapshot_is_retried_after_a_while() {
             world.advance(200_000_000);
             world.settle();
             world.take_snapshot_request();
-            world.continue_with_snapshot(10_000);
+            world.go_on_with_snapshot(10_000);
             world.write_log();
         }
         world.shared().snapshots.status().finished
@@ -210,10 +210,10 @@ fn a_failing_write_of_a_snapshot_leaves_no_file() {
     let mut world = World::new(10, Plan::default());
     fill(&mut world, 100);
     world.begin_snapshot();
-    world.continue_with_snapshot(100);
+    world.go_on_with_snapshot(100);
     assert_eq!(names(&world, "snapshot"), ["snapshot.tmp"]);
     world.disk.set_faults(Faults { write_error: 1.0, ..Faults::default() });
-    assert_eq!(world.continue_with_snapshot(10_000), Progress::Idle);
+    assert_eq!(world.go_on_with_snapshot(10_000), Progress::Idle);
     assert_eq!(names(&world, "snapshot"), [""; 0]);
     assert!(!world.shared().snapshots.status().last_ok);
 }
@@ -224,12 +224,12 @@ fn shutdown_abandons_a_snapshot_that_was_not_requested() {
         let mut world = World::new(11, Plan::default());
         fill(&mut world, 100);
         world.begin_snapshot();
-        world.continue_with_snapshot(100);
+        world.go_on_with_snapshot(100);
         if is_awaited {
             world.shared().snapshots.await_at_end();
         }
         world.shared().snapshots.stop();
-        while world.continue_with_snapshot(10_000) != Progress::Idle {
+        while world.go_on_with_snapshot(10_000) != Progress::Idle {
             world.write_log();
         }
         assert_eq!(names(&world, "snapshot").len(), usize::from(is_awaited));

@@ -36,7 +36,7 @@ fn snapshot_under_load(world: &mut World) {
     loop {
         set(world, &format!("during{round}-"), 3);
         round += 1;
-        match world.continue_with_snapshot(STEPS) {
+        match world.go_on_with_snapshot(STEPS) {
             Progress::Idle => break,
             Progress::More | Progress::WaitsForLog => {}
         }

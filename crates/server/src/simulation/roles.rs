@@ -27,7 +27,7 @@ fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
 }
 
 /// A client that has received AUTHENTICATE.
-fn connect_unauthenticated(world: &mut World, version: Version) -> Client {
+fn stranger(world: &mut World, version: Version) -> Client {
     let mut client = Client::connect(world, version);
     client.startup(None);
     let class = "org.apache.cassandra.auth.PasswordAuthenticator";
@@ -36,7 +36,7 @@ fn connect_unauthenticated(world: &mut World, version: Version) -> Client {
 }
 
 fn try_login(world: &mut World, user: &str, password: &str) -> (Client, Vec<String>) {
-    let mut client = connect_unauthenticated(world, Version::V5);
+    let mut client = stranger(world, Version::V5);
     let token = format!("\0{user}\0{password}");
     client.send(|to, out| to.auth_response(1, token.as_bytes(), out));
     let mut replies = answers(world, &mut client);
@@ -88,7 +88,7 @@ fn only_clients_with_a_role_log_in() {
     assert_eq!(replies, ["1 ERROR 0100 shut is not permitted to log in"]);
     login(&mut world, "ann", "q");
     // A recently verified password is accepted without another check.
-    let mut again = connect_unauthenticated(&mut world, Version::V4);
+    let mut again = stranger(&mut world, Version::V4);
     again.send(|to, out| to.auth_response(1, b"\0ann\0q", out));
     assert_eq!(again.ask(&mut world), ["1 AUTH_SUCCESS"]);
     run_all(&mut world, &mut root, &["ALTER USER ann WITH PASSWORD 'r'"]);
@@ -100,7 +100,7 @@ fn only_clients_with_a_role_log_in() {
 #[test]
 fn guesses_are_serialized_and_limited_to_three() {
     let mut world = world(&PASSWORDS);
-    let mut client = connect_unauthenticated(&mut world, Version::V4);
+    let mut client = stranger(&mut world, Version::V4);
     for stream in 0..5 {
         client.send(|to, out| to.auth_response(stream, b"\0cassandra\0guess", out));
     }
@@ -249,10 +249,10 @@ fn indexes_need_what_their_table_needs() {
 /// HTTP has no roles, so its change stream omits data that roles protect.
 #[test]
 fn changes_of_tables_are_not_streamed_with_roles() {
-    for (options, is_streamed) in [(&[][..], true), (&PASSWORDS[..], false)] {
+    for (options, is_told) in [(&[][..], true), (&PASSWORDS[..], false)] {
         let options = [options, &[("http", "127.0.0.1:0")][..]].concat();
         let mut world = world(&options);
-        let mut client = if is_streamed {
+        let mut client = if is_told {
             Client::start(&mut world, Version::V5, None)
         } else {
             login(&mut world, "cassandra", "secret")
@@ -270,16 +270,16 @@ fn changes_of_tables_are_not_streamed_with_roles() {
         let head = "GET /changes?from=0|Authorization: Bearer secret";
         follower.send(request(head, "").as_bytes());
         answers(&mut world, &mut client);
-        let events = events_until(&mut world, &follower, r#""key":"shown""#);
+        let events = told_to(&mut world, &follower, r#""key":"shown""#);
         for change in ["partition", "truncate"] {
             let is_there = events.contains(&format!(r#""change":"{change}""#));
-            assert_eq!(is_there, is_streamed, "{change}: {events}");
+            assert_eq!(is_there, is_told, "{change}: {events}");
         }
     }
 }
 
 /// The events that a follower of the log receives, up to the given text.
-fn events_until(world: &mut World, follower: &SimClient, end: &str) -> String {
+fn told_to(world: &mut World, follower: &SimClient, end: &str) -> String {
     let mut batch = binlog::Batch::new();
     let mut events = String::new();
     while !events.contains(end) {
@@ -306,7 +306,7 @@ fn changes_of_roles_are_not_streamed_after_roles_are_disabled() {
     let follower = world.sim().connect_to(HTTP + 1);
     follower.send(request("GET /changes?from=0", "").as_bytes());
     world.settle();
-    let events = events_until(&mut world, &follower, r#""key":"shown""#);
+    let events = told_to(&mut world, &follower, r#""key":"shown""#);
     assert!(!events.contains("$2a$"), "a password hash was sent: {events}");
     let tables: Vec<_> = events.split("\"table\":\"").skip(1).map(|rest| &rest[..36]).collect();
     assert!(tables.len() > 1, "the schema and table rows are sent: {events}");

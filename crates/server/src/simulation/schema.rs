@@ -105,7 +105,7 @@ fn the_schema_is_restored_from_log_and_snapshot() {
     world.crash(true, Faults::default());
     assert_same(&catalog(&world), &before);
     world.begin_snapshot();
-    world.continue_with_snapshot(SNAPSHOT_STEPS);
+    world.go_on_with_snapshot(SNAPSHOT_STEPS);
     world.settle();
     world.crash(true, Faults::default());
     assert_same(&catalog(&world), &before);

@@ -464,7 +464,7 @@ impl World {
     }
 
     /// Takes the next parts of a snapshot in progress.
-    pub(super) fn continue_with_snapshot(&mut self, steps: usize) -> Progress {
+    pub(super) fn go_on_with_snapshot(&mut self, steps: usize) -> Progress {
         let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         let mut progress = Progress::More;
         for _ in 0..steps {

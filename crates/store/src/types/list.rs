@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_does_not_grow_with_its_throughput() {
+    fn a_queue_does_not_grow_with_what_went_through_it() {
         let compact = Compact::default();
         let mut list = List::new();
         for number in 0..100_000u32 {

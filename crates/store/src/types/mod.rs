@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_count_allocates_nothing() {
+    fn a_count_that_lies_allocates_nothing() {
         let compact = Compact::default();
         let count = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         assert_eq!(Hash::decode(&mut &count[..], &compact), Err(Malformed));

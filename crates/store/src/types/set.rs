@@ -228,24 +228,6 @@ impl Set {
         }
     }
 
-    /// Removes the member at an index and returns its bytes. O(1), compact O(members).
-    pub fn remove_index(&mut self, index: usize) -> Option<Box<[u8]>> {
-        match &mut self.form {
-            Form::Integers(integers) => {
-                let number = (index < integers.len()).then(|| integers.remove(index))?;
-                shrink(integers);
-                Some(Member::Int(number).with_bytes(|bytes| bytes.into()))
-            }
-            Form::Packed(packed) => {
-                let element = packed.element(packed.position(index))?;
-                let (removed, range) = (element.bytes.into(), element.at..element.next);
-                packed.remove(range, 1);
-                Some(removed)
-            }
-            Form::Table(table) => table.swap_remove(index).map(|(member, ())| member),
-        }
-    }
-
     /// Visits about `count` members from `cursor` on (0 at first) and returns the next cursor, 0 at
     /// the end. A member that is there from the first call to the last is visited at least once.
     /// A compact set is visited whole.
@@ -410,7 +392,6 @@ mod tests {
     enum Step {
         Add(Vec<u8>),
         Remove(Vec<u8>),
-        RemoveIndex(usize),
     }
 
     fn member() -> impl Strategy<Value = Vec<u8>> {
@@ -429,7 +410,6 @@ mod tests {
         prop_oneof![
             4 => member().prop_map(Step::Add),
             2 => member().prop_map(Step::Remove),
-            1 => (0usize..10).prop_map(Step::RemoveIndex),
         ]
     }
 
@@ -444,13 +424,6 @@ mod tests {
                     }
                     Step::Remove(member) => {
                         assert_eq!(set.remove(&member), oracle.remove(&member));
-                    }
-                    Step::RemoveIndex(index) => {
-                        let expected = set.get_index(index).map(bytes);
-                        assert_eq!(set.remove_index(index).map(Vec::from), expected);
-                        if let Some(member) = expected {
-                            assert!(oracle.remove(&member));
-                        }
                     }
                 }
                 check(&set, &oracle);

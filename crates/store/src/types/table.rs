@@ -2,8 +2,8 @@
 //!
 //! # What a scan guarantees
 //!
-//! Entries are dense, at indexes `0..len`. A scan visits indexes in descending order; its cursor is
-//! the number of entries still to visit. Between two calls entries may be added and removed:
+//! Entries are dense, at indexes `0..len`. A scan goes from the highest index down; its cursor is
+//! the number of entries still to visit. Between two calls entries may come and go:
 //!
 //! - A new entry gets the highest index, which the scan has passed or will never reach.
 //! - Removing an entry moves the last one into its place, so an entry only ever moves to a **lower**
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_freed_after_removals() {
+    fn memory_comes_back_after_removals() {
         let mut table = Table::new(1);
         for number in 0..10_000 {
             table.set(&key(number), 1.0);

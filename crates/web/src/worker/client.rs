@@ -91,7 +91,7 @@ impl Client {
 pub(crate) struct ResponseOptions {
     /// The connection ends after the response.
     pub(crate) closes: bool,
-    /// The request was HTTP/1.0 with `Connection: keep-alive`.
+    /// The request was HTTP/1.0 and asked to keep the connection open.
     pub(crate) announces_keep_alive: bool,
     /// The request was HTTP/1.0, which has no chunked encoding.
     pub(crate) is_old: bool,

@@ -54,7 +54,7 @@ pub struct Metadata<'a> {
     pub columns: usize,
     pub paging_state: Option<&'a [u8]>,
     pub new_metadata_id: Option<&'a [u8]>,
-    /// Keyspace, table, name, type; empty if the request omits them.
+    /// Keyspace, table, name, type; empty if the server was asked to omit them.
     pub specs: Vec<(&'a str, &'a str, &'a str, ColumnType)>,
     /// Of a prepared statement: the positions of the partition key's markers.
     pub partition_key: Vec<u16>,

@@ -107,7 +107,6 @@ impl Flags {
     pub const TRACING: u8 = 0x02;
     pub const CUSTOM_PAYLOAD: u8 = 0x04;
     pub const WARNING: u8 = 0x08;
-    pub const BETA: u8 = 0x10;
 
     pub fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn opcodes_equal_those_of_the_table() {
+    fn opcodes_are_those_of_the_table() {
         let known = (0..=255).filter(|&byte| Opcode::from_byte(byte).is_ok()).count();
         assert_eq!(known, 16);
         assert_eq!(Opcode::from_byte(0x04), Err(MalformedBody::UnknownOpcode(4)));

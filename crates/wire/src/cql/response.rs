@@ -13,7 +13,7 @@ pub const EVENT_STREAM: i16 = -1;
 /// Fields before the response in its body.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Notes<'a> {
-    /// Present if the request enabled tracing.
+    /// Present if the request asked for tracing.
     pub tracing_id: Option<[u8; 16]>,
     pub warnings: &'a [&'a str],
     pub custom_payload: &'a [(&'a str, Option<&'a [u8]>)],

@@ -168,8 +168,8 @@ impl RequestDecoder {
             let Some(body) = self.read_body(rest, head_bytes, body, limits)? else {
                 return Ok(None);
             };
-            // The parsed lines refer to an input that was dropped: parse it again, it is
-            // known to be valid.
+            // The parsed lines refer to an input that is gone: parse it again, it is known to be
+            // valid.
             let head = parse_head(&rest[..head_bytes], start, limits, batch)?;
             return push(input, start, head_bytes, &head, Some(body), limits, batch).map(Some);
         }

@@ -282,7 +282,7 @@ mod tests {
 
     /// What redis-server 7.0 replies on x86-64.
     #[test]
-    fn sums_equal_those_of_80_bits() {
+    fn sums_are_those_of_80_bits() {
         for (a, b, expected) in [
             ("0.1", "0.2", "0.3"),
             ("3", "-3", "0"),

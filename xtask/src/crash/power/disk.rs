@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn synced_bytes_survive() {
+    fn what_was_synced_stays() {
         let found = outcomes(
             |disk| {
                 let file = disk.create_file(ROOT, name("f")).unwrap();

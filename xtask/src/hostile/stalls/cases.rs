@@ -138,13 +138,13 @@ const PATTERN_BYTES: usize = 1024;
 
 /// Clients that are always connected: idle ones, and one with the maximum number of subscriptions.
 #[derive(Debug)]
-pub(super) struct IdleClients {
+pub(super) struct Crowd {
     _idle: Vec<TcpStream>,
     _subscriber: Connection,
 }
 
-impl IdleClients {
-    pub(super) fn gather(subject: &Subject) -> Result<IdleClients> {
+impl Crowd {
+    pub(super) fn gather(subject: &Subject) -> Result<Crowd> {
         /// Descriptors for other purposes.
         const SPARE: u64 = 200;
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -159,7 +159,7 @@ impl IdleClients {
         });
         subscribe(&mut subscriber, "SUBSCRIBE", channels.collect())?;
         subscribe(&mut subscriber, "PSUBSCRIBE", patterns.collect())?;
-        Ok(IdleClients { _idle: idle, _subscriber: subscriber })
+        Ok(Crowd { _idle: idle, _subscriber: subscriber })
     }
 }
 

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_returned_with_their_time() {
+    fn permits_come_back_and_say_since_when() {
         let mut dialer = Dialer::new(plan());
         dialer.permits = 0;
         dialer.release(7);

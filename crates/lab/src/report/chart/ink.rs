@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ink_is_replaced_by_a_variable() {
+    fn every_ink_comes_back_as_a_variable() {
         let inks = [Ink::Text, Ink::Grid, Ink::Paper, Ink::Series(5), Ink::Ramp(8)];
         for ink in inks {
             let RGBColor(red, green, blue) = ink.stand_in();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_colors_are_unchanged() {
+    fn what_stands_for_no_ink_stays() {
         for text in ["#FE", "#FE0", "#FE0909", "a #FEé", "#123456"] {
             assert_eq!(replace_stand_ins(text), text);
         }

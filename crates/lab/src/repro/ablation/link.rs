@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_equal_the_calculated_ones() {
+    fn limits_are_those_that_were_calculated() {
         assert_eq!(exact(100_000_000), 267_467);
         assert_eq!(exact(1_000_000_000), 2_674_666);
     }

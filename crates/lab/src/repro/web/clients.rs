@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_pages_are_counted_with_their_ports() {
+    fn pages_that_do_not_come_are_counted_with_their_ports() {
         let started = Instant::now();
         for manner in [Manner::NewConnections, Manner::KeepAlive] {
             let plan = Plan { address: server(false), clients: 2, manner };

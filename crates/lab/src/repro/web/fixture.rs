@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_site_has_the_files_of_the_exchanges() {
+    fn the_site_has_what_the_exchanges_ask_for() {
         let fixture = Fixture::new().unwrap();
         assert_eq!(SMALL.len(), 9);
         assert_eq!(fs::read_to_string(fixture.path("root/inside.txt")).unwrap(), SMALL);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_a_stop_is_requested() {
+    fn waiting_ends_when_somebody_wants_the_end() {
         let stop = AtomicBool::new(false);
         let bench = Bench { program: Path::new("none"), is_quick: true, stop: &stop };
         bench.pause(Duration::ZERO).unwrap();

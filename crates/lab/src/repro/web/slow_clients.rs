@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_sends_its_head_byte_by_byte_and_restarts() {
+    fn a_client_sends_its_head_byte_by_byte_and_begins_anew() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Shared::default();

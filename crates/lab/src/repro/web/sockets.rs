@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_clients_are_counted_and_found() {
+    fn those_who_wait_are_counted_and_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(accept_queue(address.port()).unwrap(), 0);

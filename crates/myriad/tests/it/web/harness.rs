@@ -36,11 +36,11 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(options: &[&str]) -> Server {
-        Server::start_with_stderr(options, Stdio::inherit())
+        Server::start_saying(options, Stdio::inherit())
     }
 
     /// Starts a server that writes its log to `errors`.
-    pub(super) fn start_with_stderr(options: &[&str], errors: impl Into<Stdio>) -> Server {
+    pub(super) fn start_saying(options: &[&str], errors: impl Into<Stdio>) -> Server {
         Server::run(&mut Command::new(env!("CARGO_BIN_EXE_myriad")), options, errors)
     }
 
@@ -310,15 +310,15 @@ pub(super) struct Load {
 impl Load {
     /// Each client keeps its connection open as long as the server allows.
     pub(super) fn start(address: SocketAddr, clients: usize) -> Load {
-        Load::with_request(address, clients, GET_HELLO)
+        Load::asking(address, clients, GET_HELLO)
     }
 
     /// Each request uses a new connection.
     pub(super) fn of_new_connections(address: SocketAddr, clients: usize) -> Load {
-        Load::with_request(address, clients, GET_HELLO_AND_CLOSE)
+        Load::asking(address, clients, GET_HELLO_AND_CLOSE)
     }
 
-    fn with_request(address: SocketAddr, clients: usize, request: &'static str) -> Load {
+    fn asking(address: SocketAddr, clients: usize, request: &'static str) -> Load {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = (0..clients)
             .map(|_| {
@@ -342,7 +342,7 @@ impl Load {
     }
 
     /// Waits for `count` more responses.
-    pub(super) fn wait_for_responses(&self, count: u64) {
+    pub(super) fn go_on(&self, count: u64) {
         let target = self.answered() + count;
         wait_until("more requests are answered", || self.answered() >= target);
     }
@@ -407,13 +407,13 @@ fn is_end(error: &std::io::Error) -> bool {
 /// Makes the master `before` replace its program, and returns the new master. It is a child of the
 /// old one, which stays alive until then because a request is unfinished there.
 pub(super) fn replace(before: u32, address: SocketAddr) -> Orphan {
-    let mut with_request = connect(address);
-    ask(&mut with_request, GET_HELLO, HELLO);
+    let mut asking = connect(address);
+    ask(&mut asking, GET_HELLO, HELLO);
     let (begun, rest) = GET_HELLO_AND_CLOSE.split_at(10);
-    with_request.write_all(begun.as_bytes()).unwrap();
+    asking.write_all(begun.as_bytes()).unwrap();
     signal(before, "USR2");
     let next = successor(before);
-    ask(&mut with_request, rest, HELLO_AND_CLOSE);
+    ask(&mut asking, rest, HELLO_AND_CLOSE);
     next
 }
 

@@ -93,8 +93,8 @@ fn connections_above_the_limit_per_address_get_503() {
 #[test]
 fn clients_get_503_when_no_descriptor_is_left() {
     let folder = Folder::new("descriptors");
-    let stderr = folder.path("stderr");
-    let errors = fs::File::create(&stderr).unwrap();
+    let said = folder.path("said");
+    let errors = fs::File::create(&said).unwrap();
     let server = Server::start_with_descriptors(40, &["--workers", "1"], errors);
     let mut kept: Vec<TcpStream> = Vec::new();
     let refusal = loop {
@@ -114,7 +114,7 @@ fn clients_get_503_when_no_descriptor_is_left() {
         ask(stream, GET_HELLO, HELLO);
     }
     wait_until("the failure is logged", || {
-        fs::read_to_string(&stderr).unwrap().contains("clients refused with 503")
+        fs::read_to_string(&said).unwrap().contains("clients refused with 503")
     });
     drop(kept);
     wait_until("a connection is accepted again", || {

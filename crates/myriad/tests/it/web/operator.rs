@@ -69,21 +69,21 @@ fn status_pages_have_an_address_of_their_own() {
 #[test]
 fn a_worker_that_hangs_is_reported_and_gets_no_connections() {
     let folder = Folder::new("hangs");
-    let stderr = folder.path("stderr");
-    let errors = fs::File::create(&stderr).unwrap();
-    let is_logged = |words: &str| fs::read_to_string(&stderr).unwrap().contains(words);
+    let said = folder.path("said");
+    let errors = fs::File::create(&said).unwrap();
+    let has_said = |words: &str| fs::read_to_string(&said).unwrap().contains(words);
     let options = ["--workers", "2", "--accept", "fdpass", "--worker-timeout-ms", "60000"];
-    let server = Server::start_with_stderr(&options, errors);
+    let server = Server::start_saying(&options, errors);
     let workers = server.workers();
     ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
     halt(workers[0]);
-    wait_until("the hang is logged", || is_logged("worker loop is not running"));
+    wait_until("the hang is logged", || has_said("worker loop is not running"));
     for _ in 0..20 {
         let answer = ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
         assert_eq!(answer, HELLO_AND_CLOSE);
     }
     signal(workers[0], "CONT");
-    wait_until("the recovery is logged", || is_logged("worker loop is running again"));
+    wait_until("the recovery is logged", || has_said("worker loop is running again"));
     assert_eq!(server.workers(), workers);
     server.stop();
 }
@@ -91,10 +91,10 @@ fn a_worker_that_hangs_is_reported_and_gets_no_connections() {
 #[test]
 fn a_worker_that_hangs_for_too_long_is_replaced() {
     let folder = Folder::new("killed");
-    let stderr = folder.path("stderr");
-    let errors = fs::File::create(&stderr).unwrap();
+    let said = folder.path("said");
+    let errors = fs::File::create(&said).unwrap();
     let options = ["--workers", "2", "--worker-timeout-ms", "2000"];
-    let server = Server::start_with_stderr(&options, errors);
+    let server = Server::start_saying(&options, errors);
     let workers = server.workers();
     halt(workers[1]);
     // Connections that the kernel assigns to the socket of the hung worker wait for its successor.
@@ -106,7 +106,7 @@ fn a_worker_that_hangs_for_too_long_is_replaced() {
         let now = server.workers();
         now.len() == 2 && now.contains(&workers[0]) && !now.contains(&workers[1])
     });
-    assert!(fs::read_to_string(&stderr).unwrap().contains("worker hangs; killing it"));
+    assert!(fs::read_to_string(&said).unwrap().contains("worker hangs; killing it"));
     server.stop();
 }
 

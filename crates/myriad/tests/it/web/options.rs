@@ -41,10 +41,10 @@ fn each_error_is_reported_once() {
             (&["--upstream", "25005"], 2, "--upstream: \"25005\" is not HOST:PORT"),
             (&["--listen", "no-such.invalid:1"], 1, "listen: could not resolve host"),
         ] {
-            let (found, stderr) = refusal(&[&["--mode", mode][..], options].concat());
-            assert_eq!(found, Some(code), "{options:?}: {stderr}");
-            assert_eq!(stderr.matches(expected).count(), 1, "{options:?}: {stderr}");
-            assert_eq!(stderr.lines().count(), 1, "{options:?}: {stderr}");
+            let (found, said) = refusal(&[&["--mode", mode][..], options].concat());
+            assert_eq!(found, Some(code), "{options:?}: {said}");
+            assert_eq!(said.matches(expected).count(), 1, "{options:?}: {said}");
+            assert_eq!(said.lines().count(), 1, "{options:?}: {said}");
         }
     }
 }
@@ -66,9 +66,9 @@ fn workers_have_only_the_rights_of_their_user() {
     const NOBODY: &str = "65534";
     let folder = Folder::new("user");
     if !rights(std::process::id())[0].starts_with("0 0 ") {
-        let (code, stderr) = refusal(&["--user", NOBODY, "--group", NOBODY]);
+        let (code, said) = refusal(&["--user", NOBODY, "--group", NOBODY]);
         assert_eq!(code, Some(2));
-        assert!(stderr.contains("user: only root can run workers as another user"), "{stderr}");
+        assert!(said.contains("user: only root can run workers as another user"), "{said}");
         return;
     }
     let files = Files::make(folder.path("certificates"));
@@ -136,7 +136,7 @@ fn ipv6_address() -> Option<&'static str> {
 fn several_addresses_are_served_reloaded_and_inherited() {
     for accept in ["least-loaded", "exclusive", "fdpass"] {
         let folder = Folder::new(&format!("addresses-{accept}"));
-        let (file, stderr) = (folder.path("web.toml"), folder.path("stderr"));
+        let (file, said) = (folder.path("web.toml"), folder.path("said"));
         let (second, third) = (own_address(), own_address());
         let six: Vec<&str> = ipv6_address().into_iter().collect();
         let list = |addresses: &[&str]| {
@@ -144,7 +144,7 @@ fn several_addresses_are_served_reloaded_and_inherited() {
         };
         let all = [&[second.as_str(), &third, "localhost:0"][..], &six].concat();
         fs::write(&file, list(&all)).unwrap();
-        let errors = fs::File::create(&stderr).unwrap();
+        let errors = fs::File::create(&said).unwrap();
         let mut program = Command::new(env!("CARGO_BIN_EXE_myriad"));
         let options =
             ["--config", file.to_str().unwrap(), PATIENT[0], PATIENT[1], PATIENT[2], PATIENT[3]];
@@ -162,7 +162,7 @@ fn several_addresses_are_served_reloaded_and_inherited() {
         ask(&mut waiting, GET_HELLO, HELLO);
         server.signal("HUP");
         wait_until("the new workers serve", || {
-            fs::read_to_string(&stderr).unwrap().contains("serving with new options")
+            fs::read_to_string(&said).unwrap().contains("serving with new options")
         });
         let mut rest = Vec::new();
         waiting.read_to_end(&mut rest).unwrap();
@@ -180,7 +180,7 @@ fn several_addresses_are_served_reloaded_and_inherited() {
         assert_eq!(server.next_ready().len(), loads_kept);
         wait_until("the old master has ended", || !is_running(before.0));
         for load in &loads {
-            load.wait_for_responses(20);
+            load.go_on(20);
         }
         for load in loads {
             assert_eq!(load.stop(), Vec::<String>::new(), "{accept}");

@@ -20,24 +20,24 @@ use super::harness::{
 use crate::secure::{Files, Stream, dial};
 
 /// The beginning of a handshake in a record of the maximum length, so that it stays incomplete.
-const PARTIAL_HELLO: &[u8] = &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
+const BEGUN: &[u8] = &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
 /// Number of program replacements.
 const REPLACEMENTS: usize = 3;
 
 /// A directory with certificates and a site.
-struct Fixture {
+struct Ground {
     folder: Folder,
     files: Files,
     /// Caches sessions, as browsers do.
     client: Arc<ClientConfig>,
 }
 
-impl Fixture {
-    fn new(name: &str) -> Fixture {
+impl Ground {
+    fn new(name: &str) -> Ground {
         let folder = Folder::new(&format!("tls-{name}"));
         let files = Files::make(folder.path("certificates"));
         let client = files.client(None);
-        Fixture { folder, files, client }
+        Ground { folder, files, client }
     }
 
     fn start(&self, options: &[&str]) -> Server {
@@ -50,8 +50,8 @@ impl Fixture {
     fn start_with_file(&self, options: &str) -> Server {
         self.write_options(options);
         let file = self.folder.path("web.toml").display().to_string();
-        let errors = fs::File::create(self.folder.path("stderr")).unwrap();
-        Server::start_with_stderr(&[&["--config", &file][..], &PATIENT].concat(), errors)
+        let errors = fs::File::create(self.folder.path("said")).unwrap();
+        Server::start_saying(&[&["--config", &file][..], &PATIENT].concat(), errors)
     }
 
     fn write_options(&self, options: &str) {
@@ -67,8 +67,8 @@ impl Fixture {
         )
     }
 
-    fn is_logged(&self, words: &str, times: usize) -> bool {
-        fs::read_to_string(self.folder.path("stderr")).unwrap().matches(words).count() == times
+    fn has_said(&self, words: &str, times: usize) -> bool {
+        fs::read_to_string(self.folder.path("said")).unwrap().matches(words).count() == times
     }
 
     fn dial(&self, server: &Server) -> Stream {
@@ -128,14 +128,14 @@ fn begin_request(stream: &mut Stream) -> &'static str {
 
 #[test]
 fn every_strategy_serves_tls_in_processes_and_threads() {
-    let fixture = Fixture::new("strategies");
+    let ground = Ground::new("strategies");
     for mode in ["process", "thread"] {
         for accept in STRATEGIES {
             let options = ["--mode", mode, "--accept", accept, "--workers", "2"];
-            let server = fixture.start(&[&options[..], &PATIENT].concat());
+            let server = ground.start(&[&options[..], &PATIENT].concat());
             let mut streams = Vec::new();
             for _ in 0..4 {
-                let mut stream = fixture.dial(&server);
+                let mut stream = ground.dial(&server);
                 ask(&mut stream, GET_HELLO, HELLO);
                 streams.push(stream);
             }
@@ -145,7 +145,7 @@ fn every_strategy_serves_tls_in_processes_and_threads() {
                 ask(stream, &GET_HELLO.repeat(3), &HELLO.repeat(3));
             }
             ask(&mut plain, GET_HELLO, HELLO);
-            let answer = ask_secure(fixture.dial(&server), GET_HELLO_AND_CLOSE).unwrap();
+            let answer = ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE).unwrap();
             assert_eq!(answer, HELLO_AND_CLOSE);
             drop((streams, plain));
             server.stop();
@@ -155,16 +155,16 @@ fn every_strategy_serves_tls_in_processes_and_threads() {
 
 #[test]
 fn whole_files_and_ranges_are_served() {
-    let fixture = Fixture::new("files");
+    let ground = Ground::new("files");
     let big: String = "0123456789a".repeat(300_000);
     let length = big.len();
-    fs::write(fixture.folder.path("root/big.bin"), &big).unwrap();
-    let root = fixture.folder.path("root").display().to_string();
-    let log = fixture.folder.path("access.log");
+    fs::write(ground.folder.path("root/big.bin"), &big).unwrap();
+    let root = ground.folder.path("root").display().to_string();
+    let log = ground.folder.path("access.log");
     let log_name = log.display().to_string();
     let options = ["--workers", "1", "--root", &root, "--access-log", &log_name];
-    let server = fixture.start(&[&options[..], &PATIENT].concat());
-    let ask = |request: &str| ask_secure(fixture.dial(&server), request).unwrap();
+    let server = ground.start(&[&options[..], &PATIENT].concat());
+    let ask = |request: &str| ask_secure(ground.dial(&server), request).unwrap();
     let close = "HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     let whole = ask(&format!("GET /big.bin {close}\r\n"));
     assert!(whole.split_once("\r\n\r\n").unwrap().1 == big);
@@ -189,10 +189,10 @@ fn whole_files_and_ranges_are_served() {
 
 #[test]
 fn protocols_are_negotiated() {
-    let fixture = Fixture::new("protocols");
-    let server = fixture.start(&[&["--workers", "1"][..], &PATIENT].concat());
+    let ground = Ground::new("protocols");
+    let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let offer = |protocols: &[&[u8]]| {
-        let mut client = ClientConfig::clone(&fixture.client);
+        let mut client = ClientConfig::clone(&ground.client);
         client.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let mut stream = dial(server.https.unwrap(), &Arc::new(client));
         let asked = stream.write_all(GET_HELLO.as_bytes());
@@ -208,15 +208,15 @@ fn protocols_are_negotiated() {
 
 #[test]
 fn curl_works_with_both_versions() {
-    let fixture = Fixture::new("curl");
+    let ground = Ground::new("curl");
     let page = "<p>page</p>".repeat(50_000);
-    fs::write(fixture.folder.path("root/page.html"), &page).unwrap();
-    let root = fixture.folder.path("root").display().to_string();
-    let server = fixture.start(&[&["--workers", "2", "--root", &root][..], &PATIENT].concat());
+    fs::write(ground.folder.path("root/page.html"), &page).unwrap();
+    let root = ground.folder.path("root").display().to_string();
+    let server = ground.start(&[&["--workers", "2", "--root", &root][..], &PATIENT].concat());
     let https = server.https.unwrap();
     let resolve = format!("localhost:{}:{}", https.port(), https.ip());
     let url = format!("https://localhost:{}/page.html", https.port());
-    let trusted = fixture.files.text("ca.pem");
+    let trusted = ground.files.text("ca.pem");
     let common = ["-sS", "--cacert", &trusted, "--resolve", &resolve];
     for version in [&["--tlsv1.3"][..], &["--tlsv1.2", "--tls-max", "1.2"], &["--http1.0"]] {
         let words = [&common[..], version, &[&url]].concat();
@@ -231,10 +231,10 @@ fn curl_works_with_both_versions() {
 /// Sessions resume at the worker that issued the ticket; another worker makes a full handshake.
 #[test]
 fn clients_resume_sessions_with_tickets() {
-    let fixture = Fixture::new("tickets");
-    let server = fixture.start(&[&["--workers", "1"][..], &PATIENT].concat());
+    let ground = Ground::new("tickets");
+    let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let come = || {
-        let mut stream = fixture.dial(&server);
+        let mut stream = ground.dial(&server);
         ask(&mut stream, GET_HELLO, HELLO);
         stream.conn.handshake_kind().unwrap()
     };
@@ -252,20 +252,20 @@ fn clients_resume_sessions_with_tickets() {
 
 #[test]
 fn a_reload_installs_a_new_certificate() {
-    let fixture = Fixture::new("reload");
+    let ground = Ground::new("reload");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let options = format!("workers = 1\n{}", fixture.options_at(any));
-    let server = fixture.start_with_file(&options);
+    let options = format!("workers = 1\n{}", ground.options_at(any));
+    let server = ground.start_with_file(&options);
     let https = server.https.unwrap();
-    let (one, two) = (fixture.files.certificate("one"), fixture.files.certificate("two"));
-    assert_eq!(fixture.shown(https), one);
-    let mut stays = fixture.dial(&server);
+    let (one, two) = (ground.files.certificate("one"), ground.files.certificate("two"));
+    assert_eq!(ground.shown(https), one);
+    let mut stays = ground.dial(&server);
     let rest = begin_request(&mut stays);
-    fixture.put("two");
+    ground.put("two");
     server.signal("HUP");
-    wait_until("the new workers serve", || fixture.is_logged("serving with new options", 1));
+    wait_until("the new workers serve", || ground.has_said("serving with new options", 1));
     // The old worker may not have received its stop request yet.
-    wait_until("the server presents the new certificate", || fixture.shown(https) == two);
+    wait_until("the server presents the new certificate", || ground.shown(https) == two);
     ask(&mut stays, rest, HELLO_AND_CLOSE);
 
     // An invalid certificate, a missing one, and one with another key change nothing.
@@ -274,63 +274,63 @@ fn a_reload_installs_a_new_certificate() {
         (now.len() == 1).then(|| now[0])
     };
     wait_until("the old worker has ended", || workers().is_some());
-    assert_eq!(fixture.shown(https), two);
+    assert_eq!(ground.shown(https), two);
     let worker = workers();
-    let certificate = fixture.files.path("one.pem");
+    let certificate = ground.files.path("one.pem");
     let breaks: [&dyn Fn(); 3] = [
         &|| fs::write(&certificate, "nonsense").unwrap(),
         &|| fs::remove_file(&certificate).unwrap(),
-        &|| fs::write(&certificate, fs::read(fixture.files.path("client.pem")).unwrap()).unwrap(),
+        &|| fs::write(&certificate, fs::read(ground.files.path("client.pem")).unwrap()).unwrap(),
     ];
     for (round, break_it) in breaks.iter().enumerate() {
         break_it();
         server.signal("HUP");
         wait_until("the failure is logged", || {
-            fixture.is_logged("reload failed; keeping the old options", round + 1)
+            ground.has_said("reload failed; keeping the old options", round + 1)
         });
         assert_eq!(workers(), worker);
-        assert_eq!(fixture.shown(https), two);
+        assert_eq!(ground.shown(https), two);
     }
     // Nor do they prevent the replacement of a worker.
     signal(worker.unwrap(), "KILL");
     wait_until("the replacement worker is running", || {
         workers().is_some_and(|now| Some(now) != worker)
     });
-    assert_eq!(fixture.shown(https), two);
+    assert_eq!(ground.shown(https), two);
     server.stop();
 }
 
 #[test]
 fn a_reload_enables_and_disables_https() {
     for accept in ["least-loaded", "fdpass", "notify-lt"] {
-        let fixture = Fixture::new(&format!("appear-{accept}"));
+        let ground = Ground::new(&format!("appear-{accept}"));
         let plain = format!("workers = 2\naccept = \"{accept}\"\n");
-        let server = fixture.start_with_file(&plain);
+        let server = ground.start_with_file(&plain);
         assert_eq!(server.https, None);
         // No other server uses this loopback address.
         let port = server.address.port();
         let https = SocketAddr::new(server.address.ip(), port.checked_add(1).unwrap_or(port - 1));
         let load = Load::start(server.address, 2);
-        load.wait_for_responses(20);
-        fixture.write_options(&format!("{plain}{}", fixture.options_at(https)));
+        load.go_on(20);
+        ground.write_options(&format!("{plain}{}", ground.options_at(https)));
         server.signal("HUP");
-        wait_until("HTTPS is enabled", || fixture.is_logged("serving with new options", 1));
-        let mut stays = dial(https, &fixture.client);
+        wait_until("HTTPS is enabled", || ground.has_said("serving with new options", 1));
+        let mut stays = dial(https, &ground.client);
         let rest = begin_request(&mut stays);
-        load.wait_for_responses(20);
-        fixture.write_options(&plain);
+        load.go_on(20);
+        ground.write_options(&plain);
         server.signal("HUP");
-        wait_until("HTTPS is disabled", || fixture.is_logged("serving with new options", 2));
+        wait_until("HTTPS is disabled", || ground.has_said("serving with new options", 2));
         wait_until("the address refuses connections", || TcpStream::connect(https).is_err());
         ask(&mut stays, rest, HELLO_AND_CLOSE);
-        load.wait_for_responses(20);
+        load.go_on(20);
         assert_eq!(load.stop(), Vec::<String>::new(), "{accept}");
         server.stop();
     }
 }
 
 /// Makes one request on a new connection. A client that was descheduled for longer than an exiting
-/// worker waits may find that the worker has exited.
+/// worker waits may find the worker gone.
 fn try_hello(address: SocketAddr, client: &Arc<ClientConfig>) -> Result<(), String> {
     let begun = Instant::now();
     match ask_secure(dial(address, client), GET_HELLO_AND_CLOSE) {
@@ -352,21 +352,21 @@ impl Drop for Ending<'_> {
 #[test]
 fn replacing_the_program_keeps_https() {
     for accept in ["least-loaded", "fdpass"] {
-        let fixture = Fixture::new(&format!("replace-{accept}"));
+        let ground = Ground::new(&format!("replace-{accept}"));
         let options = ["--accept", accept, "--workers", "2"];
-        let mut server = fixture.start(&[&options[..], &PATIENT].concat());
+        let mut server = ground.start(&[&options[..], &PATIENT].concat());
         let https = server.https.unwrap();
         let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             let ending = Ending(&is_over);
             let load = scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    try_hello(https, &fixture.client)?;
+                    try_hello(https, &ground.client)?;
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok::<(), String>(())
             });
-            let wait_for_responses = || {
+            let go_on = || {
                 let target = answered.load(Ordering::Relaxed) + 20;
                 wait_until("more requests are answered", || {
                     load.is_finished() || answered.load(Ordering::Relaxed) >= target
@@ -374,16 +374,16 @@ fn replacing_the_program_keeps_https() {
             };
             let mut masters = vec![Orphan(server.master.id())];
             for _ in 0..REPLACEMENTS {
-                wait_for_responses();
+                go_on();
                 let before = masters[0].0;
                 masters.insert(0, replace(before, server.address));
                 assert_eq!(server.next_addresses(), (server.address, Some(https)));
                 wait_until("the old master has ended", || !is_running(before));
             }
-            wait_for_responses();
+            go_on();
             drop(ending);
             assert_eq!(load.join().unwrap(), Ok(()), "{accept}");
-            assert_eq!(fixture.shown(https), fixture.files.certificate("one"));
+            assert_eq!(ground.shown(https), ground.files.certificate("one"));
             signal(masters[0].0, "TERM");
             wait_until("the last master has ended", || !masters[0].is_there());
         });
@@ -396,14 +396,14 @@ fn replacing_the_program_keeps_https() {
 #[test]
 fn a_new_program_at_another_address_loses_no_connection() {
     for accept in ["least-loaded", "fdpass"] {
-        let fixture = Fixture::new(&format!("moves-{accept}"));
+        let ground = Ground::new(&format!("moves-{accept}"));
         let [here, there] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 0)));
         let rest = format!("accept = \"{accept}\"\nworkers = 1\n");
-        let mut server = fixture.start_with_file(&(fixture.options_at(here) + &rest));
+        let mut server = ground.start_with_file(&(ground.options_at(here) + &rest));
         let (master, worker) = (server.master.id(), server.workers()[0]);
         halt(worker);
-        let mut waiting: Vec<Stream> = (0..5).map(|_| fixture.dial(&server)).collect();
-        fixture.write_options(&(fixture.options_at(there) + &rest));
+        let mut waiting: Vec<Stream> = (0..5).map(|_| ground.dial(&server)).collect();
+        ground.write_options(&(ground.options_at(there) + &rest));
         signal(master, "USR2");
         let next = successor(master);
         let (http, https) = server.next_addresses();
@@ -422,7 +422,7 @@ fn a_new_program_at_another_address_loses_no_connection() {
         assert!(answered > 0);
         drop(waiting);
         wait_until("the old master has ended", || !is_running(master));
-        ask(&mut dial(https.unwrap(), &fixture.client), GET_HELLO, HELLO);
+        ask(&mut dial(https.unwrap(), &ground.client), GET_HELLO, HELLO);
         signal(next.0, "TERM");
         wait_until("the new master has ended", || !next.is_there());
     }
@@ -430,13 +430,13 @@ fn a_new_program_at_another_address_loses_no_connection() {
 
 #[test]
 fn shutdown_finishes_pending_responses_over_tls() {
-    let fixture = Fixture::new("ending");
-    fs::write(fixture.folder.path("root/big.bin"), vec![b'7'; 8_000_000]).unwrap();
-    let root = fixture.folder.path("root").display().to_string();
-    let mut server = fixture.start(&[&["--workers", "2", "--root", &root][..], &PATIENT].concat());
-    let mut idle = fixture.dial(&server);
+    let ground = Ground::new("ending");
+    fs::write(ground.folder.path("root/big.bin"), vec![b'7'; 8_000_000]).unwrap();
+    let root = ground.folder.path("root").display().to_string();
+    let mut server = ground.start(&[&["--workers", "2", "--root", &root][..], &PATIENT].concat());
+    let mut idle = ground.dial(&server);
     ask(&mut idle, GET_HELLO, HELLO);
-    let mut downloads = fixture.dial(&server);
+    let mut downloads = ground.dial(&server);
     ask(&mut downloads, "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\n");
     server.signal("TERM");
     let mut rest = String::new();
@@ -452,9 +452,9 @@ fn shutdown_finishes_pending_responses_over_tls() {
 /// long.
 #[test]
 fn shutdown_waits_for_handshakes() {
-    let fixture = Fixture::new("late");
-    let mut server = fixture.start(&[&["--workers", "1"][..], &PATIENT].concat());
-    let mut late = fixture.dial(&server);
+    let ground = Ground::new("late");
+    let mut server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
+    let mut late = ground.dial(&server);
     server.signal("TERM");
     std::thread::sleep(2 * DRAIN_IDLE);
     let since = Instant::now();
@@ -470,10 +470,10 @@ fn shutdown_waits_for_handshakes() {
 
 #[test]
 fn connections_without_tls_are_closed() {
-    let fixture = Fixture::new("plain");
-    let server = fixture.start(&[&["--workers", "1"][..], &PATIENT].concat());
+    let ground = Ground::new("plain");
+    let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let https = server.https.unwrap();
-    let mut good = fixture.dial(&server);
+    let mut good = ground.dial(&server);
     ask(&mut good, GET_HELLO, HELLO);
     let zeros = vec![0; 100_000];
     for bytes in [GET_HELLO.as_bytes(), b"\x16\x03\x01\xff\xff", &zeros] {
@@ -483,26 +483,26 @@ fn connections_without_tls_are_closed() {
         check_refused(stream);
     }
     // In the middle of a handshake, and of a record.
-    connect(https).write_all(PARTIAL_HELLO).unwrap();
-    let mut cut = fixture.dial(&server);
+    connect(https).write_all(BEGUN).unwrap();
+    let mut cut = ground.dial(&server);
     ask(&mut cut, GET_HELLO, HELLO);
     cut.sock.write_all(&[0x17, 3, 3, 0, 100, 1, 2, 3]).unwrap();
     drop(cut);
     // TLS on a plain-text port.
-    assert!(ask_secure(dial(server.address, &fixture.client), GET_HELLO).is_err());
+    assert!(ask_secure(dial(server.address, &ground.client), GET_HELLO).is_err());
     ask(&mut good, GET_HELLO, HELLO);
     server.stop();
 }
 
 #[test]
 fn incomplete_handshakes_time_out() {
-    let fixture = Fixture::new("halves");
-    let server = fixture.start(&["--workers", "1", "--head-timeout-ms", "200"]);
+    let ground = Ground::new("halves");
+    let server = ground.start(&["--workers", "1", "--head-timeout-ms", "200"]);
     let https = server.https.unwrap();
     let halves: Vec<TcpStream> = (0..20)
         .map(|number| {
             let mut half = connect(https);
-            half.write_all(&PARTIAL_HELLO[..number % PARTIAL_HELLO.len()]).unwrap();
+            half.write_all(&BEGUN[..number % BEGUN.len()]).unwrap();
             half
         })
         .collect();
@@ -510,7 +510,7 @@ fn incomplete_handshakes_time_out() {
     // Sending a byte now and then does not extend the deadline.
     let mut stream = connect(https);
     let mut sent = 0;
-    for byte in PARTIAL_HELLO.iter().chain(std::iter::repeat(&0)) {
+    for byte in BEGUN.iter().chain(std::iter::repeat(&0)) {
         if stream.write_all(&[*byte]).is_err() {
             break;
         }
@@ -521,11 +521,11 @@ fn incomplete_handshakes_time_out() {
     }
     // Retry, because a client may be descheduled during its handshake.
     wait_until("a legitimate client is served", || {
-        ask_secure(fixture.dial(&server), GET_HELLO_AND_CLOSE)
+        ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE)
             .is_ok_and(|answer| answer == HELLO_AND_CLOSE)
     });
     wait_until("an incomplete head gets 408", || {
-        ask_secure(fixture.dial(&server), "GET /hello HT")
+        ask_secure(ground.dial(&server), "GET /hello HT")
             .is_ok_and(|answer| answer.starts_with("HTTP/1.1 408 "))
     });
     server.stop();
@@ -533,21 +533,21 @@ fn incomplete_handshakes_time_out() {
 
 #[test]
 fn limits_include_tls_connections() {
-    let fixture = Fixture::new("limits");
+    let ground = Ground::new("limits");
     let options = ["--workers", "1", "--connections-per-address-max", "2"];
-    let server = fixture.start(&[&options[..], &PATIENT].concat());
-    let mut first = [fixture.dial(&server), fixture.dial(&server)];
+    let server = ground.start(&[&options[..], &PATIENT].concat());
+    let mut first = [ground.dial(&server), ground.dial(&server)];
     for stream in &mut first {
         ask(stream, GET_HELLO, HELLO);
     }
     check_status(&server, GET_HELLO_AND_CLOSE, 503);
-    assert!(ask_secure(fixture.dial(&server), GET_HELLO_AND_CLOSE).is_err());
+    assert!(ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE).is_err());
     for stream in &mut first {
         ask(stream, GET_HELLO, HELLO);
     }
     drop(first);
     wait_until("a connection is accepted again", || {
-        ask_secure(fixture.dial(&server), GET_HELLO_AND_CLOSE).is_ok()
+        ask_secure(ground.dial(&server), GET_HELLO_AND_CLOSE).is_ok()
     });
     wait_until("a plain connection is accepted", || {
         ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes()).starts_with("HTTP/1.1 200 ")
@@ -555,10 +555,10 @@ fn limits_include_tls_connections() {
     server.stop();
 }
 
-/// The scheme of the client's request is forwarded to the upstream, and a long response arrives completely.
+/// The upstream learns the scheme of the client's request, and a long response arrives completely.
 #[test]
-fn the_scheme_of_a_request_is_forwarded_to_the_upstream() {
-    let fixture = Fixture::new("proxy");
+fn an_upstream_learns_the_scheme_of_a_request() {
+    let ground = Ground::new("proxy");
     let body = "0123456789".repeat(600_000);
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap().to_string();
@@ -578,10 +578,10 @@ fn the_scheme_of_a_request_is_forwarded_to_the_upstream() {
         })
     });
     let options = ["--workers", "1", "--upstream", &address];
-    let server = fixture.start(&[&options[..], &PATIENT].concat());
+    let server = ground.start(&[&options[..], &PATIENT].concat());
     let lines = "Host: a\r\nX-Forwarded-Proto: gopher\r\nConnection: close\r\n";
     let request = format!("GET /api/big HTTP/1.0\r\n{lines}\r\n");
-    let secure = ask_secure(fixture.dial(&server), &request).unwrap();
+    let secure = ask_secure(ground.dial(&server), &request).unwrap();
     assert!(secure.starts_with("HTTP/1.1 200 OK\r\n"), "{} bytes", secure.len());
     assert!(secure.split_once("\r\n\r\n").unwrap().1 == body, "{} bytes", secure.len());
     let plain = ask_all(server.address, request.as_bytes());
@@ -609,9 +609,9 @@ fn refusal(options: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn conflicting_options_are_refused() {
-    let fixture = Fixture::new("usage");
-    let (one, key) = (fixture.files.text("one.pem"), fixture.files.text("one.key"));
-    let (two_key, none) = (fixture.files.text("two.key"), fixture.files.text("none.pem"));
+    let ground = Ground::new("usage");
+    let (one, key) = (ground.files.text("one.pem"), ground.files.text("one.key"));
+    let (two_key, none) = (ground.files.text("two.key"), ground.files.text("none.pem"));
     let listen = ["--listen-tls", "127.0.0.1:0"];
     let serial = ["--accept", "serial"];
     for (options, code, words) in [
@@ -623,7 +623,7 @@ fn conflicting_options_are_refused() {
         ([&listen[..], &pair(&one, &one)].concat(), 1, "tls-key-file: "),
         ([&listen[..], &pair(&one, &two_key)].concat(), 1, "tls-key-file: "),
     ] {
-        let (found, stderr) = refusal(&options);
-        assert!(found == Some(code) && stderr.contains(words), "{options:?}: {found:?} {stderr}");
+        let (found, said) = refusal(&options);
+        assert!(found == Some(code) && said.contains(words), "{options:?}: {found:?} {said}");
     }
 }

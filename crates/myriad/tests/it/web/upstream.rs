@@ -30,9 +30,9 @@ fn read_head(stream: &mut TcpStream) -> String {
 fn reluctant() -> (String, Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (go, with_close) = channel::<()>();
+    let (go, told) = channel::<()>();
     let thread = std::thread::spawn(move || {
-        while with_close.recv().is_ok() {
+        while told.recv().is_ok() {
             let (mut stream, _) = listener.accept().unwrap();
             let head = read_head(&mut stream);
             let length = head.len();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_pause_of_writes_does_not_narrow_a_pause_of_all() {
+    fn what_stops_all_is_kept_until_it_ends() {
         let (pause, session) = (Pause::default(), session());
         let stops = |now, command: &Command| stops(&pause, MonoNs(now), &session, command);
         pause.begin(MonoNs(0), MonoNs(100), ALL);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn options_select_which_expiry_may_change() {
+    fn options_say_which_expiry_may_change() {
         check_allows("", [true, true, true, true]);
         check_allows("NX", [true, false, false, false]);
         check_allows("XX", [false, true, true, true]);

@@ -62,7 +62,7 @@ impl Moment {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ExpiryOption<'a> {
     /// No expiry option.
-    Unspecified,
+    Unsaid,
     Keep,
     Persist,
     Until(Moment, &'a [u8]),
@@ -73,7 +73,7 @@ impl<'a> ExpiryOption<'a> {
     fn add(&mut self, option: ExpiryOption<'a>) -> Done {
         let fits = match (*self, option) {
             (ExpiryOption::Until(old, _), ExpiryOption::Until(new, _)) => old == new,
-            (ExpiryOption::Unspecified, _)
+            (ExpiryOption::Unsaid, _)
             | (ExpiryOption::Keep, ExpiryOption::Keep)
             | (ExpiryOption::Persist, ExpiryOption::Persist) => true,
             _ => false,
@@ -100,8 +100,7 @@ pub(super) struct SetOptions<'a> {
 impl<'a> SetOptions<'a> {
     // Source: Redis 7.2 `t_string.c`, `parseExtendedStringArgumentsOrReply`
     pub(super) fn parse(args: Args<'a>) -> Result<SetOptions<'a>, Fail> {
-        let mut options =
-            SetOptions { expiry: ExpiryOption::Unspecified, only_if: None, get: false };
+        let mut options = SetOptions { expiry: ExpiryOption::Unsaid, only_if: None, get: false };
         let mut rest = args.skip(3).iter();
         while let Some(name) = rest.next() {
             if is_option(name, "NX") {
@@ -132,7 +131,7 @@ impl<'a> SetOptions<'a> {
 
 /// Parses the options of GETEX, from argument 2 on.
 pub(super) fn parse_getex(args: Args<'_>) -> Result<ExpiryOption<'_>, Fail> {
-    let mut option = ExpiryOption::Unspecified;
+    let mut option = ExpiryOption::Unsaid;
     let mut rest = args.skip(2).iter();
     while let Some(name) = rest.next() {
         if is_option(name, "PERSIST") {

@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_sent_to_reactors_with_receivers_and_wakes_idle_ones() {
+    fn a_message_goes_to_reactors_with_receivers_and_wakes_those_with_nothing_else() {
         let directory = Directory::new(3);
         assert_eq!(woken(&directory, &post("a", "0")), (0, vec![]));
         assert_eq!(add(&directory, Kind::Channel, "a", 1), Ok(0));
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn names_exist_while_they_have_subscribers() {
+    fn names_live_as_long_as_somebody_has_them() {
         let directory = Directory::new(2);
         for kind in Kind::ALL {
             add(&directory, kind, "x", 0).unwrap();
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_messages_are_bounded_for_each_reactor() {
+    fn what_is_on_its_way_is_bounded_for_each_reactor() {
         let directory = Directory::new(2);
         add(&directory, Kind::Channel, "both", 0).unwrap();
         add(&directory, Kind::Channel, "both", 1).unwrap();
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_released_with_the_last_subscriber() {
+    fn what_it_takes_is_given_back_with_the_last_subscriber() {
         const NAMES: usize = 3_000;
         let directory = Directory::new(4);
         let mut bytes = 0;

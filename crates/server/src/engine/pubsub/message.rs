@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_includes_the_patterns() {
+    fn what_it_takes_counts_the_patterns() {
         let post = Publication { channel: b"a", payload: b"x", kind: Kind::Channel };
         let pattern = Name::from("a*".as_bytes());
         let alone = Message::new(Body::of(&post), Vec::new(), Gate::OPEN);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_leave_in_order_and_waiters_are_notified_once() {
+    fn messages_leave_in_order_and_those_who_wait_are_told_once() {
         let outbox = Outbox::default();
         assert_eq!(taken(&outbox), None);
         outbox.put(posts(&["1", "2"]), Gate::OPEN);

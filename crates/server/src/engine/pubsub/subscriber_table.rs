@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn later_subscribers_receive_later_messages() {
+    fn who_comes_later_gets_what_is_published_later() {
         let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let (mut early, mut late) = (Subscriptions::default(), Subscriptions::default());
         let subscribe = |table: &mut SubscriberTable, id, mine: &mut Subscriptions| {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_subscribers_receive_earlier_messages() {
+    fn who_leaves_gets_what_was_published_before() {
         let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut mine = Subscriptions::default();
         table.subscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partly_delivered_message_arrives_once() {
+    fn a_message_that_was_handed_out_in_part_comes_once() {
         let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut all: Vec<_> = (0..4).map(|_| Subscriptions::default()).collect();
         for (id, mine) in (0..).zip(&mut all) {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_subscriptions_is_counted_and_released() {
+    fn what_subscriptions_take_is_known_and_given_back() {
         const NAMES: usize = 1_000;
         let (directory, mut table) = (Directory::new(2), SubscriberTable::new(0));
         let mut connections: Vec<_> = (0..8).map(|_| Subscriptions::default()).collect();

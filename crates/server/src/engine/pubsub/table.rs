@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_entries_free_their_memory() {
+    fn what_is_gone_takes_nothing() {
         const NAMES: usize = 10_000;
         let mut table = Table::default();
         assert_eq!(table.memory_bytes(), 0);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_and_removing_names_does_not_leak() {
+    fn names_that_come_and_go_take_no_more_with_time() {
         let mut table = Table::default();
         let mut peak_bytes = 0;
         for number in 0..20_000 {

@@ -141,7 +141,7 @@ fn a_new_collection_replaces_the_items_of_the_old_one() {
 }
 
 #[test]
-fn a_purge_removes_invisible_cells() {
+fn a_purge_forgets_what_nobody_can_see() {
     let expiry = Some(Expiry { at: 60, ttl: 10 });
     let mut found = partition(&[
         cell(b"a", 1, 5, CellValue::Live { bytes: b"x", expiry }),
@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn a_partition_is_decoded_from_its_bytes(writes in writes()) {
+    fn a_partition_comes_back_from_its_bytes(writes in writes()) {
         let one = applied(writes.iter());
         let mut bytes = Vec::new();
         one.encode(&mut bytes);

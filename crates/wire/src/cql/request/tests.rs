@@ -115,7 +115,7 @@ fn unset_is_null_in_version_3() {
 }
 
 #[test]
-fn batches_are_read_back() {
+fn batches_come_back() {
     for version in VERSIONS {
         let values = [Value::Bytes(b"1"), Value::Null];
         let statements =
