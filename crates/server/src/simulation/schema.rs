@@ -12,12 +12,13 @@ use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId,
 
 use super::world::{Plan, World};
 use crate::engine::commit::Record;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::MUTATIONS;
 use crate::engine::server_state::params;
 use crate::handler::State;
-use crate::statements::schema_change::Changer;
+use crate::statements::executor::CqlExecutor;
 use crate::statements::virtual_tables::{VirtualTableContext, rows};
 
 const SEED: u64 = 7;
@@ -36,19 +37,17 @@ fn context(world: &mut World) -> (Now, Params) {
 }
 
 fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlError> {
-    let (_, params) = context(world);
+    let (now, params) = context(world);
     let State { shared, statements, .. } = world.state().clone();
-    let mut reactor = ReactorState::new(&shared, 0);
-    let mut record = Record::default();
-    let mut changer = Changer {
+    let context = ReactorContext {
         shared: &shared,
-        statements: &statements,
         params: &params,
-        reactor: &mut reactor,
-        record: &mut record,
-        access: None,
+        reactor: &mut ReactorState::new(&shared, 0),
+        record: &mut Record::default(),
+        now,
     };
-    changer.change(&parse(text).unwrap().statement, Some("k"))
+    let mut executor = CqlExecutor { context, statements: &statements };
+    executor.commit_schema_change(&parse(text).unwrap().statement, Some("k"), None)
 }
 
 fn change_all(world: &mut World, statements: &[&str]) {

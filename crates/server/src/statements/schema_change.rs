@@ -6,15 +6,15 @@ use cql::error::CqlError;
 use cql::roles::{self, Access, Roles, follow_schema, role_rows};
 use cql::schema::{ChangeContext, Event, ItemRows, RowId, change};
 use cql::statements::Statement;
-use store::{Mutation, Params};
+use store::Mutation;
 use uuid::Uuid;
 
-use super::state::StatementState;
+use super::executor::CqlExecutor;
 use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
-use crate::engine::commit::{Record, Unit};
+use crate::engine::commit::Unit;
+use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
-use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
 use crate::statements::execute::install_indexes;
 
@@ -32,18 +32,6 @@ fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
 /// Sends a schema change to the reactors, which notify their clients once its gate opens.
 pub(crate) fn announce(shared: &ServerState, event: Event, gate: Gate) {
     shared.broadcast(&Mail::SchemaChanged { event: Arc::new(event), gate });
-}
-
-/// The client that changes the schema or roles.
-#[derive(Debug)]
-pub(crate) struct Changer<'a> {
-    pub(crate) shared: &'a ServerState,
-    pub(crate) statements: &'a StatementState,
-    pub(crate) params: &'a Params,
-    pub(crate) reactor: &'a mut ReactorState,
-    pub(crate) record: &'a mut Record,
-    /// The login, if one was required.
-    pub(crate) access: Option<&'a Access>,
 }
 
 /// A change to roles: rows to write, and rows to delete.
@@ -75,44 +63,48 @@ impl RolesDifference {
     }
 }
 
-impl Changer<'_> {
+impl CqlExecutor<'_> {
     /// Executes a schema statement: see [`cql::schema::changes_schema`]. Returns the event for clients
     /// and the log position that must be durable before it is sent; no event if nothing changed.
-    pub(crate) fn change(
+    /// `access`: the login, if one was required.
+    pub(crate) fn commit_schema_change(
         &mut self,
         statement: &Statement,
         keyspace: Option<&str>,
+        access: Option<&Access>,
     ) -> Result<(Option<Event>, Gate), CqlError> {
-        let (event, gate) = self.carry_out(statement, keyspace)?;
+        let (event, gate) = self.commit_unannounced(statement, keyspace, access)?;
         if let Some(event) = &event {
-            announce(self.shared, event.clone(), gate);
+            announce(self.context.shared, event.clone(), gate);
         }
         Ok((event, gate))
     }
 
-    /// Like [`change`], but notifies no clients.
-    pub(crate) fn carry_out(
+    /// Like [`CqlExecutor::commit_schema_change`], but notifies no clients.
+    pub(crate) fn commit_unannounced(
         &mut self,
         statement: &Statement,
         keyspace: Option<&str>,
+        access: Option<&Access>,
     ) -> Result<(Option<Event>, Gate), CqlError> {
+        let (shared, params) = (self.context.shared, self.context.params);
         let mut last = self.statements.schema.0.lock();
-        let catalog = self.shared.catalog.load_full();
-        let timestamp = last.next_timestamp(self.params.now());
-        let new_table = table_id_at(timestamp, self.shared.keyspace.seed());
+        let catalog = shared.catalog.load_full();
+        let timestamp = last.next_timestamp(params.now());
+        let new_table = table_id_at(timestamp, shared.keyspace.seed());
         let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
         let Some(change) = change(&catalog, statement, &cx)? else {
             // The existing schema may not be durable yet, and the client will rely on this reply.
             return Ok((None, last.gate));
         };
-        let before = self.shared.roles.load_full();
-        let creator = self.access.filter(|access| access.is_enforced()).map(Access::name);
+        let before = shared.roles.load_full();
+        let creator = access.filter(|access| access.is_enforced()).map(Access::name);
         let roles = follow_schema(&before, &catalog, &change.event, creator);
         let difference = roles
             .as_ref()
             .map(|after| RolesDifference::between(&before, after))
             .unwrap_or_default();
-        let mut batch = Batch::new(timestamp, self.params.now());
+        let mut batch = Batch::new(timestamp, params.now());
         change.written.iter().for_each(|(id, cells)| batch.put(id, cells));
         change.deleted.iter().for_each(|id| batch.delete(id));
         difference.put_into(&mut batch);
@@ -121,8 +113,7 @@ impl Changer<'_> {
         let truncated = change.truncated.iter();
         let truncated = truncated.map(|id| Mutation::Truncate { table: table_id(*id) });
         let mutations: Vec<Mutation<'_>> = batch.mutations().chain(truncated).collect();
-        let shared = self.shared;
-        let gate = self.write(&mutations, !change.truncated.is_empty(), || {
+        let gate = self.commit_mutations(&mutations, !change.truncated.is_empty(), || {
             shared.catalog.store(Arc::clone(&change.catalog));
             install_indexes(&change.catalog, &shared.keyspace);
             if let Some(roles) = roles {
@@ -135,36 +126,38 @@ impl Changer<'_> {
 
     /// Executes a role statement: see [`roles::changes_roles`]. Returns warnings for the client,
     /// and the log position that must be durable before the reply is sent. `salted_hash`: of the
-    /// statement's password.
-    pub(crate) fn change_roles(
+    /// statement's password. `access`: the login, if one was required.
+    pub(crate) fn commit_roles_change(
         &mut self,
         statement: &Statement,
         keyspace: Option<&str>,
+        access: Option<&Access>,
         salted_hash: Option<&str>,
     ) -> Result<(Option<String>, Gate), CqlError> {
+        let (shared, params) = (self.context.shared, self.context.params);
         let mut last = self.statements.schema.0.lock();
-        let catalog = self.shared.catalog.load_full();
-        let before = self.shared.roles.load_full();
+        let catalog = shared.catalog.load_full();
+        let before = shared.roles.load_full();
         let cx = roles::ChangeContext {
             catalog: &catalog,
             keyspace,
-            performer: self.access.map(Access::name),
-            is_enforced: self.access.is_some_and(Access::is_enforced),
+            performer: access.map(Access::name),
+            is_enforced: access.is_some_and(Access::is_enforced),
             salted_hash,
         };
         let Some(change) = roles::change(&before, statement, &cx)? else {
             return Ok((None, last.gate));
         };
-        let timestamp = last.next_timestamp(self.params.now());
+        let timestamp = last.next_timestamp(params.now());
         let difference = RolesDifference::between(&before, &change.roles);
-        let mut batch = Batch::new(timestamp, self.params.now());
+        let mut batch = Batch::new(timestamp, params.now());
         difference.put_into(&mut batch);
         // The newest timestamp stays readable even if all rows of a change are deletions.
         let (local_id, local) = local_row(|row| row.uuid("schema_version", catalog.version));
         batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
         let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
-        let shared = self.shared;
-        let gate = self.write(&mutations, false, || shared.roles.store(Arc::new(change.roles)))?;
+        let gate = self
+            .commit_mutations(&mutations, false, || shared.roles.store(Arc::new(change.roles)))?;
         *last = Last { timestamp, gate };
         Ok((change.warning, gate))
     }
@@ -172,13 +165,13 @@ impl Changer<'_> {
     /// Appends mutations to the log and applies them to the store as one record, then publishes the
     /// resulting schema under the same locks. A write that was planned for a dropped table is
     /// therefore either ordered before the drop or refused. `truncates`: a table of any stripe.
-    fn write(
+    fn commit_mutations(
         &mut self,
         mutations: &[Mutation<'_>],
         truncates: bool,
         publish: impl FnOnce(),
     ) -> Result<Gate, CqlError> {
-        let shared = self.shared;
+        let ReactorContext { shared, params, reactor, record, .. } = self.context.reborrow();
         let mut bytes = Vec::new();
         for mutation in mutations {
             mutation.encode(&mut bytes);
@@ -188,16 +181,16 @@ impl Changer<'_> {
             _ => None,
         });
         let locked = if truncates {
-            shared.keyspace.lock_all(self.params)
+            shared.keyspace.lock_all(params)
         } else {
-            shared.keyspace.lock(hashes, self.params)
+            shared.keyspace.lock(hashes, params)
         };
-        let mut unit = Unit::new(shared, self.reactor, self.record, locked);
+        let mut unit = Unit::new(shared, reactor, record, locked);
         unit.admit(bytes.len(), u64::MAX)
             .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;
         for mutation in mutations {
             unit.change(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
-        Ok(unit.commit_then(self.reactor, |_, _| publish()))
+        Ok(unit.commit_then(reactor, |_, _| publish()))
     }
 }

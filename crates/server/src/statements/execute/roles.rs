@@ -10,7 +10,6 @@ use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
 use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::{ResultSink, Rows};
-use crate::statements::schema_change::Changer;
 
 impl CqlExecutor<'_> {
     /// Takes tens of milliseconds if there is a password: see `PreparedStatement::is_expensive`.
@@ -38,16 +37,8 @@ impl CqlExecutor<'_> {
                 Some(password::hash(text))
             }
         };
-        let mut changer = Changer {
-            shared: self.context.shared,
-            statements: self.statements,
-            params: self.context.params,
-            reactor: self.context.reactor,
-            record: self.context.record,
-            access,
-        };
-        let changed = changer.change_roles(statement, keyspace, salted_hash.as_deref());
-        let (warning, gate) = changed?;
+        let salted_hash = salted_hash.as_deref();
+        let (warning, gate) = self.commit_roles_change(statement, keyspace, access, salted_hash)?;
         let warning: Vec<&str> = warning.as_deref().into_iter().collect();
         reply.void(&warning)?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })

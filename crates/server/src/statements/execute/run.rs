@@ -26,7 +26,6 @@ use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
 use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::statements::result_sink::ResultSink;
-use crate::statements::schema_change::Changer;
 
 /// Limit of the unprepared statements in a BATCH message. Planning cannot pause, so their number is
 /// limited.
@@ -167,15 +166,8 @@ impl CqlExecutor<'_> {
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
-        let mut changer = Changer {
-            shared: self.context.shared,
-            statements: self.statements,
-            params: self.context.params,
-            reactor: self.context.reactor,
-            record: self.context.record,
-            access: client.access.as_deref(),
-        };
-        let (event, gate) = changer.change(statement, keyspace)?;
+        let access = client.access.as_deref();
+        let (event, gate) = self.commit_schema_change(statement, keyspace, access)?;
         match event {
             Some(event) => {
                 let warning = self.keyspace_warning(&event);

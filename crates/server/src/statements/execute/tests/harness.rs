@@ -38,7 +38,6 @@ use crate::simulation::{Disk, FaultDisk};
 use crate::statements::StatementState;
 use crate::statements::execute::install_indexes;
 use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
-use crate::statements::schema_change::Changer;
 use reactor::{ConnId, Peer};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -202,15 +201,9 @@ impl Server {
     /// Changes the schema in the store and in the log, as the server does.
     pub(super) fn change_schema(&mut self, text: &str) {
         let statement = parse(text).unwrap().statement;
-        let mut changer = Changer {
-            shared: &self.shared,
-            statements: &self.statements,
-            params: &self.params,
-            reactor: &mut self.reactor,
-            record: &mut self.record,
-            access: None,
-        };
-        changer.carry_out(&statement, self.client.keyspace.as_deref()).unwrap();
+        let keyspace = self.client.keyspace.clone();
+        let mut executor = self.executor();
+        executor.commit_unannounced(&statement, keyspace.as_deref(), None).unwrap();
     }
 
     /// Sets `elements-per-command-max`.
