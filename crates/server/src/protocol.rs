@@ -1,22 +1,27 @@
 //! Client protocols that the server supports.
 
-/// Protocol of a client connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClientProtocol {
-    Resp,
-    Cql,
-    Http,
+/// Defines the protocols and their names.
+macro_rules! protocols {
+    ($($variant:ident = $name:literal,)+) => {
+        /// Protocol of a client connection.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum ClientProtocol {
+            $($variant,)+
+        }
+
+        impl ClientProtocol {
+            pub(crate) const ALL: [ClientProtocol; [$($name),+].len()] =
+                [$(ClientProtocol::$variant),+];
+
+            pub(crate) fn name(self) -> &'static str {
+                [$($name),+][self as usize]
+            }
+        }
+    };
 }
 
-impl ClientProtocol {
-    pub(crate) const ALL: [ClientProtocol; 3] =
-        [ClientProtocol::Resp, ClientProtocol::Cql, ClientProtocol::Http];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ClientProtocol::Resp => "resp",
-            ClientProtocol::Cql => "cql",
-            ClientProtocol::Http => "http",
-        }
-    }
+protocols! {
+    Resp = "resp",
+    Cql = "cql",
+    Http = "http",
 }

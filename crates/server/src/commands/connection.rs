@@ -287,7 +287,7 @@ fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         cx.shared.monitors.fetch_sub(1, Ordering::Relaxed);
     }
     cx.session.transaction = None;
-    cx.reactor.accounts.resp.unqueue(&mut cx.session.charges);
+    cx.reactor.accounts.resp().unqueue(&mut cx.session.charges);
     forget_watches(cx);
     pubsub::forget_all(cx);
     let settings = cx.shared.settings.load();

@@ -340,7 +340,7 @@ impl<'a> ReactorContext<'a> {
         }
         self.reactor
             .accounts
-            .resp
+            .resp()
             .queue(&mut session.charges, bytes as u64)
             .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
         transaction.queued_bytes += bytes;

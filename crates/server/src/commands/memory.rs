@@ -58,7 +58,7 @@ impl MemoryReport {
         let (dbs, store_bytes) = data;
         let trackers = &cx.shared.memory;
         let index_bytes: u64 = dbs.iter().map(index_bytes).sum();
-        let buffers = [&trackers.clients, &trackers.read_buffer, &trackers.output];
+        let buffers = [&trackers.clients, &trackers.read_buffer.all, &trackers.output.all];
         // Reactors report changes to the trackers later than to the store.
         let (all, store) = (trackers.server.current_bytes(), trackers.store.current_bytes());
         let used_bytes = all.saturating_sub(store) + *store_bytes as u64;

@@ -55,7 +55,7 @@ fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = cx.session.transaction.take() else {
         return Err(Fail::text("ERR EXEC without MULTI"));
     };
-    cx.reactor.accounts.resp.unqueue(&mut cx.session.charges);
+    cx.reactor.accounts.resp().unqueue(&mut cx.session.charges);
     let changed = watched_key_changed(cx);
     unwatch_locked(cx);
     if transaction.aborted {
@@ -110,7 +110,7 @@ fn discard(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if cx.session.transaction.take().is_none() {
         return Err(Fail::text("ERR DISCARD without MULTI"));
     }
-    cx.reactor.accounts.resp.unqueue(&mut cx.session.charges);
+    cx.reactor.accounts.resp().unqueue(&mut cx.session.charges);
     forget_watches(cx);
     cx.reply.ok();
     Ok(())
@@ -148,7 +148,7 @@ fn watch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         cx.reactor
             .accounts
-            .resp
+            .resp()
             .watch(&mut watched.charged_bytes, watch_bytes(bytes))
             .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
         let was_overdue = cx.locked.watch(cx.db, key, &watched.flag);
@@ -190,7 +190,7 @@ pub(crate) fn forget_watches(cx: &mut CommandContext<'_>) {
 /// Ends the watches of a session while no stripe is locked. One lookup per key.
 pub(crate) fn end_watches(shared: &ServerState, reactor: &mut ReactorState, session: &mut Session) {
     let Some(watched) = session.watched.take() else { return };
-    reactor.accounts.resp.unwatch(watched.charged_bytes);
+    reactor.accounts.resp().unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
         shared.keyspace.unwatch(*db, shared.keyspace.key(key), &watched.flag);
     }
@@ -199,7 +199,7 @@ pub(crate) fn end_watches(shared: &ServerState, reactor: &mut ReactorState, sess
 /// Ends the watches of a session in EXEC, which holds the stripes of all watched keys.
 fn unwatch_locked(cx: &mut CommandContext<'_>) {
     let Some(watched) = cx.session.watched.take() else { return };
-    cx.reactor.accounts.resp.unwatch(watched.charged_bytes);
+    cx.reactor.accounts.resp().unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
         let key = cx.key(key);
         cx.locked.unwatch(*db, key, &watched.flag);
@@ -213,7 +213,7 @@ pub(crate) fn is_exec(command: &Command) -> bool {
 /// Ends the transaction of a session that has no watches.
 pub(super) fn discard_queue(reactor: &mut ReactorState, session: &mut Session) {
     session.transaction = None;
-    reactor.accounts.resp.unqueue(&mut session.charges);
+    reactor.accounts.resp().unqueue(&mut session.charges);
 }
 
 /// Ends the transaction of a session whose EXEC is rejected. Returns the error for the client.

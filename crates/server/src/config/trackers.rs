@@ -6,31 +6,41 @@ use base::memory::Tracker;
 use base::units::Limit;
 
 use super::settings::Settings;
+use crate::protocol::ClientProtocol;
+
+/// A tracker with a child for each protocol.
+#[derive(Debug, Clone)]
+pub struct ProtocolTrackers {
+    pub all: Arc<Tracker>,
+    each: [Arc<Tracker>; ClientProtocol::ALL.len()],
+}
+
+impl ProtocolTrackers {
+    fn new(all: Arc<Tracker>) -> ProtocolTrackers {
+        let each = ClientProtocol::ALL.map(|protocol| all.child(protocol.name(), Limit::None));
+        ProtocolTrackers { all, each }
+    }
+
+    pub(crate) fn of(&self, protocol: ClientProtocol) -> &Arc<Tracker> {
+        &self.each[protocol as usize]
+    }
+}
 
 /// Every tracker that is charged directly. All are descendants of `server`.
 #[derive(Debug, Clone)]
 pub struct MemoryTrackers {
     pub server: Arc<Tracker>,
-    /// Requests that were received but not yet executed.
-    pub read_buffer: Arc<Tracker>,
-    pub read_buffer_resp: Arc<Tracker>,
-    /// Limited by `cql-rpc-memory-limit`.
-    pub read_buffer_cql: Arc<Tracker>,
-    pub read_buffer_http: Arc<Tracker>,
+    /// Requests that were received but not yet executed. Those of CQL are limited by
+    /// `cql-rpc-memory-limit`.
+    pub read_buffer: ProtocolTrackers,
     /// Memory that requests need while they run.
-    pub call: Arc<Tracker>,
-    pub call_resp: Arc<Tracker>,
-    pub call_cql: Arc<Tracker>,
-    pub call_http: Arc<Tracker>,
+    pub call: ProtocolTrackers,
     /// Keys and values. Limited by `maxmemory`.
     pub store: Arc<Tracker>,
     /// Log records that are not written yet.
     pub log: Arc<Tracker>,
     /// Replies that are not sent yet.
-    pub output: Arc<Tracker>,
-    pub output_resp: Arc<Tracker>,
-    pub output_cql: Arc<Tracker>,
-    pub output_http: Arc<Tracker>,
+    pub output: ProtocolTrackers,
     /// Prepared CQL statements. Limited by `prepared-statements-memory`.
     pub prepared: Arc<Tracker>,
     /// Pub/sub messages and MONITOR lines that are not yet delivered to their reactors.
@@ -43,28 +53,17 @@ impl MemoryTrackers {
     /// `machine_bytes`: what a percentage of `memory-limit` refers to.
     pub fn new(settings: &Settings, machine_bytes: Option<u64>) -> Self {
         let server = Tracker::root("server", Limit::None, machine_bytes);
-        let read_buffer = server.child("read-buffer", Limit::None);
-        let call = server.child("call", Limit::None);
-        let output = server.child("output", Limit::None);
+        let of_protocols = |name| ProtocolTrackers::new(server.child(name, Limit::None));
         let trackers = Self {
-            read_buffer_resp: read_buffer.child("resp", Limit::None),
-            read_buffer_cql: read_buffer.child("cql", Limit::None),
-            read_buffer_http: read_buffer.child("http", Limit::None),
-            call_resp: call.child("resp", Limit::None),
-            call_cql: call.child("cql", Limit::None),
-            call_http: call.child("http", Limit::None),
+            read_buffer: of_protocols("read-buffer"),
+            call: of_protocols("call"),
+            output: of_protocols("output"),
             store: server.child("store", Limit::None),
             log: server.child("log", Limit::None),
-            output_resp: output.child("resp", Limit::None),
-            output_cql: output.child("cql", Limit::None),
-            output_http: output.child("http", Limit::None),
             prepared: server.child("prepared-statements", Limit::None),
             messages: server.child("messages", Limit::None),
             clients: server.child("clients", Limit::None),
             server,
-            read_buffer,
-            call,
-            output,
         };
         trackers.apply(settings);
         trackers
@@ -73,8 +72,8 @@ impl MemoryTrackers {
     /// Applies the limits; called again after each CONFIG SET.
     pub fn apply(&self, settings: &Settings) {
         self.server.set_limit(settings.memory_limit);
-        self.read_buffer.set_limit(settings.read_buffer_memory_limit);
-        self.read_buffer_cql.set_limit(settings.cql_rpc_memory_limit);
+        self.read_buffer.all.set_limit(settings.read_buffer_memory_limit);
+        self.read_buffer.of(ClientProtocol::Cql).set_limit(settings.cql_rpc_memory_limit);
         self.prepared.set_limit(Limit::Bytes(settings.prepared_statements_bytes_max));
         self.store.set_limit(match settings.maxmemory_bytes {
             0 => Limit::None,
@@ -109,14 +108,14 @@ mod tests {
         let mut settings = Settings::default();
         let trackers = MemoryTrackers::new(&settings, Some(1_000_000));
         assert_eq!(trackers.server.limit_bytes(), Some(900_000));
-        assert_eq!(trackers.read_buffer.limit_bytes(), Some(45_000));
+        assert_eq!(trackers.read_buffer.all.limit_bytes(), Some(45_000));
         assert_eq!(trackers.store.limit_bytes(), None);
 
         settings.memory_limit = Limit::None;
         settings.maxmemory_bytes = 7;
         trackers.apply(&settings);
         assert_eq!(trackers.server.limit_bytes(), None);
-        assert_eq!(trackers.read_buffer.limit_bytes(), None);
+        assert_eq!(trackers.read_buffer.all.limit_bytes(), None);
         assert_eq!(trackers.store.limit_bytes(), Some(7));
     }
 
@@ -126,23 +125,17 @@ mod tests {
         let paths: Vec<_> = trackers.server.tree().into_iter().map(|node| node.path).collect();
         for path in [
             "read-buffer/resp",
-            "read-buffer/cql",
-            "read-buffer/http",
-            "call/resp",
             "call/cql",
-            "call/http",
+            "output/http",
             "store",
             "log",
-            "output/resp",
-            "output/cql",
-            "output/http",
             "prepared-statements",
             "messages",
             "clients",
         ] {
             assert!(paths.contains(&format!("server/{path}")), "{path}");
         }
-        assert_eq!(paths.len(), 18);
+        assert_eq!(paths.len(), 9 + 3 * ClientProtocol::ALL.len());
     }
 
     #[test]

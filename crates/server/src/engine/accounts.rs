@@ -46,9 +46,8 @@ pub(crate) struct Buffers {
 
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    pub(crate) resp: Buffers,
-    pub(crate) cql: Buffers,
-    pub(crate) http: Buffers,
+    /// In the order of [`ClientProtocol::ALL`].
+    buffers: [Buffers; ClientProtocol::ALL.len()],
     store: LocalTracker,
     clients: LocalTracker,
     messages: LocalTracker,
@@ -65,24 +64,12 @@ impl Accounts {
     pub(crate) fn new(memory: &MemoryTrackers, is_on: bool) -> Accounts {
         let local = |tracker: &Arc<Tracker>| LocalTracker::new(Arc::clone(tracker));
         Accounts {
-            resp: Buffers {
-                input: local(&memory.read_buffer_resp),
-                output: local(&memory.output_resp),
-                queued: local(&memory.call_resp),
+            buffers: ClientProtocol::ALL.map(|protocol| Buffers {
+                input: local(memory.read_buffer.of(protocol)),
+                output: local(memory.output.of(protocol)),
+                queued: local(memory.call.of(protocol)),
                 is_on,
-            },
-            cql: Buffers {
-                input: local(&memory.read_buffer_cql),
-                output: local(&memory.output_cql),
-                queued: local(&memory.call_cql),
-                is_on,
-            },
-            http: Buffers {
-                input: local(&memory.read_buffer_http),
-                output: local(&memory.output_http),
-                queued: local(&memory.call_http),
-                is_on,
-            },
+            }),
             store: local(&memory.store),
             clients: local(&memory.clients),
             messages: local(&memory.messages),
@@ -95,11 +82,12 @@ impl Accounts {
 
     /// Memory held by the connections of one protocol.
     pub(crate) fn buffers(&mut self, protocol: ClientProtocol) -> &mut Buffers {
-        match protocol {
-            ClientProtocol::Resp => &mut self.resp,
-            ClientProtocol::Cql => &mut self.cql,
-            ClientProtocol::Http => &mut self.http,
-        }
+        &mut self.buffers[protocol as usize]
+    }
+
+    /// Those of RESP, which hold what commands queue whatever their protocol.
+    pub(crate) fn resp(&mut self) -> &mut Buffers {
+        self.buffers(ClientProtocol::Resp)
     }
 
     pub(crate) fn store_grew(&mut self, bytes: isize) {
@@ -152,13 +140,11 @@ impl Accounts {
 
     /// Reports the collected changes to the trackers.
     pub(crate) fn flush(&mut self) {
-        let Accounts { resp, cql, http, store, clients, messages, log, .. } = self;
+        let Accounts { buffers, store, clients, messages, log, .. } = self;
         for tracker in [store, clients, messages, log] {
             tracker.flush();
         }
-        resp.flush();
-        cql.flush();
-        http.flush();
+        buffers.iter_mut().for_each(Buffers::flush);
     }
 }
 
@@ -277,12 +263,12 @@ mod tests {
         let mut accounts = Accounts::new(&memory, true);
         let mut charges = Charges::default();
         accounts.add_client(500);
-        accounts.resp.charge(&mut charges, 100, 100).expect("not even charged");
+        accounts.resp().charge(&mut charges, 100, 100).expect("not even charged");
         assert_eq!(charges, Charges::default());
-        accounts.resp.charge(&mut charges, 200_000, 50_000).expect("below the limit");
-        accounts.resp.queue(&mut charges, 77).expect("no limit");
+        accounts.resp().charge(&mut charges, 200_000, 50_000).expect("below the limit");
+        accounts.resp().queue(&mut charges, 77).expect("no limit");
         let mut watched_bytes = 0;
-        accounts.resp.watch(&mut watched_bytes, 13).expect("no limit");
+        accounts.resp().watch(&mut watched_bytes, 13).expect("no limit");
         accounts.subscriptions_grew(30);
         accounts.subscriptions_grew(-30);
         accounts.messages_hold(1_000);
@@ -290,11 +276,11 @@ mod tests {
         assert_eq!(memory.messages.current_bytes(), 1_000);
         accounts.messages_hold(0);
         accounts.flush();
-        assert_eq!(memory.read_buffer.current_bytes(), 200_000);
-        assert_eq!(memory.output.current_bytes(), 50_000);
-        assert!(accounts.resp.charge(&mut charges, 2 << 20, 0).is_err());
+        assert_eq!(memory.read_buffer.all.current_bytes(), 200_000);
+        assert_eq!(memory.output.all.current_bytes(), 50_000);
+        assert!(accounts.resp().charge(&mut charges, 2 << 20, 0).is_err());
         accounts.remove_client(500);
-        accounts.resp.left(charges.with_watched(watched_bytes));
+        accounts.resp().left(charges.with_watched(watched_bytes));
         accounts.flush();
         assert_eq!(memory.server.current_bytes(), 0);
     }
@@ -306,9 +292,10 @@ mod tests {
         let memory = MemoryTrackers::new(&settings, None);
         let mut accounts = Accounts::new(&memory, true);
         let mut charges = Charges::default();
-        let reached = accounts.cql.charge(&mut charges, 200_000, 0).unwrap_err();
+        let reached =
+            accounts.buffers(ClientProtocol::Cql).charge(&mut charges, 200_000, 0).unwrap_err();
         assert_eq!(reached.path, "server/read-buffer/cql");
-        accounts.resp.charge(&mut charges, 200_000, 0).expect("another tracker");
+        accounts.resp().charge(&mut charges, 200_000, 0).expect("another tracker");
     }
 
     #[test]
@@ -321,8 +308,8 @@ mod tests {
         accounts.add_client(500);
         accounts.store_grew(500);
         accounts.log_holds(500);
-        accounts.resp.charge(&mut charges, 200_000, 50_000).expect("no limit counts");
-        accounts.resp.queue(&mut charges, 77).expect("no limit counts");
+        accounts.resp().charge(&mut charges, 200_000, 50_000).expect("no limit counts");
+        accounts.resp().queue(&mut charges, 77).expect("no limit counts");
         accounts.flush();
         assert_eq!(memory.server.current_bytes(), 0);
         assert_eq!(charges, Charges::default());

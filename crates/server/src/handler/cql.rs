@@ -373,7 +373,7 @@ impl ReactorHandler {
             let over = tracker.current_bytes().saturating_sub(soft);
             (over as f64 / limit.saturating_sub(soft).max(1) as f64).min(1.0)
         };
-        odds(&memory.read_buffer_cql).max(odds(&memory.read_buffer))
+        odds(memory.read_buffer.of(ClientProtocol::Cql)).max(odds(&memory.read_buffer.all))
     }
 
     fn cql_limits(&self, session: &Session) -> Limits {

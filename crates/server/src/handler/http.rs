@@ -390,7 +390,8 @@ impl ReactorHandler {
         let scratch = &mut self.http.scratch;
         if !has_begun
             && !response.is_stream()
-            && let Err(reached) = self.reactor.accounts.http.check_answer(scratch.body.len())
+            && let Err(reached) =
+                self.reactor.accounts.buffers(ClientProtocol::Http).check_answer(scratch.body.len())
         {
             // The request took effect, so its gate still applies.
             let refused = Response::error(503, &format!("OOM {reached}"), &mut scratch.body);
@@ -541,7 +542,10 @@ impl ReactorHandler {
     ) {
         let Some((session, out)) = http_of(connections, id) else { return };
         out.buffer().extend_from_slice(part);
-        self.reactor.accounts.http.charge_output(&mut session.charges, out.pending_bytes());
+        self.reactor
+            .accounts
+            .buffers(ClientProtocol::Http)
+            .charge_output(&mut session.charges, out.pending_bytes());
         session.since = self.now.mono;
         if is_last {
             return cx.close(id);

@@ -12,6 +12,7 @@ use crate::engine::pubsub::{MatchedSubscription, Message, Place};
 use crate::engine::reactor_state::{ReactorState, is_lost};
 use crate::engine::server_state::ServerState;
 use crate::http::Encoding;
+use crate::protocol::ClientProtocol;
 
 /// Maximum bytes of messages delivered in one turn. The rest waits for the next turn, so that
 /// subscribers can read and other connections are served in between.
@@ -177,11 +178,13 @@ impl ReactorHandler {
                 (AnySession::Http(session), Some(event)) => {
                     out.buffer().extend_from_slice(event);
                     session.since = now;
-                    accounts.http.charge_output(&mut session.charges, out.pending_bytes());
+                    accounts
+                        .buffers(ClientProtocol::Http)
+                        .charge_output(&mut session.charges, out.pending_bytes());
                 }
                 (AnySession::Resp(session), _) => {
                     message.write(session.protocol, matched, out.buffer());
-                    accounts.resp.charge_output(&mut session.charges, out.pending_bytes());
+                    accounts.resp().charge_output(&mut session.charges, out.pending_bytes());
                     // The gate must follow the connection to another reactor.
                     session.last_gate = session.last_gate.max(message.gate());
                 }

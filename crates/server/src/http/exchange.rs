@@ -19,6 +19,7 @@ use crate::engine::commit::LOG_FAILED;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
+use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
 use binlog::Follower;
 use reactor::{ConnId, Peer};
@@ -223,7 +224,9 @@ impl Exchange<'_> {
         if context.is_lost(gate) {
             context.reply_lost(&mut self.client, gate_before, start, &mut reply);
             gate = Gate::OPEN;
-        } else if let Err(reached) = context.reactor.accounts.http.check_answer(reply.out.len()) {
+        } else if let Err(reached) =
+            context.reactor.accounts.buffers(ClientProtocol::Http).check_answer(reply.out.len())
+        {
             // The command took effect, so its gate still applies.
             reply.rewind(start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);

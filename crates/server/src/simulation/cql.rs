@@ -16,6 +16,7 @@ use super::cql_client::{
 use super::model::command;
 use super::world::{Plan, World};
 use crate::engine::gate::Gate;
+use crate::protocol::ClientProtocol;
 use crate::statements::schema_change::announce;
 
 const SEED: u64 = 1;
@@ -622,7 +623,7 @@ fn statements_are_evicted_at_the_limit_or_with_their_keyspace() {
 fn statements_are_refused_under_memory_pressure() {
     let mut world = world_with_system(&[("cql-rpc-memory-limit", "2mb")]);
     let mut client = Client::start(&mut world, Version::V4, None);
-    let memory = Arc::clone(&world.shared().memory.read_buffer_cql);
+    let memory = Arc::clone(world.shared().memory.read_buffer.of(ClientProtocol::Cql));
     memory.consume(2 << 20);
     client.query(1, "USE system");
     client.send(|to, out| to.options(2, out));

@@ -5,6 +5,7 @@ use reactor::SimClient;
 
 use super::world::{Plan, World};
 use crate::commands::REPLY_BYTES_MAX;
+use crate::protocol::ClientProtocol;
 
 const SEED: u64 = 1;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -257,7 +258,7 @@ fn watches_end_with_their_transaction() {
         }
         assert_eq!(world.shared().keyspace.watched_keys(), 0, "{ending:?}");
         let used = ask(&mut world, &client, &["INFO", "memory"]);
-        let tracked = world.shared().memory.call_resp.current_bytes();
+        let tracked = world.shared().memory.call.of(ClientProtocol::Resp).current_bytes();
         assert_eq!(tracked, 0, "{ending:?}: {used}");
     }
 }
@@ -274,7 +275,7 @@ fn names_of_watched_keys_have_a_limit_in_bytes() {
         assert_eq!(reply == "+OK\r\n", number < 63, "{number}: {reply}");
     }
     ask(&mut world, &client, &["PING"]);
-    assert!(world.shared().memory.call_resp.current_bytes() > 2 * (63 << 20));
+    assert!(world.shared().memory.call.of(ClientProtocol::Resp).current_bytes() > 2 * (63 << 20));
 }
 
 /// A command that would process more elements than the limit is refused before it changes anything.

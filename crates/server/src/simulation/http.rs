@@ -4,6 +4,7 @@ use binlog::Faults as DiskFaults;
 
 use super::cql_client::run_reactors;
 use super::http_client::{Client, SECOND_NS, check, request, run, world, world_with};
+use crate::protocol::ClientProtocol;
 
 #[test]
 fn commands_are_sent_as_arrays_or_as_paths() {
@@ -119,7 +120,7 @@ fn pipelines_continue_after_errors_and_transactions_do_not_start() {
     let single = grown("GET /set/x/1", "");
     let both = grown("POST /multi-exec", r#"[["SET","x","1"],["SET","y","2"]]"#);
     assert_eq!(both, single, "a transaction is one record");
-    let queued = world.shared().memory.call_resp.current_bytes();
+    let queued = world.shared().memory.call.of(ClientProtocol::Resp).current_bytes();
     assert_eq!(queued, 0, "queued commands are freed even if nothing was executed");
 }
 

@@ -4,6 +4,7 @@
 use super::cql_client::run_reactors;
 use super::http_client::{Client, SECOND_NS, request, run};
 use super::world::{Plan, World};
+use crate::protocol::ClientProtocol;
 
 /// Each clock reading advances the time by this much, so that a turn ends after a few commands.
 const STEP_NS: u64 = 100_000;
@@ -55,7 +56,7 @@ fn other_clients_are_served_between_the_commands_of_a_pipeline() {
     client.sim.close();
     world.advance(SECOND_NS);
     run(&mut world);
-    assert_eq!(world.shared().memory.read_buffer_http.current_bytes(), 0);
+    assert_eq!(world.shared().memory.read_buffer.of(ClientProtocol::Http).current_bytes(), 0);
 }
 
 #[test]
@@ -137,5 +138,5 @@ fn shutdown_finishes_pipelines_and_drops_those_of_closed_clients() {
     run(&mut world);
     assert_eq!(client.answers().remove(0).body, expected);
     assert!(world.sim().is_ended());
-    assert_eq!(world.shared().memory.read_buffer_http.current_bytes(), 0);
+    assert_eq!(world.shared().memory.read_buffer.of(ClientProtocol::Http).current_bytes(), 0);
 }

@@ -8,6 +8,7 @@ use super::pubsub_client::{
     ask, connect, held_bytes, message, publish, received, run, send, world_with,
 };
 use super::world::World;
+use crate::protocol::ClientProtocol;
 
 #[test]
 fn messages_reach_all_reactors_in_one_order() {
@@ -115,7 +116,7 @@ fn unread_messages_are_charged_and_freed() {
             world.advance(SECOND_NS / 10);
             run(world);
         }
-        world.shared().memory.output_resp.current_bytes()
+        world.shared().memory.output.of(ClientProtocol::Resp).current_bytes()
     };
     assert!(output_bytes(&mut world) >= 200_000);
     deaf.set_window(usize::MAX);
