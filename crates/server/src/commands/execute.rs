@@ -36,13 +36,9 @@ pub(crate) struct Prepared {
     pub(crate) hash: Option<u64>,
 }
 
-/// The reason why a command was not run.
-#[derive(Debug)]
-pub(crate) enum NotRun {
-    /// CLIENT PAUSE defers it.
-    Paused,
-    Refused(Fail),
-}
+/// The request was not run, not even in part, because of CLIENT PAUSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Deferred;
 
 /// Number of arguments up to which the limit of elements is not checked.
 const ARGUMENTS_FREE: usize = 1024;
@@ -174,22 +170,26 @@ impl<'a> ReactorContext<'a> {
         args: Args<'_>,
         reply: ReplyWriter<'_>,
         body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
-    ) -> Result<(Result<T, Fail>, Gate), NotRun> {
+    ) -> Result<(Result<T, Fail>, Gate), Deferred> {
         debug_assert!(session.transaction.is_none(), "its commands are run by EXEC");
         let prepared = prepare(self.shared, args, None);
         self.begin(session);
         let id = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(id)) => id,
             Ok(Admitted::Queued) => unreachable!("there is no transaction"),
-            Ok(Admitted::Later) => return Err(NotRun::Paused),
+            Ok(Admitted::Later) => return Err(Deferred),
             Err(fail) => {
                 self.count_rejected(prepared.id, args, &fail);
-                return Err(NotRun::Refused(fail));
+                return Ok((Err(fail), Gate::OPEN));
             }
         };
         let (result, gate) = self.run_with(session, id, prepared.hash, args, reply, |cx, keys| {
             cx.call_with(id, args, Some(keys), body)
         });
+        if self.is_lost(gate) {
+            self.reactor.tally.error(None, LOG_FAILED);
+            return Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN));
+        }
         session.last_gate = session.last_gate.max(gate);
         Ok((result, gate))
     }

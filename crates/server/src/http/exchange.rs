@@ -12,10 +12,9 @@ use super::session::Session;
 use super::subscribe::Subscription;
 use crate::commands;
 use crate::commands::context::CommandContext;
-use crate::commands::execute::{NotRun, Prepared, prepare};
+use crate::commands::execute::{Deferred, Prepared, prepare};
 use crate::commands::fail::Fail;
 use crate::config::Durability;
-use crate::engine::commit::LOG_FAILED;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
@@ -68,10 +67,6 @@ pub(super) struct CommandReply {
     /// The HTTP status of the reply.
     pub(super) status: u16,
 }
-
-/// The request was not run, not even in part, because of CLIENT PAUSE.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Deferred;
 
 /// The outcome of a request, except the content in [`Scratch::body`].
 #[derive(Debug)]
@@ -252,17 +247,8 @@ impl Exchange<'_> {
         for word in words {
             args.push(word);
         }
-        let context = &mut self.context;
         let reply = ReplyWriter::new(content, Protocol::Resp2);
-        match context.run_as(&mut self.client, args.as_args(), reply, body) {
-            Ok((_, gate)) if context.is_lost(gate) => {
-                context.reactor.tally.error(None, LOG_FAILED);
-                Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN))
-            }
-            Ok(ran) => Ok(ran),
-            Err(NotRun::Refused(fail)) => Ok((Err(fail), Gate::OPEN)),
-            Err(NotRun::Paused) => Err(Deferred),
-        }
+        self.context.run_as(&mut self.client, args.as_args(), reply, body)
     }
 
     /// Sets the durability that the request specifies in place of the server's.

@@ -11,8 +11,9 @@ use std::vec::IntoIter;
 use wire::resp::{JsonStrings, OwnedArgs};
 
 use super::command::refusal;
-use super::exchange::{Answered, Deferred, Exchange, JSON, ReplyForm, Response, ResponseOptions};
+use super::exchange::{Answered, Exchange, JSON, ReplyForm, Response, ResponseOptions};
 use super::reply;
+use crate::commands::execute::Deferred;
 
 /// Reason why commands of a pipeline remain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
