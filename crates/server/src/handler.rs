@@ -30,9 +30,11 @@ use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
+use protocol::Protocol;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use store::{Params, STRIPES};
 use waits::write_wait_reply;
 use wire::resp::RequestBatch;
@@ -258,7 +260,12 @@ impl Handler for ReactorHandler {
     }
 
     fn closed(&mut self, _: &mut Context<'_, Mail>, _: ConnId, mut session: Session) {
-        session.protocol().closed(self);
+        let connection = session.protocol();
+        if self.postponed.remove(&connection.id()) {
+            self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        }
+        connection.closed(self);
+        self.forget_subscriptions(connection);
         self.unregister(&session);
     }
 
@@ -274,7 +281,9 @@ impl Handler for ReactorHandler {
     }
 
     fn closing(&mut self, _: ConnId, session: &mut Session, out: &mut Output) {
-        session.protocol().closing(self, out);
+        let session = session.protocol();
+        self.forget_subscriptions(session);
+        session.closing(self, out);
     }
 
     fn depart(&mut self, id: ConnId, session: &mut Session) {
@@ -464,6 +473,15 @@ fn client_bytes(row: &ClientRow) -> u64 {
 }
 
 impl ReactorHandler {
+    /// Ends the subscriptions of a connection, which receives no further messages.
+    fn forget_subscriptions(&mut self, session: &mut dyn Protocol) {
+        let id = session.id();
+        if let Some(subscriptions) = session.subscriptions() {
+            let gone = std::mem::take(subscriptions);
+            self.reactor.forget_subscriptions(&self.shared, id, &gone);
+        }
+    }
+
     fn register(&mut self, session: &Session, row: ClientRow) {
         self.reactor.accounts.add_client(client_bytes(&row));
         self.shared.published[self.reactor.index].lock().clients.insert(row.id, row);

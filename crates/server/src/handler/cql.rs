@@ -248,10 +248,6 @@ impl Protocol for Session {
         &mut self.charges
     }
 
-    fn is_subscriber(&self) -> bool {
-        false
-    }
-
     fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
         (&mut self.above_soft_since, settings.client_output_buffer_limit.normal)
     }

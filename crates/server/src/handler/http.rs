@@ -1,7 +1,6 @@
 //! HTTP: decodes requests and sends their responses in order.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use base::memory::LimitReached;
@@ -214,16 +213,9 @@ impl Protocol for Session {
 
     fn closed(&mut self, server: &mut ReactorHandler) {
         match self.wait {
-            Some(Wait::Pause) => {
-                server.postponed.remove(&self.id);
-                server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-            }
             Some(Wait::Feed) => server.feeds.close(self.id),
             Some(Wait::Refusal) => server.forget_time(self.id),
-            Some(Wait::Subscription | Wait::Room | Wait::Scan) | None => {}
-        }
-        if let Some(subscription) = &self.subscription {
-            server.reactor.forget_subscriptions(&server.shared, self.id, subscription.names());
+            _ => {}
         }
     }
 }

@@ -89,7 +89,7 @@ pub(super) trait Protocol {
     fn end_pause(&mut self);
 
     /// Called when a timer set by [`ReactorHandler::wake_at`] expires.
-    fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output);
+    fn wake(&mut self, _: &mut ReactorHandler, _: &mut Context<'_, Mail>, _: &mut Output) {}
 
     // --- Memory accounting
 
@@ -104,7 +104,9 @@ pub(super) trait Protocol {
 
     /// Whether the connection receives output without individual requests: messages, monitored
     /// commands, changes.
-    fn is_subscriber(&self) -> bool;
+    fn is_subscriber(&self) -> bool {
+        false
+    }
 
     /// Returns when the pending output began to exceed the soft limit, and the limit.
     fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit);
@@ -149,15 +151,8 @@ pub(super) trait Protocol {
     fn arrive(&mut self, server: &mut ReactorHandler) -> Gate;
 
     /// Called when the connection is no longer read; held output is still sent.
-    fn closing(&mut self, server: &mut ReactorHandler, _: &mut Output) {
-        let id = self.id();
-        // The connection receives no further messages.
-        if let Some(subscriptions) = self.subscriptions() {
-            let gone = std::mem::take(subscriptions);
-            server.reactor.forget_subscriptions(&server.shared, id, &gone);
-        }
-    }
+    fn closing(&mut self, _: &mut ReactorHandler, _: &mut Output) {}
 
     /// Called after the connection is closed.
-    fn closed(&mut self, server: &mut ReactorHandler);
+    fn closed(&mut self, _: &mut ReactorHandler) {}
 }

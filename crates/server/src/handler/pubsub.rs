@@ -154,15 +154,13 @@ impl ReactorHandler {
             if subscriptions.is_cut || number < subscriptions.seen {
                 continue;
             }
-            let event = match &*session {
-                AnySession::Resp(_) => None,
-                AnySession::Http(session) => {
-                    let Some(subscription) = &session.subscription else { continue };
-                    let event = events[subscription.encoding().index()]
-                        .get_or_insert_with(|| subscription.event(message, matched));
-                    Some(event.as_slice())
-                }
-                AnySession::Cql(_) => continue,
+            let event = if let AnySession::Http(session) = &*session {
+                let Some(subscription) = &session.subscription else { continue };
+                let event = events[subscription.encoding().index()]
+                    .get_or_insert_with(|| subscription.event(message, matched));
+                Some(event.as_slice())
+            } else {
+                None
             };
             let bytes = event.map_or_else(|| message.output_bytes(matched), <[u8]>::len);
             let pending_bytes = out.pending_bytes();

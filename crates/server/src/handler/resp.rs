@@ -168,21 +168,12 @@ impl Protocol for Session {
 
     fn closed(&mut self, server: &mut ReactorHandler) {
         end_watches(&server.shared, &mut server.reactor, self);
-        if self.wait.is_some_and(|wait| wait != Wait::Room) {
+        if let Some(Wait::Until { .. } | Wait::Snapshot { .. }) = self.wait {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-        }
-        match self.wait {
-            Some(Wait::Pause) => {
-                server.postponed.remove(&self.id);
-            }
-            Some(Wait::Until { .. }) => server.forget_time(self.id),
-            Some(Wait::Snapshot { .. } | Wait::Room) | None => {}
+            server.forget_time(self.id);
         }
         if self.monitor {
             server.shared.monitors.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(subscriptions) = &self.subscriptions {
-            server.reactor.forget_subscriptions(&server.shared, self.id, subscriptions);
         }
     }
 }
