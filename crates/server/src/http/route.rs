@@ -246,6 +246,21 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_every_route() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/http.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        for route in ROUTES {
+            let path = match route.path {
+                // The files of the console are part of its page.
+                Path::Below(console::PREFIX) | Path::Other => continue,
+                Path::Is(path) | Path::Below(path) => path,
+            };
+            let listed = text.contains(&format!("`{path}"));
+            assert!(listed, "docs/reference/http.md has no line for {path} ({})", route.name);
+        }
+    }
+
+    #[test]
     fn the_allow_header_lists_methods() {
         assert_eq!(ROUTES[0].allowed(), "GET, HEAD, OPTIONS");
         assert!(ROUTES[0].allows(Method::Head) && !ROUTES[0].allows(Method::Post));
