@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use crate::config::{OPTIONS, find, owner, rows};
     use base::nearest::nearest;
-    use options::{Change, Kind};
+    use options::{Change, Form, Kind};
     use std::collections::HashSet;
 
     #[test]
@@ -304,6 +304,18 @@ mod tests {
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
         assert_eq!(plain.sum::<usize>() - VIEWS.len(), 67);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
+    }
+
+    #[test]
+    fn every_option_for_addresses_opens_a_listener() {
+        for option in rows() {
+            let mut settings = Settings::default();
+            let is_list = matches!(option.kind, Kind::Value { form: Form::List, .. });
+            if is_list && option.set(&mut settings, "127.0.0.1:1").is_ok() {
+                let mut opened = settings.endpoints().filter(|one| one.address.port() == 1);
+                assert!(opened.any(|one| one.option == option.name), "{}", option.name);
+            }
+        }
     }
 
     #[test]

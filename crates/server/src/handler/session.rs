@@ -4,6 +4,7 @@ use reactor::{ConnId, Connections, Output};
 
 use super::protocol::Protocol;
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
+use crate::protocol::ClientProtocol;
 use crate::{commands, cql, http};
 
 /// State of one connection. The RESP state is stored inline, because every request accesses it.
@@ -62,18 +63,22 @@ pub(super) fn http_of<'a>(
     Some((session.as_http()?, out))
 }
 
-const fn larger(one: usize, other: usize) -> usize {
-    if one > other { one } else { other }
-}
+/// Bytes that a session of each protocol keeps in a box, in the order of [`ClientProtocol::ALL`].
+const BOXED_BYTES: [usize; ClientProtocol::ALL.len()] = [
+    size_of::<commands::session::Details>(),
+    size_of::<cql::Session>(),
+    size_of::<http::Session>(),
+];
 
-/// Bytes of a session, its row in CLIENT LIST, and its slot in the reactor.
-const SESSION_BYTES: usize = size_of::<Session>()
-    + larger(
-        larger(size_of::<commands::session::Details>(), size_of::<cql::Session>()),
-        size_of::<http::Session>(),
-    )
-    + size_of::<ClientRow>()
-    + reactor::CONNECTION_BYTES;
-const _: () = assert!(SESSION_BYTES as u64 <= CLIENT_BYTES);
+/// A session, its row in CLIENT LIST, and its slot in the reactor are within their charge.
+const _: () = {
+    let shared = size_of::<Session>() + size_of::<ClientRow>() + reactor::CONNECTION_BYTES;
+    let mut at = 0;
+    while at < BOXED_BYTES.len() {
+        assert!((shared + BOXED_BYTES[at]) as u64 <= CLIENT_BYTES);
+        at += 1;
+    }
+};
+
 /// Other protocols do not enlarge the session of a RESP connection.
 const _: () = assert!(size_of::<Session>() == size_of::<commands::Session>());
