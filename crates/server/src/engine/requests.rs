@@ -59,16 +59,14 @@ mod tests {
 
     #[test]
     fn numbers_names_and_protocols_belong_together() {
-        let kinds = RequestKinds::new([vec!["get", "set"], vec!["cql|query"], vec!["/metrics"]]);
-        assert_eq!(kinds.len(), 4);
-        for (protocol, number, id, name) in [
-            (ClientProtocol::Resp, 0, 0, "get"),
-            (ClientProtocol::Resp, 1, 1, "set"),
-            (ClientProtocol::Cql, 0, 2, "cql|query"),
-            (ClientProtocol::Http, 0, 3, "/metrics"),
-        ] {
-            assert_eq!(usize::from(kinds.id(protocol, number)), id);
-            assert_eq!((kinds.name(id), kinds.protocol(id)), (name, protocol));
+        let kinds = RequestKinds::new(ClientProtocol::ALL.map(|one| vec![one.name(), "other"]));
+        assert_eq!(kinds.len(), 2 * ClientProtocol::ALL.len());
+        for (index, protocol) in ClientProtocol::ALL.into_iter().enumerate() {
+            for (number, name) in [(0, protocol.name()), (1, "other")] {
+                let id = usize::from(kinds.id(protocol, number));
+                assert_eq!((id, kinds.name(id)), (2 * index + number, name));
+                assert_eq!(kinds.protocol(id), protocol);
+            }
         }
     }
 }

@@ -220,6 +220,7 @@ mod tests {
     use crate::commands::session::Session;
     use crate::config::Durability;
     use crate::engine::client_row::SubscriptionCounts;
+    use crate::protocol::ClientProtocol;
     use reactor::{ConnId, Peer};
 
     #[test]
@@ -241,7 +242,7 @@ mod tests {
         for arg in [&b"CLIENT"[..], b"LIST"] {
             args.push(arg);
         }
-        let kinds = RequestKinds::new([vec!["get"], Vec::new(), Vec::new()]);
+        let kinds = RequestKinds::new(ClientProtocol::ALL.map(|_| vec!["get"]));
         let memory = row.memory_bytes();
         let mut text = String::new();
         write_row(&row, &kinds, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
