@@ -251,6 +251,7 @@ impl<'a> Locked<'a> {
         self.live(db, key).is_some()
     }
 
+    #[inline]
     pub fn string(&self, db: u8, key: Key<'_>) -> Result<Option<&[u8]>, StoreError> {
         match self.get(db, key) {
             None => Ok(None),

@@ -11,6 +11,7 @@ use crate::mutation::Mutation;
 use crate::params::{Params, ScanCursor, StoreError};
 
 impl Keyspace {
+    #[inline]
     fn guard(&self, stripe: usize) -> Guard<'_> {
         let index = u16::try_from(stripe).expect("STRIPES fits u16");
         Guard { index, stripe: self.stripe(stripe) }
