@@ -9,6 +9,7 @@
 //! [`collector::StreamLedger`], [`collector`].
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod carrier;
 pub mod check;
 mod cli;

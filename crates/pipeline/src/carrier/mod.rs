@@ -10,7 +10,6 @@ mod nats;
 mod tunnel;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope};
@@ -20,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use rand::Rng as _;
 
+use crate::accept::accept;
 use crate::link::HANDSHAKE_TIMEOUT;
 use crate::slots::{Slot, Slots};
 use nats::{BrokerError, NatsReceiver, NatsSender};
@@ -33,7 +33,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// Length of a connection id: hexadecimal digits of a random number.
 const ID_BYTES: usize = 32;
 
-const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
+/// Interval between attempts to close the remaining connections.
+const CLOSE_PAUSE: Duration = Duration::from_millis(5);
 /// Interval between attempts to reach the broker.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const TURN: Duration = Duration::from_millis(20);
@@ -134,7 +135,19 @@ pub fn run(options: &CarrierOptions, stop: &AtomicBool) -> Result<()> {
     thread::scope(|scope| {
         let shared = &shared;
         for (listener, service) in &options.offered {
-            scope.spawn(move || accept(scope, shared, listener, service));
+            scope.spawn(move || {
+                accept(
+                    listener,
+                    &shared.slots,
+                    || shared.is_over(),
+                    |peer, slot| {
+                        scope.spawn(move || {
+                            let outcome = carry_from(shared, service, &peer);
+                            ended(service, outcome, slot);
+                        });
+                    },
+                );
+            });
         }
         for service in &options.served {
             scope.spawn(move || serve(scope, shared, service));
@@ -153,38 +166,10 @@ pub fn run(options: &CarrierOptions, stop: &AtomicBool) -> Result<()> {
                 let _ = stream.shutdown(Shutdown::Both);
             }
             drop(streams);
-            thread::sleep(ACCEPT_PAUSE);
+            thread::sleep(CLOSE_PAUSE);
         }
     });
     Ok(())
-}
-
-/// The end that accepts connections.
-fn accept<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    shared: &'scope Shared<'scope>,
-    listener: &'scope TcpListener,
-    service: &'scope Service,
-) {
-    while !shared.is_over() {
-        let Some(slot) = shared.slots.take() else {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
-        };
-        match listener.accept() {
-            Ok((peer, _)) => {
-                scope.spawn(move || {
-                    let outcome = carry_from(shared, service, &peer);
-                    ended(service, outcome, slot);
-                });
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
-            Err(error) => {
-                tracing::warn!(%error, "could not accept connection");
-                thread::sleep(ACCEPT_PAUSE);
-            }
-        }
-    }
 }
 
 fn carry_from(shared: &Shared<'_>, service: &Service, peer: &TcpStream) -> Result<(), BrokerError> {

@@ -10,7 +10,6 @@ mod stream;
 mod verify;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
+use crate::accept::accept;
 use crate::clock::Clock;
 use crate::link::{Link, LinkError};
 use crate::message::{Account, Hello};
@@ -46,7 +46,6 @@ pub const RESULTS_BYTES_MAX: usize = 4 << 30;
 /// Batches of results that an executor may have in flight.
 pub const CREDITS: u32 = 16;
 
-const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 const TURN: Duration = Duration::from_millis(20);
 const STATUS_NS: u64 = 1_000_000_000;
 
@@ -194,7 +193,16 @@ pub fn run(
         .context("could not configure the collector's listener")?;
     thread::scope(|scope| {
         let (shared, listener) = (&shared, &options.listener);
-        scope.spawn(move || accept(scope, shared, listener));
+        scope.spawn(move || {
+            accept(
+                listener,
+                &shared.greetings,
+                || shared.is_over(),
+                |stream, slot| {
+                    scope.spawn(move || serve(scope, shared, stream, slot));
+                },
+            );
+        });
         watch(shared, options.stay, stop, report);
         shared.is_over.store(true, Ordering::SeqCst);
         for link in shared.state.lock().links.values() {
@@ -238,29 +246,6 @@ fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(
             return;
         }
         thread::sleep(TURN);
-    }
-}
-
-fn accept<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    shared: &'scope Shared,
-    listener: &'scope TcpListener,
-) {
-    while !shared.is_over() {
-        let Some(slot) = shared.greetings.take() else {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
-        };
-        match listener.accept() {
-            Ok((stream, _)) => {
-                scope.spawn(move || serve(scope, shared, stream, slot));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
-            Err(error) => {
-                tracing::warn!(%error, "could not accept connection");
-                thread::sleep(ACCEPT_PAUSE);
-            }
-        }
     }
 }
 

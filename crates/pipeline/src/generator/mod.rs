@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use parking_lot::{Condvar, Mutex};
 
+use crate::accept::accept;
 use crate::clock::Clock;
 use crate::link::Link;
 use crate::message::{Account, NAMED_MAX};
@@ -211,7 +212,12 @@ pub fn run(
         let shared = &shared;
         scope.spawn(move || control::follow(shared, link));
         let listener = &options.listener;
-        scope.spawn(move || session::accept(scope, shared, listener));
+        let is_over = || shared.state.lock().phase.is_last();
+        scope.spawn(move || {
+            accept(listener, &shared.greetings, is_over, |stream, slot| {
+                scope.spawn(move || session::serve(scope, shared, stream, slot));
+            });
+        });
         let outcome = drive(shared, pace_options, stop, report);
         if let Err(error) = &outcome {
             shared.fail(format!("{error:#}"));

@@ -1,10 +1,8 @@
 //! Connections from executors to the generator: one per executor thread, each with a thread that
 //! sends batches and one that receives credits.
 
-use std::io;
-use std::net::{TcpListener, TcpStream};
-use std::thread::{self, Scope};
-use std::time::Duration;
+use std::net::TcpStream;
+use std::thread::Scope;
 
 use crate::frame::{Header, Kind, decode_pairs};
 use crate::generator::{Assignment, CREDITS_MAX, Phase, SESSIONS_MAX, Session, Shared, State};
@@ -14,34 +12,7 @@ use crate::meter::{Activity, Stopwatch};
 use crate::slots::Slot;
 use crate::task::TaskError;
 
-/// Interval at which the listener is polled.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
-
-/// Accepts executors until the run ends.
-pub(super) fn accept<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    shared: &'scope Shared,
-    listener: &'scope TcpListener,
-) {
-    while !shared.state.lock().phase.is_last() {
-        let Some(slot) = shared.greetings.take() else {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
-        };
-        match listener.accept() {
-            Ok((stream, _)) => {
-                scope.spawn(move || serve(scope, shared, stream, slot));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
-            Err(error) => {
-                tracing::warn!(%error, "could not accept executor");
-                thread::sleep(ACCEPT_PAUSE);
-            }
-        }
-    }
-}
-
-fn serve<'scope>(
+pub(super) fn serve<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared,
     stream: TcpStream,
