@@ -43,12 +43,7 @@ fn check_payload(header: &frame::Header, payload: &[u8]) {
         Kind::Welcome => {
             check_message::<ExecutorWelcome>(payload);
             check_message::<CollectorWelcome>(payload);
-            if let Ok(welcome) = serde_json::from_slice::<GeneratorWelcome>(payload)
-                && let Some(collected) = Intervals::from_ranges(welcome.collected.clone())
-            {
-                assert_eq!(collected.ranges(), welcome.collected);
-                assert!(collected.total() <= collected.end());
-            }
+            check_collected(payload);
         }
         Kind::Account => check_message::<Account>(payload),
         Kind::Status => check_message::<Status>(payload),
@@ -60,6 +55,15 @@ fn check_payload(header: &frame::Header, payload: &[u8]) {
         Kind::Data => check_data(header, payload),
         Kind::Result => check_results(header, payload),
         Kind::Credit | Kind::Finish | Kind::Refusal | Kind::Failed => {}
+    }
+}
+
+fn check_collected(payload: &[u8]) {
+    if let Ok(welcome) = serde_json::from_slice::<GeneratorWelcome>(payload)
+        && let Some(collected) = Intervals::from_ranges(welcome.collected.clone())
+    {
+        assert_eq!(collected.ranges(), welcome.collected);
+        assert!(collected.total() <= collected.end());
     }
 }
 

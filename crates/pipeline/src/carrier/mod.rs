@@ -188,19 +188,19 @@ fn serve<'scope>(
     shared: &'scope Shared<'scope>,
     service: &'scope Service,
 ) {
-    let mut is_told = false;
+    let mut is_reported = false;
     while !shared.is_over() {
-        let mut has_met = false;
-        let error = match receive_openings(scope, shared, service, &mut has_met) {
+        let mut has_connected = false;
+        let error = match receive_openings(scope, shared, service, &mut has_connected) {
             Ok(()) => return,
             Err(error) => error,
         };
         if shared.is_over() {
             return;
         }
-        if has_met || !is_told {
+        if has_connected || !is_reported {
             tracing::warn!(%error, service = service.name, "broker unreachable; retrying");
-            is_told = true;
+            is_reported = true;
         }
         thread::sleep(RETRY_PAUSE);
     }
@@ -211,10 +211,10 @@ fn receive_openings<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared<'scope>,
     service: &'scope Service,
-    has_met: &mut bool,
+    has_connected: &mut bool,
 ) -> Result<(), BrokerError> {
     let (sender, mut receiver, _broker) = connect(shared)?;
-    *has_met = true;
+    *has_connected = true;
     // If several carriers serve a name, one of them takes each connection.
     sender.subscribe(&service.open_subject(), Some("carriers"))?;
     let mut message = Vec::new();

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -62,8 +62,7 @@ struct Part {
 
 impl Part {
     fn start(name: &str, role: &str, options: &[String]) -> Result<Self> {
-        let program =
-            std::env::current_exe().context("could not find this program's executable")?;
+        let program = std::env::current_exe().context("could not find this program")?;
         let mut child = Command::new(program)
             .args(["pipeline", role, "--json"])
             .args(options)
@@ -73,16 +72,16 @@ impl Part {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {name}"))?;
-        let printed = child.stdout.take().context("output is piped")?;
-        let (told, lines) = channel();
-        let (address, listens_at) = channel();
-        thread::spawn(move || read_lines(printed, &told, &address));
+        let output = child.stdout.take().context("output is piped")?;
+        let (line_sender, lines) = channel();
+        let (address_sender, address) = channel();
+        thread::spawn(move || read_lines(output, &line_sender, &address_sender));
         let mut part =
             Self { name: name.to_owned(), child, text: String::new(), lines, listens_at: None };
         if role != "executor" {
-            let found = listens_at.recv_timeout(START_TIMEOUT);
+            let address = address.recv_timeout(START_TIMEOUT).ok();
             part.listens_at =
-                Some(found.map_err(|_| anyhow!("{name} did not report its address"))?);
+                Some(address.with_context(|| format!("{name} did not report its address"))?);
         }
         Ok(part)
     }
@@ -92,7 +91,7 @@ impl Part {
     }
 
     /// Displays the output since the last call.
-    fn look(&mut self, console: &Console, by_tasks: bool) {
+    fn show_output(&mut self, console: &Console, by_tasks: bool) {
         while let Ok(line) = self.lines.try_recv() {
             match line {
                 Line::Status(status) => console.show(&status, by_tasks),
@@ -128,8 +127,8 @@ impl Drop for Part {
 }
 
 /// Reads until the part exits or the receiver is dropped.
-fn read_lines(printed: impl Read, told: &Sender<Line>, address: &Sender<SocketAddr>) {
-    for line in BufReader::new(printed).lines() {
+fn read_lines(output: impl Read, lines: &Sender<Line>, address: &Sender<SocketAddr>) {
+    for line in BufReader::new(output).lines() {
         let Ok(line) = line else { return };
         if let Ok(found) = serde_json::from_str::<Listening>(&line) {
             // The receiver ignores a repeated address.
@@ -140,7 +139,7 @@ fn read_lines(printed: impl Read, told: &Sender<Line>, address: &Sender<SocketAd
             Ok(status) => Line::Status(Box::new(status)),
             Err(_) => Line::Text(line + "\n"),
         };
-        if told.send(line).is_err() {
+        if lines.send(line).is_err() {
             return;
         }
     }
@@ -171,25 +170,25 @@ impl Parts {
         Ok(Self { collector, generator, executors })
     }
 
-    fn look(&mut self, console: &Console, by_tasks: bool) {
+    fn show_output(&mut self, console: &Console, by_tasks: bool) {
         for part in [&mut self.collector, &mut self.generator] {
-            part.look(console, by_tasks);
+            part.show_output(console, by_tasks);
         }
         for part in &mut self.executors {
-            part.look(console, by_tasks);
+            part.show_output(console, by_tasks);
         }
     }
 
     /// Waits until the generator exits. Returns whether it succeeded.
     fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
-        let mut is_told = false;
+        let mut is_interrupted = false;
         loop {
-            self.look(console, by_tasks);
+            self.show_output(console, by_tasks);
             if let Some(is_well) = self.generator.ended()? {
                 return Ok(is_well);
             }
-            if stop.load(Ordering::Relaxed) && !is_told {
-                is_told = true;
+            if stop.load(Ordering::Relaxed) && !is_interrupted {
+                is_interrupted = true;
                 self.generator.interrupt();
             }
             let mut alive = 0;
@@ -203,7 +202,7 @@ impl Parts {
                     if since.elapsed() > END_TIMEOUT {
                         bail!("all executors exited before the end of the run");
                     }
-                    self.look(console, by_tasks);
+                    self.show_output(console, by_tasks);
                     thread::sleep(TURN);
                 }
             }
@@ -221,7 +220,7 @@ impl Parts {
                     tracing::warn!(name = part.name, "part did not exit; killing it");
                     break;
                 }
-                part.look(console, by_tasks);
+                part.show_output(console, by_tasks);
                 thread::sleep(TURN);
             }
             // Its pipe closes when it exits.

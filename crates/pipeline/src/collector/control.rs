@@ -45,9 +45,9 @@ pub(super) fn serve<'scope>(
     let greeted = link.send_message(head, &welcome).and_then(|()| Ok(link.open_for(0)?));
     let outcome = greeted.and_then(|()| {
         tracing::info!(stream = format!("{id:016x}"), epoch, "generator joined");
-        let teller = link.try_clone()?;
-        let told = Arc::clone(&stream);
-        scope.spawn(move || send_updates(shared, &told, teller, (epoch, connection)));
+        let sender = link.try_clone()?;
+        let updated = Arc::clone(&stream);
+        scope.spawn(move || send_updates(shared, &updated, sender, (epoch, connection)));
         receive_finish(shared, &stream, &mut link, (epoch, connection))
     });
     stream.leave(connection);

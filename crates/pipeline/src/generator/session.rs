@@ -27,11 +27,11 @@ pub(super) fn serve<'scope>(
             return;
         }
     };
-    let heard = link.try_clone();
-    match heard {
-        Ok(heard) => {
+    let receiver = link.try_clone();
+    match receiver {
+        Ok(receiver) => {
             scope.spawn(move || {
-                let error = receive(shared, id, heard);
+                let error = receive(shared, id, receiver);
                 drop_session(shared, id, &error);
             });
             if let Err(error) = send_batches(shared, id, link) {
@@ -184,7 +184,7 @@ fn wait_for_work(shared: &Shared, id: u64, stopwatch: &mut Stopwatch<'_>) -> Nex
             Phase::Waiting | Phase::Running | Phase::Closing => {}
         }
         let Some(session) = state.sessions.get(&id) else { return Next::Stop };
-        let doing = if session.credits == 0 {
+        let activity = if session.credits == 0 {
             Activity::Blocked
         } else if let Some(assignment) = take(shared, &mut state, id, stopwatch.now_ns()) {
             if let Some(session) = state.sessions.get_mut(&id) {
@@ -197,7 +197,7 @@ fn wait_for_work(shared: &Shared, id: u64, stopwatch: &mut Stopwatch<'_>) -> Nex
             Activity::Starved
         };
         shared.changed.wait(&mut state);
-        stopwatch.charge(doing);
+        stopwatch.charge(activity);
     }
 }
 
