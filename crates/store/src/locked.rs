@@ -624,14 +624,11 @@ impl<'a> Locked<'a> {
     ) -> u32 {
         let table = &self.guards[position].stripe.dbs[db].table;
         let now = self.params.now();
-        table.scan(
-            place,
-            |key| self.keyspace.hash(key),
-            |entry| {
-                let key = entry.key();
-                visit(if entry.is_expired(now) { Seen::Overdue(key) } else { Seen::Live(key) });
-            },
-        )
+        let hash = |key: &[u8]| self.keyspace.hash(key);
+        table.scan(place, hash, |entry| {
+            let key = entry.key();
+            visit(if entry.is_expired(now) { Seen::Overdue(key) } else { Seen::Live(key) });
+        })
     }
 
     /// The database and name of an expired key in the first locked stripe. The caller deletes it

@@ -170,9 +170,8 @@ impl Row {
             return;
         };
         let items = self.items(column);
-        let is_covered = items.deletion.covers(cell.timestamp);
         let wins = items.cells.get(item).is_none_or(|own| cell.wins_over(own));
-        if !is_covered && wins {
+        if wins && !items.deletion.covers(cell.timestamp) {
             items.insert(item, cell);
         }
     }
