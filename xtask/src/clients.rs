@@ -57,9 +57,11 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
     let options: &[&str] = if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
-    let is_asked_for = *target == Target::Myriad && name == ASKED_SUITE;
-    let asking = is_asked_for.then(|| Server::start_asking(root, ASKING_PASSWORD)).transpose()?;
-    let asking = asking.as_ref().and_then(|server| server.cql_address.as_deref());
+    let needs_password = *target == Target::Myriad && name == ASKED_SUITE;
+    let server_with_password =
+        needs_password.then(|| Server::start_asking(root, ASKING_PASSWORD)).transpose()?;
+    let server_with_password =
+        server_with_password.as_ref().and_then(|server| server.cql_address.as_deref());
     let counted = steps::run_counted(
         Command::new("timeout")
             .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
@@ -68,7 +70,7 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
             .env("ADDR", &server.address)
             .env("CQL_ADDR", server.cql_address.as_deref().unwrap_or_default())
             .env("HTTP_ADDR", server.http_address.as_deref().unwrap_or_default())
-            .env("CQL_ASKING_ADDR", asking.unwrap_or_default())
+            .env("CQL_ASKING_ADDR", server_with_password.unwrap_or_default())
             .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
             .env("MYRIAD", root.join(MYRIAD))
             .env("DIALECT", server.dialect.name()),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_comparison_is_an_error() {
+    fn other_output_is_an_error() {
         for text in ["", "A: myriad\n", "operations per second: B/A = 1: no difference shown\n"] {
             assert!(Found::read(text).is_err(), "{text}");
         }

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched_or_built_is_not_read() {
+    fn fetched_and_built_files_are_not_checked() {
         let text = format!("{}{}\n", "FIX", "ME");
         assert_eq!(check_with("tests/clients/node/node_modules/a.js", &text), Vec::<String>::new());
         assert_eq!(check_with("target/a.rs", &text), Vec::<String>::new());

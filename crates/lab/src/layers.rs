@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_load_limited_counts_only_alone() {
+    fn a_result_limited_by_the_load_is_used_only_if_it_is_the_only_one() {
         let limited = |repeat| Row { verdict: Verdict::ClientBound, ..row(Some(4), repeat, 900) };
         let busy = row(Some(4), 1, 300);
         let cpu = |rows: &[Row]| {

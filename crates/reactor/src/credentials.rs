@@ -268,8 +268,8 @@ mod tests {
             assert_eq!(Pem::read(TlsPart::Key, path).unwrap().text(), b"text");
         }
         for path in [&pipe, &folder] {
-            let said = Pem::read(TlsPart::Key, path).unwrap_err().to_string();
-            assert_eq!(said, format!("{}: not a regular file", path.display()));
+            let error = Pem::read(TlsPart::Key, path).unwrap_err().to_string();
+            assert_eq!(error, format!("{}: not a regular file", path.display()));
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emptied_is_forgotten_and_its_memory_given_back() {
+    fn empty_tables_are_removed_and_their_memory_released() {
         let mut tables = Tables::default();
         let mut grown = insert(&mut tables, key(5, b"a"));
         grown += insert(&mut tables, key(5, b"b"));

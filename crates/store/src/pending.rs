@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_durable_is_forgotten() {
+    fn durable_entries_are_removed() {
         let mut pending = Pending::default();
         for n in 0..1000u64 {
             pending.note(0, n, n + 1, n);

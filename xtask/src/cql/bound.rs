@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_prepared_is_told_in_lines() {
+    fn prepared_statements_are_shown_in_lines() {
         let spec = |name, of| ("keyspace", "table", name, of);
         let markers = Metadata {
             columns: 2,

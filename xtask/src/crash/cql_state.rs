@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_meets_in_a_batch_is_seen() {
+    fn conflicts_within_a_batch_are_seen() {
         assert!(insert(1, 1).meets(&Change::DeleteRow { p: 1, c: 1 }));
         assert!(insert(1, 1).meets(&Change::DeletePartition { p: 1 }));
         assert!(!insert(1, 1).meets(&insert(1, 2)));

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_noticed() {
+    fn values_that_were_never_written_are_found() {
         assert!(settle(&Model::default(), [].iter(), &after(&history()[..1])).is_err());
     }
 

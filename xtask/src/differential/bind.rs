@@ -37,7 +37,7 @@ enum Markers {
     /// `:name`, with values in the order of the markers.
     Named,
     /// `:name`, with named values, in any order.
-    Told,
+    WithNames,
 }
 
 /// A text with marked terms, in the form in which it is sent.
@@ -49,7 +49,7 @@ pub(super) fn sent(random: &mut StdRng, marked: &str) -> (String, Way) {
         let markers = match random.random_range(0..4) {
             0 | 1 => Markers::Nameless,
             2 => Markers::Named,
-            _ => Markers::Told,
+            _ => Markers::WithNames,
         };
         bind(random, marked, markers)
     } else {
@@ -87,15 +87,15 @@ fn bind(random: &mut StdRng, marked: &str, markers: Markers) -> (String, Vec<Nam
         let name = format!("n{}", values.len());
         match markers {
             Markers::Nameless => text.push('?'),
-            Markers::Named | Markers::Told => {
+            Markers::Named | Markers::WithNames => {
                 text.push(':');
                 text.push_str(&name);
             }
         }
-        values.push(((markers == Markers::Told).then_some(name), bound));
+        values.push(((markers == Markers::WithNames).then_some(name), bound));
     }
     text.push_str(&rest.concat());
-    if markers == Markers::Told {
+    if markers == Markers::WithNames {
         values.shuffle(random);
     }
     (text, values)
@@ -199,7 +199,7 @@ mod tests {
                 let name = Some(format!("n{at}"));
                 let told = values.iter().find(|(found, _)| *found == name);
                 let (name, bound) = told.unwrap_or(placed);
-                assert_eq!(name.is_some(), markers == Markers::Told);
+                assert_eq!(name.is_some(), markers == Markers::WithNames);
                 let bytes = match bound {
                     Bound::Bytes(bytes) => encode::hex(bytes),
                     _ => String::new(),
@@ -222,7 +222,7 @@ mod tests {
     fn markers_stand_for_values_in_every_way() {
         check(Markers::Nameless, |_| "?".to_owned());
         check(Markers::Named, |at| format!(":n{at}"));
-        check(Markers::Told, |at| format!(":n{at}"));
+        check(Markers::WithNames, |at| format!(":n{at}"));
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_condition_compares_is_never_odd() {
+    fn operands_of_conditions_have_valid_types() {
         let one = Term::int(1).marked();
         let text = format!("UPDATE t SET v = {one} WHERE p = {one} IF v = {one}");
         for seed in 0..200 {

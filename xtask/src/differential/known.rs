@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_no_difference_and_nothing_else_is() {
+    fn only_known_differences_are_accepted() {
         let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
         for (statement, myriad, other, expected) in [
             ("SELECT a FROM t", "a int\n1", "a int\n1", true),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_index_finds_is_known_where_there_is_one() {
+    fn results_of_an_index_are_known_differences_only_with_an_index() {
         let statement = "SELECT a FROM t WHERE p = 1 AND d = 1 ALLOW FILTERING";
         let refused = "error 2200 PRIMARY KEY column \"d\" cannot be restricted (preceding column \"c\" \
                        is not restricted)";

@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_log_in_changes_nothing() {
+    fn a_client_without_a_login_changes_nothing() {
         for statement in [
             "CREATE ROLE n",
             "ALTER ROLE a WITH LOGIN = true",
@@ -591,8 +591,8 @@ mod tests {
         assert!(follow(&start, "CREATE TABLE n (a int PRIMARY KEY)", None).is_none());
         assert!(follow(&start, "ALTER TABLE t ADD b int", Some("a")).is_none());
         for drop in ["DROP TABLE t", "DROP KEYSPACE k"] {
-            let gone = follow(&start, drop, Some("a")).unwrap();
-            assert!(gone.role("b").unwrap().grants.is_empty(), "{drop}");
+            let dropped = follow(&start, drop, Some("a")).unwrap();
+            assert!(dropped.role("b").unwrap().grants.is_empty(), "{drop}");
         }
         let keyspace = "CREATE KEYSPACE n WITH replication = {'class': 'SimpleStrategy'}";
         let made = follow(&start, keyspace, Some("a")).unwrap();

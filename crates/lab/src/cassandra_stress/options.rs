@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn unsupported_options_are_refused() {
         let check = |words: &str, expected: &str| {
             let error = format!("{:#}", parsed(words).unwrap_err());
             assert!(error.contains(expected), "{error}");

@@ -261,7 +261,7 @@ END
     }
 
     #[test]
-    fn settings_say_what_is_asked_for() {
+    fn settings_show_the_requested_load() {
         let text = settings(&options("read duration=2m cl=local_quorum -rate threads=7 fixed=9/s"));
         for part in
             ["Type: read", "Duration: 120 SECONDS", "Level: LOCAL_QUORUM", "Count: 7", "fixed 9/s"]

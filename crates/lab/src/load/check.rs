@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_specifications_are_refused() {
         assert!(check(&spec(), &work()).is_ok());
         check_refused(|spec, _| spec.window_ms = 0, "window_ms");
         check_refused(|spec, _| spec.duration_ms = 0, "duration_ms");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_and_what_is_strange_is_bounded() {
+    fn late_and_unexpected_values_are_bounded() {
         let mut tally = Tally::new();
         tally.count(u64::MAX, 1);
         assert_eq!(tally.windows.len(), WINDOWS_MAX);

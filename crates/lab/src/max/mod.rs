@@ -185,7 +185,7 @@ fn find(options: &Options) -> Result<()> {
         confirmations: options.confirmations,
     };
     let found = search(terms, &mut |rate| searcher.attempt(rate))?;
-    searcher.tell(&found)
+    searcher.report(&found)
 }
 
 /// Measures the rate in a closed loop, where each connection waits for its replies.
@@ -262,7 +262,7 @@ impl Searcher<'_> {
         Ok((Outcome::Failed, reason))
     }
 
-    fn tell(&self, found: &Found) -> Result<()> {
+    fn report(&self, found: &Found) -> Result<()> {
         let slos: Vec<String> = self.options.slos.iter().map(ToString::to_string).collect();
         print(&format!("\n{}: {}\n", slos.join(", "), self.result(found)))?;
         print(&format!("rows: {}\n", self.folder.path().display()))

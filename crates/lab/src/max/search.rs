@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_nothing_is_said() {
+    fn a_server_without_replies_is_reported() {
         check(
             TERMS,
             |_| Outcome::Failed,

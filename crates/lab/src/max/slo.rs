@@ -169,7 +169,7 @@ mod tests {
 
     /// Of 2,000 due requests, the slower half was never sent.
     #[test]
-    fn what_never_left_is_late() {
+    fn unsent_requests_are_late() {
         let slo = |text: &str| text.parse::<Slo>().unwrap();
         assert!(slo("p49<1ms").holds(&latencies(), 1_000));
         assert!(slo("p25<510us").holds(&latencies(), 1_000));

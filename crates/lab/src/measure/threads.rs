@@ -33,7 +33,7 @@ pub fn threads(pid: u32) -> io::Result<Vec<ThreadSample>> {
         };
         match read_sample(tid, &entry.path()) {
             Ok(sample) => samples.push(sample),
-            Err(error) if is_gone(&error) => {}
+            Err(error) if has_exited(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -122,7 +122,7 @@ pub(super) fn malformed(file: &str) -> io::Error {
 }
 
 /// Reading an open file of a thread that has just exited fails with ESRCH.
-fn is_gone(error: &io::Error) -> bool {
+fn has_exited(error: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }

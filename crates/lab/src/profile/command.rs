@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_said() {
+    fn missing_and_wrong_arguments_are_reported() {
         check(&["--pid", "1"], "missing --out FILE.svg");
         let one = "specify one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
         check(&["--out", "a.svg"], one);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_folded_stack_is_none() {
+    fn other_text_is_not_a_folded_stack() {
         assert_eq!(parse("a;b 3"), Some(("a;b", 3)));
         for line in ["", "a", "a b", " 3", "a -1"] {
             assert_eq!(parse(line), None, "{line}");

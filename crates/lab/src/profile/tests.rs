@@ -216,8 +216,8 @@ fn a_process_that_ends_meanwhile_ends_its_profile() {
     assert!(profile.notes.iter().any(|note| note.starts_with("the process exited after")));
     assert!(profile.folded().contains("sh;"), "{profile:#?}");
 
-    let gone = record(pid, Duration::from_secs(1), &Options::default()).unwrap_err();
-    assert_eq!(gone.to_string(), format!("process {pid} does not exist"));
+    let no_process = record(pid, Duration::from_secs(1), &Options::default()).unwrap_err();
+    assert_eq!(no_process.to_string(), format!("process {pid} does not exist"));
 }
 
 #[test]

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_options_are_refused() {
         for arguments in [&["-k", "0"][..], &["-z"], &["-p", "x"], &["-c"], &["--tls"]] {
             assert!(parsed(arguments).is_err(), "{arguments:?}");
         }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_read_back() {
+    fn findings_round_trip_through_files() {
         let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
         let folder = scratch.path();
         assert_eq!(Finding::read(folder).unwrap(), None);

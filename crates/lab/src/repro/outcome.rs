@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_by_the_second() {
+    fn observations_are_per_second() {
         let mut row = fixture::server_row();
         row.load.window_ms = 500;
         row.report.windows = vec![10, 30, 40, 80];

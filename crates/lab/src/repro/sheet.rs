@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_says_so() {
+    fn missing_measurements_are_marked() {
         let sheet = Sheet::of_outcome(&outcome(vec![Line {
             verdicts: BTreeMap::new(),
             is_beyond_cores: false,

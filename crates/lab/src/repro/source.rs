@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_says_how_it_is_run() {
+    fn existing_tables_describe_how_they_are_run() {
         for table in tables() {
             assert_eq!(table.run.is_some(), table.missing().is_none(), "{}", table.id);
         }

@@ -197,7 +197,7 @@ impl Runner<'_> {
         let all = turns(definition.repeats, definition.cells.len(), seed);
         let (done, left): (Vec<Turn>, Vec<Turn>) = all.into_iter().partition(is_done);
         self.position.count = done.len() + left.len();
-        self.tell(
+        self.report(
             folder,
             &News::Started {
                 folder: folder.path(),
@@ -214,7 +214,7 @@ impl Runner<'_> {
                 Ok(row) => {
                     folder.append(&row)?;
                     budget.spent(Instant::now());
-                    self.tell(folder, &News::Row(&row))?;
+                    self.report(folder, &News::Row(&row))?;
                 }
                 Err(Dropped::Stopped) => break,
                 Err(Dropped::Broken(error)) => return Err(error),
@@ -222,12 +222,12 @@ impl Runner<'_> {
             folder.is_complete = index + 1 == left.len();
         }
         folder.is_complete |= left.is_empty();
-        self.tell(folder, &News::Ended { is_complete: folder.is_complete })
+        self.report(folder, &News::Ended { is_complete: folder.is_complete })
     }
 
-    fn tell(&mut self, folder: &RunFolder, news: &News<'_>) -> Result<()> {
+    fn report(&mut self, folder: &RunFolder, news: &News<'_>) -> Result<()> {
         folder.write_progress(news)?;
-        self.progress.tell(news);
+        self.progress.report(news);
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Runner<'_> {
             parameters: cell.parameters.clone(),
             left_s: self.position.left.as_secs(),
         };
-        self.tell(folder, &News::Phase(&step))
+        self.report(folder, &News::Phase(&step))
     }
 
     /// Makes one row in every case, unless the run is stopped or its own folder fails.
@@ -310,7 +310,7 @@ impl Runner<'_> {
         let measured = measure(program, subject, load, &self.options.stop, &mut |rate| {
             let news = News::Rate { operations_per_second: rate };
             broken = folder.write_progress(&news).err();
-            self.progress.tell(&news);
+            self.progress.report(&news);
         });
         match broken {
             Some(error) => Err(Failure::Broken(error)),
@@ -493,7 +493,7 @@ kind = \"log\"
     }
 
     impl Progress for StopAfter {
-        fn tell(&mut self, news: &News<'_>) {
+        fn report(&mut self, news: &News<'_>) {
             if matches!(news, News::Row(_)) {
                 self.rows -= 1;
                 self.stop.store(self.rows == 0, Ordering::Relaxed);
@@ -506,7 +506,7 @@ kind = \"log\"
     }
 
     #[test]
-    fn what_is_interrupted_ends_like_what_is_not() {
+    fn interrupted_runs_end_in_order() {
         let whole = case();
         let folder = run(&whole.definition, &whole.options, &mut ()).unwrap();
         assert!(folder.is_complete);

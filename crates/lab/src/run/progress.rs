@@ -9,12 +9,12 @@ use crate::row::Row;
 
 /// Receiver of progress events.
 pub trait Progress {
-    fn tell(&mut self, news: &News<'_>);
+    fn report(&mut self, news: &News<'_>);
 }
 
 /// Ignores all events.
 impl Progress for () {
-    fn tell(&mut self, _: &News<'_>) {}
+    fn report(&mut self, _: &News<'_>) {}
 }
 
 /// All progress events.

@@ -29,7 +29,7 @@ impl Default for Terminal {
 }
 
 impl Progress for Terminal {
-    fn tell(&mut self, news: &News<'_>) {
+    fn report(&mut self, news: &News<'_>) {
         match news {
             News::Started { folder, measurements, done } => {
                 self.count = *measurements;

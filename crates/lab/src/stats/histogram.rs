@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_comes_back(values in prop::collection::vec(0..1u64 << 40, 0..100)) {
+        fn encoding_round_trips(values in prop::collection::vec(0..1u64 << 40, 0..100)) {
             let histogram = of(&values);
             prop_assert_eq!(decode(&encode(&histogram)).unwrap(), histogram);
         }

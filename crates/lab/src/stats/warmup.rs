@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_settles_has_no_end() {
+    fn an_unstable_series_has_no_end_of_warmup() {
         let climb: Vec<f64> = (0..20).map(real).collect();
         assert_eq!(warmup_end(&climb), None);
     }

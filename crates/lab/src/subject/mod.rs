@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn missing_programs_are_reported() {
         let missing =
             SubjectSpec { binary: Some("no-such-server".into()), ..spec(Kind::Memcached) };
         let error = Subject::start(&missing).unwrap_err();

@@ -241,16 +241,16 @@ fn receive_openings<'scope>(
 fn carry_to(shared: &Shared<'_>, service: &Service, id: &str) -> Result<(), BrokerError> {
     let (sender, receiver, _broker) = connect(shared)?;
     sender.subscribe(&service.stream_subject(id, "up"), None)?;
-    let says = service.stream_subject(id, "down");
+    let subject = service.stream_subject(id, "down");
     let peer = match TcpStream::connect_timeout(&service.address, HANDSHAKE_TIMEOUT) {
         Ok(peer) => peer,
         Err(error) => {
-            tunnel::refuse(&sender, &says)?;
+            tunnel::refuse(&sender, &subject)?;
             return Err(error.into());
         }
     };
     let _peer = shared.track(peer.try_clone()?);
-    tunnel::run_far(&peer, (sender, receiver), &says)
+    tunnel::run_far(&peer, (sender, receiver), &subject)
 }
 
 /// Validates an id before it becomes part of subjects: accepts only the format that carriers

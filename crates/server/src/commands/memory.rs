@@ -377,7 +377,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn told(report: MemoryReport) -> String {
+    fn doctor_text(report: MemoryReport) -> String {
         diagnose(&report, 10, &[])
     }
 
@@ -389,14 +389,20 @@ mod tests {
             resident_bytes: Some(120 * MIB),
             ..MemoryReport::default()
         };
-        assert!(told(well).starts_with("No problem"));
-        assert!(told(MemoryReport { used_bytes: MIB, ..well }).contains("1.00M are in use"));
-        assert!(told(MemoryReport { peak_bytes: 200 * MIB, ..well }).starts_with("Peak: 200.00M"));
-        let fragmented = MemoryReport { resident_bytes: Some(150 * MIB), ..well };
-        assert!(told(fragmented).starts_with("Fragmentation: the process has 150.00M"));
-        assert!(told(MemoryReport { resident_bytes: None, ..well }).starts_with("No problem"));
+        assert!(doctor_text(well).starts_with("No problem"));
+        assert!(doctor_text(MemoryReport { used_bytes: MIB, ..well }).contains("1.00M are in use"));
         assert!(
-            told(MemoryReport { clients_bytes: 3 * MIB, ..well }).starts_with("Clients: 3.00M")
+            doctor_text(MemoryReport { peak_bytes: 200 * MIB, ..well })
+                .starts_with("Peak: 200.00M")
+        );
+        let fragmented = MemoryReport { resident_bytes: Some(150 * MIB), ..well };
+        assert!(doctor_text(fragmented).starts_with("Fragmentation: the process has 150.00M"));
+        assert!(
+            doctor_text(MemoryReport { resident_bytes: None, ..well }).starts_with("No problem")
+        );
+        assert!(
+            doctor_text(MemoryReport { clients_bytes: 3 * MIB, ..well })
+                .starts_with("Clients: 3.00M")
         );
         let tracker = Tracker::root("server", Limit::Bytes(100), None);
         tracker.consume(90);

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_ask_for_has_the_usual_form() {
+    fn options_that_tools_read_have_the_usual_form() {
         let config = Config::default();
         for (name, value) in [
             ("save", ""),

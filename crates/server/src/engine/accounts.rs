@@ -256,7 +256,7 @@ mod tests {
     use crate::config::Settings;
 
     #[test]
-    fn what_a_connection_held_is_given_back() {
+    fn the_memory_of_a_closed_connection_is_released() {
         let settings =
             Settings { read_buffer_memory_limit: Limit::Bytes(1 << 20), ..Settings::default() };
         let memory = MemoryTrackers::new(&settings, None);

@@ -116,17 +116,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_has_asked_too() {
+    fn requests_of_closed_connections_count() {
         let (mut clients, mut rows) = (BusiestClients::default(), rows(2));
         rows[0].commands = 1;
         rows[1].commands = 3;
-        let mut gone = rows.pop().unwrap();
-        clients.depart(&mut gone);
+        let mut closed = rows.pop().unwrap();
+        clients.depart(&mut closed);
         clients.end_window(rows.iter_mut(), SECOND_NS);
         assert_eq!(busiest(&clients), [(0, 1.0, 250_000)]);
         // Another reactor counts only the requests that it serves.
-        gone.commands = 4;
-        clients.end_window(std::iter::once(&mut gone), SECOND_NS);
+        closed.commands = 4;
+        clients.end_window(std::iter::once(&mut closed), SECOND_NS);
         assert_eq!(busiest(&clients), [(1, 1.0, 1_000_000)]);
     }
 

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reactors_have_seen_is_added() {
+    fn counts_of_reactors_are_added() {
         let (mut sum, mut one, mut other) = <(Window, Window, Window)>::default();
         for (window, keys) in [(&mut one, &[1, 1, 2][..]), (&mut other, &[2, 2, 1, 2][..])] {
             for hash in keys {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_forgotten() {
+    fn old_counts_are_dropped() {
         let mut keys = HotKeys::default();
         keys.note(FIRST, 1, b"a");
         keys.note(FIRST, 1, b"a");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_written_in_order_before_it_stops() {
+    fn queued_lines_are_written_in_order_before_a_stop() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let out = Arc::clone(&written);
         let writer = Arc::new(LineWriter::default());

@@ -342,9 +342,9 @@ mod tests {
         assert!(out.len() < EVENT_BYTES_MAX + 2 * VALUE_BYTES_MAX, "{}", out.len());
         let text = format!("{{{}}}", String::from_utf8(out).unwrap());
         let event: Value = serde_json::from_str(&text).unwrap();
-        let told = event["changes"].as_array().unwrap().len();
-        assert_eq!(event["omitted"], CHANGES - told);
-        assert_eq!(told, EVENT_BYTES_MAX / VALUE_BYTES_MAX);
+        let change_count = event["changes"].as_array().unwrap().len();
+        assert_eq!(event["omitted"], CHANGES - change_count);
+        assert_eq!(change_count, EVENT_BYTES_MAX / VALUE_BYTES_MAX);
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn listen(events: &str) -> (World, SimClient, SimClient) {
 }
 
 /// Channels and payloads of the received messages; for events of database 0 only their names.
-fn told(listener: &SimClient) -> Vec<String> {
+fn received_events(listener: &SimClient) -> Vec<String> {
     let bytes = listener.received();
     let (mut rest, mut events) = (bytes.as_slice(), Vec::new());
     while let Ok(Some((Reply::Array(parts), used))) = decode_reply(rest) {
@@ -47,7 +47,7 @@ fn check(events: &str, steps: &[(&str, &[&str])]) {
         let words: Vec<&str> = command.split(' ').collect();
         let reply = ask(&mut world, &client, &words);
         assert!(!reply.starts_with('-'), "{command}: {reply}");
-        assert_eq!(told(&listener), *expected, "{command}");
+        assert_eq!(received_events(&listener), *expected, "{command}");
     }
 }
 
@@ -67,10 +67,10 @@ fn reads_report_the_expired_keys_that_they_remove() {
     ];
     for (command, expected) in read {
         ask(&mut world, &client, &["SET", "k", "v", "PXAT", "1"]);
-        told(&listener);
+        received_events(&listener);
         let words: Vec<&str> = command.split(' ').collect();
         ask(&mut world, &client, &words);
-        assert_eq!(told(&listener), expected, "{command}");
+        assert_eq!(received_events(&listener), expected, "{command}");
     }
 }
 
@@ -204,12 +204,12 @@ fn expired_and_evicted_keys_are_reported() {
     let (mut world, listener, client) = listen("Exe");
     ask(&mut world, &client, &["SET", "k", "v", "PX", "100"]);
     ask(&mut world, &client, &["SET", "l", "v", "PX", "100"]);
-    assert_eq!(told(&listener), [""; 0]);
+    assert_eq!(received_events(&listener), [""; 0]);
     for _ in 0..20 {
         world.advance(SECOND_NS / 10);
         run(&mut world);
     }
-    let mut expired = told(&listener);
+    let mut expired = received_events(&listener);
     expired.sort_unstable();
     assert_eq!(expired, ["expired k", "expired l"]);
     // The key is found by a write before a reactor expires it.
@@ -218,11 +218,11 @@ fn expired_and_evicted_keys_are_reported() {
     world.advance(SECOND_NS);
     run(&mut world);
     ask(&mut world, &client, &["INCR", "k"]);
-    assert_eq!(told(&listener), ["expired k"]);
+    assert_eq!(received_events(&listener), ["expired k"]);
     ask(&mut world, &client, &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
     ask(&mut world, &client, &["CONFIG", "SET", "maxmemory", "1"]);
     ask(&mut world, &client, &["SET", "m", "v"]);
-    assert_eq!(told(&listener), ["evicted k"]);
+    assert_eq!(received_events(&listener), ["evicted k"]);
 }
 
 #[test]
@@ -264,16 +264,16 @@ fn events_wait_for_the_log_and_keep_the_order_of_a_transaction() {
     let (mut world, listener, client) = listen("E$");
     send(&client, &["SET", "k", "v"]);
     run_reactors(&mut world);
-    assert_eq!(told(&listener), [""; 0], "a crash could undo the change");
+    assert_eq!(received_events(&listener), [""; 0], "a crash could undo the change");
     run(&mut world);
-    assert_eq!(told(&listener), ["set k"]);
+    assert_eq!(received_events(&listener), ["set k"]);
     ask(&mut world, &client, &["MULTI"]);
     ask(&mut world, &client, &["SET", "a", "1"]);
     ask(&mut world, &client, &["PUBLISH", "__keyevent@0__:mine", "x"]);
     ask(&mut world, &client, &["INCR", "a"]);
-    assert_eq!(told(&listener), [""; 0]);
+    assert_eq!(received_events(&listener), [""; 0]);
     ask(&mut world, &client, &["EXEC"]);
-    assert_eq!(told(&listener), ["set a", "mine x", "incrby a"]);
+    assert_eq!(received_events(&listener), ["set a", "mine x", "incrby a"]);
 }
 
 /// A turn compares 8,192 steps, and each message takes at least 512.
@@ -305,7 +305,7 @@ fn events_of_many_keys_are_matched_in_parts_while_only_their_client_waits() {
         .iter()
         .flat_map(|name| [format!("__keyspace@0__:{name} set"), format!("set {name}")])
         .collect();
-    assert_eq!(told(&listener), expected);
+    assert_eq!(received_events(&listener), expected);
     assert_eq!(client.received(), b"+OK\r\n+PONG\r\n");
     // In log order, whichever client made the changes.
     send(
@@ -319,7 +319,7 @@ fn events_of_many_keys_are_matched_in_parts_while_only_their_client_waits() {
     send(&distant, &["SET", &names[KEYS - 1], "w"]);
     run(&mut world);
     let messages: Vec<String> =
-        told(&listener).into_iter().filter(|it| !it.starts_with("__")).collect();
+        received_events(&listener).into_iter().filter(|it| !it.starts_with("__")).collect();
     let of_client = |name: &String| format!("del {name}");
     assert_eq!(messages[..KEYS], names.iter().map(of_client).collect::<Vec<_>>());
     let mut others = messages[KEYS..].to_vec();
@@ -352,7 +352,7 @@ fn keys_stay_while_events_wait_to_be_matched() {
         world.advance(SECOND_NS / 10);
     }
     run(&mut world);
-    assert_eq!(told(&listener).len(), 2 * KEYS);
+    assert_eq!(received_events(&listener).len(), 2 * KEYS);
 }
 
 #[test]

@@ -501,8 +501,8 @@ mod tests {
         assert_eq!(answer(&mut site, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"), hello);
         assert_eq!(answer(&mut site, "GET /hello HTTP/1.0\r\n\r\n"), hello);
         let closed = "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        let told = hello.replace("27\r\n", "27\r\nConnection: close\r\n");
-        assert_eq!(answer(&mut site, closed), told);
+        let announced = hello.replace("27\r\n", "27\r\nConnection: close\r\n");
+        assert_eq!(answer(&mut site, closed), announced);
         let kept = answer(&mut site, "GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         assert!(kept.contains("\r\nConnection: keep-alive\r\n"), "{kept}");
         assert!(!kept.contains("Connection: close"));

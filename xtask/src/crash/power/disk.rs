@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_stays() {
+    fn synced_data_survives() {
         let found = outcomes(
             |disk| {
                 let file = disk.create_file(ROOT, name("f")).unwrap();

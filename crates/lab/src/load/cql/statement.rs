@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_bound_is_refused() {
+    fn unbindable_statements_are_refused() {
         let mut work = cql_work();
         work.mix[0].words = vec!["SELECT * FROM t WHERE k = {key}".to_owned()];
         let mut statements = Statements::new(&work, &CqlWork::default(), &[b'v'; 99]);

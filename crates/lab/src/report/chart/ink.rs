@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_no_ink_stays() {
+    fn other_colors_stay() {
         for text in ["#FE", "#FE0", "#FE0909", "a #FEé", "#123456"] {
             assert_eq!(replace_stand_ins(text), text);
         }

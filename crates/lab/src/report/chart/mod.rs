@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_believed_is_hollow() {
+    fn doubtful_points_are_hollow() {
         let svg = drawn(&[series("a")]);
         assert_eq!(svg.matches("<polygon fill=\"var(--paper)\"").count(), 1, "{svg}");
     }

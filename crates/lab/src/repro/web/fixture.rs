@@ -264,8 +264,8 @@ fn drains(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {
         answer.len() > BIG_FILE_BYTES && answer.ends_with(BIG_BYTES.as_bytes()),
         "the response is truncated"
     );
-    let gone = || Ok(connect(host.address(), PATIENCE).is_err().then_some(()));
-    bench.wait_for("the port is closed", PATIENCE, gone)
+    let is_closed = || Ok(connect(host.address(), PATIENCE).is_err().then_some(()));
+    bench.wait_for("the port is closed", PATIENCE, is_closed)
 }
 
 fn logs(bench: &Bench<'_>, fixture: &Fixture) -> Result<()> {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_all_is_kept_until_it_ends() {
+    fn a_pause_of_all_commands_lasts_until_it_ends() {
         let (pause, session) = (Pause::default(), session());
         let stops = |now, command: &Command| stops(&pause, MonoNs(now), &session, command);
         pause.begin(MonoNs(0), MonoNs(100), ALL);

@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_common_is_in_both(
+        fn the_common_subsequence_is_in_both(
             a in proptest::collection::vec(0u8..3, 0..30),
             b in proptest::collection::vec(0u8..3, 0..30),
         ) {

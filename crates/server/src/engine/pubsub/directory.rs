@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_bounded_for_each_reactor() {
+    fn undelivered_messages_are_bounded_per_reactor() {
         let directory = Directory::new(2);
         add(&directory, Kind::Channel, "both", 0).unwrap();
         add(&directory, Kind::Channel, "both", 1).unwrap();
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_takes_is_given_back_with_the_last_subscriber() {
+    fn memory_is_released_with_the_last_subscriber() {
         const NAMES: usize = 3_000;
         let directory = Directory::new(4);
         let mut bytes = 0;

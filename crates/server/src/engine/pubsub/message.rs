@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_takes_counts_the_patterns() {
+    fn charged_bytes_include_the_patterns() {
         let post = Publication { channel: b"a", payload: b"x", kind: Kind::Channel };
         let pattern = Name::from("a*".as_bytes());
         let alone = Message::new(Body::of(&post), Vec::new(), Gate::OPEN);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_gets_what_is_published_later() {
+    fn a_late_subscriber_gets_only_later_messages() {
         let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let (mut early, mut late) = (Subscriptions::default(), Subscriptions::default());
         let subscribe = |table: &mut SubscriberTable, id, mine: &mut Subscriptions| {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_gets_what_was_published_before() {
+    fn a_leaving_subscriber_gets_earlier_messages() {
         let (directory, mut table) = (Directory::new(1), SubscriberTable::new(0));
         let mut mine = Subscriptions::default();
         table.subscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_subscriptions_take_is_known_and_given_back() {
+    fn the_memory_of_subscriptions_is_charged_and_released() {
         const NAMES: usize = 1_000;
         let (directory, mut table) = (Directory::new(2), SubscriberTable::new(0));
         let mut connections: Vec<_> = (0..8).map(|_| Subscriptions::default()).collect();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_takes_nothing() {
+    fn removed_names_use_no_memory() {
         const NAMES: usize = 10_000;
         let mut table = Table::default();
         assert_eq!(table.memory_bytes(), 0);

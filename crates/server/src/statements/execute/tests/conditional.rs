@@ -99,7 +99,7 @@ fn locks_have_one_winner() {
         }
         won
     };
-    let servers: Vec<Server> = (0..THREADS).map(|_| server.beside()).collect();
+    let servers: Vec<Server> = (0..THREADS).map(|_| server.other_reactor()).collect();
     let won: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = servers
             .into_iter()

@@ -86,7 +86,7 @@ fn writers_that_race_with_a_drop_leave_no_data() {
     for _ in 0..20 {
         server.change_schema("CREATE TABLE t (p int PRIMARY KEY, v int)");
         let statement = server.prepare("INSERT INTO t (p, v) VALUES (?, 1)").unwrap();
-        let mut writers: Vec<Server> = (0..2).map(|_| server.beside()).collect();
+        let mut writers: Vec<Server> = (0..2).map(|_| server.other_reactor()).collect();
         std::thread::scope(|scope| {
             for writer in &mut writers {
                 let statement = &statement;

@@ -214,7 +214,7 @@ impl Server {
     }
 
     /// Another reactor of the same server.
-    pub(super) fn beside(&self) -> Server {
+    pub(super) fn other_reactor(&self) -> Server {
         let peer = Peer { remote: None, local: None, listener: 0 };
         let mut reactor = ReactorState::new(&self.shared, 0);
         reactor.begin_turn(self.now);
