@@ -11,7 +11,6 @@ pub struct Clock {
 }
 
 impl Clock {
-    #[expect(clippy::new_without_default, reason = "two clocks show different times")]
     pub fn new() -> Self {
         Self { origin: Instant::now() }
     }

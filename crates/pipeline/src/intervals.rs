@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Maximum number of gaps between collected ids. A generator keeps at most
 /// [`crate::generator::WINDOW_MAX`] batches in flight, so more gaps indicate a faulty peer.
-pub const INTERVALS_MAX: usize = 1 << 17;
+pub(crate) const INTERVALS_MAX: usize = 1 << 17;
 
 /// Ordered half-open ranges that neither overlap nor touch. Memory: 16 bytes per gap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,26 +2,26 @@
 //! window must have the same probability, so each twentieth of it should have equally many samples.
 
 /// Number of classes that a window is divided into.
-pub const CLASSES: usize = 20;
+pub(crate) const CLASSES: usize = 20;
 
 /// With 19 degrees of freedom, a uniform sample exceeds this once in a million runs.
-pub const CHI_SQUARE_MAX: f64 = 63.7;
+pub(crate) const CHI_SQUARE_MAX: f64 = 63.7;
 
 /// Smaller windows are not counted: their twentieths differ in size.
-pub const WINDOW_TASKS_MIN: u64 = 20_000;
+pub(crate) const WINDOW_TASKS_MIN: u64 = 20_000;
 
 /// The test requires this many samples per class on average.
 const CLASS_SAMPLES_MIN: u64 = 5;
 
 /// Returns which twentieth of `total` positions contains this one.
-pub fn class(position: u64, total: u64) -> usize {
+pub(crate) fn class(position: u64, total: u64) -> usize {
     let classes = u128::try_from(CLASSES).expect("128 bits");
     let class = u128::from(position) * classes / u128::from(total.max(1));
     usize::try_from(class).map_or(CLASSES - 1, |class| class.min(CLASSES - 1))
 }
 
 /// Returns the chi-square statistic of the counts; `None` if they are too few.
-pub fn chi_square(counts: &[u64]) -> Option<f64> {
+pub(crate) fn chi_square(counts: &[u64]) -> Option<f64> {
     let total = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
     let classes = u64::try_from(counts.len()).expect("64 bits");
     if classes < 2 || total / classes < CLASS_SAMPLES_MIN {

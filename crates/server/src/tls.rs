@@ -59,11 +59,14 @@ mod tests {
 
     use super::*;
 
-    /// Writes a certificate and its key into a new directory.
+    fn directory(label: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("myriad-tls-{label}-{}", std::process::id()))
+    }
+
+    /// Writes a certificate and its key into a directory.
     fn files(label: &str) -> (PathBuf, PathBuf) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let name = format!("myriad-tls-{label}-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
+        let directory = directory(label);
         std::fs::create_dir_all(&directory).unwrap();
         let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
         std::fs::write(&certificate, made.cert.pem()).unwrap();
@@ -125,6 +128,9 @@ mod tests {
             |settings| settings.tls_ca_cert_file = PathBuf::from("/dev/zero"),
             Err(("tls-ca-cert-file", "not a regular file")),
         );
+        for label in ["one", "two", "huge"] {
+            std::fs::remove_dir_all(directory(label)).unwrap();
+        }
     }
 
     #[test]

@@ -19,15 +19,15 @@ use crate::load::{LoadSpec, Warmup};
 use crate::subject::SubjectSpec;
 
 /// Minimum measured phase, regardless of the budget: shorter ones are meaningless.
-pub const CELL_MS_MIN: u64 = 300;
+pub(crate) const CELL_MS_MIN: u64 = 300;
 /// Measured phase of a quick run: sufficient for a functional check and a rough rate.
 const QUICK_CELL_MS: u64 = 500;
 const QUICK_WARMUP_MS_MAX: u64 = 500;
 /// Larger grids are probably mistakes.
-pub const CELLS_MAX: usize = 10_000;
+pub(crate) const CELLS_MAX: usize = 10_000;
 /// A grid of the maximum size takes a few lines; our largest file has some kilobytes.
 const DEFINITION_BYTES_MAX: u64 = 4 << 20;
-pub const REPEATS_MAX: usize = 1_000;
+pub(crate) const REPEATS_MAX: usize = 1_000;
 /// Minimum number of windows per measured phase: fewer are insufficient to judge its stability.
 const WINDOWS_MIN: u64 = 10;
 
@@ -126,7 +126,7 @@ impl Definition {
 }
 
 /// Sets the measured phase, and windows short enough for it.
-pub fn set_duration(load: &mut LoadSpec, duration_ms: u64) {
+pub(crate) fn set_duration(load: &mut LoadSpec, duration_ms: u64) {
     load.duration_ms = duration_ms;
     load.window_ms = load.window_ms.min(duration_ms / WINDOWS_MIN).max(1);
 }

@@ -14,7 +14,7 @@ use crate::subject::{Kind, Scratch, Subject};
 
 /// Profile of a cell's process in the measured phase.
 #[derive(Debug, Clone)]
-pub struct CellProfile {
+pub(crate) struct CellProfile {
     pub profile: Profile,
     /// Results of the load, which is slightly slower than without the profile.
     pub report: LoadReport,
@@ -25,7 +25,7 @@ pub struct CellProfile {
 ///
 /// `program` is this program, whose `myriad-lab generate` generates the load. Setting `stop` ends
 /// the run.
-pub fn record_cell(
+pub(crate) fn record_cell(
     cell: &Cell,
     program: &Path,
     options: &Options,

@@ -263,8 +263,8 @@ fn share_table(shares: &[Share], top: usize) -> String {
         let _ = writeln!(
             text,
             "{:5.1} % {:5.1} % {:8}  {}",
-            share.own_share * 100.0,
-            share.with_callees_share * 100.0,
+            share.relative_own * 100.0,
+            share.relative_with_callees * 100.0,
             share.own,
             share.function
         );

@@ -8,13 +8,13 @@ use inferno::flamegraph::{self, Options};
 
 /// Titles of a flame graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Labels {
+pub(crate) struct Labels {
     pub title: String,
     pub subtitle: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum GraphError {
+pub(crate) enum GraphError {
     #[error("there are no samples to draw")]
     Empty,
     #[error("these are not folded stacks: a line must be functions joined by ; then a number")]
@@ -25,7 +25,7 @@ pub enum GraphError {
 
 /// Returns a flame graph of folded stacks, as SVG. The width of each function is its share of the
 /// samples; kernel functions are orange, inlined ones blue.
-pub fn flame_graph(folded: &str, labels: &Labels) -> Result<String, GraphError> {
+pub(crate) fn flame_graph(folded: &str, labels: &Labels) -> Result<String, GraphError> {
     check(folded)?;
     let mut options = options(labels);
     options.colors = Palette::Multi(MultiPalette::Java); // knows the marks _[k] and _[i]
@@ -35,7 +35,7 @@ pub fn flame_graph(folded: &str, labels: &Labels) -> Result<String, GraphError> 
 /// Returns the difference of two profiles, as SVG: widths as in `after`, red for functions with a
 /// greater share than in `before`, blue for those with a smaller one. The two may have different
 /// numbers of samples.
-pub fn difference(before: &str, after: &str, labels: &Labels) -> Result<String, GraphError> {
+pub(crate) fn difference(before: &str, after: &str, labels: &Labels) -> Result<String, GraphError> {
     check(before)?;
     check(after)?;
     let scaled = differential::Options { normalize: true, strip_hex: false };

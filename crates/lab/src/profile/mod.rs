@@ -20,15 +20,15 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-pub use cell::{CellProfile, record_cell};
+pub(crate) use cell::{CellProfile, record_cell};
 pub(crate) use command::SUBCOMMAND;
-pub use graph::{GraphError, Labels, difference, flame_graph};
-pub use sampler::Place;
-pub use shares::{Change, Share, changes, shares};
+pub(crate) use graph::{Labels, difference, flame_graph};
+pub(crate) use sampler::Place;
+pub(crate) use shares::{Change, Share, changes, shares};
 
 /// Sampling parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub(crate) struct Options {
     /// Samples per second of each thread's processor time. Not a round number by default, to avoid
     /// synchronizing with timers.
     pub frequency: u64,
@@ -44,7 +44,7 @@ impl Default for Options {
 
 /// The samples of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Profile {
+pub(crate) struct Profile {
     /// Number of samples of each stack. A stack consists of its functions from the outermost on,
     /// joined by `;`, after the name of its thread without trailing digits, so that the threads of
     /// a pool are combined. Functions of the kernel end with `_[k]`, inlined ones with `_[i]`.
@@ -63,7 +63,7 @@ pub struct Profile {
 
 /// Error of a profile.
 #[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
+pub(crate) enum ProfileError {
     #[error("process {pid} does not exist")]
     NoProcess { pid: u32 },
     #[error("process {pid} ended before a sample was taken")]
@@ -98,7 +98,11 @@ pub enum ProfileError {
 /// Samples process `pid` for `duration`, or until it exits. Blocks for this time; takes well below
 /// 1 % of a core at 999 samples per second, and memory for at most [`sampler::STACKS_MAX`] distinct
 /// stacks.
-pub fn record(pid: u32, duration: Duration, options: &Options) -> Result<Profile, ProfileError> {
+pub(crate) fn record(
+    pid: u32,
+    duration: Duration,
+    options: &Options,
+) -> Result<Profile, ProfileError> {
     let mut symbols = symbols::Symbols::of(pid)?;
     let recording = sampler::record(pid, duration, options)?;
     symbols.refresh(pid);
@@ -137,7 +141,7 @@ fn pool(thread: &str) -> &str {
 impl Profile {
     /// Formats one line per stack: its functions, a space, its samples. Other tools read this
     /// format too.
-    pub fn folded(&self) -> String {
+    pub(crate) fn folded(&self) -> String {
         let mut text = String::new();
         for (stack, count) in &self.stacks {
             let _ = writeln!(text, "{stack} {count}"); // writing to a String cannot fail
@@ -146,7 +150,7 @@ impl Profile {
     }
 
     /// Formats the number of samples and their duration in one line.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let mut text = format!(
             "{} samples of {:.2} s processor time in {:.2} s, {} threads, {} samples lost",
             self.samples,

@@ -61,7 +61,7 @@ pub(super) struct Recording {
 
 /// The scope of a kernel event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     Core(usize),
     Thread(i32),
 }

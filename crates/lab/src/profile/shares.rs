@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// One function's part of a profile.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Share {
+pub(crate) struct Share {
     pub function: String,
     /// Samples in the function itself.
     pub own: u64,
     /// Samples in it or in its callees.
     pub with_callees: u64,
     /// Share of all samples, from 0 to 1.
-    pub own_share: f64,
-    pub with_callees_share: f64,
+    pub relative_own: f64,
+    pub relative_with_callees: f64,
 }
 
 /// One function's part of two profiles.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub(crate) struct Change {
     pub function: String,
     /// Its own share of all samples, from 0 to 1.
     pub before: f64,
@@ -32,7 +32,7 @@ pub(super) fn parse(line: &str) -> Option<(&str, u64)> {
 
 /// Returns the functions of folded stacks, sorted by their own samples. The outermost element of a
 /// stack is its thread, not a function.
-pub fn shares(folded: &str) -> Vec<Share> {
+pub(crate) fn shares(folded: &str) -> Vec<Share> {
     let mut total = 0;
     let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (stack, count) in folded.lines().filter_map(parse) {
@@ -50,8 +50,8 @@ pub fn shares(folded: &str) -> Vec<Share> {
             function: function.to_owned(),
             own,
             with_callees,
-            own_share: ratio(own, total),
-            with_callees_share: ratio(with_callees, total),
+            relative_own: ratio(own, total),
+            relative_with_callees: ratio(with_callees, total),
         })
         .collect();
     shares.sort_by(|a, b| b.own.cmp(&a.own).then(b.with_callees.cmp(&a.with_callees)));
@@ -59,13 +59,13 @@ pub fn shares(folded: &str) -> Vec<Share> {
 }
 
 /// Returns the difference of each function's own share in two profiles, the greatest first.
-pub fn changes(before: &str, after: &str) -> Vec<Change> {
+pub(crate) fn changes(before: &str, after: &str) -> Vec<Change> {
     let mut both: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for share in shares(before) {
-        both.entry(share.function).or_default().0 = share.own_share;
+        both.entry(share.function).or_default().0 = share.relative_own;
     }
     for share in shares(after) {
-        both.entry(share.function).or_default().1 = share.own_share;
+        both.entry(share.function).or_default().1 = share.relative_own;
     }
     let mut changes: Vec<Change> = both
         .into_iter()

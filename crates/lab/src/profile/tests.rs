@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::graph::GraphError;
 use super::*;
 
 /// Enough samples for the tolerance of the tests, even on a busy machine.
@@ -109,7 +110,7 @@ fn share_of(profile: &Profile, function: &str) -> f64 {
     shares(&profile.folded())
         .iter()
         .filter(|share| share.function.ends_with(function))
-        .map(|share| share.with_callees_share)
+        .map(|share| share.relative_with_callees)
         .sum()
 }
 

@@ -30,7 +30,7 @@ const LOAD_CPU: usize = 1;
 
 /// Results of all tests with one server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Compatibility {
+pub(crate) struct Compatibility {
     /// The server's version.
     pub subject: String,
     pub tests: Vec<Test>,
@@ -38,7 +38,7 @@ pub struct Compatibility {
 
 /// Result of one test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Test {
+pub(crate) struct Test {
     pub name: String,
     pub pipeline: usize,
     /// As reported by the tool; `None` if it failed.
@@ -49,7 +49,7 @@ pub struct Test {
 
 impl Compatibility {
     /// Starts Myriad and runs all tests against it.
-    pub fn measure(is_quick: bool) -> Result<Self> {
+    pub(crate) fn measure(is_quick: bool) -> Result<Self> {
         let spec = SubjectSpec {
             kind: Kind::Myriad,
             label: None,
@@ -69,23 +69,23 @@ impl Compatibility {
         Ok(Self { subject: subject.row().version.clone(), tests })
     }
 
-    pub fn read(folder: &Path) -> Result<Self> {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
     }
 
-    pub fn write(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         std::fs::write(&path, serde_json::to_vec_pretty(self)?)
             .with_context(|| format!("write {}", path.display()))
     }
 
-    pub fn failure_count(&self) -> usize {
+    pub(crate) fn failure_count(&self) -> usize {
         self.tests.iter().filter(|test| test.per_second.is_none()).count()
     }
 
-    pub fn sheet(&self) -> Sheet {
+    pub(crate) fn sheet(&self) -> Sheet {
         let row = |test: &Test| {
             [
                 test.name.clone(),

@@ -60,7 +60,7 @@ const TEXTS: [(&str, &str); 43] = definitions![
 ];
 
 /// Returns the definition of this name.
-pub fn find(name: &str) -> Result<Definition> {
+pub(crate) fn find(name: &str) -> Result<Definition> {
     let text = TEXTS.iter().find(|(known, _)| *known == name);
     let (_, text) = text.with_context(|| format!("unknown definition {name}"))?;
     let path = PathBuf::from(format!("benchmarks/definitions/{name}.toml"));

@@ -15,7 +15,7 @@ const BALANCED_MAX: f64 = 1.15;
 /// A figure of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Figure {
+pub(crate) enum Figure {
     OperationsPerSecond,
     /// Unit of older tools.
     OperationsPerMinute,
@@ -54,7 +54,7 @@ pub enum Figure {
 
 impl Figure {
     /// Whether the figure reports losses, and is therefore valid for measurements with losses.
-    pub fn is_of_losses(self) -> bool {
+    pub(crate) fn is_of_losses(self) -> bool {
         matches!(
             self,
             Figure::Failed | Figure::Unfinished | Figure::ListenOverflows | Figure::SynRetransmits
@@ -63,7 +63,7 @@ impl Figure {
 
     /// Returns the figure over the repeats of a cell: their median or, for a single repeat, the
     /// mean of its windows if available. `None` if no row contains it.
-    pub fn estimate(self, rows: &[&Row]) -> Option<Estimate> {
+    pub(crate) fn estimate(self, rows: &[&Row]) -> Option<Estimate> {
         if let [row] = rows
             && let Some(estimate) = self.estimate_of_windows(row)
         {
@@ -74,7 +74,7 @@ impl Figure {
     }
 
     /// Returns the figure of one row; `None` if the row does not contain it.
-    pub fn value(self, row: &Row) -> Option<f64> {
+    pub(crate) fn value(self, row: &Row) -> Option<f64> {
         match self {
             Figure::OperationsPerSecond => Some(row.operations_per_second()),
             Figure::OperationsPerMinute => Some(row.operations_per_second() * 60.0),
@@ -133,14 +133,14 @@ impl Figure {
 }
 
 /// Operations per second in each window of the measured phase.
-pub fn window_rates(row: &Row) -> Vec<f64> {
+pub(crate) fn window_rates(row: &Row) -> Vec<f64> {
     let seconds = real(row.load.window_ms) / 1e3;
     row.report.windows.iter().map(|operations| real(*operations) / seconds).collect()
 }
 
 /// Formats the remark used in the source documents: `2 of 4 reactors busy; unbalanced (max/mean
 /// 1.8)`. Workers of a web server count as reactors. Empty for subjects without reactors.
-pub fn remark(row: &Row) -> String {
+pub(crate) fn remark(row: &Row) -> String {
     let count = reactor_shares(row).len();
     let (Some(busy), Some(imbalance)) = (busy_count(row), imbalance(row)) else {
         return String::new();
@@ -157,7 +157,7 @@ fn reactor_shares(row: &Row) -> Vec<f64> {
 }
 
 /// Reactors are named `r00`, `r01`, ...; workers of web servers `w00`, `w01`, ...
-pub fn is_reactor(thread: &ThreadUse) -> bool {
+pub(crate) fn is_reactor(thread: &ThreadUse) -> bool {
     let number = thread.name.strip_prefix(['r', 'w']).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -15,7 +15,7 @@ const FILE: &str = "finding.json";
 
 /// Result of one experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// For example, `d05` or `s2.r7`.
     pub name: String,
     pub title: String,
@@ -35,7 +35,7 @@ pub struct Finding {
 
 /// A key number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Number {
+pub(crate) struct Number {
     pub label: String,
     pub value: f64,
     pub unit: String,
@@ -43,7 +43,7 @@ pub struct Number {
 
 /// One variant, over all repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FindingRow {
+pub(crate) struct FindingRow {
     pub variant: String,
     /// `naive`, `right`, a parameter, or empty.
     pub role: String,
@@ -59,19 +59,25 @@ pub struct FindingRow {
 }
 
 impl Number {
-    pub fn new(label: &str, value: f64, unit: &str) -> Self {
+    pub(crate) fn new(label: &str, value: f64, unit: &str) -> Self {
         Self { label: label.to_owned(), value, unit: unit.to_owned() }
     }
 }
 
 impl FindingRow {
     /// Creates a row for a single value.
-    pub fn once(variant: &str, role: &str, value: f64, unit: &str, note: String) -> Self {
+    pub(crate) fn once(variant: &str, role: &str, value: f64, unit: &str, note: String) -> Self {
         Self::over(variant, role, &[value], unit, note)
     }
 
     /// Creates a row with the median of several values; 0 if empty.
-    pub fn over(variant: &str, role: &str, values: &[f64], unit: &str, note: String) -> Self {
+    pub(crate) fn over(
+        variant: &str,
+        role: &str,
+        values: &[f64],
+        unit: &str,
+        note: String,
+    ) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
@@ -102,7 +108,7 @@ pub(super) fn median(values: &[f64]) -> f64 {
 
 impl Finding {
     /// Reads the finding in a folder; `None` if there is none.
-    pub fn read(folder: &Path) -> Result<Option<Self>> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         if !path.exists() {
             return Ok(None);
@@ -112,19 +118,19 @@ impl Finding {
         found.map(Some).with_context(|| format!("read {}", path.display()))
     }
 
-    pub fn write(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         fs::write(&path, serde_json::to_vec_pretty(self)?)
             .with_context(|| format!("write {}", path.display()))
     }
 
     /// In the same words as for statements of other tables.
-    pub fn verdict(&self) -> &'static str {
+    pub(crate) fn verdict(&self) -> &'static str {
         if self.agrees { "agrees" } else { "differs" }
     }
 
     /// Formats `naive 20,000, right 40,000 tasks/s`; a common unit is written once.
-    pub fn numbers(&self) -> String {
+    pub(crate) fn numbers(&self) -> String {
         let mut text = String::new();
         for (index, number) in self.numbers.iter().enumerate() {
             let next = self.numbers.get(index + 1);
@@ -141,7 +147,7 @@ impl Finding {
     }
 
     /// Formats the text below the table.
-    pub fn remark(&self) -> String {
+    pub(crate) fn remark(&self) -> String {
         let mut text = format!(
             "{}. The source: {}: {}.\n\n{}\n",
             self.numbers(),
@@ -156,7 +162,7 @@ impl Finding {
         text
     }
 
-    pub fn sheet(&self) -> Sheet {
+    pub(crate) fn sheet(&self) -> Sheet {
         let row = |row: &FindingRow| {
             let spread = match (row.low, row.high) {
                 (low, high) if low < high => format!("{} to {}", shown(low), shown(high)),

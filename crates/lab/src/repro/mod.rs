@@ -2,18 +2,18 @@
 //! published values. `myriad-lab results` combines them into one document.
 
 mod ablation;
-pub mod compatibility;
-pub mod definitions;
-pub mod figure;
-pub mod finding;
+pub(crate) mod compatibility;
+pub(crate) mod definitions;
+pub(crate) mod figure;
+pub(crate) mod finding;
 #[cfg(test)]
 mod fixture;
-pub mod outcome;
-pub mod profiles;
-pub mod results;
-pub mod shape;
-pub mod sheet;
-pub mod source;
+pub(crate) mod outcome;
+pub(crate) mod profiles;
+pub(crate) mod results;
+pub(crate) mod shape;
+pub(crate) mod sheet;
+pub(crate) mod source;
 mod web;
 
 use std::cell::Cell;

@@ -17,7 +17,7 @@ const CONFIDENCE: f64 = 0.95;
 
 /// Result of a table.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub table: &'static Table,
     pub lines: Vec<Line>,
     pub statements: Vec<Statement>,
@@ -25,7 +25,7 @@ pub struct Outcome {
 
 /// One row of the table: the values of the source, and ours.
 #[derive(Debug)]
-pub struct Line {
+pub(crate) struct Line {
     /// By the source's names; if it has no rows, by the paths of the grid.
     pub parameters: BTreeMap<String, Value>,
     pub source: BTreeMap<String, Range>,
@@ -43,7 +43,7 @@ pub struct Line {
 
 /// A statement about the shape, and whether it is true.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Statement {
+pub(crate) struct Statement {
     pub claim: &'static str,
     pub source: Truth,
     pub ours: Truth,
@@ -51,7 +51,7 @@ pub struct Statement {
 
 impl Statement {
     /// Summarizes the source's result and ours in a few words.
-    pub fn verdict(&self) -> &'static str {
+    pub(crate) fn verdict(&self) -> &'static str {
         match (self.source, self.ours) {
             (Truth::Holds, Truth::Holds) | (Truth::Fails, Truth::Fails) => "agrees",
             (Truth::Holds, Truth::Fails) => "differs",
@@ -66,7 +66,7 @@ impl Statement {
 
 /// Joins rows of the table's definition with the table. `core_count` is that of the machine on
 /// which they were measured. O(lines * columns * rows).
-pub fn outcome(table: &'static Table, rows: &[Row], core_count: usize) -> Outcome {
+pub(crate) fn outcome(table: &'static Table, rows: &[Row], core_count: usize) -> Outcome {
     let lines: Vec<Line> = if table.rows.is_empty() {
         let groups = groups(table, rows);
         groups.iter().map(|parameters| own_line(table, parameters, rows, core_count)).collect()
@@ -255,7 +255,7 @@ fn thread_count(row: &Row) -> usize {
 
 impl Line {
     /// Our value divided by the source's, in the first column that both have.
-    pub fn ratio(&self, table: &Table) -> Option<f64> {
+    pub(crate) fn ratio(&self, table: &Table) -> Option<f64> {
         let both = |column: &Column| {
             let (source, ours) = (self.source.get(&column.name)?, self.ours.get(&column.name)?);
             Some(ours.median / source.middle())

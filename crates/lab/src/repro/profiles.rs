@@ -36,7 +36,7 @@ const MARGIN_MS: u64 = 500;
 /// A cell of a definition to be profiled.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ProfiledCell {
+pub(crate) struct ProfiledCell {
     /// Also the name of its files.
     pub name: String,
     pub definition: String,
@@ -46,12 +46,12 @@ pub struct ProfiledCell {
 
 /// Results of all profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Profiles {
+pub(crate) struct Profiles {
     pub cells: Vec<CellProfile>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CellProfile {
+pub(crate) struct CellProfile {
     pub name: String,
     /// Number of samples, lost ones, and limitations.
     pub summary: String,
@@ -61,7 +61,7 @@ pub struct CellProfile {
 
 impl Profiles {
     /// Profiles the load of each cell and writes flame graphs and folded stacks to `folder`.
-    pub fn measure(
+    pub(crate) fn measure(
         program: &Path,
         cells: &[ProfiledCell],
         folder: &Path,
@@ -97,14 +97,14 @@ impl Profiles {
         Ok(profiles)
     }
 
-    pub fn read(folder: &Path) -> Result<Self> {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
     }
 
     /// Formats a column of percentages per part.
-    pub fn sheet(&self) -> Sheet {
+    pub(crate) fn sheet(&self) -> Sheet {
         let [write, futex, checksum] = PARTS.map(|(part, _)| part);
         let row = |cell: &CellProfile| {
             let share = |part: &str| {

@@ -8,17 +8,17 @@ use serde_json::Value;
 
 /// The lowest and highest possible value of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Range {
+pub(crate) struct Range {
     pub low: f64,
     pub high: f64,
 }
 
 impl Range {
-    pub fn exactly(value: f64) -> Self {
+    pub(crate) fn exactly(value: f64) -> Self {
         Self { low: value, high: value }
     }
 
-    pub fn middle(self) -> f64 {
+    pub(crate) fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
     }
 
@@ -29,7 +29,7 @@ impl Range {
 
 /// Parameters, and the observed figures by column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Point {
+pub(crate) struct Point {
     pub parameters: BTreeMap<String, Value>,
     pub figures: BTreeMap<String, Range>,
 }
@@ -37,7 +37,7 @@ pub struct Point {
 /// Truth value of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Truth {
+pub(crate) enum Truth {
     Holds,
     Fails,
     /// The intervals overlap.
@@ -47,7 +47,7 @@ pub enum Truth {
 }
 
 impl Truth {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Truth::Holds => "yes",
             Truth::Fails => "no",
@@ -90,7 +90,7 @@ fn at_least(a: Range, b: Range) -> Truth {
 /// The checks. Each documents the meaning of `percent`; the default is 0.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Check {
+pub(crate) enum Check {
     /// The last value is above the first, and no step falls by more than `percent`.
     Rises(Line),
     /// The last value is below the first, and no step rises by more than `percent`.
@@ -114,7 +114,7 @@ pub enum Check {
 /// The values of a column, in the order of a parameter.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Line {
+pub(crate) struct Line {
     column: String,
     along: String,
     #[serde(default, rename = "where")]
@@ -127,7 +127,7 @@ pub struct Line {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub(crate) struct Order {
     series: Vec<Series>,
     /// `None`: there is only one position.
     along: Option<String>,
@@ -141,7 +141,7 @@ pub struct Order {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Series {
+pub(crate) struct Series {
     column: String,
     #[serde(default, rename = "where")]
     points: BTreeMap<String, Value>,
@@ -149,7 +149,7 @@ pub struct Series {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bound {
+pub(crate) struct Bound {
     column: String,
     #[serde(default, rename = "where")]
     points: BTreeMap<String, Value>,
@@ -172,7 +172,7 @@ struct Selection<'check> {
 
 impl Check {
     /// Evaluates the statement for `points`, given in any order.
-    pub fn judge(&self, points: &[Point]) -> Truth {
+    pub(crate) fn judge(&self, points: &[Point]) -> Truth {
         match self {
             Check::Rises(line) => rises(&line.values(points), line.percent),
             Check::Falls(line) => falls(&line.values(points), line.percent),
@@ -187,7 +187,8 @@ impl Check {
     }
 
     /// Returns the columns that it refers to.
-    pub fn columns(&self) -> Vec<&str> {
+    #[cfg(test)]
+    pub(crate) fn columns(&self) -> Vec<&str> {
         match self {
             Check::Rises(line)
             | Check::Falls(line)

@@ -15,7 +15,7 @@ const NOTHING: &str = "-";
 
 /// Strings in rows and columns.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Sheet {
+pub(crate) struct Sheet {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -24,14 +24,14 @@ pub struct Sheet {
 type Part<'a> = (String, Box<dyn Fn(&Line) -> String + 'a>);
 
 impl Sheet {
-    pub fn new<const WIDTH: usize>(head: [&str; WIDTH], rows: Vec<[String; WIDTH]>) -> Self {
+    pub(crate) fn new<const WIDTH: usize>(head: [&str; WIDTH], rows: Vec<[String; WIDTH]>) -> Self {
         let head = head.map(str::to_owned).to_vec();
         Self { head, rows: rows.into_iter().map(Vec::from).collect() }
     }
 
     /// Creates a sheet with the parameters, the source's columns next to ours, their ratio, our own
     /// columns, and the remarks on each line. Empty columns are omitted.
-    pub fn of_outcome(outcome: &Outcome) -> Self {
+    pub(crate) fn of_outcome(outcome: &Outcome) -> Self {
         let parts = parts(outcome);
         let cells = |line: &Line| parts.iter().map(|(_, text)| text(line)).collect();
         let rows: Vec<Vec<String>> = outcome.lines.iter().map(cells).collect();
@@ -44,7 +44,7 @@ impl Sheet {
         }
     }
 
-    pub fn of_statements(statements: &[Statement]) -> Self {
+    pub(crate) fn of_statements(statements: &[Statement]) -> Self {
         let row = |statement: &Statement| {
             [
                 statement.claim.to_owned(),
@@ -57,7 +57,7 @@ impl Sheet {
     }
 
     /// Aligned with blanks.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let widths = self.widths();
         let line = |cells: &Vec<String>| {
             let padded: Vec<String> =
@@ -69,7 +69,7 @@ impl Sheet {
         lines.collect::<Vec<String>>().join("\n") + "\n"
     }
 
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
         let numeric = (0..self.head.len()).map(|index| self.is_numeric(index));
         let rule: Vec<String> =

@@ -29,7 +29,7 @@ static DOCUMENTS: LazyLock<Vec<Document>> =
     LazyLock::new(|| TEXTS.iter().map(|(name, text)| parse(name, text)).collect());
 
 /// Returns all source documents.
-pub fn documents() -> &'static [Document] {
+pub(crate) fn documents() -> &'static [Document] {
     &DOCUMENTS
 }
 
@@ -39,16 +39,18 @@ fn parse(name: &str, text: &str) -> Document {
 }
 
 /// Returns all tables of all documents, in order.
-pub fn tables() -> impl Iterator<Item = &'static Table> {
+pub(crate) fn tables() -> impl Iterator<Item = &'static Table> {
     documents().iter().flat_map(|document| &document.tables)
 }
 
 /// One source document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Document {
+pub(crate) struct Document {
     /// For example, `s4`.
+    #[allow(dead_code, reason = "part of the file, read by tests alone")]
     pub id: String,
+    #[allow(dead_code, reason = "part of the file, read by tests alone")]
     pub title: String,
     #[serde(rename = "table")]
     pub tables: Vec<Table>,
@@ -57,7 +59,7 @@ pub struct Document {
 /// One of its tables, or another requirement (then without rows).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
+pub(crate) struct Table {
     /// For example, `s4.t1`.
     pub id: String,
     /// An alternative name.
@@ -70,6 +72,7 @@ pub struct Table {
     pub run: Option<Run>,
     /// Parameters that are constant in all rows.
     #[serde(default)]
+    #[allow(dead_code, reason = "part of the file, read by tests alone")]
     pub fixed: BTreeMap<String, Value>,
     /// Parameters that distinguish rows; without rows, the paths of the grid that distinguish
     /// lines.
@@ -94,7 +97,7 @@ pub struct Table {
 /// The system that a table requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum System {
+pub(crate) enum System {
     Resp,
     Log,
     Cql,
@@ -106,7 +109,7 @@ pub enum System {
 
 impl System {
     /// Describes what is missing; `None` if it exists.
-    pub fn missing(self) -> Option<&'static str> {
+    pub(crate) fn missing(self) -> Option<&'static str> {
         match self {
             System::Resp | System::Log | System::Cql | System::Http | System::Pipeline => None,
             System::Hub => Some("there is no replication between masters yet"),
@@ -117,7 +120,7 @@ impl System {
 /// How to re-run a table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Run {
+pub(crate) enum Run {
     /// With `benchmarks/definitions/NAME.toml`.
     Definition(String),
     /// Not a measurement, but demonstrated by these commands.
@@ -135,7 +138,7 @@ pub enum Run {
 /// A column of figures or of remarks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Column {
+pub(crate) struct Column {
     pub name: String,
     /// Empty for remarks.
     #[serde(default)]
@@ -155,12 +158,13 @@ pub struct Column {
 /// A statement about a table, and its expected result.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shape {
+pub(crate) struct Shape {
     #[serde(rename = "says")]
     pub claim: String,
     pub check: Check,
     /// Result in the source: it almost always holds.
     #[serde(default = "holds")]
+    #[allow(dead_code, reason = "part of the file, read by tests alone")]
     pub in_source: Truth,
 }
 
@@ -170,7 +174,7 @@ fn holds() -> Truth {
 
 /// A row of the document: parameters and observed values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SourceRow {
+pub(crate) struct SourceRow {
     pub parameters: BTreeMap<String, Value>,
     /// By column; columns without a number are omitted.
     pub figures: BTreeMap<String, Range>,
@@ -181,14 +185,14 @@ pub struct SourceRow {
 impl Table {
     /// Whether a name selects the table: its name, its alternative name, the name of its document,
     /// or, for tables of source documents, `all`.
-    pub fn is_called(&self, name: &str) -> bool {
+    pub(crate) fn is_called(&self, name: &str) -> bool {
         let is_alias = self.alias.as_deref() == Some(name);
         let is_all = name == "all" && !PEERS.contains(&self.document());
         self.id == name || is_alias || self.document() == name || is_all
     }
 
     /// Describes why it cannot be run; `None` if it can.
-    pub fn missing(&self) -> Option<&'static str> {
+    pub(crate) fn missing(&self) -> Option<&'static str> {
         if self.run.is_some() { None } else { self.system.missing() }
     }
 
@@ -197,7 +201,7 @@ impl Table {
     }
 
     /// Returns the rows with their columns by name.
-    pub fn source_rows(&self) -> Vec<SourceRow> {
+    pub(crate) fn source_rows(&self) -> Vec<SourceRow> {
         self.rows.iter().map(|row| self.source_row(row)).collect()
     }
 
@@ -216,7 +220,7 @@ impl Table {
     }
 
     /// Returns the rows in the format of shapes.
-    pub fn source_points(&self) -> Vec<Point> {
+    pub(crate) fn source_points(&self) -> Vec<Point> {
         let rows = self.source_rows().into_iter();
         rows.map(|row| Point { parameters: row.parameters, figures: row.figures }).collect()
     }

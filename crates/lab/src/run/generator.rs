@@ -196,7 +196,7 @@ mod tests {
             Path::new("a.toml"),
         );
         let load = load.unwrap().cells.remove(0).load;
-        let cat = crate::subject::find_program("sleep").unwrap();
+        let cat = crate::subject::command::find_program("sleep").unwrap();
         // `sleep generate` exits immediately; the stop flag must take precedence.
         if let Ok(mut generator) = Generator::start(&cat, &load) {
             let error = generator.next(&AtomicBool::new(true)).unwrap_err();

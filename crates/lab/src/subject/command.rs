@@ -97,7 +97,7 @@ pub(crate) fn myriad() -> Result<PathBuf, SubjectError> {
 }
 
 /// Searches an executable file on PATH.
-pub fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
@@ -121,7 +121,7 @@ pub(super) fn version(program: &Path, kind: Kind) -> String {
 }
 
 /// Returns the elements of `cpus` that this thread may use; empty means no pinning.
-pub fn available_cpus(cpus: &[usize]) -> Vec<usize> {
+pub(crate) fn available_cpus(cpus: &[usize]) -> Vec<usize> {
     let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
     let is_there = |cpu: &usize| *cpu < CpuSet::MAX_CPU && allowed.is_set(*cpu);
     cpus.iter().copied().filter(is_there).collect()
@@ -129,7 +129,7 @@ pub fn available_cpus(cpus: &[usize]) -> Vec<usize> {
 
 /// Starts a child that may use only `cpus` (all, if empty). Pins the calling thread temporarily,
 /// because a child inherits the affinity of its parent.
-pub fn spawn_pinned(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
+pub(crate) fn spawn_pinned(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
     if cpus.is_empty() {
         return command.spawn();
     }

@@ -1,7 +1,7 @@
 //! Servers under test: started with an empty directory and a free port, queried for their counters,
 //! and stopped on drop.
 
-mod command;
+pub(crate) mod command;
 mod probe;
 mod scratch;
 mod spec;
@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-pub use command::{available_cpus, find_program, spawn_pinned};
+pub(crate) use command::{available_cpus, spawn_pinned};
 pub(crate) use command::{ending_with_us, myriad};
-pub use scratch::Scratch;
+pub(crate) use scratch::Scratch;
 #[cfg(test)]
 pub(crate) use scratch::tests::write_program;
-pub use spec::{Kind, OptionValue, SubjectSpec};
+pub(crate) use spec::{Kind, OptionValue, SubjectSpec};
 
 use crate::measure::process_tree;
 use crate::row::SubjectRow;
@@ -223,7 +223,7 @@ impl Drop for Subject {
 }
 
 /// Terminates a child, and kills it if necessary. It is reaped when this returns.
-pub fn stop(child: &mut Child) {
+pub(crate) fn stop(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
         // Only fails if the process has already exited.

@@ -10,13 +10,13 @@ const NAMES_MAX: usize = 10_000;
 
 /// A new directory; removed with its content on drop.
 #[derive(Debug)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
     /// Creates `<parent>/myriad-lab-<process>-<number>`.
-    pub fn new(parent: &Path) -> io::Result<Self> {
+    pub(crate) fn new(parent: &Path) -> io::Result<Self> {
         /// Names are never reused, so that checks for removed directories are reliable.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         for _ in 0..NAMES_MAX {
@@ -34,7 +34,7 @@ impl Scratch {
         ))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
