@@ -8,4 +8,5 @@
 
 pub mod cql;
 pub mod http;
+pub mod rdb;
 pub mod resp;

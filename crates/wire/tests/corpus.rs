@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use wire::{cql, http, resp::check};
+use wire::{cql, http, rdb, resp::check};
 
 /// A corpus with fewer files has been lost, and its test would pass on nothing.
 const FILES_MIN: usize = 20;
@@ -45,6 +45,15 @@ fn cql_segments() {
     for (path, data) in corpus("cql_segment") {
         println!("{}", path.display());
         cql::check::check_segments(&data);
+    }
+}
+
+#[test]
+fn rdb_files_and_payloads() {
+    for (path, data) in corpus("rdb") {
+        println!("{}", path.display());
+        rdb::check::check_file(&data);
+        rdb::check::check_payload(&data);
     }
 }
 

@@ -71,10 +71,15 @@ const MACROS: [&str; 3] =
     [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
 
 /// Folders of codecs.
-const CODEC_FOLDERS: [&str; 3] =
-    ["crates/wire/src/resp/", "crates/wire/src/cql/", "crates/wire/src/http/"];
+const CODEC_FOLDERS: [&str; 4] = [
+    "crates/wire/src/resp/",
+    "crates/wire/src/cql/",
+    "crates/wire/src/http/",
+    "crates/wire/src/rdb/",
+];
 /// Files in the folders of codecs without rules of a protocol: shared by tests and fuzzers.
-const NO_CODECS: [&str; 3] = [
+const NO_CODECS: [&str; 4] = [
+    "crates/wire/src/rdb/check.rs",
     "crates/wire/src/resp/check.rs",
     "crates/wire/src/http/check.rs",
     "crates/wire/src/http/request/tests.rs",

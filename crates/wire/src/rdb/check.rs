@@ -1,0 +1,87 @@
+//! Invariants for every input: called by the fuzzer, by the test that replays its corpus, and by
+//! the property tests. A violation panics.
+
+use super::{
+    FileEncoder, FileReader, Item, RdbError, Strings, Value, Written, decode_payload, end_payload,
+    put_pairs, put_scored, put_string, put_strings,
+};
+
+/// Any bytes are a file or are refused, and so is every beginning of them; what was read is the
+/// same after it is written and read again.
+pub fn check_file(data: &[u8]) {
+    let Ok((items, used)) = read_all(data) else { return };
+    assert!(used <= data.len());
+    let mut encoder = FileEncoder::new();
+    let mut expected = Vec::new();
+    for item in items {
+        let Item::Entry(entry) = item else { continue };
+        let Some(kind) = written_type(&entry.value) else { continue };
+        let db = u8::try_from(entry.db).unwrap_or(u8::MAX);
+        put_value(encoder.put_key(db, &entry.key, entry.expires_unix_ms, kind), &entry.value);
+        expected.push((db, entry.key, entry.expires_unix_ms, entry.value));
+    }
+    let mut file = encoder.take();
+    file.extend(encoder.finish());
+    let (again, used) = read_all(&file).expect("a written file is well formed");
+    assert_eq!(used, file.len());
+    assert_eq!(again.len(), expected.len());
+    for (item, (db, key, expires, value)) in again.into_iter().zip(expected) {
+        let Item::Entry(entry) = item else { panic!("{item:?} was not written") };
+        assert_eq!((entry.db, &entry.key, entry.expires_unix_ms), (u64::from(db), &key, expires));
+        assert_eq!(entry.value, value);
+    }
+}
+
+/// Any bytes are a value or are refused; what was decoded is the same after it is written and
+/// decoded again, and is no larger than allowed.
+pub fn check_payload(data: &[u8]) {
+    // With a right end, most inputs get beyond it.
+    let mut ended = data.to_vec();
+    end_payload(&mut ended);
+    for payload in [data, &ended] {
+        const BYTES_MAX: u64 = 1 << 20;
+        let Ok(value) = decode_payload(payload, BYTES_MAX) else { continue };
+        let Some(kind) = written_type(&value) else { continue };
+        let mut again = vec![kind as u8];
+        put_value(&mut again, &value);
+        end_payload(&mut again);
+        let decoded = decode_payload(&again, u64::MAX).expect("a written payload is well formed");
+        assert_eq!(decoded, value);
+    }
+}
+
+fn read_all(data: &[u8]) -> Result<(Vec<Item>, usize), RdbError> {
+    let mut rest = data;
+    let mut reader = FileReader::new(&mut rest)?;
+    let mut items = Vec::new();
+    while let Some(item) = reader.read_item()? {
+        items.push(item);
+    }
+    Ok((items, data.len() - rest.len()))
+}
+
+/// `None`: it is not written, or not completely.
+fn written_type(value: &Value) -> Option<Written> {
+    match value {
+        Value::String(_) => Some(Written::String),
+        Value::List(_) => Some(Written::List),
+        Value::Set(_) => Some(Written::Set),
+        Value::Hash { expiries, .. } => expiries.is_empty().then_some(Written::Hash),
+        Value::ZSet { .. } => Some(Written::ZSet),
+        Value::Stream(_) | Value::Module(_) => None,
+    }
+}
+
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::String(bytes) => put_string(out, bytes),
+        Value::List(items) | Value::Set(items) => put_strings(out, items.len(), items.iter()),
+        Value::Hash { pairs, .. } => put_pairs(out, pairs.len() / 2, pairs.iter()),
+        Value::ZSet { members, scores } => put_members(out, members, scores),
+        Value::Stream(_) | Value::Module(_) => unreachable!("they have no type to write"),
+    }
+}
+
+fn put_members(out: &mut Vec<u8>, members: &Strings, scores: &[f64]) {
+    put_scored(out, members.len(), scores.iter().copied().zip(members.iter()));
+}

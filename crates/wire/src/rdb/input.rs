@@ -1,0 +1,177 @@
+//! Numbers and strings of the format, from any source of bytes.
+
+use std::io::{ErrorKind, Read};
+
+use super::checksum::Checksum;
+use super::error::RdbError;
+use super::lzf;
+use super::strings::Strings;
+
+/// Bytes by which a buffer grows before the bytes of a string are there.
+const STEP_BYTES: usize = 64 << 10;
+/// Memory of one element beyond its bytes.
+const ELEMENT_BYTES: u64 = 8;
+
+/// A length, or the encoding of a string that has none.
+enum Length {
+    Plain(u64),
+    Encoded(u8),
+}
+
+/// Bytes of a file or payload, with their checksum.
+#[derive(Debug)]
+pub(super) struct Input<R> {
+    from: R,
+    offset: u64,
+    checksum: Checksum,
+    /// Bytes that the strings of this value may still have.
+    room_bytes: u64,
+    /// A compressed string.
+    compressed: Vec<u8>,
+}
+
+impl<R: Read> Input<R> {
+    pub(super) fn new(from: R) -> Input<R> {
+        let checksum = Checksum::new();
+        Input { from, offset: 0, checksum, room_bytes: u64::MAX, compressed: Vec::new() }
+    }
+
+    /// Sets the number of bytes that the strings read from now on may have together.
+    pub(super) fn limit(&mut self, bytes_max: u64) {
+        self.room_bytes = bytes_max;
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(super) fn checksum(&self) -> u64 {
+        self.checksum.value()
+    }
+
+    pub(super) fn into_source(self) -> R {
+        self.from
+    }
+
+    pub(super) fn malformed(&self, what: &'static str) -> RdbError {
+        RdbError::Malformed { offset: self.offset, what }
+    }
+
+    pub(super) fn unsupported(&self, what: String) -> RdbError {
+        RdbError::Unsupported { offset: self.offset, what }
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RdbError> {
+        self.from.read_exact(bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => RdbError::Truncated { offset: self.offset },
+            _ => RdbError::Io(error),
+        })?;
+        self.checksum.update(bytes);
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbError> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, RdbError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// Appends `len` bytes.
+    fn bytes(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), RdbError> {
+        let mut missing = len;
+        while missing > 0 {
+            let step = usize::try_from(missing).map_or(STEP_BYTES, |bytes| bytes.min(STEP_BYTES));
+            let start = out.len();
+            out.resize(start + step, 0);
+            self.fill(&mut out[start..])?;
+            missing -= step as u64;
+        }
+        Ok(())
+    }
+
+    // Source: Redis 7.2 `rdb.c`, `rdbLoadLenByRef`
+    fn length(&mut self) -> Result<Length, RdbError> {
+        let first = self.byte()?;
+        Ok(Length::Plain(match (first >> 6, first & 0x3f) {
+            (0, low) => u64::from(low),
+            (1, high) => u64::from(high) << 8 | u64::from(self.byte()?),
+            (2, 0) => u64::from(u32::from_be_bytes(self.array()?)),
+            (2, 1) => u64::from_be_bytes(self.array()?),
+            (2, _) => return Err(self.malformed("unknown form of a length")),
+            (_, encoding) => return Ok(Length::Encoded(encoding)),
+        }))
+    }
+
+    /// A number that stands for itself.
+    pub(super) fn number(&mut self) -> Result<u64, RdbError> {
+        match self.length()? {
+            Length::Plain(number) => Ok(number),
+            Length::Encoded(_) => Err(self.malformed("a string where a length is expected")),
+        }
+    }
+
+    fn take_room(&mut self, bytes: u64) -> Result<(), RdbError> {
+        let room = self.room_bytes.checked_sub(bytes);
+        self.room_bytes = room.ok_or(RdbError::TooLarge { offset: self.offset })?;
+        Ok(())
+    }
+
+    /// Appends a string in its decoded form.
+    // Source: Redis 7.2 `rdb.c`, `rdbGenericLoadStringObject`
+    pub(super) fn string(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
+        let number = match self.length()? {
+            Length::Plain(len) => {
+                self.take_room(len)?;
+                return self.bytes(len, out);
+            }
+            Length::Encoded(0) => i32::from(i8::from_le_bytes(self.array()?)),
+            Length::Encoded(1) => i32::from(i16::from_le_bytes(self.array()?)),
+            Length::Encoded(2) => i32::from_le_bytes(self.array()?),
+            Length::Encoded(3) => return self.compressed(out),
+            Length::Encoded(_) => return Err(self.malformed("unknown encoding of a string")),
+        };
+        let mut text = itoa::Buffer::new();
+        let text = text.format(number).as_bytes();
+        self.take_room(text.len() as u64)?;
+        out.extend_from_slice(text);
+        Ok(())
+    }
+
+    fn compressed(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
+        let (compressed_len, len) = (self.number()?, self.number()?);
+        self.take_room(len)?;
+        let mut compressed = std::mem::take(&mut self.compressed);
+        compressed.clear();
+        self.bytes(compressed_len, &mut compressed)?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let decoded = lzf::decode(&compressed, len, out);
+        self.compressed = compressed;
+        self.compressed.shrink_to(STEP_BYTES);
+        decoded.map_err(|lzf::Malformed| self.malformed("a compressed string"))
+    }
+
+    pub(super) fn owned_string(&mut self) -> Result<Vec<u8>, RdbError> {
+        let mut out = Vec::new();
+        self.string(&mut out)?;
+        Ok(out)
+    }
+
+    /// Appends `count` strings.
+    pub(super) fn strings(&mut self, count: u64, out: &mut Strings) -> Result<(), RdbError> {
+        for _ in 0..count {
+            self.take_room(ELEMENT_BYTES)?;
+            self.string(out.begin())?;
+            out.end();
+        }
+        Ok(())
+    }
+
+    pub(super) fn time_ms(&mut self) -> Result<u64, RdbError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+}

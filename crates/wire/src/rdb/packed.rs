@@ -1,0 +1,302 @@
+//! Collections that the file holds as one string: the in-memory forms of small values.
+
+use super::strings::Strings;
+
+/// What is wrong with the bytes.
+pub(super) type Malformed = &'static str;
+
+/// Elements of a packed form, taken from its front.
+#[derive(Debug)]
+pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or("a packed value ends early")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or("a packed value ends early")?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn le32(&mut self) -> Result<usize, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?) as usize)
+    }
+}
+
+/// A string or an integer of a packed form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Element<'a> {
+    Text(&'a [u8]),
+    Number(i64),
+}
+
+impl Element<'_> {
+    pub(super) fn push_to(self, out: &mut Strings) {
+        match self {
+            Element::Text(text) => out.push(text),
+            Element::Number(number) => out.push(itoa::Buffer::new().format(number).as_bytes()),
+        }
+    }
+}
+
+/// An integer of three bytes.
+fn int24(bytes: [u8; 3]) -> i64 {
+    let [a, b, c] = bytes;
+    i64::from(i32::from_le_bytes([0, a, b, c]) >> 8)
+}
+
+/// The last byte of ziplists and listpacks.
+const END: u8 = 0xff;
+
+/// Appends the elements of a ziplist.
+// Source: Redis 6.2 `ziplist.c`, the comment at its top
+pub(super) fn read_ziplist(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+    const LONG_PREVIOUS: u8 = 0xfe;
+    let mut input = Bytes(bytes);
+    let (len, _tail, _count) = (input.le32()?, input.le32()?, input.array::<2>()?);
+    if len != bytes.len() {
+        return Err("a ziplist of another length");
+    }
+    loop {
+        match input.byte()? {
+            END => break,
+            LONG_PREVIOUS => drop(input.take(4)?),
+            _ => {}
+        }
+        read_ziplist_entry(&mut input)?.push_to(out);
+    }
+    if input.0.is_empty() { Ok(()) } else { Err("bytes after the end of a ziplist") }
+}
+
+// Source: as `read_ziplist`
+fn read_ziplist_entry<'a>(input: &mut Bytes<'a>) -> Result<Element<'a>, Malformed> {
+    let first = input.byte()?;
+    let len = match first {
+        0..0x40 => usize::from(first),
+        0x40..0x80 => usize::from(first & 0x3f) << 8 | usize::from(input.byte()?),
+        0x80 => u32::from_be_bytes(input.array()?) as usize,
+        0xc0 => return Ok(Element::Number(i16::from_le_bytes(input.array()?).into())),
+        0xd0 => return Ok(Element::Number(i32::from_le_bytes(input.array()?).into())),
+        0xe0 => return Ok(Element::Number(i64::from_le_bytes(input.array()?))),
+        0xf0 => return Ok(Element::Number(int24(input.array()?))),
+        0xfe => return Ok(Element::Number(i8::from_le_bytes(input.array()?).into())),
+        0xf1..=0xfd => return Ok(Element::Number(i64::from(first) - 0xf1)),
+        _ => return Err("unknown encoding in a ziplist"),
+    };
+    input.take(len).map(Element::Text)
+}
+
+/// The elements of a listpack, in order.
+#[derive(Debug)]
+pub(super) struct Listpack<'a>(Bytes<'a>);
+
+impl<'a> Listpack<'a> {
+    // Source: Redis 7.2 `listpack.c`, `lpNew` and `lpValidateIntegrity`
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Listpack<'a>, Malformed> {
+        let mut input = Bytes(bytes);
+        let (len, _count) = (input.le32()?, input.array::<2>()?);
+        if len != bytes.len() {
+            return Err("a listpack of another length");
+        }
+        Ok(Listpack(input))
+    }
+
+    /// `None` at the end.
+    // Source: Redis 7.2 `listpack.c`, `lpGetWithSize` and `lpCurrentEncodedSizeBytes`
+    pub(super) fn element(&mut self) -> Result<Option<Element<'a>>, Malformed> {
+        let input = &mut self.0;
+        let before = input.0.len();
+        let first = input.byte()?;
+        let element = match first {
+            0..0x80 => Element::Number(i64::from(first)),
+            0x80..0xc0 => Element::Text(input.take(usize::from(first & 0x3f))?),
+            0xc0..0xe0 => {
+                // 13 bits with their sign.
+                let bits = u16::from(first) << 11 | u16::from(input.byte()?) << 3;
+                Element::Number(i64::from(bits.cast_signed() >> 3))
+            }
+            0xe0..0xf0 => {
+                let len = usize::from(first & 0x0f) << 8 | usize::from(input.byte()?);
+                Element::Text(input.take(len)?)
+            }
+            0xf0 => {
+                let len = input.le32()?;
+                Element::Text(input.take(len)?)
+            }
+            0xf1 => Element::Number(i16::from_le_bytes(input.array()?).into()),
+            0xf2 => Element::Number(int24(input.array()?)),
+            0xf3 => Element::Number(i32::from_le_bytes(input.array()?).into()),
+            0xf4 => Element::Number(i64::from_le_bytes(input.array()?)),
+            END if input.0.is_empty() => return Ok(None),
+            END => return Err("bytes after the end of a listpack"),
+            _ => return Err("unknown encoding in a listpack"),
+        };
+        let back_bytes = match before - input.0.len() {
+            0..128 => 1,
+            128..0x4000 => 2,
+            0x4000..0x20_0000 => 3,
+            0x20_0000..0x1000_0000 => 4,
+            _ => 5,
+        };
+        input.take(back_bytes)?;
+        Ok(Some(element))
+    }
+
+    pub(super) fn number(&mut self) -> Result<i64, Malformed> {
+        match self.element()? {
+            Some(Element::Number(number)) => Ok(number),
+            _ => Err("no integer in a listpack where one is expected"),
+        }
+    }
+
+    /// Appends the next element.
+    pub(super) fn push_to(&mut self, out: &mut Strings) -> Result<(), Malformed> {
+        self.element()?.ok_or("a listpack ends early")?.push_to(out);
+        Ok(())
+    }
+}
+
+/// Appends the elements of a listpack.
+// Source: as `Listpack::element`
+pub(super) fn read_listpack(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+    let mut listpack = Listpack::new(bytes)?;
+    while let Some(element) = listpack.element()? {
+        element.push_to(out);
+    }
+    Ok(())
+}
+
+/// Appends the members of an intset.
+// Source: Redis 7.2 `intset.h`
+pub(super) fn read_intset(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+    let mut input = Bytes(bytes);
+    let (width, count) = (input.le32()?, input.le32()?);
+    if Some(input.0.len()) != width.checked_mul(count) {
+        return Err("an intset of another length");
+    }
+    for _ in 0..count {
+        let number = match width {
+            2 => i64::from(i16::from_le_bytes(input.array()?)),
+            4 => i64::from(i32::from_le_bytes(input.array()?)),
+            8 => i64::from_le_bytes(input.array()?),
+            _ => return Err("unknown width of the integers of an intset"),
+        };
+        Element::Number(number).push_to(out);
+    }
+    Ok(())
+}
+
+/// Appends fields and values of a zipmap, a form of hashes up to Redis 2.4.
+// Source: Redis 6.2 `zipmap.c`, the comment at its top
+pub(super) fn read_zipmap(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+    const LONG: u8 = 0xfe;
+    let mut input = Bytes(bytes);
+    input.byte()?;
+    let length = |input: &mut Bytes<'_>| match input.byte()? {
+        END => Ok(None),
+        LONG => input.le32().map(Some),
+        len => Ok(Some(usize::from(len))),
+    };
+    while let Some(len) = length(&mut input)? {
+        out.push(input.take(len)?);
+        let len = length(&mut input)?.ok_or("a zipmap ends after a field")?;
+        let free = usize::from(input.byte()?);
+        out.push(input.take(len)?);
+        input.take(free)?;
+    }
+    if input.0.is_empty() { Ok(()) } else { Err("bytes after the end of a zipmap") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Read = fn(&[u8], &mut Strings) -> Result<(), Malformed>;
+
+    #[track_caller]
+    fn check(read: Read, bytes: &[u8], expected: &[&str]) {
+        let mut out = Strings::default();
+        assert_eq!(read(bytes, &mut out), Ok(()));
+        let expected: Vec<&[u8]> = expected.iter().map(|text| text.as_bytes()).collect();
+        assert!(out.iter().eq(expected), "{out:?}");
+        for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut], &mut Strings::default()).is_err(), "cut at {cut}");
+        }
+        let longer = [bytes, b"\0"].concat();
+        assert!(read(&longer, &mut Strings::default()).is_err());
+    }
+
+    fn with_len(content: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(4 + content.len()).unwrap();
+        [&len.to_le_bytes(), content].concat()
+    }
+
+    #[test]
+    fn a_ziplist_has_strings_and_integers() {
+        let content = b"\0\0\0\0\x07\0\
+            \x00\x02ab\x04\xf1\x02\xfd\x02\xfe\xff\x03\xc0\x00\x80\x04\xf0\xff\xff\xff\
+            \x05\x40\x01c\xfe\x05\x00\x00\x00\xd0\x00\x00\x00\x80\x06\xe0\0\0\0\0\0\0\0\x80\xff";
+        let expected =
+            ["ab", "0", "12", "-1", "-32768", "-1", "c", "-2147483648", "-9223372036854775808"];
+        check(read_ziplist, &with_len(content), &expected);
+    }
+
+    #[test]
+    fn a_listpack_has_strings_and_integers() {
+        let content = b"\x06\0\x7f\x01\x82ab\x03\xdf\xff\x02\xc0\x80\x02\xe0\x01c\x03\
+            \xf0\x01\0\0\0d\x06\xf1\x00\x80\x03\xf2\xff\xff\xff\x04\xf3\xff\xff\xff\xff\x05\
+            \xf4\xff\xff\xff\xff\xff\xff\xff\x7f\x09\xff";
+        let expected =
+            ["127", "ab", "-1", "128", "c", "d", "-32768", "-1", "-1", "9223372036854775807"];
+        check(read_listpack, &with_len(content), &expected);
+    }
+
+    #[test]
+    fn a_long_element_of_a_listpack_has_a_long_back_length() {
+        let long = [b'x'; 200];
+        let content = [&b"\x01\0\xe0\xc8"[..], &long, b"\x01\xca\x05\x01\xff"].concat();
+        let text = "x".repeat(200);
+        check(read_listpack, &with_len(&content), &[&text, "5"]);
+    }
+
+    #[test]
+    fn intsets_have_three_widths() {
+        check(read_intset, b"\x02\0\0\0\x02\0\0\0\xff\xff\x05\0", &["-1", "5"]);
+        check(read_intset, b"\x04\0\0\0\x01\0\0\0\0\0\0\x80", &["-2147483648"]);
+        check(read_intset, b"\x08\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0", &["1"]);
+        let mut out = Strings::default();
+        assert!(read_intset(b"\x01\0\0\0\x01\0\0\0\x01", &mut out).is_err());
+        assert!(read_intset(b"\xff\xff\xff\xff\xff\xff\xff\xff", &mut out).is_err());
+    }
+
+    #[test]
+    fn a_zipmap_has_fields_and_values() {
+        let bytes = b"\x02\x01a\x02\x01bb?\xfe\x01\0\0\0c\x00\x00\xff";
+        check(read_zipmap, bytes, &["a", "bb", "c", ""]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            content in proptest::collection::vec(
+                prop_oneof![0u8..6, 0x7fu8..0x86, 0xbfu8..0xc2, 0xe0u8..=0xff, any::<u8>()], 0..60),
+        ) {
+            for bytes in [with_len(&content), content] {
+                for read in [read_ziplist, read_listpack, read_intset, read_zipmap] {
+                    let mut out = Strings::default();
+                    let _ = read(&bytes, &mut out);
+                    prop_assert!(out.len() <= bytes.len());
+                }
+            }
+        }
+    }
+}

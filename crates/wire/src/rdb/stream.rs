@@ -1,0 +1,213 @@
+//! Streams: entries in listpacks, consumer groups, and what is pending.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use super::error::RdbError;
+use super::input::Input;
+use super::packed::{Listpack, Malformed};
+use super::strings::Strings;
+
+/// The name of an entry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId {
+    pub ms: u64,
+    pub sequence: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamEntry {
+    pub id: StreamId,
+    /// Shared by the entries of a part of the stream that have the same fields: short entries may
+    /// have long fields.
+    pub fields: Arc<Strings>,
+    /// One of each field.
+    pub values: Strings,
+}
+
+impl StreamEntry {
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().zip(self.values.iter())
+    }
+}
+
+/// An entry that a consumer got and has not acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending {
+    pub id: StreamId,
+    pub delivered_unix_ms: u64,
+    pub deliveries: u64,
+    /// Index of the consumer in its group.
+    pub consumer: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consumer {
+    pub name: Vec<u8>,
+    pub seen_unix_ms: u64,
+    /// `None`: never active, or written before Redis 7.2.
+    pub active_unix_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub name: Vec<u8>,
+    pub last_id: StreamId,
+    /// `None`: unknown.
+    pub entries_read: Option<u64>,
+    pub consumers: Vec<Consumer>,
+    /// In the order of the file, which is that of the ids.
+    pub pending: Vec<Pending>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// In the order of their ids.
+    pub entries: Vec<StreamEntry>,
+    pub last_id: StreamId,
+    pub max_deleted_id: StreamId,
+    pub entries_added: u64,
+    pub groups: Vec<Group>,
+}
+
+/// Bytes of an id in a name of a part, and in lists of pending entries.
+const RAW_ID_BYTES: usize = 16;
+
+fn raw_id(bytes: [u8; RAW_ID_BYTES]) -> StreamId {
+    let number = u128::from_be_bytes(bytes);
+    let low = u128::from(u64::MAX);
+    let half = |bits: u128| u64::try_from(bits).expect("64 bits of 128");
+    StreamId { ms: half(number >> 64), sequence: half(number & low) }
+}
+
+fn read_id<R: Read>(input: &mut Input<R>) -> Result<StreamId, RdbError> {
+    Ok(StreamId { ms: input.number()?, sequence: input.number()? })
+}
+
+/// Reads a stream. `form`: 1 to 3, of Redis 5.0, 7.0 and 7.2.
+// Source: Redis 7.2 `rdb.c`, `rdbLoadObject`
+pub(super) fn read_stream<R: Read>(input: &mut Input<R>, form: u8) -> Result<Stream, RdbError> {
+    let mut entries = Vec::new();
+    for _ in 0..input.number()? {
+        let name = input.owned_string()?;
+        let name = <[u8; RAW_ID_BYTES]>::try_from(name.as_slice());
+        let first = raw_id(name.map_err(|_| input.malformed("name of a part of a stream"))?);
+        let bytes = input.owned_string()?;
+        read_entries(&bytes, first, &mut entries).map_err(|what| input.malformed(what))?;
+    }
+    let len = input.number()?;
+    if len != entries.len() as u64 {
+        return Err(input.malformed("wrong number of entries of a stream"));
+    }
+    if !entries.is_sorted_by(|a, b| a.id < b.id) {
+        return Err(input.malformed("entries of a stream without order"));
+    }
+    let last_id = read_id(input)?;
+    let (mut max_deleted_id, mut entries_added) = (StreamId::default(), len);
+    if form >= 2 {
+        // The first id, which the entries show.
+        read_id(input)?;
+        max_deleted_id = read_id(input)?;
+        entries_added = input.number()?;
+    }
+    let mut groups = Vec::new();
+    for _ in 0..input.number()? {
+        groups.push(read_group(input, form)?);
+    }
+    Ok(Stream { entries, last_id, max_deleted_id, entries_added, groups })
+}
+
+// Source: as `read_stream`
+fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError> {
+    let (name, last_id) = (input.owned_string()?, read_id(input)?);
+    let entries_read = if form >= 2 { input.number()? } else { u64::MAX };
+    let entries_read = Some(entries_read).filter(|count| *count != u64::MAX);
+    // All pending entries, then those of each consumer.
+    let mut times = Vec::new();
+    for _ in 0..input.number()? {
+        let id = raw_id(input.array()?);
+        times.push((id, input.time_ms()?, input.number()?));
+    }
+    if !times.is_sorted_by(|a, b| a.0 < b.0) {
+        return Err(input.malformed("pending entries of a group without order"));
+    }
+    let (mut consumers, mut owners) = (Vec::new(), vec![None; times.len()]);
+    for consumer in 0..input.number()? {
+        let consumer = usize::try_from(consumer).expect("no more than consumers in memory");
+        let (name, seen_unix_ms) = (input.owned_string()?, input.time_ms()?);
+        let active = if form >= 3 { input.time_ms()? } else { u64::MAX };
+        let active_unix_ms = Some(active).filter(|at| at.cast_signed() >= 0);
+        consumers.push(Consumer { name, seen_unix_ms, active_unix_ms });
+        for _ in 0..input.number()? {
+            let id = raw_id(input.array()?);
+            let place = times.binary_search_by_key(&id, |(id, ..)| *id);
+            let owner = place.ok().and_then(|place| owners.get_mut(place));
+            match owner {
+                Some(owner @ None) => *owner = Some(consumer),
+                _ => return Err(input.malformed("a consumer's entry that is not the group's")),
+            }
+        }
+    }
+    let owned = times.into_iter().zip(owners);
+    let pending = owned.map(|((id, delivered_unix_ms, deliveries), consumer)| {
+        Some(Pending { id, delivered_unix_ms, deliveries, consumer: consumer? })
+    });
+    let pending = pending.collect::<Option<Vec<_>>>();
+    let pending = pending.ok_or_else(|| input.malformed("a pending entry without a consumer"))?;
+    Ok(Group { name, last_id, entries_read, consumers, pending })
+}
+
+const DELETED: i64 = 1;
+const SAME_FIELDS: i64 = 2;
+
+/// Reads the entries of a listpack, whose first one only has the names of fields.
+// Source: Redis 7.2 `t_stream.c`, the comment in `streamAppendItem`
+fn read_entries(
+    bytes: &[u8],
+    first: StreamId,
+    out: &mut Vec<StreamEntry>,
+) -> Result<(), Malformed> {
+    let mut listpack = Listpack::new(bytes)?;
+    let (live, deleted) = (listpack.number()?, listpack.number()?);
+    let count = live.checked_add(deleted).filter(|_| live >= 0 && deleted >= 0);
+    let count = count.ok_or("negative number of entries of a stream")?;
+    let mut common = Strings::default();
+    for _ in 0..listpack.number()? {
+        listpack.push_to(&mut common)?;
+    }
+    let common = Arc::new(common);
+    if listpack.number()? != 0 {
+        return Err("no end of the first entry of a part of a stream");
+    }
+    for _ in 0..count {
+        let flags = listpack.number()?;
+        let (ms, sequence) = (listpack.number()?, listpack.number()?);
+        // The distances are differences modulo 2^64.
+        let id = StreamId {
+            ms: first.ms.wrapping_add_signed(ms),
+            sequence: first.sequence.wrapping_add_signed(sequence),
+        };
+        let (mut fields, mut values) = (Arc::clone(&common), Strings::default());
+        if flags & SAME_FIELDS == 0 {
+            let mut own = Strings::default();
+            for _ in 0..listpack.number()? {
+                listpack.push_to(&mut own)?;
+                listpack.push_to(&mut values)?;
+            }
+            fields = Arc::new(own);
+        } else {
+            for _ in 0..common.len() {
+                listpack.push_to(&mut values)?;
+            }
+        }
+        // The number of elements of this entry, to walk backwards.
+        listpack.number()?;
+        if flags & DELETED == 0 {
+            out.push(StreamEntry { id, fields, values });
+        }
+    }
+    match listpack.element()? {
+        None => Ok(()),
+        Some(_) => Err("more elements than entries in a part of a stream"),
+    }
+}
