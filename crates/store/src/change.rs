@@ -3,6 +3,7 @@
 use base::time::UnixMs;
 
 use crate::items::{Items, Scored};
+use crate::stream_change::{STREAM_FIRST, STREAM_LAST, StreamChangeRef};
 use crate::types::Malformed;
 use crate::varint::{put_bytes, put_u64, put_varint, take_bytes, take_u8, take_u64, take_varint};
 
@@ -19,6 +20,7 @@ pub enum Kind {
     List = 2,
     Set = 3,
     ZSet = 4,
+    Stream = 5,
 }
 
 impl Kind {
@@ -28,12 +30,13 @@ impl Kind {
             2 => Kind::List,
             3 => Kind::Set,
             4 => Kind::ZSet,
+            5 => Kind::Stream,
             _ => return Err(Malformed),
         })
     }
 }
 
-/// A change to a key. A collection that becomes empty is deleted with its key.
+/// A change to a key. A collection other than a stream that becomes empty is deleted with its key.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
     /// Sets the key to this string with this expiry, whatever it was.
@@ -98,6 +101,8 @@ pub enum Change<'a> {
     ZSetRemove {
         members: Items<'a>,
     },
+    /// See [`crate::StreamChange`]. An empty stream keeps its key.
+    Stream(StreamChangeRef<'a>),
     /// Sets the key to this collection, whatever it was: COPY, RENAME, the STORE forms, snapshots.
     Put {
         kind: Kind,
@@ -106,7 +111,8 @@ pub enum Change<'a> {
     },
 }
 
-// The numbers are part of the log's format, those of `crate::mutation` too: never reuse one.
+// The numbers are part of the log's format, those of `crate::mutation` and
+// `crate::stream_change` too: never reuse one.
 const SET: u8 = 1;
 const SET_EXPIRING: u8 = 2;
 const EDIT: u8 = 3;
@@ -153,6 +159,7 @@ impl<'a> Change<'a> {
             Change::SetRemove { .. } => SET_REMOVE,
             Change::ZSetAdd { .. } => ZSET_ADD,
             Change::ZSetRemove { .. } => ZSET_REMOVE,
+            Change::Stream(change) => change.kind(),
             Change::Put { expiry: None, .. } => PUT,
             Change::Put { expiry: Some(_), .. } => PUT_EXPIRING,
         }
@@ -194,6 +201,7 @@ impl<'a> Change<'a> {
                 put_varint(out, start);
                 put_varint(out, count);
             }
+            Change::Stream(change) => change.encode(out),
             Change::Put { kind, encoded, expiry } => {
                 if let Some(at) = expiry {
                     put_u64(out, at.0);
@@ -242,6 +250,7 @@ impl<'a> Change<'a> {
             SET_REMOVE => Change::SetRemove { members: Items::decode(input)? },
             ZSET_ADD => Change::ZSetAdd { members: Scored::decode(input)? },
             ZSET_REMOVE => Change::ZSetRemove { members: Items::decode(input)? },
+            STREAM_FIRST..=STREAM_LAST => Change::Stream(StreamChangeRef::decode(kind, input)?),
             PUT | PUT_EXPIRING => Change::Put {
                 kind: Kind::from_byte(take_u8(input)?)?,
                 encoded: take_bytes(input)?,

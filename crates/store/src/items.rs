@@ -1,6 +1,6 @@
 //! Lists in a log record, either from the caller or as encoded in its bytes.
 
-use crate::types::{Malformed, Write};
+use crate::types::{Malformed, StreamId, Write};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
 /// A list of byte strings, either from the caller or as encoded in a log record.
@@ -26,7 +26,7 @@ impl<'a> Items<'a> {
         self.len() == 0
     }
 
-    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + Clone {
         let (slice, mut packed) = match self {
             Items::Slice(items) => (items, &[][..]),
             Items::Packed { bytes, .. } => (&[][..], bytes),
@@ -168,5 +168,126 @@ impl<'a> Writes<'a> {
     /// Decodes the output of [`crate::Partition::encode`].
     pub(crate) fn of_partition(mut encoded: &'a [u8]) -> Writes<'a> {
         Writes::decode(&mut encoded).expect("encoded by the partition itself")
+    }
+}
+
+/// Identifiers of entries of a stream, likewise.
+#[derive(Debug, Clone, Copy)]
+pub enum Ids<'a> {
+    Slice(&'a [StreamId]),
+    /// `count` times: [`StreamId::encode_after`]. Checked by [`crate::Mutation::decode`].
+    Packed {
+        count: usize,
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> Ids<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Ids::Slice(ids) => ids.len(),
+            Ids::Packed { count, .. } => *count,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = StreamId> + use<'a> {
+        let (slice, mut packed) = match self {
+            Ids::Slice(ids) => (ids, &[][..]),
+            Ids::Packed { bytes, .. } => (&[][..], bytes),
+        };
+        let mut before = StreamId::MIN;
+        let rest = std::iter::from_fn(move || {
+            (!packed.is_empty()).then(|| {
+                before = StreamId::decode_after(before, &mut packed).expect("checked by decode");
+                before
+            })
+        });
+        slice.iter().copied().chain(rest)
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        let mut before = StreamId::MIN;
+        for id in self.iter() {
+            id.encode_after(before, out);
+            before = id;
+        }
+    }
+
+    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let start = *input;
+        for _ in 0..count {
+            StreamId::decode_after(StreamId::MIN, input)?;
+        }
+        Ok(Ids::Packed { count, bytes: &start[..start.len() - input.len()] })
+    }
+}
+
+/// Identifiers of entries of a stream with their numbers of deliveries, likewise.
+#[derive(Debug, Clone, Copy)]
+pub enum Deliveries<'a> {
+    Slice(&'a [(StreamId, u64)]),
+    /// `count` times: [`StreamId::encode_after`], deliveries v. Checked by
+    /// [`crate::Mutation::decode`].
+    Packed {
+        count: usize,
+        bytes: &'a [u8],
+    },
+}
+
+fn take_delivery(before: StreamId, input: &mut &[u8]) -> Result<(StreamId, u64), Malformed> {
+    Ok((StreamId::decode_after(before, input)?, take_varint(input)?))
+}
+
+impl<'a> Deliveries<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Deliveries::Slice(entries) => entries.len(),
+            Deliveries::Packed { count, .. } => *count,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = (StreamId, u64)> + use<'a> {
+        let (slice, mut packed) = match self {
+            Deliveries::Slice(entries) => (entries, &[][..]),
+            Deliveries::Packed { bytes, .. } => (&[][..], bytes),
+        };
+        let mut before = StreamId::MIN;
+        let rest = std::iter::from_fn(move || {
+            (!packed.is_empty()).then(|| {
+                let entry = take_delivery(before, &mut packed).expect("checked by decode");
+                before = entry.0;
+                entry
+            })
+        });
+        slice.iter().copied().chain(rest)
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        let mut before = StreamId::MIN;
+        for (id, deliveries) in self.iter() {
+            id.encode_after(before, out);
+            put_varint(out, deliveries);
+            before = id;
+        }
+    }
+
+    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let start = *input;
+        for _ in 0..count {
+            take_delivery(StreamId::MIN, input)?;
+        }
+        Ok(Deliveries::Packed { count, bytes: &start[..start.len() - input.len()] })
     }
 }

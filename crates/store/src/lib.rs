@@ -29,6 +29,9 @@ mod partitions;
 mod pending;
 mod shown;
 mod snapshot;
+mod stream_change;
+#[cfg(test)]
+mod stream_tests;
 mod stripe;
 mod table;
 #[cfg(test)]
@@ -43,7 +46,7 @@ pub use deferred_free::DeferredFree;
 pub use draft::Draft;
 pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
-pub use items::{Items, Scored, Writes};
+pub use items::{Deliveries, Ids, Items, Scored, Writes};
 pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use keyspace::{Keyspace, LockWaits};
 pub use locked::{Locked, Lookups, Seen, Value, ValueKind};
@@ -51,6 +54,7 @@ pub use mutation::Mutation;
 pub use params::{DbStats, Params, ScanCursor, StoreError};
 pub use partitions::Reach;
 pub use snapshot::{SnapshotBlock, load_block};
+pub use stream_change::{Assignment, GroupRead, StreamChange, StreamChangeRef};
 pub use types::{
     CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
     Write,

@@ -18,7 +18,7 @@ use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor, StoreError};
 use crate::stripe::{Applying, Found, StatsSums, Stripe};
-use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, ZSet};
+use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, Stream, ZSet};
 use crate::watch::WatchFlag;
 use crate::{DATABASES, STRIPES};
 
@@ -70,6 +70,7 @@ pub enum Value<'a> {
     List(&'a List),
     Set(&'a Set),
     ZSet(&'a ZSet),
+    Stream(&'a Stream),
 }
 
 /// A key that a scan visits.
@@ -88,6 +89,7 @@ pub enum ValueKind {
     List,
     Set,
     ZSet,
+    Stream,
 }
 
 impl ValueKind {
@@ -98,6 +100,7 @@ impl ValueKind {
             ValueKind::List => "list",
             ValueKind::Set => "set",
             ValueKind::ZSet => "zset",
+            ValueKind::Stream => "stream",
         }
     }
 }
@@ -110,10 +113,11 @@ impl Value<'_> {
             Value::List(_) => ValueKind::List,
             Value::Set(_) => ValueKind::Set,
             Value::ZSet(_) => ValueKind::ZSet,
+            Value::Stream(_) => ValueKind::Stream,
         }
     }
 
-    /// Elements of a collection, or bytes of a string.
+    /// Elements of a collection, or bytes of a string; of a stream its entries and pending entries.
     pub fn len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
@@ -121,6 +125,7 @@ impl Value<'_> {
             Value::List(list) => list.len(),
             Value::Set(set) => set.len(),
             Value::ZSet(zset) => zset.len(),
+            Value::Stream(stream) => stream.elements(),
         }
     }
 
@@ -288,6 +293,14 @@ impl<'a> Locked<'a> {
         match self.get(db, key) {
             None => Ok(None),
             Some(Value::ZSet(zset)) => Ok(Some(zset)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    pub fn stream(&self, db: u8, key: Key<'_>) -> Result<Option<&Stream>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::Stream(stream)) => Ok(Some(stream)),
             Some(_) => Err(StoreError::WrongType),
         }
     }
@@ -506,6 +519,7 @@ impl<'a> Locked<'a> {
             Value::List(list) => list.encoding(&self.params.compact),
             Value::Set(set) => set.encoding(),
             Value::ZSet(zset) => zset.encoding(),
+            Value::Stream(stream) => stream.encoding(),
         })
     }
 
@@ -516,6 +530,12 @@ impl<'a> Locked<'a> {
         if let Some(place) = stripe.place(db, key) {
             stripe.dbs[db].table.entry_mut(place).mark_text();
         }
+    }
+
+    /// Records that a consumer of a stream tried to read. As in Redis, this is not logged, so a
+    /// restart loses it unless a later change or a snapshot has recorded it.
+    pub fn note_seen(&mut self, db: u8, key: Key<'_>, consumer: (&[u8], &[u8]), seen_ms: u64) {
+        self.stripe_mut(key.hash).note_seen(db, key, consumer, seen_ms);
     }
 
     /// Heap bytes of a key and its value.
@@ -646,5 +666,6 @@ fn value_of<'a>(stripe: &'a Stripe, entry: &'a Entry) -> Value<'a> {
         Found::Object(Object::List(list)) => Value::List(list),
         Found::Object(Object::Set(set)) => Value::Set(set),
         Found::Object(Object::ZSet(zset)) => Value::ZSet(zset),
+        Found::Object(Object::Stream(stream)) => Value::Stream(stream),
     }
 }

@@ -5,7 +5,8 @@
 //! mutations in the same order produce the same data, whatever the time is.
 //!
 //! Bytes of one mutation (integers little-endian, `v` = LEB128 varint): kind u8, database u8, key
-//! length v, key, then by kind as in [`Change::encode`]. Of a partition: kind u8, table u128, token
+//! length v, key, then by kind as in [`Change::encode`], kinds 28 to 37 as in
+//! [`crate::StreamChange`]. Of a partition: kind u8, table u128, token
 //! i64, key length v, key, then the number of writes v and the writes as in
 //! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A log
 //! record is one or more mutations.
@@ -13,6 +14,7 @@
 use crate::change::{Change, PUT_EXPIRING};
 use crate::items::Writes;
 use crate::key::{Key, PartitionKey, TableId};
+use crate::stream_change::STREAM_FIRST;
 use crate::types::{Malformed, Seconds};
 use crate::varint::{put_bytes, take_bytes, take_u8, take_u32, take_u64};
 
@@ -45,13 +47,15 @@ pub enum Mutation<'a> {
     },
 }
 
-// The numbers are part of the log's format, those of `crate::change` too: never reuse one.
+// The numbers are part of the log's format, those of `crate::change` and `crate::stream_change`
+// too: never reuse one.
 const FLUSH_DB: u8 = 23;
 const FLUSH_ALL: u8 = 24;
 const PARTITION: u8 = 25;
 const PURGE: u8 = 26;
 const TRUNCATE: u8 = 27;
 const _: () = assert!(PUT_EXPIRING < FLUSH_DB, "the kinds of changes and of mutations differ");
+const _: () = assert!(TRUNCATE < STREAM_FIRST, "likewise those of changes of streams");
 
 fn put_place(out: &mut Vec<u8>, kind: u8, key: PartitionKey<'_>) {
     out.push(kind);

@@ -1,7 +1,7 @@
 //! The collections of a stripe.
 
 use crate::change::Kind;
-use crate::types::{Compact, Hash, List, Malformed, Set, ZSet, allocation_bytes};
+use crate::types::{Compact, Hash, List, Malformed, Set, Stream, ZSet, allocation_bytes};
 
 #[derive(Debug)]
 pub(crate) enum Object {
@@ -9,6 +9,7 @@ pub(crate) enum Object {
     List(List),
     Set(Set),
     ZSet(ZSet),
+    Stream(Box<Stream>),
 }
 
 impl Object {
@@ -18,7 +19,13 @@ impl Object {
             Object::List(list) => list.len(),
             Object::Set(set) => set.len(),
             Object::ZSet(zset) => zset.len(),
+            Object::Stream(stream) => stream.elements(),
         }
+    }
+
+    /// Whether the key stays: an empty collection is deleted with its key, but not a stream.
+    pub(crate) fn keeps_key(&self) -> bool {
+        matches!(self, Object::Stream(_)) || self.len() > 0
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -27,6 +34,7 @@ impl Object {
             Object::List(list) => list.heap_bytes(),
             Object::Set(set) => set.heap_bytes(),
             Object::ZSet(zset) => zset.heap_bytes(),
+            Object::Stream(stream) => allocation_bytes(size_of::<Stream>()) + stream.heap_bytes(),
         }
     }
 
@@ -36,6 +44,7 @@ impl Object {
             Object::List(_) => Kind::List,
             Object::Set(_) => Kind::Set,
             Object::ZSet(_) => Kind::ZSet,
+            Object::Stream(_) => Kind::Stream,
         }
     }
 
@@ -45,6 +54,7 @@ impl Object {
             Object::List(list) => list.encode(out),
             Object::Set(set) => set.encode(out),
             Object::ZSet(zset) => zset.encode(out),
+            Object::Stream(stream) => stream.encode(out),
         }
     }
 
@@ -58,8 +68,9 @@ impl Object {
             Kind::List => Object::List(List::decode(&mut bytes, compact)?),
             Kind::Set => Object::Set(Set::decode(&mut bytes, compact)?),
             Kind::ZSet => Object::ZSet(ZSet::decode(&mut bytes, compact)?),
+            Kind::Stream => Object::Stream(Box::new(Stream::decode(&mut bytes)?)),
         };
-        if bytes.is_empty() && object.len() > 0 { Ok(object) } else { Err(Malformed) }
+        if bytes.is_empty() && object.keeps_key() { Ok(object) } else { Err(Malformed) }
     }
 }
 

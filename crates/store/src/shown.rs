@@ -4,6 +4,7 @@ use crate::change::Change;
 use crate::items::Items;
 use crate::key::PartitionKey;
 use crate::mutation::Mutation;
+use crate::stream_change::{Assignment, StreamChange};
 use crate::types::{CellValue, RowKey, Write};
 
 /// Database, key and change, values cut short.
@@ -119,9 +120,60 @@ impl std::fmt::Display for Change<'_> {
                 members.iter().try_for_each(|(score, m)| write!(f, " {score} {}", Shown(m)))
             }
             Change::ZSetRemove { members } => items(f, "zset-remove", members),
+            Change::Stream(change) => write!(f, "{}", change.get()),
             Change::Put { kind, encoded, expiry } => {
                 write!(f, "put {kind:?} bytes={}", encoded.len())?;
                 expiry.map_or(Ok(()), |at| write!(f, " expiry={}", at.0))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for StreamChange<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let read = |entries: Option<u64>| entries.map_or("?".to_owned(), |it| it.to_string());
+        match *self {
+            StreamChange::Add { id, fields } => {
+                write!(f, "stream-add {id}")?;
+                fields.iter().try_for_each(|item| write!(f, " {}", Shown(item)))
+            }
+            StreamChange::Trim { count } => write!(f, "stream-trim count={count}"),
+            StreamChange::Delete { ids } => {
+                f.write_str("stream-delete")?;
+                ids.iter().try_for_each(|id| write!(f, " {id}"))
+            }
+            StreamChange::SetIds { last_id, entries_added, max_deleted_id } => {
+                write!(f, "stream-set-ids last={last_id}")?;
+                entries_added.map_or(Ok(()), |added| write!(f, " added={added}"))?;
+                max_deleted_id.map_or(Ok(()), |id| write!(f, " max-deleted={id}"))
+            }
+            StreamChange::SetGroup { group, read: it } => {
+                let (group, entries) = (Shown(group), read(it.entries_read));
+                write!(f, "stream-set-group {group} last={} read={entries}", it.last_id)
+            }
+            StreamChange::DeleteGroup { group } => {
+                write!(f, "stream-delete-group {}", Shown(group))
+            }
+            StreamChange::SetConsumer { group, consumer, seen_ms } => {
+                let (group, consumer) = (Shown(group), Shown(consumer));
+                write!(f, "stream-set-consumer {group} {consumer} seen={seen_ms}")
+            }
+            StreamChange::DeleteConsumer { group, consumer } => {
+                write!(f, "stream-delete-consumer {} {}", Shown(group), Shown(consumer))
+            }
+            StreamChange::Assign(assigned) => {
+                let Assignment { group, consumer, seen_ms, delivered_ms, .. } = assigned;
+                write!(f, "stream-assign {} {}", Shown(group), Shown(consumer))?;
+                write!(f, " seen={seen_ms} delivered={delivered_ms}")?;
+                if let Some(it) = assigned.read {
+                    write!(f, " last={} read={}", it.last_id, read(it.entries_read))?;
+                }
+                let mut entries = assigned.entries.iter();
+                entries.try_for_each(|(id, count)| write!(f, " {id}x{count}"))
+            }
+            StreamChange::Acknowledge { group, ids } => {
+                write!(f, "stream-acknowledge {}", Shown(group))?;
+                ids.iter().try_for_each(|id| write!(f, " {id}"))
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::params::{DbStats, Params, StoreError};
 use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
-use crate::types::{Compact, Hash, List, Malformed, Partition, Set, ZSet};
+use crate::types::{Compact, Hash, List, Malformed, Partition, Set, Stream, ZSet};
 use crate::watch::Watches;
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
@@ -155,6 +155,7 @@ impl Stripe {
             Change::HashSet { .. } | Change::HashRemove { .. } => {
                 self.change_object(db, key, Kind::Hash, change, cx)?;
             }
+            Change::Stream(_) => self.change_object(db, key, Kind::Stream, change, cx)?,
             Change::SetAdd { .. } | Change::SetRemove { .. } => {
                 self.change_object(db, key, Kind::Set, change, cx)?;
             }
@@ -270,6 +271,7 @@ impl Stripe {
             Kind::List => Object::List(List::new()),
             Kind::Set => Object::Set(Set::new()),
             Kind::ZSet => Object::ZSet(ZSet::new()),
+            Kind::Stream => Object::Stream(Box::new(Stream::new())),
         };
         self.bytes = self.bytes + empty.heap_bytes() - object.heap_bytes();
         Some(std::mem::replace(object, empty))
@@ -362,7 +364,7 @@ impl Stripe {
         let Some(place) = self.place(db, key) else {
             let Some(mut object) = created_by(change) else { return Ok(()) };
             change_collection(&mut object, change, compact)?;
-            if object.len() > 0 {
+            if object.keeps_key() {
                 self.insert_object(db, key, object, None, cx);
             }
             return Ok(());
@@ -374,14 +376,29 @@ impl Stripe {
         if object.kind() != kind {
             return Err(StoreError::WrongType);
         }
-        debug_assert!(object.len() > 0, "an empty collection is deleted with its key");
+        debug_assert!(object.keeps_key(), "an empty collection is deleted with its key");
         let before = object.heap_bytes();
         change_collection(object, change, compact)?;
         self.bytes = self.bytes + object.heap_bytes() - before;
-        if object.len() == 0 {
+        if !object.keeps_key() {
             self.remove(db, key, cx);
         }
         Ok(())
+    }
+
+    /// Sets the time at which a consumer of a stream was last seen, if it exists.
+    pub(crate) fn note_seen(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        (group, consumer): (&[u8], &[u8]),
+        seen_ms: u64,
+    ) {
+        let Some(place) = self.place(db, key) else { return };
+        let Some(index) = self.dbs[db].table.entry(place).collection_index() else { return };
+        if let Object::Stream(stream) = self.objects.get_mut(index) {
+            stream.note_seen(group, consumer, seen_ms);
+        }
     }
 
     fn note_expiry(&mut self, db: u8, hash: u64, old: Option<UnixMs>, new: Option<UnixMs>) {
@@ -524,6 +541,7 @@ fn created_by(change: &Change<'_>) -> Option<Object> {
         Change::ListPush { .. } => Object::List(List::new()),
         Change::SetAdd { .. } => Object::Set(Set::new()),
         Change::ZSetAdd { .. } => Object::ZSet(ZSet::new()),
+        Change::Stream(change) if change.get().creates() => Object::Stream(Box::new(Stream::new())),
         _ => return None,
     })
 }
@@ -560,6 +578,9 @@ fn change_collection(
             members.iter().for_each(|member| {
                 zset.remove(member);
             });
+        }
+        (Object::Stream(stream), Change::Stream(change)) => {
+            return change.get().apply(stream, compact);
         }
         (Object::List(list), change) => return change_list(list, &change, compact),
         _ => return Err(StoreError::WrongType),

@@ -70,6 +70,11 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
                     members.sort();
                     format!("{members:?}")
                 }
+                Value::Stream(stream) => {
+                    let mut bytes = Vec::new();
+                    stream.encode(&mut bytes);
+                    format!("{bytes:?}")
+                }
                 Value::ZSet(zset) => {
                     format!("{zset:?}").len().to_string() + &zset.len().to_string()
                 }

@@ -124,6 +124,7 @@ fn collection_address(value: Value<'_>) -> usize {
         Value::List(list) => std::ptr::from_ref(list).addr(),
         Value::Set(set) => std::ptr::from_ref(set).addr(),
         Value::ZSet(zset) => std::ptr::from_ref(zset).addr(),
+        Value::Stream(stream) => std::ptr::from_ref(stream).addr(),
     }
 }
 

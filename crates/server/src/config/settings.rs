@@ -252,6 +252,8 @@ settings! {
         set_max_intset_entries: usize = 512,
         set_max_listpack_entries: usize = 128,
         set_max_listpack_value_bytes: usize = 64,
+        stream_node_max_bytes: u64 = 4096,
+        stream_node_max_entries: usize = 100,
         zset_max_listpack_entries: usize = 128,
         zset_max_listpack_value_bytes: usize = 64,
         /// Rounds of background work per second.

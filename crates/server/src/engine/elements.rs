@@ -24,7 +24,7 @@ pub(crate) const QUEUED_COST_WITH_EVENTS: usize = 16;
 pub(crate) fn copy_cost(kind: ValueKind) -> usize {
     match kind {
         ValueKind::String => 1,
-        ValueKind::List => 2,
+        ValueKind::List | ValueKind::Stream => 2,
         ValueKind::Hash | ValueKind::Set => SET_COST,
         ValueKind::ZSet => ZSET_COST,
     }

@@ -245,6 +245,10 @@ pub(crate) fn params(settings: &Settings, now: UnixMs, seed: u64, random: u64) -
 }
 
 fn compact(settings: &Settings, seed: u64) -> Compact {
+    let stream_bytes = usize::try_from(settings.stream_node_max_bytes).unwrap_or(usize::MAX);
+    let blocks = Compact::default()
+        .with_list_size(settings.list_max_listpack_size)
+        .with_stream_node(stream_bytes, settings.stream_node_max_entries);
     Compact {
         hash_entries_max: settings.hash_max_listpack_entries,
         hash_value_bytes_max: settings.hash_max_listpack_value_bytes,
@@ -254,7 +258,7 @@ fn compact(settings: &Settings, seed: u64) -> Compact {
         zset_entries_max: settings.zset_max_listpack_entries,
         zset_value_bytes_max: settings.zset_max_listpack_value_bytes,
         seed,
-        ..Compact::default().with_list_size(settings.list_max_listpack_size)
+        ..blocks
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use cql::roles::is_table_of_roles;
 use serde_json::{Value, json};
-use store::{Change, End, Items, Mutation};
+use store::{Change, End, GroupRead, Items, Mutation, StreamChange};
 use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Response};
@@ -208,6 +208,7 @@ fn describe(mutation: &Mutation<'_>) -> Value {
         Change::ZSetRemove { members } => {
             json!({ "change": "zset-remove", "members": list(*members) })
         }
+        Change::Stream(change) => describe_stream(&change.get()),
         Change::Put { kind, encoded, expiry } => json!({
             "change": "put",
             "kind": format!("{kind:?}").to_lowercase(),
@@ -218,6 +219,66 @@ fn describe(mutation: &Mutation<'_>) -> Value {
     value["database"] = json!(db);
     value["key"] = bytes(key.bytes);
     value
+}
+
+fn describe_stream(change: &StreamChange<'_>) -> Value {
+    let ids = |ids: store::Ids<'_>| -> Value {
+        let shown: Vec<_> = ids.iter().take(ITEMS_MAX).map(|id| id.to_string()).collect();
+        json!({ "count": ids.len(), "ids": shown })
+    };
+    let read = |read: GroupRead| json!({ "last_id": read.last_id.to_string(), "entries_read": read.entries_read });
+    match *change {
+        StreamChange::Add { id, fields } => {
+            json!({ "change": "stream-add", "id": id.to_string(), "fields": list(fields) })
+        }
+        StreamChange::Trim { count } => json!({ "change": "stream-trim", "count": count }),
+        StreamChange::Delete { ids: deleted } => {
+            json!({ "change": "stream-delete", "entries": ids(deleted) })
+        }
+        StreamChange::SetIds { last_id, entries_added, max_deleted_id } => json!({
+            "change": "stream-set-ids",
+            "last_id": last_id.to_string(),
+            "entries_added": entries_added,
+            "max_deleted_id": max_deleted_id.map(|id| id.to_string()),
+        }),
+        StreamChange::SetGroup { group, read: it } => {
+            json!({ "change": "stream-set-group", "group": bytes(group), "read": read(it) })
+        }
+        StreamChange::DeleteGroup { group } => {
+            json!({ "change": "stream-delete-group", "group": bytes(group) })
+        }
+        StreamChange::SetConsumer { group, consumer, seen_ms } => json!({
+            "change": "stream-set-consumer",
+            "group": bytes(group),
+            "consumer": bytes(consumer),
+            "seen_ms": seen_ms,
+        }),
+        StreamChange::DeleteConsumer { group, consumer } => json!({
+            "change": "stream-delete-consumer",
+            "group": bytes(group),
+            "consumer": bytes(consumer),
+        }),
+        StreamChange::Assign(it) => {
+            let entries = it.entries.iter().take(ITEMS_MAX);
+            let entries: Vec<_> =
+                entries.map(|(id, deliveries)| json!([id.to_string(), deliveries])).collect();
+            json!({
+                "change": "stream-assign",
+                "group": bytes(it.group),
+                "consumer": bytes(it.consumer),
+                "seen_ms": it.seen_ms,
+                "delivered_ms": it.delivered_ms,
+                "read": it.read.map(read),
+                "count": it.entries.len(),
+                "entries": entries,
+            })
+        }
+        StreamChange::Acknowledge { group, ids: acknowledged } => json!({
+            "change": "stream-acknowledge",
+            "group": bytes(group),
+            "entries": ids(acknowledged),
+        }),
+    }
 }
 
 /// Formats a change as the log tools do, truncated after the part that exceeds [`VALUE_BYTES_MAX`].

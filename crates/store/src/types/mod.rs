@@ -1,6 +1,6 @@
-//! Values of the collection types: [`Hash`], [`Set`], [`ZSet`] and [`List`].
+//! Values of the collection types: [`Hash`], [`Set`], [`ZSet`], [`List`] and [`Stream`].
 //!
-//! Each type has a compact form for small values (one block of packed bytes, or a sorted array of
+//! Each type but the last two has a compact form for small values (one block of packed bytes, or a sorted array of
 //! integers) and a table form for large ones. A value starts compact and turns into a table for good
 //! when it crosses a threshold in [`Compact`]; the names and defaults are those of Redis, so that
 //! `OBJECT ENCODING` reports what its clients expect.
@@ -14,6 +14,7 @@ mod packed;
 mod partition;
 mod ranked;
 mod set;
+mod stream;
 mod table;
 mod zset;
 
@@ -24,6 +25,7 @@ pub use partition::{
     CellValue, CellView, Expiry, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,
 };
 pub use set::{Member, Set};
+pub use stream::{Consumer, Group, OutOfOrder, Pending, Stream, StreamEntry, StreamId, Trim};
 pub use zset::{AddResult, ZSet, ZSetIter};
 
 /// Thresholds at which a compact value becomes a table, and the seed of the tables' hashes.
@@ -51,6 +53,11 @@ pub struct Compact {
     /// `list-max-listpack-size` where positive: elements of one chunk of a list; bounds the walk
     /// inside a chunk.
     pub list_chunk_entries_max: usize,
+    /// `stream-node-max-bytes`: bytes of one block of a stream, as Redis would count them; a longer
+    /// entry has a block of its own.
+    pub stream_block_bytes_max: usize,
+    /// `stream-node-max-entries`: entries of one block of a stream, removed ones included.
+    pub stream_block_entries_max: usize,
     /// Seed of the hashes of new tables: one per process, unknown to clients, so that they cannot
     /// choose colliding members. The default, 0, is for tests.
     pub seed: u64,
@@ -68,6 +75,8 @@ impl Default for Compact {
             zset_value_bytes_max: 64,
             list_chunk_bytes_max: 8192,
             list_chunk_entries_max: 2048,
+            stream_block_bytes_max: 4096,
+            stream_block_entries_max: 100,
             seed: 0,
         }
     }
@@ -82,6 +91,17 @@ impl Compact {
             Ok(entries) => self.list_chunk_entries_max = entries.max(1),
             Err(_) => self.list_chunk_bytes_max = 4096 << (size.unsigned_abs() - 1).min(4),
         }
+        self
+    }
+
+    /// Takes `stream-node-max-bytes` and `stream-node-max-entries`; 0 is as the largest block,
+    /// within which a search is linear.
+    #[must_use]
+    pub fn with_stream_node(mut self, bytes: usize, entries: usize) -> Compact {
+        const BYTES_MAX: usize = 64 * 1024;
+        let limit = |value: usize| if value == 0 { usize::MAX } else { value };
+        self.stream_block_bytes_max = limit(bytes).min(BYTES_MAX);
+        self.stream_block_entries_max = limit(entries);
         self
     }
 }
@@ -99,6 +119,8 @@ pub enum Encoding {
     Skiplist,
     /// Several blocks of packed bytes.
     Quicklist,
+    /// Blocks of entries.
+    Stream,
     /// A string that is a 64-bit integer in its shortest form.
     Int,
     /// A short string.
@@ -116,6 +138,7 @@ impl Encoding {
             Encoding::Hashtable => "hashtable",
             Encoding::Skiplist => "skiplist",
             Encoding::Quicklist => "quicklist",
+            Encoding::Stream => "stream",
             Encoding::Int => "int",
             Encoding::Embstr => "embstr",
             Encoding::Raw => "raw",
@@ -186,6 +209,11 @@ mod tests {
         check_decode!(Set, bytes, compact);
         check_decode!(ZSet, bytes, compact);
         check_decode!(List, bytes, compact);
+        if let Ok(stream) = Stream::decode(&mut &bytes[..]) {
+            let mut again = Vec::new();
+            stream.encode(&mut again);
+            assert_eq!(Stream::decode(&mut again.as_slice()), Ok(stream));
+        }
     }
 
     proptest! {

@@ -28,6 +28,8 @@ pub(super) const ROWS: &[Row] = &[
     row("set-max-intset-entries", "1", &[], integers, ["intset", "hashtable"]),
     row("set-max-listpack-entries", "1", &[], set, COMPACT),
     row("set-max-listpack-value", "1", &[], set, COMPACT),
+    row("stream-node-max-bytes", "64", &[], trimmed, [":0", ":4"]),
+    row("stream-node-max-entries", "5", &[], trimmed, [":0", ":5"]),
     row("zset-max-listpack-entries", "1", &[], sorted_set, ORDERED),
     row("zset-max-listpack-value", "1", &[], sorted_set, ORDERED),
     row("active-expire", "no", &[], keys_after_expiry, [":0", ":1"]),
@@ -128,6 +130,14 @@ fn set(server: &Server) -> String {
 
 fn sorted_set(server: &Server) -> String {
     encoding(server, &["ZADD", "k", "1", "one", "2", "two"])
+}
+
+/// Entries that approximate trimming removes: those of whole blocks.
+fn trimmed(server: &Server) -> String {
+    for _ in 0..10 {
+        server.ask(&["XADD", "k", "*", "f", "v"]);
+    }
+    server.ask(&["XTRIM", "k", "MAXLEN", "~", "3"])
 }
 
 fn keys_after_expiry(server: &Server) -> String {

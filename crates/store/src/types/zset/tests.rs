@@ -13,6 +13,8 @@ const SMALL: Compact = Compact {
     zset_entries_max: 6,
     zset_value_bytes_max: 8,
     list_chunk_bytes_max: 0,
+    stream_block_bytes_max: 4096,
+    stream_block_entries_max: 100,
     list_chunk_entries_max: 0,
     seed: 7,
 };

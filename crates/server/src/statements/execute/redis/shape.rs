@@ -42,15 +42,16 @@ impl Shape {
         }
     }
 
-    /// The shape for values of a type.
-    fn showing(kind: ValueKind) -> Shape {
-        match kind {
+    /// The shape for values of a type; `None`: no table shows them.
+    fn showing(kind: ValueKind) -> Option<Shape> {
+        Some(match kind {
             ValueKind::String => Shape::Strings,
             ValueKind::Hash => Shape::Hashes,
             ValueKind::Set => Shape::Sets,
             ValueKind::ZSet => Shape::ZSets,
             ValueKind::List => Shape::Lists,
-        }
+            ValueKind::Stream => return None,
+        })
     }
 
     /// The type of the clustering column; strings have none.
@@ -100,6 +101,7 @@ pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u
                 visit(&place.to_be_bytes(), Some(item));
             }
         }
+        Value::Stream(_) => {}
     }
 }
 
@@ -129,6 +131,7 @@ fn one_row(value: Value<'_>, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
                 visit(Some(item));
             }
         }
+        Value::Stream(_) => {}
     }
 }
 
@@ -147,7 +150,7 @@ pub(super) fn visit_some(
     (from, count): (u64, usize),
     mut visit: impl FnMut(&[u8], Option<&[u8]>),
 ) -> u64 {
-    let shape = Shape::showing(value.kind());
+    let Some(shape) = Shape::showing(value.kind()) else { return 0 };
     let first = usize::try_from(from).unwrap_or(usize::MAX);
     let next_position =
         |len: usize| if len - first.min(len) > count { (first + count) as u64 } else { 0 };
@@ -169,7 +172,7 @@ pub(super) fn visit_some(
         visit(&row, cell);
     };
     match value {
-        Value::String(_) => 0,
+        Value::String(_) | Value::Stream(_) => 0,
         Value::Hash(hash) => hash.scan(from, count, |field, bytes| visit(field, Some(bytes))),
         Value::Set(set) => {
             set.scan(from, count, |member| member.with_bytes(|member| visit(member, None)))
