@@ -2,6 +2,7 @@
 
 mod adaptive_spin;
 mod cql;
+mod deadlines;
 mod gates;
 mod housekeeping;
 mod http;
@@ -30,9 +31,10 @@ use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
+use deadlines::Deadlines;
 use protocol::Protocol;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{Params, STRIPES};
@@ -45,8 +47,8 @@ pub(crate) use session::Session;
 const TICK: u64 = 0;
 /// Timer token for the end of CLIENT PAUSE. The timer only triggers a turn: see `end_pause`.
 const PAUSE_TIMER: u64 = 1;
-/// Timer tokens from here on belong to waiting connections.
-const WAIT_TOKENS: u64 = 2;
+/// Timer token for the deadlines of waiting connections.
+const DEADLINE_TIMER: u64 = 2;
 
 /// State shared by all reactors of a server: data, log, and the state of each protocol.
 #[derive(Debug, Clone)]
@@ -82,9 +84,10 @@ pub(crate) struct ReactorHandler {
     /// Start of the window in which keys and clients are counted.
     window_began: MonoNs,
     is_ticking: bool,
-    /// Connections that wait for a point in time, by timer token.
-    timed: HashMap<u64, ConnId>,
-    next_token: u64,
+    /// Of the connections that wait for a point in time.
+    deadlines: Deadlines,
+    /// When the next tick is due.
+    next_tick: MonoNs,
     next_expiry_stripe: usize,
     next_purge_stripe: usize,
     /// Generation of the indexes being built, and the next stripe of this reactor to build them in.
@@ -130,8 +133,8 @@ impl ReactorHandler {
             surveyed: MonoNs::default(),
             window_began: MonoNs::default(),
             is_ticking: false,
-            timed: HashMap::new(),
-            next_token: WAIT_TOKENS,
+            deadlines: Deadlines::default(),
+            next_tick: MonoNs::default(),
             next_expiry_stripe: 0,
             next_purge_stripe: 0,
             index_generation: 0,
@@ -352,8 +355,18 @@ impl Handler for ReactorHandler {
                 let Some((session, out)) = connections.get_mut(id) else { return };
                 let Some(session) = session.as_resp() else { return };
                 let Some(Wait::Until { reply, .. }) = session.wait else { return };
-                Self::end_wait(
-                    &self.shared,
+                if !session.stop_waiting(&self.shared, &mut self.reactor) {
+                    // Its request is running again: decide when that has ended.
+                    let mail = Mail::Unblock { id, error };
+                    if self.shared.links().mailboxes()[self.reactor.index].send(mail).is_err() {
+                        tracing::warn!(
+                            client = id.0,
+                            "could not deliver an unblock request to a reactor"
+                        );
+                    }
+                    return;
+                }
+                self.end_wait(
                     cx,
                     session,
                     |writer| {
@@ -373,8 +386,7 @@ impl Handler for ReactorHandler {
                     if session.wait != waiting {
                         continue;
                     }
-                    Self::end_wait(
-                        &self.shared,
+                    self.end_wait(
                         cx,
                         session,
                         |writer| match &error {
@@ -405,10 +417,8 @@ impl Handler for ReactorHandler {
         if token == TICK {
             return self.tick(cx, connections);
         }
-        let Some(id) = self.timed.remove(&token) else { return };
-        if let Some((session, out)) = connections.get_mut(id) {
-            session.protocol().wake(self, cx, out);
-        }
+        debug_assert!(token == DEADLINE_TIMER || token == PAUSE_TIMER);
+        self.meet_deadlines(cx, connections);
     }
 
     fn no_room(&mut self, _: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
@@ -437,6 +447,7 @@ impl Handler for ReactorHandler {
             self.tick(cx, connections);
         }
         self.end_pause(cx, connections);
+        self.serve_blocked(cx, connections);
         self.deliver_monitor_feed();
         self.deliver_messages(cx, connections);
         self.resume_publishers(cx);

@@ -23,6 +23,7 @@ use crate::config::{
 use crate::cql::CqlState;
 use crate::cql::pool::Pool;
 use crate::cql::request_kind::RequestKind;
+use crate::engine::blocked::BlockedClients;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
@@ -179,6 +180,7 @@ pub(crate) fn build_state(
         monitors: AtomicUsize::new(0),
         monitor_feeds: MonitorFeeds::new(reactors),
         blocked_clients: AtomicUsize::new(0),
+        blocked: BlockedClients::new(reactors),
         cql_pool_overflows: AtomicU64::new(0),
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),

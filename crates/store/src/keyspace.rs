@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::stages::CycleClock;
 use base::time::UnixMs;
@@ -17,7 +17,7 @@ use crate::key::{TableId, stripe_of_token};
 use crate::params::DbStats;
 use crate::partitions::Reach;
 use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe};
-use crate::watch::WatchFlag;
+use crate::watch::{AwaitedKeys, WatchFlag};
 use crate::{DATABASES, DeferredFree, STRIPES};
 
 /// One cache line apart, so that two reactors in neighbouring stripes do not share one.
@@ -51,6 +51,9 @@ pub struct Keyspace {
     /// depends on it.
     cycles: CycleClock,
     waits: LockWaitCounters,
+    /// See [`Keyspace::awaited_keys`].
+    awaited: AtomicUsize,
+    awaited_endings: AtomicUsize,
     pub(crate) indexes: Registry,
 }
 
@@ -65,6 +68,8 @@ impl Keyspace {
             seed,
             cycles: CycleClock::new(),
             waits: LockWaitCounters::default(),
+            awaited: AtomicUsize::new(0),
+            awaited_endings: AtomicUsize::new(0),
             indexes: Registry::default(),
         }
     }
@@ -149,12 +154,32 @@ impl Keyspace {
 
     /// Keys that transactions watch, each counted once per database. Locks one stripe after the other.
     pub fn watched_keys(&self) -> usize {
-        (0..STRIPES).map(|index| self.stripe(index).watches.len()).sum()
+        (0..STRIPES).map(|index| self.stripe(index).watches.watched()).sum()
+    }
+
+    /// Keys that clients are blocked on, each counted once per database.
+    pub fn awaited_keys(&self) -> AwaitedKeys {
+        AwaitedKeys {
+            all: self.awaited.load(Ordering::Relaxed),
+            ending: self.awaited_endings.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn note_awaited(&self, grown: AwaitedKeys) {
+        self.awaited.fetch_add(grown.all, Ordering::Relaxed);
+        self.awaited_endings.fetch_add(grown.ending, Ordering::Relaxed);
     }
 
     /// [`Locked::unwatch`] for a caller that holds no stripe.
     pub fn unwatch(&self, db: u8, key: Key<'_>, flag: &WatchFlag) {
         self.stripe(stripe_of(key.hash)).watches.remove(db, key, flag);
+    }
+
+    /// Removes the ticket of a client that was blocked on a key.
+    pub fn stop_waiting(&self, db: u8, key: Key<'_>, ticket: u64) {
+        let shrunk = self.stripe(stripe_of(key.hash)).watches.remove_ticket(db, key, ticket);
+        self.awaited.fetch_sub(shrunk.all, Ordering::Relaxed);
+        self.awaited_endings.fetch_sub(shrunk.ending, Ordering::Relaxed);
     }
 
     /// Waits for stripes since the start. An uncontended lock adds no cost.

@@ -59,7 +59,7 @@ pub use types::{
     CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
     Write,
 };
-pub use watch::WatchFlag;
+pub use watch::{AwaitedKeys, ReadyKey, Ticket, WatchFlag};
 
 /// Numbered databases, as many as Redis has by default.
 pub const DATABASES: usize = 16;

@@ -1,6 +1,7 @@
 //! Some locked stripes: the only way to read or change data.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ops::{Bound, Deref, DerefMut};
 
 use base::time::UnixMs;
@@ -19,7 +20,7 @@ use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor, StoreError};
 use crate::stripe::{Applying, Found, StatsSums, Stripe};
 use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, Stream, ZSet};
-use crate::watch::WatchFlag;
+use crate::watch::{ReadyKey, Ticket, WatchFlag};
 use crate::{DATABASES, STRIPES};
 
 #[derive(Debug)]
@@ -466,10 +467,12 @@ impl<'a> Locked<'a> {
     }
 
     /// Records that the log holds a write of this key up to `lsn`; the log is known to be durable
-    /// up to `durable`.
+    /// up to `durable`. Returns whether keys of the stripe are watched or waited for.
     #[inline]
-    pub fn note_write(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) {
-        self.stripe_mut(hash).pending.note(db, hash, lsn, durable);
+    pub fn note_write(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) -> bool {
+        let stripe = self.stripe_mut(hash);
+        stripe.pending.note(db, hash, lsn, durable);
+        !stripe.watches.is_empty()
     }
 
     pub fn note_flush(&mut self, lsn: u64) {
@@ -497,6 +500,32 @@ impl<'a> Locked<'a> {
 
     pub fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
         self.stripe_mut(key.hash).watches.remove(db, key, flag);
+    }
+
+    /// Adds the ticket of a client that is blocked on a key, until [`Keyspace::stop_waiting`].
+    /// Tickets of one key are added in the order of their numbers.
+    pub fn wait_for(&mut self, db: u8, key: Key<'_>, ticket: Ticket) {
+        let grown = self.stripe_mut(key.hash).watches.add_ticket(db, key, ticket);
+        self.keyspace.note_awaited(grown);
+    }
+
+    /// Tickets of the clients that are blocked on a key, in order.
+    pub fn tickets(&self, db: u8, key: Key<'_>) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.stripe(key.hash).watches.tickets(db, key)
+    }
+
+    /// Number of the first ticket from `first` on that the present value of the key can serve.
+    pub fn next_ticket(&self, db: u8, key: Key<'_>, first: u64) -> Option<u64> {
+        let found = self.live(db, key).and_then(|(stripe, entry)| stripe.object_of(entry));
+        let kind = found.map(Object::kind);
+        self.stripe(key.hash).watches.next_ticket(db, key, first, kind)
+    }
+
+    /// Moves the keys of the locked stripes that changed while clients were blocked on them.
+    pub fn take_ready(&mut self, ready: &mut VecDeque<ReadyKey>) {
+        for guard in self.guards.iter_mut().filter(|guard| !guard.stripe.watches.is_empty()) {
+            guard.stripe.watches.take_ready(ready);
+        }
     }
 
     /// Seconds since the last use and LFU counter of a key.

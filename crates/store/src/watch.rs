@@ -1,11 +1,15 @@
-//! Keys that transactions watch: one flag per transaction, raised when one of its keys changes.
+//! Keys that transactions watch or clients are blocked on.
+//!
+//! A transaction has one flag, which is raised when one of its keys changes. A blocked client has a
+//! ticket; a key with tickets that changes becomes a [`ReadyKey`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
+use crate::change::Kind;
 use crate::key::Key;
 
 /// Raised when a watched key changed. Shared by the watching connection and the stripes.
@@ -34,11 +38,53 @@ struct Watcher {
     was_overdue: bool,
 }
 
+/// The place of a blocked client in the queue of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Grows with the arrival of clients.
+    pub number: u64,
+    /// The type of collection that the client waits for.
+    pub kind: Kind,
+    /// Whether it also waits for the key to have no value of this type.
+    pub ends_without_key: bool,
+}
+
+/// Numbers of keys that clients are blocked on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AwaitedKeys {
+    pub all: usize,
+    /// Keys with a ticket that [ends without the key](Ticket::ends_without_key).
+    pub ending: usize,
+}
+
+impl std::ops::Sub for AwaitedKeys {
+    type Output = AwaitedKeys;
+
+    fn sub(self, other: AwaitedKeys) -> AwaitedKeys {
+        AwaitedKeys { all: self.all - other.all, ending: self.ending - other.ending }
+    }
+}
+
+/// A key that changed while clients were blocked on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyKey {
+    pub db: u8,
+    pub bytes: Box<[u8]>,
+    /// The ticket to start with: 0 for all.
+    pub first_ticket: u64,
+}
+
 #[derive(Debug)]
 struct WatchedKey {
     db: u8,
     bytes: Box<[u8]>,
     watchers: SmallVec<[Watcher; 1]>,
+    /// Of blocked clients, in the order of their numbers.
+    tickets: VecDeque<Ticket>,
+    /// How many of them have [`Ticket::ends_without_key`].
+    endings: usize,
+    /// Changed since [`Watches::take_ready`].
+    is_ready: bool,
 }
 
 impl WatchedKey {
@@ -46,8 +92,18 @@ impl WatchedKey {
         self.db == db && *self.bytes == *bytes
     }
 
+    fn counts(&self) -> AwaitedKeys {
+        let has_tickets = !self.tickets.is_empty();
+        AwaitedKeys { all: usize::from(has_tickets), ending: usize::from(self.endings > 0) }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.watchers.is_empty() && self.tickets.is_empty()
+    }
+
     /// Raises the flags of the watchers for which a change counts, and removes these watchers.
     fn touch(&mut self, exists_now: bool) {
+        self.is_ready = !self.tickets.is_empty();
         self.watchers.retain(|watcher| {
             if watcher.was_overdue && !exists_now {
                 watcher.was_overdue = false;
@@ -62,10 +118,11 @@ impl WatchedKey {
 /// Watched keys by hash. Several if hashes collide, or one key is watched in several databases.
 type ByHash = HashMap<u64, SmallVec<[WatchedKey; 1]>, foldhash::fast::FixedState>;
 
-/// The watches of one stripe. While there are none this is one null pointer, which every write checks.
+/// The watches and blocked clients of one stripe. While there are none this is one null pointer, which
+/// every write checks.
 ///
-/// A watch is removed when its transaction ends or its key changes, so all operations are lookups: none
-/// visits the watches of other keys.
+/// A watch is removed when its transaction ends or its key changes, a ticket when its client no
+/// longer waits. All operations but [`Watches::take_ready`] and a flush are lookups.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     keys: Option<Box<ByHash>>,
@@ -77,20 +134,104 @@ impl Watches {
         self.keys.is_none()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.keys.iter().flat_map(|keys| keys.values()).map(SmallVec::len).sum()
+    /// Keys that transactions watch.
+    pub(crate) fn watched(&self) -> usize {
+        let all = self.keys.iter().flat_map(|keys| keys.values()).flatten();
+        all.filter(|known| !known.watchers.is_empty()).count()
+    }
+
+    fn find(&self, db: u8, key: Key<'_>) -> Option<&WatchedKey> {
+        let found = self.keys.as_ref()?.get(&key.hash)?;
+        found.iter().find(|known| known.is(db, key.bytes))
+    }
+
+    fn find_or_insert(&mut self, db: u8, key: Key<'_>) -> &mut WatchedKey {
+        let found = self.keys.get_or_insert_default().entry(key.hash).or_default();
+        let at = found.iter().position(|known| known.is(db, key.bytes)).unwrap_or_else(|| {
+            found.push(WatchedKey {
+                db,
+                bytes: key.bytes.into(),
+                watchers: SmallVec::new(),
+                tickets: VecDeque::new(),
+                endings: 0,
+                is_ready: false,
+            });
+            found.len() - 1
+        });
+        &mut found[at]
+    }
+
+    /// Adds the ticket of a blocked client, which is newer than those of the key, or the same as its
+    /// last one. Returns by how much the counts of keys grow.
+    pub(crate) fn add_ticket(&mut self, db: u8, key: Key<'_>, ticket: Ticket) -> AwaitedKeys {
+        let known = self.find_or_insert(db, key);
+        let before = known.counts();
+        let last = known.tickets.back().map_or(0, |last| last.number);
+        debug_assert!(last <= ticket.number, "tickets are in order");
+        if last != ticket.number {
+            known.tickets.push_back(ticket);
+            known.endings += usize::from(ticket.ends_without_key);
+        }
+        known.counts() - before
+    }
+
+    /// Removes the ticket of a client that no longer waits. Returns by how much the counts of keys
+    /// shrink.
+    pub(crate) fn remove_ticket(&mut self, db: u8, key: Key<'_>, number: u64) -> AwaitedKeys {
+        let mut shrunk = AwaitedKeys::default();
+        self.change(db, key, |known| {
+            let before = known.counts();
+            if let Ok(at) = known.tickets.binary_search_by_key(&number, |ticket| ticket.number) {
+                let ticket = known.tickets.remove(at).expect("just found");
+                known.endings -= usize::from(ticket.ends_without_key);
+            }
+            shrunk = before - known.counts();
+        });
+        shrunk
+    }
+
+    /// The tickets of a key, in order.
+    pub(crate) fn tickets(&self, db: u8, key: Key<'_>) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.find(db, key).into_iter().flat_map(|known| known.tickets.iter().copied())
+    }
+
+    /// The first ticket with at least this number that a key whose value is of type `kind` can
+    /// serve. O(1) but for tickets that wait for other types.
+    pub(crate) fn next_ticket(
+        &self,
+        db: u8,
+        key: Key<'_>,
+        first: u64,
+        kind: Option<Kind>,
+    ) -> Option<u64> {
+        let WatchedKey { tickets, endings, .. } = self.find(db, key)?;
+        if kind.is_none() && *endings == 0 {
+            return None;
+        }
+        let start = tickets.partition_point(|ticket| ticket.number < first);
+        let fits = |ticket: &&Ticket| kind == Some(ticket.kind) || ticket.ends_without_key;
+        tickets.range(start..).find(fits).map(|ticket| ticket.number)
+    }
+
+    /// Moves the keys with tickets that have changed to `ready`. Visits all keys with watches or
+    /// tickets of the stripe, which are few.
+    #[cold]
+    pub(crate) fn take_ready(&mut self, ready: &mut VecDeque<ReadyKey>) {
+        for known in self.keys.iter_mut().flat_map(|keys| keys.values_mut()).flatten() {
+            if std::mem::take(&mut known.is_ready) {
+                ready.push_back(ReadyKey {
+                    db: known.db,
+                    bytes: known.bytes.clone(),
+                    first_ticket: 0,
+                });
+            }
+        }
     }
 
     /// Adds a watch. `flag` must not watch the key yet.
     pub(crate) fn add(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag, was_overdue: bool) {
-        let found = self.keys.get_or_insert_default().entry(key.hash).or_default();
         let watcher = Watcher { flag: flag.clone(), was_overdue };
-        if let Some(known) = found.iter_mut().find(|known| known.is(db, key.bytes)) {
-            known.watchers.push(watcher);
-        } else {
-            let watchers = SmallVec::from_iter([watcher]);
-            found.push(WatchedKey { db, bytes: key.bytes.into(), watchers });
-        }
+        self.find_or_insert(db, key).watchers.push(watcher);
     }
 
     pub(crate) fn remove(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
@@ -111,7 +252,7 @@ impl Watches {
         let Some(found) = keys.get_mut(&key.hash) else { return };
         if let Some(at) = found.iter().position(|known| known.is(db, key.bytes)) {
             change(&mut found[at]);
-            if found[at].watchers.is_empty() {
+            if found[at].is_unused() {
                 found.remove(at);
             }
         }
@@ -132,7 +273,7 @@ impl Watches {
                 if is_flushed && existed(known.db, Key { bytes: &known.bytes, hash: *hash }) {
                     known.touch(false);
                 }
-                !known.watchers.is_empty()
+                !known.is_unused()
             });
             !found.is_empty()
         });
@@ -202,6 +343,61 @@ mod tests {
         watches.add(0, key(b"a"), &flag, OVERDUE);
         watches.touch(0, key(b"a"), true);
         assert!(flag.is_raised());
+    }
+
+    fn ready(watches: &mut Watches) -> Vec<(u8, Vec<u8>)> {
+        let mut ready = VecDeque::new();
+        watches.take_ready(&mut ready);
+        let mut ready: Vec<_> = ready.into_iter().map(|k| (k.db, k.bytes.to_vec())).collect();
+        ready.sort();
+        ready
+    }
+
+    fn ticket(number: u64) -> Ticket {
+        Ticket { number, kind: Kind::List, ends_without_key: number == 5 }
+    }
+
+    #[test]
+    fn a_changed_key_with_tickets_is_ready_once() {
+        let mut watches = Watches::default();
+        watches.add_ticket(0, key(b"a"), ticket(3));
+        watches.add_ticket(0, key(b"a"), ticket(3));
+        watches.add_ticket(0, key(b"ab"), ticket(4));
+        watches.add_ticket(0, key(b"a"), ticket(5));
+        watches.add_ticket(1, key(b"a"), ticket(6));
+        watches.add(0, key(b"c"), &WatchFlag::default(), LIVE);
+        watches.touch(0, key(b"a"), true);
+        watches.touch(0, key(b"a"), false);
+        watches.touch(0, key(b"c"), true);
+        assert_eq!(ready(&mut watches), [(0, b"a".to_vec())]);
+        assert_eq!(ready(&mut watches), []);
+        let tickets: Vec<u64> = watches.tickets(0, key(b"a")).map(|one| one.number).collect();
+        assert_eq!(tickets, [3, 5]);
+        for (name, first, kind, expected) in [
+            (b"a" as &[u8], 0, Some(Kind::List), Some(3)),
+            (b"a", 4, Some(Kind::List), Some(5)),
+            (b"a", 0, Some(Kind::Hash), Some(5)),
+            (b"a", 0, None, Some(5)),
+            (b"a", 6, Some(Kind::List), None),
+            (b"ab", 0, None, None),
+            (b"none", 0, Some(Kind::List), None),
+        ] {
+            assert_eq!(watches.next_ticket(0, key(name), first, kind), expected, "{name:?}");
+        }
+        assert_eq!(watches.watched(), 0);
+        watches.flush(Some(0), |_, key| key.bytes == b"ab");
+        assert_eq!(ready(&mut watches), [(0, b"ab".to_vec())]);
+        for (db, name, ticket, all, ending) in [
+            (0, b"a" as &[u8], 3, 0, 0),
+            (0, b"ab", 4, 1, 0),
+            (0, b"a", 5, 1, 1),
+            (1, b"a", 6, 1, 0),
+        ] {
+            let shrunk = watches.remove_ticket(db, key(name), ticket);
+            assert_eq!(shrunk, AwaitedKeys { all, ending }, "{ticket}");
+            assert_eq!(watches.remove_ticket(db, key(name), ticket), AwaitedKeys::default());
+        }
+        assert!(watches.is_empty());
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | `@closed` | the server closes the connection; the next request opens a new one |
 //! | `@ended` | without a request: waits until the server has closed the connection |
 //! | `@next` | without a request: the next message that the server sends |
+//! | `@blocked 2` | without a request: waits until the server counts this many blocked clients |
 //! | `@unordered` | the elements of the next aggregate may have any order |
 //! | `@unordered deep` | the same, also for the aggregates in it |
 //! | `@unordered pairs` | as `deep`; the elements of an array form pairs |
@@ -50,6 +51,8 @@ pub(crate) enum Action {
     Raw(Vec<u8>),
     Protocol(u8),
     Connection(u32),
+    /// Waits until this many clients are blocked.
+    AwaitBlocked(u32),
     /// Waits for the end of the connection.
     AwaitEnd,
     /// Waits for an unsolicited message.
@@ -173,6 +176,7 @@ impl Parser {
             ("resp2", "") => self.push_step(number, Action::Protocol(2)),
             ("resp3", "") => self.push_step(number, Action::Protocol(3)),
             ("conn", id) => self.push_step(number, Action::Connection(id.parse()?)),
+            ("blocked", count) => self.push_step(number, Action::AwaitBlocked(count.parse()?)),
             ("ended", "") => {
                 self.push_step(number, Action::AwaitEnd)?;
                 self.push_whole(number, Reply::Closed)
@@ -248,7 +252,11 @@ impl Parser {
 
     fn last_step(&mut self) -> Result<&mut Step> {
         match self.steps.last_mut() {
-            None | Some(Step { action: Action::Protocol(_) | Action::Connection(_), .. }) => {
+            None
+            | Some(Step {
+                action: Action::Protocol(_) | Action::Connection(_) | Action::AwaitBlocked(_),
+                ..
+            }) => {
                 bail!("a reply without its request")
             }
             Some(step) => Ok(step),

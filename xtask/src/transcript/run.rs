@@ -14,6 +14,9 @@ use crate::transcript::notation::{Node, escape};
 /// Disconnected clients that are still listed after this time count as a leak of the server.
 const DEPARTURE_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// Time in which clients must be blocked.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The outcome of one step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -142,6 +145,11 @@ impl<'a> Player<'a> {
                     .with_context(|| format!("line {}", step.line + 1))?;
                 return Ok(None);
             }
+            Action::AwaitBlocked(clients) => {
+                self.wait_until_blocked(*clients)
+                    .with_context(|| format!("line {}", step.line + 1))?;
+                return Ok(None);
+            }
             Action::Request(arguments) => self.connection()?.send(arguments),
             Action::Raw(bytes) => self.connection()?.send_raw(bytes),
             Action::AwaitEnd | Action::AwaitNext => Ok(()),
@@ -161,6 +169,24 @@ impl<'a> Player<'a> {
             Ok(value) => Outcome::Answered(Node::of(&value)),
             Err(error) => Outcome::Broken(format!("{error:#}")),
         }))
+    }
+
+    /// Waits until a number of clients are blocked, as seen by a connection of its own.
+    fn wait_until_blocked(&mut self, clients: u32) -> Result<()> {
+        let mut observer = Connection::open(self.address)?;
+        let expected = format!("blocked_clients:{clients}\r\n");
+        let started = Instant::now();
+        loop {
+            let Value::Bulk(Some(info)) = observer.call(&["INFO", "clients"])? else {
+                bail!("INFO answers something else than a text");
+            };
+            if String::from_utf8_lossy(&info).contains(&expected) {
+                return Ok(());
+            }
+            if started.elapsed() > BLOCKED_TIMEOUT {
+                bail!("{clients} clients should be blocked: {}", String::from_utf8_lossy(&info));
+            }
+        }
     }
 
     fn switch_protocol(&mut self, version: u8) -> Result<()> {
@@ -232,6 +258,7 @@ fn show_request(action: &Action) -> String {
         Action::Raw(bytes) => format!(">> {}", escape(bytes)),
         Action::Protocol(version) => format!("@resp{version}"),
         Action::Connection(id) => format!("@conn {id}"),
+        Action::AwaitBlocked(clients) => format!("@blocked {clients}"),
         Action::AwaitEnd => "@ended".into(),
         Action::AwaitNext => "@next".into(),
     }

@@ -80,6 +80,8 @@ impl Flags {
     /// Own flag: the reply waits for the log or a deadline (WAIT, WAITAOF; not blocking commands in
     /// Redis 7.2).
     pub(crate) const WAITS: Flags = Flags(1 << 6);
+    /// May wait for its keys.
+    pub(crate) const BLOCKING: Flags = Flags(1 << 31);
 
     /// The flags that COMMAND INFO shows, in the order of Redis.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -89,6 +91,7 @@ impl Flags {
         (Flags::ADMIN, "admin"),
         (Flags::PUBSUB, "pubsub"),
         (Flags::NOSCRIPT, "noscript"),
+        (Flags::BLOCKING, "blocking"),
         (Flags::LOADING, "loading"),
         (Flags::STALE, "stale"),
         (Flags::SKIP_SLOWLOG, "skip_slowlog"),
@@ -488,6 +491,9 @@ impl Command {
         }
         names.extend(self.more_categories);
         names.push(if flags.has(Flags::FAST) { "@fast" } else { "@slow" });
+        if flags.has(Flags::BLOCKING) {
+            names.push("@blocking");
+        }
         names
     }
 }

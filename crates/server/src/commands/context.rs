@@ -43,6 +43,8 @@ pub(crate) struct CommandContext<'a> {
     pub(crate) elements: Cell<usize>,
     /// Delay of the reply by DEBUG SLEEP; counts as execution time of the command.
     pub(crate) slept_ns: u64,
+    /// The command makes its client wait for keys.
+    pub(crate) is_blocked: bool,
 }
 
 /// Log bytes of a command's changes beyond its arguments: kinds, lengths, a number as text.

@@ -140,6 +140,7 @@ impl<'a> ReactorContext<'a> {
                 Gate::OPEN
             }
         };
+        self.serve_blocked();
         session.last_gate = session.last_gate.max(gate);
         if session.reply_mode != ReplyMode::On {
             session.reply_mode = match session.reply_mode {
@@ -419,6 +420,7 @@ impl<'a> ReactorContext<'a> {
             in_exec: false,
             elements: Cell::new(0),
             slept_ns: 0,
+            is_blocked: false,
         };
         let result = call(&mut cx, &keys);
         cx.feed_monitors(command, args);
@@ -538,6 +540,10 @@ impl CommandContext<'_> {
         let ran_ns = self.reactor.clock.delta_ns(clock_start, stamp);
         let ns = ran_ns.saturating_add(std::mem::take(&mut self.slept_ns));
         self.reactor.stamp = stamp;
+        // A blocked client's command is counted when it runs again with a result.
+        if std::mem::take(&mut self.is_blocked) {
+            return result;
+        }
         self.reactor.tally.executed(id, ns);
         self.reactor.tally.totals.commands += 1;
         if self.reactor.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
@@ -576,7 +582,8 @@ impl CommandContext<'_> {
     /// Sends an executed command to the clients in MONITOR mode.
     #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
-        if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
+        let is_shown = !command.flags.has(Flags::ADMIN) && !self.session.is_rerun;
+        if self.shared.is_monitored() && is_shown {
             let remote = self.session.details.remote;
             self.reactor.feed_monitors(&self.session.db, remote, self.now, command.shown(args));
         }

@@ -1,10 +1,10 @@
-//! Non-blocking list commands.
+//! List commands.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 use store::types::List;
-use store::{Change, End, Items, Key};
+use store::{Change, End, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
@@ -13,8 +13,10 @@ use super::fail::Fail;
 use super::strings::count;
 use crate::config::KeyEvent;
 
+mod blocking;
 mod position;
 
+pub(crate) use blocking::{BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH};
 pub(crate) use position::LPOS;
 
 const READS: Flags = Flags::READONLY;
@@ -234,20 +236,35 @@ pub(crate) const LMPOP: Command = Command {
 };
 
 fn lmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let options = MultiPop::parse(args)?;
-    for bytes in args.range(options.keys) {
+    if !pop_first(cx, args, &MultiPop::parse(args)?)? {
+        cx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// Pops from the first list that exists, and replies. False if there is none, or if an older client
+/// waits for it.
+fn pop_first(
+    cx: &mut CommandContext<'_>,
+    args: Args<'_>,
+    options: &MultiPop,
+) -> Result<bool, Fail> {
+    for bytes in args.range(options.keys.clone()) {
         let key = cx.key(bytes);
         let Some(list) = cx.locked.list(cx.db, key)? else { continue };
+        if cx.is_reserved(key, Kind::List) {
+            return Ok(false);
+        }
         cx.spend(options.count.min(list.len()))?;
         cx.reply.array(2);
         cx.reply.bulk(bytes);
         let count = write_end(&mut cx.reply, list, options.end, options.count);
         cx.check_reply()?; // before anything is removed
         let end = options.end;
-        return cx.change_as(popped(end), key, Change::ListPop { end, count });
+        cx.change_as(popped(end), key, Change::ListPop { end, count })?;
+        return Ok(true);
     }
-    cx.reply.null_array();
-    Ok(())
+    Ok(false)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -309,7 +326,10 @@ pub(crate) const LMOVE: Command = Command {
 
 fn lmove(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (from, to) = (parse_end(args.get(3))?, parse_end(args.get(4))?);
-    move_element(cx, args, from, to)
+    if !move_element(cx, args, from, to)? {
+        cx.reply.null();
+    }
+    Ok(())
 }
 
 /// RPOPLPUSH: legacy form of LMOVE from the tail of one list to the head of another.
@@ -324,16 +344,26 @@ pub(crate) const RPOPLPUSH: Command = Command {
 };
 
 fn rpoplpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    move_element(cx, args, End::Back, End::Front)
+    if !move_element(cx, args, End::Back, End::Front)? {
+        cx.reply.null();
+    }
+    Ok(())
 }
 
-fn move_element(cx: &mut CommandContext<'_>, args: Args<'_>, from: End, to: End) -> Done {
+/// Moves an element, and replies with it. False if there is none, or if an older client waits for
+/// it.
+fn move_element(
+    cx: &mut CommandContext<'_>,
+    args: Args<'_>,
+    from: End,
+    to: End,
+) -> Result<bool, Fail> {
     let (source, destination) = (cx.key(args.get(1)), cx.key(args.get(2)));
     let element = cx.locked.list(cx.db, source)?.and_then(|list| element_at(list, from));
-    let Some(element) = element else {
-        cx.reply.null();
-        return Ok(());
-    };
+    let Some(element) = element else { return Ok(false) };
+    if cx.is_reserved(source, Kind::List) {
+        return Ok(false);
+    }
     let element: SmallVec<[u8; 64]> = element.into();
     list_len(cx, destination)?;
     cx.reply.bulk(&element);
@@ -341,7 +371,8 @@ fn move_element(cx: &mut CommandContext<'_>, args: Args<'_>, from: End, to: End)
     // lose its expiry.
     let values = Items::Slice(&[&element]);
     cx.change_as(pushed(to), destination, Change::ListPush { end: to, values })?;
-    cx.change_as(popped(from), source, Change::ListPop { end: from, count: 1 })
+    cx.change_as(popped(from), source, Change::ListPop { end: from, count: 1 })?;
+    Ok(true)
 }
 
 pub(crate) const LLEN: Command = Command {

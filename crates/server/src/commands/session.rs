@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base::time::MonoNs;
 use reactor::{ConnId, Peer};
@@ -10,6 +11,7 @@ use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
 use crate::config::Durability;
 use crate::engine::accounts::Charges;
+use crate::engine::blocked::BlockedClient;
 use crate::engine::client_row::{ClientRow, SubscriptionCounts};
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::Subscriptions;
@@ -73,12 +75,14 @@ pub(crate) struct Details {
     /// Boxed, so that the many connections without one need 8 bytes instead of 24.
     #[expect(clippy::box_collection, reason = "see above")]
     pub(crate) delayed_reply: Option<Box<Vec<u8>>>,
+    /// The keys that [`Wait::Until`] waits for as well.
+    pub(crate) blocked: Option<Arc<BlockedClient>>,
 }
 
 /// Condition that a paused connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Waits for a deadline, then sends `reply`.
+    /// Waits for a deadline, then sends `reply`; [`Details::blocked`] may end the wait before.
     Until { at: MonoNs, reply: WaitReply },
     /// Waits for the snapshot with this number.
     Snapshot { number: u64 },
@@ -91,6 +95,7 @@ pub(crate) enum Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitReply {
     Ok,
+    NullArray,
     Integer(i64),
     /// WAITAOF: local, replicas.
     Pair(i64, i64),
@@ -114,6 +119,8 @@ pub(crate) struct Session {
     /// True for a session of a single request whose commands are already in memory: queuing them
     /// needs no memory.
     pub(crate) is_lent: bool,
+    /// True for a session that runs the request of a blocked client again.
+    pub(crate) is_rerun: bool,
     /// Set by QUIT, and by errors after which further input cannot be parsed.
     pub(crate) closing: bool,
     pub(crate) last_command: RequestId,
@@ -151,6 +158,7 @@ impl Session {
             no_evict: false,
             no_touch: false,
             is_lent: false,
+            is_rerun: false,
             closing: false,
             last_command: 0,
             commands: 0,
@@ -170,6 +178,7 @@ impl Session {
                 library_name: String::new(),
                 library_version: String::new(),
                 delayed_reply: None,
+                blocked: None,
             }),
         }
     }

@@ -1,9 +1,12 @@
 //! Sorted-set commands on members: adding, scores, ranks, popping, random choice.
 
 mod adding;
+mod blocking;
+
+use std::ops::Range;
 
 use store::types::{ZSet, ZSetIter};
-use store::{Change, Items, Key};
+use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
@@ -17,6 +20,7 @@ use super::sets::{
 use crate::config::KeyEvent;
 
 pub(crate) use adding::{ZADD, ZINCRBY};
+pub(crate) use blocking::{BZMPOP, BZPOPMAX, BZPOPMIN};
 
 /// End from which ranks are counted and members returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub(super) enum RowShape {
     Flat,
     /// One array of member and score for each member.
     Nested,
+    /// Member and score as further elements of an array that the caller has begun.
+    Appended,
 }
 
 impl RowShape {
@@ -55,7 +61,11 @@ impl RowShape {
     }
 
     pub(super) fn header(self, reply: &mut ReplyWriter<'_>, rows: usize) {
-        reply.array(if self == RowShape::Flat { rows * 2 } else { rows });
+        match self {
+            RowShape::Flat => reply.array(rows * 2),
+            RowShape::Members | RowShape::Nested => reply.array(rows),
+            RowShape::Appended => {}
+        }
     }
 
     #[inline]
@@ -351,35 +361,65 @@ pub(crate) const ZMPOP: Command = Command {
 };
 
 fn zmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let key_count = at_least(args.get(1), 1, "ERR numkeys should be greater than 0")?;
-    let end_at = key_count.saturating_add(2);
-    let direction = match args.try_get(end_at) {
-        Some(text) if is_option(text, "MIN") => Direction::Forward,
-        Some(text) if is_option(text, "MAX") => Direction::Reverse,
-        _ => return Err(Fail::Syntax),
-    };
-    let options = args.skip(end_at + 1);
-    let count = match options.len() {
-        0 => 1,
-        len if len >= 2 && is_option(options.get(0), "COUNT") => {
-            let count = at_least(options.get(1), 1, "ERR count should be greater than 0")?;
-            if len > 2 {
-                return Err(Fail::Syntax);
+    if !pop_first(cx, args, &MultiPop::parse(args)?)? {
+        cx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// Options of ZMPOP.
+struct MultiPop {
+    /// Positions of the keys among the arguments.
+    keys: Range<usize>,
+    direction: Direction,
+    count: usize,
+}
+
+impl MultiPop {
+    fn parse(args: Args<'_>) -> Result<MultiPop, Fail> {
+        let key_count = at_least(args.get(1), 1, "ERR numkeys should be greater than 0")?;
+        let end_at = key_count.saturating_add(2);
+        let direction = match args.try_get(end_at) {
+            Some(text) if is_option(text, "MIN") => Direction::Forward,
+            Some(text) if is_option(text, "MAX") => Direction::Reverse,
+            _ => return Err(Fail::Syntax),
+        };
+        let options = args.skip(end_at + 1);
+        let count = match options.len() {
+            0 => 1,
+            len if len >= 2 && is_option(options.get(0), "COUNT") => {
+                let count = at_least(options.get(1), 1, "ERR count should be greater than 0")?;
+                if len > 2 {
+                    return Err(Fail::Syntax);
+                }
+                count
             }
-            count
-        }
-        _ => return Err(Fail::Syntax),
-    };
-    for name in args.range(2..end_at) {
+            _ => return Err(Fail::Syntax),
+        };
+        Ok(MultiPop { keys: 2..end_at, direction, count })
+    }
+}
+
+/// Pops from the first sorted set that exists, and replies. False if there is none, or if an older
+/// client waits for it.
+fn pop_first(
+    cx: &mut CommandContext<'_>,
+    args: Args<'_>,
+    options: &MultiPop,
+) -> Result<bool, Fail> {
+    for name in args.range(options.keys.clone()) {
         let key = cx.key(name);
         if cx.locked.zset(cx.db, key)?.is_some() {
+            if cx.is_reserved(key, Kind::ZSet) {
+                return Ok(false);
+            }
             cx.reply.array(2);
             cx.reply.bulk(name);
-            return take(cx, key, direction, count, RowShape::Nested);
+            take(cx, key, options.direction, options.count, RowShape::Nested)?;
+            return Ok(true);
         }
     }
-    cx.reply.null_array();
-    Ok(())
+    Ok(false)
 }
 
 pub(crate) const ZRANDMEMBER: Command = Command {

@@ -14,10 +14,13 @@
 //! logs its changes. If the log rejects a record, it rejects all later ones: memory is ahead of the
 //! log.
 
+use std::collections::VecDeque;
 use std::ops::Deref;
 
 use binlog::{AppendError, Lsn};
-use store::{Change, Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
+use store::{
+    Change, Key, Locked, Mutation, PARTITIONS_DB, ReadyKey, StoreError, Ticket, WatchFlag,
+};
 
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
@@ -38,6 +41,8 @@ pub(crate) struct Record {
     newest_timestamp: Option<i64>,
     /// See [`Unit::move_from`].
     moved_from: Option<(u8, Box<[u8]>)>,
+    /// Changed keys that clients are blocked on: see [`crate::engine::blocked`].
+    pub(crate) ready: VecDeque<ReadyKey>,
     /// CQL: rows of a result, or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
 }
@@ -240,6 +245,11 @@ impl<'a> Unit<'a> {
         Ok(())
     }
 
+    /// See [`Locked::wait_for`].
+    pub(crate) fn wait_for(&mut self, db: u8, key: Key<'_>, ticket: Ticket) {
+        self.locked.wait_for(db, key, ticket);
+    }
+
     /// See [`Locked::watch`].
     pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
         self.locked.watch(db, key, flag)
@@ -287,6 +297,10 @@ impl<'a> Unit<'a> {
         let (trash, grown_bytes) = self.locked.unlock();
         debug_assert!(self.locked.is_unlocked(), "the drop that follows logs nothing");
         reactor.store_bytes += grown_bytes;
+        if !self.record.ready.is_empty() && reactor.is_off_reactor {
+            self.shared.blocked.add_changed_elsewhere(&mut self.record.ready);
+            self.shared.links().wake(0);
+        }
         if !trash.is_empty() {
             self.shared.free_thread.free(trash);
         }
@@ -320,8 +334,12 @@ impl<'a> Unit<'a> {
         if self.record.is_flushed {
             self.locked.note_flush(position);
         }
+        let mut is_awaited = self.record.is_flushed;
         for (db, hash) in &self.record.written {
-            self.locked.note_write(*db, *hash, position, self.durable.0);
+            is_awaited |= self.locked.note_write(*db, *hash, position, self.durable.0);
+        }
+        if is_awaited {
+            self.locked.take_ready(&mut self.record.ready);
         }
         self.record.clear();
         gate

@@ -2,12 +2,13 @@
 //!
 //! Reading order: `server_state` (state of all reactors) and `reactor_state` (state of one); `gate` and
 //! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
-//! `expire`, `evict` and `purge` (changes in the background), `snapshots` and `snapshot_taker`,
+//! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `snapshots` and `snapshot_taker`,
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`,
 //! `latency` and others (observability).
 
 pub(crate) mod accounts;
 pub(crate) mod baseline;
+pub(crate) mod blocked;
 pub(crate) mod busiest_clients;
 pub(crate) mod client_row;
 pub(crate) mod clock;

@@ -18,6 +18,7 @@ use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::engine::baseline::Baseline;
+use crate::engine::blocked::BlockedClients;
 use crate::engine::client_row::ClientRow;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::latency::LatencyEvents;
@@ -136,7 +137,10 @@ pub(crate) struct ServerState {
     pub(crate) monitor_feeds: MonitorFeeds,
     /// Time of the last log message about HTTP on a RESP port.
     pub(crate) http_warned: AtomicU64,
+    /// Paused connections, for whatever reason.
     pub(crate) blocked_clients: AtomicUsize,
+    /// Clients that wait for keys.
+    pub(crate) blocked: BlockedClients,
     /// CQL requests rejected because the queue of their pool was full.
     pub(crate) cql_pool_overflows: AtomicU64,
     /// The reactors' counters at the last CONFIG RESETSTAT.

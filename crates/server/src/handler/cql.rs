@@ -513,7 +513,7 @@ impl ReactorHandler {
     fn forget_cql(&mut self, session: &Session) {
         self.cql.parked_bytes -= session.parked.bytes();
         if matches!(session.wait, Some(Wait::Login { .. })) {
-            self.forget_time(session.id);
+            self.deadlines.cancel(session.id);
         }
     }
 

@@ -82,7 +82,9 @@ impl ReactorHandler {
         connections: &mut Connections<'_, Session>,
     ) {
         let hz = self.reactor.settings.hz.max(1) as u64;
-        cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
+        self.next_tick = MonoNs(self.now.mono.0 + 1_000_000_000 / hz);
+        cx.set_timer(self.next_tick, TICK);
+        self.meet_deadlines(cx, connections);
         self.expire_due();
         self.purge_old(hz);
         self.tidy_prepared();

@@ -214,7 +214,7 @@ impl Protocol for Session {
     fn closed(&mut self, server: &mut ReactorHandler) {
         match self.wait {
             Some(Wait::Feed) => server.feeds.close(self.id),
-            Some(Wait::Refusal) => server.forget_time(self.id),
+            Some(Wait::Refusal) => server.deadlines.cancel(self.id),
             _ => {}
         }
     }

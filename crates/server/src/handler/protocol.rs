@@ -88,7 +88,7 @@ pub(super) trait Protocol {
     /// Ends the pause recorded by [`Protocol::pause`].
     fn end_pause(&mut self);
 
-    /// Called when a timer set by [`ReactorHandler::wake_at`] expires.
+    /// Called when the deadline set by [`ReactorHandler::wake_at`] has passed.
     fn wake(&mut self, _: &mut ReactorHandler, _: &mut Context<'_, Mail>, _: &mut Output) {}
 
     // --- Memory accounting

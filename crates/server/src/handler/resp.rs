@@ -114,8 +114,12 @@ impl Protocol for Session {
 
     fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(Wait::Until { at, reply }) = self.wait else { return };
-        if at <= server.now.mono {
-            ReactorHandler::end_wait(&server.shared, cx, self, |w| write_wait_reply(w, reply), out);
+        debug_assert!(at <= server.now.mono);
+        if self.stop_waiting(&server.shared, &mut server.reactor) {
+            server.end_wait(cx, self, |writer| write_wait_reply(writer, reply), out);
+        } else {
+            // Its request is running again: decide when that has ended.
+            server.wake_at(cx, self.id, MonoNs(server.now.mono.0 + 1));
         }
     }
 
@@ -170,7 +174,8 @@ impl Protocol for Session {
         end_watches(&server.shared, &mut server.reactor, self);
         if let Some(Wait::Until { .. } | Wait::Snapshot { .. }) = self.wait {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-            server.forget_time(self.id);
+            server.deadlines.cancel(self.id);
+            self.leave_keys(&server.shared, &mut server.reactor);
         }
         if self.monitor {
             server.shared.monitors.fetch_sub(1, Ordering::Relaxed);

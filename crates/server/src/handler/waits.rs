@@ -1,9 +1,8 @@
-//! Connections that wait for a point in time, a snapshot, or the end of CLIENT PAUSE.
+//! Connections that wait for keys, a point in time, a snapshot, or the end of CLIENT PAUSE.
 
-use super::{PAUSE_TIMER, ReactorHandler, Session as AnySession};
+use super::{DEADLINE_TIMER, PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::mail::Mail;
-use crate::engine::server_state::ServerState;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;
@@ -21,17 +20,59 @@ impl ReactorHandler {
         }
     }
 
-    /// Schedules a call to [`reactor::Handler::timer`] for a connection.
+    /// Schedules a call to [`super::protocol::Protocol::wake`] for a connection.
     pub(super) fn wake_at(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, at: MonoNs) {
-        let token = self.next_token;
-        self.next_token += 1;
-        self.timed.insert(token, id);
-        cx.set_timer(at, token);
+        self.deadlines.set(id, at);
+        self.arm_deadlines(cx);
     }
 
-    /// Cancels the timer of a connection.
-    pub(super) fn forget_time(&mut self, id: ConnId) {
-        self.timed.retain(|_, waiting| *waiting != id);
+    fn arm_deadlines(&mut self, cx: &mut Context<'_, Mail>) {
+        if let Some(at) = self.deadlines.timer(self.now.mono, self.next_tick) {
+            cx.set_timer(at, DEADLINE_TIMER);
+        }
+    }
+
+    /// Wakes the connections whose deadlines have passed.
+    pub(super) fn meet_deadlines(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        while let Some(id) = self.deadlines.take_due(self.now.mono) {
+            if let Some((session, out)) = connections.get_mut(id) {
+                session.protocol().wake(self, cx, out);
+            }
+        }
+        self.arm_deadlines(cx);
+    }
+
+    /// Serves the clients that are blocked on keys which changed in this turn, and sends the replies
+    /// to those of this reactor.
+    pub(super) fn serve_blocked(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        if self.reactor.index == 0 {
+            self.shared.blocked.take_changed_elsewhere(&mut self.record.ready);
+        }
+        self.context().serve_blocked();
+        if !self.record.ready.is_empty() {
+            cx.poll(); // the rest follows in the next turn
+        }
+        for client in self.shared.blocked.take_served(self.reactor.index) {
+            let Some((session, out)) = connections.get_mut(client.connection.id) else { continue };
+            let (Some(session), Some(reply)) = (session.as_resp(), client.take_reply()) else {
+                continue;
+            };
+            session.last_write = reply.written.unwrap_or(session.last_write);
+            session.last_gate = session.last_gate.max(reply.gate);
+            if !reply.gate.is_open_at(self.reactor.durable) {
+                self.reactor.note_gate(reply.gate, session.last_command);
+            }
+            session.leave_keys(&self.shared, &mut self.reactor);
+            self.end_wait(cx, session, |writer| writer.out.extend_from_slice(&reply.bytes), out);
+        }
     }
 
     /// Resumes the connections that CLIENT PAUSE stopped, or sets a timer if the pause has not
@@ -61,7 +102,7 @@ impl ReactorHandler {
 
     /// Ends a connection's wait, appends the reply, and resumes the connection.
     pub(super) fn end_wait(
-        shared: &ServerState,
+        &mut self,
         cx: &mut Context<'_, Mail>,
         session: &mut Session,
         write: impl FnOnce(&mut ReplyWriter<'_>),
@@ -69,7 +110,8 @@ impl ReactorHandler {
     ) {
         let delayed = session.details.delayed_reply.take();
         session.wait = None;
-        shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        self.deadlines.cancel(session.id);
+        self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         if session.reply_mode != ReplyMode::Off {
             match delayed {
                 None => write(&mut ReplyWriter::new(out.buffer(), session.protocol)),
@@ -78,7 +120,7 @@ impl ReactorHandler {
         }
         out.hold(session.last_gate.position());
         cx.resume(session.id);
-        let mut published = shared.published[cx.index()].lock();
+        let mut published = self.shared.published[cx.index()].lock();
         if let Some(row) = published.clients.get_mut(&session.id.0) {
             session.update_row(row, cx.now().mono);
         }
@@ -88,6 +130,7 @@ impl ReactorHandler {
 pub(super) fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
     match reply {
         WaitReply::Ok => writer.ok(),
+        WaitReply::NullArray => writer.null_array(),
         WaitReply::Integer(number) => writer.integer(number),
         WaitReply::Pair(local, replicas) => {
             writer.array(2);

@@ -10,11 +10,12 @@
 //! `http_hottest` the keys and clients that its console lists; `schema` checks the CQL schema,
 //! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
 //! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
-//! on a slow disk; `busy` checks a reactor that takes no turns; `hostile` checks limits that
+//! on a slow disk; `blocking` checks clients that wait for keys; `busy` checks a reactor that takes no turns; `hostile` checks limits that
 //! protect clients from each other; `restore` starts from copied or missing files, `restart`
 //! restarts with the clock set back, and takes snapshots on a full disk.
 
 mod behaviour;
+mod blocking;
 mod busy;
 mod chaos;
 mod cql;

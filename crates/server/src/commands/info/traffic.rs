@@ -22,7 +22,9 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("client_recent_max_input_buffer", input_bytes_max);
     page.field("client_recent_max_output_buffer", output_bytes_max);
     page.field("tracking_clients", 0);
-    page.field("total_blocking_keys", 0);
+    let awaited = shared.keyspace.awaited_keys();
+    page.field("total_blocking_keys", awaited.all);
+    page.field("total_blocking_keys_on_nokey", awaited.ending);
     page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
     page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
     page.field("pubsub_clients", shared.pubsub.clients());

@@ -1,0 +1,276 @@
+//! Requests that wait for keys: see [`crate::engine::blocked`].
+
+use std::sync::Arc;
+
+use base::time::MonoNs;
+use reactor::Peer;
+use store::{Key, Kind, ReadyKey, Ticket};
+use wire::resp::{Args, ReplyWriter};
+
+use super::command::{Done, Flags};
+use super::context::CommandContext;
+use super::fail::Fail;
+use super::registry::REGISTRY;
+use super::session::{Session, Wait, WaitReply};
+use crate::engine::blocked::{
+    BlockedClient, BlockedConnection, BlockedReply, BlockedRequest, Claim,
+};
+use crate::engine::commit::LOG_FAILED;
+use crate::engine::context::ReactorContext;
+use crate::engine::gate::Gate;
+use crate::engine::reactor_state::ReactorState;
+use crate::engine::server_state::ServerState;
+
+/// Requests that are run again at a time; the rest follow in the next turn.
+const RERUNS_MAX: usize = 128;
+
+/// Memory of a blocked client beyond its arguments: its entry, and for each key the name in the
+/// client, in the stripe and the maps.
+const CLIENT_OVERHEAD_BYTES: usize = 512;
+const KEY_OVERHEAD_BYTES: usize = 192;
+
+/// Parses a timeout in seconds. Returns its end; the maximum time for 0, which means never.
+// Source: Redis 7.2 `timeout.c`, `getTimeoutFromObjectOrReply`
+pub(super) fn timeout_seconds(cx: &CommandContext<'_>, text: &[u8]) -> Result<MonoNs, Fail> {
+    let seconds = wire::resp::parse_f64(text)
+        .filter(|seconds| seconds.is_finite() || *seconds > 0.0)
+        .ok_or(Fail::text("ERR timeout is not a float or out of range"))?;
+    timeout_ms(cx, (seconds * 1e3).ceil())
+}
+
+/// Returns the end of a timeout in whole milliseconds.
+fn timeout_ms(cx: &CommandContext<'_>, ms: f64) -> Result<MonoNs, Fail> {
+    const NS_PER_MS: u64 = 1_000_000;
+    #[expect(clippy::cast_precision_loss, reason = "compared as Redis compares it")]
+    let ms_max = i64::MAX as f64;
+    if ms < 0.0 {
+        return Err(Fail::text("ERR timeout is negative"));
+    }
+    if ms >= ms_max {
+        return Err(Fail::text("ERR timeout is out of range"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    let ms = ms as u64;
+    if ms > i64::MAX.unsigned_abs() - cx.unix().0 {
+        return Err(Fail::text("ERR timeout is out of range"));
+    }
+    if ms == 0 {
+        return Ok(MonoNs(u64::MAX));
+    }
+    Ok(MonoNs(cx.now.mono.0.saturating_add(ms.saturating_mul(NS_PER_MS))))
+}
+
+/// A request that found nothing and is to wait.
+#[derive(Debug)]
+pub(super) struct Blocking<'a> {
+    /// The request to run again; often the arguments of the command.
+    pub(super) args: Args<'a>,
+    /// Which of them are keys. The stripes of all are locked.
+    pub(super) keys: std::ops::Range<usize>,
+    /// The type for which the request waits.
+    pub(super) kind: Kind,
+    /// See [`Ticket::ends_without_key`].
+    pub(super) ends_without_key: bool,
+    /// When the client gets a null array instead. The maximum means never.
+    pub(super) until: MonoNs,
+}
+
+impl CommandContext<'_> {
+    /// Whether the command may wait. If not, it replies as if its timeout had elapsed: inside
+    /// transactions and scripts, and over HTTP.
+    pub(super) fn may_block(&self) -> bool {
+        !self.in_exec && !self.session.is_lent
+    }
+
+    /// Makes the client wait until one of the keys changes such that the request, run again, writes
+    /// a reply. The caller then returns without a reply.
+    pub(super) fn block(&mut self, blocking: Blocking<'_>) -> Done {
+        debug_assert!(self.may_block());
+        self.is_blocked = true;
+        let Blocking { args, keys, kind, ends_without_key, until } = blocking;
+        let wait = Wait::Until { at: until, reply: WaitReply::NullArray };
+        if self.session.is_rerun {
+            self.session.wait = Some(wait);
+            return Ok(());
+        }
+        let keys: Vec<Box<[u8]>> = args.range(keys).iter().map(Box::from).collect();
+        let key_bytes: usize = keys.iter().map(|key| 2 * key.len() + KEY_OVERHEAD_BYTES).sum();
+        let bytes = args.bytes_max() + key_bytes + CLIENT_OVERHEAD_BYTES;
+        let accounts = self.reactor.accounts.resp();
+        accounts
+            .queue(&mut self.session.charges, bytes as u64)
+            .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
+        self.session.wait = Some(wait);
+        let details = &self.session.details;
+        let connection = BlockedConnection {
+            id: self.session.id,
+            reactor: self.reactor.index,
+            peer: Peer { remote: details.remote, local: details.local, listener: 0 },
+            name: details.name.clone(),
+            db: self.db,
+            protocol: self.session.protocol,
+            durability: self.session.durability,
+            no_touch: self.session.no_touch,
+        };
+        let id = REGISTRY.find(self.command.name.as_bytes()).expect("a running command exists");
+        let request = BlockedRequest { id, args: args.to_owned(), keys };
+        let client = self.shared.blocked.add(connection, request);
+        let ticket = Ticket { number: client.ticket, kind, ends_without_key };
+        for bytes in &client.request.keys {
+            self.locked.wait_for(self.db, self.shared.keyspace.key(bytes), ticket);
+        }
+        self.session.details.blocked = Some(client);
+        Ok(())
+    }
+
+    /// Whether this is a command that waits, and an older client is about to be served from the key.
+    /// The command then waits for its turn, it, although the key has elements.
+    pub(super) fn is_reserved(&self, key: Key<'_>, kind: Kind) -> bool {
+        if !self.command.flags.has(Flags::BLOCKING) || !self.may_block() || self.session.is_rerun {
+            return false;
+        }
+        self.locked.tickets(self.db, key).filter(|ticket| ticket.kind == kind).any(|ticket| {
+            self.shared.blocked.get(ticket.number).is_some_and(|client| client.is_waiting())
+        })
+    }
+}
+
+impl Session {
+    /// Ends the wait for keys, if there is one. False while the request is running again or its
+    /// reply is on the way.
+    pub(crate) fn stop_waiting(
+        &mut self,
+        shared: &ServerState,
+        reactor: &mut ReactorState,
+    ) -> bool {
+        if self.details.blocked.as_ref().is_some_and(|client| !client.cancel()) {
+            return false;
+        }
+        self.leave_keys(shared, reactor);
+        true
+    }
+
+    /// Removes the client from the keys that it waited for. One lookup per key.
+    pub(crate) fn leave_keys(&mut self, shared: &ServerState, reactor: &mut ReactorState) {
+        let Some(client) = self.details.blocked.take() else { return };
+        client.cancel();
+        shared.blocked.remove(client.ticket);
+        for bytes in &client.request.keys {
+            let key = shared.keyspace.key(bytes);
+            shared.keyspace.stop_waiting(client.connection.db, key, client.ticket);
+        }
+        reactor.accounts.resp().unqueue(&mut self.charges);
+    }
+
+    /// A session in which a request of a blocked client is run again.
+    fn for_rerun(connection: &BlockedConnection, now: MonoNs) -> Session {
+        let BlockedConnection { id, peer, durability, .. } = connection;
+        let mut session = Session::new(*id, peer, now, true, *durability);
+        session.db = connection.db;
+        session.protocol = connection.protocol;
+        session.no_touch = connection.no_touch;
+        session.details.name.clone_from(&connection.name);
+        session.is_rerun = true;
+        session
+    }
+}
+
+/// How far the clients of a key were served.
+enum Served {
+    /// No client is left that the key can serve now.
+    All,
+    /// The client with this ticket is next, in a later turn.
+    UpTo(u64),
+}
+
+impl ReactorContext<'_> {
+    /// Runs the requests of clients that are blocked on changed keys, the oldest first. The caller
+    /// holds no stripe.
+    #[inline]
+    pub(crate) fn serve_blocked(&mut self) {
+        if !self.record.ready.is_empty() {
+            self.serve_ready();
+        }
+    }
+
+    #[cold]
+    fn serve_ready(&mut self) {
+        let mut left = RERUNS_MAX;
+        let mut later = Vec::new();
+        while let Some(mut key) = self.record.ready.pop_front() {
+            if let Served::UpTo(ticket) = self.serve_clients(&key, &mut left) {
+                key.first_ticket = ticket;
+                later.push(key);
+            }
+        }
+        self.record.ready.extend(later);
+    }
+
+    fn serve_clients(&mut self, ready: &ReadyKey, left: &mut usize) -> Served {
+        let mut first = ready.first_ticket;
+        while let Some(ticket) = self.next_ticket(ready, first) {
+            first = ticket + 1;
+            let Some(client) = self.shared.blocked.get(ticket) else { continue };
+            if *left == 0 {
+                return Served::UpTo(ticket);
+            }
+            match client.claim() {
+                Claim::Granted => {
+                    *left -= 1;
+                    self.run_again(client);
+                }
+                Claim::Running => return Served::UpTo(ticket),
+                Claim::Ended => {}
+            }
+        }
+        Served::All
+    }
+
+    fn next_ticket(&self, ready: &ReadyKey, first: u64) -> Option<u64> {
+        let keyspace = &self.shared.keyspace;
+        let key = keyspace.key(&ready.bytes);
+        keyspace.lock_one(key.hash, self.params).next_ticket(ready.db, key, first)
+    }
+
+    /// Runs the request of a claimed client again, and hands over its reply if it has one.
+    fn run_again(&mut self, client: Arc<BlockedClient>) {
+        let (connection, request) = (&client.connection, &client.request);
+        let command = REGISTRY.entry(request.id).command;
+        let args = request.args.as_args();
+        let mut session = Session::for_rerun(connection, self.now.mono);
+        session.last_command = request.id;
+        let mut bytes = Vec::new();
+        let mut reply = ReplyWriter::new(&mut bytes, connection.protocol);
+        let mut gate = match self.admit_rerun(command.flags, args) {
+            Ok(()) => self.run(&mut session, request.id, None, args, reply.reborrow()),
+            Err(fail) => {
+                reply.error_bytes(&fail.bytes());
+                Gate::OPEN
+            }
+        };
+        if session.wait.is_some() {
+            return client.wait_on();
+        }
+        if self.is_lost(gate) {
+            bytes.clear();
+            ReplyWriter::new(&mut bytes, connection.protocol).error(LOG_FAILED);
+            gate = Gate::OPEN;
+        }
+        let written = Some(session.last_write).filter(|written| *written != Gate::OPEN);
+        let reactor = connection.reactor;
+        self.shared.blocked.reply(client, BlockedReply { bytes, gate, written });
+        // This reactor sends its replies at the end of its turn anyway.
+        if reactor != self.reactor.index {
+            self.shared.links().wake(reactor);
+        }
+    }
+
+    /// Checks that may fail although the request was admitted when it arrived.
+    fn admit_rerun(&mut self, flags: Flags, args: Args<'_>) -> Done {
+        if flags.has(Flags::DENYOOM) {
+            let made = self.make_room(args.bytes_max());
+            made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;
+        }
+        if self.shared.log.takes_writes() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
+    }
+}
