@@ -88,15 +88,14 @@ pub(crate) fn check_transcripts(files: &[SourceFile]) -> Vec<Violation> {
         .collect()
 }
 
-/// Commands of the table: `    &string::GETDEL,` -> `getdel`, with its line. Underscores become
-/// `-`, as in the names of transcripts: `&server::CONFIG_GET` -> `config-get`.
+/// Commands of the table: `    &string::GETDEL,` -> `getdel`, with its line.
 fn command_rows(table: &SourceFile) -> impl Iterator<Item = (usize, String)> {
     table.lines().filter_map(|(line, text)| {
         let row = text.trim().strip_prefix('&')?.trim_end_matches(',');
         let (_, name) = row.rsplit_once("::")?;
         let is_constant =
             name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-        is_constant.then(|| (line, name.to_lowercase().replace('_', "-")))
+        is_constant.then(|| (line, name.to_lowercase()))
     })
 }
 
@@ -106,10 +105,10 @@ mod tests {
 
     #[test]
     fn rows_become_names() {
-        let text = "pub static COMMANDS: &[&Command] = &[\n    &string::GET,\n    &server::CONFIG_GET,\n];\n\
+        let text = "pub static COMMANDS: &[&Command] = &[\n    &string::GET,\n    &bitmaps::BITFIELD_RO,\n];\n\
                     fn f(table: &crate::Table) {}\n";
         let table = SourceFile { path: COMMAND_TABLE.into(), text: text.into() };
         let names: Vec<(usize, String)> = command_rows(&table).collect();
-        assert_eq!(names, [(2, "get".to_owned()), (3, "config-get".to_owned())]);
+        assert_eq!(names, [(2, "get".to_owned()), (3, "bitfield_ro".to_owned())]);
     }
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use wire::resp::Args;
 
+use super::bitmaps;
 use super::context::{
     ARGUMENT_COST, CommandContext, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option,
 };
@@ -177,6 +178,7 @@ pub(crate) enum Group {
     List,
     Set,
     SortedSet,
+    Bitmap,
     Connection,
     Server,
     Transactions,
@@ -192,6 +194,7 @@ impl Group {
             Group::List => "list",
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
+            Group::Bitmap => "bitmap",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
@@ -202,7 +205,7 @@ impl Group {
     /// Returns an event of the group's class.
     pub(crate) const fn event(self, name: &'static str) -> KeyEvent {
         let class = match self {
-            Group::String => KeyEvents::STRING,
+            Group::String | Group::Bitmap => KeyEvents::STRING,
             Group::List => KeyEvents::LIST,
             Group::Set => KeyEvents::SET,
             Group::Hash => KeyEvents::HASH,
@@ -235,6 +238,8 @@ pub(crate) enum KeyAccess {
     Create,
     /// SET: like [`KeyAccess::ReadUpdate`] with GET, otherwise like [`KeyAccess::Overwrite`].
     UpdateOrOverwrite,
+    /// BITFIELD: like [`KeyAccess::Read`] with GET only, otherwise like [`KeyAccess::ReadUpdate`].
+    ReadOrUpdate,
     /// RM: deletes.
     Remove,
     /// RW INSERT: adds without changing existing parts.
@@ -254,7 +259,9 @@ impl KeyAccess {
             KeyAccess::ReadDelete => &["RW", "access", "delete"],
             KeyAccess::Overwrite => &["OW", "update"],
             KeyAccess::Create => &["OW", "insert"],
-            KeyAccess::UpdateOrOverwrite => &["RW", "access", "update", "variable_flags"],
+            KeyAccess::UpdateOrOverwrite | KeyAccess::ReadOrUpdate => {
+                &["RW", "access", "update", "variable_flags"]
+            }
             KeyAccess::Remove => &["RM", "delete"],
             KeyAccess::Insert => &["RW", "insert"],
             KeyAccess::Channel => &["not_key"],
@@ -268,6 +275,8 @@ impl KeyAccess {
                 KeyAccess::ReadUpdate
             }
             KeyAccess::UpdateOrOverwrite => KeyAccess::Overwrite,
+            KeyAccess::ReadOrUpdate if !bitmaps::writes_fields(request) => KeyAccess::Read,
+            KeyAccess::ReadOrUpdate => KeyAccess::ReadUpdate,
             other => other,
         }
     }
@@ -477,6 +486,7 @@ impl Command {
             Group::List => names.push("@list"),
             Group::Set => names.push("@set"),
             Group::SortedSet => names.push("@sortedset"),
+            Group::Bitmap => names.push("@bitmap"),
             Group::Connection => names.push("@connection"),
             Group::Transactions => names.push("@transaction"),
             // Commands about messages have the flag.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use base::time::{Now, UnixMs};
-use store::{Change, Key, Mutation, Value};
+use store::{Change, Key, Mutation, StoreError, Value};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags};
@@ -12,8 +12,8 @@ use super::session::Session;
 use crate::config::KeyEvent;
 use crate::engine::commit::{Refusal, Unit};
 pub(crate) use crate::engine::elements::{
-    ARGUMENT_COST, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, QUEUED_COST, QUEUED_COST_WITH_EVENTS,
-    SET_COST, ZSET_COST, copy_cost, may_process,
+    ARGUMENT_COST, COMBINED_BYTES, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, QUEUED_COST,
+    QUEUED_COST_WITH_EVENTS, SCANNED_BYTES, SET_COST, ZSET_COST, copy_cost, may_process,
 };
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
@@ -177,13 +177,31 @@ impl CommandContext<'_> {
 
     #[cold]
     fn admit_large_write(&mut self, command: &Command, args: Args<'_>) -> Done {
-        let bytes = self.record_bytes_max(command, args);
+        self.admit_record(command, self.record_bytes_max(command, args))
+    }
+
+    /// Rejects changes whose record of up to `bytes` would exceed the maximum length or the
+    /// available memory, for a command whose changes may be longer than its arguments.
+    pub(crate) fn admit_record(&self, command: &Command, bytes: usize) -> Done {
         let grows = command.flags.has(Flags::DENYOOM);
         let memory_bytes_max = if grows { self.reactor.room.used_bytes_max } else { u64::MAX };
-        self.locked.admit(bytes, memory_bytes_max).map_err(|refusal| match refusal {
-            Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
-            Refusal::NoMemory => Fail::text(NO_MEMORY),
-        })
+        self.locked.admit(bytes, memory_bytes_max).map_err(refused)
+    }
+
+    /// Rejects a change that makes a string of `len` bytes longer, so that it ends at `end`, if it
+    /// would be too long or needs too much memory.
+    #[inline]
+    pub(crate) fn admit_string_end(&self, len: usize, end: u64) -> Done {
+        let gap = end.saturating_sub(len as u64);
+        if gap == 0 {
+            return Ok(());
+        }
+        if end > self.reactor.settings.proto_max_bulk_len_bytes {
+            return Err(Fail::from(StoreError::TooLong));
+        }
+        let gap = usize::try_from(gap).unwrap_or(usize::MAX);
+        self.spend(gap / SCANNED_BYTES)?;
+        self.locked.admit_zeros(gap, self.reactor.room.used_bytes_max).map_err(refused)
     }
 
     /// Returns an upper bound of the size of a command's log record: its arguments, the deletion of
@@ -209,6 +227,13 @@ impl CommandContext<'_> {
         });
         // The command itself rejects arguments whose keys cannot be determined.
         if listed.is_err() { RECORD_SLACK_BYTES } else { bytes }
+    }
+}
+
+fn refused(refusal: Refusal) -> Fail {
+    match refusal {
+        Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
+        Refusal::NoMemory => Fail::text(NO_MEMORY),
     }
 }
 

@@ -284,7 +284,11 @@ fn write_arguments(reply: &mut ReplyWriter<'_>, arguments: &[Argument]) {
 
 /// Source: Redis 7.2 `server.c`, `addReplyCommandArgList`
 fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
-    let flags = [(argument.optional, "optional"), (argument.multiple, "multiple")];
+    let flags = [
+        (argument.optional, "optional"),
+        (argument.multiple, "multiple"),
+        (argument.repeats_token, "multiple_token"),
+    ];
     let flags: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
     let name = argument.name.as_bytes();
     let is_key = matches!(argument.kind, Kind::Key(_));

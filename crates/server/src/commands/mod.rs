@@ -2,6 +2,7 @@
 //!
 //! It serves every protocol that runs commands. `handler` decodes RESP and sends the replies.
 
+mod bitmaps;
 mod blocking;
 mod client;
 pub(crate) mod command;

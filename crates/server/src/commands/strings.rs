@@ -400,12 +400,14 @@ pub(crate) const APPEND: Command = Command {
 fn append(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(2));
     let old_len = cx.locked.string(cx.db, key)?.map(<[u8]>::len);
+    let end = old_len.unwrap_or(0) + bytes.len();
+    cx.admit_string_end(old_len.unwrap_or(0), end as u64)?;
     let change = match old_len {
         Some(len) => Change::Edit { offset: len as u64, bytes },
         None => Change::Set { value: bytes, expiry: None },
     };
     cx.change(key, change)?;
-    cx.reply.integer(count(old_len.unwrap_or(0) + bytes.len()));
+    cx.reply.integer(count(end));
     Ok(())
 }
 
@@ -428,13 +430,14 @@ fn setrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(3));
     let offset = u64::try_from(integer(args.get(2))?)
         .map_err(|_| Fail::text("ERR offset is out of range"))?;
-    let mut len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len) as u64;
+    let mut len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len);
     if !bytes.is_empty() {
-        // Rejects a string that would exceed 512 MiB.
+        let end = offset.saturating_add(bytes.len() as u64);
+        cx.admit_string_end(len, end)?;
         cx.change(key, Change::Edit { offset, bytes })?;
-        len = len.max(offset + bytes.len() as u64);
+        len = len.max(usize::try_from(end).unwrap_or(usize::MAX));
     }
-    cx.reply.integer(len.cast_signed());
+    cx.reply.integer(count(len));
     Ok(())
 }
 

@@ -3,8 +3,9 @@
 
 use super::command::Command;
 use super::{
-    client, config, connection, debug, diagnosis, generic, hashes, info, introspection, lists,
-    memory, monitor, pubsub, server, sets, strings, transactions, zset_algebra, zset_range, zsets,
+    bitmaps, client, config, connection, debug, diagnosis, generic, hashes, info, introspection,
+    lists, memory, monitor, pubsub, server, sets, strings, transactions, zset_algebra, zset_range,
+    zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -19,6 +20,11 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &zsets::BZMPOP,
     &zsets::BZPOPMAX,
     &zsets::BZPOPMIN,
+    &bitmaps::BITCOUNT,
+    &bitmaps::BITFIELD,
+    &bitmaps::BITFIELD_RO,
+    &bitmaps::BITOP,
+    &bitmaps::BITPOS,
     &client::CLIENT,
     &introspection::COMMAND,
     &config::CONFIG,
@@ -38,6 +44,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &server::FLUSHALL,
     &server::FLUSHDB,
     &strings::GET,
+    &bitmaps::GETBIT,
     &strings::GETDEL,
     &strings::GETEX,
     &strings::GETRANGE,
@@ -116,6 +123,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &sets::SDIFF,
     &sets::SDIFFSTORE,
     &strings::SET,
+    &bitmaps::SETBIT,
     &strings::SETEX,
     &strings::SETNX,
     &strings::SETRANGE,

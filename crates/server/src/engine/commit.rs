@@ -156,6 +156,22 @@ impl<'a> Unit<'a> {
         if self.record_bytes().saturating_add(bytes) > RECORD_BYTES_MAX {
             return Err(Refusal::TooLong);
         }
+        let needed = self.used_bytes().saturating_add(COPIES * bytes as u64);
+        if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }
+    }
+
+    /// Checks that the data may grow by bytes that are not in the record: zeros in a string.
+    #[inline]
+    pub(crate) fn admit_zeros(&self, bytes: usize, memory_bytes_max: u64) -> Result<(), Refusal> {
+        if bytes <= UNCHECKED_BYTES_MAX {
+            return Ok(());
+        }
+        let needed = self.used_bytes().saturating_add(bytes as u64);
+        if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }
+    }
+
+    /// Returns the memory of the server with this unit's changes and their copies.
+    fn used_bytes(&self) -> u64 {
         // The trackers do not include this unit's changes yet, and pending log records only at
         // times.
         let own = self.grown_bytes() as i64;
@@ -163,9 +179,7 @@ impl<'a> Unit<'a> {
         let waiting = log.next().0.saturating_sub(log.written().0);
         let untold = waiting.saturating_sub(self.shared.memory.log.current_bytes());
         let used = self.shared.used_bytes().saturating_add_signed(own).saturating_add(untold);
-        let queued = (COPIES - 1) * self.record_bytes() as u64;
-        let needed = used.saturating_add(queued).saturating_add(COPIES * bytes as u64);
-        if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }
+        used.saturating_add((COPIES - 1) * self.record_bytes() as u64)
     }
 
     /// Applies one change and adds it to the record. On an error nothing has changed.

@@ -20,6 +20,12 @@ pub(crate) const QUEUED_COST: usize = 8;
 /// Cost of a queued command whose change is also published.
 pub(crate) const QUEUED_COST_WITH_EVENTS: usize = 16;
 
+/// Bytes of a string that cost as much as one element if they are read, or filled with zeros: of
+/// 512 MB, the longest string, all bits can be counted.
+pub(crate) const SCANNED_BYTES: usize = 512;
+/// Bytes of strings that cost as much as one element if a new string is computed from them.
+pub(crate) const COMBINED_BYTES: usize = 128;
+
 /// Cost of rebuilding one element of a collection.
 pub(crate) fn copy_cost(kind: ValueKind) -> usize {
     match kind {

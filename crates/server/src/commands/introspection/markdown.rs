@@ -12,6 +12,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
+    (Group::Bitmap, "Bitmaps"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::PubSub, "Publish and subscribe"),

@@ -21,6 +21,8 @@ pub(crate) struct Argument {
     pub(crate) token: Option<&'static str>,
     pub(crate) optional: bool,
     pub(crate) multiple: bool,
+    /// A repetition starts with the token again.
+    pub(crate) repeats_token: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument>
 }
 
 /// Marks the keys in an argument that starts at `place`. Returns the position after it if that is
-/// known, which excludes arguments that are optional, repeated or alternatives.
+/// known, which excludes arguments that are optional or repeated, and alternatives with values.
 fn mark_keys(specs: &[KeySpec], place: usize, argument: &mut Argument) -> Option<usize> {
     if argument.optional {
         return None;
@@ -78,6 +80,7 @@ fn mark_keys(specs: &[KeySpec], place: usize, argument: &mut Argument) -> Option
             place += 1;
         }
         Kind::Token => {}
+        Kind::OneOf(parts) if parts.iter().all(|part| part.kind == Kind::Token) => place += 1,
         Kind::OneOf(_) => return None,
         Kind::Block(parts) => {
             for part in parts {
@@ -159,8 +162,13 @@ impl<I: Iterator<Item = &'static str>> Parser<I> {
             && let Some(start) = before.len().checked_sub(again.len())
             && before[start..].iter().zip(again).all(|(old, new)| old.name == new.name)
         {
+            let repeats_token = matches!(again.as_slice(), [single] if single.token.is_some());
             let repeated = before.split_off(start);
-            before.extend(block(repeated).map(|whole| Argument { multiple: true, ..whole }));
+            before.extend(block(repeated).map(|whole| Argument {
+                multiple: true,
+                repeats_token,
+                ..whole
+            }));
             return;
         }
         let alternatives = std::mem::take(&mut group.alternatives);
@@ -198,7 +206,7 @@ impl Argument {
             }
             Kind::Value(_) | Kind::Key(_) | Kind::Token => String::new(),
         };
-        Argument { name, kind, token: None, optional: false, multiple: false }
+        Argument { name, kind, token: None, optional: false, multiple: false, repeats_token: false }
     }
 }
 
@@ -269,7 +277,12 @@ mod tests {
                 if is_bare { parts } else { format!("<{parts}>") }
             }
         };
-        let again = if argument.multiple { format!(" [{parts} ...]") } else { String::new() };
+        let again = match argument {
+            Argument { multiple: false, .. } => String::new(),
+            Argument { kind: Kind::OneOf(_), .. } if is_bare => " ...".to_owned(),
+            Argument { repeats_token: true, .. } => format!(" [{token} {parts} ...]"),
+            _ => format!(" [{parts} ...]"),
+        };
         let text = format!("{token} {parts}{again}").trim().to_owned();
         if argument.optional { format!("[{text}]") } else { text }
     }
@@ -285,7 +298,11 @@ mod tests {
                 kind => format!("{token}{}:{}", argument.name, kind.name()),
             };
             let optional = if argument.optional { "?" } else { "" };
-            let multiple = if argument.multiple { "+" } else { "" };
+            let multiple = match argument {
+                Argument { multiple: false, .. } => "",
+                Argument { repeats_token: true, .. } => "++",
+                _ => "+",
+            };
             format!("{text}{optional}{multiple}")
         });
         outlines.collect::<Vec<_>>().join(" ")
@@ -304,6 +321,8 @@ mod tests {
             ("[COUNT count [ANY]]", "block(COUNT=count:integer ANY=any:pure-token?)?"),
             ("[WEIGHTS weight [weight ...]]", "WEIGHTS=weight:double?+"),
             ("[event [event ...]]", "event:string?+"),
+            ("[GET pattern | c ...]", "oneof(GET=pattern:pattern c:string)?+"),
+            ("[GET pattern [GET pattern ...]]", "GET=pattern:pattern?++"),
             (
                 "[BY <A | B pattern>] <C | d>",
                 "BY=oneof(A=a:pure-token B=pattern:pattern)? oneof(C=c:pure-token d:string)",
@@ -357,6 +376,11 @@ mod tests {
                 "lcs",
                 "key1:key key2:key LEN=len:pure-token? IDX=idx:pure-token? \
                      MINMATCHLEN=min-match-len:integer? WITHMATCHLEN=withmatchlen:pure-token?",
+            ),
+            (
+                "bitop",
+                "oneof(AND=and:pure-token OR=or:pure-token XOR=xor:pure-token NOT=not:pure-token) \
+                     destkey:key key:key+",
             ),
             ("zdiffstore", "destination:key numkeys:integer key:key+"),
             ("object|freq", "key:key"),
