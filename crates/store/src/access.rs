@@ -88,6 +88,18 @@ impl AccessClock {
         }
     }
 
+    /// The access word of a key that another server had: by the seconds since its last use under
+    /// LRU, by its counter under LFU. `None`: unknown under this rule.
+    pub(crate) fn moved(&self, idle_seconds: Option<u64>, counter: Option<u8>) -> Option<u32> {
+        match self.rule {
+            AccessRule::Lru => {
+                let idle = idle_seconds?.min(u64::from(LRU_MASK)) as u32;
+                Some(self.seconds.wrapping_sub(idle) & LRU_MASK)
+            }
+            AccessRule::Lfu { .. } => Some(self.minutes << LFU_COUNTER_BITS | u32::from(counter?)),
+        }
+    }
+
     /// Seconds since the last access, under LRU.
     pub(crate) fn idle_seconds(&self, access: u32) -> u64 {
         u64::from(self.seconds.wrapping_sub(access) & LRU_MASK)
@@ -136,6 +148,20 @@ mod tests {
         let before = u64::from(LRU_MASK) - 3;
         at(before, AccessRule::Lru).touch(&entry);
         assert_eq!(at(before + 10, AccessRule::Lru).idle_seconds(entry.access()), 10);
+    }
+
+    #[test]
+    fn a_moved_key_keeps_its_idle_time_or_its_counter() {
+        let lru = at(5, AccessRule::Lru);
+        for idle in [0, 4, 6, u64::from(LRU_MASK)] {
+            let word = lru.moved(Some(idle), Some(9)).unwrap();
+            assert_eq!(lru.idle_seconds(word), idle);
+        }
+        assert_eq!(lru.moved(Some(u64::MAX), None), lru.moved(Some(u64::from(LRU_MASK)), None));
+        assert_eq!(lru.moved(None, Some(9)), None);
+        let lfu = at(600, AccessRule::Lfu { log_factor: 10, decay_minutes: 1 });
+        assert_eq!(lfu.frequency(lfu.moved(Some(3), Some(200)).unwrap()), 200);
+        assert_eq!(lfu.moved(Some(3), None), None);
     }
 
     #[test]

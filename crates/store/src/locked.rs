@@ -535,6 +535,15 @@ impl<'a> Locked<'a> {
         Some((clock.idle_seconds(entry.access()), clock.frequency(entry.access())))
     }
 
+    /// Gives a key the idle time or the counter that it had in another server, whichever the
+    /// eviction policy uses.
+    pub fn set_access(&self, db: u8, key: Key<'_>, idle_seconds: Option<u64>, counter: Option<u8>) {
+        let moved = self.params.access.moved(idle_seconds, counter);
+        if let (Some(access), Some((_, entry))) = (moved, self.live(db, key)) {
+            entry.set_access(access);
+        }
+    }
+
     /// The encoding of the value, as OBJECT ENCODING reports it.
     pub fn encoding(&self, db: u8, key: Key<'_>) -> Option<Encoding> {
         let (stripe, entry) = self.live(db, key)?;

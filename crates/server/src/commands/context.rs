@@ -54,7 +54,11 @@ const RECORD_SLACK_BYTES: usize = 8 * 1024;
 const RECORD_ARGUMENT_BYTES: usize = 16;
 
 /// Error for a change that would exceed the memory limits while it is buffered for the log.
-const NO_MEMORY: &str = "OOM command not allowed: its changes need more memory than 'maxmemory' or 'memory-limit' leave";
+pub(crate) const NO_MEMORY: &str = "OOM command not allowed: its changes need more memory than 'maxmemory' or 'memory-limit' leave";
+
+/// Error for a command that would occupy its reactor for too long.
+pub(crate) const TOO_MANY_ELEMENTS: &str =
+    "ERR the command would process more elements than elements-per-command-max allows";
 
 const RECORD_TOO_LONG: &str = "ERR the changes of this request are too long for one log record";
 
@@ -75,9 +79,7 @@ pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
     if may_process(elements, elements_max) {
         return Ok(());
     }
-    Err(Fail::text(
-        "ERR the command would process more elements than elements-per-command-max allows",
-    ))
+    Err(Fail::text(TOO_MANY_ELEMENTS))
 }
 
 impl CommandContext<'_> {

@@ -1,6 +1,7 @@
 //! Commands about keys of any type: deleting, finding, renaming, copying.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
+mod dump;
 mod expire;
 mod object;
 mod wait;
@@ -21,6 +22,7 @@ use crate::engine::gate::Gate;
 use crate::engine::glob::Steps;
 use crate::engine::reactor_state::is_gated;
 
+pub(crate) use dump::{DUMP, RESTORE};
 pub(crate) use expire::{
     EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT, PEXPIRETIME,
     PTTL, TTL,

@@ -31,6 +31,7 @@ pub(crate) mod process;
 pub(crate) mod published;
 pub(crate) mod pubsub;
 pub(crate) mod purge;
+pub(crate) mod rdb;
 pub(crate) mod reactor_state;
 pub(crate) mod records;
 pub(crate) mod requests;

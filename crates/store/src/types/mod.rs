@@ -24,6 +24,7 @@ pub use list::List;
 pub use partition::{
     CellValue, CellView, Expiry, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,
 };
+pub(crate) use set::ENCODED_BYTES;
 pub use set::{Member, Set};
 pub use stream::{Consumer, Group, OutOfOrder, Pending, Stream, StreamEntry, StreamId, Trim};
 pub use zset::{AddResult, ZSet, ZSetIter};

@@ -11,7 +11,7 @@ const INTEGER_TEXT_BYTES_MAX: usize = 20;
 const INTEGERS_SPARE: usize = 8;
 
 // First byte of an encoded set.
-const ENCODED_BYTES: u8 = 0;
+pub(crate) const ENCODED_BYTES: u8 = 0;
 const ENCODED_INTEGERS: u8 = 1;
 
 /// A set of byte strings.

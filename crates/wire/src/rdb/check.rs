@@ -2,8 +2,8 @@
 //! the property tests. A violation panics.
 
 use super::{
-    FileEncoder, FileReader, Item, RdbError, Strings, Value, Written, decode_payload, end_payload,
-    put_pairs, put_scored, put_string, put_strings,
+    FileEncoder, FileReader, Item, Limits, RdbError, Strings, Value, Written, decode_payload,
+    end_payload, put_pairs, put_scored, put_string, put_strings,
 };
 
 /// Any bytes are a file or are refused, and so is every beginning of them; what was read is the
@@ -39,13 +39,14 @@ pub fn check_payload(data: &[u8]) {
     let mut ended = data.to_vec();
     end_payload(&mut ended);
     for payload in [data, &ended] {
-        const BYTES_MAX: u64 = 1 << 20;
-        let Ok(value) = decode_payload(payload, BYTES_MAX) else { continue };
+        let limits = Limits { bytes_max: 1 << 20, elements_max: 1 << 16 };
+        let Ok(value) = decode_payload(payload, limits) else { continue };
         let Some(kind) = written_type(&value) else { continue };
         let mut again = vec![kind as u8];
         put_value(&mut again, &value);
         end_payload(&mut again);
-        let decoded = decode_payload(&again, u64::MAX).expect("a written payload is well formed");
+        let decoded =
+            decode_payload(&again, Limits::NONE).expect("a written payload is well formed");
         assert_eq!(decoded, value);
     }
 }

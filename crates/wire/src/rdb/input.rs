@@ -5,12 +5,27 @@ use std::io::{ErrorKind, Read};
 use super::checksum::Checksum;
 use super::error::RdbError;
 use super::lzf;
+use super::packed::{Malformed, TOO_MANY};
 use super::strings::Strings;
 
 /// Bytes by which a buffer grows before the bytes of a string are there.
 const STEP_BYTES: usize = 64 << 10;
 /// Memory of one element beyond its bytes.
 const ELEMENT_BYTES: u64 = 8;
+
+/// Limits of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of its strings together.
+    pub bytes_max: u64,
+    /// Strings of a collection.
+    pub elements_max: usize,
+}
+
+impl Limits {
+    /// Only the input limits a value.
+    pub const NONE: Limits = Limits { bytes_max: u64::MAX, elements_max: usize::MAX };
+}
 
 /// A length, or the encoding of a string that has none.
 enum Length {
@@ -26,6 +41,7 @@ pub(super) struct Input<R> {
     checksum: Checksum,
     /// Bytes that the strings of this value may still have.
     room_bytes: u64,
+    elements_max: usize,
     /// A compressed string.
     compressed: Vec<u8>,
 }
@@ -33,12 +49,34 @@ pub(super) struct Input<R> {
 impl<R: Read> Input<R> {
     pub(super) fn new(from: R) -> Input<R> {
         let checksum = Checksum::new();
-        Input { from, offset: 0, checksum, room_bytes: u64::MAX, compressed: Vec::new() }
+        let Limits { bytes_max, elements_max } = Limits::NONE;
+        Input {
+            from,
+            offset: 0,
+            checksum,
+            room_bytes: bytes_max,
+            elements_max,
+            compressed: Vec::new(),
+        }
     }
 
-    /// Sets the number of bytes that the strings read from now on may have together.
-    pub(super) fn limit(&mut self, bytes_max: u64) {
-        self.room_bytes = bytes_max;
+    /// Sets the limits of the value that follows.
+    pub(super) fn limit(&mut self, limits: Limits) {
+        self.room_bytes = limits.bytes_max;
+        self.elements_max = limits.elements_max;
+    }
+
+    pub(super) fn elements_max(&self) -> usize {
+        self.elements_max
+    }
+
+    /// The error for `what` is wrong with a packed value.
+    pub(super) fn refused(&self, what: Malformed) -> RdbError {
+        if what == TOO_MANY { self.too_many() } else { self.malformed(what) }
+    }
+
+    fn too_many(&self) -> RdbError {
+        RdbError::TooMany { offset: self.offset }
     }
 
     pub(super) fn offset(&self) -> u64 {
@@ -164,6 +202,9 @@ impl<R: Read> Input<R> {
     /// Appends `count` strings.
     pub(super) fn strings(&mut self, count: u64, out: &mut Strings) -> Result<(), RdbError> {
         for _ in 0..count {
+            if out.len() >= self.elements_max {
+                return Err(self.too_many());
+            }
             self.take_room(ELEMENT_BYTES)?;
             self.string(out.begin())?;
             out.end();

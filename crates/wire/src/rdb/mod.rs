@@ -25,12 +25,13 @@ mod write;
 
 pub use error::RdbError;
 pub use file::{Entry, FileReader, Item};
+pub use input::Limits;
 pub use payload::{PayloadError, decode_payload, end_payload};
 pub use stream::{Consumer, Group, Pending, Stream, StreamEntry, StreamId};
 pub use strings::Strings;
 pub use value::Value;
 pub use version::Version;
-pub use write::{FileEncoder, Written, put_pairs, put_scored, put_string, put_strings};
+pub use write::{FileEncoder, Written, put_length, put_pairs, put_scored, put_string, put_strings};
 
 #[cfg(test)]
 mod tests;

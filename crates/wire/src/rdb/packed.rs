@@ -5,6 +5,26 @@ use super::strings::Strings;
 /// What is wrong with the bytes.
 pub(super) type Malformed = &'static str;
 
+/// The error of a [`Sink`] that is full.
+pub(super) const TOO_MANY: Malformed = "more elements than allowed";
+
+/// A list to append to, up to a number of elements.
+#[derive(Debug)]
+pub(super) struct Sink<'a> {
+    pub(super) out: &'a mut Strings,
+    pub(super) elements_max: usize,
+}
+
+impl Sink<'_> {
+    pub(super) fn push(&mut self, string: &[u8]) -> Result<(), Malformed> {
+        if self.out.len() >= self.elements_max {
+            return Err(TOO_MANY);
+        }
+        self.out.push(string);
+        Ok(())
+    }
+}
+
 /// Elements of a packed form, taken from its front.
 #[derive(Debug)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
@@ -39,7 +59,7 @@ pub(super) enum Element<'a> {
 }
 
 impl Element<'_> {
-    pub(super) fn push_to(self, out: &mut Strings) {
+    pub(super) fn push_to(self, out: &mut Sink<'_>) -> Result<(), Malformed> {
         match self {
             Element::Text(text) => out.push(text),
             Element::Number(number) => out.push(itoa::Buffer::new().format(number).as_bytes()),
@@ -58,7 +78,7 @@ const END: u8 = 0xff;
 
 /// Appends the elements of a ziplist.
 // Source: Redis 6.2 `ziplist.c`, the comment at its top
-pub(super) fn read_ziplist(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+pub(super) fn read_ziplist(bytes: &[u8], out: &mut Sink<'_>) -> Result<(), Malformed> {
     const LONG_PREVIOUS: u8 = 0xfe;
     let mut input = Bytes(bytes);
     let (len, _tail, _count) = (input.le32()?, input.le32()?, input.array::<2>()?);
@@ -71,7 +91,7 @@ pub(super) fn read_ziplist(bytes: &[u8], out: &mut Strings) -> Result<(), Malfor
             LONG_PREVIOUS => drop(input.take(4)?),
             _ => {}
         }
-        read_ziplist_entry(&mut input)?.push_to(out);
+        read_ziplist_entry(&mut input)?.push_to(out)?;
     }
     if input.0.is_empty() { Ok(()) } else { Err("bytes after the end of a ziplist") }
 }
@@ -158,25 +178,24 @@ impl<'a> Listpack<'a> {
     }
 
     /// Appends the next element.
-    pub(super) fn push_to(&mut self, out: &mut Strings) -> Result<(), Malformed> {
-        self.element()?.ok_or("a listpack ends early")?.push_to(out);
-        Ok(())
+    pub(super) fn push_to(&mut self, out: &mut Sink<'_>) -> Result<(), Malformed> {
+        self.element()?.ok_or("a listpack ends early")?.push_to(out)
     }
 }
 
 /// Appends the elements of a listpack.
 // Source: as `Listpack::element`
-pub(super) fn read_listpack(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+pub(super) fn read_listpack(bytes: &[u8], out: &mut Sink<'_>) -> Result<(), Malformed> {
     let mut listpack = Listpack::new(bytes)?;
     while let Some(element) = listpack.element()? {
-        element.push_to(out);
+        element.push_to(out)?;
     }
     Ok(())
 }
 
 /// Appends the members of an intset.
 // Source: Redis 7.2 `intset.h`
-pub(super) fn read_intset(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+pub(super) fn read_intset(bytes: &[u8], out: &mut Sink<'_>) -> Result<(), Malformed> {
     let mut input = Bytes(bytes);
     let (width, count) = (input.le32()?, input.le32()?);
     if Some(input.0.len()) != width.checked_mul(count) {
@@ -189,14 +208,14 @@ pub(super) fn read_intset(bytes: &[u8], out: &mut Strings) -> Result<(), Malform
             8 => i64::from_le_bytes(input.array()?),
             _ => return Err("unknown width of the integers of an intset"),
         };
-        Element::Number(number).push_to(out);
+        Element::Number(number).push_to(out)?;
     }
     Ok(())
 }
 
 /// Appends fields and values of a zipmap, a form of hashes up to Redis 2.4.
 // Source: Redis 6.2 `zipmap.c`, the comment at its top
-pub(super) fn read_zipmap(bytes: &[u8], out: &mut Strings) -> Result<(), Malformed> {
+pub(super) fn read_zipmap(bytes: &[u8], out: &mut Sink<'_>) -> Result<(), Malformed> {
     const LONG: u8 = 0xfe;
     let mut input = Bytes(bytes);
     input.byte()?;
@@ -206,10 +225,10 @@ pub(super) fn read_zipmap(bytes: &[u8], out: &mut Strings) -> Result<(), Malform
         len => Ok(Some(usize::from(len))),
     };
     while let Some(len) = length(&mut input)? {
-        out.push(input.take(len)?);
+        out.push(input.take(len)?)?;
         let len = length(&mut input)?.ok_or("a zipmap ends after a field")?;
         let free = usize::from(input.byte()?);
-        out.push(input.take(len)?);
+        out.push(input.take(len)?)?;
         input.take(free)?;
     }
     if input.0.is_empty() { Ok(()) } else { Err("bytes after the end of a zipmap") }
@@ -220,19 +239,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Read = fn(&[u8], &mut Strings) -> Result<(), Malformed>;
+    type Read = fn(&[u8], &mut Sink<'_>) -> Result<(), Malformed>;
+
+    fn read(read: Read, bytes: &[u8], elements_max: usize) -> Result<Strings, Malformed> {
+        let mut out = Strings::default();
+        read(bytes, &mut Sink { out: &mut out, elements_max })?;
+        Ok(out)
+    }
 
     #[track_caller]
-    fn check(read: Read, bytes: &[u8], expected: &[&str]) {
-        let mut out = Strings::default();
-        assert_eq!(read(bytes, &mut out), Ok(()));
-        let expected: Vec<&[u8]> = expected.iter().map(|text| text.as_bytes()).collect();
-        assert!(out.iter().eq(expected), "{out:?}");
+    fn check(form: Read, bytes: &[u8], expected: &[&str]) {
+        let count = expected.len();
+        let expected: Strings = expected.iter().map(|text| text.as_bytes()).collect();
+        assert_eq!(read(form, bytes, count), Ok(expected));
+        assert_eq!(read(form, bytes, count - 1), Err(TOO_MANY));
         for cut in 0..bytes.len() {
-            assert!(read(&bytes[..cut], &mut Strings::default()).is_err(), "cut at {cut}");
+            assert!(read(form, &bytes[..cut], usize::MAX).is_err(), "cut at {cut}");
         }
         let longer = [bytes, b"\0"].concat();
-        assert!(read(&longer, &mut Strings::default()).is_err());
+        assert!(read(form, &longer, usize::MAX).is_err());
     }
 
     fn with_len(content: &[u8]) -> Vec<u8> {
@@ -273,9 +298,9 @@ mod tests {
         check(read_intset, b"\x02\0\0\0\x02\0\0\0\xff\xff\x05\0", &["-1", "5"]);
         check(read_intset, b"\x04\0\0\0\x01\0\0\0\0\0\0\x80", &["-2147483648"]);
         check(read_intset, b"\x08\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0", &["1"]);
-        let mut out = Strings::default();
-        assert!(read_intset(b"\x01\0\0\0\x01\0\0\0\x01", &mut out).is_err());
-        assert!(read_intset(b"\xff\xff\xff\xff\xff\xff\xff\xff", &mut out).is_err());
+        for bytes in [&b"\x01\0\0\0\x01\0\0\0\x01"[..], &[0xff; 8]] {
+            assert!(read(read_intset, bytes, usize::MAX).is_err());
+        }
     }
 
     #[test]
@@ -291,10 +316,10 @@ mod tests {
                 prop_oneof![0u8..6, 0x7fu8..0x86, 0xbfu8..0xc2, 0xe0u8..=0xff, any::<u8>()], 0..60),
         ) {
             for bytes in [with_len(&content), content] {
-                for read in [read_ziplist, read_listpack, read_intset, read_zipmap] {
-                    let mut out = Strings::default();
-                    let _ = read(&bytes, &mut out);
-                    prop_assert!(out.len() <= bytes.len());
+                for form in [read_ziplist, read_listpack, read_intset, read_zipmap] {
+                    if let Ok(out) = read(form, &bytes, usize::MAX) {
+                        prop_assert!(out.len() <= bytes.len());
+                    }
                 }
             }
         }

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::checksum::Checksum;
 use super::error::RdbError;
-use super::input::Input;
+use super::input::{Input, Limits};
 use super::value::{Value, read_value};
 use super::version::Version;
 
@@ -27,22 +27,21 @@ pub fn end_payload(out: &mut Vec<u8>) {
     out.extend_from_slice(&Checksum::of(out).to_le_bytes());
 }
 
-/// Decodes the value of a payload. `bytes_max`: limit of the bytes of its strings together.
+/// Decodes the value of a payload.
 // Source: Redis 7.2 `cluster.c`, `verifyDumpPayload`
-pub fn decode_payload(bytes: &[u8], bytes_max: u64) -> Result<Value, PayloadError> {
+pub fn decode_payload(bytes: &[u8], limits: Limits) -> Result<Value, PayloadError> {
     let split = bytes.len().checked_sub(FOOTER_BYTES).ok_or(PayloadError::Footer)?;
     let (content, footer) = bytes.split_at(split);
     let (version, checksum) = footer.split_at(2);
     let version = u16::from_le_bytes(version.try_into().expect("two bytes"));
     let version = Version::of_number(version).ok_or(PayloadError::Footer)?;
     let checksum = u64::from_le_bytes(checksum.try_into().expect("eight bytes"));
-    // Zero: the sender computes none.
-    if checksum != 0 && checksum != Checksum::of(&bytes[..split + 2]) {
+    if checksum != Checksum::of(&bytes[..split + 2]) {
         return Err(PayloadError::Footer);
     }
     let mut rest = content;
     let mut input = Input::new(&mut rest);
-    input.limit(bytes_max);
+    input.limit(limits);
     let kind = input.byte()?;
     let value = read_value(&mut input, kind, version)?;
     let offset = input.offset();
@@ -63,12 +62,16 @@ mod tests {
         bytes
     }
 
+    fn limits(bytes_max: u64, elements_max: usize) -> Limits {
+        Limits { bytes_max, elements_max }
+    }
+
     #[test]
     fn a_payload_of_redis_is_decoded() {
         // Source: DUMP of a string `hello` by redis-server 7.0.15
         let bytes = b"\x00\x05hello\n\x00cr\xdfve4 \n";
         assert_eq!(payload(b"\x00\x05hello"), bytes);
-        let value = decode_payload(bytes, 100).unwrap();
+        let value = decode_payload(bytes, Limits::NONE).unwrap();
         assert_eq!(value, Value::String(b"hello".to_vec()));
     }
 
@@ -78,35 +81,43 @@ mod tests {
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            assert!(matches!(decode_payload(&bad, 100), Err(PayloadError::Footer)), "{at}");
+            assert!(
+                matches!(decode_payload(&bad, Limits::NONE), Err(PayloadError::Footer)),
+                "{at}"
+            );
         }
         for cut in 0..good.len() {
-            assert!(matches!(decode_payload(&good[..cut], 100), Err(PayloadError::Footer)));
+            assert!(matches!(
+                decode_payload(&good[..cut], Limits::NONE),
+                Err(PayloadError::Footer)
+            ));
         }
         for version in [0u16, 13, 79, 82] {
             let mut bytes = b"\x00\x05hello".to_vec();
             bytes.extend_from_slice(&version.to_le_bytes());
             bytes.extend_from_slice(&Checksum::of(&bytes).to_le_bytes());
-            assert!(matches!(decode_payload(&bytes, 100), Err(PayloadError::Footer)));
+            assert!(matches!(decode_payload(&bytes, Limits::NONE), Err(PayloadError::Footer)));
         }
         let longer = payload(b"\x00\x05hello!");
-        assert!(matches!(decode_payload(&longer, 100), Err(PayloadError::Value(_))));
+        assert!(matches!(decode_payload(&longer, Limits::NONE), Err(PayloadError::Value(_))));
     }
 
     #[test]
     fn lengths_that_lie_and_values_above_the_limit_are_refused() {
         let huge = payload(b"\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff");
-        let error = decode_payload(&huge, u64::MAX).unwrap_err();
+        let error = decode_payload(&huge, Limits::NONE).unwrap_err();
         assert!(matches!(error, PayloadError::Value(RdbError::Truncated { .. })), "{error}");
         let mut list = vec![Written::List as u8];
         put_strings(&mut list, 2, [&b"0123456789"[..], b"x"].into_iter());
         let list = payload(&list);
-        assert!(decode_payload(&list, 27).is_ok());
-        let error = decode_payload(&list, 26).unwrap_err();
+        assert!(decode_payload(&list, limits(27, 2)).is_ok());
+        let error = decode_payload(&list, limits(26, 2)).unwrap_err();
         assert!(matches!(error, PayloadError::Value(RdbError::TooLarge { .. })), "{error}");
+        let error = decode_payload(&list, limits(27, 1)).unwrap_err();
+        assert!(matches!(error, PayloadError::Value(RdbError::TooMany { .. })), "{error}");
         let mut string = vec![Written::String as u8];
         put_string(&mut string, &vec![b'x'; 20_000]);
-        let decoded = decode_payload(&payload(&string), 20_000).unwrap();
+        let decoded = decode_payload(&payload(&string), limits(20_000, 0)).unwrap();
         assert_eq!(decoded, Value::String(vec![b'x'; 20_000]));
     }
 }

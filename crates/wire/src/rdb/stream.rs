@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::RdbError;
 use super::input::Input;
-use super::packed::{Listpack, Malformed};
+use super::packed::{Listpack, Malformed, Sink, TOO_MANY};
 use super::strings::Strings;
 
 /// The name of an entry.
@@ -93,7 +93,9 @@ pub(super) fn read_stream<R: Read>(input: &mut Input<R>, form: u8) -> Result<Str
         let name = <[u8; RAW_ID_BYTES]>::try_from(name.as_slice());
         let first = raw_id(name.map_err(|_| input.malformed("name of a part of a stream"))?);
         let bytes = input.owned_string()?;
-        read_entries(&bytes, first, &mut entries).map_err(|what| input.malformed(what))?;
+        let elements_max = input.elements_max();
+        read_entries(&bytes, first, &mut entries, elements_max)
+            .map_err(|what| input.refused(what))?;
     }
     let len = input.number()?;
     if len != entries.len() as u64 {
@@ -166,14 +168,18 @@ fn read_entries(
     bytes: &[u8],
     first: StreamId,
     out: &mut Vec<StreamEntry>,
+    elements_max: usize,
 ) -> Result<(), Malformed> {
+    let push = |listpack: &mut Listpack<'_>, out: &mut Strings| {
+        listpack.push_to(&mut Sink { out, elements_max })
+    };
     let mut listpack = Listpack::new(bytes)?;
     let (live, deleted) = (listpack.number()?, listpack.number()?);
     let count = live.checked_add(deleted).filter(|_| live >= 0 && deleted >= 0);
     let count = count.ok_or("negative number of entries of a stream")?;
     let mut common = Strings::default();
     for _ in 0..listpack.number()? {
-        listpack.push_to(&mut common)?;
+        push(&mut listpack, &mut common)?;
     }
     let common = Arc::new(common);
     if listpack.number()? != 0 {
@@ -191,17 +197,20 @@ fn read_entries(
         if flags & SAME_FIELDS == 0 {
             let mut own = Strings::default();
             for _ in 0..listpack.number()? {
-                listpack.push_to(&mut own)?;
-                listpack.push_to(&mut values)?;
+                push(&mut listpack, &mut own)?;
+                push(&mut listpack, &mut values)?;
             }
             fields = Arc::new(own);
         } else {
             for _ in 0..common.len() {
-                listpack.push_to(&mut values)?;
+                push(&mut listpack, &mut values)?;
             }
         }
         // The number of elements of this entry, to walk backwards.
         listpack.number()?;
+        if out.len() >= elements_max {
+            return Err(TOO_MANY);
+        }
         if flags & DELETED == 0 {
             out.push(StreamEntry { id, fields, values });
         }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::error::RdbError;
 use super::input::Input;
-use super::packed::{Listpack, read_intset, read_listpack, read_ziplist, read_zipmap};
+use super::packed::{Listpack, Sink, read_intset, read_listpack, read_ziplist, read_zipmap};
 use super::stream::{Stream, read_stream};
 use super::strings::Strings;
 use super::version::Version;
@@ -157,7 +157,7 @@ fn strings<R: Read>(input: &mut Input<R>, parts: u64) -> Result<Strings, RdbErro
     Ok(out)
 }
 
-type ReadPacked = fn(&[u8], &mut Strings) -> Result<(), &'static str>;
+type ReadPacked = fn(&[u8], &mut Sink<'_>) -> Result<(), &'static str>;
 
 fn add_packed<R: Read>(
     input: &mut Input<R>,
@@ -165,7 +165,8 @@ fn add_packed<R: Read>(
     out: &mut Strings,
 ) -> Result<(), RdbError> {
     let bytes = input.owned_string()?;
-    read(&bytes, out).map_err(|what| input.malformed(what))
+    let mut sink = Sink { out, elements_max: input.elements_max() };
+    read(&bytes, &mut sink).map_err(|what| input.refused(what))
 }
 
 fn packed<R: Read>(input: &mut Input<R>, read: ReadPacked) -> Result<Strings, RdbError> {
@@ -275,19 +276,20 @@ fn hash_with_expiries<R: Read>(input: &mut Input<R>, is_relative: bool) -> Resul
 fn packed_hash_with_expiries<R: Read>(input: &mut Input<R>) -> Result<Value, RdbError> {
     let bytes = input.owned_string()?;
     let (mut pairs, mut expiries) = (Strings::default(), Vec::new());
+    let mut sink = Sink { out: &mut pairs, elements_max: input.elements_max() };
     let mut read = || -> Result<(), &'static str> {
         let mut listpack = Listpack::new(&bytes)?;
         while let Some(element) = listpack.element()? {
-            element.push_to(&mut pairs);
-            listpack.push_to(&mut pairs)?;
+            element.push_to(&mut sink)?;
+            listpack.push_to(&mut sink)?;
             let at = u64::try_from(listpack.number()?).map_err(|_| "a negative expiry")?;
             if at > 0 {
-                expiries.push((pairs.len() / 2 - 1, at));
+                expiries.push((sink.out.len() / 2 - 1, at));
             }
         }
         Ok(())
     };
-    read().map_err(|what| input.malformed(what))?;
+    read().map_err(|what| input.refused(what))?;
     Ok(Value::Hash { pairs, expiries })
 }
 

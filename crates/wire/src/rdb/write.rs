@@ -21,8 +21,9 @@ pub enum Written {
     ZSet = ZSET_2,
 }
 
+/// Appends a length or a number of elements.
 // Source: Redis 7.2 `rdb.c`, `rdbSaveLen`
-fn put_length(out: &mut Vec<u8>, length: u64) {
+pub fn put_length(out: &mut Vec<u8>, length: u64) {
     const LONG: u8 = 0x80;
     const LONGER: u8 = 0x81;
     match length {

@@ -50,6 +50,8 @@ What differs from Redis 7.2:
   present size of the reply buffer (`rbs`), not its peak.
 - INFO: `lazyfree_pending_objects` and `lazyfreed_objects` count batches of removed values for the thread that frees
   them; a batch of up to 64 elements is freed at once and not counted. `expired_stale_perc` is always 0.00.
+- RESTORE refuses streams, values of modules, hashes with fields that expire, and collections with equal
+  members. DUMP has other bytes for most values.
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 ";
 

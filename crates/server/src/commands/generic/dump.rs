@@ -1,0 +1,168 @@
+//! DUMP and RESTORE: values in the form of Redis, from one server to another.
+
+use base::time::UnixMs;
+use store::{Mutation, StoreError, Value, ValueKind};
+use wire::rdb::{self, Limits, PayloadError, RdbError, decode_payload, end_payload};
+use wire::resp::Args;
+
+use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
+use crate::commands::context::{
+    CommandContext, NO_MEMORY, TOO_MANY_ELEMENTS, copy_cost, integer, is_option,
+};
+use crate::commands::fail::Fail;
+use crate::commands::notices::NEW;
+use crate::engine::rdb::{Storable, put_value, written_type};
+use crate::engine::records::RECORD_BYTES_MAX;
+
+const BUSY_KEY: Fail = Fail::text("BUSYKEY Target key name already exists.");
+const BAD_FOOTER: Fail = Fail::text("ERR DUMP payload version or checksum are wrong");
+const BAD_FORMAT: Fail = Fail::text("ERR Bad data format");
+
+pub(crate) const DUMP: Command = Command {
+    name: "dump",
+    syntax: "key",
+    summary: "Returns a value in a form that RESTORE reads, also that of Redis 7.0 and later.",
+    since: "2.6.0",
+    complexity: "O(N) in the size of the value",
+    group: Group::Generic,
+    arity: 2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
+    run: dump,
+    ..Command::EMPTY
+};
+
+fn dump(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let Some(value) = cx.locked.get(cx.db, cx.key(args.get(1))) else {
+        cx.reply.null();
+        return Ok(());
+    };
+    if !matches!(value, Value::String(_)) {
+        cx.spend(value.len())?;
+    }
+    let kind = written_type(&value)
+        .map_err(|error| Fail::owned(format!("ERR the value is {error}: not supported")))?;
+    let mut payload = vec![kind as u8];
+    put_value(&mut payload, &value);
+    end_payload(&mut payload);
+    cx.reply.bulk(&payload);
+    cx.check_reply()
+}
+
+pub(crate) const RESTORE: Command = Command {
+    name: "restore",
+    syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+    summary: "Creates a key from a value in the form of DUMP, also that of Redis.",
+    since: "2.6.0",
+    complexity: "O(N) in the size of the value",
+    group: Group::Generic,
+    arity: -4,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    events: Events::Chosen,
+    keys: &[KeySpec::one(KeyAccess::Overwrite)],
+    more_categories: &["@dangerous"],
+    run: restore,
+    ..Command::EMPTY
+};
+
+/// Options of RESTORE.
+#[derive(Debug, Default)]
+struct Options {
+    replace: bool,
+    is_absolute: bool,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl Options {
+    // Source: Redis 7.2 `cluster.c`, `restoreCommand`
+    fn parse(args: Args<'_>) -> Result<Options, Fail> {
+        let mut options = Options::default();
+        let mut rest = args.skip(4).iter();
+        while let Some(option) = rest.next() {
+            if is_option(option, "REPLACE") {
+                options.replace = true;
+            } else if is_option(option, "ABSTTL") {
+                options.is_absolute = true;
+            } else if is_option(option, "IDLETIME") && options.frequency.is_none() {
+                let seconds = integer(rest.next().ok_or(Fail::Syntax)?)?;
+                let invalid = || Fail::text("ERR Invalid IDLETIME value, must be >= 0");
+                options.idle_s = Some(u64::try_from(seconds).map_err(|_| invalid())?);
+            } else if is_option(option, "FREQ") && options.idle_s.is_none() {
+                let counter = integer(rest.next().ok_or(Fail::Syntax)?)?;
+                let invalid = || Fail::text("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                options.frequency = Some(u8::try_from(counter).map_err(|_| invalid())?);
+            } else {
+                return Err(Fail::Syntax);
+            }
+        }
+        Ok(options)
+    }
+}
+
+// Source: Redis 7.2 `cluster.c`, `restoreCommand`
+fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let options = Options::parse(args)?;
+    let key = cx.key(args.get(1));
+    let exists = cx.locked.contains(cx.db, key);
+    if exists && !options.replace {
+        return Err(BUSY_KEY);
+    }
+    let ttl_ms = u64::try_from(integer(args.get(2))?)
+        .map_err(|_| Fail::text("ERR Invalid TTL value, must be >= 0"))?;
+    let value = decode(cx, args.get(3))?;
+    let from_ms = if options.is_absolute { 0 } else { cx.unix().0 };
+    let expiry = (ttl_ms > 0).then(|| UnixMs(from_ms.saturating_add(ttl_ms)));
+    if expiry.is_some_and(|at| at <= cx.unix()) {
+        if exists {
+            cx.delete(key)?;
+        }
+        cx.reply.ok();
+        return Ok(());
+    }
+    let mutation = Mutation::Key { db: cx.db, key, change: value.change(expiry) };
+    cx.locked.change(&mutation).map_err(|error| match error {
+        // An empty collection, or one with equal members.
+        StoreError::Malformed => BAD_FORMAT,
+        other => Fail::from(other),
+    })?;
+    cx.locked.set_access(cx.db, key, options.idle_s, options.frequency);
+    cx.announce(NEW, cx.db, key);
+    cx.announce(Group::Generic.event("restore"), cx.db, key);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Decodes a payload whose value may be stored.
+fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
+    let free_bytes = cx.reactor.room.used_bytes_max.saturating_sub(cx.shared.used_bytes());
+    let bytes_max = free_bytes.min(RECORD_BYTES_MAX as u64);
+    let elements_max = match cx.reactor.settings.elements_per_command_max {
+        0 => usize::MAX,
+        count => count,
+    };
+    let decoded = decode_payload(payload, Limits { bytes_max, elements_max });
+    let value = decoded.map_err(|error| match error {
+        PayloadError::Footer => BAD_FOOTER,
+        PayloadError::Value(RdbError::TooLarge { .. }) => Fail::text(NO_MEMORY),
+        PayloadError::Value(RdbError::TooMany { .. }) => Fail::text(TOO_MANY_ELEMENTS),
+        PayloadError::Value(_) => BAD_FORMAT,
+    })?;
+    cx.spend(value.len().saturating_mul(kind_of(&value).map_or(1, copy_cost)))?;
+    let value = Storable::new(value)
+        .map_err(|error| Fail::owned(format!("ERR the payload is {error}: not supported")))?;
+    cx.admit_record(cx.command, value.record_bytes().saturating_add(payload.len()))?;
+    Ok(value)
+}
+
+fn kind_of(value: &rdb::Value) -> Option<ValueKind> {
+    match value {
+        rdb::Value::String(_) => Some(ValueKind::String),
+        rdb::Value::List(_) => Some(ValueKind::List),
+        rdb::Value::Set(_) => Some(ValueKind::Set),
+        rdb::Value::Hash { .. } => Some(ValueKind::Hash),
+        rdb::Value::ZSet { .. } => Some(ValueKind::ZSet),
+        rdb::Value::Stream(_) | rdb::Value::Module(_) => None,
+    }
+}
