@@ -18,6 +18,7 @@ use crate::commands::session::Wait;
 use crate::config::Endpoint;
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
+use crate::engine::acl::{Identity, Standing};
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
@@ -72,6 +73,8 @@ pub(crate) struct ReactorHandler {
     batch: RequestBatch,
     prepared: Vec<Prepared>,
     now: Now,
+    /// Generation of the users that all sessions here have followed.
+    acl_generation: u64,
     /// Connections that wait for log space.
     waiting_for_log_space: Vec<ConnId>,
     /// Publishers that wait until their messages are matched, or until a full queue is half empty.
@@ -126,6 +129,7 @@ impl ReactorHandler {
             batch: RequestBatch::new(),
             prepared: Vec::new(),
             now,
+            acl_generation: shared.acl.generation(),
             waiting_for_log_space: Vec::new(),
             publishers: Vec::new(),
             postponed: BTreeSet::new(),
@@ -229,9 +233,8 @@ impl Handler for ReactorHandler {
         let Endpoint { protocol, is_tls, .. } = self.endpoints[peer.listener];
         let mut session = match protocol {
             ClientProtocol::Resp => {
-                let authenticated = !self.reactor.settings.requirepass.is_set();
-                let session =
-                    crate::commands::Session::new(id, peer, opened, authenticated, durability);
+                let identity = Identity::newcomer(&self.shared.acl);
+                let session = crate::commands::Session::new(id, peer, opened, identity, durability);
                 Session::Resp(session)
             }
             ClientProtocol::Cql => {
@@ -307,8 +310,9 @@ impl Handler for ReactorHandler {
         let shared = Arc::clone(&self.shared);
         let mut moving = shared.moving.lock();
         let row = moving.remove(&id.0).expect("put there by `depart`");
-        if row.killed {
-            // CLIENT KILL during the move does not reach this reactor.
+        let is_ended = session.protocol().follow_users(&shared.acl) == Standing::Ended;
+        if row.killed || is_ended {
+            // CLIENT KILL or ACL DELUSER during the move does not reach this reactor.
             cx.abort(id);
         }
         self.register(session, ClientRow { reactor: self.reactor.index, ..row });
@@ -446,6 +450,7 @@ impl Handler for ReactorHandler {
             self.refresh(cx.now());
             self.tick(cx, connections);
         }
+        self.follow_users(cx, connections);
         self.end_pause(cx, connections);
         self.serve_blocked(cx, connections);
         self.deliver_monitor_feed();
@@ -484,6 +489,23 @@ fn client_bytes(row: &ClientRow) -> u64 {
 }
 
 impl ReactorHandler {
+    /// Ends the sessions that a change of users ends.
+    fn follow_users(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        let generation = self.shared.acl.generation();
+        if std::mem::replace(&mut self.acl_generation, generation) == generation {
+            return;
+        }
+        for (id, _, session, _) in connections.iter() {
+            if session.protocol().follow_users(&self.shared.acl) == Standing::Ended {
+                cx.abort(id);
+            }
+        }
+    }
+
     /// Ends the subscriptions of a connection, which receives no further messages.
     fn forget_subscriptions(&mut self, session: &mut dyn Protocol) {
         let id = session.id();

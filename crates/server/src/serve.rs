@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal, Tls};
 
+use crate::commands::acl::{default_user, load_at_start};
 use crate::commands::registry::REGISTRY;
 use crate::config::{
     Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, Settings, machine_memory_bytes,
@@ -23,6 +24,7 @@ use crate::config::{
 use crate::cql::CqlState;
 use crate::cql::pool::Pool;
 use crate::cql::request_kind::RequestKind;
+use crate::engine::acl::{Acl, Users};
 use crate::engine::blocked::BlockedClients;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::latency::LatencyEvents;
@@ -75,6 +77,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         count => count,
     };
+    let users = load_users(&settings)?;
     let started = clock::now();
     let tls = open_tls(&settings)?;
     let sockets = bind_all(&settings)?;
@@ -87,6 +90,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let cycles = CycleClock::new();
     let state = build_state(config, &disk, recovered, reactors, started, cycles);
     let State { shared, statements, cql, feeds } = &state;
+    shared.acl.replace(users);
     if let Some(tls) = tls {
         shared.tls.get_or_init(|| tls);
     }
@@ -125,6 +129,7 @@ pub(crate) fn build_state(
     cycles: CycleClock,
 ) -> State {
     let settings = config.settings().clone();
+    let acl = Acl::new(Users::new(default_user(&settings.requirepass.0)));
     // The reactors build the index contents while they serve.
     install_indexes(&recovered.schema.catalog, &recovered.keyspace);
     let memory = MemoryTrackers::new(&settings, machine_memory_bytes());
@@ -156,6 +161,8 @@ pub(crate) fn build_state(
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
         write_clock: WriteClock::above(recovered.newest_timestamp),
         log: recovered.log,
+        acl,
+        refusals: Mutex::default(),
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),
         memory,
@@ -204,6 +211,25 @@ fn random_hex() -> String {
     rand::rng().fill_bytes(&mut bytes);
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("less than 16");
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Loads the users, and checks that other machines cannot use the server without a password.
+fn load_users(settings: &Settings) -> anyhow::Result<Users> {
+    let users = load_at_start(settings).map_err(|report| anyhow::anyhow!("aclfile: {report}"))?;
+    let open = settings.endpoints().find(|endpoint| !endpoint.address.ip().is_loopback());
+    match open {
+        Some(Endpoint { option, address, .. })
+            if settings.protected_mode && users.default_user().is_open() =>
+        {
+            anyhow::bail!(
+                "{option}: {address} can be reached from other machines and the default user of \
+                 {} needs no password: give it one, listen on 127.0.0.1 only, or set \
+                 protected-mode to no",
+                settings.aclfile.display()
+            )
+        }
+        _ => Ok(users),
+    }
 }
 
 /// Loads the certificates for TLS listeners; `None` without such listeners.

@@ -110,6 +110,7 @@ impl CommandContext<'_> {
             db: self.db,
             protocol: self.session.protocol,
             durability: self.session.durability,
+            identity: self.session.identity.clone(),
             no_touch: self.session.no_touch,
         };
         let id = REGISTRY.find(self.command.name.as_bytes()).expect("a running command exists");
@@ -164,8 +165,8 @@ impl Session {
 
     /// A session in which a request of a blocked client is run again.
     fn for_rerun(connection: &BlockedConnection, now: MonoNs) -> Session {
-        let BlockedConnection { id, peer, durability, .. } = connection;
-        let mut session = Session::new(*id, peer, now, true, *durability);
+        let BlockedConnection { id, peer, durability, identity, .. } = connection;
+        let mut session = Session::new(*id, peer, now, identity.clone(), *durability);
         session.db = connection.db;
         session.protocol = connection.protocol;
         session.no_touch = connection.no_touch;
@@ -241,7 +242,7 @@ impl ReactorContext<'_> {
         session.last_command = request.id;
         let mut bytes = Vec::new();
         let mut reply = ReplyWriter::new(&mut bytes, connection.protocol);
-        let mut gate = match self.admit_rerun(command.flags, args) {
+        let mut gate = match self.admit_rerun(&mut session, command.flags, args) {
             Ok(()) => self.run(&mut session, request.id, None, args, reply.reborrow()),
             Err(fail) => {
                 reply.error_bytes(&fail.bytes());
@@ -266,7 +267,10 @@ impl ReactorContext<'_> {
     }
 
     /// Checks that may fail although the request was admitted when it arrived.
-    fn admit_rerun(&mut self, flags: Flags, args: Args<'_>) -> Done {
+    fn admit_rerun(&mut self, session: &mut Session, flags: Flags, args: Args<'_>) -> Done {
+        if !session.identity.is_free_at(self.shared.acl.generation()) {
+            self.check_access(session, session.last_command, args)?;
+        }
         if flags.has(Flags::DENYOOM) {
             let made = self.make_room(args.bytes_max());
             made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;

@@ -17,6 +17,7 @@ use crate::engine::mail::Mail;
 use reactor::ConnId;
 
 pub(super) use pause::stops;
+pub(super) use rows::info_line;
 
 /// Maximum bytes of a client name, a library name or a library version.
 const NAME_BYTES_MAX: usize = 64 * 1024;

@@ -282,6 +282,19 @@ impl KeyAccess {
     }
 }
 
+/// Channels that a command publishes to or subscribes to, which its user must be permitted to
+/// access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChannelAccess {
+    None,
+    /// The first argument.
+    First,
+    /// All arguments.
+    All,
+    /// All arguments, which are patterns of channels.
+    Patterns,
+}
+
 /// Positions of keys among the arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyPlaces {
@@ -369,6 +382,7 @@ pub(crate) struct Command {
     pub(crate) keys: &'static [KeySpec],
     /// Shard channels, which COMMAND INFO shows like keys. Commands do not treat them as keys.
     pub(crate) channels: &'static [KeySpec],
+    pub(crate) channel_access: ChannelAccess,
     /// Hints for clients, with the Redis names (`nondeterministic_output`).
     pub(crate) tips: &'static [&'static str],
     /// ACL categories that follow neither from the group nor from the flags, with their `@`.
@@ -394,6 +408,7 @@ impl Command {
         events: Events::None,
         keys: &[],
         channels: &[],
+        channel_access: ChannelAccess::None,
         tips: &[],
         more_categories: &[],
         is_secret: |_, _| false,

@@ -104,6 +104,11 @@ pub(crate) fn change_options(
     if changed.contains("durability") || changed.contains("durability-interval-ms") {
         shared.log.set_sync_policy(settings.sync_policy());
     }
+    if changed.contains("requirepass") {
+        let password = settings.requirepass.0.as_bytes();
+        let set = shared.acl.change(|users| users.set_default_password(password));
+        set.map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    }
     shared.settings.store(Arc::clone(&settings));
     drop(config);
     tracing::info!(options = changed.names().join(" "), "options changed");
@@ -148,6 +153,7 @@ fn resetstat(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     for published in &cx.shared.published {
         published.lock().reset();
     }
+    cx.shared.refusals.lock().reset_counts();
     let shared = cx.shared;
     let baseline =
         Baseline::take(shared.links(), &shared.log, &shared.keyspace, &shared.free_thread);

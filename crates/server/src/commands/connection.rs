@@ -13,15 +13,12 @@ use super::fail::Fail;
 use super::generic::INDEX_TOO_LARGE;
 use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
-use super::{client, pubsub};
+use super::{acl, client, pubsub};
+use crate::engine::acl::{DEFAULT_USER, Identity};
 use crate::engine::secret::FAILED_LOGIN_NS;
-use crate::engine::secret::is_same_secret;
 
 /// Redis version whose commands and replies this server implements: clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.2.4";
-
-/// The only user.
-pub(crate) const USER: &str = "default";
 
 const FAST: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
 
@@ -49,18 +46,17 @@ pub(crate) const AUTH: Command = Command {
 fn auth(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     match args.len() {
         2 => {
-            // Read the setting again: the same pipeline may contain a CONFIG SET.
-            if !cx.shared.settings.load().requirepass.is_set() {
+            if cx.shared.acl.users().default_user().takes_any_password {
                 return Err(Fail::text(
                     "ERR AUTH <password> called without any password configured for the default \
                      user. Are you sure your configuration is correct?",
                 ));
             }
-            let login = log_in(cx, USER.as_bytes(), args.get(1));
+            let login = log_in(cx, args.get(0), DEFAULT_USER.as_bytes(), args.get(1));
             end_auth(cx, login)
         }
         3 => {
-            let login = log_in(cx, args.get(1), args.get(2));
+            let login = log_in(cx, args.get(0), args.get(1), args.get(2));
             end_auth(cx, login)
         }
         _ => Err(Fail::Syntax),
@@ -82,23 +78,22 @@ enum Login {
     Refused,
 }
 
-/// Authenticates the connection. Without a configured password any password is accepted.
-fn log_in(cx: &mut CommandContext<'_>, user: &[u8], password: &[u8]) -> Login {
-    let settings = cx.shared.settings.load();
-    let expected = &settings.requirepass;
-    let is_right = !expected.is_set() || is_same_secret(password, expected.0.as_bytes());
-    if user != USER.as_bytes() || !is_right {
-        return Login::Refused;
+/// Authenticates the connection as a user. `command`: the name of the command.
+fn log_in(cx: &mut CommandContext<'_>, command: &[u8], user: &[u8], password: &[u8]) -> Login {
+    if let Some(identity) = Identity::log_in(&cx.shared.acl, user, password) {
+        cx.session.identity = identity;
+        Login::Granted
+    } else {
+        acl::note_failed_login(cx, command, user);
+        Login::Refused
     }
-    cx.session.authenticated = true;
-    Login::Granted
 }
 
 /// Replies to a wrong password. An unauthenticated connection waits for the reply, as in CQL, so
 /// that guessing is slow.
 fn refuse_login(cx: &mut CommandContext<'_>) -> Done {
     const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-    if cx.session.authenticated || cx.in_exec {
+    if cx.session.identity.is_authenticated() || cx.in_exec {
         return Err(Fail::text(WRONG));
     }
     cx.reactor.tally.error(Some(cx.session.last_command), WRONG);
@@ -164,11 +159,11 @@ fn hello(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
     }
     if let Some((user, password)) = login
-        && log_in(cx, user, password) == Login::Refused
+        && log_in(cx, args.get(0), user, password) == Login::Refused
     {
         return refuse_login(cx);
     }
-    if !cx.session.authenticated {
+    if !cx.session.identity.is_authenticated() {
         return Err(Fail::text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO AUTH <user> <pass> option can be used to authenticate the client and select the \
@@ -296,7 +291,7 @@ fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     session.reply_mode = ReplyMode::On;
     session.no_evict = false;
     session.no_touch = false;
-    session.authenticated = !settings.requirepass.is_set();
+    session.identity = Identity::newcomer(&cx.shared.acl);
     session.durability = settings.durability;
     client::rename(cx, |details| details.name.clear());
     speak(cx, Protocol::Resp2);

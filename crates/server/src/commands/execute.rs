@@ -16,6 +16,7 @@ use super::context::{CommandContext, QUEUED_COST, QUEUED_COST_WITH_EVENTS, check
 use super::fail::{Fail, shown};
 use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
+use super::{acl, audit};
 use super::{pubsub, transactions};
 use crate::config::KeyEvents;
 use crate::engine::commit::{LOG_FAILED, Unit};
@@ -180,7 +181,7 @@ impl<'a> ReactorContext<'a> {
             Ok(Admitted::Queued) => unreachable!("there is no transaction"),
             Ok(Admitted::Later) => return Err(Deferred),
             Err(fail) => {
-                self.count_rejected(prepared.id, args, &fail);
+                self.count_rejected(session, prepared.id, args, &fail);
                 return Ok((Err(fail), Gate::OPEN));
             }
         };
@@ -240,20 +241,29 @@ impl<'a> ReactorContext<'a> {
         }
         if id.is_some_and(|id| transactions::is_exec(REGISTRY.entry(id).command)) {
             let text = transactions::abort(self.shared, self.reactor, session, &fail.bytes());
-            self.count_rejected(id, args, &Fail::Quoting(text.clone()));
+            self.count_rejected(session, id, args, &Fail::Quoting(text.clone()));
             return reply.error_bytes(&text);
         }
-        self.count_rejected(id, args, fail);
+        self.count_rejected(session, id, args, fail);
         if let Some(transaction) = &mut session.transaction {
             transaction.aborted = true;
         }
         reply.error_bytes(&fail.bytes());
     }
 
-    fn count_rejected(&mut self, id: Option<RequestId>, args: Args<'_>, fail: &Fail) {
+    fn count_rejected(
+        &mut self,
+        session: &Session,
+        id: Option<RequestId>,
+        args: Args<'_>,
+        fail: &Fail,
+    ) {
         // An unknown subcommand has no counters of its own.
         if let Some(id) = id.filter(|id| !names_no_child(REGISTRY.entry(*id).command, args)) {
             self.reactor.tally.rejected(id);
+            if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
+                audit::log(session, id, args, Some(fail));
+            }
         }
         self.reactor.tally.error(None, &String::from_utf8_lossy(&fail.bytes()));
     }
@@ -280,11 +290,8 @@ impl<'a> ReactorContext<'a> {
             check_elements(args.len().saturating_mul(self.argument_cost(command)), elements_max)?;
         }
         session.last_command = id;
-        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            if self.reactor.settings.requirepass.is_set() {
-                return Err(Fail::text("NOAUTH Authentication required."));
-            }
-            session.authenticated = true; // the password was removed from the configuration
+        if !session.identity.is_free_at(self.shared.acl.generation()) {
+            self.check_access(session, id, args)?;
         }
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
@@ -483,8 +490,16 @@ impl CommandContext<'_> {
         }
     }
 
-    /// Runs one command of a transaction and appends its reply.
+    /// Runs one command of a transaction and appends its reply, unless its user may no longer run
+    /// it.
     pub(super) fn call_queued(&mut self, id: RequestId, args: Args<'_>) {
+        if let Err(fail) = acl::recheck(self, id, args) {
+            self.reactor.tally.error(Some(id), &fail.to_string());
+            if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
+                audit::log(self.session, id, args, Some(&fail));
+            }
+            return self.reply.error_bytes(&fail.bytes());
+        }
         let mark = self.reply.mark();
         let run = REGISTRY.entry(id).command.run;
         match self.call_with(id, args, None, run) {
@@ -557,6 +572,9 @@ impl CommandContext<'_> {
         }
         if self.reactor.key_sampler.is_due() {
             self.sample_key(command, args);
+        }
+        if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
+            audit::log(self.session, id, args, result.as_ref().err());
         }
         result
     }

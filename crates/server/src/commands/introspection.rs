@@ -372,7 +372,9 @@ fn getkeysandflags(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 /// Positions of the keys in a request. Errors are those of Redis's `getKeysSubcommandImpl`.
 fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
-    let command = find_request(request).ok_or(Fail::text("ERR Invalid command specified"))?;
+    let found = REGISTRY.find_request(request);
+    let id = found.ok_or(Fail::text("ERR Invalid command specified"))?;
+    let command = REGISTRY.entry(id).command;
     if command.keys.is_empty() {
         return Err(Fail::text("ERR The command has no key arguments"));
     }
@@ -388,17 +390,6 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
         return Err(Fail::text("ERR Invalid arguments specified for command"));
     }
     Ok(keys)
-}
-
-/// Finds the command that a request names, or the subcommand if it is a container.
-fn find_request(request: Args<'_>) -> Option<&'static Command> {
-    let mut id = REGISTRY.find(request.get(0))?;
-    if REGISTRY.entry(id).is_container()
-        && let Some(name) = request.try_get(1)
-    {
-        id = REGISTRY.find_child(id, name)?;
-    }
-    Some(REGISTRY.entry(id).command)
 }
 
 /// COMMAND LIST: names of commands.

@@ -2,6 +2,8 @@
 //!
 //! It serves every protocol that runs commands. `handler` decodes RESP and sends the replies.
 
+pub(crate) mod acl;
+mod audit;
 mod bitmaps;
 mod blocking;
 mod client;
@@ -37,10 +39,11 @@ mod zsets;
 
 #[cfg(test)]
 pub(crate) use config::change_options;
-pub(crate) use connection::USER;
 #[cfg(test)]
 pub(crate) use context::REPLY_BYTES_MAX;
 pub(crate) use generic::DEL;
+pub(crate) use info::INFO;
 pub use introspection::markdown as commands_markdown;
+pub(crate) use pubsub::{PSUBSCRIBE, SUBSCRIBE};
 pub(crate) use session::Session;
 pub(crate) use strings::{GET, SET};

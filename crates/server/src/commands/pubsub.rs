@@ -6,7 +6,7 @@
 
 use wire::resp::{Args, Protocol};
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{ChannelAccess, Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::context::CommandContext;
 use super::fail::{Fail, too_many_arguments};
 use super::help;
@@ -33,6 +33,7 @@ pub(crate) const PUBLISH: Command = Command {
     group: Group::PubSub,
     arity: 3,
     flags: PUBLISH_FLAGS,
+    channel_access: ChannelAccess::First,
     run: |cx, args| publish(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -47,6 +48,7 @@ pub(crate) const SPUBLISH: Command = Command {
     arity: 3,
     flags: PUBLISH_FLAGS,
     channels: SHARD_CHANNEL,
+    channel_access: ChannelAccess::First,
     run: |cx, args| publish(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
 };
@@ -89,6 +91,7 @@ pub(crate) const SUBSCRIBE: Command = Command {
     group: Group::PubSub,
     arity: -2,
     flags: SUBSCRIBE_FLAGS,
+    channel_access: ChannelAccess::All,
     run: |cx, args| subscribe(cx, args, Kind::Channel),
     ..Command::EMPTY
 };
@@ -102,6 +105,7 @@ pub(crate) const PSUBSCRIBE: Command = Command {
     group: Group::PubSub,
     arity: -2,
     flags: SUBSCRIBE_FLAGS,
+    channel_access: ChannelAccess::Patterns,
     run: |cx, args| subscribe(cx, args, Kind::Pattern),
     ..Command::EMPTY
 };
@@ -116,6 +120,7 @@ pub(crate) const SSUBSCRIBE: Command = Command {
     arity: -2,
     flags: SUBSCRIBE_FLAGS,
     channels: SHARD_CHANNELS,
+    channel_access: ChannelAccess::All,
     run: ssubscribe,
     ..Command::EMPTY
 };

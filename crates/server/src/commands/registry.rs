@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
+use wire::resp::Args;
+
+use super::audit;
 use super::command::{Command, Flags};
 use super::introspection::{Argument, arguments};
 use super::table::COMMANDS;
@@ -15,6 +18,8 @@ pub(crate) struct Entry {
     pub(crate) full_name: String,
     /// Number of the container, for a subcommand.
     pub(crate) parent: Option<RequestId>,
+    /// See [`super::audit`].
+    pub(crate) is_audited: bool,
     children: HashMap<&'static str, RequestId>,
     /// Parsed at the first COMMAND DOCS that needs them.
     arguments: OnceLock<Vec<Argument>>,
@@ -75,6 +80,7 @@ impl Registry {
             command,
             full_name,
             parent,
+            is_audited: audit::is_audited(command),
             children: HashMap::new(),
             arguments: OnceLock::new(),
         });
@@ -119,6 +125,17 @@ impl Registry {
         match name.iter().position(|byte| *byte == b'|') {
             None => self.find(name),
             Some(at) => self.find_child(self.find(&name[..at])?, &name[at + 1..]),
+        }
+    }
+}
+
+impl Registry {
+    /// Finds the command that a request names, or the subcommand if it is a container.
+    pub(crate) fn find_request(&self, request: Args<'_>) -> Option<RequestId> {
+        let id = self.find(request.get(0))?;
+        match request.try_get(1) {
+            Some(name) if self.entry(id).is_container() => self.find_child(id, name),
+            _ => Some(id),
         }
     }
 }

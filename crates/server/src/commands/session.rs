@@ -11,6 +11,7 @@ use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
 use crate::config::Durability;
 use crate::engine::accounts::Charges;
+use crate::engine::acl::Identity;
 use crate::engine::blocked::BlockedClient;
 use crate::engine::client_row::{ClientRow, SubscriptionCounts};
 use crate::engine::gate::Gate;
@@ -110,7 +111,7 @@ pub(crate) struct Session {
     pub(crate) decoder: RequestDecoder,
     pub(crate) protocol: Protocol,
     pub(crate) db: u8,
-    pub(crate) authenticated: bool,
+    pub(crate) identity: Identity,
     pub(crate) durability: Durability,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) monitor: bool,
@@ -143,7 +144,7 @@ impl Session {
         id: ConnId,
         peer: &Peer,
         opened: MonoNs,
-        authenticated: bool,
+        identity: Identity,
         durability: Durability,
     ) -> Session {
         Session {
@@ -151,7 +152,7 @@ impl Session {
             decoder: RequestDecoder::default(),
             protocol: Protocol::Resp2,
             db: 0,
-            authenticated,
+            identity,
             durability,
             reply_mode: ReplyMode::On,
             monitor: false,
@@ -203,6 +204,7 @@ impl Session {
             Protocol::Resp3 => 3,
         };
         row.durability = self.durability;
+        row.set_user(self.identity.user());
         let transaction = self.transaction.as_deref();
         row.queued = transaction.map_or(-1, |t| i64::try_from(t.queued.len()).unwrap_or(i64::MAX));
         row.queued_bytes = transaction.map_or(0, |t| t.queued_bytes);
@@ -220,8 +222,8 @@ impl Session {
 
     /// Updates the fields that CLIENT SETNAME and SETINFO change.
     pub(crate) fn rename_row(&self, row: &mut ClientRow) {
-        row.name.clone_from(&self.details.name);
-        row.library_name.clone_from(&self.details.library_name);
-        row.library_version.clone_from(&self.details.library_version);
+        row.name = self.details.name.as_str().into();
+        row.library_name = self.details.library_name.as_str().into();
+        row.library_version = self.details.library_version.as_str().into();
     }
 }

@@ -3,12 +3,13 @@
 
 use super::command::Command;
 use super::{
-    bitmaps, client, config, connection, debug, diagnosis, generic, hashes, info, introspection,
-    lists, memory, monitor, pubsub, server, sets, strings, transactions, zset_algebra, zset_range,
-    zsets,
+    acl, bitmaps, client, config, connection, debug, diagnosis, generic, hashes, info,
+    introspection, lists, memory, monitor, pubsub, server, sets, strings, transactions,
+    zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
+    &acl::ACL,
     &strings::APPEND,
     &connection::AUTH,
     &server::BGSAVE,

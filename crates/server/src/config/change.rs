@@ -110,7 +110,7 @@ impl Config {
         let text = read_bounded(path)?;
         let text = file::edit(&text, &changed, self.settings())
             .map_err(|error| RewriteError::Form(error.message().to_owned()))?;
-        file::replace(path, &text)?;
+        file::replace(path, text.as_bytes())?;
         Ok(())
     }
 }

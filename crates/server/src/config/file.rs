@@ -1,9 +1,9 @@
 //! Rewriting of the configuration file: it preserves comments and order, and replaces the file
 //! atomically.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use options::{Form, Kind, Unit};
@@ -73,9 +73,24 @@ fn toml_value(option: &OptionSpec, settings: &Settings) -> Value {
 /// 1. write a temporary file in the same directory, readable by its owner only, and sync it;
 /// 2. copy the mode of the old file, which may contain a password;
 /// 3. rename it over the old file and sync the directory.
-pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     // Preserve a symbolic link, and replace its target.
     let path = fs::canonicalize(path)?;
+    let permissions = fs::metadata(&path)?.permissions();
+    replace_with(&path, text, permissions)
+}
+
+/// Like [`replace`], and creates the file if it does not exist, readable by its owner only.
+pub(crate) fn write_file(path: &Path, text: &[u8]) -> io::Result<()> {
+    match replace(path, text) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            replace_with(&std::path::absolute(path)?, text, Permissions::from_mode(0o600))
+        }
+        outcome => outcome,
+    }
+}
+
+fn replace_with(path: &Path, text: &[u8], permissions: Permissions) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
     };
@@ -83,8 +98,8 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     temporary_name.push(name);
     temporary_name.push(".rewrite");
     let temporary = directory.join(temporary_name);
-    let outcome = write_synced(&temporary, text, &path)
-        .and_then(|()| fs::rename(&temporary, &path))
+    let outcome = write_synced(&temporary, text, permissions)
+        .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| File::open(directory)?.sync_all());
     if outcome.is_err() {
         // Report the first error; the next attempt removes the leftover file.
@@ -93,15 +108,15 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     outcome
 }
 
-fn write_synced(temporary: &Path, text: &str, model: &Path) -> io::Result<()> {
+fn write_synced(temporary: &Path, text: &[u8], permissions: Permissions) -> io::Result<()> {
     // A leftover file may have a different mode, or be a link.
     match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.set_permissions(fs::metadata(model)?.permissions())?;
+    file.write_all(text)?;
+    file.set_permissions(permissions)?;
     file.sync_all()
 }
 
@@ -163,7 +178,6 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_with_its_mode_and_nothing_is_left() {
-        use std::os::unix::fs::PermissionsExt;
         let directory =
             std::env::temp_dir().join(format!("myriad-config-replace-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -177,13 +191,19 @@ mod tests {
         fs::write(&other, "other").unwrap();
         std::os::unix::fs::symlink(&other, directory.join(".m.toml.rewrite")).unwrap();
 
-        replace(&link, "new").unwrap();
+        replace(&link, b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&other).unwrap(), "other");
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
-        assert!(replace(&directory.join("missing.toml"), "new").is_err());
+        let missing = directory.join("missing.toml");
+        assert!(replace(&missing, b"new").is_err());
+        write_file(&missing, b"new").unwrap();
+        assert_eq!(fs::read_to_string(&missing).unwrap(), "new");
+        assert_eq!(fs::metadata(&missing).unwrap().permissions().mode() & 0o777, 0o600);
+        write_file(&missing, b"newer").unwrap();
+        assert_eq!(fs::read_to_string(&missing).unwrap(), "newer");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -24,15 +24,16 @@ pub use change::{Changed, RewriteError, SetError};
 pub use experiments::Experiments;
 #[cfg(feature = "experiments")]
 pub use experiments::{ProcessorSource, ReplyPath};
+pub(crate) use file::write_file;
 pub use help::{help, markdown};
 pub use internals::Internals;
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
 pub(crate) use settings::Endpoint;
 pub use settings::{
-    CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat, LogLevel,
-    MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, Settings, TlsAuthClients,
-    TlsProtocols,
+    AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability,
+    LogFormat, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, Settings,
+    TlsAuthClients, TlsProtocols,
 };
 pub use table::OPTIONS;
 pub use trackers::{MemoryTrackers, machine_memory_bytes};

@@ -133,6 +133,20 @@ choice! {
     }
 }
 
+choice! {
+    /// Channels of a new user.
+    AclPubsubDefault {
+        Resetchannels = "resetchannels",
+        Allchannels = "allchannels",
+    }
+}
+
+impl AclPubsubDefault {
+    pub(crate) fn gives_all(self) -> bool {
+        self == AclPubsubDefault::Allchannels
+    }
+}
+
 /// An address to listen on, and the protocol that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Endpoint {
@@ -214,6 +228,10 @@ settings! {
         maxclients: usize = 10_000,
         protected_mode: bool = true,
         requirepass: Password = Password::default(),
+        /// Empty: users are not stored.
+        aclfile: PathBuf = PathBuf::new(),
+        acl_pubsub_default: AclPubsubDefault = AclPubsubDefault::Resetchannels,
+        acllog_max_len: usize = 128,
         cql_authenticator: CqlAuthenticator = CqlAuthenticator::Requirepass,
         cql_authorizer: CqlAuthorizer = CqlAuthorizer::Roles,
         shutdown_timeout_ms: u64 = 10_000,
@@ -270,6 +288,7 @@ settings! {
         /// Percentiles, 0 to 100.
         latency_tracking_info_percentiles: Vec<f64> = vec![50.0, 99.0, 99.9],
         notify_keyspace_events: KeyEvents = KeyEvents::default(),
+        audit_log: bool = false,
         log_level: LogLevel = LogLevel::Info,
         log_format: LogFormat = LogFormat::Text,
         /// Empty: standard error.
@@ -389,7 +408,10 @@ impl Settings {
         let open = self.endpoints().find(|endpoint| !endpoint.address.ip().is_loopback());
         match open {
             Some(Endpoint { option, address, .. })
-                if self.protected_mode && !self.requirepass.is_set() =>
+                // The default user of an ACL file is checked when the file is read.
+                if self.protected_mode
+                    && !self.requirepass.is_set()
+                    && self.aclfile.as_os_str().is_empty() =>
             {
                 Err(Conflict::new(
                     option,

@@ -12,8 +12,8 @@ use super::OptionSpec;
 #[cfg(feature = "experiments")]
 use super::experiments::{ProcessorSource, ReplyPath};
 use super::settings::{
-    CqlAuthenticator, CqlAuthorizer, DebugCommand, Durability, LogFormat, LogLevel,
-    MaxmemoryPolicy, Placement, Settings, TlsAuthClients, TlsProtocols,
+    AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DebugCommand, Durability, LogFormat,
+    LogLevel, MaxmemoryPolicy, Placement, Settings, TlsAuthClients, TlsProtocols,
 };
 use super::values::{OUTPUT_LIMITS, PERCENTILES, addresses};
 use super::views::VIEWS;
@@ -92,7 +92,13 @@ const SERVER: &[OptionSpec] = &[
     option("protected-mode", field!(YesNo, protected_mode), Running,
         "Refuse to listen on addresses that other machines can reach while `requirepass` is empty."),
     option("requirepass", value!(Secret, "text", requirepass), Running,
-        "Password that a connection must send with AUTH or HELLO before any other command; empty: none."),
+        "Password of the default user, which a connection must send with AUTH or HELLO before any other command; empty: none."),
+    option("aclfile", value!(Text, "path", aclfile), Start,
+        "File of users for the Redis protocol and HTTP, in the format of Redis; empty: ACL SETUSER creates users that are lost at a restart. ACL SAVE writes it, ACL LOAD reads it again. It must exist."),
+    option("acl-pubsub-default", word!(AclPubsubDefault, acl_pubsub_default), Running,
+        "Channels that a new user may access: none (resetchannels) or all (allchannels)."),
+    option("acllog-max-len", number!(NUMBER, 0, 1_000_000, acllog_max_len), Running,
+        "Maximum number of entries in ACL LOG; the oldest are removed."),
     option("cql-authenticator", word!(CqlAuthenticator, cql_authenticator), Start,
         "How CQL clients are authenticated: by `requirepass` under any user name, or not at all if it is empty (requirepass); not at all (allow-all); or as roles that have their own passwords (password). At the first start with password, `requirepass` becomes the password of the superuser cassandra."),
     option("cql-authorizer", word!(CqlAuthorizer, cql_authorizer), Start,
@@ -201,6 +207,8 @@ const INSIGHT: &[OptionSpec] = &[
         "Format of a logged event: a line of text or a JSON object."),
     with_aliases(&["logfile"], option("log-file", value!(Text, "path", log_file), Start,
         "File to which events are appended; empty: standard error.")),
+    option("audit-log", field!(YesNo, audit_log), Running,
+        "Log an event for each command of the categories admin and dangerous, whether it ran or was refused: user, address, command, arguments without passwords, outcome. Needs `log-level` info."),
     option("slowlog-log-slower-than", number!(NUMBER, -1, i64::MAX, slowlog_log_slower_than_us), Running,
         "Execution time in microseconds above which a command is recorded in the slow log; 0: every command, -1: none."),
     option("slowlog-max-len", number!(NUMBER, 0, 1_000_000, slowlog_max_len), Running,
@@ -306,7 +314,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 67);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 71);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -167,9 +167,9 @@ impl Session {
         row.commands = self.requests;
         row.last_command = kinds.id(ClientProtocol::Cql, self.last_request as usize);
         if let Some(names) = self.names.take() {
-            row.name = names.application;
-            row.library_name = names.driver;
-            row.library_version = names.driver_version;
+            row.name = names.application.into();
+            row.library_name = names.driver.into();
+            row.library_version = names.driver_version.into();
         }
     }
 }

@@ -19,6 +19,7 @@ use store::ReadyKey;
 use wire::resp::{OwnedArgs, Protocol};
 
 use crate::config::Durability;
+use crate::engine::acl::Identity;
 use crate::engine::gate::Gate;
 use crate::engine::requests::RequestId;
 
@@ -54,6 +55,7 @@ pub(crate) struct BlockedConnection {
     pub(crate) db: u8,
     pub(crate) protocol: Protocol,
     pub(crate) durability: Durability,
+    pub(crate) identity: Identity,
     pub(crate) no_touch: bool,
 }
 

@@ -1,11 +1,13 @@
 //! A row of CLIENT LIST, which other connections can read.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base::time::MonoNs;
 use reactor::ConnId;
 
 use crate::config::Durability;
+use crate::engine::acl::{DEFAULT_USER, User};
 use crate::engine::pubsub::{Kind, Subscriptions};
 use crate::engine::requests::RequestId;
 use crate::protocol::ClientProtocol;
@@ -49,9 +51,10 @@ pub(crate) struct ClientRow {
     pub(crate) reactor: usize,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
-    pub(crate) name: String,
-    pub(crate) library_name: String,
-    pub(crate) library_version: String,
+    /// Boxed, like the following: they need 8 bytes less.
+    pub(crate) name: Box<str>,
+    pub(crate) library_name: Box<str>,
+    pub(crate) library_version: Box<str>,
     pub(crate) opened: MonoNs,
     pub(crate) active: MonoNs,
     pub(crate) db: u8,
@@ -59,6 +62,8 @@ pub(crate) struct ClientRow {
     /// RESP version; 0: the client uses another protocol.
     pub(crate) resp: u8,
     pub(crate) durability: Durability,
+    /// `None`: the protocol has no users.
+    pub(crate) user: Option<Arc<User>>,
     /// Queued commands, or -1 outside MULTI.
     pub(crate) queued: i64,
     pub(crate) queued_bytes: usize,
@@ -102,15 +107,16 @@ impl ClientRow {
             reactor,
             remote: None,
             local: None,
-            name: String::new(),
-            library_name: String::new(),
-            library_version: String::new(),
+            name: Box::default(),
+            library_name: Box::default(),
+            library_version: Box::default(),
             opened,
             active: opened,
             db: 0,
             protocol: ClientProtocol::Resp,
             resp: 2,
             durability,
+            user: None,
             queued: -1,
             queued_bytes: 0,
             watched: 0,
@@ -133,6 +139,18 @@ impl ClientRow {
             last_command: 0,
             commands_reported: 0,
         }
+    }
+
+    /// Sets the user. Usually it is the same, which costs no shared write.
+    #[inline]
+    pub(crate) fn set_user(&mut self, user: &Arc<User>) {
+        if !self.user.as_ref().is_some_and(|known| Arc::ptr_eq(known, user)) {
+            self.user = Some(Arc::clone(user));
+        }
+    }
+
+    pub(crate) fn user_name(&self) -> &[u8] {
+        self.user.as_ref().map_or(DEFAULT_USER.as_bytes(), |user| &user.name)
     }
 
     /// Takes the requests since the last call, of which there are fewer than 2^32.

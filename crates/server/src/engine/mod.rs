@@ -7,6 +7,7 @@
 //! `latency` and others (observability).
 
 pub(crate) mod accounts;
+pub(crate) mod acl;
 pub(crate) mod baseline;
 pub(crate) mod blocked;
 pub(crate) mod busiest_clients;

@@ -17,6 +17,7 @@ use store::types::Compact;
 use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
+use crate::engine::acl::{Acl, RefusalLog};
 use crate::engine::baseline::Baseline;
 use crate::engine::blocked::BlockedClients;
 use crate::engine::client_row::ClientRow;
@@ -108,6 +109,10 @@ pub(crate) struct ServerState {
     /// Timestamps of CQL writes whose clients send none.
     pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,
+    /// Users of the Redis protocol and of HTTP.
+    pub(crate) acl: Acl,
+    /// ACL LOG.
+    pub(crate) refusals: Mutex<RefusalLog>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) memory: MemoryTrackers,

@@ -14,6 +14,7 @@ use super::session::http_of;
 use super::{ReactorHandler, Session as AnySession};
 use crate::config::{Durability, OutputLimit, Settings};
 use crate::engine::accounts::Charges;
+use crate::engine::acl::{Acl, Standing};
 use crate::engine::client_row::ClientRow;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -191,6 +192,19 @@ impl Protocol for Session {
         self.subscription.as_mut().map(|one| one.names_mut())
     }
 
+    /// Only a stream outlives its request.
+    fn follow_users(&mut self, acl: &Acl) -> Standing {
+        let names = self.subscription.as_ref().map(|subscription| subscription.names());
+        match &mut self.identity {
+            Some(identity) if self.wait == Some(Wait::Subscription) => identity.refresh(acl, names),
+            Some(identity) if self.wait == Some(Wait::Feed) => {
+                let standing = identity.refresh(acl, None);
+                if identity.user().is_unrestricted() { standing } else { Standing::Ended }
+            }
+            _ => Standing::Valid,
+        }
+    }
+
     fn outlives_peer(&self) -> bool {
         Session::outlives_peer(self)
     }
@@ -311,7 +325,7 @@ impl ReactorHandler {
     /// Borrows the state that a request of this connection needs.
     fn exchange(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         durability: Durability,
         out: &Output,
     ) -> Exchange<'_> {
@@ -328,7 +342,7 @@ impl ReactorHandler {
             feeds: &self.feeds,
             scratch: &mut self.http.scratch,
             pending_bytes: out.pending_bytes(),
-            client: client_of(session, durability),
+            client: client_of(session, &self.shared.acl, durability),
         }
     }
 
@@ -346,6 +360,7 @@ impl ReactorHandler {
         let mut exchange = self.exchange(session, durability, out);
         let Ok(response) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.client.durability;
+        session.identity = Some(exchange.client.identity);
         session.requests += 1;
         session.last_request = self.shared.request_kinds.id(ClientProtocol::Http, number);
         if response.is_stream() {
@@ -452,6 +467,7 @@ impl ReactorHandler {
         self.http.date.update(self.now);
         let mut exchange = self.exchange(session, session.durability, out);
         let response = resume_statement(&mut exchange, paused);
+        session.identity = Some(exchange.client.identity);
         session.wait = None;
         let gate = self.end_answer(session, response, options, started, out);
         if session.wait.is_none() {
@@ -481,6 +497,7 @@ impl ReactorHandler {
         let (options, started) = (pipeline.options, (self.reactor.stamp, pipeline.ns));
         let mut exchange = self.exchange(session, session.durability, out);
         let response = pipeline.run(&mut exchange).expect("only its first command is postponed");
+        session.identity = Some(exchange.client.identity);
         let gate = self.end_answer(session, response, options, started, out);
         self.hold_answer(session, gate, out);
         after_answer(session, options)
@@ -498,7 +515,8 @@ impl ReactorHandler {
     ) -> bool {
         let limits = http_limits(&self.reactor.settings);
         let Some(request) = session.decoder.head(rest, &limits, batch) else { return false };
-        if find(&request).1.reads_body_of(&request, &self.shared.settings.load()) {
+        if find(&request).1.reads_body_of(&request, &self.shared.acl, &self.shared.settings.load())
+        {
             return false;
         }
         let mut options = ResponseOptions::of(&request).until_close();

@@ -11,6 +11,7 @@ use reactor::{ConnId, Context, Next, Output};
 use super::ReactorHandler;
 use crate::config::{OutputLimit, Settings};
 use crate::engine::accounts::Charges;
+use crate::engine::acl::{Acl, Standing};
 use crate::engine::client_row::ClientRow;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
@@ -121,6 +122,11 @@ pub(super) trait Protocol {
 
     fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
         None
+    }
+
+    /// Applies a change of users to the session.
+    fn follow_users(&mut self, _: &Acl) -> Standing {
+        Standing::Valid
     }
 
     /// Whether the connection stays open after the client disconnects, because received requests

@@ -17,6 +17,7 @@ use crate::commands::session::{Session, Wait};
 use crate::commands::transactions::end_watches;
 use crate::config::{OutputLimit, Settings};
 use crate::engine::accounts::Charges;
+use crate::engine::acl::{Acl, Standing};
 use crate::engine::client_row::ClientRow;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -55,7 +56,7 @@ impl Protocol for Session {
         let decode_start = server.reactor.stamp;
         let limits = server.limits(self);
         // One at a time before AUTH, which changes the limits.
-        let requests_max = if self.authenticated { BATCH_REQUESTS_MAX } else { 1 };
+        let requests_max = if self.identity.is_authenticated() { BATCH_REQUESTS_MAX } else { 1 };
         let taken = self.decoder.decode(input, &limits, requests_max, &mut server.batch);
         server.prepare(self, input);
         server.reactor.stamp = server.reactor.clock.now();
@@ -154,6 +155,10 @@ impl Protocol for Session {
         self.subscriptions.as_deref_mut()
     }
 
+    fn follow_users(&mut self, acl: &Acl) -> Standing {
+        self.identity.refresh(acl, self.subscriptions.as_deref())
+    }
+
     fn outlives_peer(&self) -> bool {
         self.wait == Some(Wait::Room)
     }
@@ -185,7 +190,7 @@ impl Protocol for Session {
 
 impl ReactorHandler {
     fn limits(&self, session: &Session) -> Limits {
-        if session.authenticated {
+        if session.identity.is_authenticated() {
             let bulk_bytes_max = self.reactor.settings.proto_max_bulk_len_bytes;
             let bulk_bytes_max = usize::try_from(bulk_bytes_max).unwrap_or(usize::MAX);
             Limits { bulk_bytes_max, ..Limits::DEFAULT }

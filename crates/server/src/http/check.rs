@@ -13,9 +13,11 @@ use wire::resp::OwnedArgs;
 use super::command::{self, COMMANDS_MAX};
 use super::cql::Call;
 use super::{access, route};
+use crate::commands::acl::default_user;
 use crate::commands::execute::Prepared;
 use crate::commands::registry::REGISTRY;
-use crate::config::{Password, Settings};
+use crate::config::Settings;
+use crate::engine::acl::{Acl, Users};
 
 /// Requests decoded per input.
 const REQUESTS_MAX: usize = 64;
@@ -25,22 +27,23 @@ const REQUESTS_MAX: usize = 64;
 pub fn check_heads(data: &[u8]) {
     let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
     decoder.decode(data, &Limits::DEFAULT, REQUESTS_MAX, &mut batch);
-    let open = Settings::default();
-    let closed = Settings { requirepass: Password("secret".into()), ..Settings::default() };
+    let settings = Settings::default();
+    let [open, closed] =
+        ["", "secret"].map(|password| Acl::new(Users::new(default_user(password))));
     for index in 0..batch.len() {
         let request = batch.get(index, data);
         let (_, route) = route::find(&request);
-        for settings in [&open, &closed] {
-            if route.reads_body_of(&request, settings) {
+        for acl in [&open, &closed] {
+            if route.reads_body_of(&request, acl, &settings) {
                 assert_ne!(request.method(), Method::Options);
-                assert_eq!(access::check(&request, settings, false), Ok(()));
+                assert!(access::check(&request, acl, &settings, false).is_ok());
             }
         }
         let target = request.target();
         let may_show = request.header("authorization").is_some()
             || target.contains(&b'%')
             || target.windows(6).any(|part| part == b"_token");
-        assert!(may_show || access::check(&request, &closed, false).is_err());
+        assert!(may_show || access::check(&request, &closed, &settings, false).is_err());
         let mut args = OwnedArgs::new();
         if command::push_path(&request, &mut args).is_ok() && !args.as_args().is_empty() {
             let id = REGISTRY.find(args.as_args().get(0));

@@ -1,5 +1,7 @@
 //! One HTTP request and its response.
 
+use std::sync::Arc;
+
 use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk};
 use wire::resp::{Args, JsonReply, JsonResults, JsonStrings, OwnedArgs, Protocol, ReplyWriter};
 
@@ -10,11 +12,13 @@ use super::pipeline::Pipeline;
 use super::reply;
 use super::session::Session;
 use super::subscribe::Subscription;
-use crate::commands;
 use crate::commands::context::CommandContext;
 use crate::commands::execute::{Deferred, Prepared, prepare};
 use crate::commands::fail::Fail;
+use crate::commands::registry::REGISTRY;
+use crate::commands::{self, acl};
 use crate::config::Durability;
+use crate::engine::acl::{Acl, Identity};
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::{self, Kind, Subscriptions};
@@ -151,16 +155,54 @@ pub(crate) struct Exchange<'a> {
 
 /// Creates the session for the commands of one request: database 0, the connection's addresses, and
 /// no state from earlier requests.
-pub(crate) fn client_of(session: &Session, durability: Durability) -> commands::Session {
+///
+/// The user is that of the last request until the route has determined this one's.
+pub(crate) fn client_of(
+    session: &mut Session,
+    acl: &Acl,
+    durability: Durability,
+) -> commands::Session {
+    let identity = session.identity.take().unwrap_or_else(|| Identity::newcomer(acl));
     let peer = Peer { remote: session.remote, local: session.local, listener: 0 };
     let opened = base::time::MonoNs::default();
-    let mut client = commands::Session::new(session.id, &peer, opened, true, durability);
+    let mut client = commands::Session::new(session.id, &peer, opened, identity, durability);
     client.is_lent = true;
     client.last_gate = session.last_gate;
     client
 }
 
 impl Exchange<'_> {
+    /// Runs the request as this user. `None`: the default user, without a password.
+    pub(super) fn become_user(&mut self, identity: Option<Identity>) {
+        let acl = &self.context.shared.acl;
+        if let Some(identity) = identity {
+            self.client.identity = identity;
+            return;
+        }
+        // Usually it was so before; then no counter is changed that other reactors change, too.
+        let current = &self.client.identity;
+        let is_default = Arc::ptr_eq(current.user(), acl.users().default_user());
+        if !is_default || !current.is_authenticated() {
+            self.client.identity = Identity::newcomer(acl);
+        }
+    }
+
+    /// Whether the user may run a command with these arguments. Otherwise the text is for the
+    /// client.
+    pub(super) fn permits<'n>(
+        &self,
+        name: &'static str,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<(), String> {
+        let args: OwnedArgs = std::iter::once(name.as_bytes()).chain(names).collect();
+        let id = REGISTRY.find(name.as_bytes()).expect("a command of the table");
+        let user = self.client.identity.user();
+        acl::check(user, id, args.as_args()).map_err(|denied| {
+            let text = denied.text(user, REGISTRY.entry(id));
+            format!("NOPERM {}", String::from_utf8_lossy(&text))
+        })
+    }
+
     /// Finds the command of a request.
     pub(super) fn prepare(&self, args: &OwnedArgs) -> Prepared {
         prepare(self.context.shared, args.as_args(), None)
@@ -291,11 +333,15 @@ impl Exchange<'_> {
     pub(super) fn refuse(&mut self, refusal: Refusal, challenge: &'static str) -> Response {
         match refusal {
             Refusal::Token | Refusal::WrongToken => {
+                if refusal == Refusal::WrongToken {
+                    self.context.note_failed_login(&self.client, b"http", b"");
+                }
                 let response = self.fail(401, "WRONGPASS invalid or missing auth token");
                 let is_delayed = refusal == Refusal::WrongToken;
                 Response { is_delayed, ..response.with("WWW-Authenticate", challenge) }
             }
             Refusal::CrossSite => self.fail(403, "NOPERM a page of another site made this request"),
+            Refusal::NotPermitted => self.fail(403, "NOPERM the user may not use this route"),
         }
     }
 }

@@ -2,19 +2,27 @@
 //! the requests of CQL.
 
 use wire::http::{Method, Request};
+use wire::resp::OwnedArgs;
 
 use super::access::Refusal;
 use super::exchange::{Answered, Exchange};
 use super::{access, api, changes, command, console, cql, health, kv, metrics, subscribe};
+use crate::commands::registry::REGISTRY;
+use crate::commands::{INFO, acl};
 use crate::config::Settings;
+use crate::engine::acl::{Acl, Identity, User};
 
 /// Access rule of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// No password required: the route does not expose data.
     Open,
-    /// Requires the password, if one is set.
+    /// Requires a user. The commands that the route runs are checked one by one.
     Token,
+    /// Requires a user that may run INFO.
+    Insight,
+    /// Requires a user that may do everything: the route bypasses commands.
+    Everything,
 }
 
 /// Paths that a route matches.
@@ -64,7 +72,7 @@ pub(crate) static ROUTES: &[Route] = &[
         name: "http|metrics",
         path: Path::Is("/metrics"),
         methods: GET,
-        access: Access::Token,
+        access: Access::Insight,
         run: metrics::page,
     },
     Route {
@@ -106,14 +114,14 @@ pub(crate) static ROUTES: &[Route] = &[
         name: "http|api",
         path: Path::Below(api::PREFIX),
         methods: GET,
-        access: Access::Token,
+        access: Access::Everything,
         run: api::answer,
     },
     Route {
         name: "http|changes",
         path: Path::Is("/changes"),
         methods: GET,
-        access: Access::Token,
+        access: Access::Everything,
         run: changes::answer,
     },
     Route {
@@ -134,7 +142,7 @@ pub(crate) static ROUTES: &[Route] = &[
         name: "http|cql",
         path: Path::Is("/cql"),
         methods: POST,
-        access: Access::Token,
+        access: Access::Everything,
         run: cql::answer,
     },
     Route {
@@ -187,9 +195,11 @@ impl Route {
             let refused = exchange.fail(405, "ERR method not allowed");
             return Ok(refused.with("Allow", self.allowed()));
         }
+        let shared = exchange.context.shared;
         // Load the setting for each request: CONFIG SET may precede it in the same pipeline.
-        if let Err(refusal) = self.admit(request, &exchange.context.shared.settings.load()) {
-            return Ok(exchange.refuse(refusal, self.challenge()));
+        match self.admit(request, &shared.acl, &shared.settings.load()) {
+            Ok(identity) => exchange.become_user(identity),
+            Err(refusal) => return Ok(exchange.refuse(refusal, self.challenge())),
         }
         (self.run)(exchange, request)
     }
@@ -205,21 +215,47 @@ impl Route {
         }
     }
 
-    /// Whether the client may use the route.
-    fn admit(&self, request: &Request<'_>, settings: &Settings) -> Result<(), Refusal> {
-        match self.access {
-            Access::Open => Ok(()),
-            Access::Token => access::check(request, settings, matches!(self.path, Path::Other)),
+    /// Checks whether the client may use the route. Returns the user of the request; `None`: the
+    /// default user, without a password.
+    fn admit(
+        &self,
+        request: &Request<'_>,
+        acl: &Acl,
+        settings: &Settings,
+    ) -> Result<Option<Identity>, Refusal> {
+        if self.access == Access::Open {
+            return Ok(None);
         }
+        let identity = access::check(request, acl, settings, matches!(self.path, Path::Other))?;
+        let users = acl.users();
+        let user = identity.as_ref().map_or(users.default_user(), Identity::user);
+        let is_permitted = match self.access {
+            Access::Open | Access::Token => true,
+            Access::Insight => may_run(user, INFO.name),
+            Access::Everything => user.is_unrestricted(),
+        };
+        if is_permitted { Ok(identity) } else { Err(Refusal::NotPermitted) }
     }
 
     /// Whether the response depends on the body of the request.
-    pub(crate) fn reads_body_of(&self, request: &Request<'_>, settings: &Settings) -> bool {
-        self.access == Access::Token
+    pub(crate) fn reads_body_of(
+        &self,
+        request: &Request<'_>,
+        acl: &Acl,
+        settings: &Settings,
+    ) -> bool {
+        self.access != Access::Open
             && request.method() != Method::Options
             && self.allows(request.method())
-            && self.admit(request, settings).is_ok()
+            && self.admit(request, acl, settings).is_ok()
     }
+}
+
+/// Whether a user may run a command that has neither keys nor channels.
+fn may_run(user: &User, name: &str) -> bool {
+    let args: OwnedArgs = [name].into_iter().collect();
+    let id = REGISTRY.find(name.as_bytes()).expect("a command of the table");
+    acl::check(user, id, args.as_args()).is_ok()
 }
 
 /// Finds the number and the route of a request.

@@ -9,6 +9,7 @@ use super::pipeline::Pipeline;
 use super::subscribe::Subscription;
 use crate::config::Durability;
 use crate::engine::accounts::Charges;
+use crate::engine::acl::Identity;
 use crate::engine::client_row::{ClientRow, SubscriptionCounts};
 use crate::engine::gate::Gate;
 use crate::engine::requests::RequestId;
@@ -57,6 +58,8 @@ pub(crate) struct Session {
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) decoder: RequestDecoder,
+    /// User of the last request.
+    pub(crate) identity: Option<Identity>,
     pub(crate) phase: Phase,
     /// Start of the phase.
     pub(crate) since: MonoNs,
@@ -86,6 +89,7 @@ impl Session {
             remote: peer.remote,
             local: peer.local,
             decoder: RequestDecoder::new(),
+            identity: None,
             phase: Phase::Head,
             since: now,
             wait: None,
@@ -144,6 +148,9 @@ impl Session {
         row.active = now;
         row.resp = 0;
         row.durability = self.durability;
+        if let Some(identity) = &self.identity {
+            row.set_user(identity.user());
+        }
         let names = self.subscription.as_ref().map(|subscription| subscription.names());
         row.subscriptions = SubscriptionCounts::of(names);
         row.blocked = self.wait.is_some();

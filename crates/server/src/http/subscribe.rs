@@ -9,6 +9,7 @@ use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Response};
 use super::target;
+use crate::commands::{PSUBSCRIBE, SUBSCRIBE};
 use crate::engine::pubsub::{Kind, MatchedSubscription, Message, Subscriptions};
 
 /// Prefix of paths whose segments are channels.
@@ -101,6 +102,16 @@ fn answer(
     };
     if wanted.is_empty() {
         return Ok(exchange.fail(400, "ERR no channel or pattern"));
+    }
+    for (command, kind) in [(SUBSCRIBE.name, Kind::Channel), (PSUBSCRIBE.name, Kind::Pattern)] {
+        let names = wanted.iter().filter(|(known, _)| *known == kind);
+        let names: Vec<&[u8]> = names.map(|(_, name)| name.as_slice()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        if let Err(text) = exchange.permits(command, names.into_iter()) {
+            return Ok(exchange.fail(403, &text));
+        }
     }
     let mut response = Response::new(200, MEDIA);
     if request.method() == Method::Head {

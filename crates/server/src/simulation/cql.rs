@@ -456,7 +456,7 @@ fn clients_are_listed_with_their_drivers() {
     let published = world.shared().published[0].lock();
     let row =
         published.clients.values().find(|row| row.resp == 0).expect("the client is connected");
-    assert_eq!((row.library_name.as_str(), row.commands), ("test", 1));
+    assert_eq!((&*row.library_name, row.commands), ("test", 1));
     assert_eq!(world.shared().request_kinds.name(usize::from(row.last_command)), "cql|startup");
 }
 

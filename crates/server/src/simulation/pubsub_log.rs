@@ -12,6 +12,7 @@ use super::pubsub_client::{ask, connect, message, publish, received, run, send, 
 use crate::commands::execute::{Prepared, prepare};
 use crate::commands::session::Session;
 use crate::config::Durability;
+use crate::engine::acl::Identity;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -36,7 +37,13 @@ impl Hand<'_> {
             shared,
             reactor: ReactorState::new(shared, index),
             record: Record::default(),
-            session: Session::new(ConnId(1 << 40), &peer, opened, true, Durability::Always),
+            session: Session::new(
+                ConnId(1 << 40),
+                &peer,
+                opened,
+                Identity::anyone(),
+                Durability::Always,
+            ),
         }
     }
 

@@ -8,9 +8,9 @@ use wire::resp::Args;
 use super::ADMIN_FLAGS;
 use super::rows::ClientType;
 use crate::commands::command::{Command, Done, Flags, Group};
-use crate::commands::connection::USER;
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
+use crate::engine::acl::Users;
 use crate::engine::client_row::ClientRow;
 use crate::engine::mail::Mail;
 use reactor::ConnId;
@@ -40,7 +40,7 @@ fn kill(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.ok();
         return Ok(());
     }
-    let filter = Filter::parse(args.skip(2))?;
+    let filter = Filter::parse(args.skip(2), &cx.shared.acl.users())?;
     let killed = kill_all(cx, &filter);
     cx.reply.integer(killed);
     Ok(())
@@ -53,6 +53,7 @@ struct Filter {
     remote: Option<SocketAddr>,
     local: Option<SocketAddr>,
     kind: Option<ClientType>,
+    user: Option<Box<[u8]>>,
     age_seconds_min: u64,
     /// True if no connection of this server can match.
     nobody: bool,
@@ -66,6 +67,7 @@ impl Default for Filter {
             remote: None,
             local: None,
             kind: None,
+            user: None,
             age_seconds_min: 0,
             nobody: false,
             skips_me: true,
@@ -75,18 +77,18 @@ impl Default for Filter {
 
 impl Filter {
     // Source: Redis 7.2 `networking.c`, `clientCommand`; MAXAGE as in 7.4
-    fn parse(options: Args<'_>) -> Result<Filter, Fail> {
+    fn parse(options: Args<'_>, users: &Users) -> Result<Filter, Fail> {
         let mut filter = Filter::default();
         let mut at = 0;
         while let Some(option) = options.try_get(at) {
             let value = options.try_get(at + 1).ok_or(Fail::Syntax)?;
-            filter = filter.with(option, value)?;
+            filter = filter.with(option, value, users)?;
             at += 2;
         }
         Ok(filter)
     }
 
-    fn with(mut self, option: &[u8], value: &[u8]) -> Result<Filter, Fail> {
+    fn with(mut self, option: &[u8], value: &[u8], users: &Users) -> Result<Filter, Fail> {
         if is_option(option, "ID") {
             let id = integer(value).ok().and_then(|id| u64::try_from(id).ok());
             let id = id.filter(|id| *id > 0);
@@ -99,9 +101,9 @@ impl Filter {
             self.local = address(value);
             self.nobody |= self.local.is_none();
         } else if is_option(option, "USER") {
-            if value != USER.as_bytes() {
-                return Err(Fail::quoting("ERR No such user '", value, "'"));
-            }
+            let user = users.get(value).map(|user| user.name.clone());
+            let unknown = || Fail::quoting("ERR No such user '", value, "'");
+            self.user = Some(user.ok_or_else(unknown)?);
         } else if is_option(option, "SKIPME") {
             self.skips_me = is_option(value, "YES");
             if !self.skips_me && !is_option(value, "NO") {
@@ -132,6 +134,7 @@ impl Filter {
             && self.remote.is_none_or(|remote| Some(remote) == row.remote)
             && self.local.is_none_or(|local| Some(local) == row.local)
             && self.kind.is_none_or(|kind| kind == ClientType::of(row))
+            && self.user.as_ref().is_none_or(|user| **user == *row.user_name())
             && now.since(row.opened) / 1_000_000_000 >= self.age_seconds_min
     }
 }
@@ -175,13 +178,15 @@ mod tests {
     use wire::resp::OwnedArgs;
 
     use super::*;
+    use crate::commands::acl::default_user;
     use crate::commands::session::Session;
     use crate::config::Durability;
+    use crate::engine::acl::Identity;
     use reactor::Peer;
 
     fn parse(text: &str) -> Result<Filter, Fail> {
         let args: OwnedArgs = text.split(' ').collect();
-        Filter::parse(args.as_args())
+        Filter::parse(args.as_args(), &Users::new(default_user("")))
     }
 
     fn row() -> ClientRow {
@@ -190,7 +195,8 @@ mod tests {
             local: Some("[::1]:6379".parse().unwrap()),
             listener: 0,
         };
-        let session = Session::new(ConnId(7), &peer, MonoNs(0), true, Durability::Never);
+        let session =
+            Session::new(ConnId(7), &peer, MonoNs(0), Identity::anyone(), Durability::Never);
         session.row(0, MonoNs(0))
     }
 

@@ -98,6 +98,7 @@ mod tests {
     use super::*;
     use crate::commands::{connection, strings};
     use crate::config::Durability;
+    use crate::engine::acl::Identity;
     use reactor::{ConnId, Peer};
 
     const ALL: bool = false;
@@ -105,7 +106,7 @@ mod tests {
 
     fn session() -> Session {
         let peer = Peer { remote: None, local: None, listener: 0 };
-        Session::new(ConnId(1), &peer, MonoNs(0), true, Durability::Never)
+        Session::new(ConnId(1), &peer, MonoNs(0), Identity::anyone(), Durability::Never)
     }
 
     #[test]

@@ -11,11 +11,12 @@ use wire::resp::Args;
 
 use super::{ADMIN_FLAGS, OWN};
 use crate::commands::command::{Command, Done, Flags, Group};
-use crate::commands::connection::USER;
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
+use crate::commands::session::Session;
 use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
+use crate::engine::server_state::ServerState;
 
 /// CLIENT INFO: this connection.
 pub(super) const INFO: Command = Command {
@@ -41,6 +42,22 @@ fn info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     write_row(&row, &cx.shared.request_kinds, Some(args), now, &mut text);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// Describes the connection of a refused request, for ACL LOG.
+pub(in crate::commands) fn info_line(
+    shared: &ServerState,
+    session: &Session,
+    reactor: usize,
+    now: MonoNs,
+) -> String {
+    let known = shared.published[reactor].lock().clients.get(&session.id.0).cloned();
+    let mut row = known.unwrap_or_else(|| session.row(reactor, now));
+    session.update_row(&mut row, now);
+    let mut text = String::new();
+    write_row(&row, &shared.request_kinds, None, now, &mut text);
+    text.truncate(text.trim_end().len());
+    text
 }
 
 /// CLIENT LIST: all connections, or some.
@@ -164,7 +181,7 @@ fn write_row(
         "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
          flags={flags} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
          qbuf-free={input_free} argv-mem={arguments} multi-mem={queued_bytes} rbs={reply} rbp={reply} obl={output} oll=0 \
-         omem={output} tot-mem={memory} events=r cmd={command} user={USER} redir=-1 resp={resp} \
+         omem={output} tot-mem={memory} events=r cmd={command} user={user} redir=-1 resp={resp} \
          lib-name={library} lib-ver={version} reactor={reactor} durability={durability}",
         id = row.id,
         remote = address(row.remote),
@@ -187,6 +204,7 @@ fn write_row(
         queued_bytes = row.queued_bytes,
         output = row.output_bytes,
         memory = row.memory_bytes(),
+        user = String::from_utf8_lossy(row.user_name()),
         resp = row.resp,
         library = row.library_name,
         version = row.library_version,
@@ -217,8 +235,8 @@ fn flags(row: &ClientRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::session::Session;
     use crate::config::Durability;
+    use crate::engine::acl::Identity;
     use crate::engine::client_row::SubscriptionCounts;
     use crate::protocol::ClientProtocol;
     use reactor::{ConnId, Peer};
@@ -231,7 +249,8 @@ mod tests {
             listener: 0,
         };
         let opened = MonoNs(1_000_000_000);
-        let mut session = Session::new(ConnId(7), &peer, opened, true, Durability::Interval);
+        let mut session =
+            Session::new(ConnId(7), &peer, opened, Identity::anyone(), Durability::Interval);
         session.details.name = "me".to_owned();
         session.details.library_name = "lib".to_owned();
         let mut row = session.row(3, MonoNs(2_500_000_000));

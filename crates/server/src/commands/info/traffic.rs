@@ -79,6 +79,11 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("tls_handshakes_crowded_out", counters.tls_crowded_out);
     page.field("tls_truncated_connections", counters.tls_truncated);
     page.field("migrated_connections", counters.migrated_in);
+    let refusals = shared.refusals.lock().counts();
+    page.field("acl_access_denied_auth", refusals.logins);
+    page.field("acl_access_denied_cmd", refusals.commands);
+    page.field("acl_access_denied_key", refusals.keys);
+    page.field("acl_access_denied_channel", refusals.channels);
     page.field("slowlog_entries", shared.slowlog.lock().iter().len());
 }
 

@@ -27,6 +27,7 @@ use crate::commands::Session;
 use crate::commands::execute::prepare;
 use crate::config::{Config, Durability};
 use crate::cql::wire_reply::WireReply;
+use crate::engine::acl::Identity;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::reactor_state::ReactorState;
@@ -110,7 +111,7 @@ impl Server {
             local: None,
         };
         let peer = Peer { remote: None, local: None, listener: 0 };
-        let resp = Session::new(ConnId(1), &peer, now.mono, true, Durability::Always);
+        let resp = Session::new(ConnId(1), &peer, now.mono, Identity::anyone(), Durability::Always);
         let record = Record::default();
         Server {
             shared,
@@ -232,7 +233,13 @@ impl Server {
             turn_rows: 0,
             pauses: 0,
             meanwhile: Vec::new(),
-            resp: Session::new(ConnId(2), &peer, self.now.mono, true, Durability::Always),
+            resp: Session::new(
+                ConnId(2),
+                &peer,
+                self.now.mono,
+                Identity::anyone(),
+                Durability::Always,
+            ),
         }
     }
 
