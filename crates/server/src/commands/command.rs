@@ -179,6 +179,8 @@ pub(crate) enum Group {
     Set,
     SortedSet,
     Bitmap,
+    HyperLogLog,
+    Geo,
     Connection,
     Server,
     Transactions,
@@ -195,6 +197,8 @@ impl Group {
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
             Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
@@ -205,11 +209,11 @@ impl Group {
     /// Returns an event of the group's class.
     pub(crate) const fn event(self, name: &'static str) -> KeyEvent {
         let class = match self {
-            Group::String | Group::Bitmap => KeyEvents::STRING,
+            Group::String | Group::Bitmap | Group::HyperLogLog => KeyEvents::STRING,
             Group::List => KeyEvents::LIST,
             Group::Set => KeyEvents::SET,
             Group::Hash => KeyEvents::HASH,
-            Group::SortedSet => KeyEvents::ZSET,
+            Group::SortedSet | Group::Geo => KeyEvents::ZSET,
             _ => KeyEvents::GENERIC,
         };
         KeyEvent { class, name }
@@ -244,6 +248,10 @@ pub(crate) enum KeyAccess {
     Remove,
     /// RW INSERT: adds without changing existing parts.
     Insert,
+    /// RW that only changes how a value is stored (ACCESS).
+    Renew,
+    /// RW INSERT that also reads the previous value (ACCESS INSERT).
+    ReadInsert,
     /// A shard channel, which a proxy uses like a key to choose the server.
     Channel,
 }
@@ -264,6 +272,8 @@ impl KeyAccess {
             }
             KeyAccess::Remove => &["RM", "delete"],
             KeyAccess::Insert => &["RW", "insert"],
+            KeyAccess::Renew => &["RW", "access"],
+            KeyAccess::ReadInsert => &["RW", "access", "insert"],
             KeyAccess::Channel => &["not_key"],
         }
     }
@@ -433,7 +443,8 @@ impl Command {
         let is_noted = matches!(self.group, Group::PubSub | Group::Transactions);
         if is_noted || (has_many_keys && is_write && tells) {
             NOTED_ARGUMENT_COST
-        } else if has_many_keys || (is_write && self.group == Group::SortedSet) {
+        } else if has_many_keys || (is_write && matches!(self.group, Group::SortedSet | Group::Geo))
+        {
             LARGE_ARGUMENT_COST
         } else {
             ARGUMENT_COST
@@ -502,6 +513,8 @@ impl Command {
             Group::Set => names.push("@set"),
             Group::SortedSet => names.push("@sortedset"),
             Group::Bitmap => names.push("@bitmap"),
+            Group::HyperLogLog => names.push("@hyperloglog"),
+            Group::Geo => names.push("@geo"),
             Group::Connection => names.push("@connection"),
             Group::Transactions => names.push("@transaction"),
             // Commands about messages have the flag.

@@ -18,6 +18,7 @@ pub(crate) mod fail;
 mod generic;
 mod hashes;
 mod help;
+mod hyperloglog;
 mod info;
 mod introspection;
 mod lists;

@@ -112,7 +112,7 @@ fn set_with_options(cx: &mut CommandContext<'_>, key: Key<'_>, args: Args<'_>) -
 }
 
 /// Returns the current expiry of a key, for a [`Change::Set`] that must not change it.
-fn kept_expiry(cx: &CommandContext<'_>, key: Key<'_>) -> Option<UnixMs> {
+pub(super) fn kept_expiry(cx: &CommandContext<'_>, key: Key<'_>) -> Option<UnixMs> {
     if cx.locked.may_expire(cx.db, key.hash) {
         cx.locked.expiry(cx.db, key).flatten()
     } else {

@@ -3,7 +3,7 @@
 
 use super::command::Command;
 use super::{
-    acl, bitmaps, client, config, connection, debug, diagnosis, generic, hashes, info,
+    acl, bitmaps, client, config, connection, debug, diagnosis, generic, hashes, hyperloglog, info,
     introspection, lists, memory, monitor, pubsub, server, sets, strings, transactions,
     zset_algebra, zset_range, zsets,
 };
@@ -101,6 +101,11 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &generic::PEXPIRE,
     &generic::PEXPIREAT,
     &generic::PEXPIRETIME,
+    &hyperloglog::PFADD,
+    &hyperloglog::PFCOUNT,
+    &hyperloglog::PFDEBUG,
+    &hyperloglog::PFMERGE,
+    &hyperloglog::PFSELFTEST,
     &connection::PING,
     &strings::PSETEX,
     &pubsub::PSUBSCRIBE,

@@ -26,6 +26,11 @@ pub(crate) const SCANNED_BYTES: usize = 512;
 /// Bytes of strings that cost as much as one element if a new string is computed from them.
 pub(crate) const COMBINED_BYTES: usize = 128;
 
+/// Cost of reading all registers of a `HyperLogLog`: 15 us.
+pub(crate) const SKETCH_COST: usize = 256;
+/// Cost of changing a register of a `HyperLogLog`, which may be in a list of 3,000 bytes.
+pub(crate) const SKETCH_CHANGE_COST: usize = 16;
+
 /// Cost of rebuilding one element of a collection.
 pub(crate) fn copy_cost(kind: ValueKind) -> usize {
     match kind {

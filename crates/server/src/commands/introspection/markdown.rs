@@ -13,6 +13,8 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
     (Group::Bitmap, "Bitmaps"),
+    (Group::HyperLogLog, "HyperLogLogs"),
+    (Group::Geo, "Positions on Earth"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::PubSub, "Publish and subscribe"),
@@ -52,6 +54,7 @@ What differs from Redis 7.2:
   them; a batch of up to 64 elements is freed at once and not counted. `expired_stale_perc` is always 0.00.
 - RESTORE refuses streams, values of modules, hashes with fields that expire, and collections with equal
   members. DUMP has other bytes for most values.
+- PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 ";
 

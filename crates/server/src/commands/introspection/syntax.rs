@@ -69,6 +69,9 @@ pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument>
 /// known, which excludes arguments that are optional or repeated, and alternatives with values.
 fn mark_keys(specs: &[KeySpec], place: usize, argument: &mut Argument) -> Option<usize> {
     if argument.optional {
+        if let (Kind::Value(_), Some(spec)) = (&argument.kind, spec_at(specs, place)) {
+            argument.kind = Kind::Key(spec);
+        }
         return None;
     }
     let mut place = place + usize::from(argument.token.is_some());
