@@ -136,6 +136,9 @@ impl Adopter {
     }
 }
 
+/// Stack of a reactor, of which the kernel backs what is used: requests may contain nested data.
+const STACK_BYTES: usize = 16 << 20;
+
 impl<M: Send + 'static> Group<M> {
     /// Starts the reactors. `make` is called here, once per reactor in order, with the links of the
     /// whole group. Signals are blocked from now on in the calling thread, so call this before
@@ -191,7 +194,10 @@ impl<M: Send + 'static> Group<M> {
                 let driver = Driver::Epoll(EpollDriver::new(epoll));
                 Reactor::new(index, handler, driver, links, deliveries, rebalances).run();
             };
-            let thread = std::thread::Builder::new().name(format!("r{index:02}")).spawn(run);
+            let thread = std::thread::Builder::new()
+                .name(format!("r{index:02}"))
+                .stack_size(STACK_BYTES)
+                .spawn(run);
             // If this one cannot start, the ones already started end.
             threads.push(thread.inspect_err(|_| drain(MonoNs(0)))?);
         }

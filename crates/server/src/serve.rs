@@ -35,6 +35,8 @@ use crate::engine::prepared::PreparedTable;
 use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Directory;
 use crate::engine::requests::RequestKinds;
+use crate::engine::running_scripts::RunningScripts;
+use crate::engine::scripts::Scripts;
 use crate::engine::server_state::{Identity, Rates, ServerState};
 use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
@@ -159,6 +161,8 @@ pub(crate) fn build_state(
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
         roles: ArcSwap::from_pointee(recovered.schema.roles),
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
+        scripts: Scripts::new(Arc::clone(&memory.scripts)),
+        running_scripts: RunningScripts::new(reactors),
         write_clock: WriteClock::above(recovered.newest_timestamp),
         log: recovered.log,
         acl,

@@ -142,6 +142,11 @@ impl Keyspace {
         slot.try_lock().unwrap_or_else(|| self.wait_for(slot))
     }
 
+    /// Locks a stripe unless another thread holds it.
+    pub(crate) fn try_stripe(&self, index: usize) -> Option<MutexGuard<'_, Stripe>> {
+        self.slots[index].0.try_lock()
+    }
+
     #[cold]
     fn wait_for<'a>(&self, slot: &'a Mutex<Stripe>) -> MutexGuard<'a, Stripe> {
         self.waits.count.fetch_add(1, Ordering::Relaxed);

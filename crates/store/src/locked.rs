@@ -39,6 +39,30 @@ pub(crate) enum Guards<'a> {
     Several(Vec<Guard<'a>>),
 }
 
+impl<'a> Guards<'a> {
+    fn insert(&mut self, place: usize, guard: Guard<'a>) {
+        let mut guards = match std::mem::take(self) {
+            Guards::None => Vec::new(),
+            Guards::One(guard) => vec![guard],
+            Guards::Several(guards) => guards,
+        };
+        guards.insert(place, guard);
+        *self = Guards::of(guards);
+    }
+
+    /// One stripe must be in place: see [`Locked::position`].
+    fn of(mut guards: Vec<Guard<'a>>) -> Guards<'a> {
+        if guards.len() == 1 {
+            return guards.pop().map_or(Guards::None, Guards::One);
+        }
+        Guards::Several(guards)
+    }
+}
+
+fn stripe_number(stripe: usize) -> u16 {
+    u16::try_from(stripe).expect("STRIPES fits u16")
+}
+
 impl<'a> Deref for Guards<'a> {
     type Target = [Guard<'a>];
 
@@ -199,15 +223,82 @@ impl<'a> Locked<'a> {
         self.guards.len() == STRIPES
     }
 
+    /// Whether the stripe of a key is locked.
+    #[inline]
+    pub fn holds(&self, hash: u64) -> bool {
+        self.place_of(stripe_of(hash)).is_ok()
+    }
+
+    /// Where a stripe is among the locked ones, or belongs.
+    #[inline]
+    fn place_of(&self, stripe: usize) -> Result<usize, usize> {
+        self.guards.binary_search_by_key(&stripe, |guard| usize::from(guard.index))
+    }
+
+    /// Locks the stripe of one more key. False if another thread holds it.
+    pub fn try_add(&mut self, hash: u64) -> bool {
+        self.try_add_stripe(stripe_of(hash))
+    }
+
+    /// Locks every stripe. False if another thread holds one of them: then some more are locked.
+    pub fn try_add_all(&mut self) -> bool {
+        (0..STRIPES).all(|stripe| self.try_add_stripe(stripe))
+    }
+
+    fn try_add_stripe(&mut self, stripe: usize) -> bool {
+        let Err(place) = self.place_of(stripe) else { return true };
+        let Some(guard) = self.keyspace.try_stripe(stripe) else { return false };
+        self.guards.insert(place, Guard { index: stripe_number(stripe), stripe: guard });
+        true
+    }
+
+    /// Unlocks the stripes, and locks them again with those of more keys, in the order of their
+    /// numbers. Nothing may have been changed under the locks.
+    pub fn relock_with(&mut self, hashes: &[u64]) {
+        let mut stripes: Vec<usize> =
+            self.guards.iter().map(|guard| usize::from(guard.index)).collect();
+        stripes.extend(hashes.iter().map(|hash| stripe_of(*hash)));
+        self.relock(stripes);
+    }
+
+    /// Like [`Locked::relock_with`], with every stripe.
+    pub fn relock_all(&mut self) {
+        self.relock((0..STRIPES).collect());
+    }
+
+    fn relock(&mut self, mut stripes: Vec<usize>) {
+        assert!(self.trash.is_empty(), "nothing was removed");
+        assert!(self.grown_bytes == 0, "nothing was changed");
+        stripes.sort_unstable();
+        stripes.dedup();
+        self.guards = Guards::None;
+        let lock =
+            |index| Guard { index: stripe_number(index), stripe: self.keyspace.stripe(index) };
+        let guards: Vec<Guard<'a>> = stripes.into_iter().map(lock).collect();
+        self.guards = Guards::of(guards);
+    }
+
+    /// Locks the stripe of one more key, waiting for it: see [`Locked::may_wait_for`].
+    pub fn add(&mut self, hash: u64) {
+        assert!(self.may_wait_for(hash), "stripes are locked in the order of their numbers");
+        let stripe = stripe_of(hash);
+        let guard = Guard { index: stripe_number(stripe), stripe: self.keyspace.stripe(stripe) };
+        self.guards.insert(self.guards.len(), guard);
+    }
+
+    /// Whether this thread may wait for the stripe of a key: it follows all that are locked, so
+    /// that threads which wait for each other cannot form a circle.
+    pub fn may_wait_for(&self, hash: u64) -> bool {
+        self.guards.last().is_none_or(|last| usize::from(last.index) < stripe_of(hash))
+    }
+
     #[inline]
     fn position(&self, hash: u64) -> usize {
         if self.guards.len() == 1 {
             debug_assert_eq!(usize::from(self.guards[0].index), stripe_of(hash));
             return 0;
         }
-        let stripe = u16::try_from(stripe_of(hash)).expect("STRIPES fits u16");
-        let found = self.guards.binary_search_by_key(&stripe, |guard| guard.index);
-        found.expect("a command touches only the keys that it declared")
+        self.place_of(stripe_of(hash)).expect("a command touches only the keys that it declared")
     }
 
     #[inline]

@@ -22,7 +22,7 @@ use super::help;
 use super::registry::REGISTRY;
 use crate::engine::acl::User;
 
-pub(super) use access::{note_failed_login, recheck};
+pub(super) use access::{check_in_script, may_run, note_failed_login, recheck};
 pub(crate) use check::check;
 pub(crate) use file::load_at_start;
 

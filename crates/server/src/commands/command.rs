@@ -22,7 +22,7 @@ pub(crate) type Done = Result<(), Fail>;
 
 /// Flags of a command, with the Redis names in COMMAND INFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flags(pub(crate) u32);
+pub(crate) struct Flags(pub(crate) u64);
 
 impl Flags {
     pub(crate) const NONE: Flags = Flags(0);
@@ -83,6 +83,12 @@ impl Flags {
     pub(crate) const WAITS: Flags = Flags(1 << 6);
     /// May wait for its keys.
     pub(crate) const BLOCKING: Flags = Flags(1 << 31);
+    /// Not sent to clients in MONITOR mode by the server: EVAL sends itself before its commands.
+    pub(crate) const SKIP_MONITOR: Flags = Flags(1 << 32);
+    /// The number of keys may be zero, which the positions of keys do not show.
+    pub(crate) const NO_MANDATORY_KEYS: Flags = Flags(1 << 33);
+    /// Own flag: runs a script, which may change data unless the command only reads.
+    pub(crate) const RUNS_SCRIPT: Flags = Flags(1 << 34);
 
     /// The flags that COMMAND INFO shows, in the order of Redis.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -95,17 +101,19 @@ impl Flags {
         (Flags::BLOCKING, "blocking"),
         (Flags::LOADING, "loading"),
         (Flags::STALE, "stale"),
+        (Flags::SKIP_MONITOR, "skip_monitor"),
         (Flags::SKIP_SLOWLOG, "skip_slowlog"),
         (Flags::FAST, "fast"),
         (Flags::NO_AUTH, "no_auth"),
         (Flags::NO_MULTI, "no_multi"),
+        (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
         (Flags::MOVABLEKEYS, "movablekeys"),
         (Flags::NO_ASYNC_LOADING, "no_async_loading"),
         (Flags::ALLOW_BUSY, "allow_busy"),
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const EXTENSIONS: [Flags; 16] = [
+    const EXTENSIONS: [Flags; 17] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -122,6 +130,7 @@ impl Flags {
         Flags::NO_MISSES,
         Flags::NO_HTTP,
         Flags::WAITS,
+        Flags::RUNS_SCRIPT,
     ];
 
     pub(crate) const fn and(self, other: Flags) -> Flags {
@@ -185,6 +194,7 @@ pub(crate) enum Group {
     Server,
     Transactions,
     PubSub,
+    Scripting,
 }
 
 impl Group {
@@ -203,6 +213,7 @@ impl Group {
             Group::Server => "server",
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
+            Group::Scripting => "scripting",
         }
     }
 
@@ -517,6 +528,7 @@ impl Command {
             Group::Geo => names.push("@geo"),
             Group::Connection => names.push("@connection"),
             Group::Transactions => names.push("@transaction"),
+            Group::Scripting => names.push("@scripting"),
             // Commands about messages have the flag.
             Group::Server | Group::PubSub => {}
         }

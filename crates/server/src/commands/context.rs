@@ -38,7 +38,7 @@ pub(crate) struct CommandContext<'a> {
     /// Log position that the reply must wait for in addition to those of the command's keys (SCAN,
     /// WAITAOF).
     pub(crate) gate: Gate,
-    /// Whether the command runs inside EXEC, where no command may block.
+    /// Whether the command runs inside EXEC or a script, where no command may block.
     pub(crate) in_exec: bool,
     /// Elements processed by the command or the whole transaction: see [`CommandContext::spend`].
     pub(crate) elements: Cell<usize>,

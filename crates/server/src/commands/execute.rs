@@ -25,6 +25,7 @@ use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
 use crate::engine::latency::LatencyEvent;
+use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
@@ -41,8 +42,11 @@ pub(crate) struct Prepared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deferred;
 
+/// Commands that clients in MONITOR mode do not see, or that they see from the command itself.
+const UNMONITORED: Flags = Flags::ADMIN.and(Flags::SKIP_MONITOR);
+
 /// Number of arguments up to which the limit of elements is not checked.
-const ARGUMENTS_FREE: usize = 1024;
+pub(super) const ARGUMENTS_FREE: usize = 1024;
 
 /// Finds the command of a request, and the hash of its key if it has exactly one. `known`: the name
 /// and command of the previous request, which is usually the same.
@@ -79,7 +83,7 @@ fn is_http(name: &[u8]) -> bool {
 /// Whether a request names a subcommand that does not exist. COMMAND is also a command without a
 /// subcommand.
 #[inline]
-fn names_no_child(command: &Command, args: Args<'_>) -> bool {
+pub(super) fn names_no_child(command: &Command, args: Args<'_>) -> bool {
     command.flags.has(Flags::CONTAINER) && args.len() > 1
 }
 
@@ -306,6 +310,10 @@ impl<'a> ReactorContext<'a> {
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
             self.check_log()?;
         }
+        if command.flags.has(Flags::RUNS_SCRIPT) {
+            // The script itself is refused, or its first write: see `scripting`.
+            self.reactor.has_no_room = self.make_room(args.bytes_max()).is_err();
+        }
         if session.transaction.is_some() {
             return self.queue(session, id, command, args);
         }
@@ -516,7 +524,7 @@ impl CommandContext<'_> {
     /// Runs `body` as a command: the only one of a request, or one of a transaction. `keys`: the
     /// locked keys, if it is the only command.
     #[inline]
-    fn call_with<T>(
+    pub(super) fn call_with<T>(
         &mut self,
         id: RequestId,
         args: Args<'_>,
@@ -600,11 +608,15 @@ impl CommandContext<'_> {
     /// Sends an executed command to the clients in MONITOR mode.
     #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
-        let is_shown = !command.flags.has(Flags::ADMIN) && !self.session.is_rerun;
-        if self.shared.is_monitored() && is_shown {
-            let remote = self.session.details.remote;
-            self.reactor.feed_monitors(&self.session.db, remote, self.now, command.shown(args));
+        if self.shared.is_monitored() && !command.flags.has(UNMONITORED) && !self.session.is_rerun {
+            self.feed_request(command, args);
         }
+    }
+
+    #[cold]
+    pub(crate) fn feed_request(&mut self, command: &Command, args: Args<'_>) {
+        let client = RequestSource::Client(self.session.details.remote);
+        self.reactor.feed_monitors(&self.session.db, client, self.now, command.shown(args));
     }
 
     #[inline]

@@ -28,6 +28,7 @@ pub(crate) mod notices;
 mod pubsub;
 pub(crate) mod registry;
 mod scan;
+mod scripting;
 mod server;
 pub(crate) mod session;
 mod sets;

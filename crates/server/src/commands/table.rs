@@ -4,7 +4,7 @@
 use super::command::Command;
 use super::{
     acl, bitmaps, client, config, connection, debug, diagnosis, generic, hashes, hyperloglog, info,
-    introspection, lists, memory, monitor, pubsub, server, sets, strings, transactions,
+    introspection, lists, memory, monitor, pubsub, scripting, server, sets, strings, transactions,
     zset_algebra, zset_range, zsets,
 };
 
@@ -38,6 +38,10 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &transactions::DISCARD,
     &generic::DUMP,
     &connection::ECHO,
+    &scripting::EVAL,
+    &scripting::EVAL_RO,
+    &scripting::EVALSHA,
+    &scripting::EVALSHA_RO,
     &transactions::EXEC,
     &generic::EXISTS,
     &generic::EXPIRE,
@@ -128,6 +132,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &server::SAVE,
     &generic::SCAN,
     &sets::SCARD,
+    &scripting::SCRIPT,
     &sets::SDIFF,
     &sets::SDIFFSTORE,
     &strings::SET,

@@ -256,6 +256,9 @@ settings! {
         proto_max_bulk_len_bytes: u64 = 512 * MIB,
         /// Zero: no limit.
         elements_per_command_max: usize = 1_048_576,
+        /// Zero: no limit.
+        busy_reply_threshold_ms: u64 = 5000,
+        script_memory_bytes_max: u64 = 256 * MIB,
         native_transport_max_frame_bytes: u64 = 16 * MIB,
         throttle_cql_calls: bool = true,
         log_cql_requests: bool = false,

@@ -43,6 +43,8 @@ pub struct MemoryTrackers {
     pub output: ProtocolTrackers,
     /// Prepared CQL statements. Limited by `prepared-statements-memory`.
     pub prepared: Arc<Tracker>,
+    /// Scripts, and the memory of the interpreters that run them.
+    pub scripts: Arc<Tracker>,
     /// Pub/sub messages and MONITOR lines that are not yet delivered to their reactors.
     pub messages: Arc<Tracker>,
     /// Cost of open connections, even when idle.
@@ -61,6 +63,7 @@ impl MemoryTrackers {
             store: server.child("store", Limit::None),
             log: server.child("log", Limit::None),
             prepared: server.child("prepared-statements", Limit::None),
+            scripts: server.child("scripts", Limit::None),
             messages: server.child("messages", Limit::None),
             clients: server.child("clients", Limit::None),
             server,

@@ -8,6 +8,7 @@ use wire::resp::OwnedArgs;
 
 use super::requests::Requests;
 use super::session::Session;
+use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::secret::Shown;
 use crate::statements::redaction::without_password;
 
@@ -44,7 +45,12 @@ impl Requests<'_> {
             self.shared.note_slow(remote, &name, self.now, ns, Shown::whole(words.as_args()));
         }
         if self.shared.is_monitored() {
-            self.reactor.feed_monitors(&"cql", remote, self.now, Shown::whole(words.as_args()));
+            self.reactor.feed_monitors(
+                &"cql",
+                RequestSource::Client(remote),
+                self.now,
+                Shown::whole(words.as_args()),
+            );
         }
     }
 

@@ -264,6 +264,38 @@ impl<'a> Unit<'a> {
         self.locked.wait_for(db, key, ticket);
     }
 
+    /// See [`Locked::try_add`].
+    pub(crate) fn try_add(&mut self, hash: u64) -> bool {
+        self.locked.try_add(hash)
+    }
+
+    /// See [`Locked::try_add_all`].
+    pub(crate) fn try_add_all(&mut self) -> bool {
+        self.locked.try_add_all()
+    }
+
+    /// Whether the unit has changed nothing, not even removed an expired key.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.record.bytes.is_empty()
+    }
+
+    /// See [`Locked::add`].
+    pub(crate) fn add(&mut self, hash: u64) {
+        self.locked.add(hash);
+    }
+
+    /// See [`Locked::relock_with`].
+    pub(crate) fn relock_with(&mut self, hashes: &[u64]) {
+        assert!(self.is_untouched(), "changes are logged under the locks of their keys");
+        self.locked.relock_with(hashes);
+    }
+
+    /// See [`Locked::relock_all`].
+    pub(crate) fn relock_all(&mut self) {
+        assert!(self.is_untouched(), "changes are logged under the locks of their keys");
+        self.locked.relock_all();
+    }
+
     /// See [`Locked::watch`].
     pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
         self.locked.watch(db, key, flag)

@@ -37,6 +37,8 @@ pub(crate) mod reactor_state;
 pub(crate) mod records;
 pub(crate) mod requests;
 pub(crate) mod room;
+pub(crate) mod running_scripts;
+pub(crate) mod scripts;
 pub(crate) mod secret;
 pub(crate) mod server_state;
 pub(crate) mod slowlog;

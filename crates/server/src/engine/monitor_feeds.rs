@@ -69,6 +69,14 @@ impl MonitorFeeds {
     }
 }
 
+/// Where a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestSource {
+    /// A client, with its address if it has one.
+    Client(Option<SocketAddr>),
+    Script,
+}
+
 /// Appends a request as `+1339518083.107412 [0 127.0.0.1:60866] "keys" "*"` and a line end. The
 /// time is that of the reactor's turn, in milliseconds.
 // Source: Redis 7.2 `replication.c`, `replicationFeedMonitors`
@@ -76,15 +84,18 @@ impl MonitorFeeds {
 /// `place` is the database, or the protocol if it has no databases.
 pub(crate) fn monitor_line(
     place: &dyn Display,
-    remote: Option<SocketAddr>,
+    source: RequestSource,
     now: UnixMs,
     request: Shown<'_>,
     out: &mut Vec<u8>,
 ) {
     let (seconds, ms) = (now.0 / 1000, now.0 % 1000);
-    let written = match remote {
-        Some(remote) => write!(out, "+{seconds}.{ms:03}000 [{place} {remote}]"),
-        None => write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]"),
+    let written = match source {
+        RequestSource::Client(Some(remote)) => {
+            write!(out, "+{seconds}.{ms:03}000 [{place} {remote}]")
+        }
+        RequestSource::Client(None) => write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]"),
+        RequestSource::Script => write!(out, "+{seconds}.{ms:03}000 [{place} lua]"),
     };
     written.expect("writing to a vector cannot fail");
     for at in 0..request.len() {
@@ -144,7 +155,13 @@ mod tests {
         let remote = remote.map(|text| text.parse().unwrap());
         let args: OwnedArgs = args.iter().collect();
         let mut out = Vec::new();
-        monitor_line(&0, remote, UnixMs(1_339_518_083_007), Shown::whole(args.as_args()), &mut out);
+        monitor_line(
+            &0,
+            RequestSource::Client(remote),
+            UnixMs(1_339_518_083_007),
+            Shown::whole(args.as_args()),
+            &mut out,
+        );
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

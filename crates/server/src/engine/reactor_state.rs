@@ -5,7 +5,7 @@ use crate::engine::accounts::Accounts;
 use crate::engine::client_row::ClientRow;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
-use crate::engine::monitor_feeds::monitor_line;
+use crate::engine::monitor_feeds::{RequestSource, monitor_line};
 use crate::engine::published::LocalCounters;
 use crate::engine::pubsub::{
     Backlog, Kind, MatchedSubscription, Message, Publication, Refusal, SubscriberTable,
@@ -23,12 +23,12 @@ use rand::{RngCore, SeedableRng};
 use reactor::ConnId;
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Params;
 
 /// State of a reactor that commands use.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub(crate) struct ReactorState {
     pub(crate) index: usize,
     /// True for the state of a thread outside the reactors, whose actions its reactor does not see.
@@ -56,6 +56,8 @@ pub(crate) struct ReactorState {
     pub(crate) latency_ns: u64,
     /// Memory available to writes.
     pub(crate) room: Room,
+    /// Whether there was no memory for writes when the running script was admitted.
+    pub(crate) has_no_room: bool,
     pub(crate) random: SmallRng,
     /// Chooses the commands to sample for [`HotKeys`](crate::engine::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
@@ -104,6 +106,7 @@ impl ReactorState {
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
             room: Room::new(&settings, &shared.memory),
+            has_no_room: false,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             gate_max: Gate::OPEN,
@@ -193,11 +196,11 @@ impl ReactorState {
     pub(crate) fn feed_monitors(
         &mut self,
         place: &dyn Display,
-        remote: Option<SocketAddr>,
+        source: RequestSource,
         now: Now,
         request: Shown<'_>,
     ) {
-        monitor_line(place, remote, now.unix, request, &mut self.monitor_feed);
+        monitor_line(place, source, now.unix, request, &mut self.monitor_feed);
     }
 
     /// Subscribes a connection of this reactor. False if it was already subscribed.

@@ -31,6 +31,8 @@ use crate::engine::prepared::PreparedTable;
 use crate::engine::published::{CommandCounts, PublishedStats, Totals};
 use crate::engine::pubsub::Directory;
 use crate::engine::requests::RequestKinds;
+use crate::engine::running_scripts::RunningScripts;
+use crate::engine::scripts::Scripts;
 use crate::engine::secret::Shown;
 use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
@@ -106,6 +108,9 @@ pub(crate) struct ServerState {
     pub(crate) roles: ArcSwap<Roles>,
     /// Prepared CQL statements.
     pub(crate) prepared: PreparedTable,
+    /// Scripts of EVAL and SCRIPT LOAD.
+    pub(crate) scripts: Scripts,
+    pub(crate) running_scripts: RunningScripts,
     /// Timestamps of CQL writes whose clients send none.
     pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,

@@ -27,5 +27,5 @@ pub use json::{JsonReply, JsonResults, JsonStrings, write_json_text};
 pub use limits::{Limits, ProtocolError};
 pub use long_double::LongDouble;
 pub use number::{double_text, parse_f64, parse_i64_strict, parse_range_end};
-pub use reply::{Counted, Protocol, ReplyMark, ReplyWriter};
+pub use reply::{Counted, Protocol, ReplyForm, ReplyMark, ReplyWriter};
 pub use request::RequestDecoder;

@@ -29,6 +29,13 @@ pub struct ReplyWriter<'a> {
     start: usize,
 }
 
+/// The form in which a writer writes: see [`ReplyWriter::take_form`].
+#[derive(Debug)]
+pub struct ReplyForm<'a> {
+    protocol: Protocol,
+    json: Option<&'a mut JsonReply>,
+}
+
 /// A place in a reply to which [`ReplyWriter::rewind`] can return.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyMark {
@@ -63,6 +70,18 @@ impl<'a> ReplyWriter<'a> {
     pub fn reborrow(&mut self) -> ReplyWriter<'_> {
         let json = self.json.as_deref_mut();
         ReplyWriter { out: &mut *self.out, protocol: self.protocol, json, start: self.start }
+    }
+
+    /// Makes this a writer of RESP until [`ReplyWriter::restore_form`]. Returns the form to restore.
+    pub fn take_form(&mut self, protocol: Protocol) -> ReplyForm<'a> {
+        let form = ReplyForm { protocol: self.protocol, json: self.json.take() };
+        self.protocol = protocol;
+        form
+    }
+
+    pub fn restore_form(&mut self, form: ReplyForm<'a>) {
+        self.protocol = form.protocol;
+        self.json = form.json;
     }
 
     /// Bytes of the reply so far.

@@ -94,6 +94,30 @@ pub(in crate::commands) fn recheck(
     )))
 }
 
+/// Checks a command of a script.
+// Source: Redis 7.2 `script.c`, `scriptVerifyACL`
+pub(in crate::commands) fn check_in_script(
+    cx: &mut CommandContext<'_>,
+    id: RequestId,
+    args: Args<'_>,
+) -> Done {
+    if cx.session.identity.is_free_at(cx.shared.acl.generation()) {
+        return Ok(());
+    }
+    let user = cx.session.identity.user();
+    check(user, id, args).map_err(|denied| {
+        let (index, place) = (cx.reactor.index, Place::Script);
+        note_denied(cx.shared, cx.session, index, cx.now, denied, place, id, args);
+        let text = denied.text(user, REGISTRY.entry(id));
+        Fail::Quoting([b"NOPERM ACL failure in script: ", &*text].concat())
+    })
+}
+
+/// Whether the user of a script may run a command: `redis.acl_check_cmd`.
+pub(in crate::commands) fn may_run(cx: &CommandContext<'_>, id: RequestId, args: Args<'_>) -> bool {
+    check(cx.session.identity.user(), id, args).is_ok()
+}
+
 fn place(session: &Session) -> Place {
     if session.transaction.is_some() { Place::Transaction } else { Place::Request }
 }

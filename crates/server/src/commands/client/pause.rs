@@ -32,11 +32,17 @@ fn stops_while_on(pause: &Pause, session: &Session, command: &Command) -> bool {
         return !command.flags.has(Flags::UNPAUSABLE);
     }
     let queued = session.transaction.as_deref().filter(|_| is_exec(command));
-    command.flags.has(Flags::WRITE) || queued.is_some_and(writes)
+    may_write(command) || queued.is_some_and(writes)
+}
+
+/// Whether a command may change data: a script may.
+fn may_write(command: &Command) -> bool {
+    let flags = command.flags;
+    flags.has(Flags::WRITE) || (flags.has(Flags::RUNS_SCRIPT) && !flags.has(Flags::READONLY))
 }
 
 fn writes(transaction: &Transaction) -> bool {
-    transaction.queued.iter().any(|(id, _)| REGISTRY.entry(*id).command.flags.has(Flags::WRITE))
+    transaction.queued.iter().any(|(id, _)| may_write(REGISTRY.entry(*id).command))
 }
 
 /// CLIENT PAUSE: stops serving clients for some time.

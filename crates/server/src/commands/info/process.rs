@@ -52,6 +52,13 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     let policy = settings.maxmemory_policy.word();
     amount(page, "maxmemory", settings.maxmemory_bytes);
     page.field("maxmemory_policy", policy);
+    let (scripts, script_bytes) = page.cx.shared.scripts.stats();
+    let interpreter_bytes =
+        page.cx.shared.memory.scripts.current_bytes().saturating_sub(script_bytes);
+    page.field("used_memory_lua", interpreter_bytes);
+    page.field("used_memory_vm_eval", interpreter_bytes);
+    page.field("used_memory_scripts_eval", script_bytes);
+    page.field("number_of_cached_scripts", scripts);
     if report.resident_bytes.is_some() {
         page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
         page.field("mem_fragmentation_bytes", report.kept_bytes());

@@ -18,6 +18,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::PubSub, "Publish and subscribe"),
+    (Group::Scripting, "Scripts"),
     (Group::Connection, "Connections"),
     (Group::Server, "Server"),
 ];

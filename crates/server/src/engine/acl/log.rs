@@ -39,6 +39,7 @@ impl Reason {
 pub(crate) enum Place {
     Request,
     Transaction,
+    Script,
 }
 
 impl Place {
@@ -46,6 +47,7 @@ impl Place {
         match self {
             Place::Request => "toplevel",
             Place::Transaction => "multi",
+            Place::Script => "lua",
         }
     }
 }

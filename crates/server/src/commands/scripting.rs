@@ -1,0 +1,322 @@
+//! EVAL, EVALSHA and SCRIPT: scripts in Lua 5.1.
+//!
+//! A script runs under the locks of its keys and is one log record, like EXEC. Its commands run
+//! like those of a transaction, and their replies are written into the connection's output, read
+//! by the script, and removed again.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
+
+mod bits;
+mod cjson;
+mod cmsgpack;
+mod interpreter;
+mod native;
+mod numbers;
+mod reply;
+mod run;
+mod shebang;
+mod structs;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use wire::resp::Args;
+
+use self::interpreter::{Compiled, Interpreter, with_interpreter};
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::connection::REDIS_VERSION;
+use super::context::{CommandContext, integer, is_option};
+use super::fail::Fail;
+use super::help;
+use crate::engine::scripts::{Script, ScriptName, Scripts};
+
+/// [`REDIS_VERSION`] as 0x00MMmmpp.
+const REDIS_VERSION_NUMBER: u32 = 0x0007_0204;
+
+/// Arguments of a script's commands beyond which their buffer is freed.
+const ARGUMENT_BYTES_KEPT_MAX: usize = 64 * 1024;
+
+const NO_SCRIPT: Fail = Fail::text("NOSCRIPT No matching script. Please use EVAL.");
+
+const SCRIPT_FLAGS: Flags = Flags::NOSCRIPT
+    .and(Flags::STALE)
+    .and(Flags::SKIP_MONITOR)
+    .and(Flags::NO_MANDATORY_KEYS)
+    .and(Flags::MOVABLEKEYS)
+    .and(Flags::RUNS_SCRIPT);
+
+const UPDATED_KEYS: &[KeySpec] = &[KeySpec::counted(2, KeyAccess::ReadUpdate)
+    .noted("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")];
+
+const READ_KEYS: &[KeySpec] = &[KeySpec::counted(2, KeyAccess::Read)
+    .noted("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")];
+
+const RUNS_SCRIPT: Command = Command {
+    complexity: "Depends on the script",
+    group: Group::Scripting,
+    arity: -3,
+    flags: SCRIPT_FLAGS,
+    keys: UPDATED_KEYS,
+    ..Command::EMPTY
+};
+
+pub(crate) const EVAL: Command = Command {
+    name: "eval",
+    syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
+    summary: "Runs a Lua script atomically.",
+    since: "2.6.0",
+    run: |cx, args| eval(cx, args, by_text, false),
+    ..RUNS_SCRIPT
+};
+
+pub(crate) const EVAL_RO: Command = Command {
+    name: "eval_ro",
+    syntax: EVAL.syntax,
+    summary: "Runs a Lua script atomically; it cannot change data.",
+    since: "7.0.0",
+    flags: SCRIPT_FLAGS.and(Flags::READONLY),
+    keys: READ_KEYS,
+    run: |cx, args| eval(cx, args, by_text, true),
+    ..RUNS_SCRIPT
+};
+
+pub(crate) const EVALSHA: Command = Command {
+    name: "evalsha",
+    syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+    summary: "Runs a Lua script that the server knows, by the SHA-1 of its text.",
+    since: "2.6.0",
+    keys: &[KeySpec::counted(2, KeyAccess::ReadUpdate)],
+    run: |cx, args| eval(cx, args, by_name, false),
+    ..RUNS_SCRIPT
+};
+
+pub(crate) const EVALSHA_RO: Command = Command {
+    name: "evalsha_ro",
+    syntax: EVALSHA.syntax,
+    summary: "Runs a Lua script by the SHA-1 of its text; it cannot change data.",
+    since: "7.0.0",
+    flags: SCRIPT_FLAGS.and(Flags::READONLY),
+    keys: &[KeySpec::counted(2, KeyAccess::Read)],
+    run: |cx, args| eval(cx, args, by_name, true),
+    ..RUNS_SCRIPT
+};
+
+/// Finds the script of a request, and compiles it if this thread has not run it before.
+type FindScript = fn(&mut Interpreter, &Scripts, &[u8]) -> Result<Compiled, Fail>;
+
+fn eval(cx: &mut CommandContext<'_>, args: Args<'_>, find: FindScript, read_only: bool) -> Done {
+    // MONITOR shows a script before the commands that it runs.
+    // Source: Redis 7.2 `eval.c`, `evalCommand`
+    if cx.shared.is_monitored() {
+        cx.feed_request(cx.command, args);
+    }
+    let count = integer(args.get(2))?;
+    let Ok(count) = usize::try_from(count) else {
+        return Err(Fail::text("ERR Number of keys can't be negative"));
+    };
+    if count > args.len() - 3 {
+        return Err(Fail::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let shared = cx.shared;
+    let ran = with_interpreter(&shared.memory.scripts, |interpreter| {
+        interpreter.refresh(&shared.scripts);
+        let compiled = find(interpreter, &shared.scripts, args.get(1))?;
+        shared.scripts.note_use(&compiled.script);
+        run::run(cx, interpreter, &compiled, args.skip(3), count, read_only)
+    });
+    ran.map_err(|error| no_interpreter(&error))?
+}
+
+fn no_interpreter(error: &mlua::Error) -> Fail {
+    Fail::owned(format!("ERR could not start the interpreter: {error}"))
+}
+
+fn script_name(text: &[u8]) -> ScriptName {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, text);
+    let mut name = [0; 40];
+    for (pair, byte) in name.chunks_exact_mut(2).zip(digest.as_ref()) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
+    }
+    name
+}
+
+fn by_text(
+    interpreter: &mut Interpreter,
+    scripts: &Scripts,
+    text: &[u8],
+) -> Result<Compiled, Fail> {
+    match interpreter.find_text(text) {
+        Some(known) => Ok(known),
+        None => load(interpreter, scripts, text, false),
+    }
+}
+
+fn by_name(
+    interpreter: &mut Interpreter,
+    scripts: &Scripts,
+    name: &[u8],
+) -> Result<Compiled, Fail> {
+    let name: ScriptName = name.to_ascii_lowercase().try_into().map_err(|_| NO_SCRIPT)?;
+    if let Some(known) = interpreter.find_name(&name) {
+        return Ok(known);
+    }
+    let script = scripts.find(&name).ok_or(NO_SCRIPT)?;
+    compile(interpreter, script)
+}
+
+/// Adds a script to the table of all reactors. `is_kept`: see [`Scripts::add`].
+fn load(
+    interpreter: &mut Interpreter,
+    scripts: &Scripts,
+    text: &[u8],
+    is_kept: bool,
+) -> Result<Compiled, Fail> {
+    let (options, _) = shebang::parse(text)?;
+    let name = script_name(text);
+    if let Some(known) = interpreter.find_name(&name) {
+        scripts.add(name, text, options, is_kept);
+        return Ok(known);
+    }
+    let function = compile_text(interpreter, text)?;
+    let script = scripts.add(name, text, options, is_kept);
+    Ok(interpreter.keep(script, function))
+}
+
+fn compile(interpreter: &mut Interpreter, script: Arc<Script>) -> Result<Compiled, Fail> {
+    let function = compile_text(interpreter, &script.text)?;
+    Ok(interpreter.keep(script, function))
+}
+
+fn compile_text(interpreter: &Interpreter, text: &[u8]) -> Result<mlua::Function, Fail> {
+    let (_, body) = shebang::parse(text)?;
+    interpreter.compile(body, "@user_script").map_err(|error| {
+        let text = match &error {
+            mlua::Error::SyntaxError { message, .. } => message.clone(),
+            other => other.to_string(),
+        };
+        Fail::owned(format!("ERR Error compiling script (new function): {text}"))
+    })
+}
+
+// --- SCRIPT
+
+pub(crate) const SCRIPT: Command = Command {
+    name: "script",
+    syntax: "subcommand",
+    summary: "A container for commands about scripts.",
+    since: "2.6.0",
+    group: Group::Scripting,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&EXISTS, &FLUSH, &HELP, &KILL, &LOAD],
+    ..Command::EMPTY
+};
+
+const EXISTS: Command = Command {
+    name: "exists",
+    syntax: "sha1 [sha1 ...]",
+    summary: "Returns 1 for each SHA-1 whose script the server knows, and 0 for others.",
+    since: "2.6.0",
+    complexity: "O(N) in the number of names",
+    group: Group::Scripting,
+    arity: -3,
+    flags: Flags::NOSCRIPT,
+    tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
+    run: exists,
+    ..Command::EMPTY
+};
+
+fn exists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    cx.reply.array(args.len() - 2);
+    for name in args.iter().skip(2) {
+        let known =
+            <&ScriptName>::try_from(name).ok().and_then(|name| cx.shared.scripts.find(name));
+        cx.reply.integer(i64::from(known.is_some()));
+    }
+    Ok(())
+}
+
+const FLUSH: Command = Command {
+    name: "flush",
+    syntax: "[ASYNC | SYNC]",
+    summary: "Removes all scripts.",
+    since: "2.6.0",
+    complexity: "O(N) in the number of scripts",
+    group: Group::Scripting,
+    arity: -2,
+    flags: Flags::NOSCRIPT,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    run: flush,
+    ..Command::EMPTY
+};
+
+fn flush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let is_mode = |mode| is_option(mode, "ASYNC") || is_option(mode, "SYNC");
+    if args.len() > 3 || args.try_get(2).is_some_and(|mode| !is_mode(mode)) {
+        return Err(Fail::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
+    }
+    cx.shared.scripts.flush();
+    cx.reply.ok();
+    Ok(())
+}
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Lists the subcommands.",
+    since: "5.0.0",
+    group: Group::Scripting,
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    run: |cx, _| help::reply(cx, &SCRIPT),
+    ..Command::EMPTY
+};
+
+const KILL: Command = Command {
+    name: "kill",
+    summary: "Ends a script that runs for too long, unless it has changed data.",
+    since: "2.6.0",
+    group: Group::Scripting,
+    arity: 2,
+    flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+    tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+    run: kill,
+    ..Command::EMPTY
+};
+
+fn kill(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+    cx.shared.running_scripts.kill().map_err(Fail::text)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+const LOAD: Command = Command {
+    name: "load",
+    syntax: "script",
+    summary: "Adds a script, and returns the SHA-1 of its text.",
+    since: "2.6.0",
+    complexity: "O(N) in the length of the script",
+    group: Group::Scripting,
+    arity: 3,
+    flags: Flags::NOSCRIPT.and(Flags::STALE),
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    run: load_command,
+    ..Command::EMPTY
+};
+
+fn load_command(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let shared = cx.shared;
+    let has_room = cx.reactor.room.has(shared.used_bytes(), args.get(2).len());
+    if !has_room {
+        return Err(Fail::text("OOM command not allowed when used memory > 'maxmemory'."));
+    }
+    let loaded = with_interpreter(&shared.memory.scripts, |interpreter| {
+        interpreter.refresh(&shared.scripts);
+        load(interpreter, &shared.scripts, args.get(2), true)
+    });
+    let compiled = loaded.map_err(|error| no_interpreter(&error))??;
+    cx.reply.bulk(&compiled.script.name);
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Functions in Rust that scripts call: their arguments and errors.
+
+use mlua::{Function, Lua, MultiValue, Value};
+
+/// Why a function of Rust fails.
+#[derive(Debug)]
+pub(super) enum NativeError {
+    /// A text that follows the place of the call.
+    Text(Vec<u8>),
+    /// An error reply.
+    Reply(Vec<u8>),
+    /// An error reply that the counters of errors include already.
+    Counted(Vec<u8>),
+    Lua(mlua::Error),
+}
+
+impl From<mlua::Error> for NativeError {
+    fn from(error: mlua::Error) -> NativeError {
+        NativeError::Lua(error)
+    }
+}
+
+impl NativeError {
+    pub(super) fn text(text: impl Into<String>) -> NativeError {
+        NativeError::Text(text.into().into_bytes())
+    }
+
+    /// The error that the interpreter raises. Scripts do not see it: the prelude replaces it.
+    #[cold]
+    fn raise(self, lua: &Lua) -> mlua::Error {
+        let raised = match self {
+            NativeError::Lua(error) => return error,
+            NativeError::Text(text) => {
+                RaisedError::Text([place(lua).unwrap_or_default().as_bytes(), &text].concat())
+            }
+            NativeError::Reply(text) => RaisedError::Reply { text, is_counted: false },
+            NativeError::Counted(text) => RaisedError::Reply { text, is_counted: true },
+        };
+        mlua::Error::external(raised)
+    }
+}
+
+/// Where the running function was called, as Lua writes it before an error. `None`: in C.
+// Source: Lua 5.1 `lauxlib.c`, `luaL_where`
+fn place(lua: &Lua) -> Option<String> {
+    lua.inspect_stack(1, |frame| {
+        let line = frame.current_line()?;
+        let source = frame.source();
+        Some(format!("{}:{line}: ", source.short_src.as_deref().unwrap_or_default()))
+    })
+    .flatten()
+}
+
+/// An error that a function of Rust raised.
+#[derive(Debug)]
+enum RaisedError {
+    Text(Vec<u8>),
+    Reply { text: Vec<u8>, is_counted: bool },
+}
+
+impl std::fmt::Display for RaisedError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (RaisedError::Text(text) | RaisedError::Reply { text, .. }) = self;
+        formatter.write_str(&String::from_utf8_lossy(text))
+    }
+}
+
+impl std::error::Error for RaisedError {}
+
+/// Replaces an error of Rust by the value that a script sees: a string, or a table for an error
+/// reply. Other values stay as they are.
+pub(super) fn to_visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
+    let Value::Error(error) = value else { return Ok(value) };
+    let mut cause = &*error;
+    while let mlua::Error::CallbackError { cause: inner, .. } = cause {
+        cause = inner;
+    }
+    let raised = match cause {
+        mlua::Error::ExternalError(error) => error.downcast_ref::<RaisedError>(),
+        _ => None,
+    };
+    Ok(match raised {
+        Some(RaisedError::Text(text)) => Value::String(lua.create_string(text)?),
+        Some(RaisedError::Reply { text, is_counted }) => {
+            Value::Table(super::reply::error_table(lua, text, *is_counted)?)
+        }
+        None => Value::String(lua.create_string(cause.to_string())?),
+    })
+}
+
+/// Removes the memory limit while a function of Rust runs: conversions would be slower with it.
+/// Functions that create many values check the memory themselves.
+struct Unlimited<'l> {
+    lua: &'l Lua,
+    bytes_max: usize,
+}
+
+impl<'l> Unlimited<'l> {
+    fn begin(lua: &'l Lua) -> mlua::Result<Unlimited<'l>> {
+        Ok(Unlimited { lua, bytes_max: lua.set_memory_limit(0)? })
+    }
+}
+
+impl Drop for Unlimited<'_> {
+    fn drop(&mut self) {
+        let restored = self.lua.set_memory_limit(self.bytes_max);
+        debug_assert!(restored.is_ok(), "the allocator is that of the library");
+    }
+}
+
+/// Makes a function that scripts can call.
+pub(super) fn guard(
+    lua: &Lua,
+    function: fn(&Lua, &MultiValue) -> Result<Value, NativeError>,
+) -> mlua::Result<Function> {
+    lua.create_function(move |lua, values: MultiValue| {
+        let _unlimited = Unlimited::begin(lua)?;
+        function(lua, &values).map_err(|error| error.raise(lua))
+    })
+}
+
+/// Like [`guard`], for any number of results.
+pub(super) fn guard_several(
+    lua: &Lua,
+    function: fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError>,
+) -> mlua::Result<Function> {
+    lua.create_function(move |lua, values: MultiValue| {
+        let _unlimited = Unlimited::begin(lua)?;
+        function(lua, &values).map_err(|error| error.raise(lua))
+    })
+}
+
+/// Name of a value's type in errors.
+pub(super) fn type_name(values: &MultiValue, nth: usize) -> &'static str {
+    match values.get(nth - 1) {
+        None => "no value",
+        Some(Value::Integer(_)) => "number",
+        Some(Value::LightUserData(_)) => "userdata",
+        Some(value) => value.type_name(),
+    }
+}
+
+fn bad_type(values: &MultiValue, nth: usize, function: &str, expected: &str) -> NativeError {
+    let found = type_name(values, nth);
+    let text = format!("bad argument #{nth} to '{function}' ({expected} expected, got {found})");
+    NativeError::text(text)
+}
+
+/// A number, or a string that contains one. `nth` counts from 1.
+pub(super) fn number(
+    lua: &Lua,
+    values: &MultiValue,
+    nth: usize,
+    function: &str,
+) -> Result<f64, NativeError> {
+    let value = values.get(nth - 1).cloned().unwrap_or(Value::Nil);
+    lua.coerce_number(value)?.ok_or_else(|| bad_type(values, nth, function, "number"))
+}
+
+/// A string, or a number as text.
+pub(super) fn string(
+    lua: &Lua,
+    values: &MultiValue,
+    nth: usize,
+    function: &str,
+) -> Result<mlua::LuaString, NativeError> {
+    let value = values.get(nth - 1).cloned().unwrap_or(Value::Nil);
+    lua.coerce_string(value)?.ok_or_else(|| bad_type(values, nth, function, "string"))
+}
+
+/// Bytes that a function of Rust may let the interpreter use beyond those of a script.
+const SCRIPT_BYTES_MAX: usize = 1 << 30;
+
+/// Fails if the interpreter uses too much memory; called once for many values.
+pub(super) fn check_memory(lua: &Lua) -> Result<(), NativeError> {
+    if lua.used_memory() <= SCRIPT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(NativeError::text("not enough memory"))
+}

@@ -1,0 +1,270 @@
+//! Replies as values of Lua, and values as replies.
+//!
+//! Source: Redis 7.2 `script_lua.c`, `redisProtocolToLuaType` and `luaReplyToRedisReply`
+
+use memchr::memchr;
+use mlua::{Lua, LuaString, Table, Value};
+use wire::resp::{Protocol, ReplyWriter};
+
+use crate::commands::context::reply_has_room;
+use crate::commands::fail::Fail;
+
+/// Depth of tables in a script's result. Deeper ones are an error, as in Redis at the limit of its
+/// stack.
+const DEPTH_MAX: usize = 1_000;
+
+/// A table that stands for an error reply.
+pub(super) fn error_table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 4)?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    if is_counted {
+        table.raw_set("ignore_error_stats_update", true)?;
+    }
+    Ok(table)
+}
+
+/// Converts a complete reply.
+pub(super) fn to_lua(lua: &Lua, mut bytes: &[u8]) -> mlua::Result<Value> {
+    next_value(lua, &mut bytes)
+}
+
+/// Whether a converted reply is an error.
+pub(super) fn is_error(table: &Table) -> mlua::Result<bool> {
+    table.raw_get::<Value>("ignore_error_stats_update").map(|value| value == Value::Boolean(true))
+}
+
+fn malformed() -> mlua::Error {
+    mlua::Error::runtime("malformed reply of a command")
+}
+
+fn line<'b>(bytes: &mut &'b [u8]) -> mlua::Result<&'b [u8]> {
+    let end = memchr(b'\r', bytes).ok_or_else(malformed)?;
+    let line = &bytes[..end];
+    *bytes = bytes.get(end + 2..).ok_or_else(malformed)?;
+    Ok(line)
+}
+
+fn number(text: &[u8]) -> mlua::Result<i64> {
+    wire::resp::parse_i64_strict(text).ok_or_else(malformed)
+}
+
+fn blob<'b>(bytes: &mut &'b [u8], length: i64) -> mlua::Result<&'b [u8]> {
+    let length = usize::try_from(length).map_err(|_| malformed())?;
+    let blob = bytes.get(..length).ok_or_else(malformed)?;
+    *bytes = bytes.get(length + 2..).ok_or_else(malformed)?;
+    Ok(blob)
+}
+
+/// A table with one field.
+fn single(lua: &Lua, name: &str, value: impl mlua::IntoLua) -> mlua::Result<Value> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(name, value)?;
+    Ok(Value::Table(table))
+}
+
+fn next_value(lua: &Lua, bytes: &mut &[u8]) -> mlua::Result<Value> {
+    let kind = *bytes.first().ok_or_else(malformed)?;
+    *bytes = &bytes[1..];
+    let head = line(bytes)?;
+    Ok(match kind {
+        b'+' => single(lua, "ok", lua.create_string(head)?)?,
+        b'-' => Value::Table(error_table(lua, head, true)?),
+        b':' => Value::Integer(number(head)?),
+        b'$' => match number(head)? {
+            -1 => Value::Boolean(false),
+            length => Value::String(lua.create_string(blob(bytes, length)?)?),
+        },
+        b'*' | b'>' => match number(head)? {
+            -1 => Value::Boolean(false),
+            count => {
+                let count = usize::try_from(count).map_err(|_| malformed())?;
+                let table = lua.create_table_with_capacity(count, 0)?;
+                for index in 1..=count {
+                    table.raw_seti(index, next_value(lua, bytes)?)?;
+                }
+                Value::Table(table)
+            }
+        },
+        b'_' => Value::Nil,
+        b'#' => Value::Boolean(head == b"t"),
+        b',' => {
+            let value = wire::resp::parse_f64(head).ok_or_else(malformed)?;
+            single(lua, "double", value)?
+        }
+        b'(' => single(lua, "big_number", lua.create_string(head)?)?,
+        b'=' => {
+            let text = blob(bytes, number(head)?)?;
+            let (format, text) = (text.get(..3), text.get(4..));
+            let table = lua.create_table_with_capacity(0, 2)?;
+            table.raw_set("format", lua.create_string(format.ok_or_else(malformed)?)?)?;
+            table.raw_set("string", lua.create_string(text.ok_or_else(malformed)?)?)?;
+            single(lua, "verbatim_string", table)?
+        }
+        b'%' => {
+            let table = lua.create_table()?;
+            for _ in 0..number(head)? {
+                let key = next_value(lua, bytes)?;
+                table.raw_set(key, next_value(lua, bytes)?)?;
+            }
+            single(lua, "map", table)?
+        }
+        b'~' => {
+            let table = lua.create_table()?;
+            for _ in 0..number(head)? {
+                table.raw_set(next_value(lua, bytes)?, true)?;
+            }
+            single(lua, "set", table)?
+        }
+        _ => return Err(malformed()),
+    })
+}
+
+/// Writes the result of a script.
+#[derive(Debug)]
+pub(super) struct ResultWriter<'w, 'r> {
+    pub(super) reply: &'w mut ReplyWriter<'r>,
+    /// The protocol that the script selected, which determines the form of booleans.
+    pub(super) script_protocol: Protocol,
+    /// Errors in the result that no counter includes yet.
+    pub(super) uncounted: Vec<Vec<u8>>,
+}
+
+/// Why a result cannot be written.
+#[derive(Debug)]
+pub(super) enum WriteError {
+    TooLarge,
+    Lua(mlua::Error),
+}
+
+impl From<mlua::Error> for WriteError {
+    fn from(error: mlua::Error) -> WriteError {
+        WriteError::Lua(error)
+    }
+}
+
+impl From<WriteError> for Fail {
+    fn from(error: WriteError) -> Fail {
+        match error {
+            WriteError::TooLarge => Fail::text("ERR reply is too large"),
+            WriteError::Lua(error) => Fail::owned(format!("ERR {error}")),
+        }
+    }
+}
+
+impl ResultWriter<'_, '_> {
+    pub(super) fn write(&mut self, value: &Value, depth: usize) -> Result<(), WriteError> {
+        if !reply_has_room(self.reply) {
+            return Err(WriteError::TooLarge);
+        }
+        match value {
+            Value::String(text) => self.reply.bulk(&text.as_bytes()),
+            Value::Boolean(value) => match (self.script_protocol, value) {
+                (Protocol::Resp3, value) => self.reply.boolean(*value),
+                (Protocol::Resp2, true) => self.reply.integer(1),
+                (Protocol::Resp2, false) => self.reply.null(),
+            },
+            Value::Integer(number) => self.reply.integer(*number),
+            Value::Number(number) => self.reply.integer(truncated(*number)),
+            Value::Table(_) if depth >= DEPTH_MAX => {
+                self.reply.error("ERR reached lua stack limit");
+            }
+            Value::Table(table) => self.table(table, depth)?,
+            _ => self.reply.null(),
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: &Table, depth: usize) -> Result<(), WriteError> {
+        // Most tables are arrays: one lookup finds that there are no names.
+        if table.raw_get::<Value>(1)?.is_nil() && self.named(table, depth)? {
+            return Ok(());
+        }
+        self.array(table, depth)
+    }
+
+    /// Writes a table that stands for another type. False if it is an array.
+    fn named(&mut self, table: &Table, depth: usize) -> Result<bool, WriteError> {
+        if let Value::String(text) = table.raw_get::<Value>("err")? {
+            if !is_error(table)? {
+                self.uncounted.push(text.as_bytes().to_vec());
+            }
+            self.reply.error_bytes(&text.as_bytes());
+            return Ok(true);
+        }
+        if let Value::String(text) = table.raw_get::<Value>("ok")? {
+            self.status(&text);
+            return Ok(true);
+        }
+        match table.raw_get::<Value>("double")? {
+            Value::Number(number) => {
+                self.reply.double(number);
+                return Ok(true);
+            }
+            #[expect(clippy::cast_precision_loss, reason = "it was a double")]
+            Value::Integer(number) => {
+                self.reply.double(number as f64);
+                return Ok(true);
+            }
+            _ => {}
+        }
+        if let Value::String(digits) = table.raw_get::<Value>("big_number")? {
+            self.reply.big_number(&digits.to_string_lossy());
+            return Ok(true);
+        }
+        if let Value::Table(parts) = table.raw_get::<Value>("verbatim_string")?
+            && let Value::String(format) = parts.raw_get::<Value>("format")?
+            && let Value::String(text) = parts.raw_get::<Value>("string")?
+        {
+            let format = format.to_string_lossy();
+            // Source: Redis 7.2 `networking.c`, `addReplyVerbatim`: three bytes, filled with blanks
+            let ascii = format.bytes().chain(*b"   ").take(3);
+            let format: String =
+                ascii.map(|byte| if byte.is_ascii() { char::from(byte) } else { '?' }).collect();
+            self.reply.verbatim(&format, &text.as_bytes());
+            return Ok(true);
+        }
+        if let Value::Table(map) = table.raw_get::<Value>("map")? {
+            self.reply.map(map.pairs::<Value, Value>().count());
+            for pair in map.pairs::<Value, Value>() {
+                let (key, value) = pair?;
+                self.write(&key, depth + 1)?;
+                self.write(&value, depth + 1)?;
+            }
+            return Ok(true);
+        }
+        if let Value::Table(set) = table.raw_get::<Value>("set")? {
+            self.reply.set(set.pairs::<Value, Value>().count());
+            for pair in set.pairs::<Value, Value>() {
+                self.write(&pair?.0, depth + 1)?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn status(&mut self, text: &LuaString) {
+        self.reply.simple(&text.to_string_lossy());
+    }
+
+    /// Writes the elements up to the first nil.
+    fn array(&mut self, table: &Table, depth: usize) -> Result<(), WriteError> {
+        // The length of a table may count elements after a hole.
+        let mut length = 0;
+        while table.raw_get::<Option<bool>>(length + 1)?.is_some() {
+            length += 1;
+        }
+        self.reply.array(length);
+        for index in 1..=length {
+            self.write(&table.raw_get(index)?, depth + 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number without its fraction, as C converts it on x86-64.
+#[expect(clippy::cast_possible_truncation, reason = "checked")]
+fn truncated(number: f64) -> i64 {
+    /// 2^63.
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if number.abs() < LIMIT { number as i64 } else { i64::MIN }
+}

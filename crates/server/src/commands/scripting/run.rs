@@ -1,0 +1,419 @@
+//! One run of a script: its commands, its keys, and its result.
+
+use base::time::MonoNs;
+use mlua::{Table, Value};
+use smallvec::SmallVec;
+use wire::resp::{Args, Protocol};
+
+use super::interpreter::{CallError, Compiled, Interpreter, Outcome, Place, ScriptHost};
+use super::reply::{ResultWriter, is_error};
+use crate::commands::acl;
+use crate::commands::command::{Command, Done, Flags};
+use crate::commands::context::{CommandContext, check_elements};
+use crate::commands::execute::{ARGUMENTS_FREE, names_no_child, prepare};
+use crate::commands::fail::Fail;
+use crate::commands::registry::REGISTRY;
+use crate::engine::commit::LOG_FAILED;
+use crate::engine::gate::Gate;
+use crate::engine::monitor_feeds::RequestSource;
+use crate::engine::requests::RequestId;
+
+/// Times that a script is run again because it accessed further keys. The last run has all keys.
+const RESTARTS_MAX: usize = 8;
+
+/// Attempts to lock a stripe that another thread holds.
+const LOCK_ATTEMPTS: usize = 200;
+
+/// Runs a compiled script, and writes its result. `args`: its keys and arguments.
+pub(super) fn run(
+    cx: &mut CommandContext<'_>,
+    interpreter: &mut Interpreter,
+    compiled: &Compiled,
+    args: Args<'_>,
+    keys: usize,
+    read_only: bool,
+) -> Done {
+    let options = compiled.script.options;
+    // Source: Redis 7.2 `script.c`, `scriptPrepareForRun`
+    if options.is_declared {
+        if !options.allow_oom && cx.reactor.has_no_room {
+            return Err(Fail::text(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > \
+                 'maxmemory'",
+            ));
+        }
+        if !options.no_writes && !cx.shared.log.takes_writes() {
+            return Err(Fail::text(LOG_FAILED));
+        }
+        if !options.no_writes && read_only {
+            return Err(Fail::text(
+                "ERR Can not execute a script with write flag using *_ro command.",
+            ));
+        }
+    }
+    let bytes_max = cx.reactor.settings.script_memory_bytes_max;
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let (keys, arguments) = (args.range(0..keys), args.skip(keys));
+    let (db, was_in_exec) = (cx.session.db, std::mem::replace(&mut cx.in_exec, true));
+    let form = cx.reply.take_form(Protocol::Resp2);
+    let mut run = Run {
+        is_read_only: options.no_writes || read_only,
+        is_limited: cx.reactor.has_no_room && !options.allow_oom,
+        may_restart: !was_in_exec,
+        began: cx.reactor.clock.now(),
+        cx,
+        restarts: 0,
+        has_called_write: false,
+        random: 0,
+        stop: None,
+    };
+    let outcome = loop {
+        run.begin();
+        let outcome = interpreter.run(compiled, keys, arguments, bytes_max, &mut run);
+        run.cx.session.db = db;
+        if !run.restart() {
+            break outcome;
+        }
+    };
+    run.cx.shared.running_scripts.end(run.cx.reactor.index);
+    let Run { cx, stop, .. } = run;
+    let script_protocol = std::mem::replace(&mut cx.reply.protocol, Protocol::Resp2);
+    cx.reply.restore_form(form);
+    cx.in_exec = was_in_exec;
+    let name = std::str::from_utf8(&compiled.script.name).unwrap_or_default();
+    match (stop, outcome) {
+        (Some(Stop::Restart { .. }), _) => unreachable!("the script was run again"),
+        (Some(Stop::Killed { place: (source, line) }), _) => {
+            let text = "ERR Script killed by user with SCRIPT KILL...";
+            Err(Fail::owned(format!("{text} script: {name}, on {source}:{line}.")))
+        }
+        (Some(Stop::Contended), _) => Err(Fail::text(CONTENDED)),
+        (None, Outcome::Returned(value)) => write_result(cx, &value, script_protocol),
+        (None, Outcome::Raised(Value::Table(error))) => {
+            let fail = raised(&error, name).map_err(|error| Fail::owned(format!("ERR {error}")))?;
+            let is_counted = is_error(&error).unwrap_or(false);
+            if is_counted {
+                cx.reply.error_bytes(&fail.bytes());
+                return Ok(());
+            }
+            Err(fail)
+        }
+        (None, Outcome::Raised(other)) => {
+            let text = match &other {
+                Value::String(text) => text.to_string_lossy(),
+                _ => "execution failure".to_owned(),
+            };
+            Err(Fail::owned(format!("ERR Error running script {name}, {text}")))
+        }
+        (None, Outcome::Failed(error)) => {
+            Err(Fail::owned(format!("ERR Error running script {name}, {error}")))
+        }
+    }
+}
+
+const CONTENDED: &str = "TRYAGAIN The script accessed a key that it did not declare, and that \
+                         another script held. It may have changed data; declare all keys.";
+
+fn write_result(cx: &mut CommandContext<'_>, value: &Value, script_protocol: Protocol) -> Done {
+    let mut writer = ResultWriter { reply: &mut cx.reply, script_protocol, uncounted: Vec::new() };
+    writer.write(value, 0)?;
+    for text in writer.uncounted {
+        cx.reactor.tally.error(None, &String::from_utf8_lossy(&text));
+    }
+    Ok(())
+}
+
+/// The reply about an error that a script raised.
+// Source: Redis 7.2 `script_lua.c`, `luaCallFunction`
+fn raised(error: &Table, name: &str) -> mlua::Result<Fail> {
+    let field = |field: &str| -> mlua::Result<Option<Vec<u8>>> {
+        Ok(match error.raw_get::<Value>(field)? {
+            Value::String(text) => Some(text.as_bytes().to_vec()),
+            Value::Integer(number) => Some(number.to_string().into_bytes()),
+            _ => None,
+        })
+    };
+    let mut text = field("err")?.unwrap_or_else(|| b"ERR unknown error".to_vec());
+    if let (Some(source), Some(line)) = (field("source")?, field("line")?) {
+        let name = name.as_bytes();
+        text.extend_from_slice(
+            &[b" script: ", name, b", on ", &source, b":", &line, b"."].concat(),
+        );
+    }
+    Ok(Fail::Quoting(text))
+}
+
+/// Why a script must end before it returns.
+#[derive(Debug)]
+enum Stop {
+    /// SCRIPT KILL.
+    Killed { place: Place },
+    /// The script is run again, with the stripes of these keys or with all.
+    Restart { hashes: SmallVec<[u64; 4]>, all: bool },
+    /// Another thread holds a stripe, and waiting for it might never end.
+    Contended,
+}
+
+/// A running script.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
+struct Run<'c, 'a> {
+    cx: &'c mut CommandContext<'a>,
+    is_read_only: bool,
+    /// There was no memory for writes when the script began.
+    is_limited: bool,
+    may_restart: bool,
+    /// Cycle counter at the start.
+    began: u64,
+    restarts: usize,
+    has_called_write: bool,
+    /// State of `math.random`: 48 bits.
+    random: u64,
+    stop: Option<Stop>,
+}
+
+impl std::fmt::Debug for Run<'_, '_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Run").field("stop", &self.stop).finish_non_exhaustive()
+    }
+}
+
+impl Run<'_, '_> {
+    /// Begins a run from the start of the script.
+    fn begin(&mut self) {
+        self.stop = None;
+        self.has_called_write = false;
+        self.random = self.cx.reactor.random() >> 16;
+        self.cx.reply.protocol = Protocol::Resp2;
+        self.cx.shared.running_scripts.begin(self.cx.reactor.index);
+    }
+
+    /// Locks what a script that has changed nothing needs in addition. False if it need not run
+    /// again.
+    fn restart(&mut self) -> bool {
+        let Some(Stop::Restart { hashes, all }) = &self.stop else { return false };
+        self.restarts += 1;
+        if *all || self.restarts >= RESTARTS_MAX {
+            self.cx.locked.relock_all();
+        } else {
+            self.cx.locked.relock_with(hashes);
+        }
+        true
+    }
+
+    /// Checks a command and its keys, in the order of Redis.
+    // Source: Redis 7.2 `script.c`, `scriptCall`
+    fn admit(&mut self, args: Args<'_>) -> Result<RequestId, Refusal> {
+        let refuse = |id, text| Err(Refusal::Fail(id, Fail::text(text)));
+        let prepared = prepare(self.cx.shared, args, None);
+        let Some(id) = prepared.id else {
+            return refuse(None, "ERR Unknown Redis command called from script");
+        };
+        let command = REGISTRY.entry(id).command;
+        if names_no_child(command, args) {
+            return refuse(None, "ERR Unknown Redis command called from script");
+        }
+        if !command.arity_fits(args.len()) {
+            return refuse(Some(id), "ERR Wrong number of args calling Redis command from script");
+        }
+        if command.flags.has(Flags::NOSCRIPT) {
+            return refuse(Some(id), "ERR This Redis command is not allowed from script");
+        }
+        acl::check_in_script(self.cx, id, args).map_err(|fail| Refusal::Fail(Some(id), fail))?;
+        if command.flags.has(Flags::WRITE) {
+            if self.is_read_only {
+                return refuse(
+                    Some(id),
+                    "ERR Write commands are not allowed from read-only scripts.",
+                );
+            }
+            if !self.cx.shared.log.takes_writes() {
+                return refuse(Some(id), LOG_FAILED);
+            }
+        }
+        if self.is_limited && !self.has_called_write && command.flags.has(Flags::DENYOOM) {
+            return refuse(Some(id), "OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        if args.len() > ARGUMENTS_FREE {
+            let elements_max = self.cx.reactor.settings.elements_per_command_max;
+            let cost = command.argument_cost(true);
+            check_elements(args.len().saturating_mul(cost), elements_max)
+                .map_err(|fail| Refusal::Fail(Some(id), fail))?;
+        }
+        self.lock(command, prepared.hash, args).map_err(Refusal::Stop)?;
+        if command.flags.has(Flags::WRITE) && !self.has_called_write {
+            self.has_called_write = true;
+            if !self.cx.shared.running_scripts.write(self.cx.reactor.index) {
+                return Err(Refusal::Stop(Stop::Killed { place: Place::default() }));
+            }
+        }
+        Ok(id)
+    }
+
+    /// Locks the stripes of a command that are not locked yet.
+    fn lock(&mut self, command: &Command, hash: Option<u64>, args: Args<'_>) -> Result<(), Stop> {
+        if let Some(hash) = hash {
+            return self.lock_keys(&[hash]);
+        }
+        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
+            return self.lock_all();
+        }
+        let mut hashes: SmallVec<[u64; 4]> = SmallVec::new();
+        let keyspace = &self.cx.shared.keyspace;
+        // If the keys cannot be determined, the command itself reports the error.
+        if command.key_positions(args, |at, _| hashes.push(keyspace.hash(args.get(at)))).is_err() {
+            return Ok(());
+        }
+        self.lock_keys(&hashes)
+    }
+
+    fn lock_keys(&mut self, hashes: &[u64]) -> Result<(), Stop> {
+        for hash in hashes {
+            if self.cx.locked.holds(*hash) || self.try_lock(*hash) {
+                continue;
+            }
+            if self.is_restartable() {
+                return Err(Stop::Restart { hashes: SmallVec::from_slice(hashes), all: false });
+            }
+            if !self.cx.locked.may_wait_for(*hash) {
+                return Err(Stop::Contended);
+            }
+            self.cx.locked.add(*hash);
+        }
+        Ok(())
+    }
+
+    fn try_lock(&mut self, hash: u64) -> bool {
+        (0..LOCK_ATTEMPTS).any(|_| {
+            std::hint::spin_loop();
+            self.cx.locked.try_add(hash)
+        })
+    }
+
+    fn lock_all(&mut self) -> Result<(), Stop> {
+        if self.cx.locked.is_all() {
+            return Ok(());
+        }
+        if self.is_restartable() {
+            return Err(Stop::Restart { hashes: SmallVec::new(), all: true });
+        }
+        let locked = (0..LOCK_ATTEMPTS).any(|_| self.cx.locked.try_add_all());
+        if locked { Ok(()) } else { Err(Stop::Contended) }
+    }
+
+    /// Whether the script can run again, because nothing has happened that others could see.
+    fn is_restartable(&self) -> bool {
+        self.may_restart && self.cx.locked.is_untouched() && !self.cx.reactor.pubsub.has_deferred()
+    }
+
+    /// Runs an admitted command. Its reply follows `mark`.
+    fn execute(&mut self, id: RequestId, args: Args<'_>) {
+        let cx = &mut *self.cx;
+        let command = REGISTRY.entry(id).command;
+        cx.db = cx.session.db;
+        cx.elements.set(0);
+        let mark = cx.reply.mark();
+        if let Err(fail) = cx.call_with(id, args, None, command.run) {
+            cx.reply.rewind(mark);
+            cx.reply.error_bytes(&fail.bytes());
+        }
+        if cx.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
+            let db = cx.session.db;
+            let shown = command.shown(args);
+            cx.reactor.feed_monitors(&db, RequestSource::Script, cx.now, shown);
+        }
+        if !cx.locked.has_written() {
+            self.note_read(command, args);
+        }
+    }
+
+    /// The script's reply waits for the newest writes to the keys that it read.
+    fn note_read(&mut self, command: &Command, args: Args<'_>) {
+        let cx = &mut *self.cx;
+        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
+            cx.gate = cx.gate.max(Gate::of_all(&cx.locked));
+            return;
+        }
+        let (mut gate, keyspace) = (cx.gate, &cx.shared.keyspace);
+        let listed = command.key_positions(args, |at, _| {
+            gate = gate.max(Gate::of(&cx.locked, cx.db, keyspace.hash(args.get(at))));
+        });
+        if listed.is_ok() {
+            cx.gate = gate;
+        }
+    }
+}
+
+/// Why a command of a script does not run.
+enum Refusal {
+    Fail(Option<RequestId>, Fail),
+    Stop(Stop),
+}
+
+impl ScriptHost for Run<'_, '_> {
+    fn call(
+        &mut self,
+        args: Args<'_>,
+        take: &mut dyn FnMut(&[u8]) -> Result<Value, CallError>,
+    ) -> Result<Value, CallError> {
+        if self.stop.is_some() {
+            return Err(CallError::Stop);
+        }
+        match self.admit(args) {
+            Ok(id) => {
+                let mark = self.cx.reply.mark();
+                self.execute(id, args);
+                let result = take(self.cx.reply.since(mark));
+                self.cx.reply.rewind(mark);
+                result
+            }
+            Err(Refusal::Fail(id, fail)) => {
+                let text = fail.bytes().into_owned();
+                if let Some(id) = id {
+                    self.cx.reactor.tally.rejected(id);
+                }
+                self.cx.reactor.tally.error(None, &String::from_utf8_lossy(&text));
+                Err(CallError::Fail(text))
+            }
+            Err(Refusal::Stop(stop)) => {
+                self.stop = Some(stop);
+                Err(CallError::Stop)
+            }
+        }
+    }
+
+    fn may_run(&self, args: Args<'_>) -> Option<bool> {
+        let id = prepare(self.cx.shared, args, None).id?;
+        let is_known = !names_no_child(REGISTRY.entry(id).command, args);
+        is_known.then(|| acl::may_run(self.cx, id, args))
+    }
+
+    fn set_protocol(&mut self, protocol: Protocol) {
+        self.cx.reply.protocol = protocol;
+    }
+
+    // Source: Redis 7.2 `rand.c`, the generator of `lrand48`
+    fn random(&mut self) -> u32 {
+        const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+        self.random = (self.random.wrapping_mul(MULTIPLIER).wrapping_add(11)) & ((1 << 48) - 1);
+        u32::try_from(self.random >> 17).expect("31 bits")
+    }
+
+    fn set_seed(&mut self, seed: i32) {
+        self.random = (u64::from(seed.cast_unsigned()) << 16) | 0x330E;
+    }
+
+    fn may_continue(&mut self, place: &dyn Fn() -> Place) -> bool {
+        if self.stop.is_some() {
+            return false;
+        }
+        let cx = &mut *self.cx;
+        let ran_ns = cx.reactor.clock.delta_ns(self.began, cx.reactor.clock.now());
+        let began = cx.now.mono;
+        let now = MonoNs(began.0.saturating_add(ran_ns));
+        if cx.shared.running_scripts.check(cx.reactor.index, began, now) {
+            self.stop = Some(Stop::Killed { place: place() });
+            return false;
+        }
+        true
+    }
+}
