@@ -149,6 +149,7 @@ fn change_if(
 fn failed(exchange: &mut Exchange<'_>, fail: &Fail) -> Response {
     let text = String::from_utf8_lossy(&fail.bytes()).into_owned();
     let status = match text.split(' ').next() {
+        Some("NOPERM") => 403,
         Some("WRONGTYPE") => 409,
         Some("OOM" | "MISCONF") => 503,
         _ => 400,

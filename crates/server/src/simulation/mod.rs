@@ -7,10 +7,10 @@
 //! statements, with the clients of `cql_client`; `cql_chaos` is `chaos` for statements, checked
 //! against `cql_model`; in `histories`, clients of both protocols use the values that `registers`
 //! defines, and `linear` checks the result; `http`, `http_pipelines` and `http_routes` check HTTP,
-//! `http_hottest` the keys and clients that its console lists; `schema` checks the CQL schema,
+//! `http_hottest` the keys and clients that its console lists, `http_users` permissions; `schema` checks the CQL schema,
 //! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
 //! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
-//! on a slow disk; `blocking` checks clients that wait for keys; `busy` checks a reactor that takes no turns; `hostile` checks limits that
+//! on a slow disk; `blocking` checks clients that wait for keys; `users` checks permissions on several reactors; `busy` checks a reactor that takes no turns; `hostile` checks limits that
 //! protect clients from each other; `restore` starts from copied or missing files, `restart`
 //! restarts with the clock set back, and takes snapshots on a full disk.
 
@@ -34,6 +34,7 @@ mod http_client;
 mod http_hottest;
 mod http_pipelines;
 mod http_routes;
+mod http_users;
 mod linear;
 mod model;
 mod options;
@@ -50,6 +51,7 @@ mod schema;
 mod slow_disk;
 mod sync_disk;
 mod tests;
+mod users;
 mod world;
 
 // For tests of modules that do not depend on the log.

@@ -14,6 +14,9 @@ const RULES_MAX: usize = 4_096;
 /// Maximum bytes of the name and the rules of one user.
 const RULE_BYTES_MAX: usize = 64 * 1024;
 
+/// Maximum bytes of a password; a longer one is wrong. Hashing takes a few milliseconds.
+const PASSWORD_BYTES_MAX: usize = 1 << 20;
+
 /// Rules that a selector counts as, apart from its own.
 const SELECTOR_RULES: usize = 4;
 
@@ -125,6 +128,9 @@ impl User {
     pub(crate) fn accepts(&self, password: &[u8]) -> bool {
         if !self.is_on || self.takes_any_password {
             return self.is_on;
+        }
+        if password.len() > PASSWORD_BYTES_MAX {
+            return false;
         }
         let given = PasswordHash::of(password);
         self.passwords
