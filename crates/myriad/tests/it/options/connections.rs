@@ -68,6 +68,9 @@ pub(super) const ROWS: &[Row] = &[
     row("maxclients", "1", &[], second_client, ["+PONG", "-ERR max number of clients reached"]),
     row("protected-mode", "no", &["--resp", "0.0.0.0:0"], starts, ["refuses", "starts"]),
     row("requirepass", "p", &[], ping, ["+PONG", "-NOAUTH Authentication required."]),
+    row("aclfile", "{dir}/users.acl", &[], users, ["*1", "*2"]),
+    row("acl-pubsub-default", "allchannels", &[], may_new_user_publish, ["no", "yes"]),
+    row("acllog-max-len", "1", &[], refusals, ["several", "1"]),
     row("cql-authenticator", "allow-all", SECRET, startup, ["AUTHENTICATE", "READY"]),
     row("cql-authorizer", "allow-all", ROLES, role_creates, ["ERROR 2100", "RESULT"]),
     row("enable-debug-command", "no", &[], is_debug_refused, ["no", "yes"]),
@@ -75,6 +78,7 @@ pub(super) const ROWS: &[Row] = &[
     row("log-level", "error", &[], logs_its_start, ["yes", "no"]),
     row("log-format", "json", &[], first_character, ["text", "json"]),
     row("log-file", "{dir}/log", &[], place_of_log, ["stderr", "log"]),
+    row("audit-log", "yes", &[], logs_administration, ["no", "yes"]),
     row("log-cql-requests", "yes", CQL, logs_requests, ["no", "yes"]),
     row("slowlog-log-slower-than", "0", &[], is_slow, ["no", "yes"]),
     row(
@@ -98,6 +102,20 @@ fn starts(server: &Server) -> String {
 
 fn ping(server: &Server) -> String {
     server.ask(&["PING"])
+}
+
+fn users(server: &Server) -> String {
+    server.ask(&["ACL", "USERS"])
+}
+
+fn may_new_user_publish(server: &Server) -> String {
+    server.ask(&["ACL", "SETUSER", "new", "+publish"]);
+    word(server.ask(&["ACL", "DRYRUN", "new", "PUBLISH", "a", "b"]) == "+OK", YES)
+}
+
+fn refusals(server: &Server) -> String {
+    ["a", "b", "c"].iter().for_each(|user| drop(server.ask(&["AUTH", user, "x"])));
+    word(server.ask(&["ACL", "LOG"]) == "*1", ["1", "several"])
 }
 
 fn place_of_data(server: &Server) -> String {
@@ -259,6 +277,13 @@ fn place_of_log(server: &Server) -> String {
     // A thread writes the log's lines.
     happens_within(Duration::from_secs(2), || !places().is_empty());
     places()
+}
+
+fn logs_administration(server: &Server) -> String {
+    server.ask(&["CONFIG", "SET", "requirepass", "secret"]);
+    let text = server.text("stderr");
+    assert!(!text.contains("secret"), "{text}");
+    word(text.contains("command=\"config|set\" arguments=\"requirepass (redacted)\""), YES)
 }
 
 fn logs_requests(server: &Server) -> String {
