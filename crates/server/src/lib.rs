@@ -12,6 +12,7 @@ mod cql;
 mod engine;
 mod handler;
 mod http;
+pub mod import;
 mod logging;
 pub mod logtool;
 mod protocol;
