@@ -323,6 +323,9 @@ pub(crate) enum KeyPlaces {
     Range { first: usize, last: isize, step: usize },
     /// A count at `count_at`, followed by that many keys.
     Counted { count_at: usize },
+    /// The argument after the last `keyword` from `first` on. `options`: words, the keyword
+    /// included, with the number of values that follow each.
+    Keyword { keyword: &'static str, first: usize, options: &'static [(&'static str, usize)] },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -376,6 +379,19 @@ impl KeySpec {
                 }
                 let first = count_at + 1;
                 Ok((first..first + count).step_by(1))
+            }
+            KeyPlaces::Keyword { keyword, first, options } => {
+                let mut key = 0..0;
+                let mut at = first;
+                while let Some(word) = args.try_get(at) {
+                    let known = options.iter().find(|(option, _)| is_option(word, option));
+                    let values = known.map_or(0, |(_, values)| *values);
+                    if is_option(word, keyword) && at + 1 < args.len() {
+                        key = at + 1..at + 2;
+                    }
+                    at += 1 + values;
+                }
+                Ok(key.step_by(1))
             }
         }
     }
@@ -448,6 +464,7 @@ impl Command {
         let is_keys = |spec: &KeySpec| match spec.places {
             KeyPlaces::Range { last, .. } => last < 0,
             KeyPlaces::Counted { .. } => true,
+            KeyPlaces::Keyword { .. } => false,
         };
         let is_write = self.flags.has(Flags::WRITE);
         let has_many_keys = self.keys.iter().any(is_keys);

@@ -177,16 +177,6 @@ fn plain_range(specs: &[KeySpec]) -> (i64, i64, i64) {
 
 /// Source: Redis 7.2 `server.c`, `addReplyCommandKeySpecs`
 fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
-    let (start, find, numbers) = match spec.places {
-        KeyPlaces::Range { first, last, step } => {
-            let last = if last < 0 { last } else { last - first.cast_signed() };
-            let numbers = [("lastkey", last as i64), ("keystep", length(step)), ("limit", 0)];
-            (first, "range", numbers)
-        }
-        KeyPlaces::Counted { count_at } => {
-            (count_at, "keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)])
-        }
-    };
     reply.map(3 + usize::from(spec.notes.is_some()));
     if let Some(notes) = spec.notes {
         reply.bulk(b"notes");
@@ -195,21 +185,47 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
     reply.bulk(b"flags");
     write_words(reply, spec.access.flag_names());
     reply.bulk(b"begin_search");
-    write_search(reply, "index", &[("index", length(start))]);
+    match spec.places {
+        KeyPlaces::Range { first: start, .. } | KeyPlaces::Counted { count_at: start } => {
+            write_search(reply, "index", &[("index", length(start))]);
+        }
+        KeyPlaces::Keyword { keyword, first, .. } => {
+            write_search_head(reply, "keyword", 2);
+            reply.bulk(b"keyword");
+            reply.bulk(keyword.as_bytes());
+            reply.bulk(b"startfrom");
+            reply.integer(length(first));
+        }
+    }
     reply.bulk(b"find_keys");
-    write_search(reply, find, &numbers);
+    let range = |last: isize, step| [("lastkey", last as i64), ("keystep", step), ("limit", 0)];
+    match spec.places {
+        KeyPlaces::Range { first, last, step } => {
+            let last = if last < 0 { last } else { last - first.cast_signed() };
+            write_search(reply, "range", &range(last, length(step)));
+        }
+        KeyPlaces::Counted { .. } => {
+            let numbers = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
+            write_search(reply, "keynum", &numbers);
+        }
+        KeyPlaces::Keyword { .. } => write_search(reply, "range", &range(0, 1)),
+    }
 }
 
 fn write_search(reply: &mut ReplyWriter<'_>, name: &str, numbers: &[(&str, i64)]) {
-    reply.map(2);
-    reply.bulk(b"type");
-    reply.bulk(name.as_bytes());
-    reply.bulk(b"spec");
-    reply.map(numbers.len());
+    write_search_head(reply, name, numbers.len());
     for (name, number) in numbers {
         reply.bulk(name.as_bytes());
         reply.integer(*number);
     }
+}
+
+fn write_search_head(reply: &mut ReplyWriter<'_>, name: &str, fields: usize) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(name.as_bytes());
+    reply.bulk(b"spec");
+    reply.map(fields);
 }
 
 /// COMMAND DOCS: documentation of some commands.
@@ -385,7 +401,10 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
     let listed =
         command.key_positions(request, |at, access| keys.push((at, access.of_request(request))));
     // A count of 0 locks nothing, and the command rejects it; here it means that there are no keys.
-    let has_keys = |spec: &KeySpec| spec.positions(request).is_ok_and(|places| places.len() > 0);
+    let has_keys = |spec: &KeySpec| match spec.places {
+        KeyPlaces::Keyword { .. } => true,
+        _ => spec.positions(request).is_ok_and(|places| places.len() > 0),
+    };
     if listed.is_err() || !command.keys.iter().all(has_keys) {
         return Err(Fail::text("ERR Invalid arguments specified for command"));
     }
@@ -508,7 +527,7 @@ mod tests {
     #[test]
     fn keys_that_one_range_cannot_say_are_flagged() {
         for (_, entry) in REGISTRY.entries() {
-            let is_counted = |spec: &KeySpec| matches!(spec.places, KeyPlaces::Counted { .. });
+            let is_counted = |spec: &KeySpec| !matches!(spec.places, KeyPlaces::Range { .. });
             assert_eq!(
                 entry.command.flags.has(Flags::MOVABLEKEYS),
                 entry.command.keys.iter().any(is_counted),

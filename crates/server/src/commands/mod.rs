@@ -16,6 +16,7 @@ mod diagnosis;
 pub(crate) mod execute;
 pub(crate) mod fail;
 mod generic;
+mod geo;
 mod hashes;
 mod help;
 mod hyperloglog;

@@ -3,9 +3,9 @@
 
 use super::command::Command;
 use super::{
-    acl, bitmaps, client, config, connection, debug, diagnosis, generic, hashes, hyperloglog, info,
-    introspection, lists, memory, monitor, pubsub, scripting, server, sets, strings, transactions,
-    zset_algebra, zset_range, zsets,
+    acl, bitmaps, client, config, connection, debug, diagnosis, generic, geo, hashes, hyperloglog,
+    info, introspection, lists, memory, monitor, pubsub, scripting, server, sets, strings,
+    transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -50,6 +50,16 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &server::FLUSHALL,
     &server::FLUSHDB,
     &strings::GET,
+    &geo::GEOADD,
+    &geo::GEODIST,
+    &geo::GEOHASH,
+    &geo::GEOPOS,
+    &geo::GEORADIUS,
+    &geo::GEORADIUSBYMEMBER,
+    &geo::GEORADIUSBYMEMBER_RO,
+    &geo::GEORADIUS_RO,
+    &geo::GEOSEARCH,
+    &geo::GEOSEARCHSTORE,
     &bitmaps::GETBIT,
     &strings::GETDEL,
     &strings::GETEX,

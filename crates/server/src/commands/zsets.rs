@@ -19,6 +19,7 @@ use super::sets::{
 };
 use crate::config::KeyEvent;
 
+pub(super) use adding::{CH as ADD_CH, NX as ADD_NX, XX as ADD_XX, add_all, check_add_options};
 pub(crate) use adding::{ZADD, ZINCRBY};
 pub(crate) use blocking::{BZMPOP, BZPOPMAX, BZPOPMIN};
 

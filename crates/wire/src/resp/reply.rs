@@ -283,6 +283,19 @@ impl<'a> ReplyWriter<'a> {
         }
     }
 
+    /// `,13.36138933897018433`; in RESP2 the text as a bulk string: all digits up to the 17th decimal
+    /// place, without trailing zeros. For a finite number.
+    // Source: Redis 7.2 `networking.c`, `addReplyHumanLongDouble`
+    pub fn exact_double(&mut self, value: f64) {
+        let text = format!("{value:.17}");
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        let text = if text == "-0" { "0" } else { text };
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => self.line(b',', text.as_bytes()),
+        }
+    }
+
     /// `#t` or `#f`; in RESP2 `:1` or `:0`.
     pub fn boolean(&mut self, value: bool) {
         match self.protocol {

@@ -61,6 +61,7 @@ pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument>
     let mut place = Some(words_before);
     for argument in &mut arguments {
         place = place.and_then(|place| mark_keys(command.keys, place, argument));
+        mark_optional_keys(command.keys, argument);
     }
     arguments
 }
@@ -101,7 +102,26 @@ fn spec_at(specs: &[KeySpec], place: usize) -> Option<usize> {
             place == first || (place > first && place.cast_signed() <= last)
         }
         KeyPlaces::Counted { count_at } => place == count_at + 1,
+        KeyPlaces::Keyword { .. } => false,
     })
+}
+
+/// Marks the values of options that are keys.
+fn mark_optional_keys(specs: &[KeySpec], argument: &mut Argument) {
+    let is_of = |spec: &KeySpec| match spec.places {
+        KeyPlaces::Keyword { keyword, .. } => argument.token == Some(keyword),
+        _ => false,
+    };
+    let spec = specs.iter().position(is_of);
+    match (&mut argument.kind, spec) {
+        (Kind::Value(_), Some(spec)) => argument.kind = Kind::Key(spec),
+        (Kind::OneOf(parts) | Kind::Block(parts), _) => {
+            for part in parts {
+                mark_optional_keys(specs, part);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn parse(syntax: &'static str) -> Vec<Argument> {

@@ -17,11 +17,11 @@ use crate::config::KeyEvent;
 const INCREMENTED: KeyEvent = Group::SortedSet.event("zincr");
 
 // Options of ZADD.
-const NX: u8 = 1;
-const XX: u8 = 1 << 1;
+pub(crate) const NX: u8 = 1;
+pub(crate) const XX: u8 = 1 << 1;
 const GT: u8 = 1 << 2;
 const LT: u8 = 1 << 3;
-const CH: u8 = 1 << 4;
+pub(crate) const CH: u8 = 1 << 4;
 const INCR: u8 = 1 << 5;
 
 const ADD_OPTIONS: [(&str, u8); 6] =
@@ -54,7 +54,7 @@ fn step(options: u8, old: Option<f64>, score: f64) -> Step {
 }
 
 /// Rejects options that conflict. `rest` is the number of arguments after the options.
-fn check_add_options(options: u8, rest: usize) -> Done {
+pub(crate) fn check_add_options(options: u8, rest: usize) -> Done {
     let has = |bits| options & bits == bits;
     if rest == 0 || !rest.is_multiple_of(2) {
         return Err(Fail::Syntax);
@@ -178,7 +178,13 @@ fn add(cx: &mut CommandContext<'_>, args: Args<'_>, mut options: u8) -> Done {
     }
 }
 
-fn add_all(cx: &mut CommandContext<'_>, key: Key<'_>, rows: &[(f64, &[u8])], options: u8) -> Done {
+/// Adds members with their scores, as ZADD does with these options, and replies.
+pub(crate) fn add_all(
+    cx: &mut CommandContext<'_>,
+    key: Key<'_>,
+    rows: &[(f64, &[u8])],
+    options: u8,
+) -> Done {
     let zset = cx.locked.zset(cx.db, key)?;
     let mut pending = Pending::new(cx.locked.params().compact.seed);
     let (mut added, mut updated) = (0, 0);
