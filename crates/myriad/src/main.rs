@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use base::usage::UsageError;
 use lexopt::{Arg, Parser};
 use server::config::{self, Arguments, ArgumentsError, Config};
-use server::import::Losses;
 use server::repair;
 
 #[global_allocator]
@@ -27,7 +26,6 @@ Usage:
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
   myriad log repair DIR         Recover the readable data of a directory that the server refuses
-  myriad import FILE --dir DIR  Make the directory of a server from files of Redis or Valkey
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
@@ -54,17 +52,6 @@ Usage:
 
 DIR is the server's `dir`. dump and verify only read it, even while the server is running; repair
 requires a stopped server. Exit status of repair: 0 if the server can start with DIR now, else 1.
-";
-
-const IMPORT_HELP: &str = "\
-Usage: myriad import FROM --dir DIR [--partial]
-
-Makes the new directory DIR, with which a server can start, from the data of Redis or Valkey. FROM is
-an RDB file, an append-only file, a directory with such files and their manifest (appendonlydir), or
-the manifest. The server that writes these files must be stopped, or they must be copies.
-
-Prints the number of keys of each database and type, and everything that was not imported. Then no
-directory is made, except with --partial. Exit status: 0 if DIR was made, else 1.
 ";
 
 const CONFIG_HELP: &str = "\
@@ -102,11 +89,6 @@ enum Command {
     LogRepair {
         dir: PathBuf,
         mode: repair::Mode,
-    },
-    Import {
-        from: PathBuf,
-        dir: PathBuf,
-        losses: Losses,
     },
     /// The pipeline parses the rest of the command line itself.
     Pipeline,
@@ -152,9 +134,6 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
         Command::LogVerify { dir } => server::logtool::verify(&dir),
         Command::LogRepair { dir, mode } => repair::repair(&dir, mode, &mut io::stdout().lock()),
-        Command::Import { from, dir, losses } => {
-            server::import::import(&from, &dir, losses, &mut io::stdout().lock())
-        }
         Command::Web => web::run(parser),
         Command::Pipeline => pipeline::run(parser),
     }
@@ -169,7 +148,6 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
             Some("log") => parse_log(parser),
-            Some("import") => parse_import(parser),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
@@ -224,26 +202,6 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         }
         (Some("dump" | "verify" | "repair"), None, _) => Err(usage("missing directory of the log")),
         _ => Err(usage("myriad log requires dump DIR, verify DIR or repair DIR")),
-    }
-}
-
-fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let (mut from, mut dir, mut losses) = (None, None, Losses::Refuse);
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Arg::Short('h') | Arg::Long("help") => {
-                return Ok(Command::Print(IMPORT_HELP.to_owned()));
-            }
-            Arg::Long("dir") => dir = Some(PathBuf::from(parser.value()?)),
-            Arg::Long("partial") => losses = Losses::Accept,
-            Arg::Value(path) if from.is_none() => from = Some(PathBuf::from(path)),
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    match (from, dir) {
-        (Some(from), Some(dir)) => Ok(Command::Import { from, dir, losses }),
-        (None, _) => Err(usage("missing file to import")),
-        (_, None) => Err(usage("myriad import requires --dir DIR, a new directory")),
     }
 }
 
@@ -302,7 +260,6 @@ mod tests {
             (&["serve", "--help"], "--maxmemory <bytes> [0]"),
             (&["log", "--help"], "--from LSN"),
             (&["log", "dump", "-h"], "--from LSN"),
-            (&["import", "--help"], "--partial"),
             (&["config", "--help"], "docs/reference/config.md"),
             (&["config", "--markdown"], "# Configuration"),
             (&["commands", "--help"], "docs/reference/commands.md"),
@@ -344,26 +301,6 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-    }
-
-    #[test]
-    fn an_import_needs_a_file_and_a_directory() {
-        for (arguments, expected) in [
-            (&["import", "a.rdb", "--dir", "data"][..], Losses::Refuse),
-            (&["import", "--partial", "--dir", "data", "a.rdb"], Losses::Accept),
-        ] {
-            match parsed(arguments) {
-                Ok(Command::Import { from, dir, losses }) => {
-                    assert_eq!((from, dir), (PathBuf::from("a.rdb"), PathBuf::from("data")));
-                    assert_eq!(losses, expected);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        check_fault(&["import"], "missing file to import; see myriad --help");
-        let missing = "myriad import requires --dir DIR, a new directory; see myriad --help";
-        check_fault(&["import", "a.rdb"], missing);
-        check_fault(&["import", "a", "b"], "unexpected argument \"b\"");
     }
 
     #[test]

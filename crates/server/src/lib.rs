@@ -12,7 +12,6 @@ mod cql;
 mod engine;
 mod handler;
 mod http;
-pub mod import;
 mod logging;
 pub mod logtool;
 mod protocol;

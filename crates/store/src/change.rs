@@ -165,6 +165,14 @@ impl<'a> Change<'a> {
         }
     }
 
+    /// Whether clients that watch the key or wait for it observe the change.
+    pub(crate) fn concerns_watchers(&self) -> bool {
+        match self {
+            Change::Stream(change) => change.get().concerns_watchers(),
+            _ => true,
+        }
+    }
+
     /// The part after the key: expiry u64 where there is one, counts and indexes v, byte strings as
     /// length v and bytes, scores f64.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {

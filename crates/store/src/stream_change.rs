@@ -71,6 +71,8 @@ pub struct Assignment<'a> {
     pub consumer: &'a [u8],
     /// When the consumer read or claimed, in milliseconds since the Unix epoch.
     pub seen_ms: u64,
+    /// Whether it was successful.
+    pub is_active: bool,
     /// When the entries count as delivered.
     pub delivered_ms: u64,
     /// What the group has read then; `None`: as before.
@@ -161,7 +163,7 @@ impl<'a> Assignment<'a> {
         put_bytes(out, self.consumer);
         put_varint(out, self.seen_ms);
         put_varint(out, self.delivered_ms);
-        out.push(u8::from(self.read.is_some()));
+        out.push(u8::from(self.read.is_some()) | u8::from(self.is_active) << 1);
         if let Some(read) = self.read {
             read.encode(out);
         }
@@ -171,13 +173,14 @@ impl<'a> Assignment<'a> {
     fn decode(input: &mut &'a [u8]) -> Result<Assignment<'a>, Malformed> {
         let (group, consumer) = (take_bytes(input)?, take_bytes(input)?);
         let (seen_ms, delivered_ms) = (take_varint(input)?, take_varint(input)?);
-        let read = match take_u8(input)? {
-            0 => None,
-            1 => Some(GroupRead::decode(input)?),
-            _ => return Err(Malformed),
-        };
+        let flags = take_u8(input)?;
+        if flags > 3 {
+            return Err(Malformed);
+        }
+        let is_active = flags & 2 != 0;
+        let read = if flags & 1 != 0 { Some(GroupRead::decode(input)?) } else { None };
         let entries = Deliveries::decode(input)?;
-        Ok(Assignment { group, consumer, seen_ms, delivered_ms, read, entries })
+        Ok(Assignment { group, consumer, seen_ms, is_active, delivered_ms, read, entries })
     }
 }
 
@@ -198,8 +201,9 @@ impl<'a> StreamChange<'a> {
     }
 
     /// The part after the key: byte strings as length v and bytes, identifiers as milliseconds v
-    /// and number v, numbers and times v, optional numbers + 1 v or 0, an optional identifier or
-    /// [`GroupRead`] after a byte 1, or a byte 0.
+    /// and number v, numbers and times v, optional numbers + 1 v or 0, an optional identifier after
+    /// a byte 1, or a byte 0. An assignment has a byte of flags before what the group has read: 1,
+    /// that this follows; 2, that the consumer was active.
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             StreamChange::Add { id, fields } => {
@@ -280,6 +284,25 @@ impl<'a> StreamChange<'a> {
         })
     }
 
+    /// Whether clients that watch the key or wait for it observe the change: those of consumers and
+    /// pending entries would wake every client that waits for an entry, once per delivery.
+    // Source: Redis 7.2 `t_stream.c`: only the commands of entries call `signalModifiedKey`, and
+    // XGROUP DESTROY wakes blocked consumers
+    pub(crate) fn concerns_watchers(&self) -> bool {
+        match self {
+            StreamChange::Add { .. }
+            | StreamChange::Trim { .. }
+            | StreamChange::Delete { .. }
+            | StreamChange::SetGroup { .. }
+            | StreamChange::DeleteGroup { .. } => true,
+            StreamChange::SetIds { .. }
+            | StreamChange::SetConsumer { .. }
+            | StreamChange::DeleteConsumer { .. }
+            | StreamChange::Assign(_)
+            | StreamChange::Acknowledge { .. } => false,
+        }
+    }
+
     /// Whether the change creates a stream that does not exist.
     pub(crate) fn creates(&self) -> bool {
         matches!(self, StreamChange::Add { .. } | StreamChange::SetGroup { .. })
@@ -318,14 +341,14 @@ impl<'a> StreamChange<'a> {
 }
 
 fn assign(stream: &mut Stream, assigned: &Assignment<'_>) {
-    let Assignment { group, consumer, seen_ms, delivered_ms, read, entries } = *assigned;
+    let Assignment { group, consumer, seen_ms, is_active, delivered_ms, read, entries } = *assigned;
     if stream.group(group).is_none() {
         return;
     }
     if let Some(GroupRead { last_id, entries_read }) = read {
         stream.set_group(group, last_id, entries_read);
     }
-    let active_ms = (!entries.is_empty()).then_some(seen_ms);
+    let active_ms = is_active.then_some(seen_ms);
     stream.set_consumer(group, consumer, seen_ms, active_ms);
     stream.assign(group, consumer, delivered_ms, entries.iter());
 }

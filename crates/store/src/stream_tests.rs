@@ -108,7 +108,7 @@ impl Model {
         }
         let consumer = group.consumers.entry(to.consumer.clone()).or_default();
         consumer.0 = to.now;
-        if !to.entries.is_empty() {
+        if to.is_active {
             consumer.1 = Some(to.now);
         }
         for (id, count) in &to.entries {
@@ -122,6 +122,7 @@ struct Assign {
     group: Vec<u8>,
     consumer: Vec<u8>,
     now: u64,
+    is_active: bool,
     read: Option<GroupRead>,
     entries: Vec<(StreamId, u64)>,
 }
@@ -177,8 +178,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         read.prop_map(|(last_id, entries_read)| GroupRead { last_id, entries_read })
     };
     let entries = proptest::collection::vec((id(), 0u64..9), 0..5);
-    let assign = (name(), name(), 0u64..99, proptest::option::of(read()), entries).prop_map(
-        |(group, consumer, now, read, entries)| Assign { group, consumer, now, read, entries },
+    let times = (0u64..99, any::<bool>());
+    let assign = (name(), name(), times, proptest::option::of(read()), entries).prop_map(
+        |(group, consumer, (now, is_active), read, entries)| Assign {
+            group,
+            consumer,
+            now,
+            is_active,
+            read,
+            entries,
+        },
     );
     let trim = prop_oneof![(0u64..12).prop_map(Trim::MaxLen), id().prop_map(Trim::MinId)];
     let step = prop_oneof![
@@ -311,6 +320,7 @@ impl Fixture {
                     group: &to.group,
                     consumer: &to.consumer,
                     seen_ms: to.now,
+                    is_active: to.is_active,
                     delivered_ms: to.now + 1,
                     read: to.read,
                     entries: Deliveries::Slice(&to.entries),

@@ -169,7 +169,7 @@ impl Stripe {
             | Change::ListRemove { .. }
             | Change::ListTrim { .. } => self.change_object(db, key, Kind::List, change, cx)?,
         }
-        if !self.watches.is_empty() {
+        if !self.watches.is_empty() && change.concerns_watchers() {
             let exists_now = self.place(db, key).is_some();
             self.watches.touch(db, key, exists_now);
         }

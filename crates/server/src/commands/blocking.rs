@@ -38,9 +38,20 @@ pub(super) fn timeout_seconds(cx: &CommandContext<'_>, text: &[u8]) -> Result<Mo
     timeout_ms(cx, (seconds * 1e3).ceil())
 }
 
+/// Returns the end of a timeout in milliseconds that is not negative; the maximum time for 0.
+pub(super) fn timeout_milliseconds(cx: &CommandContext<'_>, ms: u64) -> Result<MonoNs, Fail> {
+    const NS_PER_MS: u64 = 1_000_000;
+    if ms > i64::MAX.unsigned_abs() - cx.unix().0 {
+        return Err(Fail::text("ERR timeout is out of range"));
+    }
+    if ms == 0 {
+        return Ok(MonoNs(u64::MAX));
+    }
+    Ok(MonoNs(cx.now.mono.0.saturating_add(ms.saturating_mul(NS_PER_MS))))
+}
+
 /// Returns the end of a timeout in whole milliseconds.
 fn timeout_ms(cx: &CommandContext<'_>, ms: f64) -> Result<MonoNs, Fail> {
-    const NS_PER_MS: u64 = 1_000_000;
     #[expect(clippy::cast_precision_loss, reason = "compared as Redis compares it")]
     let ms_max = i64::MAX as f64;
     if ms < 0.0 {
@@ -51,13 +62,7 @@ fn timeout_ms(cx: &CommandContext<'_>, ms: f64) -> Result<MonoNs, Fail> {
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
     let ms = ms as u64;
-    if ms > i64::MAX.unsigned_abs() - cx.unix().0 {
-        return Err(Fail::text("ERR timeout is out of range"));
-    }
-    if ms == 0 {
-        return Ok(MonoNs(u64::MAX));
-    }
-    Ok(MonoNs(cx.now.mono.0.saturating_add(ms.saturating_mul(NS_PER_MS))))
+    timeout_milliseconds(cx, ms)
 }
 
 /// A request that found nothing and is to wait.

@@ -195,6 +195,7 @@ pub(crate) enum Group {
     Transactions,
     PubSub,
     Scripting,
+    Stream,
 }
 
 impl Group {
@@ -214,6 +215,7 @@ impl Group {
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
+            Group::Stream => "stream",
         }
     }
 
@@ -225,6 +227,7 @@ impl Group {
             Group::Set => KeyEvents::SET,
             Group::Hash => KeyEvents::HASH,
             Group::SortedSet | Group::Geo => KeyEvents::ZSET,
+            Group::Stream => KeyEvents::STREAM,
             _ => KeyEvents::GENERIC,
         };
         KeyEvent { class, name }
@@ -326,6 +329,9 @@ pub(crate) enum KeyPlaces {
     /// The argument after the last `keyword` from `first` on. `options`: words, the keyword
     /// included, with the number of values that follow each.
     Keyword { keyword: &'static str, first: usize, options: &'static [(&'static str, usize)] },
+    /// The first half of the arguments after the option STREAMS, which follows other options from
+    /// `start` on.
+    Streams { start: usize },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -353,6 +359,10 @@ impl KeySpec {
 
     pub(crate) const fn counted(count_at: usize, access: KeyAccess) -> KeySpec {
         KeySpec { places: KeyPlaces::Counted { count_at }, access, notes: None }
+    }
+
+    pub(crate) const fn streams(start: usize, access: KeyAccess) -> KeySpec {
+        KeySpec { places: KeyPlaces::Streams { start }, access, notes: None }
     }
 
     pub(crate) const fn noted(self, notes: &'static str) -> KeySpec {
@@ -393,7 +403,35 @@ impl KeySpec {
                 }
                 Ok(key.step_by(1))
             }
+            KeyPlaces::Streams { .. } => {
+                let first = streams_at(args).ok_or(BadKeyCount)? + 1;
+                let count = args.len() - first;
+                if count == 0 || !count.is_multiple_of(2) {
+                    return Err(BadKeyCount);
+                }
+                Ok((first..first + count / 2).step_by(1))
+            }
         }
+    }
+}
+
+/// Position of the option STREAMS. The other options of XREAD and XREADGROUP may precede it.
+// Source: Redis 7.2 `db.c`, `xreadGetKeys`
+fn streams_at(args: Args<'_>) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let option = args.try_get(at)?;
+        at += if is_option(option, "STREAMS") {
+            return Some(at);
+        } else if is_option(option, "BLOCK") || is_option(option, "COUNT") {
+            2
+        } else if is_option(option, "GROUP") {
+            3
+        } else if is_option(option, "NOACK") {
+            1
+        } else {
+            return None;
+        };
     }
 }
 
@@ -463,7 +501,7 @@ impl Command {
     pub(crate) fn argument_cost(&self, tells: bool) -> usize {
         let is_keys = |spec: &KeySpec| match spec.places {
             KeyPlaces::Range { last, .. } => last < 0,
-            KeyPlaces::Counted { .. } => true,
+            KeyPlaces::Counted { .. } | KeyPlaces::Streams { .. } => true,
             KeyPlaces::Keyword { .. } => false,
         };
         let is_write = self.flags.has(Flags::WRITE);
@@ -546,6 +584,7 @@ impl Command {
             Group::Connection => names.push("@connection"),
             Group::Transactions => names.push("@transaction"),
             Group::Scripting => names.push("@scripting"),
+            Group::Stream => names.push("@stream"),
             // Commands about messages have the flag.
             Group::Server | Group::PubSub => {}
         }

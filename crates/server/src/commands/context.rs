@@ -178,6 +178,14 @@ impl CommandContext<'_> {
         self.admit_large_write(command, args)
     }
 
+    /// Rejects a change that lists the given number of stream entries if its record may exceed the
+    /// maximum length or the available memory.
+    pub(crate) fn admit_entries(&self, entries: usize) -> Done {
+        /// An identifier and a number.
+        const ENTRY_BYTES_MAX: usize = 30;
+        self.admit_record(self.command, entries.saturating_mul(ENTRY_BYTES_MAX))
+    }
+
     #[cold]
     fn admit_large_write(&mut self, command: &Command, args: Args<'_>) -> Done {
         self.admit_record(command, self.record_bytes_max(command, args))

@@ -196,6 +196,13 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             reply.bulk(b"startfrom");
             reply.integer(length(first));
         }
+        KeyPlaces::Streams { start } => {
+            write_search_head(reply, "keyword", 2);
+            reply.bulk(b"keyword");
+            reply.bulk(b"STREAMS");
+            reply.bulk(b"startfrom");
+            reply.integer(length(start));
+        }
     }
     reply.bulk(b"find_keys");
     let range = |last: isize, step| [("lastkey", last as i64), ("keystep", step), ("limit", 0)];
@@ -209,6 +216,10 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             write_search(reply, "keynum", &numbers);
         }
         KeyPlaces::Keyword { .. } => write_search(reply, "range", &range(0, 1)),
+        KeyPlaces::Streams { .. } => {
+            // Half of the arguments.
+            write_search(reply, "range", &[("lastkey", -1), ("keystep", 1), ("limit", 2)]);
+        }
     }
 }
 

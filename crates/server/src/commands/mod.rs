@@ -33,6 +33,7 @@ mod scripting;
 mod server;
 pub(crate) mod session;
 mod sets;
+mod streams;
 mod strings;
 mod table;
 pub(crate) mod transactions;

@@ -4,7 +4,7 @@
 use super::command::Command;
 use super::{
     acl, bitmaps, client, config, connection, debug, diagnosis, generic, geo, hashes, hyperloglog,
-    info, introspection, lists, memory, monitor, pubsub, scripting, server, sets, strings,
+    info, introspection, lists, memory, monitor, pubsub, scripting, server, sets, streams, strings,
     transactions, zset_algebra, zset_range, zsets,
 };
 
@@ -181,6 +181,21 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &generic::WAIT,
     &generic::WAITAOF,
     &transactions::WATCH,
+    &streams::XACK,
+    &streams::XADD,
+    &streams::XAUTOCLAIM,
+    &streams::XCLAIM,
+    &streams::XDEL,
+    &streams::XGROUP,
+    &streams::XINFO,
+    &streams::XLEN,
+    &streams::XPENDING,
+    &streams::XRANGE,
+    &streams::XREAD,
+    &streams::XREADGROUP,
+    &streams::XREVRANGE,
+    &streams::XSETID,
+    &streams::XTRIM,
     &zsets::ZADD,
     &zsets::ZCARD,
     &zset_range::ZCOUNT,

@@ -316,6 +316,17 @@ impl<'a> Unit<'a> {
         self.locked.mark_text(db, key);
     }
 
+    /// See [`Locked::note_seen`].
+    pub(crate) fn note_seen(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        consumer: (&[u8], &[u8]),
+        seen_ms: u64,
+    ) {
+        self.locked.note_seen(db, key, consumer, seen_ms);
+    }
+
     /// See [`Locked::next_expired`].
     pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
         self.locked.next_expired()

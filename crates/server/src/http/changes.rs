@@ -267,6 +267,7 @@ fn describe_stream(change: &StreamChange<'_>) -> Value {
                 "group": bytes(it.group),
                 "consumer": bytes(it.consumer),
                 "seen_ms": it.seen_ms,
+                "is_active": it.is_active,
                 "delivered_ms": it.delivered_ms,
                 "read": it.read.map(read),
                 "count": it.entries.len(),

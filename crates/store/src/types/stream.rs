@@ -321,8 +321,11 @@ impl Stream {
         entries_added: Option<u64>,
         max_deleted_id: Option<StreamId>,
     ) -> Result<(), OutOfOrder> {
-        if self.blocks.back().is_some_and(|block| last_id < block.last) {
+        if last_id < self.last_entry_id() {
             return Err(OutOfOrder);
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            block.last = block.last.min(last_id);
         }
         self.last_id = last_id;
         self.entries_added = entries_added.unwrap_or(self.entries_added);

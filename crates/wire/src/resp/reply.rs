@@ -144,12 +144,19 @@ impl<'a> ReplyWriter<'a> {
 
     /// Ends the elements: `head` writes what precedes the array's header. O(bytes of the elements).
     pub fn end_counted(&mut self, counted: Counted, count: usize, head: impl FnOnce(&mut Self)) {
+        self.end_counted_as(counted, |reply| {
+            head(reply);
+            reply.array(count);
+        });
+    }
+
+    /// Ends the elements of an aggregate whose header `head` writes.
+    pub fn end_counted_as(&mut self, counted: Counted, head: impl FnOnce(&mut Self)) {
         if let Some(json) = &mut self.json {
             json.end_counted(self.out);
         }
         let end = self.out.len();
         head(self);
-        self.array(count);
         let header_bytes = self.out.len() - end;
         self.out[counted.start..].rotate_right(header_bytes);
         if let Some(json) = &mut self.json {

@@ -12,6 +12,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
+    (Group::Stream, "Streams"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLogs"),
     (Group::Geo, "Positions on Earth"),
@@ -56,6 +57,7 @@ What differs from Redis 7.2:
 - RESTORE refuses streams, values of modules, hashes with fields that expire, and collections with equal
   members. DUMP has other bytes for most values.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
+- XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 ";
 

@@ -63,6 +63,11 @@ pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument>
         place = place.and_then(|place| mark_keys(command.keys, place, argument));
         mark_optional_keys(command.keys, argument);
     }
+    let is_streams = |spec: &KeySpec| matches!(spec.places, KeyPlaces::Streams { .. });
+    let streams = arguments.iter_mut().find(|argument| argument.token == Some("STREAMS"));
+    if let (Some(spec), Some(streams)) = (command.keys.iter().position(is_streams), streams) {
+        streams.kind = Kind::Key(spec);
+    }
     arguments
 }
 
@@ -102,7 +107,7 @@ fn spec_at(specs: &[KeySpec], place: usize) -> Option<usize> {
             place == first || (place > first && place.cast_signed() <= last)
         }
         KeyPlaces::Counted { count_at } => place == count_at + 1,
-        KeyPlaces::Keyword { .. } => false,
+        KeyPlaces::Keyword { .. } | KeyPlaces::Streams { .. } => false,
     })
 }
 
@@ -406,6 +411,10 @@ mod tests {
                      destkey:key key:key+",
             ),
             ("zdiffstore", "destination:key numkeys:integer key:key+"),
+            (
+                "xread",
+                "COUNT=count:integer? BLOCK=milliseconds:integer? STREAMS=key:key+ id:string+",
+            ),
             ("object|freq", "key:key"),
             ("object", ""),
         ] {
