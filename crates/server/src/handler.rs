@@ -11,6 +11,7 @@ mod pubsub;
 mod resp;
 mod serve;
 mod session;
+mod tracking;
 mod waits;
 
 use crate::commands::execute::Prepared;
@@ -453,6 +454,7 @@ impl Handler for ReactorHandler {
         self.follow_users(cx, connections);
         self.end_pause(cx, connections);
         self.serve_blocked(cx, connections);
+        self.deliver_invalidations(cx, connections);
         self.deliver_monitor_feed();
         self.deliver_messages(cx, connections);
         self.resume_publishers(cx);

@@ -27,6 +27,7 @@ use crate::cql::request_kind::RequestKind;
 use crate::engine::acl::{Acl, Users};
 use crate::engine::blocked::BlockedClients;
 use crate::engine::free_thread::FreeThread;
+use crate::engine::invalidations::Invalidations;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
 use crate::engine::monitor_feeds::MonitorFeeds;
@@ -192,6 +193,7 @@ pub(crate) fn build_state(
         monitor_feeds: MonitorFeeds::new(reactors),
         blocked_clients: AtomicUsize::new(0),
         blocked: BlockedClients::new(reactors),
+        invalidations: Invalidations::new(reactors),
         cql_pool_overflows: AtomicU64::new(0),
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),

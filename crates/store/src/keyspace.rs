@@ -17,7 +17,7 @@ use crate::key::{TableId, stripe_of_token};
 use crate::params::DbStats;
 use crate::partitions::Reach;
 use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe};
-use crate::watch::{AwaitedKeys, WatchFlag};
+use crate::watch::{AwaitedKeys, Readers, WatchFlag};
 use crate::{DATABASES, DeferredFree, STRIPES};
 
 /// One cache line apart, so that two reactors in neighbouring stripes do not share one.
@@ -54,6 +54,9 @@ pub struct Keyspace {
     /// See [`Keyspace::awaited_keys`].
     awaited: AtomicUsize,
     awaited_endings: AtomicUsize,
+    /// See [`Keyspace::readers`].
+    readers: AtomicUsize,
+    read_keys: AtomicUsize,
     pub(crate) indexes: Registry,
 }
 
@@ -70,6 +73,8 @@ impl Keyspace {
             waits: LockWaitCounters::default(),
             awaited: AtomicUsize::new(0),
             awaited_endings: AtomicUsize::new(0),
+            readers: AtomicUsize::new(0),
+            read_keys: AtomicUsize::new(0),
             indexes: Registry::default(),
         }
     }
@@ -168,6 +173,24 @@ impl Keyspace {
             all: self.awaited.load(Ordering::Relaxed),
             ending: self.awaited_endings.load(Ordering::Relaxed),
         }
+    }
+
+    /// Readers of all keys, and keys with readers.
+    pub fn readers(&self) -> Readers {
+        Readers {
+            all: self.readers.load(Ordering::Relaxed),
+            keys: self.read_keys.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn readers_came(&self, grown: Readers) {
+        self.readers.fetch_add(grown.all, Ordering::Relaxed);
+        self.read_keys.fetch_add(grown.keys, Ordering::Relaxed);
+    }
+
+    pub(crate) fn readers_left(&self, removed: Readers) {
+        self.readers.fetch_sub(removed.all, Ordering::Relaxed);
+        self.read_keys.fetch_sub(removed.keys, Ordering::Relaxed);
     }
 
     pub(crate) fn note_awaited(&self, grown: AwaitedKeys) {

@@ -61,7 +61,9 @@ pub use types::{
     CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
     Write,
 };
-pub use watch::{AwaitedKeys, ReadyKey, Ticket, WatchFlag};
+pub use watch::{
+    AwaitedKeys, ChangedKeys, InvalidatedKey, Reader, Readers, ReadyKey, Ticket, WatchFlag,
+};
 
 /// Numbered databases, as many as Redis has by default.
 pub const DATABASES: usize = 16;

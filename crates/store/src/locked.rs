@@ -1,7 +1,6 @@
 //! Some locked stripes: the only way to read or change data.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ops::{Bound, Deref, DerefMut};
 
 use base::time::UnixMs;
@@ -20,7 +19,7 @@ use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor, StoreError};
 use crate::stripe::{Applying, Found, StatsSums, Stripe};
 use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, Stream, ZSet};
-use crate::watch::{ReadyKey, Ticket, WatchFlag};
+use crate::watch::{ChangedKeys, Reader, Ticket, WatchFlag};
 use crate::{DATABASES, STRIPES};
 
 #[derive(Debug)]
@@ -457,7 +456,8 @@ impl<'a> Locked<'a> {
                 assert!(self.is_all(), "a flush needs every stripe");
                 for guard in self.guards.iter_mut() {
                     let before = guard.stripe.bytes.cast_signed();
-                    guard.stripe.flush(*db, &mut self.trash);
+                    let removed = guard.stripe.flush(*db, &mut self.trash);
+                    self.keyspace.readers_left(removed);
                     self.grown_bytes += guard.stripe.bytes.cast_signed() - before;
                 }
                 Ok(())
@@ -558,12 +558,12 @@ impl<'a> Locked<'a> {
     }
 
     /// Records that the log holds a write of this key up to `lsn`; the log is known to be durable
-    /// up to `durable`. Returns whether keys of the stripe are watched or waited for.
+    /// up to `durable`. Returns whether [`Locked::take_changed`] is to be called.
     #[inline]
     pub fn note_write(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) -> bool {
         let stripe = self.stripe_mut(hash);
         stripe.pending.note(db, hash, lsn, durable);
-        !stripe.watches.is_empty()
+        stripe.watches.has_changed()
     }
 
     pub fn note_flush(&mut self, lsn: u64) {
@@ -612,11 +612,18 @@ impl<'a> Locked<'a> {
         self.stripe(key.hash).watches.next_ticket(db, key, first, kind)
     }
 
-    /// Moves the keys of the locked stripes that changed while clients were blocked on them.
-    pub fn take_ready(&mut self, ready: &mut VecDeque<ReadyKey>) {
-        for guard in self.guards.iter_mut().filter(|guard| !guard.stripe.watches.is_empty()) {
-            guard.stripe.watches.take_ready(ready);
+    /// Moves the changed keys of the locked stripes that concern clients.
+    pub fn take_changed(&mut self, changed: &mut ChangedKeys) {
+        for guard in self.guards.iter_mut().filter(|guard| guard.stripe.watches.has_changed()) {
+            let removed = guard.stripe.watches.take_changed(changed);
+            self.keyspace.readers_left(removed);
         }
+    }
+
+    /// Adds a client that caches a key, until the key changes.
+    pub fn add_reader(&mut self, db: u8, key: Key<'_>, reader: Reader) {
+        let grown = self.stripe_mut(key.hash).watches.add_reader(db, key, reader);
+        self.keyspace.readers_came(grown);
     }
 
     /// Seconds since the last use and LFU counter of a key.

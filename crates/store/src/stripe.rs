@@ -23,7 +23,7 @@ use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
 use crate::types::{Compact, Hash, List, Malformed, Partition, Set, Stream, ZSet};
-use crate::watch::Watches;
+use crate::watch::{Readers, Watches};
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
 /// once.
@@ -494,16 +494,19 @@ impl Stripe {
         self.expiries.as_slice().iter().take(16).find_map(|e| self.expiring_key(e.0))
     }
 
-    /// Empties one database of this stripe, or all; tables stay.
-    pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut DeferredFree) {
+    /// Empties one database of this stripe, or all; tables stay. Returns the number of readers that
+    /// the caller notifies.
+    pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut DeferredFree) -> Readers {
         let dbs = &self.dbs;
-        self.watches.flush(db, |db, key| dbs[db].table.find_key(key.hash, key.bytes).is_some());
+        let removed =
+            self.watches.flush(db, |db, key| dbs[db].table.find_key(key.hash, key.bytes).is_some());
         let is_flushed = |index: u8| db.is_none_or(|db| db == index);
         if self.dbs.iter().all(|(index, db)| is_flushed(index) || db.table.len() == 0) {
             self.flush_all(trash);
         } else if let Some(db) = db {
             self.flush_one(db, trash);
         }
+        removed
     }
 
     /// No key remains, so no entry is visited: O(tables), and the time to free them.

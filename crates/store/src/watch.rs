@@ -1,7 +1,8 @@
-//! Keys that transactions watch or clients are blocked on.
+//! Keys that transactions watch, clients are blocked on, or clients cache.
 //!
 //! A transaction has one flag, which is raised when one of its keys changes. A blocked client has a
-//! ticket; a key with tickets that changes becomes a [`ReadyKey`].
+//! ticket; a key with tickets that changes becomes a [`ReadyKey`]. A client that caches a key is a
+//! [`Reader`] of it until the key changes and becomes an [`InvalidatedKey`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -70,8 +71,68 @@ impl std::ops::Sub for AwaitedKeys {
 pub struct ReadyKey {
     pub db: u8,
     pub bytes: Box<[u8]>,
+    pub hash: u64,
     /// The ticket to start with: 0 for all.
     pub first_ticket: u64,
+}
+
+impl ReadyKey {
+    pub fn key(&self) -> Key<'_> {
+        Key { bytes: &self.bytes, hash: self.hash }
+    }
+}
+
+/// A client that caches a key: its number, and the reactor that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reader {
+    pub reactor: usize,
+    pub client: u64,
+}
+
+/// Numbers of readers, and of keys that have some.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readers {
+    pub all: usize,
+    pub keys: usize,
+}
+
+impl Readers {
+    fn of(readers: &[Reader]) -> Readers {
+        Readers { all: readers.len(), keys: usize::from(!readers.is_empty()) }
+    }
+}
+
+impl std::ops::AddAssign for Readers {
+    fn add_assign(&mut self, other: Readers) {
+        self.all += other.all;
+        self.keys += other.keys;
+    }
+}
+
+/// A key that changed, and the clients that cached it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidatedKey {
+    pub bytes: Box<[u8]>,
+    pub readers: SmallVec<[Reader; 1]>,
+}
+
+/// Keys that changed and concern clients.
+#[derive(Debug, Default)]
+pub struct ChangedKeys {
+    pub ready: VecDeque<ReadyKey>,
+    pub invalidated: Vec<InvalidatedKey>,
+}
+
+impl ChangedKeys {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.invalidated.is_empty()
+    }
+
+    pub fn append(&mut self, other: &mut ChangedKeys) {
+        self.ready.append(&mut other.ready);
+        self.invalidated.append(&mut other.invalidated);
+    }
 }
 
 #[derive(Debug)]
@@ -83,8 +144,9 @@ struct WatchedKey {
     tickets: VecDeque<Ticket>,
     /// How many of them have [`Ticket::ends_without_key`].
     endings: usize,
-    /// Changed since [`Watches::take_ready`].
+    /// Whether it is among the changed keys because of its tickets.
     is_ready: bool,
+    readers: SmallVec<[Reader; 1]>,
 }
 
 impl WatchedKey {
@@ -98,12 +160,21 @@ impl WatchedKey {
     }
 
     fn is_unused(&self) -> bool {
-        self.watchers.is_empty() && self.tickets.is_empty()
+        self.watchers.is_empty() && self.tickets.is_empty() && self.readers.is_empty()
     }
 
-    /// Raises the flags of the watchers for which a change counts, and removes these watchers.
-    fn touch(&mut self, exists_now: bool) {
-        self.is_ready = !self.tickets.is_empty();
+    /// Raises the flags of the watchers for which a change counts, and removes these watchers and
+    /// the readers.
+    fn touch(&mut self, hash: u64, exists_now: bool, changed: &mut ChangedKeys) {
+        if !self.tickets.is_empty() && !self.is_ready {
+            self.is_ready = true;
+            let (db, bytes) = (self.db, self.bytes.clone());
+            changed.ready.push_back(ReadyKey { db, bytes, hash, first_ticket: 0 });
+        }
+        if !self.readers.is_empty() {
+            let readers = std::mem::take(&mut self.readers);
+            changed.invalidated.push(InvalidatedKey { bytes: self.bytes.clone(), readers });
+        }
         self.watchers.retain(|watcher| {
             if watcher.was_overdue && !exists_now {
                 watcher.was_overdue = false;
@@ -118,35 +189,41 @@ impl WatchedKey {
 /// Watched keys by hash. Several if hashes collide, or one key is watched in several databases.
 type ByHash = HashMap<u64, SmallVec<[WatchedKey; 1]>, foldhash::fast::FixedState>;
 
-/// The watches and blocked clients of one stripe. While there are none this is one null pointer, which
-/// every write checks.
+#[derive(Debug, Default)]
+struct Table {
+    keys: ByHash,
+    changed: ChangedKeys,
+}
+
+/// The watches, blocked clients and readers of one stripe. While there are none this is one null
+/// pointer, which every write checks.
 ///
 /// A watch is removed when its transaction ends or its key changes, a ticket when its client no
-/// longer waits. All operations but [`Watches::take_ready`] and a flush are lookups.
+/// longer waits, a reader when its key changes. All operations but a flush are lookups.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    keys: Option<Box<ByHash>>,
+    table: Option<Box<Table>>,
 }
 
 impl Watches {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_none()
+        self.table.is_none()
     }
 
     /// Keys that transactions watch.
     pub(crate) fn watched(&self) -> usize {
-        let all = self.keys.iter().flat_map(|keys| keys.values()).flatten();
+        let all = self.table.iter().flat_map(|table| table.keys.values()).flatten();
         all.filter(|known| !known.watchers.is_empty()).count()
     }
 
     fn find(&self, db: u8, key: Key<'_>) -> Option<&WatchedKey> {
-        let found = self.keys.as_ref()?.get(&key.hash)?;
+        let found = self.table.as_ref()?.keys.get(&key.hash)?;
         found.iter().find(|known| known.is(db, key.bytes))
     }
 
     fn find_or_insert(&mut self, db: u8, key: Key<'_>) -> &mut WatchedKey {
-        let found = self.keys.get_or_insert_default().entry(key.hash).or_default();
+        let found = self.table.get_or_insert_default().keys.entry(key.hash).or_default();
         let at = found.iter().position(|known| known.is(db, key.bytes)).unwrap_or_else(|| {
             found.push(WatchedKey {
                 db,
@@ -155,6 +232,7 @@ impl Watches {
                 tickets: VecDeque::new(),
                 endings: 0,
                 is_ready: false,
+                readers: SmallVec::new(),
             });
             found.len() - 1
         });
@@ -213,18 +291,44 @@ impl Watches {
         tickets.range(start..).find(fits).map(|ticket| ticket.number)
     }
 
-    /// Moves the keys with tickets that have changed to `ready`. Visits all keys with watches or
-    /// tickets of the stripe, which are few.
+    /// Adds a reader of a key. Returns by how much their numbers grow.
+    pub(crate) fn add_reader(&mut self, db: u8, key: Key<'_>, reader: Reader) -> Readers {
+        let readers = &mut self.find_or_insert(db, key).readers;
+        if readers.contains(&reader) {
+            return Readers::default();
+        }
+        readers.push(reader);
+        Readers { all: 1, keys: usize::from(readers.len() == 1) }
+    }
+
+    /// Whether there are keys for [`Watches::take_changed`].
+    pub(crate) fn has_changed(&self) -> bool {
+        self.table.as_ref().is_some_and(|table| !table.changed.is_empty())
+    }
+
+    /// Moves the keys that have changed since the last call. Returns the number of their readers.
     #[cold]
-    pub(crate) fn take_ready(&mut self, ready: &mut VecDeque<ReadyKey>) {
-        for known in self.keys.iter_mut().flat_map(|keys| keys.values_mut()).flatten() {
-            if std::mem::take(&mut known.is_ready) {
-                ready.push_back(ReadyKey {
-                    db: known.db,
-                    bytes: known.bytes.clone(),
-                    first_ticket: 0,
-                });
+    pub(crate) fn take_changed(&mut self, changed: &mut ChangedKeys) -> Readers {
+        let mut removed = Readers::default();
+        let Some(table) = &mut self.table else { return removed };
+        table.changed.invalidated.iter().for_each(|key| removed += Readers::of(&key.readers));
+        for ready in &table.changed.ready {
+            let found = table.keys.get_mut(&ready.hash).into_iter().flatten();
+            let mut same = found.filter(|known| known.is(ready.db, &ready.bytes));
+            if let Some(known) = same.next() {
+                known.is_ready = false;
             }
+        }
+        changed.append(&mut table.changed);
+        self.release();
+        removed
+    }
+
+    /// Frees the table if it is empty.
+    fn release(&mut self) {
+        let is_unused = |table: &Table| table.keys.is_empty() && table.changed.is_empty();
+        if self.table.as_deref().is_some_and(is_unused) {
+            self.table = None;
         }
     }
 
@@ -243,43 +347,59 @@ impl Watches {
     /// A key has changed; `exists_now`: it was not removed.
     #[cold]
     pub(crate) fn touch(&mut self, db: u8, key: Key<'_>, exists_now: bool) {
-        self.change(db, key, |watched| watched.touch(exists_now));
+        self.change_with(db, key, |watched, changed| watched.touch(key.hash, exists_now, changed));
     }
 
     fn change(&mut self, db: u8, key: Key<'_>, change: impl FnOnce(&mut WatchedKey)) {
-        let Some(keys) = &mut self.keys else { return };
-        debug_assert!(!keys.is_empty(), "without watches there is no map");
-        let Some(found) = keys.get_mut(&key.hash) else { return };
+        self.change_with(db, key, |watched, _| change(watched));
+    }
+
+    fn change_with(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        change: impl FnOnce(&mut WatchedKey, &mut ChangedKeys),
+    ) {
+        let Some(table) = &mut self.table else { return };
+        let Some(found) = table.keys.get_mut(&key.hash) else { return };
         if let Some(at) = found.iter().position(|known| known.is(db, key.bytes)) {
-            change(&mut found[at]);
+            change(&mut found[at], &mut table.changed);
             if found[at].is_unused() {
                 found.remove(at);
             }
         }
         if found.is_empty() {
-            keys.remove(&key.hash);
+            table.keys.remove(&key.hash);
         }
-        if keys.is_empty() {
-            self.keys = None;
-        }
+        self.release();
     }
 
     /// The keys of a database, or of all, are removed: those for which `existed` holds change.
-    pub(crate) fn flush(&mut self, db: Option<u8>, existed: impl Fn(u8, Key<'_>) -> bool) {
-        let Some(keys) = &mut self.keys else { return };
-        keys.retain(|hash, found| {
+    /// Removes their readers, which the caller notifies that everything has changed. Returns the number
+    /// of these readers.
+    pub(crate) fn flush(
+        &mut self,
+        db: Option<u8>,
+        existed: impl Fn(u8, Key<'_>) -> bool,
+    ) -> Readers {
+        let mut removed = Readers::default();
+        let Some(table) = &mut self.table else { return removed };
+        table.keys.retain(|hash, found| {
             found.retain(|known| {
                 let is_flushed = db.is_none_or(|db| db == known.db);
+                if is_flushed {
+                    removed += Readers::of(&known.readers);
+                    known.readers.clear();
+                }
                 if is_flushed && existed(known.db, Key { bytes: &known.bytes, hash: *hash }) {
-                    known.touch(false);
+                    known.touch(*hash, false, &mut table.changed);
                 }
                 !known.is_unused()
             });
             !found.is_empty()
         });
-        if keys.is_empty() {
-            self.keys = None;
-        }
+        self.release();
+        removed
     }
 }
 
@@ -346,9 +466,10 @@ mod tests {
     }
 
     fn ready(watches: &mut Watches) -> Vec<(u8, Vec<u8>)> {
-        let mut ready = VecDeque::new();
-        watches.take_ready(&mut ready);
-        let mut ready: Vec<_> = ready.into_iter().map(|k| (k.db, k.bytes.to_vec())).collect();
+        let mut changed = ChangedKeys::default();
+        watches.take_changed(&mut changed);
+        let ready = changed.ready.into_iter();
+        let mut ready: Vec<_> = ready.map(|key| (key.db, key.bytes.to_vec())).collect();
         ready.sort();
         ready
     }
@@ -397,6 +518,30 @@ mod tests {
             assert_eq!(shrunk, AwaitedKeys { all, ending }, "{ticket}");
             assert_eq!(watches.remove_ticket(db, key(name), ticket), AwaitedKeys::default());
         }
+        assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn a_changed_key_names_its_readers_once() {
+        let mut watches = Watches::default();
+        let reader = |client| Reader { reactor: 1, client };
+        for (name, client, all, keys) in
+            [(b"a" as &[u8], 7, 1, 1), (b"a", 7, 0, 0), (b"a", 8, 1, 0), (b"ab", 7, 1, 1)]
+        {
+            let grown = watches.add_reader(0, key(name), reader(client));
+            assert_eq!(grown, Readers { all, keys }, "{client}");
+        }
+        watches.touch(0, key(b"a"), true);
+        watches.touch(0, key(b"a"), true);
+        watches.touch(1, key(b"ab"), true);
+        assert!(watches.has_changed());
+        let mut changed = ChangedKeys::default();
+        assert_eq!(watches.take_changed(&mut changed), Readers { all: 2, keys: 1 });
+        let readers = SmallVec::from_iter([reader(7), reader(8)]);
+        assert_eq!(changed.invalidated, [InvalidatedKey { bytes: (*b"a").into(), readers }]);
+        assert!(!watches.has_changed());
+        assert_eq!(watches.flush(Some(0), |_, _| true), Readers { all: 1, keys: 1 });
+        assert!(!watches.has_changed(), "the caller notifies the readers");
         assert!(watches.is_empty());
     }
 

@@ -125,7 +125,7 @@ impl CommandContext<'_> {
         for bytes in &client.request.keys {
             self.locked.wait_for(self.db, self.shared.keyspace.key(bytes), ticket);
         }
-        self.session.details.blocked = Some(client);
+        self.session.details.rare().blocked = Some(client);
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl Session {
         shared: &ServerState,
         reactor: &mut ReactorState,
     ) -> bool {
-        if self.details.blocked.as_ref().is_some_and(|client| !client.cancel()) {
+        if self.details.blocked().is_some_and(|client| !client.cancel()) {
             return false;
         }
         self.leave_keys(shared, reactor);
@@ -158,7 +158,8 @@ impl Session {
 
     /// Removes the client from the keys that it waited for. One lookup per key.
     pub(crate) fn leave_keys(&mut self, shared: &ServerState, reactor: &mut ReactorState) {
-        let Some(client) = self.details.blocked.take() else { return };
+        let taken = self.details.rare_if_set().and_then(|rare| rare.blocked.take());
+        let Some(client) = taken else { return };
         client.cancel();
         shared.blocked.remove(client.ticket);
         for bytes in &client.request.keys {
@@ -194,7 +195,7 @@ impl ReactorContext<'_> {
     /// holds no stripe.
     #[inline]
     pub(crate) fn serve_blocked(&mut self) {
-        if !self.record.ready.is_empty() {
+        if !self.record.changed.ready.is_empty() {
             self.serve_ready();
         }
     }
@@ -203,13 +204,13 @@ impl ReactorContext<'_> {
     fn serve_ready(&mut self) {
         let mut left = RERUNS_MAX;
         let mut later = Vec::new();
-        while let Some(mut key) = self.record.ready.pop_front() {
+        while let Some(mut key) = self.record.changed.ready.pop_front() {
             if let Served::UpTo(ticket) = self.serve_clients(&key, &mut left) {
                 key.first_ticket = ticket;
                 later.push(key);
             }
         }
-        self.record.ready.extend(later);
+        self.record.changed.ready.extend(later);
     }
 
     fn serve_clients(&mut self, ready: &ReadyKey, left: &mut usize) -> Served {
@@ -233,9 +234,8 @@ impl ReactorContext<'_> {
     }
 
     fn next_ticket(&self, ready: &ReadyKey, first: u64) -> Option<u64> {
-        let keyspace = &self.shared.keyspace;
-        let key = keyspace.key(&ready.bytes);
-        keyspace.lock_one(key.hash, self.params).next_ticket(ready.db, key, first)
+        let locked = self.shared.keyspace.lock_one(ready.hash, self.params);
+        locked.next_ticket(ready.db, ready.key(), first)
     }
 
     /// Runs the request of a claimed client again, and hands over its reply if it has one.

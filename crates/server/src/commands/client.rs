@@ -4,6 +4,7 @@
 mod kill;
 mod pause;
 mod rows;
+mod tracking;
 
 use wire::resp::Args;
 
@@ -18,6 +19,8 @@ use reactor::ConnId;
 
 pub(super) use pause::stops;
 pub(super) use rows::info_line;
+pub(super) use tracking::end_caching;
+pub(crate) use tracking::end_tracking;
 
 /// Maximum bytes of a client name, a library name or a library version.
 const NAME_BYTES_MAX: usize = 64 * 1024;
@@ -34,8 +37,10 @@ pub(crate) const CLIENT: Command = Command {
     arity: -2,
     flags: Flags::CONTAINER.and(Flags::NO_HTTP),
     subcommands: &[
+        &tracking::CACHING,
         &DURABILITY,
         &GETNAME,
+        &tracking::GETREDIR,
         &HELP,
         &ID,
         &rows::INFO,
@@ -47,6 +52,8 @@ pub(crate) const CLIENT: Command = Command {
         &REPLY,
         &SETINFO,
         &SETNAME,
+        &tracking::TRACKING,
+        &tracking::TRACKINGINFO,
         &UNBLOCK,
         &pause::UNPAUSE,
     ],

@@ -99,7 +99,7 @@ fn refuse_login(cx: &mut CommandContext<'_>) -> Done {
     cx.reactor.tally.error(Some(cx.session.last_command), WRONG);
     let mut delayed = Vec::new();
     ReplyWriter::new(&mut delayed, cx.session.protocol).error(WRONG);
-    cx.session.details.delayed_reply = Some(Box::new(delayed));
+    cx.session.details.rare().delayed_reply = Some(delayed);
     let at = MonoNs(cx.now.mono.0.saturating_add(FAILED_LOGIN_NS));
     cx.session.wait = Some(Wait::Until { at, reply: WaitReply::Delayed });
     Ok(())
@@ -285,6 +285,7 @@ fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reactor.accounts.resp().unqueue(&mut cx.session.charges);
     forget_watches(cx);
     pubsub::forget_all(cx);
+    client::end_tracking(cx.shared, cx.session);
     let settings = cx.shared.settings.load();
     let session = &mut *cx.session;
     session.db = 0;

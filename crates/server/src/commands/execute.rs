@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use store::{Key, Locked};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
-use super::client::stops;
+use super::client::{end_caching, stops};
 use super::command::{Command, Done, Flags};
 use super::context::{CommandContext, QUEUED_COST, QUEUED_COST_WITH_EVENTS, check_elements};
 use super::fail::{Fail, shown};
@@ -145,7 +145,15 @@ impl<'a> ReactorContext<'a> {
                 Gate::OPEN
             }
         };
-        self.serve_blocked();
+        if self.record.has_news() {
+            let tracking = session.details.tracking();
+            let except = tracking.filter(|tracking| tracking.no_loop).map(|_| session.id);
+            self.serve_blocked();
+            self.send_invalidations(except);
+        }
+        if session.tracks {
+            end_caching(session);
+        }
         session.last_gate = session.last_gate.max(gate);
         if session.reply_mode != ReplyMode::On {
             session.reply_mode = match session.reply_mode {
@@ -384,7 +392,9 @@ impl<'a> ReactorContext<'a> {
         reply: &mut ReplyWriter<'_>,
     ) {
         session.last_gate = gate_before;
-        session.details.delayed_reply = None;
+        if let Some(rare) = session.details.rare_if_set() {
+            rare.delayed_reply = None;
+        }
         reply.rewind(start);
         self.reactor.tally.error(None, LOG_FAILED);
         if session.reply_mode == ReplyMode::On {
@@ -546,6 +556,9 @@ impl CommandContext<'_> {
         // The keys that were not found may have expired.
         if lookups.misses > 0 && command.flags.has(Flags::READONLY) {
             self.delete_overdue(command, args, keys);
+        }
+        if self.session.tracks && command.flags.has(Flags::READONLY) {
+            self.track_keys(command, args);
         }
         if command.flags.has(Flags::READONLY) {
             self.reactor.tally.totals.hits += u64::from(lookups.hits);

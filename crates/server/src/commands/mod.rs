@@ -6,7 +6,7 @@ pub(crate) mod acl;
 mod audit;
 mod bitmaps;
 mod blocking;
-mod client;
+pub(crate) mod client;
 pub(crate) mod command;
 mod config;
 mod connection;

@@ -13,7 +13,7 @@ use crate::config::Durability;
 use crate::engine::accounts::Charges;
 use crate::engine::acl::Identity;
 use crate::engine::blocked::BlockedClient;
-use crate::engine::client_row::{ClientRow, SubscriptionCounts};
+use crate::engine::client_row::{ClientRow, SubscriptionCounts, TrackingFlags};
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::requests::RequestId;
@@ -73,11 +73,70 @@ pub(crate) struct Details {
     pub(crate) name: String,
     pub(crate) library_name: String,
     pub(crate) library_version: String,
-    /// Boxed, so that the many connections without one need 8 bytes instead of 24.
-    #[expect(clippy::box_collection, reason = "see above")]
-    pub(crate) delayed_reply: Option<Box<Vec<u8>>>,
+    /// Boxed, so that the many connections without it need 8 bytes.
+    rare: Option<Box<RareDetails>>,
+}
+
+/// State that most connections never need.
+#[derive(Debug, Default)]
+pub(crate) struct RareDetails {
+    /// See [`WaitReply::Delayed`].
+    pub(crate) delayed_reply: Option<Vec<u8>>,
     /// The keys that [`Wait::Until`] waits for as well.
     pub(crate) blocked: Option<Arc<BlockedClient>>,
+    /// Present if [`Session::tracks`].
+    pub(crate) tracking: Option<Tracking>,
+}
+
+impl Details {
+    pub(crate) fn tracking(&self) -> Option<&Tracking> {
+        self.rare.as_ref()?.tracking.as_ref()
+    }
+
+    pub(crate) fn blocked(&self) -> Option<&Arc<BlockedClient>> {
+        self.rare.as_ref()?.blocked.as_ref()
+    }
+
+    /// Returns the state to set some of it.
+    pub(crate) fn rare(&mut self) -> &mut RareDetails {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Returns the state to change or remove some of it, if any was ever set.
+    pub(crate) fn rare_if_set(&mut self) -> Option<&mut RareDetails> {
+        self.rare.as_deref_mut()
+    }
+}
+
+/// Which keys CLIENT TRACKING tracks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TrackingMode {
+    /// Every key that the connection reads.
+    #[default]
+    Default,
+    /// Keys read after CLIENT CACHING YES.
+    OptIn,
+    /// All keys read, except after CLIENT CACHING NO.
+    OptOut,
+    /// All keys with certain prefixes, read or not.
+    Broadcast,
+}
+
+/// CLIENT TRACKING of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Tracking {
+    pub(crate) mode: TrackingMode,
+    /// The client that receives the messages instead.
+    pub(crate) redirect: Option<ConnId>,
+    pub(crate) prefixes: Vec<Box<[u8]>>,
+    /// No messages about changes by the connection itself.
+    pub(crate) no_loop: bool,
+    /// CLIENT CACHING, for the next request or transaction.
+    pub(crate) caching: Option<bool>,
+    /// CLIENT CACHING is the request that is running.
+    pub(crate) is_caching_new: bool,
+    /// The client in `redirect` is gone.
+    pub(crate) is_broken: bool,
 }
 
 /// Condition that a paused connection waits for.
@@ -117,6 +176,8 @@ pub(crate) struct Session {
     pub(crate) monitor: bool,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
+    /// CLIENT TRACKING is on.
+    pub(crate) tracks: bool,
     /// True for a session of a single request whose commands are already in memory: queuing them
     /// needs no memory.
     pub(crate) is_lent: bool,
@@ -158,6 +219,7 @@ impl Session {
             monitor: false,
             no_evict: false,
             no_touch: false,
+            tracks: false,
             is_lent: false,
             is_rerun: false,
             closing: false,
@@ -178,8 +240,7 @@ impl Session {
                 name: String::new(),
                 library_name: String::new(),
                 library_version: String::new(),
-                delayed_reply: None,
-                blocked: None,
+                rare: None,
             }),
         }
     }
@@ -206,13 +267,15 @@ impl Session {
         row.durability = self.durability;
         row.set_user(self.identity.user());
         let transaction = self.transaction.as_deref();
-        row.queued = transaction.map_or(-1, |t| i64::try_from(t.queued.len()).unwrap_or(i64::MAX));
+        row.queued = transaction.map_or(-1, |t| i32::try_from(t.queued.len()).unwrap_or(i32::MAX));
         row.queued_bytes = transaction.map_or(0, |t| t.queued_bytes);
-        row.watched = self.watched.as_ref().map_or(0, |watched| watched.keys.len());
+        let watched = self.watched.as_ref().map_or(0, |watched| watched.keys.len());
+        row.watched = u32::try_from(watched).unwrap_or(u32::MAX);
         row.subscriptions = SubscriptionCounts::of(self.subscriptions.as_deref());
         row.monitor = self.monitor;
         row.no_evict = self.no_evict;
         row.no_touch = self.no_touch;
+        row.tracking = self.details.tracking().map(|one| Box::new(tracking_flags(one)));
         row.blocked = self.wait.is_some();
         row.unblockable = matches!(self.wait, Some(Wait::Until { .. }));
         row.closing = self.closing;
@@ -226,4 +289,18 @@ impl Session {
         row.library_name = self.details.library_name.as_str().into();
         row.library_version = self.details.library_version.as_str().into();
     }
+}
+
+fn tracking_flags(tracking: &Tracking) -> TrackingFlags {
+    TrackingFlags {
+        is_broadcast: tracking.mode == TrackingMode::Broadcast,
+        is_broken: tracking.is_broken,
+        redirect: redirect(Some(tracking)),
+    }
+}
+
+/// The redirection as CLIENT GETREDIR shows it: -1 without tracking, 0 without redirection.
+pub(crate) fn redirect(tracking: Option<&Tracking>) -> i64 {
+    let id = |tracking: &Tracking| tracking.redirect.map_or(0, |id| id.0);
+    tracking.map_or(-1, |tracking| i64::try_from(id(tracking)).unwrap_or(i64::MAX))
 }

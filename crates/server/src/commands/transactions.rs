@@ -78,7 +78,7 @@ fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let mut late = std::mem::take(&mut cx.reactor.late_messages);
     cx.reply.out.append(&mut late);
     if let Some(Wait::Until { reply: WaitReply::Delayed, .. }) = cx.session.wait {
-        cx.session.details.delayed_reply = Some(Box::new(cx.reply.out.split_off(start)));
+        cx.session.details.rare().delayed_reply = Some(cx.reply.out.split_off(start));
     }
     Ok(())
 }

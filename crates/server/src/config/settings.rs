@@ -285,6 +285,8 @@ settings! {
         /// -1: no slow log. 0: every command.
         slowlog_log_slower_than_us: i64 = 10_000,
         slowlog_max_len: usize = 128,
+        /// CLIENT TRACKING: maximum keys with readers; 0: no limit.
+        tracking_table_max_keys: usize = 1_000_000,
         /// Zero: no latency events.
         latency_monitor_threshold_ms: u64 = 0,
         latency_tracking: bool = true,

@@ -217,6 +217,8 @@ const INSIGHT: &[OptionSpec] = &[
         "Execution time in microseconds above which a command is recorded in the slow log; 0: every command, -1: none."),
     option("slowlog-max-len", number!(NUMBER, 0, 1_000_000, slowlog_max_len), Running,
         "Maximum number of commands in the slow log; the oldest are removed."),
+    option("tracking-table-max-keys", number!(NUMBER, 0, INT_MAX, tracking_table_max_keys), Running,
+        "Maximum number of keys that CLIENT TRACKING remembers (0: no limit). A client that reads another key is notified at once that it changed."),
     option("latency-monitor-threshold", number!(MS, 0, i64::MAX as u64, latency_monitor_threshold_ms), Running,
         "Milliseconds above which an event is recorded for LATENCY; 0: none."),
     option("latency-tracking", field!(YesNo, latency_tracking), Running,
@@ -318,7 +320,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 73);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 78);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -101,7 +101,6 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         &["busy-reply-threshold"],
         fixed!("lua-time-limit", "5000", "Scripts are not supported."),
     ),
-    fixed!("tracking-table-max-keys", "1000000", "CLIENT TRACKING is not supported."),
     with_aliases(
         &["min-slaves-to-write"],
         fixed!(

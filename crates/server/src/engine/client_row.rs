@@ -43,6 +43,16 @@ impl SubscriptionCounts {
     }
 }
 
+/// CLIENT TRACKING of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TrackingFlags {
+    pub(crate) is_broadcast: bool,
+    /// The client to which messages are redirected is gone.
+    pub(crate) is_broken: bool,
+    /// As CLIENT GETREDIR shows it.
+    pub(crate) redirect: i64,
+}
+
 /// One client as CLIENT LIST shows it.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags, each a letter of the list")]
@@ -65,14 +75,16 @@ pub(crate) struct ClientRow {
     /// `None`: the protocol has no users.
     pub(crate) user: Option<Arc<User>>,
     /// Queued commands, or -1 outside MULTI.
-    pub(crate) queued: i64,
+    pub(crate) queued: i32,
     pub(crate) queued_bytes: usize,
-    pub(crate) watched: usize,
+    pub(crate) watched: u32,
     pub(crate) subscriptions: SubscriptionCounts,
     pub(crate) monitor: bool,
     pub(crate) is_tls: bool,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
+    /// `None`: no tracking. Boxed, to keep the row small.
+    pub(crate) tracking: Option<Box<TrackingFlags>>,
     pub(crate) blocked: bool,
     /// Blocked in a way that CLIENT UNBLOCK can end.
     pub(crate) unblockable: bool,
@@ -125,6 +137,7 @@ impl ClientRow {
             is_tls: false,
             no_evict: false,
             no_touch: false,
+            tracking: None,
             blocked: false,
             unblockable: false,
             closing: false,

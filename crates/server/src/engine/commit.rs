@@ -14,12 +14,13 @@
 //! logs its changes. If the log rejects a record, it rejects all later ones: memory is ahead of the
 //! log.
 
-use std::collections::VecDeque;
 use std::ops::Deref;
 
 use binlog::{AppendError, Lsn};
+use reactor::ConnId;
 use store::{
-    Change, Key, Locked, Mutation, PARTITIONS_DB, ReadyKey, StoreError, Ticket, WatchFlag,
+    Change, ChangedKeys, Key, Locked, Mutation, PARTITIONS_DB, Reader, StoreError, Ticket,
+    WatchFlag,
 };
 
 use crate::engine::gate::Gate;
@@ -41,8 +42,13 @@ pub(crate) struct Record {
     newest_timestamp: Option<i64>,
     /// See [`Unit::move_from`].
     moved_from: Option<(u8, Box<[u8]>)>,
-    /// Changed keys that clients are blocked on: see [`crate::engine::blocked`].
-    pub(crate) ready: VecDeque<ReadyKey>,
+    /// Changed keys that clients are blocked on or cache: see [`crate::engine::blocked`] and
+    /// [`crate::engine::invalidations`].
+    pub(crate) changed: ChangedKeys,
+    /// Names of all changed keys, while there are broadcasting clients.
+    pub(crate) changed_names: Vec<Box<[u8]>>,
+    /// A database was emptied while clients track keys.
+    pub(crate) flushes_readers: bool,
     /// CQL: rows of a result, or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
 }
@@ -59,6 +65,23 @@ impl Record {
         if rows.capacity() <= RECORD_BYTES_KEPT_MAX {
             rows.clear();
             self.rows = rows;
+        }
+    }
+
+    /// Whether the units since the last call changed keys that concern other clients.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        !self.changed.is_empty() || !self.changed_names.is_empty() || self.flushes_readers
+    }
+
+    /// Queues the invalidations of the changed keys, but none for `except`.
+    pub(crate) fn send_invalidations(&mut self, shared: &ServerState, except: Option<ConnId>) {
+        let wake = |reactor| shared.links().wake(reactor);
+        let Record { changed, changed_names, flushes_readers, .. } = self;
+        shared.invalidations.send_changed(changed, changed_names, except, wake);
+        if std::mem::take(flushes_readers) {
+            shared.invalidations.flush();
+            shared.links().wakers().for_each(|waker| waker.wake());
         }
     }
 
@@ -218,6 +241,7 @@ impl<'a> Unit<'a> {
         let written = self.record.written.len();
         let result = self.change(&Mutation::Key { db, key, change: Change::Delete });
         self.record.written.truncate(written);
+        self.locked.take_changed(&mut self.record.changed);
         result
     }
 
@@ -296,6 +320,11 @@ impl<'a> Unit<'a> {
         self.locked.relock_all();
     }
 
+    /// See [`Locked::add_reader`].
+    pub(crate) fn add_reader(&mut self, db: u8, key: Key<'_>, reader: Reader) {
+        self.locked.add_reader(db, key, reader);
+    }
+
     /// See [`Locked::watch`].
     pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
         self.locked.watch(db, key, flag)
@@ -354,8 +383,9 @@ impl<'a> Unit<'a> {
         let (trash, grown_bytes) = self.locked.unlock();
         debug_assert!(self.locked.is_unlocked(), "the drop that follows logs nothing");
         reactor.store_bytes += grown_bytes;
-        if !self.record.ready.is_empty() && reactor.is_off_reactor {
-            self.shared.blocked.add_changed_elsewhere(&mut self.record.ready);
+        if reactor.is_off_reactor && self.record.has_news() {
+            self.record.send_invalidations(self.shared, None);
+            self.shared.blocked.add_changed_elsewhere(&mut self.record.changed.ready);
             self.shared.links().wake(0);
         }
         if !trash.is_empty() {
@@ -377,6 +407,9 @@ impl<'a> Unit<'a> {
     }
 
     fn append_record(&mut self) -> Gate {
+        if self.shared.invalidations.clients() > 0 {
+            self.note_for_readers();
+        }
         let kind = match self.record.newest_timestamp {
             None => MUTATIONS,
             Some(newest) => {
@@ -396,10 +429,25 @@ impl<'a> Unit<'a> {
             is_awaited |= self.locked.note_write(*db, *hash, position, self.durable.0);
         }
         if is_awaited {
-            self.locked.take_ready(&mut self.record.ready);
+            self.locked.take_changed(&mut self.record.changed);
         }
         self.record.clear();
         gate
+    }
+
+    /// Notes the changes about which clients that track keys must be notified.
+    #[cold]
+    fn note_for_readers(&mut self) {
+        self.record.flushes_readers |= self.record.is_flushed;
+        if !self.shared.invalidations.has_broadcasts() {
+            return;
+        }
+        let mut bytes = self.record.bytes.as_slice();
+        while let Ok(mutation) = Mutation::decode(&mut bytes, |_| 0) {
+            if let Mutation::Key { key, .. } = mutation {
+                self.record.changed_names.push(key.bytes.into());
+            }
+        }
     }
 
     /// The data is ahead of the log, so no later record may follow.

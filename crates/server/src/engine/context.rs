@@ -1,6 +1,7 @@
 //! Reactor state that one unit of its work borrows.
 
 use base::time::Now;
+use reactor::ConnId;
 use store::Params;
 
 use crate::engine::commit::Record;
@@ -30,6 +31,12 @@ impl ReactorContext<'_> {
             record: self.record,
             now: self.now,
         }
+    }
+
+    /// Queues the invalidations of changed keys for the clients that track them, but none for
+    /// `except`.
+    pub(crate) fn send_invalidations(&mut self, except: Option<ConnId>) {
+        self.record.send_invalidations(self.shared, except);
     }
 
     /// Whether a reply that waits for `gate` would wait forever.

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `server_state` (state of all reactors) and `reactor_state` (state of one); `gate` and
 //! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
-//! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `snapshots` and `snapshot_taker`,
+//! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`,
 //! `latency` and others (observability).
 
@@ -22,6 +22,7 @@ pub(crate) mod free_thread;
 pub(crate) mod gate;
 pub(crate) mod glob;
 pub(crate) mod hot_keys;
+pub(crate) mod invalidations;
 pub(crate) mod latency;
 pub(crate) mod line_writer;
 pub(crate) mod mail;

@@ -22,6 +22,7 @@ use crate::engine::baseline::Baseline;
 use crate::engine::blocked::BlockedClients;
 use crate::engine::client_row::ClientRow;
 use crate::engine::free_thread::FreeThread;
+use crate::engine::invalidations::Invalidations;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::line_writer::LineWriter;
 use crate::engine::mail::Mail;
@@ -151,6 +152,8 @@ pub(crate) struct ServerState {
     pub(crate) blocked_clients: AtomicUsize,
     /// Clients that wait for keys.
     pub(crate) blocked: BlockedClients,
+    /// Clients that cache keys.
+    pub(crate) invalidations: Invalidations,
     /// CQL requests rejected because the queue of their pool was full.
     pub(crate) cql_pool_overflows: AtomicU64,
     /// The reactors' counters at the last CONFIG RESETSTAT.

@@ -3,6 +3,7 @@
 use super::protocol::Protocol;
 use super::{ReactorHandler, Session, TICK};
 use crate::config::Settings;
+use crate::engine::invalidations::reader_bytes;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
@@ -66,10 +67,12 @@ impl ReactorHandler {
     pub(super) fn account_memory(&mut self) {
         let grown_bytes = std::mem::take(&mut self.reactor.store_bytes);
         self.reactor.accounts.store_grew(grown_bytes);
-        let ServerState { pubsub, monitor_feeds, .. } = &*self.shared;
+        let ServerState { pubsub, monitor_feeds, invalidations, keyspace, .. } = &*self.shared;
         let index = self.reactor.index;
         let mut message_bytes = pubsub.pending_bytes(index) + monitor_feeds.pending_bytes(index);
+        message_bytes += invalidations.queued_bytes(index);
         if index == 0 {
+            message_bytes += reader_bytes(keyspace.readers());
             message_bytes += pubsub.unmatched_bytes();
         }
         self.reactor.accounts.messages_hold(message_bytes as u64);

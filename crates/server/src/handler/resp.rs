@@ -11,6 +11,7 @@ use super::ReactorHandler;
 use super::protocol::{Obstacle, Protocol, Step, Then};
 use super::pubsub::catch_up;
 use super::waits::write_wait_reply;
+use crate::commands::client::end_tracking;
 use crate::commands::execute::prepare;
 use crate::commands::registry::REGISTRY;
 use crate::commands::session::{Session, Wait};
@@ -164,7 +165,7 @@ impl Protocol for Session {
     }
 
     fn may_migrate(&self) -> bool {
-        self.subscriptions.is_none()
+        self.subscriptions.is_none() && !self.tracks
     }
 
     fn may_expire(&self) -> bool {
@@ -177,6 +178,7 @@ impl Protocol for Session {
 
     fn closed(&mut self, server: &mut ReactorHandler) {
         end_watches(&server.shared, &mut server.reactor, self);
+        end_tracking(&server.shared, self);
         if let Some(Wait::Until { .. } | Wait::Snapshot { .. }) = self.wait {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             server.deadlines.cancel(self.id);

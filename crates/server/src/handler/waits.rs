@@ -54,10 +54,10 @@ impl ReactorHandler {
         connections: &mut Connections<'_, AnySession>,
     ) {
         if self.reactor.index == 0 {
-            self.shared.blocked.take_changed_elsewhere(&mut self.record.ready);
+            self.shared.blocked.take_changed_elsewhere(&mut self.record.changed.ready);
         }
         self.context().serve_blocked();
-        if !self.record.ready.is_empty() {
+        if !self.record.changed.ready.is_empty() {
             cx.poll(); // the rest follows in the next turn
         }
         for client in self.shared.blocked.take_served(self.reactor.index) {
@@ -108,7 +108,7 @@ impl ReactorHandler {
         write: impl FnOnce(&mut ReplyWriter<'_>),
         out: &mut Output,
     ) {
-        let delayed = session.details.delayed_reply.take();
+        let delayed = session.details.rare_if_set().and_then(|rare| rare.delayed_reply.take());
         session.wait = None;
         self.deadlines.cancel(session.id);
         self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);

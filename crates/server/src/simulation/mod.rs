@@ -10,7 +10,9 @@
 //! `http_hottest` the keys and clients that its console lists, `http_users` permissions; `schema` checks the CQL schema,
 //! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
 //! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
-//! on a slow disk; `blocking` checks clients that wait for keys; `users` checks permissions on several reactors; `busy` checks a reactor that takes no turns; `hostile` checks limits that
+//! on a slow disk; `blocking` checks clients that wait for keys, `tracking` clients that cache keys;
+//! `users` checks permissions on several reactors; `busy` checks a reactor that takes no turns;
+//! `hostile` checks limits that
 //! protect clients from each other; `restore` starts from copied or missing files, `restart`
 //! restarts with the clock set back, and takes snapshots on a full disk.
 
@@ -51,6 +53,7 @@ mod schema;
 mod slow_disk;
 mod sync_disk;
 mod tests;
+mod tracking;
 mod users;
 mod world;
 

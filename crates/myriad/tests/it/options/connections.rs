@@ -88,6 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         slow_commands,
         ["several", "1"],
     ),
+    row("tracking-table-max-keys", "1", &[], tracked_keys, ["2", "1"]),
     row("latency-monitor-threshold", "1", &[], has_latency_event, ["no", "yes"]),
     row("latency-tracking", "no", &[], has_histograms, ["yes", "no"]),
     row("latency-tracking-info-percentiles", "10", &[], percentile, ["p50", "p10"]),
@@ -95,6 +96,14 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 const YES: [&str; 2] = ["yes", "no"];
+
+fn tracked_keys(server: &Server) -> String {
+    let mut client = server.connect("resp");
+    for words in [&["CLIENT", "TRACKING", "ON"][..], &["MGET", "a", "b"]] {
+        ask(&mut client, words);
+    }
+    server.counter("tracking_total_keys").to_string()
+}
 
 fn starts(server: &Server) -> String {
     word(server.has_started(), STARTS)
@@ -114,7 +123,9 @@ fn may_new_user_publish(server: &Server) -> String {
 }
 
 fn refusals(server: &Server) -> String {
-    ["a", "b", "c"].iter().for_each(|user| drop(server.ask(&["AUTH", user, "x"])));
+    for user in ["a", "b", "c"] {
+        drop(server.ask(&["AUTH", user, "x"]));
+    }
     word(server.ask(&["ACL", "LOG"]) == "*1", ["1", "several"])
 }
 

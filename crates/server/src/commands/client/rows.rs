@@ -181,7 +181,7 @@ fn write_row(
         "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
          flags={flags} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
          qbuf-free={input_free} argv-mem={arguments} multi-mem={queued_bytes} rbs={reply} rbp={reply} obl={output} oll=0 \
-         omem={output} tot-mem={memory} events=r cmd={command} user={user} redir=-1 resp={resp} \
+         omem={output} tot-mem={memory} events=r cmd={command} user={user} redir={redirect} resp={resp} \
          lib-name={library} lib-ver={version} reactor={reactor} durability={durability}",
         id = row.id,
         remote = address(row.remote),
@@ -205,6 +205,7 @@ fn write_row(
         output = row.output_bytes,
         memory = row.memory_bytes(),
         user = String::from_utf8_lossy(row.user_name()),
+        redirect = row.tracking.as_ref().map_or(-1, |tracking| tracking.redirect),
         resp = row.resp,
         library = row.library_name,
         version = row.library_version,
@@ -224,6 +225,9 @@ fn flags(row: &ClientRow) -> String {
         (!row.subscriptions.is_none(), 'P'),
         (row.queued >= 0, 'x'),
         (row.blocked, 'b'),
+        (row.tracking.is_some(), 't'),
+        (row.tracking.as_ref().is_some_and(|tracking| tracking.is_broken), 'R'),
+        (row.tracking.as_ref().is_some_and(|tracking| tracking.is_broadcast), 'B'),
         (row.closing, 'c'),
         (row.no_evict, 'e'),
         (row.no_touch, 'T'),

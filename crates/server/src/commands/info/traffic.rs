@@ -21,7 +21,7 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("maxclients", page.cx.reactor.settings.maxclients);
     page.field("client_recent_max_input_buffer", input_bytes_max);
     page.field("client_recent_max_output_buffer", output_bytes_max);
-    page.field("tracking_clients", 0);
+    page.field("tracking_clients", shared.invalidations.clients());
     let awaited = shared.keyspace.awaited_keys();
     page.field("total_blocking_keys", awaited.all);
     page.field("total_blocking_keys_on_nokey", awaited.ending);
@@ -55,6 +55,10 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
     page.field("keyspace_misses", totals.misses);
+    let readers = shared.keyspace.readers();
+    page.field("tracking_total_keys", readers.keys);
+    page.field("tracking_total_items", readers.all);
+    page.field("tracking_total_prefixes", shared.invalidations.prefixes());
     page.field("latest_fork_usec", 0);
     page.field("total_forks", 0);
     page.field("eventloop_cycles", counters.turns);

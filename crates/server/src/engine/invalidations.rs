@@ -1,0 +1,258 @@
+//! CLIENT TRACKING: which clients cache which keys, and the invalidations on their way to them.
+//!
+//! A client in the default mode is a [`store::Reader`] of the keys that it has read. A broadcasting
+//! client names prefixes instead. When a key changes, the reactor that changed it puts an
+//! invalidation into the queue of each reactor that has such a client.
+// Source: Redis documentation, "Client-side caching"
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use reactor::ConnId;
+use smallvec::SmallVec;
+use store::{ChangedKeys, Reader};
+
+/// Bytes of invalidations that wait for one reactor. Above it, its clients are notified that everything
+/// has changed.
+const QUEUE_BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 64 << 20 };
+
+/// Memory of a queued invalidation beyond the name of its key.
+const ITEM_BYTES: usize = 64;
+
+/// Memory of a reader, and of a key with readers: their entries and a short name.
+const READER_BYTES: usize = 32;
+const READ_KEY_BYTES: usize = 256;
+
+/// A key with a longer name is not tracked: a client that reads it is notified at once to forget it.
+pub(crate) const TRACKED_NAME_BYTES_MAX: usize = 1024;
+
+/// Prefixes of one broadcasting client, and of all.
+pub(crate) const PREFIXES_MAX: usize = 1024;
+const PREFIXES_OF_ALL_MAX: usize = 1 << 16;
+
+/// A key that a client must forget; `None`: all keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Invalidation {
+    pub(crate) client: ConnId,
+    pub(crate) key: Option<Box<[u8]>>,
+    /// Whether another client has redirected it to this one.
+    pub(crate) is_redirected: bool,
+}
+
+/// Invalidations that wait for a reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) items: Vec<Invalidation>,
+    bytes: usize,
+    /// Every client of the reactor must forget all keys.
+    pub(crate) is_flushed: bool,
+}
+
+/// A prefix of a broadcasting client.
+#[derive(Debug, Clone)]
+struct Broadcast {
+    reader: Reader,
+    prefix: Box<[u8]>,
+}
+
+/// Tracking clients of the server, and their invalidations.
+#[derive(Debug)]
+pub(crate) struct Invalidations {
+    queues: Vec<Mutex<Queue>>,
+    /// Of all broadcasting clients. Replaced as a whole, under the lock.
+    broadcasts: ArcSwap<Vec<Broadcast>>,
+    broadcasts_lock: Mutex<()>,
+    has_broadcasts: AtomicBool,
+    /// Clients with tracking on.
+    clients: AtomicUsize,
+}
+
+impl Invalidations {
+    pub(crate) fn new(reactors: usize) -> Invalidations {
+        Invalidations {
+            queues: (0..reactors).map(|_| Mutex::default()).collect(),
+            broadcasts: ArcSwap::default(),
+            broadcasts_lock: Mutex::default(),
+            has_broadcasts: AtomicBool::new(false),
+            clients: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn client_came(&self) {
+        self.clients.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn client_left(&self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Prefixes of all broadcasting clients.
+    pub(crate) fn prefixes(&self) -> usize {
+        self.broadcasts.load().len()
+    }
+
+    #[inline]
+    pub(crate) fn has_broadcasts(&self) -> bool {
+        self.has_broadcasts.load(Ordering::Relaxed)
+    }
+
+    /// Adds prefixes of a broadcasting client. False if there are too many.
+    pub(crate) fn broadcast(&self, reader: Reader, prefixes: &[Box<[u8]>]) -> bool {
+        let _guard = self.broadcasts_lock.lock();
+        let mut all = self.broadcasts.load().to_vec();
+        if all.len() + prefixes.len() > PREFIXES_OF_ALL_MAX {
+            return false;
+        }
+        all.extend(prefixes.iter().map(|prefix| Broadcast { reader, prefix: prefix.clone() }));
+        self.replace(all);
+        true
+    }
+
+    /// Removes the prefixes of a client.
+    pub(crate) fn end_broadcast(&self, client: ConnId) {
+        let _guard = self.broadcasts_lock.lock();
+        let mut all = self.broadcasts.load().to_vec();
+        all.retain(|one| one.reader.client != client.0);
+        self.replace(all);
+    }
+
+    fn replace(&self, all: Vec<Broadcast>) {
+        self.has_broadcasts.store(!all.is_empty(), Ordering::Relaxed);
+        self.broadcasts.store(Arc::new(all));
+    }
+
+    /// Queues an invalidation. Returns whether the queue was empty: the caller then wakes the
+    /// reactor.
+    pub(crate) fn send(&self, reactor: usize, invalidation: Invalidation) -> bool {
+        let mut queue = self.queues[reactor].lock();
+        let was_empty = queue.items.is_empty() && !queue.is_flushed;
+        if queue.is_flushed {
+            return false;
+        }
+        queue.bytes += invalidation.key.as_ref().map_or(0, |key| key.len()) + ITEM_BYTES;
+        if queue.bytes > QUEUE_BYTES_MAX {
+            *queue = Queue { is_flushed: true, ..Queue::default() };
+        } else {
+            queue.items.push(invalidation);
+        }
+        was_empty
+    }
+
+    /// Queues the invalidations of changed keys. `except`: a client that does not want those of its
+    /// own changes. Calls `wake` with each reactor that has something to do.
+    pub(crate) fn send_changed(
+        &self,
+        changed: &mut ChangedKeys,
+        names: &mut Vec<Box<[u8]>>,
+        except: Option<ConnId>,
+        mut wake: impl FnMut(usize),
+    ) {
+        let mut send = |reader: Reader, key: &[u8]| {
+            let client = ConnId(reader.client);
+            if except == Some(client) {
+                return;
+            }
+            let key = Some(key.into());
+            if self.send(reader.reactor, Invalidation { client, key, is_redirected: false }) {
+                wake(reader.reactor);
+            }
+        };
+        for key in changed.invalidated.drain(..) {
+            key.readers.iter().for_each(|reader| send(*reader, &key.bytes));
+        }
+        if names.is_empty() {
+            return;
+        }
+        let broadcasts = self.broadcasts.load();
+        for name in names.drain(..) {
+            let receivers: SmallVec<[Reader; 4]> = broadcasts
+                .iter()
+                .filter(|one| name.starts_with(&one.prefix))
+                .map(|one| one.reader)
+                .collect();
+            receivers.into_iter().for_each(|reader| send(reader, &name));
+        }
+    }
+
+    /// Notifies the clients of every reactor to forget all keys. The caller wakes the reactors.
+    pub(crate) fn flush(&self) {
+        for queue in &self.queues {
+            *queue.lock() = Queue { is_flushed: true, ..Queue::default() };
+        }
+    }
+
+    /// Takes the invalidations of a reactor.
+    pub(crate) fn take(&self, reactor: usize) -> Queue {
+        std::mem::take(&mut self.queues[reactor].lock())
+    }
+
+    /// Bytes of the invalidations that wait for a reactor.
+    pub(crate) fn queued_bytes(&self, reactor: usize) -> usize {
+        self.queues[reactor].lock().bytes
+    }
+}
+
+/// Estimated memory of all readers.
+pub(crate) fn reader_bytes(readers: store::Readers) -> usize {
+    readers.all * READER_BYTES + readers.keys * READ_KEY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::InvalidatedKey;
+
+    fn reader(client: u64) -> Reader {
+        Reader { reactor: 0, client }
+    }
+
+    fn names(invalidations: &Invalidations) -> Vec<(u64, String)> {
+        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        let items = invalidations.take(0).items.into_iter();
+        items.map(|one| (one.client.0, text(&one.key.unwrap()))).collect()
+    }
+
+    #[test]
+    fn readers_and_prefixes_receive_changed_keys() {
+        let invalidations = Invalidations::new(1);
+        let prefixes: [Box<[u8]>; 2] = [(*b"user:").into(), (*b"x").into()];
+        assert!(invalidations.broadcast(reader(1), &prefixes));
+        assert!(invalidations.broadcast(reader(2), &[Box::default()]));
+        let readers = SmallVec::from_iter([reader(3), reader(4)]);
+        let key = InvalidatedKey { bytes: (*b"user:1").into(), readers };
+        let mut changed = ChangedKeys { invalidated: vec![key], ..ChangedKeys::default() };
+        let mut changed_names: Vec<Box<[u8]>> = vec![(*b"user:1").into(), (*b"y").into()];
+        let mut woken = 0;
+        invalidations
+            .send_changed(&mut changed, &mut changed_names, Some(ConnId(4)), |_| woken += 1);
+        assert_eq!(woken, 1, "the first invalidation wakes the reactor");
+        let expected = [(3, "user:1"), (1, "user:1"), (2, "user:1"), (2, "y")];
+        let expected: Vec<_> = expected.map(|(id, key)| (id, key.to_owned())).into();
+        assert_eq!(names(&invalidations), expected);
+        invalidations.end_broadcast(ConnId(1));
+        invalidations.end_broadcast(ConnId(2));
+        assert!(!invalidations.has_broadcasts());
+    }
+
+    #[test]
+    fn a_full_queue_becomes_a_flush() {
+        let invalidations = Invalidations::new(1);
+        let one = Invalidation {
+            client: ConnId(1),
+            key: Some(vec![0; 1000].into()),
+            is_redirected: false,
+        };
+        for _ in 0..10 {
+            invalidations.send(0, one.clone());
+        }
+        let queue = invalidations.take(0);
+        assert!(queue.is_flushed && queue.items.is_empty());
+        assert!(!invalidations.take(0).is_flushed);
+    }
+}
