@@ -98,10 +98,6 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "There is no separate limit for all clients: see `memory-limit`."
     ),
     with_aliases(
-        &["busy-reply-threshold"],
-        fixed!("lua-time-limit", "5000", "Scripts are not supported."),
-    ),
-    with_aliases(
         &["min-slaves-to-write"],
         fixed!(
             "min-replicas-to-write",
