@@ -157,13 +157,13 @@ pub(crate) fn build_state(
     #[cfg(feature = "experiments")]
     let cql = cql.with_processors(settings.experiments.processor);
     let shared = ServerState {
+        running_scripts: RunningScripts::new(reactors, cycles.clone()),
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
         roles: ArcSwap::from_pointee(recovered.schema.roles),
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
         scripts: Scripts::new(Arc::clone(&memory.scripts)),
-        running_scripts: RunningScripts::new(reactors),
         write_clock: WriteClock::above(recovered.newest_timestamp),
         log: recovered.log,
         acl,

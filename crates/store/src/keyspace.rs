@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base::stages::CycleClock;
 use base::time::UnixMs;
@@ -150,6 +151,28 @@ impl Keyspace {
     /// Locks a stripe unless another thread holds it.
     pub(crate) fn try_stripe(&self, index: usize) -> Option<MutexGuard<'_, Stripe>> {
         self.slots[index].0.try_lock()
+    }
+
+    /// Waits for a stripe until `give_up` is true.
+    #[cold]
+    pub(crate) fn wait_unless(
+        &self,
+        index: usize,
+        give_up: impl Fn() -> bool,
+    ) -> Option<MutexGuard<'_, Stripe>> {
+        /// Time between two calls of `give_up`.
+        const INTERVAL: Duration = Duration::from_micros(500);
+        self.waits.count.fetch_add(1, Ordering::Relaxed);
+        let started = self.cycles.now();
+        let guard = loop {
+            let guard = self.slots[index].0.try_lock_for(INTERVAL);
+            if guard.is_some() || give_up() {
+                break guard;
+            }
+        };
+        let waited_ns = self.cycles.delta_ns(started, self.cycles.now());
+        self.waits.ns.fetch_add(waited_ns, Ordering::Relaxed);
+        guard
     }
 
     #[cold]

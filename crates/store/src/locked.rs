@@ -5,6 +5,7 @@ use std::ops::{Bound, Deref, DerefMut};
 
 use base::time::UnixMs;
 use parking_lot::MutexGuard;
+use smallvec::SmallVec;
 
 use crate::change::Kind;
 use crate::deferred_free::DeferredFree;
@@ -58,7 +59,7 @@ impl<'a> Guards<'a> {
     }
 }
 
-fn stripe_number(stripe: usize) -> u16 {
+pub(crate) fn stripe_number(stripe: usize) -> u16 {
     u16::try_from(stripe).expect("STRIPES fits u16")
 }
 
@@ -251,44 +252,42 @@ impl<'a> Locked<'a> {
         true
     }
 
-    /// Unlocks the stripes, and locks them again with those of more keys, in the order of their
-    /// numbers. Nothing may have been changed under the locks.
-    pub fn relock_with(&mut self, hashes: &[u64]) {
-        let mut stripes: Vec<usize> =
-            self.guards.iter().map(|guard| usize::from(guard.index)).collect();
-        stripes.extend(hashes.iter().map(|hash| stripe_of(*hash)));
-        self.relock(stripes);
+    /// Unlocks the stripes, and locks them again with those of more keys. Nothing may have been
+    /// changed under the locks. False, with no stripe locked, if one is not free when `give_up`
+    /// becomes true.
+    pub fn relock_with(&mut self, hashes: &[u64], give_up: impl Fn() -> bool) -> bool {
+        let stripes = self.stripes().chain(hashes.iter().map(|hash| stripe_of(*hash))).collect();
+        self.relock(stripes, give_up)
     }
 
     /// Like [`Locked::relock_with`], with every stripe.
-    pub fn relock_all(&mut self) {
-        self.relock((0..STRIPES).collect());
+    pub fn relock_all(&mut self, give_up: impl Fn() -> bool) -> bool {
+        self.relock((0..STRIPES).collect(), give_up)
     }
 
-    fn relock(&mut self, mut stripes: Vec<usize>) {
+    /// The numbers of the locked stripes.
+    pub fn stripes(&self) -> impl Iterator<Item = usize> {
+        self.guards.iter().map(|guard| usize::from(guard.index))
+    }
+
+    /// Like [`Locked::relock_with`], with these stripes.
+    pub fn relock(&mut self, stripes: SmallVec<[usize; 8]>, give_up: impl Fn() -> bool) -> bool {
         assert!(self.trash.is_empty(), "nothing was removed");
         assert!(self.grown_bytes == 0, "nothing was changed");
-        stripes.sort_unstable();
-        stripes.dedup();
         self.guards = Guards::None;
-        let lock =
-            |index| Guard { index: stripe_number(index), stripe: self.keyspace.stripe(index) };
-        let guards: Vec<Guard<'a>> = stripes.into_iter().map(lock).collect();
-        self.guards = Guards::of(guards);
+        let locked = self.keyspace.lock_stripes(stripes, give_up);
+        let is_locked = locked.is_some();
+        self.guards = locked.unwrap_or_default();
+        is_locked
     }
 
-    /// Locks the stripe of one more key, waiting for it: see [`Locked::may_wait_for`].
-    pub fn add(&mut self, hash: u64) {
-        assert!(self.may_wait_for(hash), "stripes are locked in the order of their numbers");
+    /// Locks the stripe of one more key. Waits for it until `give_up` is true: false then.
+    pub fn add_unless(&mut self, hash: u64, give_up: impl Fn() -> bool) -> bool {
         let stripe = stripe_of(hash);
-        let guard = Guard { index: stripe_number(stripe), stripe: self.keyspace.stripe(stripe) };
-        self.guards.insert(self.guards.len(), guard);
-    }
-
-    /// Whether this thread may wait for the stripe of a key: it follows all that are locked, so
-    /// that threads which wait for each other cannot form a circle.
-    pub fn may_wait_for(&self, hash: u64) -> bool {
-        self.guards.last().is_none_or(|last| usize::from(last.index) < stripe_of(hash))
+        let Err(place) = self.place_of(stripe) else { return true };
+        let Some(guard) = self.keyspace.wait_unless(stripe, give_up) else { return false };
+        self.guards.insert(place, Guard { index: stripe_number(stripe), stripe: guard });
+        true
     }
 
     #[inline]

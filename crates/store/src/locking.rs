@@ -6,15 +6,14 @@ use crate::STRIPES;
 use crate::deferred_free::DeferredFree;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
-use crate::locked::{Guard, Guards, Locked, Seen};
+use crate::locked::{Guard, Guards, Locked, Seen, stripe_number};
 use crate::mutation::Mutation;
 use crate::params::{Params, ScanCursor, StoreError};
 
 impl Keyspace {
     #[inline]
     fn guard(&self, stripe: usize) -> Guard<'_> {
-        let index = u16::try_from(stripe).expect("STRIPES fits u16");
-        Guard { index, stripe: self.stripe(stripe) }
+        Guard { index: stripe_number(stripe), stripe: self.stripe(stripe) }
     }
 
     /// Locks the stripe of one key.
@@ -23,24 +22,114 @@ impl Keyspace {
         Locked::new(self, params, Guards::One(self.guard(stripe_of(hash))))
     }
 
-    /// Locks the stripes of these keys, in the order of their numbers, each once.
-    pub fn lock<'a>(&'a self, hashes: impl Iterator<Item = u64>, params: &'a Params) -> Locked<'a> {
-        let mut stripes: SmallVec<[usize; 8]> = hashes.map(stripe_of).collect();
-        stripes.sort_unstable();
-        stripes.dedup();
-        let mut guards = stripes.into_iter().map(|stripe| self.guard(stripe));
-        let guards = match guards.len() {
-            0 => Guards::None,
-            1 => guards.next().map_or(Guards::None, Guards::One),
-            _ => Guards::Several(guards.collect()),
+    /// Like [`Keyspace::lock_one`]. `None` if the stripe is not free when `give_up` becomes true.
+    #[inline]
+    pub fn lock_one_unless<'a>(
+        &'a self,
+        hash: u64,
+        params: &'a Params,
+        give_up: impl Fn() -> bool,
+    ) -> Option<Locked<'a>> {
+        let index = stripe_of(hash);
+        let stripe = match self.try_stripe(index) {
+            Some(stripe) => stripe,
+            None => self.wait_unless(index, give_up)?,
         };
-        Locked::new(self, params, guards)
+        let guard = Guard { index: stripe_number(index), stripe };
+        Some(Locked::new(self, params, Guards::One(guard)))
+    }
+
+    /// Locks the stripes of these keys, each once.
+    pub fn lock<'a>(&'a self, hashes: impl Iterator<Item = u64>, params: &'a Params) -> Locked<'a> {
+        let locked = self.lock_unless(hashes, params, || false);
+        locked.expect("it never gives up")
+    }
+
+    /// Like [`Keyspace::lock`]. `None` if a stripe is not free when `give_up` becomes true.
+    pub fn lock_unless<'a>(
+        &'a self,
+        hashes: impl Iterator<Item = u64>,
+        params: &'a Params,
+        give_up: impl Fn() -> bool,
+    ) -> Option<Locked<'a>> {
+        let stripes: SmallVec<[usize; 8]> = hashes.map(stripe_of).collect();
+        let guards = self.lock_stripes(stripes, give_up)?;
+        Some(Locked::new(self, params, guards))
     }
 
     /// Locks every stripe. Costs 4,096 locks of 10 ns: for commands that affect all keys.
     pub fn lock_all<'a>(&'a self, params: &'a Params) -> Locked<'a> {
-        let guards = (0..STRIPES).map(|stripe| self.guard(stripe)).collect();
-        Locked::new(self, params, Guards::Several(guards))
+        self.lock_all_unless(params, || false).expect("it never gives up")
+    }
+
+    /// Like [`Keyspace::lock_all`]. `None` if a stripe is not free when `give_up` becomes true.
+    pub fn lock_all_unless<'a>(
+        &'a self,
+        params: &'a Params,
+        give_up: impl Fn() -> bool,
+    ) -> Option<Locked<'a>> {
+        let guards = self.lock_stripes((0..STRIPES).collect(), give_up)?;
+        Some(Locked::new(self, params, guards))
+    }
+
+    /// Locks stripes, each once. A thread that waits for a stripe holds no other, so no thread
+    /// that holds one waits for this thread: a script may need more stripes while it runs.
+    pub(crate) fn lock_stripes(
+        &self,
+        mut stripes: SmallVec<[usize; 8]>,
+        give_up: impl Fn() -> bool,
+    ) -> Option<Guards<'_>> {
+        stripes.sort_unstable();
+        stripes.dedup();
+        match stripes.as_slice() {
+            [] => return Some(Guards::None),
+            [index] => {
+                let stripe = match self.try_stripe(*index) {
+                    Some(stripe) => stripe,
+                    None => self.wait_unless(*index, give_up)?,
+                };
+                return Some(Guards::One(Guard { index: stripe_number(*index), stripe }));
+            }
+            _ => {}
+        }
+        let mut waited = None;
+        loop {
+            match self.try_stripes(&stripes, waited.take()) {
+                Ok(guards) => return Some(Guards::Several(guards)),
+                Err(taken) => {
+                    let stripe = self.wait_unless(taken, &give_up)?;
+                    waited = Some(Guard { index: stripe_number(taken), stripe });
+                }
+            }
+        }
+    }
+
+    /// Locks several stripes, of which `held` may be one. Otherwise returns the first one that
+    /// another thread holds for long, and holds none.
+    fn try_stripes<'a>(
+        &'a self,
+        stripes: &[usize],
+        mut held: Option<Guard<'a>>,
+    ) -> Result<Vec<Guard<'a>>, usize> {
+        /// Attempts to lock a stripe: most are held for less than a microsecond.
+        const ATTEMPTS: usize = 200;
+        let mut guards = Vec::with_capacity(stripes.len());
+        for stripe in stripes {
+            let index = stripe_number(*stripe);
+            if let Some(guard) = held.take_if(|guard| guard.index == index) {
+                guards.push(guard);
+                continue;
+            }
+            let locked = (0..ATTEMPTS).find_map(|_| {
+                let locked = self.try_stripe(*stripe);
+                if locked.is_none() {
+                    std::hint::spin_loop();
+                }
+                locked
+            });
+            guards.push(Guard { index, stripe: locked.ok_or(*stripe)? });
+        }
+        Ok(guards)
     }
 
     pub fn lock_stripe<'a>(&'a self, stripe: usize, params: &'a Params) -> Locked<'a> {

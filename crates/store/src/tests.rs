@@ -594,3 +594,59 @@ fn partitions_are_asked_for_ahead_without_a_wait() {
     let locked = store.lock_one(key.hash(), &params);
     assert_eq!(locked.partition(key).map(crate::Partition::len), Some(40));
 }
+
+/// The hashes of three keys in different stripes, in the order of their stripes.
+fn hashes_in_order(store: &Keyspace) -> [u64; 3] {
+    let mut hashes = ["a", "b", "c"].map(|name| store.hash(name.as_bytes()));
+    hashes.sort_by_key(|hash| crate::key::stripe_of(*hash));
+    let [low, middle, high] = hashes.map(crate::key::stripe_of);
+    assert!(low < middle);
+    assert!(middle < high);
+    hashes
+}
+
+#[test]
+fn a_thread_that_waits_for_a_stripe_holds_no_other() {
+    let store = Keyspace::new(3);
+    let [low, middle, high] = hashes_in_order(&store);
+    let params = params(1);
+    std::thread::scope(|scope| {
+        let mut script = store.lock_one(middle, &params);
+        // It gets the first stripe, but neither it nor the last one while it waits.
+        let waiting = scope.spawn(|| {
+            let params = self::params(1);
+            store.lock([high, middle, low].into_iter(), &params).stripes().count()
+        });
+        while store.lock_waits().count == 0 {
+            std::thread::yield_now();
+        }
+        assert!(script.try_add(low));
+        assert!(script.try_add(high));
+        assert!(script.holds(low));
+        drop(script);
+        assert_eq!(waiting.join().unwrap(), 3);
+    });
+}
+
+#[test]
+fn a_lock_is_given_up_when_the_caller_wants() {
+    let store = Keyspace::new(3);
+    let [low, middle, high] = hashes_in_order(&store);
+    let params = params(1);
+    let held = store.lock_one(middle, &params);
+    assert!(store.lock_one_unless(middle, &params, || true).is_none());
+    assert!(store.lock_unless([low, middle].into_iter(), &params, || true).is_none());
+    assert!(store.lock_all_unless(&params, || true).is_none());
+    let mut other = store.lock_one(low, &params);
+    assert!(!other.try_add(middle));
+    assert!(!other.add_unless(middle, || true));
+    assert!(!other.try_add_all());
+    assert!(!other.relock_with(&[middle], || true));
+    assert!(other.is_unlocked());
+    drop(held);
+    assert!(other.relock_with(&[middle, high], || false));
+    assert!(!other.holds(low));
+    assert!(other.add_unless(low, || false));
+    assert!(other.relock_all(|| false));
+    assert!(other.is_all());
+}

@@ -248,7 +248,10 @@ impl ReactorContext<'_> {
         let mut bytes = Vec::new();
         let mut reply = ReplyWriter::new(&mut bytes, connection.protocol);
         let mut gate = match self.admit_rerun(&mut session, command.flags, args) {
-            Ok(()) => self.run(&mut session, request.id, None, args, reply.reborrow()),
+            Ok(()) => {
+                let ran = self.run(&mut session, request.id, None, args, reply.reborrow());
+                ran.expect("a request that runs again waits for its keys")
+            }
             Err(fail) => {
                 reply.error_bytes(&fail.bytes());
                 Gate::OPEN

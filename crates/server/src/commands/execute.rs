@@ -28,6 +28,7 @@ use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::requests::RequestId;
+use crate::engine::running_scripts::BUSY;
 use crate::engine::server_state::ServerState;
 
 /// The command and key hash of a request, determined before it runs.
@@ -38,9 +39,13 @@ pub(crate) struct Prepared {
     pub(crate) hash: Option<u64>,
 }
 
-/// The request was not run, not even in part, because of CLIENT PAUSE.
+/// The request was not run, not even in part, because of CLIENT PAUSE or of a slow script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deferred;
+
+/// The request was not run, because a slow script holds its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Contended;
 
 /// Commands that clients in MONITOR mode do not see, or that they see from the command itself.
 const UNMONITORED: Flags = Flags::ADMIN.and(Flags::SKIP_MONITOR);
@@ -130,7 +135,12 @@ impl<'a> ReactorContext<'a> {
         let is_answered = session.reply_mode == ReplyMode::On && session.transaction.is_some();
         self.begin(session);
         let gate = match self.admit(session, prepared, args) {
-            Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, reply.reborrow()),
+            Ok(Admitted::Run(id)) => {
+                match self.run(session, id, prepared.hash, args, reply.reborrow()) {
+                    Ok(gate) => gate,
+                    Err(Contended) => return self.defer(session, reply),
+                }
+            }
             Ok(Admitted::Queued) => {
                 reply.simple("QUEUED");
                 Gate::OPEN
@@ -168,6 +178,20 @@ impl<'a> ReactorContext<'a> {
         gate
     }
 
+    /// Makes a request wait for a script that holds its keys, or refuses it if the script has been
+    /// running for too long.
+    #[cold]
+    fn defer(&mut self, session: &mut Session, mut reply: ReplyWriter<'_>) -> Gate {
+        if self.shared.running_scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms) {
+            self.reactor.tally.error(None, BUSY);
+            reply.error(BUSY);
+        } else {
+            session.wait = Some(Wait::Pause);
+            session.commands -= 1; // it will be served again
+        }
+        Gate::OPEN
+    }
+
     fn begin(&mut self, session: &mut Session) {
         self.now = self.reactor.time(self.params);
         #[cfg(test)]
@@ -197,9 +221,10 @@ impl<'a> ReactorContext<'a> {
                 return Ok((Err(fail), Gate::OPEN));
             }
         };
-        let (result, gate) = self.run_with(session, id, prepared.hash, args, reply, |cx, keys| {
+        let ran = self.run_with(session, id, prepared.hash, args, reply, |cx, keys| {
             cx.call_with(id, args, Some(keys), body)
         });
+        let (result, gate) = ran.map_err(|Contended| Deferred)?;
         if self.is_lost(gate) {
             self.reactor.tally.error(None, LOG_FAILED);
             return Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN));
@@ -402,7 +427,8 @@ impl<'a> ReactorContext<'a> {
         }
     }
 
-    /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`].
+    /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`]. A request
+    /// whose keys a slow script holds is not run.
     #[inline]
     pub(crate) fn run(
         &mut self,
@@ -411,8 +437,9 @@ impl<'a> ReactorContext<'a> {
         hash: Option<u64>,
         args: Args<'_>,
         reply: ReplyWriter<'_>,
-    ) -> Gate {
-        self.run_with(session, id, hash, args, reply, |cx, keys| cx.call(id, args, keys)).1
+    ) -> Result<Gate, Contended> {
+        let ran = self.run_with(session, id, hash, args, reply, |cx, keys| cx.call(id, args, keys));
+        ran.map(|((), gate)| gate)
     }
 
     #[inline]
@@ -424,14 +451,14 @@ impl<'a> ReactorContext<'a> {
         args: Args<'_>,
         reply: ReplyWriter<'_>,
         call: impl FnOnce(&mut CommandContext<'_>, &Keys) -> T,
-    ) -> (T, Gate) {
+    ) -> Result<(T, Gate), Contended> {
         let command = REGISTRY.entry(id).command;
         if command.flags.has(Flags::SEES_STATS) {
             let now = self.now.mono;
             self.reactor.publish(self.shared, session.id, |row| session.update_row(row, now));
         }
         let mut keys = Keys::new();
-        let locked = self.lock(session, command, hash, args, &mut keys);
+        let locked = self.lock(session, command, hash, args, &mut keys).ok_or(Contended)?;
         let mut cx = CommandContext {
             command,
             db: session.db,
@@ -449,10 +476,15 @@ impl<'a> ReactorContext<'a> {
         };
         let result = call(&mut cx, &keys);
         cx.feed_monitors(command, args);
-        (result, cx.commit(command, &keys))
+        let gate = cx.commit(command, &keys);
+        if std::mem::take(&mut self.reactor.is_contended) {
+            return Err(Contended);
+        }
+        Ok((result, gate))
     }
 
-    /// Locks the stripes of the command's keys, and lists the keys.
+    /// Locks the stripes of the command's keys, and lists the keys. `None` if a slow script holds
+    /// one of them.
     #[inline(always)]
     fn lock(
         &self,
@@ -461,14 +493,15 @@ impl<'a> ReactorContext<'a> {
         hash: Option<u64>,
         args: Args<'_>,
         keys: &mut Keys,
-    ) -> Locked<'a> {
+    ) -> Option<Locked<'a>> {
         let keyspace = &self.shared.keyspace;
+        let give_up = || !session.is_rerun && self.shared.running_scripts.is_slow();
         if let Some(hash) = hash {
             keys.push((session.db, hash));
-            return keyspace.lock_one(hash, self.params);
+            return keyspace.lock_one_unless(hash, self.params, give_up);
         }
         if command.flags.has(Flags::ALL_KEYS) {
-            return keyspace.lock_all(self.params);
+            return keyspace.lock_all_unless(self.params, give_up);
         }
         if transactions::is_exec(command) {
             return self.lock_transaction(session, keys);
@@ -481,15 +514,16 @@ impl<'a> ReactorContext<'a> {
         if listed.is_err() {
             keys.clear();
         }
-        keyspace.lock(keys.iter().map(|(_, hash)| *hash), self.params)
+        keyspace.lock_unless(keys.iter().map(|(_, hash)| *hash), self.params, give_up)
     }
 
-    fn lock_transaction(&self, session: &Session, keys: &mut Keys) -> Locked<'a> {
+    fn lock_transaction(&self, session: &Session, keys: &mut Keys) -> Option<Locked<'a>> {
+        let give_up = || self.shared.running_scripts.is_slow();
         let keyspace = &self.shared.keyspace;
         if transactions::list_keys(session, |key| keyspace.hash(key), keys) {
-            return keyspace.lock_all(self.params);
+            return keyspace.lock_all_unless(self.params, give_up);
         }
-        keyspace.lock(keys.iter().map(|(_, hash)| *hash), self.params)
+        keyspace.lock_unless(keys.iter().map(|(_, hash)| *hash), self.params, give_up)
     }
 }
 

@@ -303,21 +303,35 @@ impl<'a> Unit<'a> {
         self.record.bytes.is_empty()
     }
 
-    /// See [`Locked::add`].
-    pub(crate) fn add(&mut self, hash: u64) {
-        self.locked.add(hash);
+    /// See [`Locked::add_unless`].
+    pub(crate) fn add_unless(&mut self, hash: u64, give_up: impl Fn() -> bool) -> bool {
+        self.locked.add_unless(hash, give_up)
     }
 
     /// See [`Locked::relock_with`].
-    pub(crate) fn relock_with(&mut self, hashes: &[u64]) {
+    pub(crate) fn relock_with(&mut self, hashes: &[u64], give_up: impl Fn() -> bool) -> bool {
         assert!(self.is_untouched(), "changes are logged under the locks of their keys");
-        self.locked.relock_with(hashes);
+        self.locked.relock_with(hashes, give_up)
+    }
+
+    /// Unlocks the stripes of a unit that has changed nothing. Returns their numbers.
+    pub(crate) fn release(&mut self) -> Vec<usize> {
+        assert!(self.is_untouched(), "changes are logged under the locks of their keys");
+        let held = self.locked.stripes().collect();
+        self.locked.unlock();
+        held
+    }
+
+    /// Locks the stripes of a unit that was [released](Unit::release).
+    pub(crate) fn relock_stripes(&mut self, held: Vec<usize>, give_up: impl Fn() -> bool) -> bool {
+        assert!(self.is_untouched(), "changes are logged under the locks of their keys");
+        self.locked.relock(held.into(), give_up)
     }
 
     /// See [`Locked::relock_all`].
-    pub(crate) fn relock_all(&mut self) {
+    pub(crate) fn relock_all(&mut self, give_up: impl Fn() -> bool) -> bool {
         assert!(self.is_untouched(), "changes are logged under the locks of their keys");
-        self.locked.relock_all();
+        self.locked.relock_all(give_up)
     }
 
     /// See [`Locked::add_reader`].

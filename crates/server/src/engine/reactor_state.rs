@@ -58,6 +58,8 @@ pub(crate) struct ReactorState {
     pub(crate) room: Room,
     /// Whether there was no memory for writes when the running script was admitted.
     pub(crate) has_no_room: bool,
+    /// A command could not run, because a slow script holds what it needs.
+    pub(crate) is_contended: bool,
     pub(crate) random: SmallRng,
     /// Chooses the commands to sample for [`HotKeys`](crate::engine::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
@@ -107,6 +109,7 @@ impl ReactorState {
             latency_ns: u64::MAX,
             room: Room::new(&settings, &shared.memory),
             has_no_room: false,
+            is_contended: false,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             gate_max: Gate::OPEN,

@@ -1,15 +1,15 @@
-//! Scripts that run at this moment: which reactors run one, since when, and whether it must end.
+//! Scripts that run at this moment: on which reactors, since when, and whether they must end.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use base::time::MonoNs;
+use base::stages::CycleClock;
 
 /// The script of one reactor. On its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Running {
-    /// When it began to be slow; 0: no script that is slow.
-    slow_since: AtomicU64,
+    /// Cycle counter at the start; 0: no script.
+    began: AtomicU64,
     state: AtomicU8,
 }
 
@@ -22,67 +22,88 @@ const WRITING: u8 = 2;
 /// A script must end.
 const KILLED: u8 = 3;
 
-/// Time after which a script counts as slow: other reactors do not wait for it.
-const SLOW_NS: u64 = 1_000_000;
+/// Time after which a script is slow: reactors do not wait for it.
+const SLOW_NS: u64 = 2_000_000;
+
+/// Error of requests that wait for a script for too long.
+pub(crate) const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL \
+                               or SHUTDOWN NOSAVE.";
 
 /// The scripts of all reactors.
 #[derive(Debug)]
-pub(crate) struct RunningScripts(Box<[Running]>);
+pub(crate) struct RunningScripts {
+    clock: CycleClock,
+    reactors: Box<[Running]>,
+}
 
 impl RunningScripts {
-    pub(crate) fn new(reactors: usize) -> RunningScripts {
-        RunningScripts((0..reactors).map(|_| Running::default()).collect())
+    pub(crate) fn new(reactors: usize, clock: CycleClock) -> RunningScripts {
+        RunningScripts { clock, reactors: (0..reactors).map(|_| Running::default()).collect() }
     }
 
-    /// Records that a reactor begins to run a script.
+    /// Records that a reactor begins to run a script. `now`: cycle counter.
     #[inline]
-    pub(crate) fn begin(&self, reactor: usize) {
-        self.0[reactor].state.store(READING, Ordering::Relaxed);
+    pub(crate) fn begin(&self, reactor: usize, now: u64) {
+        let running = &self.reactors[reactor];
+        running.state.store(READING, Ordering::Relaxed);
+        running.began.store(now.max(1), Ordering::Relaxed);
     }
 
     /// Records that the script of a reactor changes data. False if it must end instead.
     #[inline]
     pub(crate) fn write(&self, reactor: usize) -> bool {
-        let state = &self.0[reactor].state;
-        state.load(Ordering::Relaxed) == WRITING
-            || state
-                .compare_exchange(READING, WRITING, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        let state = &self.reactors[reactor].state;
+        state
+            .compare_exchange(READING, WRITING, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|state| state == WRITING, |_| true)
     }
 
     #[inline]
     pub(crate) fn end(&self, reactor: usize) {
-        let running = &self.0[reactor];
+        let running = &self.reactors[reactor];
+        running.began.store(0, Ordering::Relaxed);
         running.state.store(IDLE, Ordering::Relaxed);
-        if running.slow_since.load(Ordering::Relaxed) != 0 {
-            running.slow_since.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the script of a reactor must end.
+    pub(crate) fn is_killed(&self, reactor: usize) -> bool {
+        self.reactors[reactor].state.load(Ordering::Relaxed) == KILLED
+    }
+
+    fn ran_ns(&self, running: &Running) -> u64 {
+        match running.began.load(Ordering::Relaxed) {
+            0 => 0,
+            began => self.clock.delta_ns(began, self.clock.now()),
         }
     }
 
-    /// Records that the script of a reactor began at `began` and still runs. True if it must end.
-    pub(crate) fn check(&self, reactor: usize, began: MonoNs, now: MonoNs) -> bool {
-        let running = &self.0[reactor];
-        if now.since(began) >= SLOW_NS {
-            running.slow_since.store(began.0.max(1), Ordering::Relaxed);
-        }
-        running.state.load(Ordering::Relaxed) == KILLED
+    /// How long the script has been running that began first, if it is slow.
+    pub(crate) fn slow_ns(&self) -> Option<u64> {
+        let longest = self.reactors.iter().map(|running| self.ran_ns(running)).max();
+        longest.filter(|ns| *ns >= SLOW_NS)
+    }
+
+    /// Whether a script is slow, so that a reactor should serve others instead of waiting.
+    #[cold]
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow_ns().is_some()
+    }
+
+    /// Whether requests that wait for a script receive [`BUSY`]. `threshold_ms`: 0 is never.
+    pub(crate) fn is_busy(&self, threshold_ms: u64) -> bool {
+        threshold_ms > 0 && self.slow_ns().is_some_and(|ns| ns / 1_000_000 >= threshold_ms)
     }
 
     /// Makes all slow scripts end that have not changed data.
     // Source: Redis 7.2 `script.c`, `scriptKill`
     pub(crate) fn kill(&self) -> Result<(), &'static str> {
         let (mut killed, mut unkillable) = (false, false);
-        for running in &self.0 {
-            if running.slow_since.load(Ordering::Relaxed) == 0 {
+        for running in &self.reactors {
+            if self.ran_ns(running) < SLOW_NS {
                 continue;
             }
-            let kill = running.state.compare_exchange(
-                READING,
-                KILLED,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match kill {
+            let (old, new) = (READING, KILLED);
+            match running.state.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) | Err(KILLED) => killed = true,
                 Err(WRITING) => unkillable = true,
                 Err(_) => {}
@@ -106,21 +127,25 @@ mod tests {
 
     #[test]
     fn slow_scripts_that_only_read_are_killed() {
-        let scripts = RunningScripts::new(2);
-        let (began, soon, late) = (MonoNs(5), MonoNs(6), MonoNs(5 + SLOW_NS));
-        scripts.begin(0);
-        assert!(!scripts.check(0, began, soon));
+        let clock = CycleClock::new();
+        let scripts = RunningScripts::new(2, clock.clone());
+        scripts.begin(0, clock.now());
         assert!(scripts.kill().unwrap_err().starts_with("NOTBUSY"));
-        assert!(!scripts.check(0, began, late));
-        scripts.begin(1);
+        scripts.begin(0, 1); // long ago
+        assert!(scripts.is_slow());
+        scripts.begin(1, 1);
         assert!(scripts.write(1));
+        assert!(!scripts.is_killed(0));
         assert_eq!(scripts.kill(), Ok(()));
+        assert!(scripts.is_killed(0));
         assert!(!scripts.write(0), "it must end");
-        assert!(scripts.check(0, began, late));
+        assert!(scripts.write(1));
         scripts.end(0);
-        scripts.check(1, began, late);
         assert!(scripts.kill().unwrap_err().starts_with("UNKILLABLE"));
+        assert!(scripts.is_busy(1));
+        assert!(!scripts.is_busy(0));
         scripts.end(1);
+        assert!(!scripts.is_slow());
         assert!(scripts.kill().unwrap_err().starts_with("NOTBUSY"));
     }
 }

@@ -43,11 +43,34 @@ pub(crate) struct Script {
     /// Loaded by SCRIPT LOAD.
     is_kept: AtomicBool,
     is_removed: AtomicBool,
+    /// The script has accessed keys that its callers did not declare.
+    is_undeclared: AtomicBool,
+    /// The script has accessed the keyspace as a whole.
+    needs_all: AtomicBool,
 }
 
 impl Script {
     pub(crate) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_undeclared(&self) -> bool {
+        self.is_undeclared.load(Ordering::Relaxed)
+    }
+
+    /// Records an access of a key that was not declared.
+    pub(crate) fn mark_undeclared(&self) {
+        self.is_undeclared.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn needs_all(&self) -> bool {
+        self.needs_all.load(Ordering::Relaxed)
+    }
+
+    /// Records an access of the keyspace as a whole.
+    pub(crate) fn mark_all(&self) {
+        self.mark_undeclared();
+        self.needs_all.store(true, Ordering::Relaxed);
     }
 
     fn bytes(&self) -> u64 {
@@ -68,6 +91,9 @@ pub(crate) struct Scripts {
     memory: Arc<Tracker>,
     /// Scripts added since the start.
     added: AtomicU64,
+    /// Held by a script that accesses keys that it did not declare: two of them might wait for
+    /// each other. Taken before any stripe.
+    pub(crate) turn: Mutex<()>,
     /// Scripts removed since the start; reactors compare it with the value they saw last.
     removed: AtomicU64,
 }
@@ -78,6 +104,7 @@ impl Scripts {
             table: Mutex::default(),
             memory,
             added: AtomicU64::new(0),
+            turn: Mutex::new(()),
             removed: AtomicU64::new(0),
         }
     }
@@ -106,6 +133,8 @@ impl Scripts {
             used_at: AtomicU64::new(self.added.fetch_add(1, Ordering::Relaxed)),
             is_kept: AtomicBool::new(is_kept),
             is_removed: AtomicBool::new(false),
+            is_undeclared: AtomicBool::new(false),
+            needs_all: AtomicBool::new(false),
         });
         table.bytes += script.bytes();
         self.memory.consume(script.bytes());

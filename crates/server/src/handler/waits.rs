@@ -8,6 +8,9 @@ use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
 
+/// Interval at which paused requests check whether a slow script has ended.
+const SCRIPT_CHECK_NS: u64 = 2_000_000;
+
 impl ReactorHandler {
     /// Counts a connection as blocked by its last command, and sets its timer.
     pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
@@ -92,12 +95,26 @@ impl ReactorHandler {
             }
             return;
         }
+        if self.waits_for_script() {
+            let at = MonoNs(cx.now().mono.0 + SCRIPT_CHECK_NS);
+            if self.pause_timer <= cx.now().mono {
+                self.pause_timer = at;
+                cx.set_timer(at, PAUSE_TIMER);
+            }
+            return;
+        }
         for id in std::mem::take(&mut self.postponed) {
             let Some((session, _)) = connections.get_mut(id) else { continue };
             session.protocol().end_pause();
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             cx.resume(id);
         }
+    }
+
+    /// Whether paused requests wait for a script, and are not yet to be refused.
+    fn waits_for_script(&self) -> bool {
+        let scripts = &self.shared.running_scripts;
+        scripts.is_slow() && !scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms)
     }
 
     /// Ends a connection's wait, appends the reply, and resumes the connection.

@@ -57,7 +57,7 @@ impl Hand<'_> {
     /// Like [`Hand::ask`], but skips the initial checks, as if the state had changed after them.
     fn ask_unchecked(&mut self, words: &[&str]) -> (Gate, String) {
         self.execute(words, |context, session, prepared, args, reply| {
-            context.run(session, prepared.id.unwrap(), prepared.hash, args, reply)
+            context.run(session, prepared.id.unwrap(), prepared.hash, args, reply).unwrap()
         })
     }
 

@@ -125,6 +125,8 @@ pub(super) struct ResultWriter<'w, 'r> {
     pub(super) reply: &'w mut ReplyWriter<'r>,
     /// The protocol that the script selected, which determines the form of booleans.
     pub(super) script_protocol: Protocol,
+    /// Values that may still be written.
+    pub(super) values_left: usize,
     /// Errors in the result that no counter includes yet.
     pub(super) uncounted: Vec<Vec<u8>>,
 }
@@ -153,9 +155,10 @@ impl From<WriteError> for Fail {
 
 impl ResultWriter<'_, '_> {
     pub(super) fn write(&mut self, value: &Value, depth: usize) -> Result<(), WriteError> {
-        if !reply_has_room(self.reply) {
+        if !reply_has_room(self.reply) || self.values_left == 0 {
             return Err(WriteError::TooLarge);
         }
+        self.values_left -= 1;
         match value {
             Value::String(text) => self.reply.bulk(&text.as_bytes()),
             Value::Boolean(value) => match (self.script_protocol, value) {

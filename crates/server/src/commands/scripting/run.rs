@@ -1,7 +1,9 @@
 //! One run of a script: its commands, its keys, and its result.
 
-use base::time::MonoNs;
+use std::time::Duration;
+
 use mlua::{Table, Value};
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use wire::resp::{Args, Protocol};
 
@@ -10,19 +12,70 @@ use super::reply::{ResultWriter, is_error};
 use crate::commands::acl;
 use crate::commands::command::{Command, Done, Flags};
 use crate::commands::context::{CommandContext, check_elements};
-use crate::commands::execute::{ARGUMENTS_FREE, names_no_child, prepare};
+use crate::commands::execute::{ARGUMENTS_FREE, Contended, names_no_child, prepare};
 use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::gate::Gate;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::requests::RequestId;
+use crate::engine::scripts::Script;
 
 /// Times that a script is run again because it accessed further keys. The last run has all keys.
 const RESTARTS_MAX: usize = 8;
 
-/// Attempts to lock a stripe that another thread holds.
+/// Attempts to lock all stripes after a script has changed data.
 const LOCK_ATTEMPTS: usize = 200;
+
+/// Time that a script waits for a stripe after it has changed data.
+const WAIT_NS: u64 = 100_000_000;
+
+/// The same for a script that has the [turn](crate::engine::scripts::Scripts::turn).
+const TURN_WAIT_NS: u64 = 1_000_000_000;
+
+/// Time between two checks for slow scripts; a script inside EXEC waits only once.
+const INTERVAL: Duration = Duration::from_millis(1);
+
+type Turn<'a> = MutexGuard<'a, ()>;
+
+/// Takes the turn of scripts that access undeclared keys if this is one, with all stripes if the
+/// script needs them. Fails, with no stripe locked, if a slow script holds them. `may_unlock`: the
+/// stripes may be unlocked meanwhile.
+fn take_turn<'a>(
+    cx: &mut CommandContext<'a>,
+    script: &Script,
+    may_unlock: bool,
+) -> Result<Option<Turn<'a>>, Contended> {
+    if !script.is_undeclared() {
+        return Ok(None);
+    }
+    let (shared, scripts) = (cx.shared, &cx.shared.running_scripts);
+    if let Some(turn) = shared.scripts.turn.try_lock() {
+        let has_all = !script.needs_all() || !may_unlock || cx.locked.is_all();
+        if has_all || cx.locked.relock_all(|| scripts.is_slow()) {
+            return Ok(Some(turn));
+        }
+        return Err(Contended);
+    }
+    if !may_unlock {
+        // The script that has the turn may wait for the stripes of this transaction.
+        return Ok(shared.scripts.turn.try_lock_for(INTERVAL));
+    }
+    let held = cx.locked.release();
+    let turn = loop {
+        match shared.scripts.turn.try_lock_for(INTERVAL) {
+            Some(turn) => break turn,
+            None if scripts.is_slow() => return Err(Contended),
+            None => {}
+        }
+    };
+    let is_locked = if script.needs_all() {
+        cx.locked.relock_all(|| scripts.is_slow())
+    } else {
+        cx.locked.relock_stripes(held, || scripts.is_slow())
+    };
+    if is_locked { Ok(Some(turn)) } else { Err(Contended) }
+}
 
 /// Runs a compiled script, and writes its result. `args`: its keys and arguments.
 pub(super) fn run(
@@ -51,6 +104,10 @@ pub(super) fn run(
             ));
         }
     }
+    let Ok(turn) = take_turn(cx, &compiled.script, !cx.in_exec) else {
+        cx.reactor.is_contended = true;
+        return Ok(());
+    };
     let bytes_max = cx.reactor.settings.script_memory_bytes_max;
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     let (keys, arguments) = (args.range(0..keys), args.skip(keys));
@@ -60,8 +117,9 @@ pub(super) fn run(
         is_read_only: options.no_writes || read_only,
         is_limited: cx.reactor.has_no_room && !options.allow_oom,
         may_restart: !was_in_exec,
-        began: cx.reactor.clock.now(),
+        script: &compiled.script,
         cx,
+        turn,
         restarts: 0,
         has_called_write: false,
         random: 0,
@@ -76,13 +134,18 @@ pub(super) fn run(
         }
     };
     run.cx.shared.running_scripts.end(run.cx.reactor.index);
-    let Run { cx, stop, .. } = run;
+    let Run { cx, stop, turn, .. } = run;
+    drop(turn);
     let script_protocol = std::mem::replace(&mut cx.reply.protocol, Protocol::Resp2);
     cx.reply.restore_form(form);
     cx.in_exec = was_in_exec;
     let name = std::str::from_utf8(&compiled.script.name).unwrap_or_default();
     match (stop, outcome) {
-        (Some(Stop::Restart { .. }), _) => unreachable!("the script was run again"),
+        (Some(Stop::Restart { .. }), _) => {
+            // A slow script holds what the script needs: its client waits.
+            cx.reactor.is_contended = true;
+            Ok(())
+        }
         (Some(Stop::Killed { place: (source, line) }), _) => {
             let text = "ERR Script killed by user with SCRIPT KILL...";
             Err(Fail::owned(format!("{text} script: {name}, on {source}:{line}.")))
@@ -115,7 +178,12 @@ const CONTENDED: &str = "TRYAGAIN The script accessed a key that it did not decl
                          another script held. It may have changed data; declare all keys.";
 
 fn write_result(cx: &mut CommandContext<'_>, value: &Value, script_protocol: Protocol) -> Done {
-    let mut writer = ResultWriter { reply: &mut cx.reply, script_protocol, uncounted: Vec::new() };
+    let values_left = match cx.reactor.settings.elements_per_command_max {
+        0 => usize::MAX,
+        elements_max => elements_max,
+    };
+    let uncounted = Vec::new();
+    let mut writer = ResultWriter { reply: &mut cx.reply, script_protocol, values_left, uncounted };
     writer.write(value, 0)?;
     for text in writer.uncounted {
         cx.reactor.tally.error(None, &String::from_utf8_lossy(&text));
@@ -148,8 +216,8 @@ fn raised(error: &Table, name: &str) -> mlua::Result<Fail> {
 enum Stop {
     /// SCRIPT KILL.
     Killed { place: Place },
-    /// The script is run again, with the stripes of these keys or with all.
-    Restart { hashes: SmallVec<[u64; 4]>, all: bool },
+    /// The script is run again, with the stripes of these keys.
+    Restart { hashes: SmallVec<[u64; 4]> },
     /// Another thread holds a stripe, and waiting for it might never end.
     Contended,
 }
@@ -162,8 +230,9 @@ struct Run<'c, 'a> {
     /// There was no memory for writes when the script began.
     is_limited: bool,
     may_restart: bool,
-    /// Cycle counter at the start.
-    began: u64,
+    script: &'c Script,
+    /// Held by a script that accesses undeclared keys.
+    turn: Option<Turn<'a>>,
     restarts: usize,
     has_called_write: bool,
     /// State of `math.random`: 48 bits.
@@ -184,20 +253,28 @@ impl Run<'_, '_> {
         self.has_called_write = false;
         self.random = self.cx.reactor.random() >> 16;
         self.cx.reply.protocol = Protocol::Resp2;
-        self.cx.shared.running_scripts.begin(self.cx.reactor.index);
+        let now = self.cx.reactor.stamp;
+        self.cx.shared.running_scripts.begin(self.cx.reactor.index, now);
     }
 
     /// Locks what a script that has changed nothing needs in addition. False if it need not run
-    /// again.
+    /// again, or cannot because of a slow script.
     fn restart(&mut self) -> bool {
-        let Some(Stop::Restart { hashes, all }) = &self.stop else { return false };
-        self.restarts += 1;
-        if *all || self.restarts >= RESTARTS_MAX {
-            self.cx.locked.relock_all();
-        } else {
-            self.cx.locked.relock_with(hashes);
+        let Some(Stop::Restart { hashes }) = &self.stop else { return false };
+        let Run { cx, script, .. } = self;
+        if self.turn.is_none() {
+            match take_turn(cx, script, true) {
+                Ok(turn) => self.turn = turn,
+                Err(Contended) => return false,
+            }
         }
-        true
+        self.restarts += 1;
+        let scripts = &cx.shared.running_scripts;
+        if script.needs_all() || self.restarts >= RESTARTS_MAX {
+            cx.locked.relock_all(|| scripts.is_slow())
+        } else {
+            cx.locked.relock_with(hashes, || scripts.is_slow())
+        }
     }
 
     /// Checks a command and its keys, in the order of Redis.
@@ -268,33 +345,37 @@ impl Run<'_, '_> {
 
     fn lock_keys(&mut self, hashes: &[u64]) -> Result<(), Stop> {
         for hash in hashes {
-            if self.cx.locked.holds(*hash) || self.try_lock(*hash) {
+            if self.cx.locked.holds(*hash) {
                 continue;
             }
-            if self.is_restartable() {
-                return Err(Stop::Restart { hashes: SmallVec::from_slice(hashes), all: false });
+            self.script.mark_undeclared();
+            let must_wait = self.turn.is_none() || !self.cx.locked.try_add(*hash);
+            if must_wait && self.is_restartable() {
+                return Err(Stop::Restart { hashes: SmallVec::from_slice(hashes) });
             }
-            if !self.cx.locked.may_wait_for(*hash) {
+            if must_wait && !self.wait_for(*hash) {
                 return Err(Stop::Contended);
             }
-            self.cx.locked.add(*hash);
         }
         Ok(())
     }
 
-    fn try_lock(&mut self, hash: u64) -> bool {
-        (0..LOCK_ATTEMPTS).any(|_| {
-            std::hint::spin_loop();
-            self.cx.locked.try_add(hash)
-        })
+    /// Waits for a stripe. Only a script with the turn waits for long: no other script then waits
+    /// for its stripes, except for one that did not know that it needs the turn.
+    fn wait_for(&mut self, hash: u64) -> bool {
+        let limit_ns = if self.turn.is_some() { TURN_WAIT_NS } else { WAIT_NS };
+        let clock = self.cx.reactor.clock.clone();
+        let began = clock.now();
+        self.cx.locked.add_unless(hash, || clock.delta_ns(began, clock.now()) > limit_ns)
     }
 
     fn lock_all(&mut self) -> Result<(), Stop> {
         if self.cx.locked.is_all() {
             return Ok(());
         }
+        self.script.mark_all();
         if self.is_restartable() {
-            return Err(Stop::Restart { hashes: SmallVec::new(), all: true });
+            return Err(Stop::Restart { hashes: SmallVec::new() });
         }
         let locked = (0..LOCK_ATTEMPTS).any(|_| self.cx.locked.try_add_all());
         if locked { Ok(()) } else { Err(Stop::Contended) }
@@ -407,10 +488,7 @@ impl ScriptHost for Run<'_, '_> {
             return false;
         }
         let cx = &mut *self.cx;
-        let ran_ns = cx.reactor.clock.delta_ns(self.began, cx.reactor.clock.now());
-        let began = cx.now.mono;
-        let now = MonoNs(began.0.saturating_add(ran_ns));
-        if cx.shared.running_scripts.check(cx.reactor.index, began, now) {
+        if cx.shared.running_scripts.is_killed(cx.reactor.index) {
             self.stop = Some(Stop::Killed { place: place() });
             return false;
         }
