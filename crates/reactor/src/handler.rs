@@ -56,6 +56,12 @@ pub trait Handler: Sized {
         out: &mut Output,
     ) -> Self::Session;
 
+    /// The TLS handshake of the connection is complete. `certificate`: the verified certificate of
+    /// the client in DER, if it presented one.
+    fn secured(&mut self, id: ConnId, session: &mut Self::Session, certificate: Option<&[u8]>) {
+        let _ = (id, session, certificate);
+    }
+
     /// Bytes have arrived. `input` contains all unread bytes, starting where the last call stopped
     /// consuming. Never called with an empty `input`.
     fn data(

@@ -170,6 +170,12 @@ impl Channel {
         !self.library.is_handshaking()
     }
 
+    /// The verified certificate of the peer in DER, once the handshake is complete.
+    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
+        let chain = self.library.peer_certificates()?;
+        chain.first().map(AsRef::as_ref)
+    }
+
     /// Whether the peer has sent its `close_notify` alert.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended

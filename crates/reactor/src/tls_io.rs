@@ -77,7 +77,8 @@ impl<H: Handler> Reactor<H> {
     /// Reads once, and passes the content of complete records to the handler.
     pub(crate) fn receive_tls(&mut self, token: Token) {
         let bytes_max = self.core.limits().input_bytes_max.bytes();
-        let Self { table, driver, input, tls_input: encrypted, core, handshakes, .. } = self;
+        let Self { table, driver, input, tls_input: encrypted, core, handshakes, handler, .. } =
+            self;
         let Some(connection) = table.get_mut(token) else { return };
         let kept = connection.input.unread().len();
         if kept >= bytes_max {
@@ -123,6 +124,7 @@ impl<H: Handler> Reactor<H> {
         if channel.is_counted && channel.is_established() {
             core.counters.tls_handshakes += 1;
             handshakes.end(Some(channel));
+            handler.secured(connection.id, &mut connection.session, channel.peer_certificate());
         }
         if brought != 0 && kept + brought >= needed {
             self.call(token, if is_shared { Source::Shared } else { Source::Own });

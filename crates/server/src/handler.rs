@@ -16,7 +16,7 @@ mod waits;
 
 use crate::commands::execute::Prepared;
 use crate::commands::session::Wait;
-use crate::config::Endpoint;
+use crate::config::{Endpoint, TlsAuthClientsUser};
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
 use crate::engine::acl::{Identity, Standing};
@@ -31,6 +31,7 @@ use crate::engine::server_state::{ServerState, params};
 use crate::http::feeds::Feeds;
 use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
+use crate::tls::common_name;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
 use deadlines::Deadlines;
@@ -251,6 +252,17 @@ impl Handler for ReactorHandler {
         row.is_tls = is_tls;
         self.register(&session, row);
         session
+    }
+
+    fn secured(&mut self, _: ConnId, session: &mut Session, certificate: Option<&[u8]>) {
+        if self.reactor.settings.tls_auth_clients_user == TlsAuthClientsUser::Off {
+            return;
+        }
+        let Some(session) = session.as_resp() else { return };
+        let name = certificate.and_then(common_name);
+        if let Some(identity) = name.and_then(|name| Identity::certified(&self.shared.acl, name)) {
+            session.identity = identity;
+        }
     }
 
     fn data(

@@ -53,8 +53,72 @@ pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
     rules.config()
 }
 
+/// One element of DER: its tag, its content, and the rest of the input.
+// Source: X.690 8.1.2, 8.1.3, 10.1
+fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    const LONG_FORM: u8 = 0x80;
+    /// Lengths of four bytes suffice for every handshake message.
+    const LENGTH_BYTES_MAX: usize = 4;
+    let (tag, rest) = input.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = if first & LONG_FORM == 0 {
+        (usize::from(*first), rest)
+    } else {
+        let count = usize::from(first & !LONG_FORM);
+        if count > LENGTH_BYTES_MAX {
+            return None;
+        }
+        let (bytes, rest) = rest.split_at_checked(count)?;
+        (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*tag, content, rest))
+}
+
+/// The content of an element with this tag, and the rest of the input.
+fn element_of(wanted: u8, input: &[u8]) -> Option<(&[u8], &[u8])> {
+    element(input).filter(|(tag, ..)| *tag == wanted).map(|(_, content, rest)| (content, rest))
+}
+
+/// Returns the first common name of the subject of a certificate in DER, as ASCII or UTF-8.
+// Source: RFC 5280 4.1 (Certificate, TBSCertificate), 4.1.2.4 (Name); X.520 6.2.2 (commonName)
+pub(crate) fn common_name(certificate: &[u8]) -> Option<&[u8]> {
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
+    const VERSION: u8 = 0xa0;
+    const INTEGER: u8 = 0x02;
+    const OBJECT_IDENTIFIER: u8 = 0x06;
+    const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+    /// `UTF8String`, `PrintableString`, `IA5String`.
+    const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
+    let (certificate, _) = element_of(SEQUENCE, certificate)?;
+    let (mut rest, _) = element_of(SEQUENCE, certificate)?;
+    if let Some((_, after)) = element_of(VERSION, rest) {
+        rest = after;
+    }
+    (_, rest) = element_of(INTEGER, rest)?; // serial number
+    for _ in ["signature", "issuer", "validity"] {
+        (_, rest) = element_of(SEQUENCE, rest)?;
+    }
+    let (mut subject, _) = element_of(SEQUENCE, rest)?;
+    while let Some((mut names, after)) = element_of(SET, subject) {
+        subject = after;
+        while let Some((name, after)) = element_of(SEQUENCE, names) {
+            names = after;
+            let (kind, value) = element_of(OBJECT_IDENTIFIER, name)?;
+            if kind == COMMON_NAME {
+                let (tag, text, _) = element(value)?;
+                return TEXTS.contains(&tag).then_some(text);
+            }
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
     use std::path::PathBuf;
 
     use super::*;
@@ -130,6 +194,44 @@ mod tests {
         );
         for label in ["one", "two", "huge"] {
             std::fs::remove_dir_all(directory(label)).unwrap();
+        }
+    }
+
+    fn certificate(names: &[(DnType, &str)]) -> Vec<u8> {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, name) in names {
+            params.distinguished_name.push(kind.clone(), *name);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn the_common_name_is_part_of_the_subject() {
+        let long = "x".repeat(300);
+        for (names, expected) in [
+            (&[(DnType::CommonName, "app")][..], Some("app")),
+            (&[(DnType::OrganizationName, "a"), (DnType::CommonName, "b\u{e4}")], Some("b\u{e4}")),
+            (&[(DnType::CommonName, &long)], Some(&long)),
+            (&[(DnType::OrganizationName, "a")], None),
+            (&[], None),
+        ] {
+            let found = certificate(names);
+            assert_eq!(common_name(&found), expected.map(str::as_bytes), "{names:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_certificate_is_read_without_a_panic(
+            cut in 0_usize..600, at in 0_usize..600, byte: u8
+        ) {
+            let mut bytes = certificate(&[(DnType::CommonName, "app")]);
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            if let Some(changed) = bytes.get_mut(at) {
+                *changed = byte;
+            }
+            let _ = common_name(&bytes);
         }
     }
 

@@ -41,6 +41,7 @@ impl Files {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, authority).unwrap();
         fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();

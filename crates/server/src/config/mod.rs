@@ -33,7 +33,7 @@ pub(crate) use settings::Endpoint;
 pub use settings::{
     AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability,
     LogFormat, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, Settings,
-    TlsAuthClients, TlsProtocols,
+    TlsAuthClients, TlsAuthClientsUser, TlsProtocols,
 };
 pub use table::OPTIONS;
 pub use trackers::{MemoryTrackers, machine_memory_bytes};

@@ -125,6 +125,15 @@ choice! {
 }
 
 choice! {
+    /// What in a client's certificate names its user.
+    TlsAuthClientsUser {
+        Off = "off",
+        /// The common name of its subject.
+        CommonName = "CN",
+    }
+}
+
+choice! {
     /// TLS versions that the server accepts.
     TlsProtocols {
         Both = "TLSv1.2 TLSv1.3",
@@ -217,6 +226,7 @@ settings! {
         tls_key_file: PathBuf = PathBuf::new(),
         tls_ca_cert_file: PathBuf = PathBuf::new(),
         tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes,
+        tls_auth_clients_user: TlsAuthClientsUser = TlsAuthClientsUser::Off,
         tls_protocols: TlsProtocols = TlsProtocols::Both,
         /// Zero: one per core.
         reactors: usize = 0,

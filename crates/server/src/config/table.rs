@@ -13,7 +13,8 @@ use super::OptionSpec;
 use super::experiments::{ProcessorSource, ReplyPath};
 use super::settings::{
     AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DebugCommand, Durability, LogFormat,
-    LogLevel, MaxmemoryPolicy, Placement, Settings, TlsAuthClients, TlsProtocols,
+    LogLevel, MaxmemoryPolicy, Placement, Settings, TlsAuthClients, TlsAuthClientsUser,
+    TlsProtocols,
 };
 use super::values::{OUTPUT_LIMITS, PERCENTILES, addresses};
 use super::views::VIEWS;
@@ -75,6 +76,8 @@ const SERVER: &[OptionSpec] = &[
         "PEM certificates of the authorities that client certificates are verified against, if `tls-auth-clients` is yes or optional."),
     option("tls-auth-clients", word!(TlsAuthClients, tls_auth_clients), Running,
         "Whether a TLS client must present a certificate signed by an authority in `tls-ca-cert-file`. With optional, a client may omit its certificate, but an invalid one is rejected."),
+    option("tls-auth-clients-user", word!(TlsAuthClientsUser, tls_auth_clients_user), Running,
+        "What in the verified certificate of a client of the Redis protocol names its ACL user, so that it needs no AUTH: nothing (off), or the common name of the subject (CN). If no enabled user has this name, the client is the default user."),
     option("tls-protocols", word!(TlsProtocols, tls_protocols), Running,
         "TLS versions that the server accepts."),
     option("reactors", number!(NUMBER, 0, 1_000, reactors), Start,
@@ -320,7 +323,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 78);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 77);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

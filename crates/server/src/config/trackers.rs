@@ -134,11 +134,12 @@ mod tests {
             "log",
             "prepared-statements",
             "messages",
+            "scripts",
             "clients",
         ] {
             assert!(paths.contains(&format!("server/{path}")), "{path}");
         }
-        assert_eq!(paths.len(), 9 + 3 * ClientProtocol::ALL.len());
+        assert_eq!(paths.len(), 10 + 3 * ClientProtocol::ALL.len());
     }
 
     #[test]

@@ -25,6 +25,18 @@ const TLS: &[&str] = &[
     "--tls-ca-cert-file",
     "{dir}/ca.pem",
 ];
+const CERTIFIED: &[&str] = &[
+    "--resp-tls",
+    ANY,
+    "--tls-cert-file",
+    "{dir}/one.pem",
+    "--tls-key-file",
+    "{dir}/one.key",
+    "--tls-ca-cert-file",
+    "{dir}/ca.pem",
+    "--aclfile",
+    "{dir}/users.acl",
+];
 const OPEN_TLS: &[&str] = &[
     "--resp-tls",
     ANY,
@@ -59,6 +71,7 @@ pub(super) const ROWS: &[Row] = &[
     row("tls-key-file", "{dir}/two.key", TLS, starts, STARTS),
     row("tls-ca-cert-file", "{dir}/none.pem", TLS, starts, STARTS),
     row("tls-auth-clients", "no", TLS, admits_strangers, ["no", "yes"]),
+    row("tls-auth-clients-user", "CN", CERTIFIED, user_of_certificate, ["default", "client"]),
     row("tls-protocols", "TLSv1.2", OPEN_TLS, version_of_tls, ["TLSv1_3", "TLSv1_2"]),
     row("reactors", "3", &[], threads_of_reactors, ["1", "3"]),
     row("placement", "source-port", CQL, announces_shards, ["no", "yes"]),
@@ -111,6 +124,12 @@ fn starts(server: &Server) -> String {
 
 fn ping(server: &Server) -> String {
     server.ask(&["PING"])
+}
+
+fn user_of_certificate(server: &Server) -> String {
+    let address = server.address("resp-tls").unwrap();
+    let mut stream = dial(address, &server.files.client(Some("client")));
+    ask(&mut stream, &["ACL", "WHOAMI"])
 }
 
 fn users(server: &Server) -> String {

@@ -36,7 +36,7 @@ impl Server {
             fs::create_dir_all(&directory).unwrap();
             Files { directory }
         };
-        fs::write(files.path("users.acl"), "user app off\n").unwrap();
+        fs::write(files.path("users.acl"), "user client on +acl|whoami\n").unwrap();
         let base = ["--resp", "127.0.0.1:0", "--reactors", "1", "--dir", "{dir}/data"];
         let options = base.iter().chain(with).map(|word| (*word).to_owned()).chain(given.to_vec());
         let place = files.directory.display().to_string();

@@ -52,6 +52,15 @@ impl Identity {
         Some(Identity::of(Arc::clone(user), generation))
     }
 
+    /// The user that a verified certificate names.
+    // Source: Valkey 8.1 `tls.c`, `tlsGetPeerUser`
+    pub(crate) fn certified(acl: &Acl, name: &[u8]) -> Option<Identity> {
+        let generation = acl.generation();
+        let users = acl.users();
+        let user = users.get(name).filter(|user| user.is_on)?;
+        Some(Identity::of(Arc::clone(user), generation))
+    }
+
     /// A user that may do everything, in the first generation.
     #[cfg(test)]
     pub(crate) fn anyone() -> Identity {
