@@ -14,6 +14,7 @@ use super::context::{
     ARGUMENT_COST, CommandContext, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option,
 };
 use super::fail::Fail;
+use super::sort;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::secret::{IsSecret, Shown};
 
@@ -327,11 +328,19 @@ pub(crate) enum KeyPlaces {
     /// A count at `count_at`, followed by that many keys.
     Counted { count_at: usize },
     /// The argument after the last `keyword` from `first` on. `options`: words, the keyword
-    /// included, with the number of values that follow each.
-    Keyword { keyword: &'static str, first: usize, options: &'static [(&'static str, usize)] },
+    /// included, with the number of values that follow each. `is_shown`: Redis names the
+    /// keyword in COMMAND INFO.
+    Keyword {
+        keyword: &'static str,
+        first: usize,
+        options: &'static [(&'static str, usize)],
+        is_shown: bool,
+    },
     /// The first half of the arguments after the option STREAMS, which follows other options from
     /// `start` on.
     Streams { start: usize },
+    /// Keys whose names the command makes of stored values.
+    Elsewhere,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -390,7 +399,8 @@ impl KeySpec {
                 let first = count_at + 1;
                 Ok((first..first + count).step_by(1))
             }
-            KeyPlaces::Keyword { keyword, first, options } => {
+            KeyPlaces::Elsewhere => Ok((0..0).step_by(1)),
+            KeyPlaces::Keyword { keyword, first, options, .. } => {
                 let mut key = 0..0;
                 let mut at = first;
                 while let Some(word) = args.try_get(at) {
@@ -502,7 +512,7 @@ impl Command {
         let is_keys = |spec: &KeySpec| match spec.places {
             KeyPlaces::Range { last, .. } => last < 0,
             KeyPlaces::Counted { .. } | KeyPlaces::Streams { .. } => true,
-            KeyPlaces::Keyword { .. } => false,
+            KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => false,
         };
         let is_write = self.flags.has(Flags::WRITE);
         let has_many_keys = self.keys.iter().any(is_keys);
@@ -528,6 +538,16 @@ impl Command {
             }
             _ => None,
         }
+    }
+
+    /// Whether a request reads keys that are not among its arguments, so that all stripes must be
+    /// locked.
+    #[inline]
+    pub(crate) fn reads_other_keys(&self, args: Args<'_>) -> bool {
+        let has_others = |spec: &KeySpec| spec.places == KeyPlaces::Elsewhere;
+        self.flags.has(Flags::MOVABLEKEYS)
+            && self.keys.iter().any(has_others)
+            && sort::reads_other_keys(args)
     }
 
     /// Calls `visit` with the position of every key. Fails if a count is not a number or exceeds
@@ -572,6 +592,8 @@ impl Command {
             _ if !self.subcommands.is_empty() => {}
             // WAIT and WAITAOF concern the writes of their connection.
             Group::Generic if flags.has(Flags::WAITS) => names.push("@connection"),
+            // SORT has those of the types that it sorts.
+            Group::Generic if self.more_categories.contains(&"@list") => {}
             Group::Generic => names.push("@keyspace"),
             Group::String => names.push("@string"),
             Group::Hash => names.push("@hash"),

@@ -514,6 +514,9 @@ impl<'a> ReactorContext<'a> {
         if listed.is_err() {
             keys.clear();
         }
+        if command.reads_other_keys(args) {
+            return keyspace.lock_all_unless(self.params, give_up);
+        }
         keyspace.lock_unless(keys.iter().map(|(_, hash)| *hash), self.params, give_up)
     }
 

@@ -189,13 +189,14 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
         KeyPlaces::Range { first: start, .. } | KeyPlaces::Counted { count_at: start } => {
             write_search(reply, "index", &[("index", length(start))]);
         }
-        KeyPlaces::Keyword { keyword, first, .. } => {
+        KeyPlaces::Keyword { keyword, first, is_shown: true, .. } => {
             write_search_head(reply, "keyword", 2);
             reply.bulk(b"keyword");
             reply.bulk(keyword.as_bytes());
             reply.bulk(b"startfrom");
             reply.integer(length(first));
         }
+        KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => write_search(reply, "unknown", &[]),
         KeyPlaces::Streams { start } => {
             write_search_head(reply, "keyword", 2);
             reply.bulk(b"keyword");
@@ -215,11 +216,12 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             let numbers = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
             write_search(reply, "keynum", &numbers);
         }
-        KeyPlaces::Keyword { .. } => write_search(reply, "range", &range(0, 1)),
+        KeyPlaces::Keyword { is_shown: true, .. } => write_search(reply, "range", &range(0, 1)),
         KeyPlaces::Streams { .. } => {
             // Half of the arguments.
             write_search(reply, "range", &[("lastkey", -1), ("keystep", 1), ("limit", 2)]);
         }
+        KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => write_search(reply, "unknown", &[]),
     }
 }
 
@@ -413,7 +415,7 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
         command.key_positions(request, |at, access| keys.push((at, access.of_request(request))));
     // A count of 0 locks nothing, and the command rejects it; here it means that there are no keys.
     let has_keys = |spec: &KeySpec| match spec.places {
-        KeyPlaces::Keyword { .. } => true,
+        KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => true,
         _ => spec.positions(request).is_ok_and(|places| places.len() > 0),
     };
     if listed.is_err() || !command.keys.iter().all(has_keys) {

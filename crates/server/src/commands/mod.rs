@@ -33,6 +33,7 @@ mod scripting;
 mod server;
 pub(crate) mod session;
 mod sets;
+mod sort;
 mod streams;
 mod strings;
 mod table;

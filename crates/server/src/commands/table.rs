@@ -4,8 +4,8 @@
 use super::command::Command;
 use super::{
     acl, bitmaps, client, config, connection, debug, diagnosis, generic, geo, hashes, hyperloglog,
-    info, introspection, lists, memory, monitor, pubsub, scripting, server, sets, streams, strings,
-    transactions, zset_algebra, zset_range, zsets,
+    info, introspection, lists, memory, monitor, pubsub, scripting, server, sets, sort, streams,
+    strings, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -159,6 +159,8 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &sets::SMEMBERS,
     &sets::SMISMEMBER,
     &sets::SMOVE,
+    &sort::SORT,
+    &sort::SORT_RO,
     &sets::SPOP,
     &pubsub::SPUBLISH,
     &sets::SRANDMEMBER,

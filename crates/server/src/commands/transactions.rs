@@ -268,7 +268,9 @@ pub(crate) fn list_keys(
     for (id, args) in queued {
         let command = REGISTRY.entry(*id).command;
         let args = args.as_args();
-        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
+        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES))
+            || command.reads_other_keys(args)
+        {
             return true;
         }
         if command.flags.has(Flags::SELECTS) {

@@ -105,6 +105,9 @@ impl Request<'_> {
     }
 
     fn check_keys(self, selector: &Selector, steps: &Steps) -> Result<(), Denied> {
+        if self.command.reads_other_keys(self.args) {
+            return Err(Denied::Key(1));
+        }
         let mut denied: SmallVec<[usize; 1]> = SmallVec::new();
         // An error means that there are no keys to check.
         let _ = self.command.key_positions(self.args, |at, access| {

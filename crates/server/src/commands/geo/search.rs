@@ -44,7 +44,7 @@ enum StoredScore {
     Distance,
 }
 
-/// What a reply says of a member besides its name.
+/// What a reply contains of a member besides its name.
 #[derive(Debug, Default, Clone, Copy)]
 struct Fields {
     distance: bool,
@@ -323,7 +323,7 @@ const READS: &[KeySpec] = &[KeySpec::one(KeyAccess::Read)];
 
 const fn stored_at(keyword: &'static str, first: usize) -> KeySpec {
     let options = &[("STORE", 1), ("STOREDIST", 1)];
-    let places = KeyPlaces::Keyword { keyword, first, options };
+    let places = KeyPlaces::Keyword { keyword, first, options, is_shown: true };
     KeySpec { places, access: KeyAccess::Overwrite, notes: None }
 }
 

@@ -331,7 +331,9 @@ impl Run<'_, '_> {
         if let Some(hash) = hash {
             return self.lock_keys(&[hash]);
         }
-        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
+        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES))
+            || command.reads_other_keys(args)
+        {
             return self.lock_all();
         }
         let mut hashes: SmallVec<[u64; 4]> = SmallVec::new();
@@ -410,7 +412,9 @@ impl Run<'_, '_> {
     /// The script's reply waits for the newest writes to the keys that it read.
     fn note_read(&mut self, command: &Command, args: Args<'_>) {
         let cx = &mut *self.cx;
-        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
+        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES))
+            || command.reads_other_keys(args)
+        {
             cx.gate = cx.gate.max(Gate::of_all(&cx.locked));
             return;
         }
