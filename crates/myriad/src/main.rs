@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use base::usage::UsageError;
 use lexopt::{Arg, Parser};
 use server::config::{self, Arguments, ArgumentsError, Config};
+use server::import::Losses;
 use server::repair;
 
 #[global_allocator]
@@ -26,6 +27,8 @@ Usage:
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
   myriad log repair DIR         Recover the readable data of a directory that the server refuses
+  myriad import FILE --dir DIR  Make the directory of a server from files of Redis or Valkey
+  myriad export DIR FILE        Write the keys in the directory of a server to an RDB file
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
@@ -52,6 +55,24 @@ Usage:
 
 DIR is the server's `dir`. dump and verify only read it, even while the server is running; repair
 requires a stopped server. Exit status of repair: 0 if the server can start with DIR now, else 1.
+";
+
+const IMPORT_HELP: &str = "\
+Usage: myriad import FROM --dir DIR [--partial]
+
+Makes the new directory DIR, with which a server can start, from the data of Redis or Valkey. FROM is
+an RDB file, an append-only file, a directory with such files and their manifest (appendonlydir), or
+the manifest. The server that writes these files must be stopped, or they must be copies.
+
+Prints the number of keys of each database and type, and everything that was not imported. Then no
+directory is made, except with --partial. Exit status: 0 if DIR was made, else 1.
+";
+
+const EXPORT_HELP: &str = "\
+Usage: myriad export DIR FILE
+
+Writes all keys in DIR, the `dir` of a stopped server, to the new RDB file FILE, which Redis 7.0 and
+later and Valkey load. Tables of CQL are not part of it.
 ";
 
 const CONFIG_HELP: &str = "\
@@ -89,6 +110,15 @@ enum Command {
     LogRepair {
         dir: PathBuf,
         mode: repair::Mode,
+    },
+    Import {
+        from: PathBuf,
+        dir: PathBuf,
+        losses: Losses,
+    },
+    Export {
+        dir: PathBuf,
+        to: PathBuf,
     },
     /// The pipeline parses the rest of the command line itself.
     Pipeline,
@@ -134,6 +164,10 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
         Command::LogVerify { dir } => server::logtool::verify(&dir),
         Command::LogRepair { dir, mode } => repair::repair(&dir, mode, &mut io::stdout().lock()),
+        Command::Import { from, dir, losses } => {
+            server::import::import(&from, &dir, losses, &mut io::stdout().lock())
+        }
+        Command::Export { dir, to } => server::export::export(&dir, &to, &mut io::stdout().lock()),
         Command::Web => web::run(parser),
         Command::Pipeline => pipeline::run(parser),
     }
@@ -148,6 +182,8 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
             Some("log") => parse_log(parser),
+            Some("import") => parse_import(parser),
+            Some("export") => parse_export(parser),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
@@ -202,6 +238,43 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         }
         (Some("dump" | "verify" | "repair"), None, _) => Err(usage("missing directory of the log")),
         _ => Err(usage("myriad log requires dump DIR, verify DIR or repair DIR")),
+    }
+}
+
+fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let (mut from, mut dir, mut losses) = (None, None, Losses::Refuse);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Print(IMPORT_HELP.to_owned()));
+            }
+            Arg::Long("dir") => dir = Some(PathBuf::from(parser.value()?)),
+            Arg::Long("partial") => losses = Losses::Accept,
+            Arg::Value(path) if from.is_none() => from = Some(PathBuf::from(path)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    match (from, dir) {
+        (Some(from), Some(dir)) => Ok(Command::Import { from, dir, losses }),
+        (None, _) => Err(usage("missing file to import")),
+        (_, None) => Err(usage("myriad import requires --dir DIR, a new directory")),
+    }
+}
+
+fn parse_export(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let mut paths = Vec::new();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Print(EXPORT_HELP.to_owned()));
+            }
+            Arg::Value(path) if paths.len() < 2 => paths.push(PathBuf::from(path)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    match <[PathBuf; 2]>::try_from(paths) {
+        Ok([dir, to]) => Ok(Command::Export { dir, to }),
+        Err(_) => Err(usage("myriad export requires DIR FILE")),
     }
 }
 
@@ -260,6 +333,8 @@ mod tests {
             (&["serve", "--help"], "--maxmemory <bytes> [0]"),
             (&["log", "--help"], "--from LSN"),
             (&["log", "dump", "-h"], "--from LSN"),
+            (&["import", "--help"], "--partial"),
+            (&["export", "--help"], "RDB file"),
             (&["config", "--help"], "docs/reference/config.md"),
             (&["config", "--markdown"], "# Configuration"),
             (&["commands", "--help"], "docs/reference/commands.md"),
@@ -301,6 +376,33 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn an_import_needs_a_file_and_a_directory() {
+        for (arguments, expected) in [
+            (&["import", "a.rdb", "--dir", "data"][..], Losses::Refuse),
+            (&["import", "--partial", "--dir", "data", "a.rdb"], Losses::Accept),
+        ] {
+            match parsed(arguments) {
+                Ok(Command::Import { from, dir, losses }) => {
+                    assert_eq!((from, dir), (PathBuf::from("a.rdb"), PathBuf::from("data")));
+                    assert_eq!(losses, expected);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        match parsed(&["export", "data", "a.rdb"]) {
+            Ok(Command::Export { dir, to }) => {
+                assert_eq!((dir, to), (PathBuf::from("data"), PathBuf::from("a.rdb")));
+            }
+            other => panic!("{other:?}"),
+        }
+        check_fault(&["export", "data"], "myriad export requires DIR FILE; see myriad --help");
+        check_fault(&["import"], "missing file to import; see myriad --help");
+        let missing = "myriad import requires --dir DIR, a new directory; see myriad --help";
+        check_fault(&["import", "a.rdb"], missing);
+        check_fault(&["import", "a", "b"], "unexpected argument \"b\"");
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
 }
 
 /// Reads what recovery can read before position `stop`.
-fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot, Salvage)> {
+pub(crate) fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot, Salvage)> {
     let (now, random) = (clock::unix_now(), rand::random());
     let settings = Settings::default();
     let read = snapshots::read(disk, &params(&settings, now, random, random))

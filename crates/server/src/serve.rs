@@ -67,9 +67,17 @@ const CORES_PER_PASSWORD_THREAD: usize = 4;
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN. Prints one line that starts with `ready` and
 /// names each listener as soon as the server accepts connections.
 pub fn serve(config: Config) -> anyhow::Result<()> {
+    logging::install(config.settings())?;
+    run(config, announce)
+}
+
+/// Runs a server until its end. Calls `ready` as soon as it accepts connections.
+pub(crate) fn run(
+    config: Config,
+    ready: impl FnOnce(&Group<Mail>, &ServerState) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     config.validate()?;
     let settings = config.settings().clone();
-    logging::install(&settings)?;
     reactor::block_signals().context("could not block signals")?;
     let dir = settings.dir.display().to_string();
     let disk: Arc<dyn Disk> = Arc::new(
@@ -108,7 +116,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     start_pools(&state, &settings)?;
-    announce(&group, shared)?;
+    ready(&group, shared)?;
     let ran = group.run(|signal| on_signal(shared, signal));
     #[cfg(feature = "experiments")]
     cql.pool.stop();

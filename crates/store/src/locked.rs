@@ -720,6 +720,18 @@ impl<'a> Locked<'a> {
         self.len(db) == 0
     }
 
+    /// Calls `visit` with every live key of the locked stripes: database, name, value, expiry.
+    pub fn for_each_value(&self, mut visit: impl FnMut(u8, &[u8], Value<'_>, Option<UnixMs>)) {
+        let now = self.params.now();
+        for guard in self.guards.iter() {
+            for (db, contents) in guard.stripe.dbs.iter() {
+                for entry in contents.table.iter().filter(|entry| !entry.is_expired(now)) {
+                    visit(db, entry.key(), value_of(&guard.stripe, entry), entry.expiry());
+                }
+            }
+        }
+    }
+
     /// Calls `visit` with every live key of a database in the locked stripes.
     pub fn for_each_key(&self, db: u8, mut visit: impl FnMut(&[u8])) {
         let now = self.params.now();

@@ -1,24 +1,27 @@
 //! Values of the store in the form of Redis's RDB files and DUMP payloads, and back.
 
+use std::sync::Arc;
+
 use base::time::UnixMs;
+use store::types::{Compact, OutOfOrder, Stream, StreamId};
 use store::{Change, Elements, Items, Kind, Scored, Value};
-use wire::rdb::{self, Strings, Written, put_length, put_string};
+use wire::rdb::{self, Strings, Written, put_length, put_stream, put_string};
 
 /// The type of a value in a file.
-pub(crate) fn written_type(value: &Value<'_>) -> Result<Written, Unsupported> {
-    Ok(match value {
+pub(crate) fn written_type(value: &Value<'_>) -> Written {
+    match value {
         Value::String(_) => Written::String,
         Value::Hash(_) => Written::Hash,
         Value::List(_) => Written::List,
         Value::Set(_) => Written::Set,
         Value::ZSet(_) => Written::ZSet,
-        Value::Stream(_) => return Err(Unsupported::Stream),
-    })
+        Value::Stream(_) => Written::Stream,
+    }
 }
 
 /// Appends a value, without its type.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
-    if !matches!(value, Value::String(_)) {
+    if !matches!(value, Value::String(_) | Value::Stream(_)) {
         put_length(out, value.len() as u64);
     }
     match value {
@@ -35,8 +38,92 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
             put_string(out, member);
             out.extend_from_slice(&score.to_le_bytes());
         }),
-        Value::Stream(_) => unreachable!("it has no type to write"),
+        Value::Stream(stream) => put_stream(out, &plain_stream(stream)),
     }
+}
+
+fn plain_id(id: StreamId) -> rdb::StreamId {
+    rdb::StreamId { ms: id.ms, sequence: id.seq }
+}
+
+fn stored_id(id: rdb::StreamId) -> StreamId {
+    StreamId::new(id.ms, id.sequence)
+}
+
+fn plain_stream(stream: &Stream) -> rdb::Stream {
+    let mut entries: Vec<rdb::StreamEntry> = Vec::with_capacity(stream.len());
+    for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+        let (mut fields, mut values) = (Strings::default(), Strings::default());
+        for (field, value) in entry.fields() {
+            field.with_bytes(|bytes| fields.push(bytes));
+            value.with_bytes(|bytes| values.push(bytes));
+        }
+        // Most entries have the fields of the one before them.
+        let fields = match entries.last() {
+            Some(before) if *before.fields == fields => Arc::clone(&before.fields),
+            _ => Arc::new(fields),
+        };
+        entries.push(rdb::StreamEntry { id: plain_id(entry.id), fields, values });
+    }
+    rdb::Stream {
+        entries,
+        last_id: plain_id(stream.last_id()),
+        max_deleted_id: plain_id(stream.max_deleted_id()),
+        entries_added: stream.entries_added(),
+        groups: stream.groups().map(plain_group).collect(),
+    }
+}
+
+fn plain_group(group: &store::types::Group) -> rdb::Group {
+    let consumers: Vec<_> = group.consumers().collect();
+    let plain = |consumer: &&store::types::Consumer| rdb::Consumer {
+        name: consumer.name().to_vec(),
+        seen_unix_ms: consumer.seen_ms,
+        active_unix_ms: consumer.active_ms,
+    };
+    // Consumers are in the order of their names.
+    let place = |name: &[u8]| consumers.binary_search_by(|it| it.name().cmp(name));
+    let pending = group.pending_from(StreamId::MIN).map(|pending| rdb::Pending {
+        id: plain_id(pending.id),
+        delivered_unix_ms: pending.delivered_ms,
+        deliveries: pending.deliveries,
+        consumer: place(group.consumer_of(pending).name()).expect("a consumer of this group"),
+    });
+    rdb::Group {
+        name: group.name().to_vec(),
+        last_id: plain_id(group.last_id),
+        entries_read: group.entries_read,
+        pending: pending.collect(),
+        consumers: consumers.iter().map(plain).collect(),
+    }
+}
+
+/// The stream of a file. Fails if its entries have no order or no fields.
+fn stored_stream(stream: &rdb::Stream) -> Result<Stream, OutOfOrder> {
+    let (mut stored, compact) = (Stream::new(), Compact::default());
+    for entry in &stream.entries {
+        if entry.fields.is_empty() {
+            return Err(OutOfOrder);
+        }
+        let parts = entry.pairs().flat_map(|(field, value)| [field, value]);
+        let parts: Vec<&[u8]> = parts.collect();
+        stored.add(stored_id(entry.id), parts.into_iter(), &compact)?;
+    }
+    let max_deleted_id = Some(stored_id(stream.max_deleted_id));
+    stored.set_ids(stored_id(stream.last_id), Some(stream.entries_added), max_deleted_id)?;
+    for group in &stream.groups {
+        stored.set_group(&group.name, stored_id(group.last_id), group.entries_read);
+        for pending in &group.pending {
+            let name = &group.consumers[pending.consumer].name;
+            let entry = (stored_id(pending.id), pending.deliveries);
+            stored.assign(&group.name, name, pending.delivered_unix_ms, std::iter::once(entry));
+        }
+        for consumer in &group.consumers {
+            let rdb::Consumer { name, seen_unix_ms, active_unix_ms } = consumer;
+            stored.set_consumer(&group.name, name, *seen_unix_ms, *active_unix_ms);
+        }
+    }
+    Ok(stored)
 }
 
 /// A value of a file or payload, as the store takes it.
@@ -50,8 +137,8 @@ pub(crate) struct Storable {
 /// Values that this server cannot hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unsupported {
-    #[error("a stream")]
-    Stream,
+    #[error("a malformed stream")]
+    MalformedStream,
     #[error("a value of the module {0}")]
     Module(String),
     #[error("a hash with fields that expire")]
@@ -76,7 +163,13 @@ impl Storable {
                 let scored: Vec<(f64, &[u8])> = scores.into_iter().zip(members.iter()).collect();
                 Self::of(Elements::ZSet(Scored::Slice(&scored)))
             }
-            rdb::Value::Stream(_) => return Err(Unsupported::Stream),
+            rdb::Value::Stream(stream) => {
+                let stored = stored_stream(&stream);
+                let stored = stored.map_err(|OutOfOrder| Unsupported::MalformedStream)?;
+                let mut bytes = Vec::new();
+                stored.encode(&mut bytes);
+                Storable { kind: Some(Kind::Stream), bytes }
+            }
             rdb::Value::Module(name) => return Err(Unsupported::Module(name)),
         })
     }
@@ -125,6 +218,39 @@ mod tests {
         keyspace.replay(&mutation, &params(), |_| false)
     }
 
+    fn stream() -> rdb::Stream {
+        let id = |sequence| rdb::StreamId { ms: 5, sequence };
+        let entry = |sequence, fields: &[&str]| rdb::StreamEntry {
+            id: id(sequence),
+            fields: Arc::new(strings(fields)),
+            values: strings(fields),
+        };
+        let consumer = |name: &str, seen_unix_ms| rdb::Consumer {
+            name: name.as_bytes().to_vec(),
+            seen_unix_ms,
+            active_unix_ms: None,
+        };
+        let pending = |sequence, consumer| rdb::Pending {
+            id: id(sequence),
+            delivered_unix_ms: 77,
+            deliveries: sequence,
+            consumer,
+        };
+        rdb::Stream {
+            entries: vec![entry(1, &["f", "g"]), entry(2, &["f", "g"]), entry(9, &["12"])],
+            last_id: id(20),
+            max_deleted_id: id(8),
+            entries_added: 30,
+            groups: vec![rdb::Group {
+                name: b"g".to_vec(),
+                last_id: id(9),
+                entries_read: Some(4),
+                consumers: vec![consumer("a", 50), consumer("b", 60), consumer("idle", 70)],
+                pending: vec![pending(1, 1), pending(2, 0), pending(9, 1)],
+            }],
+        }
+    }
+
     #[test]
     fn stored_values_are_written_as_they_were_read() {
         let (keyspace, params) = (Keyspace::new(1), params());
@@ -135,13 +261,14 @@ mod tests {
             rdb::Value::Set(strings(&["a"])),
             rdb::Value::Hash { pairs: strings(&["f", "v"]), expiries: Vec::new() },
             rdb::Value::ZSet { members: strings(&["m", "n"]), scores: vec![-1.5, 2.0] },
+            rdb::Value::Stream(Box::new(stream())),
         ];
         for value in values {
             store(&keyspace, "k", value.clone()).unwrap();
             let key = keyspace.key(b"k");
             let locked = keyspace.lock_one(key.hash, &params);
             let stored = locked.get(0, key).unwrap();
-            let mut payload = vec![written_type(&stored).unwrap() as u8];
+            let mut payload = vec![written_type(&stored) as u8];
             put_value(&mut payload, &stored);
             end_payload(&mut payload);
             assert_eq!(decode_payload(&payload, Limits::NONE).unwrap(), value);
@@ -160,6 +287,10 @@ mod tests {
         }
         let expiring = rdb::Value::Hash { pairs: strings(&["f", "v"]), expiries: vec![(0, 9)] };
         assert_eq!(Storable::new(expiring).unwrap_err(), Unsupported::FieldExpiry);
+        let mut without_fields = stream();
+        without_fields.entries[0].fields = Arc::default();
+        let malformed = Storable::new(rdb::Value::Stream(Box::new(without_fields)));
+        assert_eq!(malformed.unwrap_err(), Unsupported::MalformedStream);
         let module = Storable::new(rdb::Value::Module("bloom".to_owned())).unwrap_err();
         assert_eq!(module.to_string(), "a value of the module bloom");
     }

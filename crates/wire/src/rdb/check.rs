@@ -3,7 +3,7 @@
 
 use super::{
     FileEncoder, FileReader, Item, Limits, RdbError, Strings, Value, Written, decode_payload,
-    end_payload, put_pairs, put_scored, put_string, put_strings,
+    end_payload, put_pairs, put_scored, put_stream, put_string, put_strings,
 };
 
 /// Any bytes are a file or are refused, and so is every beginning of them; what was read is the
@@ -69,7 +69,12 @@ fn written_type(value: &Value) -> Option<Written> {
         Value::Set(_) => Some(Written::Set),
         Value::Hash { expiries, .. } => expiries.is_empty().then_some(Written::Hash),
         Value::ZSet { .. } => Some(Written::ZSet),
-        Value::Stream(_) | Value::Module(_) => None,
+        // Times of activity are not written.
+        Value::Stream(stream) => {
+            let mut consumers = stream.groups.iter().flat_map(|group| &group.consumers);
+            consumers.all(|it| it.active_unix_ms.is_none()).then_some(Written::Stream)
+        }
+        Value::Module(_) => None,
     }
 }
 
@@ -79,7 +84,8 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::List(items) | Value::Set(items) => put_strings(out, items.len(), items.iter()),
         Value::Hash { pairs, .. } => put_pairs(out, pairs.len() / 2, pairs.iter()),
         Value::ZSet { members, scores } => put_members(out, members, scores),
-        Value::Stream(_) | Value::Module(_) => unreachable!("they have no type to write"),
+        Value::Stream(stream) => put_stream(out, stream),
+        Value::Module(_) => unreachable!("it has no type to write"),
     }
 }
 

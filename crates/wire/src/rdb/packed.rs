@@ -114,6 +114,18 @@ fn read_ziplist_entry<'a>(input: &mut Bytes<'a>) -> Result<Element<'a>, Malforme
     input.take(len).map(Element::Text)
 }
 
+/// Bytes of the length after an element of a listpack.
+// Source: Redis 7.2 `listpack.c`, `lpEncodeBacklen`: each bound is one less than the bits hold
+pub(super) fn back_bytes(element_bytes: usize) -> usize {
+    match element_bytes {
+        0..0x80 => 1,
+        0x80..0x3fff => 2,
+        0x3fff..0x1f_ffff => 3,
+        0x1f_ffff..0x0fff_ffff => 4,
+        _ => 5,
+    }
+}
+
 /// The elements of a listpack, in order.
 #[derive(Debug)]
 pub(super) struct Listpack<'a>(Bytes<'a>);
@@ -159,13 +171,7 @@ impl<'a> Listpack<'a> {
             END => return Err("bytes after the end of a listpack"),
             _ => return Err("unknown encoding in a listpack"),
         };
-        let back_bytes = match before - input.0.len() {
-            0..128 => 1,
-            128..0x4000 => 2,
-            0x4000..0x20_0000 => 3,
-            0x20_0000..0x1000_0000 => 4,
-            _ => 5,
-        };
+        let back_bytes = back_bytes(before - input.0.len());
         input.take(back_bytes)?;
         Ok(Some(element))
     }

@@ -306,6 +306,32 @@ fn written_files_have_these_bytes() {
 }
 
 #[test]
+fn long_entries_of_streams_come_back() {
+    let entries = (1..300).map(|number| {
+        let fields = if number % 7 == 0 { strings(&["f"]) } else { strings(&["f", "g"]) };
+        // Around the lengths at which a listpack has longer lengths.
+        let len = [1, 60, 64, 4090, 4096, 16_376, 16_377, 16_378, 16_379][number % 9];
+        let value = "x".repeat(len);
+        let values = fields.iter().map(|_| value.as_bytes()).collect();
+        let id = StreamId { ms: 1 << 40, sequence: number as u64 * 40_000 };
+        StreamEntry { id, fields: fields.into(), values }
+    });
+    let last_id = StreamId { ms: u64::MAX, sequence: 0 };
+    let stream = Stream {
+        entries: entries.collect(),
+        last_id,
+        max_deleted_id: StreamId::default(),
+        entries_added: 1000,
+        groups: Vec::new(),
+    };
+    let mut bytes = vec![Written::Stream as u8];
+    put_stream(&mut bytes, &stream);
+    end_payload(&mut bytes);
+    let decoded = decode_payload(&bytes, Limits::NONE).unwrap();
+    assert_eq!(decoded, Value::Stream(Box::new(stream)));
+}
+
+#[test]
 fn files_of_other_servers_are_the_same_after_a_rewrite() {
     for data in [REDIS_7, REDIS_7_LARGE, REDIS_7_LFU, VALKEY_9] {
         check::check_file(data);

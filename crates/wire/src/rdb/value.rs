@@ -82,7 +82,7 @@ const STREAM_LISTPACKS: u8 = 15;
 const HASH_LISTPACK: u8 = 16;
 const ZSET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST_2: u8 = 18;
-const STREAM_LISTPACKS_2: u8 = 19;
+pub(super) const STREAM_LISTPACKS_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
 const STREAM_LISTPACKS_3: u8 = 21;
 // Source: Valkey 9.0 `rdb.h`

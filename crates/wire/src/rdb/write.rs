@@ -2,7 +2,7 @@
 
 use super::checksum::Checksum;
 use super::file::{END, EXPIRES_MS, FACT, SELECT_DB};
-use super::value::{HASH, LIST, SET, STRING, ZSET_2};
+use super::value::{HASH, LIST, SET, STREAM_LISTPACKS_2, STRING, ZSET_2};
 use super::version::Version;
 
 /// The type byte of a value that this program writes; what follows it is in the comment.
@@ -19,6 +19,8 @@ pub enum Written {
     Hash = HASH,
     /// [`put_scored`]
     ZSet = ZSET_2,
+    /// [`put_stream`](super::put_stream)
+    Stream = STREAM_LISTPACKS_2,
 }
 
 /// Appends a length or a number of elements.

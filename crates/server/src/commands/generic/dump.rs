@@ -11,7 +11,7 @@ use crate::commands::context::{
 };
 use crate::commands::fail::Fail;
 use crate::commands::notices::NEW;
-use crate::engine::rdb::{Storable, put_value, written_type};
+use crate::engine::rdb::{Storable, Unsupported, put_value, written_type};
 use crate::engine::records::RECORD_BYTES_MAX;
 
 const BUSY_KEY: Fail = Fail::text("BUSYKEY Target key name already exists.");
@@ -41,9 +41,7 @@ fn dump(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if !matches!(value, Value::String(_)) {
         cx.spend(value.len())?;
     }
-    let kind = written_type(&value)
-        .map_err(|error| Fail::owned(format!("ERR the value is {error}: not supported")))?;
-    let mut payload = vec![kind as u8];
+    let mut payload = vec![written_type(&value) as u8];
     put_value(&mut payload, &value);
     end_payload(&mut payload);
     cx.reply.bulk(&payload);
@@ -150,8 +148,10 @@ fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
         PayloadError::Value(_) => BAD_FORMAT,
     })?;
     cx.spend(value.len().saturating_mul(kind_of(&value).map_or(1, copy_cost)))?;
-    let value = Storable::new(value)
-        .map_err(|error| Fail::owned(format!("ERR the payload is {error}: not supported")))?;
+    let value = Storable::new(value).map_err(|error| match error {
+        Unsupported::MalformedStream => BAD_FORMAT,
+        other => Fail::owned(format!("ERR the payload is {other}: not supported")),
+    })?;
     cx.admit_record(cx.command, value.record_bytes().saturating_add(payload.len()))?;
     Ok(value)
 }
@@ -163,6 +163,7 @@ fn kind_of(value: &rdb::Value) -> Option<ValueKind> {
         rdb::Value::Set(_) => Some(ValueKind::Set),
         rdb::Value::Hash { .. } => Some(ValueKind::Hash),
         rdb::Value::ZSet { .. } => Some(ValueKind::ZSet),
-        rdb::Value::Stream(_) | rdb::Value::Module(_) => None,
+        rdb::Value::Stream(_) => Some(ValueKind::Stream),
+        rdb::Value::Module(_) => None,
     }
 }

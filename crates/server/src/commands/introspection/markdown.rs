@@ -54,8 +54,7 @@ What differs from Redis 7.2:
   present size of the reply buffer (`rbs`), not its peak.
 - INFO: `lazyfree_pending_objects` and `lazyfreed_objects` count batches of removed values for the thread that frees
   them; a batch of up to 64 elements is freed at once and not counted. `expired_stale_perc` is always 0.00.
-- RESTORE refuses streams, values of modules, hashes with fields that expire, and collections with equal
-  members. DUMP has other bytes for most values.
+- RESTORE refuses values of modules, hashes with fields that expire, and collections with equal members. DUMP has other bytes for most values.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
 - SORT with `*` in BY or GET, by a user who may not read all keys, is refused with NOPERM.

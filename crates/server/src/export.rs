@@ -1,0 +1,70 @@
+//! `myriad export`: writes the keys of a data directory to an RDB file, which Redis 7.0 and later
+//! load.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use binlog::{FileDisk, Lsn};
+use store::{Keyspace, Params, STRIPES};
+use wire::rdb::FileEncoder;
+
+use crate::config::Settings;
+use crate::engine::clock;
+use crate::engine::rdb::{put_value, written_type};
+use crate::engine::server_state::params;
+use crate::repair::read_back;
+
+/// Bytes that are encoded before they are written.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Keys by database and type.
+type Counts = BTreeMap<(u8, &'static str), u64>;
+
+/// Writes the keys in the data directory of a stopped server to the new file `to`.
+pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let opening = || format!("could not open {}", dir.display());
+    // Unlike the server, do not create a missing directory.
+    FileDisk::read_only(dir).with_context(opening)?;
+    let disk = FileDisk::open_buffered(dir).with_context(opening)?;
+    let (read, found) = read_back(&disk, Lsn(u64::MAX))?;
+    if let Some(fault) = &found.fault {
+        bail!("{fault}; to recover what can be read, see myriad log --help");
+    }
+    let params = params(&Settings::default(), clock::unix_now(), read.keyspace.seed(), 0);
+    let writing = || format!("could not write {}", to.display());
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(to).with_context(writing)?;
+    let written = write(&read.keyspace, &params, file);
+    if written.is_err() {
+        fs::remove_file(to).with_context(|| format!("could not remove {}", to.display()))?;
+    }
+    for ((db, type_name), count) in written.with_context(writing)? {
+        writeln!(out, "database {db}: {count} keys of type {type_name}")?;
+    }
+    writeln!(out, "{} is complete; tables of CQL are not part of it", to.display())?;
+    Ok(())
+}
+
+fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Result<Counts> {
+    let (mut encoder, mut counts) = (FileEncoder::new(), Counts::new());
+    encoder.put_fact("redis-bits", "64");
+    encoder.put_fact("myriad-ver", env!("CARGO_PKG_VERSION"));
+    for stripe in 0..STRIPES {
+        keyspace.lock_stripe(stripe, params).for_each_value(|db, key, value, expiry| {
+            let expires_unix_ms = expiry.map(|at| at.0);
+            put_value(encoder.put_key(db, key, expires_unix_ms, written_type(&value)), &value);
+            *counts.entry((db, value.kind().name())).or_default() += 1;
+        });
+        if encoder.pending_bytes() >= WRITE_BYTES {
+            file.write_all(&encoder.take())?;
+        }
+    }
+    file.write_all(&encoder.take())?;
+    file.write_all(&encoder.finish())?;
+    file.sync_all()?;
+    Ok(counts)
+}

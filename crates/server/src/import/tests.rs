@@ -1,0 +1,249 @@
+//! Imports of files into temporary directories.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use base::time::UnixMs;
+use store::{Keyspace, Value};
+
+use super::*;
+use crate::engine::server_state::params;
+use crate::recovery;
+
+const REDIS_7: &[u8] = include_bytes!("../../../wire/tests/rdb/redis-7.0.rdb");
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder =
+            std::env::temp_dir().join(format!("myriad-import-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn import(&self, from: &Path, losses: Losses) -> (anyhow::Result<()>, String) {
+        let mut out = Vec::new();
+        let outcome = run(from, &self.0.join("data"), losses, &mut out);
+        (outcome, String::from_utf8(out).unwrap())
+    }
+
+    /// What a server finds in the new directory.
+    fn recover(&self) -> Keyspace {
+        let disk: Arc<dyn Disk> = Arc::new(FileDisk::open_buffered(self.0.join("data")).unwrap());
+        recovery::recover(&disk, &Settings::default(), 1, UnixMs(1), 5).unwrap().keyspace
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Strings as they are, collections as numbers of elements.
+fn shown(keyspace: &Keyspace, db: u8, name: &str) -> String {
+    let params = params(&Settings::default(), UnixMs(1), 5, 5);
+    let key = keyspace.key(name.as_bytes());
+    match keyspace.lock_one(key.hash, &params).get(db, key) {
+        None => "nothing".to_owned(),
+        Some(Value::String(bytes)) => bytes.escape_ascii().to_string(),
+        Some(other) => format!("{} of {}", other.kind().name(), other.len()),
+    }
+}
+
+fn command(words: &[&str]) -> Vec<u8> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut bytes = Vec::new();
+    wire::resp::encode_request(&words, &mut bytes);
+    bytes
+}
+
+/// One string key, with what a server would do with it.
+fn rdb(key: &str, expires_unix_ms: Option<u64>) -> Vec<u8> {
+    use wire::rdb::{FileEncoder, Written, put_string};
+    let mut encoder = FileEncoder::new();
+    put_string(encoder.put_key(3, key.as_bytes(), expires_unix_ms, Written::String), b"value");
+    encoder.finish()
+}
+
+#[test]
+fn an_rdb_file_becomes_a_data_directory_without_what_cannot_be_held() {
+    let folder = Folder::new("rdb");
+    let from = folder.file("dump.rdb", REDIS_7);
+    let (outcome, text) = folder.import(&from, Losses::Refuse);
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.starts_with("no directory was made"), "{error}");
+    assert!(text.contains("library of functions"), "{text}");
+    assert_eq!(folder.names(), ["dump.rdb"]);
+
+    let (outcome, text) = folder.import(&from, Losses::Accept);
+    outcome.unwrap();
+    assert!(text.contains("hash 2"), "{text}");
+    assert!(text.contains("database 9: 1 keys (string 1)"), "{text}");
+    assert_eq!(folder.names(), ["data", "dump.rdb"]);
+    assert_eq!(fs::metadata(folder.0.join("data")).unwrap().mode() & 0o777, 0o700);
+    let data = folder.recover();
+    for (db, key, expected) in [
+        (0, "int8", "-7"),
+        (0, "expires", "later"),
+        (0, "list", "list of 5"),
+        (0, "hash", "hash of 3"),
+        (0, "integers", "set of 3"),
+        (0, "zset", "zset of 4"),
+        (9, "elsewhere", "1"),
+        (0, "elsewhere", "nothing"),
+    ] {
+        assert_eq!(shown(&data, db, key), expected, "{key}");
+    }
+    let params = params(&Settings::default(), UnixMs(1), 5, 5);
+    let key = data.key(b"expires");
+    let expiry = data.lock_one(key.hash, &params).expiry(0, key);
+    assert_eq!(expiry, Some(Some(UnixMs(4_102_444_800_123))));
+}
+
+#[test]
+fn an_export_of_an_import_has_the_same_keys() {
+    let folder = Folder::new("export");
+    let from = folder.file("dump.rdb", REDIS_7);
+    folder.import(&from, Losses::Accept).0.unwrap();
+    let (data, to) = (folder.0.join("data"), folder.0.join("out.rdb"));
+    let mut out = Vec::new();
+    crate::export::export(&data, &to, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("database 9: 1 keys of type string"), "{text}");
+    let exported = fs::read(&to).unwrap();
+    let entries = |file: &[u8]| {
+        let mut reader = wire::rdb::FileReader::new(file).unwrap();
+        let mut entries = std::collections::BTreeMap::new();
+        while let Some(item) = reader.read_item().unwrap() {
+            if let wire::rdb::Item::Entry(entry) = item {
+                let value = match &entry.value {
+                    // Without their order, which differs.
+                    wire::rdb::Value::Set(members) => {
+                        let mut members: Vec<Vec<u8>> =
+                            members.iter().map(<[u8]>::to_vec).collect();
+                        members.sort();
+                        format!("{members:?}")
+                    }
+                    wire::rdb::Value::Hash { pairs, .. } => format!("hash of {}", pairs.len()),
+                    other => format!("{other:?}"),
+                };
+                entries.insert((entry.db, entry.key), (value, entry.expires_unix_ms));
+            }
+        }
+        entries
+    };
+    assert_eq!(entries(&exported), entries(REDIS_7));
+    let error = crate::export::export(&data, &to, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("could not write"), "{error}");
+    assert_eq!(fs::read(&to).unwrap(), exported, "an existing file stays");
+}
+
+#[test]
+fn expired_keys_are_left_out() {
+    let folder = Folder::new("expired");
+    let from = folder.file("dump.rdb", &rdb("k", Some(1000)));
+    let (outcome, text) = folder.import(&from, Losses::Refuse);
+    outcome.unwrap();
+    assert!(text.contains("1 keys had expired"), "{text}");
+    assert_eq!(shown(&folder.recover(), 3, "k"), "nothing");
+}
+
+#[test]
+fn the_files_of_a_manifest_are_executed_in_order() {
+    let folder = Folder::new("manifest");
+    let manifest = b"file \"a base.rdb\" seq 2 type b\nfile a.2.aof seq 2 type i\n\
+                     file a.1.aof seq 1 type i\nfile old.rdb seq 1 type h\n";
+    folder.file("dir/a.manifest", manifest);
+    folder.file("dir/a base.rdb", &rdb("base", None));
+    let first = [command(&["SELECT", "3"]), command(&["APPEND", "base", "1"])].concat();
+    folder.file("dir/a.1.aof", &first);
+    let last = [
+        command(&["SELECT", "3"]),
+        command(&["APPEND", "base", "2"]),
+        command(&["MULTI"]),
+        command(&["RPUSH", "l", "a", "b"]),
+        command(&["EXEC"]),
+        command(&["SELECT", "99"]),
+        command(&["SET", "lost", "1"]),
+        command(&["SELECT", "0"]),
+        command(&["GRAPH.QUERY", "x", "y"]),
+        command(&["LPUSH", "s", "a"]),
+        command(&["INCR", "s"]),
+        command(&["MULTI"]),
+        command(&["SET", "half", "1"]),
+        command(&["EXEC"])[..10].to_vec(),
+    ];
+    folder.file("dir/a.2.aof", &last.concat());
+    let (outcome, text) = folder.import(&folder.0.join("dir"), Losses::Accept);
+    outcome.unwrap();
+    for part in [
+        "which was left out",
+        "a transaction without an end was left out",
+        "database 3: 2 keys at the end",
+        "1 x GRAPH.QUERY: ERR unknown command 'GRAPH.QUERY'; first: offset",
+        "1 x INCR: WRONGTYPE",
+        "2 x command for a database above 15",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let data = folder.recover();
+    for (db, key, expected) in [
+        (3, "base", "value12"),
+        (3, "l", "list of 2"),
+        (0, "s", "list of 1"),
+        (0, "lost", "nothing"),
+        (0, "half", "nothing"),
+    ] {
+        assert_eq!(shown(&data, db, key), expected, "{key}");
+    }
+}
+
+#[track_caller]
+fn check_refused(name: &str, content: &[u8], expected: &str) {
+    let folder = Folder::new(name);
+    let from = folder.file(name, content);
+    let (outcome, _) = folder.import(&from, Losses::Accept);
+    let error = format!("{:#}", outcome.unwrap_err());
+    assert!(error.contains(expected), "{error}");
+    assert_eq!(folder.names(), [name]);
+}
+
+#[test]
+fn damaged_files_leave_no_directory() {
+    check_refused("cut.rdb", &REDIS_7[..300], "in the middle of a value");
+    let mut flipped = REDIS_7.to_vec();
+    *flipped.last_mut().unwrap() ^= 1;
+    check_refused("flipped.rdb", &flipped, "wrong checksum");
+    check_refused("text", b"SET k v\r\n", "malformed command at offset 0");
+    let damaged = [command(&["SET", "k", "v"]), b"*x\r\n".to_vec()].concat();
+    check_refused("damaged.aof", &damaged, "malformed command at offset 27");
+    check_refused("a.manifest", b"file x", "malformed line 1");
+}
+
+#[test]
+fn no_existing_directory_is_changed() {
+    let folder = Folder::new("existing");
+    let from = folder.file("dump.rdb", &rdb("k", None));
+    folder.file("data/file", b"");
+    let (outcome, _) = folder.import(&from, Losses::Accept);
+    assert!(outcome.unwrap_err().to_string().contains("is not empty"));
+    fs::remove_file(folder.0.join("data/file")).unwrap();
+    folder.import(&from, Losses::Accept).0.unwrap();
+    assert_eq!(shown(&folder.recover(), 3, "k"), "value");
+}
