@@ -12,6 +12,7 @@ use super::{Row, row};
 const CQL: &[&str] = &["--cql", "127.0.0.1:0"];
 const HTTP: &[&str] = &["--http", "127.0.0.1:0"];
 const SMALL_RPC: &[&str] = &["--cql", "127.0.0.1:0", "--cql-rpc-memory-limit", "10mb"];
+const TWO_REACTORS: &[&str] = &["--reactors", "2"];
 const YES: [&str; 2] = ["yes", "no"];
 const MIB: usize = 1 << 20;
 
@@ -27,6 +28,8 @@ pub(super) const ROWS: &[Row] = &[
     row("native-transport-max-frame-size", "64kb", CQL, long_query, ["RESULT", "refused"]),
     row("http-body-bytes-max", "1kb", HTTP, long_body, ["201", "413"]),
     row("http-idle-timeout-ms", "1000", HTTP, is_idle_http_closed, ["no", "yes"]),
+    row("busy-reply-threshold", "1", TWO_REACTORS, is_refused_beside_a_script, ["no", "yes"]),
+    row("script-memory-limit", "1mb", &[], long_string_of_a_script, [":4000000", "-ERR"]),
     row("prepared-statements-memory", "64kb", CQL, first_of_many, ["RESULT", "ERROR 2500"]),
 ];
 
@@ -46,6 +49,25 @@ fn set_long(server: &Server) -> String {
     // The server may respond and close the connection before it has read everything.
     let _ = stream.write_all(&request(&["SET", "k", &"v".repeat(4 * MIB)]));
     first_word(&read_reply(&mut stream))
+}
+
+/// Whether a read of a key is refused while a script that took the key runs for half a second. Of
+/// several connections some are on another reactor than the script.
+fn is_refused_beside_a_script(server: &Server) -> String {
+    const SCRIPT: &str = "local began = os.clock() repeat until os.clock() - began > 0.5 \
+                          return redis.call('SET', KEYS[1], 'v')";
+    let mut readers: Vec<TcpStream> = (0..4).map(|_| server.connect("resp")).collect();
+    let mut runner = server.connect("resp");
+    runner.write_all(&request(&["EVAL", SCRIPT, "1", "k"])).unwrap();
+    for reader in &mut readers {
+        reader.write_all(&request(&["GET", "k"])).unwrap();
+    }
+    let replies: Vec<String> = readers.iter_mut().map(|one| read_reply(one)).collect();
+    word(replies.iter().any(|reply| reply.starts_with("-BUSY")), YES)
+}
+
+fn long_string_of_a_script(server: &Server) -> String {
+    first_word(&server.ask(&["EVAL", "return #string.rep('x', 4000000)", "0"]))
 }
 
 /// Sends a QUERY whose body is incomplete.
