@@ -62,7 +62,7 @@ fn is_refused_beside_a_script(server: &Server) -> String {
     for reader in &mut readers {
         reader.write_all(&request(&["GET", "k"])).unwrap();
     }
-    let replies: Vec<String> = readers.iter_mut().map(|one| read_reply(one)).collect();
+    let replies: Vec<String> = readers.iter_mut().map(read_reply).collect();
     word(replies.iter().any(|reply| reply.starts_with("-BUSY")), YES)
 }
 
