@@ -26,6 +26,7 @@ mod lists;
 mod memory;
 mod monitor;
 pub(crate) mod notices;
+mod probes;
 mod pubsub;
 pub(crate) mod registry;
 mod scan;

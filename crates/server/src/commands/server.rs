@@ -127,6 +127,29 @@ fn bgsave(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// BGREWRITEAOF: a snapshot replaces the log before it, as the new file replaces the old one in
+/// Redis.
+pub(crate) const BGREWRITEAOF: Command = Command {
+    name: "bgrewriteaof",
+    summary: "Takes a snapshot in the background, after which the log before it is freed.",
+    since: "1.0.0",
+    complexity: "O(1); the snapshot itself is O(N)",
+    group: Group::Server,
+    arity: 1,
+    flags: ADMIN.and(Flags::NO_ASYNC_LOADING),
+    run: bgrewriteaof,
+    ..Command::EMPTY
+};
+
+fn bgrewriteaof(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+    let position = cx.shared.log.next().0;
+    let begun = cx.shared.snapshots.begin(position);
+    begun
+        .map_err(|_| Fail::text("ERR Background append only file rewriting already in progress"))?;
+    cx.reply.simple("Background append only file rewriting started");
+    Ok(())
+}
+
 pub(crate) const LASTSAVE: Command = Command {
     name: "lastsave",
     summary: "Returns the Unix time, in seconds, of the last completed snapshot.",

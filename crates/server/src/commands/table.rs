@@ -4,14 +4,15 @@
 use super::command::Command;
 use super::{
     acl, bitmaps, client, config, connection, debug, diagnosis, generic, geo, hashes, hyperloglog,
-    info, introspection, lists, memory, monitor, pubsub, scripting, server, sets, sort, streams,
-    strings, transactions, zset_algebra, zset_range, zsets,
+    info, introspection, lists, memory, monitor, probes, pubsub, scripting, server, sets, sort,
+    streams, strings, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
     &acl::ACL,
     &strings::APPEND,
     &connection::AUTH,
+    &server::BGREWRITEAOF,
     &server::BGSAVE,
     &lists::BLMOVE,
     &lists::BLMPOP,
@@ -95,6 +96,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &lists::LLEN,
     &lists::LMOVE,
     &lists::LMPOP,
+    &probes::LOLWUT,
     &lists::LPOP,
     &lists::LPOS,
     &lists::LPUSH,
@@ -105,6 +107,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &lists::LTRIM,
     &memory::MEMORY,
     &strings::MGET,
+    &probes::MODULE,
     &monitor::MONITOR,
     &generic::MOVE,
     &strings::MSET,
@@ -134,6 +137,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &generic::RENAME,
     &generic::RENAMENX,
     &generic::RESTORE,
+    &probes::ROLE,
     &lists::RPOP,
     &lists::RPOPLPUSH,
     &lists::RPUSH,
