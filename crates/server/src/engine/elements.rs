@@ -26,6 +26,16 @@ pub(crate) const SCANNED_BYTES: usize = 512;
 /// Bytes of strings that cost as much as one element if a new string is computed from them.
 pub(crate) const COMBINED_BYTES: usize = 128;
 
+/// Cost of an entry of a stream in a reply, besides its fields.
+pub(crate) const ENTRY_COST: usize = 4;
+
+/// Cost of an entry that becomes or stays pending, besides its fields.
+pub(crate) const DELIVERY_COST: usize = 8;
+
+/// Cost of a pending entry that changes its consumer: measured as 1.2 us, 12 elements, before its
+/// record is written.
+pub(crate) const CLAIM_COST: usize = 24;
+
 /// Cost of reading all registers of a `HyperLogLog`: 15 us.
 pub(crate) const SKETCH_COST: usize = 256;
 /// Cost of changing a register of a `HyperLogLog`, which may be in a list of 3,000 bytes.

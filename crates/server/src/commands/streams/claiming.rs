@@ -8,7 +8,7 @@ use wire::resp::Args;
 use super::ids::{parse_id, parse_range_start, reply_id};
 use super::{IdList, WRITES_FAST, change, create_consumer, reply_entry, required_group};
 use crate::commands::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
-use crate::commands::context::{CommandContext, is_option};
+use crate::commands::context::{CLAIM_COST, CommandContext, is_option};
 use crate::commands::fail::{Fail, shown};
 
 pub(crate) const XCLAIM: Command = Command {
@@ -244,7 +244,10 @@ fn xautoclaim(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         match decide(stream, Some(pending), pending.id, &claim) {
             Outcome::Deleted => claimed.deleted.push(pending.id),
             _ if is_recent(pending, now_ms, idle_ms_min) => continue,
-            Outcome::Claimed(deliveries) => claimed.entries.push((pending.id, deliveries)),
+            Outcome::Claimed(deliveries) => {
+                cx.spend(CLAIM_COST)?;
+                claimed.entries.push((pending.id, deliveries));
+            }
             Outcome::Left => continue,
         }
         left -= 1;

@@ -6,7 +6,7 @@ use wire::resp::Args;
 use super::ids::{parse_range_end, parse_range_start};
 use super::{READS, reply_entry};
 use crate::commands::command::{Command, Done, Group, KeyAccess, KeySpec};
-use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::context::{CommandContext, ENTRY_COST, integer, is_option};
 use crate::commands::fail::Fail;
 
 pub(crate) const XRANGE: Command = Command {
@@ -68,7 +68,7 @@ fn range(cx: &mut CommandContext<'_>, args: Args<'_>, order: Order) -> Done {
     let counted = cx.reply.begin_counted();
     let mut written = 0;
     for entry in entries.take(count_max) {
-        cx.spend(1 + entry.len())?;
+        cx.spend(ENTRY_COST + entry.len())?;
         reply_entry(&mut cx.reply, entry);
         cx.check_reply()?;
         written += 1;

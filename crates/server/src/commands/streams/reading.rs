@@ -9,7 +9,7 @@ use super::ids::{IdText, parse_id, reply_id};
 use super::{READS, WRITES, change, create_consumer, read_after, reply_entry};
 use crate::commands::blocking::{Blocking, timeout_milliseconds};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::context::{CommandContext, DELIVERY_COST, ENTRY_COST, integer, is_option};
 use crate::commands::fail::{Fail, shown};
 
 pub(crate) const XREAD: Command = Command {
@@ -182,7 +182,7 @@ fn xread(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let mut written = 0;
         let first = after.next().unwrap_or(StreamId::MAX);
         for entry in stream.range(first, StreamId::MAX).take(request.count) {
-            cx.spend(1 + entry.len())?;
+            cx.spend(ENTRY_COST + entry.len())?;
             reply_entry(&mut cx.reply, entry);
             cx.check_reply()?;
             written += 1;
@@ -323,7 +323,7 @@ fn deliver(
     let counted = cx.reply.begin_counted();
     let mut written = 0;
     for entry in stream.range(first, StreamId::MAX).take(request.count) {
-        cx.spend(1 + entry.len())?;
+        cx.spend(DELIVERY_COST + entry.len())?;
         reply_entry(&mut cx.reply, entry);
         cx.check_reply()?;
         written += 1;
@@ -353,7 +353,7 @@ fn deliver_again(
     let mut written = 0;
     let consumer = group.consumer(reader.consumer).expect("created by the caller");
     for id in consumer.pending_from(first).take(count_max) {
-        cx.spend(1)?;
+        cx.spend(DELIVERY_COST)?;
         if let Some(entry) = stream.get(id) {
             cx.spend(entry.len())?;
             reply_entry(&mut cx.reply, entry);
