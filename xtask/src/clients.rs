@@ -22,6 +22,10 @@ const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 /// The suites of HTTP.
 const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 
+/// Applications of the Redis protocol, which run with each of these numbers of reactors.
+const APP_SUITES: [&str; 2] = ["apps-node", "apps-python"];
+const APP_REACTORS: [&str; 2] = ["1", "4"];
+
 /// The suite that also connects to a server that requires a login, and the password of its
 /// superuser.
 const ASKED_SUITE: &str = "cql-python";
@@ -35,7 +39,8 @@ const SUITE_TIMEOUT_S: &str = "1800";
 
 /// Runs the suites named by `only`, or all; each against its own server.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
-    let others = CQL_SUITES.iter().chain(&HTTP_SUITES).filter(|_| *target != Target::Redis);
+    let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES);
+    let others = others.filter(|_| *target != Target::Redis);
     let own = [TLS_SUITE].into_iter().filter(|_| *target == Target::Myriad);
     let suites: Vec<&str> = SUITES.iter().chain(others).copied().chain(own).collect();
     if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
@@ -47,14 +52,21 @@ pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally
             continue;
         }
         println!("clients: {name}");
-        tally += run_suite(root, target, name)?;
+        if APP_SUITES.contains(&name) && *target == Target::Myriad {
+            for reactors in APP_REACTORS {
+                tally += run_suite(root, target, name, &["--reactors", reactors])?;
+            }
+            continue;
+        }
+        // ScyllaDB's driver uses shards.
+        let options: &[&str] =
+            if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
+        tally += run_suite(root, target, name, options)?;
     }
     Ok(tally)
 }
 
-fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
-    // ScyllaDB's driver uses shards.
-    let options: &[&str] = if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
+fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Result<Tally> {
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
     let needs_password = *target == Target::Myriad && name == ASKED_SUITE;
