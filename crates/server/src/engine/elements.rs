@@ -27,7 +27,7 @@ pub(crate) const SCANNED_BYTES: usize = 512;
 pub(crate) const COMBINED_BYTES: usize = 128;
 
 /// Cost of an entry of a stream in a reply, besides its fields.
-pub(crate) const ENTRY_COST: usize = 4;
+pub(crate) const ENTRY_COST: usize = 8;
 
 /// Cost of an entry that becomes or stays pending, besides its fields.
 pub(crate) const DELIVERY_COST: usize = 8;
