@@ -11,11 +11,12 @@ use crate::transcript::compare;
 use crate::transcript::file::{Action, Expectation, Expected, Reply, Step, Transcript};
 use crate::transcript::notation::{Node, escape};
 
-/// Disconnected clients that are still listed after this time count as a leak of the server.
-const DEPARTURE_TIMEOUT: Duration = Duration::from_mins(1);
+/// A state that is not reached within this time is a defect of the server, as a leaked client.
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Time in which clients must be blocked.
-const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
+/// Fields of INFO while a server writes its data in the background.
+const WRITING: [&str; 3] =
+    ["rdb_bgsave_in_progress:1", "aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"];
 
 /// The outcome of one step.
 #[derive(Debug)]
@@ -57,9 +58,7 @@ pub(crate) struct Edit {
 pub(crate) fn run(transcript: &Transcript, server: &Server) -> Result<Report> {
     let dialect = server.dialect;
     let mut player = Player::start(&server.address)?;
-    if server.is_ours() {
-        player.wait_until_alone()?;
-    }
+    player.wait_until_idle(server.is_ours())?;
     let mut report = Report::default();
     for step in &transcript.steps {
         let expectation = match expectation_for(step, dialect) {
@@ -106,22 +105,18 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Waits until the clients of the last transcript are gone: the server might still count them
-    /// when this transcript queries clients, channels or subscribers.
-    fn wait_until_alone(&mut self) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            let Value::Bulk(Some(list)) = self.connection()?.call(&["CLIENT", "LIST"])? else {
-                bail!("CLIENT LIST answers something else than a text");
-            };
-            let count = String::from_utf8_lossy(&list).lines().count();
-            if count <= 1 {
-                return Ok(());
-            }
-            if started.elapsed() > DEPARTURE_TIMEOUT {
-                bail!("{} clients of the last transcript are still there", count - 1);
-            }
+    /// Waits until nothing of the last transcript is left: its clients, which this one might count,
+    /// and the snapshot or log that it had the server write.
+    fn wait_until_idle(&mut self, is_ours: bool) -> Result<()> {
+        let connection = self.connection()?;
+        if is_ours {
+            wait_until(connection, &["CLIENT", "LIST"], "the last transcript's clients", |list| {
+                list.lines().count() <= 1
+            })?;
         }
+        wait_until(connection, &["INFO", "persistence"], "a background save", |info| {
+            !WRITING.iter().any(|field| info.contains(field))
+        })
     }
 
     fn connection(&mut self) -> Result<&mut Connection> {
@@ -175,18 +170,8 @@ impl<'a> Player<'a> {
     fn wait_until_blocked(&mut self, clients: u32) -> Result<()> {
         let mut observer = Connection::open(self.address)?;
         let expected = format!("blocked_clients:{clients}\r\n");
-        let started = Instant::now();
-        loop {
-            let Value::Bulk(Some(info)) = observer.call(&["INFO", "clients"])? else {
-                bail!("INFO answers something else than a text");
-            };
-            if String::from_utf8_lossy(&info).contains(&expected) {
-                return Ok(());
-            }
-            if started.elapsed() > BLOCKED_TIMEOUT {
-                bail!("{clients} clients should be blocked: {}", String::from_utf8_lossy(&info));
-            }
-        }
+        let what = format!("not {clients} blocked clients");
+        wait_until(&mut observer, &["INFO", "clients"], &what, |info| info.contains(&expected))
     }
 
     fn switch_protocol(&mut self, version: u8) -> Result<()> {
@@ -302,6 +287,28 @@ pub(crate) fn apply_edits(text: &str, edits: &[Edit]) -> String {
         lines.splice(edit.first_line..edit.first_line + edit.line_count, reply);
     }
     lines.join("\n") + "\n"
+}
+
+/// Repeats a request until its text satisfies the condition; `what` is there until then.
+fn wait_until(
+    connection: &mut Connection,
+    request: &[&str],
+    what: &str,
+    is_satisfied: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let Value::Bulk(Some(text)) = connection.call(request)? else {
+            bail!("{} answers something else than a text", request.join(" "));
+        };
+        let text = String::from_utf8_lossy(&text);
+        if is_satisfied(&text) {
+            return Ok(());
+        }
+        if started.elapsed() > WAIT_TIMEOUT {
+            bail!("still there: {what}: {text}");
+        }
+    }
 }
 
 #[cfg(test)]

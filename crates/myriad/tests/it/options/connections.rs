@@ -294,32 +294,28 @@ fn ends_soon(server: &Server) -> String {
 }
 
 fn logs_its_start(server: &Server) -> String {
-    word(server.text("stderr").contains("accepting connections"), YES)
+    word(server.final_text("stderr").contains("accepting connections"), YES)
 }
 
 fn first_character(server: &Server) -> String {
-    word(server.text("stderr").starts_with('{'), ["json", "text"])
+    word(server.final_text("stderr").starts_with('{'), ["json", "text"])
 }
 
 fn place_of_log(server: &Server) -> String {
-    let holds = |name: &&str| server.text(name).contains("accepting connections");
-    let places = || ["stderr", "log"].into_iter().filter(holds).collect::<String>();
-    // A thread writes the log's lines.
-    happens_within(Duration::from_secs(2), || !places().is_empty());
-    places()
+    let holds = |name: &&str| server.final_text(name).contains("accepting connections");
+    ["stderr", "log"].into_iter().filter(holds).collect()
 }
 
 fn logs_administration(server: &Server) -> String {
     server.ask(&["CONFIG", "SET", "requirepass", "secret"]);
-    let text = server.text("stderr");
+    let text = server.final_text("stderr");
     assert!(!text.contains("secret"), "{text}");
     word(text.contains("command=\"config|set\" arguments=\"requirepass (redacted)\""), YES)
 }
 
 fn logs_requests(server: &Server) -> String {
     Cql::connect(server).ask(Cql::OPTIONS, &[]);
-    let is_logged = || server.text("stderr").contains(" options\n");
-    word(happens_within(Duration::from_secs(2), is_logged), YES)
+    word(server.final_text("stderr").contains(" options\n"), YES)
 }
 
 fn is_slow(server: &Server) -> String {

@@ -95,6 +95,13 @@ impl Server {
         fs::read_to_string(self.files.path(name)).unwrap_or_default()
     }
 
+    /// Ends the server and returns a file: a thread writes the log's lines, the last ones at the end.
+    pub(super) fn final_text(&self, name: &str) -> String {
+        self.signal("-TERM");
+        assert!(self.ends_within(PATIENCE), "the server does not end");
+        self.text(name)
+    }
+
     /// Returns names and sizes of the files below the row's directory.
     pub(super) fn listed(&self, name: &str) -> Vec<(String, u64)> {
         let Ok(entries) = fs::read_dir(self.files.path(name)) else { return Vec::new() };
