@@ -15,6 +15,9 @@ use crate::table::Table;
 pub(crate) struct Db {
     pub(crate) table: Table,
     pub(crate) expires: u32,
+    /// The number that the expiries of its keys carry, XOR the number of the database: not 0 once
+    /// databases were swapped.
+    moved: u8,
     /// Sum of the expiry times, wrapping: for the average time to live.
     pub(crate) expiry_sum: u64,
 }
@@ -35,6 +38,39 @@ const _: () = assert!(LOCK_AND_BYTES + size_of::<Databases>() == 64, "one cache 
 impl Databases {
     pub(crate) fn keys(&self) -> usize {
         self.iter().map(|(_, db)| db.table.len()).sum()
+    }
+
+    /// Exchanges the contents of two databases.
+    pub(crate) fn swap(&mut self, first: u8, second: u8) {
+        let keys = self[first].table.len() + self[second].table.len();
+        if first == second || keys == 0 {
+            return;
+        }
+        let moved = std::mem::take(&mut self[first]);
+        let other = std::mem::replace(&mut self[second], moved);
+        self[first] = other;
+        let shift = first ^ second;
+        self[first].moved ^= shift;
+        self[second].moved ^= shift;
+    }
+
+    /// The number that expiries of keys of a database carry: it stays when databases are swapped.
+    pub(crate) fn tag(&self, db: u8) -> u8 {
+        db ^ self[db].moved
+    }
+
+    /// The database whose expiries carry a number.
+    pub(crate) fn tagged(&self, tag: u8) -> Option<u8> {
+        if self.tag(tag) == tag {
+            return Some(tag);
+        }
+        self.iter().find(|(db, contents)| db ^ contents.moved == tag).map(|(db, _)| db)
+    }
+
+    /// Removes the contents of a database.
+    pub(crate) fn take(&mut self, db: u8) -> Db {
+        let moved = self[db].moved;
+        std::mem::replace(&mut self[db], Db { moved, ..Db::default() })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Db)> {
@@ -68,6 +104,7 @@ impl IndexMut<u8> for Databases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Entry;
 
     #[test]
     fn a_database_that_nobody_used_is_empty_and_takes_no_memory() {
@@ -78,5 +115,29 @@ mod tests {
         assert_eq!(databases[15].expires, 1);
         assert_eq!(databases[14].expires, 0);
         assert_eq!(databases.iter().count(), DATABASES);
+    }
+
+    #[test]
+    fn swapped_databases_keep_their_tags() {
+        let mut databases = Databases::default();
+        databases.swap(0, 9);
+        assert!(databases.others.is_none(), "there is nothing to swap");
+        let mut model: [u8; DATABASES] = std::array::from_fn(|db| u8::try_from(db).unwrap());
+        for db in 0..16 {
+            let entry = Entry::string(b"k", b"", None);
+            databases[db].table.insert(7, entry, |_| 7);
+            databases[db].expires = u32::from(db);
+        }
+        for (first, second) in [(0, 3), (3, 4), (4, 0), (5, 5), (3, 15), (15, 0)] {
+            databases.swap(first, second);
+            model.swap(usize::from(first), usize::from(second));
+            for (db, tag) in (0..).zip(model) {
+                assert_eq!(databases[db].expires, u32::from(tag));
+                assert_eq!(databases.tag(db), tag);
+                assert_eq!(databases.tagged(tag), Some(db));
+            }
+        }
+        assert_eq!(databases.take(0).table.len(), 1);
+        assert_eq!((databases[0].table.len(), databases.tag(0)), (0, model[0]));
     }
 }

@@ -461,6 +461,14 @@ impl<'a> Locked<'a> {
                 }
                 Ok(())
             }
+            Mutation::Swap { dbs } => {
+                assert!(self.is_all(), "a database is in every stripe");
+                for guard in self.guards.iter_mut() {
+                    let removed = guard.stripe.swap(*dbs, self.params.now());
+                    self.keyspace.readers_left(removed);
+                }
+                Ok(())
+            }
         }
     }
 

@@ -166,6 +166,12 @@ impl Keyspace {
                 }
                 Ok(())
             }
+            Mutation::Swap { dbs } => {
+                for index in (0..STRIPES).filter(|index| !skip(*index)) {
+                    let _none = self.stripe(index).swap(*dbs, params.now());
+                }
+                Ok(())
+            }
         }
     }
 

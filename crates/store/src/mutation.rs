@@ -8,13 +8,13 @@
 //! length v, key, then by kind as in [`Change::encode`], kinds 28 to 37 as in
 //! [`crate::StreamChange`]. Of a partition: kind u8, table u128, token
 //! i64, key length v, key, then the number of writes v and the writes as in
-//! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A log
-//! record is one or more mutations.
+//! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A swap
+//! ends with its second database u8. A log record is one or more mutations.
 
 use crate::change::{Change, PUT_EXPIRING};
 use crate::items::Writes;
 use crate::key::{Key, PartitionKey, TableId};
-use crate::stream_change::STREAM_FIRST;
+use crate::stream_change::{STREAM_FIRST, STREAM_LAST};
 use crate::types::{Malformed, Seconds};
 use crate::varint::{put_bytes, take_bytes, take_u8, take_u32, take_u64};
 
@@ -29,6 +29,10 @@ pub enum Mutation<'a> {
     /// Empties one database, or all; tables stay.
     Flush {
         db: Option<u8>,
+    },
+    /// Exchanges the contents of two databases.
+    Swap {
+        dbs: [u8; 2],
     },
     Partition {
         key: PartitionKey<'a>,
@@ -54,8 +58,10 @@ const FLUSH_ALL: u8 = 24;
 const PARTITION: u8 = 25;
 const PURGE: u8 = 26;
 const TRUNCATE: u8 = 27;
+const SWAP: u8 = 38;
 const _: () = assert!(PUT_EXPIRING < FLUSH_DB, "the kinds of changes and of mutations differ");
 const _: () = assert!(TRUNCATE < STREAM_FIRST, "likewise those of changes of streams");
+const _: () = assert!(STREAM_LAST < SWAP, "likewise");
 
 fn put_place(out: &mut Vec<u8>, kind: u8, key: PartitionKey<'_>) {
     out.push(kind);
@@ -76,6 +82,11 @@ fn take_place<'a>(input: &mut &'a [u8]) -> Result<PartitionKey<'a>, Malformed> {
     Ok(PartitionKey { table, token, bytes: take_bytes(input)? })
 }
 
+fn take_database(input: &mut &[u8]) -> Result<u8, Malformed> {
+    let db = take_u8(input)?;
+    if usize::from(db) < crate::DATABASES { Ok(db) } else { Err(Malformed) }
+}
+
 impl<'a> Mutation<'a> {
     /// Appends the mutation's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -88,6 +99,9 @@ impl<'a> Mutation<'a> {
             }
             Mutation::Flush { db: Some(db) } => out.extend_from_slice(&[FLUSH_DB, *db]),
             Mutation::Flush { db: None } => out.extend_from_slice(&[FLUSH_ALL, 0]),
+            Mutation::Swap { dbs: [first, second] } => {
+                out.extend_from_slice(&[SWAP, *first, *second]);
+            }
             Mutation::Partition { key, writes } => {
                 put_place(out, PARTITION, *key);
                 writes.encode(out);
@@ -123,11 +137,9 @@ impl<'a> Mutation<'a> {
             TRUNCATE => return Ok(Mutation::Truncate { table: take_table(input)? }),
             _ => {}
         }
-        let db = take_u8(input)?;
-        if usize::from(db) >= crate::DATABASES {
-            return Err(Malformed);
-        }
+        let db = take_database(input)?;
         match kind {
+            SWAP => Ok(Mutation::Swap { dbs: [db, take_database(input)?] }),
             FLUSH_DB => Ok(Mutation::Flush { db: Some(db) }),
             FLUSH_ALL => Ok(Mutation::Flush { db: None }),
             _ => {
@@ -184,6 +196,8 @@ mod tests {
         round_trip_of(Mutation::Partition { key, writes: Writes::Slice(&[]) });
         round_trip_of(Mutation::Purge { key, now: 5, gc_before: 4 });
         round_trip_of(Mutation::Truncate { table });
+        round_trip_of(Mutation::Swap { dbs: [3, 15] });
+        assert!(Mutation::decode(&mut &[SWAP, 3, 16][..], |_| 3).is_err());
         let shown = Mutation::Partition { key, writes: Writes::Slice(&writes) }.to_string();
         let expected = "table=00000010000000000000000000000000 token=-5 key=\"key\"; delete at=7; \
                         static column=300[\"i\"] deleted at=-1";

@@ -13,6 +13,7 @@ impl std::fmt::Display for Mutation<'_> {
         match self {
             Mutation::Flush { db: None } => f.write_str("flush all"),
             Mutation::Flush { db: Some(db) } => write!(f, "flush db={db}"),
+            Mutation::Swap { dbs: [first, second] } => write!(f, "swap db={first} db={second}"),
             Mutation::Key { db, key, change } => {
                 write!(f, "db={db} key={} {change}", Shown(key.bytes))
             }

@@ -23,7 +23,7 @@ use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
 use crate::types::{Compact, Hash, List, Malformed, Partition, Set, Stream, ZSet};
-use crate::watch::{Readers, Watches};
+use crate::watch::{Presence, Readers, Watches};
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
 /// once.
@@ -36,7 +36,8 @@ const STALE_EXPIRIES_MIN: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiry {
     pub(crate) at: UnixMs,
-    /// The key's hash with the database in the bits that name the stripe.
+    /// The key's hash with the [tag of the database](Databases::tag) in the bits that name the
+    /// stripe.
     tagged_hash: u64,
 }
 
@@ -402,6 +403,7 @@ impl Stripe {
     }
 
     fn note_expiry(&mut self, db: u8, hash: u64, old: Option<UnixMs>, new: Option<UnixMs>) {
+        let tag = self.dbs.tag(db);
         let counts = &mut self.dbs[db];
         if let Some(at) = old {
             assert!(counts.expires > 0, "each expiry is counted");
@@ -414,7 +416,7 @@ impl Stripe {
         }
         debug_assert!(counts.expires as usize <= counts.table.len(), "each key has one expiry");
         if let Some(at) = new.filter(|_| old != new) {
-            let tagged_hash = (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(db) << STRIPE_SHIFT;
+            let tagged_hash = (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(tag) << STRIPE_SHIFT;
             self.push_expiry(Expiry { at, tagged_hash });
         }
     }
@@ -437,7 +439,8 @@ impl Stripe {
 
     /// The database and entry to which a heap item refers, unless it is outdated.
     fn expiring_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
-        let db = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
+        let tag = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
+        let db = self.dbs.tagged(tag)?;
         let table = &self.dbs[db].table;
         let place = table.find(expiry.tagged_hash, |entry| entry.expiry() == Some(expiry.at))?;
         Some((db, table.entry(place)))
@@ -509,6 +512,22 @@ impl Stripe {
         removed
     }
 
+    /// Exchanges two databases. Returns the number of readers that the caller notifies. O(1) but for
+    /// watched keys.
+    pub(crate) fn swap(&mut self, dbs: [u8; 2], now: UnixMs) -> Readers {
+        self.dbs.swap(dbs[0], dbs[1]);
+        let databases = &self.dbs;
+        self.watches.swap(dbs, |db, key| {
+            let Db { table, .. } = &databases[db];
+            let place = table.find_key(key.hash, key.bytes)?;
+            Some(if table.entry(place).is_expired(now) {
+                Presence::Overdue
+            } else {
+                Presence::Live
+            })
+        })
+    }
+
     /// No key remains, so no entry is visited: O(tables), and the time to free them.
     pub(crate) fn flush_all(&mut self, trash: &mut DeferredFree) {
         trash.push_databases(std::mem::take(&mut self.dbs));
@@ -522,7 +541,7 @@ impl Stripe {
     }
 
     fn flush_one(&mut self, db: u8, trash: &mut DeferredFree) {
-        let Db { table, .. } = std::mem::take(&mut self.dbs[db]);
+        let Db { table, .. } = self.dbs.take(db);
         self.bytes -= table.table_bytes();
         for entry in table.iter() {
             self.bytes -= entry.allocation_bytes();

@@ -117,6 +117,7 @@ enum Step {
     ZAdd(u8, i8, u8),
     ZRemove(u8, u8),
     Flush(Option<u8>),
+    Swap(u8, u8),
     Insert(u8, u8, i64, Vec<u8>),
     DeletePartition(u8, i64),
     Purge(u8),
@@ -146,6 +147,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => key.clone().prop_map(Step::Purge),
         1 => key.prop_map(Step::Truncate),
         1 => proptest::option::of(0u8..2).prop_map(Step::Flush),
+        1 => (0u8..3, 0u8..3).prop_map(|(a, b)| Step::Swap(a, b)),
     ];
     proptest::collection::vec(step, 0..80)
 }
@@ -159,8 +161,12 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     }
     let mut logged = Vec::new();
     let params = params(0);
-    if let Step::Flush(db) = step {
-        let mutation = Mutation::Flush { db: *db };
+    let whole = match step {
+        Step::Flush(db) => Some(Mutation::Flush { db: *db }),
+        Step::Swap(first, second) => Some(Mutation::Swap { dbs: [*first, *second] }),
+        _ => None,
+    };
+    if let Some(mutation) = whole {
         store.lock_all(&params).apply_mutation(&mutation).expect("always fits");
         mutation.encode(&mut logged);
         return Some(logged);
@@ -353,8 +359,10 @@ fn an_expired_key_is_absent_and_found_in_order() {
     let store = Keyspace::new(1);
     for (name, at) in [(b"a", 30u64), (b"b", 10), (b"c", 20)] {
         let change = Change::Set { value: b"v", expiry: Some(UnixMs(at)) };
-        apply(&store, 0, 2, name, change).expect("fits");
+        apply(&store, 0, 7, name, change).expect("fits");
     }
+    let swap = Mutation::Swap { dbs: [2, 7] };
+    store.lock_all(&params(0)).apply_mutation(&swap).expect("always fits");
     apply(&store, 0, 2, b"a", Change::Expire { at: None }).expect("fits");
     assert_eq!(string(&store, 9, 2, b"b"), Some(b"v".to_vec()));
     assert_eq!(string(&store, 10, 2, b"b"), None);

@@ -175,15 +175,49 @@ impl WatchedKey {
             let readers = std::mem::take(&mut self.readers);
             changed.invalidated.push(InvalidatedKey { bytes: self.bytes.clone(), readers });
         }
-        self.watchers.retain(|watcher| {
-            if watcher.was_overdue && !exists_now {
-                watcher.was_overdue = false;
-                return true;
-            }
-            watcher.flag.raise();
-            false
+        self.raise(|watcher| {
+            let remains_absent = watcher.was_overdue && !exists_now;
+            watcher.was_overdue &= !remains_absent;
+            !remains_absent
         });
     }
+
+    /// Like [`WatchedKey::touch`], for a key that another database had. Of the watches only those
+    /// for which the key appears, disappears or is replaced are raised.
+    // Source: Redis 7.2 `multi.c`, `touchAllWatchedKeysInDb`
+    fn swap(&mut self, hash: u64, existed: bool, now: Option<Presence>, changed: &mut ChangedKeys) {
+        if !existed && now.is_none() {
+            return;
+        }
+        let watchers = std::mem::take(&mut self.watchers);
+        self.touch(hash, now.is_some(), changed);
+        self.watchers = watchers;
+        self.raise(|watcher| {
+            let was_absent = watcher.was_overdue || !existed;
+            let is_absent = now != Some(Presence::Live);
+            watcher.was_overdue = now == Some(Presence::Overdue);
+            !(was_absent && is_absent)
+        });
+    }
+
+    /// Raises the flags of the watchers for which `changes` holds, and removes these watchers.
+    fn raise(&mut self, mut changes: impl FnMut(&mut Watcher) -> bool) {
+        self.watchers.retain(|watcher| {
+            let is_raised = changes(watcher);
+            if is_raised {
+                watcher.flag.raise();
+            }
+            !is_raised
+        });
+    }
+}
+
+/// A key that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Live,
+    /// It has expired, and is not yet removed.
+    Overdue,
 }
 
 /// Watched keys by hash. Several if hashes collide, or one key is watched in several databases.
@@ -374,6 +408,32 @@ impl Watches {
         self.release();
     }
 
+    /// Two databases were exchanged; `find`: what they have now. Removes the readers of their keys,
+    /// which the caller notifies that everything has changed. Returns the number of these readers.
+    pub(crate) fn swap(
+        &mut self,
+        dbs: [u8; 2],
+        find: impl Fn(u8, Key<'_>) -> Option<Presence>,
+    ) -> Readers {
+        let mut removed = Readers::default();
+        let Some(table) = &mut self.table else { return removed };
+        table.keys.retain(|hash, found| {
+            found.retain(|known| {
+                let Some(at) = dbs.iter().position(|db| *db == known.db) else { return true };
+                removed += Readers::of(&known.readers);
+                known.readers.clear();
+                let bytes = known.bytes.clone();
+                let [now, before] =
+                    [dbs[at], dbs[1 - at]].map(|db| find(db, Key { bytes: &bytes, hash: *hash }));
+                known.swap(*hash, before.is_some(), now, &mut table.changed);
+                !known.is_unused()
+            });
+            !found.is_empty()
+        });
+        self.release();
+        removed
+    }
+
     /// The keys of a database, or of all, are removed: those for which `existed` holds change.
     /// Removes their readers, which the caller notifies that everything has changed. Returns the number
     /// of these readers.
@@ -543,6 +603,38 @@ mod tests {
         assert_eq!(watches.flush(Some(0), |_, _| true), Readers { all: 1, keys: 1 });
         assert!(!watches.has_changed(), "the caller notifies the readers");
         assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn a_swap_changes_what_appears_or_disappears() {
+        const LIVE_NOW: Option<Presence> = Some(Presence::Live);
+        const OVERDUE_NOW: Option<Presence> = Some(Presence::Overdue);
+        // The name, whether it was overdue, what the databases have after the swap, and whether
+        // this is a change.
+        for (was_overdue, in_0, in_1, is_change) in [
+            (LIVE, None, None, false),
+            (LIVE, LIVE_NOW, None, true),
+            (LIVE, None, LIVE_NOW, true),
+            (LIVE, LIVE_NOW, LIVE_NOW, true),
+            (LIVE, OVERDUE_NOW, None, false),
+            (LIVE, OVERDUE_NOW, LIVE_NOW, true),
+            (OVERDUE, None, OVERDUE_NOW, false),
+            (OVERDUE, OVERDUE_NOW, OVERDUE_NOW, false),
+            (OVERDUE, LIVE_NOW, OVERDUE_NOW, true),
+        ] {
+            let mut watches = Watches::default();
+            let (flag, other) = (WatchFlag::default(), WatchFlag::default());
+            watches.add(0, key(b"a"), &flag, was_overdue);
+            watches.add(2, key(b"a"), &other, LIVE);
+            watches.add_ticket(0, key(b"a"), ticket(3));
+            let readers = watches.add_reader(1, key(b"ab"), Reader { reactor: 0, client: 1 });
+            let find = |db, _: Key<'_>| if db == 0 { in_0 } else { in_1 };
+            assert_eq!(watches.swap([1, 0], find), readers);
+            let case = (was_overdue, in_0, in_1);
+            assert_eq!((flag.is_raised(), other.is_raised()), (is_change, false), "{case:?}");
+            let is_ready = in_0.is_some() || in_1.is_some();
+            assert_eq!(ready(&mut watches).len(), usize::from(is_ready), "{case:?}");
+        }
     }
 
     #[test]

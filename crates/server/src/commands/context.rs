@@ -164,6 +164,11 @@ impl CommandContext<'_> {
         self.locked.change(&Mutation::Flush { db }).map_err(Fail::from)
     }
 
+    /// Exchanges two databases. Requires [`super::command::Flags::ALL_KEYS`].
+    pub(crate) fn swap(&mut self, dbs: [u8; 2]) -> Done {
+        self.locked.change(&Mutation::Swap { dbs }).map_err(Fail::from)
+    }
+
     /// Rejects a write before it changes anything if its record may exceed the maximum length or
     /// the available memory. O(1) for small requests.
     #[inline]

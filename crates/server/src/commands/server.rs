@@ -4,7 +4,8 @@
 use wire::resp::Args;
 
 use super::command::{Command, Done, Events, Flags, Group};
-use super::context::{CommandContext, is_option};
+use super::connection::database;
+use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::session::Wait;
 
@@ -79,6 +80,39 @@ fn flush(cx: &mut CommandContext<'_>, args: Args<'_>, db: Option<u8>) -> Done {
         Some(_) => return Err(Fail::Syntax),
     }
     cx.flush(db)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+pub(crate) const SWAPDB: Command = Command {
+    name: "swapdb",
+    syntax: "index1 index2",
+    summary: "Exchanges two databases, so that clients of one see the keys of the other.",
+    since: "4.0.0",
+    complexity: "O(N) in the number of keys that are watched or waited for; keys are not visited",
+    group: Group::Server,
+    arity: 3,
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::ALL_KEYS),
+    events: Events::Chosen,
+    more_categories: &["@keyspace", "@dangerous"],
+    run: swapdb,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `db.c`, `swapdbCommand` and `dbSwapDatabases`
+fn swapdb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let number = |at, error| {
+        let number = integer(args.get(at)).ok().filter(|number| i32::try_from(*number).is_ok());
+        number.ok_or(Fail::text(error))
+    };
+    let first = number(1, "ERR invalid first DB index")?;
+    let second = number(2, "ERR invalid second DB index")?;
+    let (Some(first), Some(second)) = (database(first), database(second)) else {
+        return Err(Fail::text("ERR DB index is out of range"));
+    };
+    if first != second {
+        cx.swap([first, second])?;
+    }
     cx.reply.ok();
     Ok(())
 }

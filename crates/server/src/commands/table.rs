@@ -177,6 +177,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &sets::SUNION,
     &sets::SUNIONSTORE,
     &pubsub::SUNSUBSCRIBE,
+    &server::SWAPDB,
     &server::TIME,
     &generic::TOUCH,
     &generic::TTL,

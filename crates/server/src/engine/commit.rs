@@ -36,7 +36,7 @@ pub(crate) struct Record {
     bytes: Vec<u8>,
     /// Database and hash of each changed key and partition, for reads that must wait.
     written: Vec<(u8, u64)>,
-    /// True if a database or table was emptied: every read must wait.
+    /// True if a database or table was emptied, or databases swapped: every read must wait.
     is_flushed: bool,
     /// The newest timestamp that the server assigned to these writes, if any.
     newest_timestamp: Option<i64>,
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     pub(crate) changed: ChangedKeys,
     /// Names of all changed keys, while there are broadcasting clients.
     pub(crate) changed_names: Vec<Box<[u8]>>,
-    /// A database was emptied while clients track keys.
+    /// A database was emptied, or databases swapped, while clients track keys.
     pub(crate) flushes_readers: bool,
     /// CQL: rows of a result, or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
@@ -220,7 +220,9 @@ impl<'a> Unit<'a> {
             Mutation::Partition { key, .. } => {
                 self.record.written.push((PARTITIONS_DB, key.hash()));
             }
-            Mutation::Flush { .. } | Mutation::Truncate { .. } => self.record.is_flushed = true,
+            Mutation::Flush { .. } | Mutation::Swap { .. } | Mutation::Truncate { .. } => {
+                self.record.is_flushed = true;
+            }
             // A purge removes only data that no read returns.
             Mutation::Purge { .. } => {}
         }

@@ -142,6 +142,7 @@ fn describe(mutation: &Mutation<'_>) -> Value {
     let (db, key, change) = match mutation {
         Mutation::Key { db, key, change } => (db, key, change),
         Mutation::Flush { db } => return json!({ "change": "flush", "database": db }),
+        Mutation::Swap { dbs } => return json!({ "change": "swap", "databases": dbs }),
         Mutation::Partition { key, writes } => {
             return json!({
                 "change": "partition",

@@ -57,6 +57,7 @@ What differs from Redis 7.2:
 - RESTORE refuses values of modules, hashes with fields that expire, and collections with equal members. DUMP has other bytes for most values.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
+- SWAPDB discards the caches of all clients that track keys, as FLUSHALL does.
 - SORT with `*` in BY or GET, by a user who may not read all keys, is refused with NOPERM.
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 ";
