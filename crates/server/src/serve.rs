@@ -26,6 +26,7 @@ use crate::cql::pool::Pool;
 use crate::cql::request_kind::RequestKind;
 use crate::engine::acl::{Acl, Users};
 use crate::engine::blocked::BlockedClients;
+use crate::engine::command_log::CommandLogs;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::latency::LatencyEvents;
@@ -39,7 +40,6 @@ use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::server_state::{Identity, Rates, ServerState};
-use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{clock, snapshot_taker};
@@ -187,7 +187,7 @@ pub(crate) fn build_state(
         links: OnceLock::new(),
         tls: OnceLock::new(),
         identity,
-        slowlog: Mutex::new(Slowlog::default()),
+        command_logs: CommandLogs::default(),
         latency: Mutex::new(LatencyEvents::default()),
         rates: Rates::default(),
         free_thread: FreeThread::default(),

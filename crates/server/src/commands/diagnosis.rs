@@ -1,4 +1,4 @@
-//! SLOWLOG and LATENCY: slow commands and events.
+//! LATENCY: slow events.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::fmt::Write as _;
@@ -7,114 +7,14 @@ use base::stages::Stage;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::context::{CommandContext, integer};
-use super::fail::{Fail, too_many_arguments};
+use super::context::CommandContext;
+use super::fail::Fail;
 use super::help;
 use super::registry::REGISTRY;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE);
 const LATENCY_ADMIN: Flags = ADMIN.and(Flags::NOSCRIPT);
 const HELP_FLAGS: Flags = Flags::LOADING.and(Flags::STALE);
-
-pub(crate) const SLOWLOG: Command = Command {
-    name: "slowlog",
-    syntax: "subcommand",
-    summary: "A container for commands about the slow log.",
-    since: "2.2.12",
-    group: Group::Server,
-    arity: -2,
-    flags: Flags::CONTAINER,
-    subcommands: &[&SLOWLOG_GET, &SLOWLOG_LEN, &SLOWLOG_RESET, &SLOWLOG_HELP],
-    ..Command::EMPTY
-};
-
-const SLOWLOG_GET: Command = Command {
-    name: "get",
-    syntax: "[count]",
-    summary: "Returns the newest entries of the slow log: 10, the given count, or all with -1.",
-    since: "2.2.12",
-    complexity: "O(N) in the number of entries",
-    group: Group::Server,
-    arity: -2,
-    flags: ADMIN,
-    tips: &["request_policy:all_nodes", "nondeterministic_output"],
-    run: slowlog_get,
-    ..Command::EMPTY
-};
-
-fn slowlog_get(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    const DEFAULT: usize = 10;
-    if args.len() > 3 {
-        return Err(too_many_arguments("SLOWLOG", args));
-    }
-    let bad_count = Fail::text("ERR count should be greater than or equal to -1");
-    let count = match args.try_get(2).map(integer) {
-        None => DEFAULT,
-        Some(Ok(-1)) => usize::MAX,
-        Some(count) => count.ok().and_then(|count| usize::try_from(count).ok()).ok_or(bad_count)?,
-    };
-    let slowlog = cx.shared.slowlog.lock();
-    cx.reply.array(slowlog.iter().len().min(count));
-    for entry in slowlog.iter().take(count) {
-        cx.reply.array(6);
-        cx.reply.integer(entry.id.cast_signed());
-        cx.reply.integer((entry.at.0 / 1000).cast_signed());
-        cx.reply.integer(entry.took_us.cast_signed());
-        cx.reply.array(entry.args.len());
-        entry.args.iter().for_each(|arg| cx.reply.bulk(arg));
-        cx.reply.bulk(entry.peer.as_bytes());
-        cx.reply.bulk(entry.client_name.as_bytes());
-    }
-    Ok(())
-}
-
-const SLOWLOG_LEN: Command = Command {
-    name: "len",
-    summary: "Returns the number of entries of the slow log.",
-    since: "2.2.12",
-    group: Group::Server,
-    arity: 2,
-    flags: ADMIN,
-    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
-    run: slowlog_len,
-    ..Command::EMPTY
-};
-
-fn slowlog_len(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    let entries = cx.shared.slowlog.lock().iter().len();
-    cx.reply.integer(i64::try_from(entries).unwrap_or(i64::MAX));
-    Ok(())
-}
-
-const SLOWLOG_RESET: Command = Command {
-    name: "reset",
-    summary: "Empties the slow log.",
-    since: "2.2.12",
-    complexity: "O(N) in the number of entries",
-    group: Group::Server,
-    arity: 2,
-    flags: ADMIN,
-    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    run: slowlog_reset,
-    ..Command::EMPTY
-};
-
-fn slowlog_reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    cx.shared.slowlog.lock().clear();
-    cx.reply.ok();
-    Ok(())
-}
-
-const SLOWLOG_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of SLOWLOG.",
-    since: "6.2.0",
-    group: Group::Server,
-    arity: 2,
-    flags: HELP_FLAGS,
-    run: |cx, _| help::reply(cx, &SLOWLOG),
-    ..Command::EMPTY
-};
 
 pub(crate) const LATENCY: Command = Command {
     name: "latency",

@@ -19,6 +19,7 @@ use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{acl, audit};
 use super::{pubsub, transactions};
 use crate::config::KeyEvents;
+use crate::engine::command_log::Taken;
 use crate::engine::commit::{LOG_FAILED, Unit};
 use crate::engine::context::ReactorContext;
 use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
@@ -579,6 +580,7 @@ impl CommandContext<'_> {
         body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
         let clock_start = self.reactor.stamp;
+        let reply_start = self.reply.bytes();
         let command = REGISTRY.entry(id).command;
         self.command = command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
@@ -619,9 +621,14 @@ impl CommandContext<'_> {
         }
         self.reactor.tally.executed(id, ns);
         self.reactor.tally.totals.commands += 1;
-        if self.reactor.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
-            let details = &self.session.details;
-            self.shared.note_slow(details.remote, &details.name, self.now, ns, command.shown(args));
+        let reply_bytes = match &result {
+            Ok(_) => self.reply.bytes().saturating_sub(reply_start),
+            Err(fail) => fail.bytes().len(),
+        };
+        let request_bytes = args.wire_bytes_max() as u64;
+        let taken = Taken { ns, request_bytes, reply_bytes: reply_bytes as u64 };
+        if self.reactor.thresholds.are_reached(taken) && !command.flags.has(Flags::SKIP_SLOWLOG) {
+            self.note_taken(command, args, taken);
         }
         if self.reactor.is_latency_event(ns) {
             let fast = command.flags.has(Flags::FAST);
@@ -635,6 +642,15 @@ impl CommandContext<'_> {
             audit::log(self.session, id, args, result.as_ref().err());
         }
         result
+    }
+
+    /// Records a slow or large command.
+    #[cold]
+    fn note_taken(&self, command: &Command, args: Args<'_>, taken: Taken) {
+        let details = &self.session.details;
+        let taken = Taken { request_bytes: args.wire_bytes() as u64, ..taken };
+        let client = (details.remote, &*details.name);
+        self.shared.note_command(client, self.now, taken, command.shown(args));
     }
 
     /// Samples one of the command's keys.

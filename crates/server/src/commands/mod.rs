@@ -8,6 +8,7 @@ mod bitmaps;
 mod blocking;
 pub(crate) mod client;
 pub(crate) mod command;
+mod command_log;
 mod config;
 mod connection;
 pub(crate) mod context;

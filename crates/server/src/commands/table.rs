@@ -3,9 +3,9 @@
 
 use super::command::Command;
 use super::{
-    acl, bitmaps, client, config, connection, debug, diagnosis, generic, geo, hashes, hyperloglog,
-    info, introspection, lists, memory, monitor, probes, pubsub, scripting, server, sets, sort,
-    streams, strings, transactions, zset_algebra, zset_range, zsets,
+    acl, bitmaps, client, command_log, config, connection, debug, diagnosis, generic, geo, hashes,
+    hyperloglog, info, introspection, lists, memory, monitor, probes, pubsub, scripting, server,
+    sets, sort, streams, strings, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -29,6 +29,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &bitmaps::BITPOS,
     &client::CLIENT,
     &introspection::COMMAND,
+    &command_log::COMMANDLOG,
     &config::CONFIG,
     &generic::COPY,
     &server::DBSIZE,
@@ -159,7 +160,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &sets::SINTERCARD,
     &sets::SINTERSTORE,
     &sets::SISMEMBER,
-    &diagnosis::SLOWLOG,
+    &command_log::SLOWLOG,
     &sets::SMEMBERS,
     &sets::SMISMEMBER,
     &sets::SMOVE,

@@ -295,6 +295,12 @@ settings! {
         /// -1: no slow log. 0: every command.
         slowlog_log_slower_than_us: i64 = 10_000,
         slowlog_max_len: usize = 128,
+        /// -1: no log of large requests. 0: every command.
+        commandlog_request_larger_than_bytes: i64 = 1 << 20,
+        commandlog_large_request_max_len: usize = 128,
+        /// -1: no log of large replies. 0: every command.
+        commandlog_reply_larger_than_bytes: i64 = 1 << 20,
+        commandlog_large_reply_max_len: usize = 128,
         /// CLIENT TRACKING: maximum keys with readers; 0: no limit.
         tracking_table_max_keys: usize = 1_000_000,
         /// Zero: no latency events.

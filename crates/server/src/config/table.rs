@@ -216,10 +216,18 @@ const INSIGHT: &[OptionSpec] = &[
         "File to which events are appended; empty: standard error.")),
     option("audit-log", field!(YesNo, audit_log), Running,
         "Log an event for each command of the categories admin and dangerous, whether it ran or was refused: user, address, command, arguments without passwords, outcome. Needs `log-level` info."),
-    option("slowlog-log-slower-than", number!(NUMBER, -1, i64::MAX, slowlog_log_slower_than_us), Running,
-        "Execution time in microseconds above which a command is recorded in the slow log; 0: every command, -1: none."),
-    option("slowlog-max-len", number!(NUMBER, 0, 1_000_000, slowlog_max_len), Running,
-        "Maximum number of commands in the slow log; the oldest are removed."),
+    with_aliases(&["commandlog-execution-slower-than"], option("slowlog-log-slower-than", number!(NUMBER, -1, i64::MAX, slowlog_log_slower_than_us), Running,
+        "Execution time in microseconds above which a command is recorded in the slow log; 0: every command, -1: none.")),
+    with_aliases(&["commandlog-slow-execution-max-len"], option("slowlog-max-len", number!(NUMBER, 0, 1_000_000, slowlog_max_len), Running,
+        "Maximum number of commands in the slow log; the oldest are removed.")),
+    option("commandlog-request-larger-than", number!(NUMBER, -1, i64::MAX, commandlog_request_larger_than_bytes), Running,
+        "Size of a request in bytes from which its command is recorded for COMMANDLOG GET large-request; 0: every command, -1: none."),
+    option("commandlog-large-request-max-len", number!(NUMBER, 0, 1_000_000, commandlog_large_request_max_len), Running,
+        "Maximum number of commands in the log of large requests; the oldest are removed."),
+    option("commandlog-reply-larger-than", number!(NUMBER, -1, i64::MAX, commandlog_reply_larger_than_bytes), Running,
+        "Size of a reply in bytes from which its command is recorded for COMMANDLOG GET large-reply; 0: every command, -1: none."),
+    option("commandlog-large-reply-max-len", number!(NUMBER, 0, 1_000_000, commandlog_large_reply_max_len), Running,
+        "Maximum number of commands in the log of large replies; the oldest are removed."),
     option("tracking-table-max-keys", number!(NUMBER, 0, INT_MAX, tracking_table_max_keys), Running,
         "Maximum number of keys that CLIENT TRACKING remembers (0: no limit). A client that reads another key is notified at once that it changed."),
     option("latency-monitor-threshold", number!(MS, 0, i64::MAX as u64, latency_monitor_threshold_ms), Running,
@@ -323,7 +331,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 77);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 81);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -245,7 +245,7 @@ impl Requests<'_> {
             Gate::OPEN
         });
         self.executed(RequestKind::of(header.opcode), ns);
-        self.show(session, header, body, ns);
+        self.show(session, (header, body), ns, out.len() - start);
         if !gate.is_open_at(self.reactor.durable) {
             let is_parked = self.hold(session, header, gate, &out[start..]);
             out.truncate(start);

@@ -1,6 +1,6 @@
 //! Reports requests to SLOWLOG and MONITOR, which represent them as RESP words.
 //!
-//! This costs nothing while no client monitors and no request is slow: a request is decoded a
+//! This costs nothing while no client monitors and no request is slow or large: a request is decoded a
 //! second time only if its text is needed.
 
 use wire::cql::{BatchStatement, Header, Request, decode_request, decompress_body};
@@ -8,6 +8,7 @@ use wire::resp::OwnedArgs;
 
 use super::requests::Requests;
 use super::session::Session;
+use crate::engine::command_log::Taken;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::secret::Shown;
 use crate::statements::redaction::without_password;
@@ -15,10 +16,18 @@ use crate::statements::redaction::without_password;
 impl Requests<'_> {
     /// Reports a request that has run.
     #[inline]
-    pub(super) fn show(&mut self, session: &Session, header: &Header, body: &[u8], ns: u64) {
-        let is_slow = self.reactor.is_slow(ns);
-        if is_slow || self.shared.is_monitored() {
-            self.show_words(session, header, body, is_slow.then_some(ns));
+    pub(super) fn show(
+        &mut self,
+        session: &Session,
+        (header, body): (&Header, &[u8]),
+        ns: u64,
+        reply_bytes: usize,
+    ) {
+        let request_bytes = header.envelope_bytes() as u64;
+        let taken = Taken { ns, request_bytes, reply_bytes: reply_bytes as u64 };
+        let is_logged = self.reactor.thresholds.are_reached(taken);
+        if is_logged || self.shared.is_monitored() {
+            self.show_words(session, header, body, is_logged.then_some(taken));
         }
     }
 
@@ -28,7 +37,7 @@ impl Requests<'_> {
         session: &Session,
         header: &Header,
         body: &[u8],
-        slow_ns: Option<u64>,
+        taken: Option<Taken>,
     ) {
         let Ok(body) = decompress_body(header, body, session.compression, &self.limits) else {
             return; // the request was refused for it
@@ -41,8 +50,9 @@ impl Requests<'_> {
         let remote = row.and_then(|row| row.remote);
         let name = row.map(|row| row.name.clone()).unwrap_or_default();
         drop(published);
-        if let Some(ns) = slow_ns {
-            self.shared.note_slow(remote, &name, self.now, ns, Shown::whole(words.as_args()));
+        if let Some(taken) = taken {
+            let words = Shown::whole(words.as_args());
+            self.shared.note_command((remote, &name), self.now, taken, words);
         }
         if self.shared.is_monitored() {
             self.reactor.feed_monitors(

@@ -3,7 +3,7 @@
 //! Reading order: `server_state` (state of all reactors) and `reactor_state` (state of one); `gate` and
 //! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
-//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `slowlog`,
+//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `command_log`,
 //! `latency` and others (observability).
 
 pub(crate) mod accounts;
@@ -13,6 +13,7 @@ pub(crate) mod blocked;
 pub(crate) mod busiest_clients;
 pub(crate) mod client_row;
 pub(crate) mod clock;
+pub(crate) mod command_log;
 pub(crate) mod commit;
 pub(crate) mod context;
 pub(crate) mod elements;
@@ -42,7 +43,6 @@ pub(crate) mod running_scripts;
 pub(crate) mod scripts;
 pub(crate) mod secret;
 pub(crate) mod server_state;
-pub(crate) mod slowlog;
 pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
 pub(crate) mod untracked;

@@ -3,6 +3,7 @@
 use crate::config::{Durability, Settings};
 use crate::engine::accounts::Accounts;
 use crate::engine::client_row::ClientRow;
+use crate::engine::command_log::Thresholds;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
 use crate::engine::monitor_feeds::{RequestSource, monitor_line};
@@ -52,7 +53,8 @@ pub(crate) struct ReactorState {
     /// Growth of the data since last reported to the tracker.
     pub(crate) store_bytes: isize,
     pub(crate) accounts: Accounts,
-    pub(crate) slow_ns: u64,
+    /// Values from which a command is recorded in a log.
+    pub(crate) thresholds: Thresholds,
     pub(crate) latency_ns: u64,
     /// Memory available to writes.
     pub(crate) room: Room,
@@ -105,7 +107,7 @@ impl ReactorState {
             tally: LocalCounters::default(),
             store_bytes: 0,
             accounts: Accounts::new(&shared.memory, settings.experiments.counts_memory()),
-            slow_ns: u64::MAX,
+            thresholds: Thresholds::NEVER,
             latency_ns: u64::MAX,
             room: Room::new(&settings, &shared.memory),
             has_no_room: false,
@@ -171,11 +173,6 @@ impl ReactorState {
 
     pub(crate) fn random(&mut self) -> u64 {
         self.random.next_u64()
-    }
-
-    #[inline]
-    pub(crate) fn is_slow(&self, ns: u64) -> bool {
-        ns >= self.slow_ns
     }
 
     #[inline]
@@ -314,8 +311,7 @@ impl ReactorState {
     /// Applies these settings here; other reactors apply them in their next turn.
     pub(crate) fn take_settings(&mut self, shared: &ServerState, settings: Arc<Settings>) {
         self.has_new_settings = true;
-        let us = settings.slowlog_log_slower_than_us;
-        self.slow_ns = u64::try_from(us).map_or(u64::MAX, |us| us.saturating_mul(1000));
+        self.thresholds = Thresholds::of(&settings);
         self.latency_ns = match settings.latency_monitor_threshold_ms {
             0 => u64::MAX,
             ms => ms.saturating_mul(1_000_000),

@@ -21,6 +21,7 @@ use crate::engine::acl::{Acl, RefusalLog};
 use crate::engine::baseline::Baseline;
 use crate::engine::blocked::BlockedClients;
 use crate::engine::client_row::ClientRow;
+use crate::engine::command_log::{CommandLogs, Taken};
 use crate::engine::free_thread::FreeThread;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::latency::LatencyEvents;
@@ -35,7 +36,6 @@ use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::secret::Shown;
-use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::write_clock::WriteClock;
 
@@ -131,7 +131,7 @@ pub(crate) struct ServerState {
     /// Certificates of TLS listeners, if there are any.
     pub(crate) tls: OnceLock<Arc<Tls>>,
     pub(crate) identity: Identity,
-    pub(crate) slowlog: Mutex<Slowlog>,
+    pub(crate) command_logs: CommandLogs,
     pub(crate) latency: Mutex<LatencyEvents>,
     pub(crate) rates: Rates,
     pub(crate) free_thread: FreeThread,
@@ -191,19 +191,16 @@ impl ServerState {
         }
     }
 
-    /// Records a slow command.
+    /// Records a slow or large command.
     #[cold]
-    pub(crate) fn note_slow(
+    pub(crate) fn note_command(
         &self,
-        remote: Option<SocketAddr>,
-        client_name: &str,
+        client: (Option<SocketAddr>, &str),
         now: Now,
-        ns: u64,
+        taken: Taken,
         request: Shown<'_>,
     ) {
-        let entries_max = self.settings.load().slowlog_max_len;
-        let client = (remote, client_name);
-        self.slowlog.lock().push(client, now.unix, ns / 1000, request, entries_max);
+        self.command_logs.note(&self.settings.load(), client, now.unix, taken, request);
     }
 
     pub(crate) fn links(&self) -> &Links<Mail> {

@@ -8,6 +8,7 @@ use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Versi
 
 use super::cql_client::{Client, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
+use crate::engine::command_log::LogKind;
 use crate::statements::scan_queue::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 
 const SEED: u64 = 1;
@@ -216,11 +217,11 @@ fn slow_statements_are_in_the_slowlog() {
     let mut world = world(&[("slowlog-log-slower-than", "0")]);
     create_table(&mut world);
     let (mut client, id) = inserter(&mut world, Version::V4);
-    world.shared().slowlog.lock().clear();
+    world.shared().command_logs.lock(LogKind::Slow).clear();
     client.query(1, "SELECT v FROM k.t WHERE p = 1");
     execute(&client, 2, &id, &[&[0, 0, 0, 1], b"a"]);
     answers(&mut world, &mut client);
-    let slowlog = world.shared().slowlog.lock();
+    let slowlog = world.shared().command_logs.lock(LogKind::Slow);
     let entries = slowlog.iter().map(|entry| {
         let words = entry.args.iter().map(|word| String::from_utf8_lossy(word).into_owned());
         words.collect::<Vec<_>>().join(": ")

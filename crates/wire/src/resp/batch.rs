@@ -201,6 +201,26 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// An upper bound of [`Self::wire_bytes`]. O(1).
+    #[inline]
+    pub fn wire_bytes_max(self) -> usize {
+        /// A `$`, a length of up to ten digits, and two line ends; for the header of the array as
+        /// well.
+        const HEADER_BYTES_MAX: usize = 16;
+        self.bytes_max() + HEADER_BYTES_MAX * (self.len() + 1)
+    }
+
+    /// Size of the request as an array of bulk strings.
+    pub fn wire_bytes(self) -> usize {
+        /// A type, the digits of a number, and a line end.
+        fn header_bytes(number: usize) -> usize {
+            const TYPE_AND_END: usize = 3;
+            TYPE_AND_END + number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+        }
+        let bulk_bytes = |arg: &[u8]| header_bytes(arg.len()) + arg.len() + b"\r\n".len();
+        header_bytes(self.len()) + self.iter().map(bulk_bytes).sum::<usize>()
+    }
+
     /// All but the first `count` arguments; none if there are fewer.
     #[must_use]
     #[inline]
@@ -350,6 +370,23 @@ mod tests {
         assert_eq!(args.range(1..2).get(0), b"a");
         assert_eq!(args.iter().next_back(), Some(&b"2"[..]));
         assert_eq!(format!("{:?}", args.range(0..2)), r#"["MSET", "a"]"#);
+    }
+
+    #[test]
+    fn the_size_on_the_wire_is_that_of_an_array() {
+        let many: OwnedArgs = (0..12).map(|number| vec![b'x'; 9 * number]).collect();
+        let few: OwnedArgs = ["GET", ""].into_iter().collect();
+        for owned in [many, few] {
+            let args = owned.as_args();
+            let mut encoded = format!("*{}\r\n", args.len()).into_bytes();
+            for arg in args {
+                encoded.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+                encoded.extend_from_slice(arg);
+                encoded.extend_from_slice(b"\r\n");
+            }
+            assert_eq!(args.wire_bytes(), encoded.len());
+            assert!(args.wire_bytes_max() >= encoded.len());
+        }
     }
 
     #[test]

@@ -101,6 +101,22 @@ pub(super) const ROWS: &[Row] = &[
         slow_commands,
         ["several", "1"],
     ),
+    row("commandlog-request-larger-than", "100", &[], large_requests, [":0", ":1"]),
+    row(
+        "commandlog-large-request-max-len",
+        "0",
+        &["--commandlog-request-larger-than", "100"],
+        large_requests,
+        [":1", ":0"],
+    ),
+    row("commandlog-reply-larger-than", "100", &[], large_replies, [":0", ":1"]),
+    row(
+        "commandlog-large-reply-max-len",
+        "0",
+        &["--commandlog-reply-larger-than", "100"],
+        large_replies,
+        [":1", ":0"],
+    ),
     row("tracking-table-max-keys", "1", &[], tracked_keys, ["2", "1"]),
     row("latency-monitor-threshold", "1", &[], has_latency_event, ["no", "yes"]),
     row("latency-tracking", "no", &[], has_histograms, ["yes", "no"]),
@@ -326,6 +342,16 @@ fn is_slow(server: &Server) -> String {
 fn slow_commands(server: &Server) -> String {
     (0..5).for_each(|_| drop(ping(server)));
     word(server.ask(&["SLOWLOG", "LEN"]) == ":1", ["1", "several"])
+}
+
+fn large_requests(server: &Server) -> String {
+    server.ask(&["SET", "k", &"v".repeat(100)]);
+    server.ask(&["COMMANDLOG", "LEN", "large-request"])
+}
+
+fn large_replies(server: &Server) -> String {
+    server.ask(&["ECHO", &"v".repeat(100)]);
+    server.ask(&["COMMANDLOG", "LEN", "large-reply"])
 }
 
 fn has_latency_event(server: &Server) -> String {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::Page;
+use crate::engine::command_log::LogKind;
 use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Kind;
 
@@ -88,7 +89,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("acl_access_denied_cmd", refusals.commands);
     page.field("acl_access_denied_key", refusals.keys);
     page.field("acl_access_denied_channel", refusals.channels);
-    page.field("slowlog_entries", shared.slowlog.lock().iter().len());
+    page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
 }
 
 /// Execution time of commands on all reactors.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{hottest, latency, text};
 use crate::engine::client_row::ClientRow;
+use crate::engine::command_log::LogKind;
 use crate::engine::published::CommandCounts;
 use crate::engine::requests::RequestKinds;
 use crate::http::Exchange;
@@ -92,7 +93,7 @@ pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
     let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
     let waiting: Vec<_> =
         rows(exchange, waits).iter().map(|row| connection(row, kinds, now)).collect();
-    let slowlog = exchange.context.shared.slowlog.lock();
+    let slowlog = exchange.context.shared.command_logs.lock(LogKind::Slow);
     let slow: Vec<_> = slowlog
         .iter()
         .take(SLOW_MAX)
@@ -100,7 +101,7 @@ pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
             json!({
                 "id": entry.id,
                 "at_ms": entry.at.0,
-                "took_us": entry.took_us,
+                "took_us": entry.value,
                 "arguments": entry.args.iter().map(|arg| text(arg)).collect::<Vec<_>>(),
                 "peer": entry.peer,
                 "client": entry.client_name,
