@@ -10,7 +10,7 @@ use crate::tidy::Violation;
 
 const PROGRAM: &str = "myriad";
 /// Crates of ours, libraries and macros of the build together.
-const LINKED_MAX: usize = 130;
+const LINKED_MAX: usize = 131;
 
 /// Crates that are linked into the program, one per line, as cargo knows them from its lock file.
 pub(crate) fn list(root: &Path) -> Result<String> {

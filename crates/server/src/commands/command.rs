@@ -15,6 +15,7 @@ use super::context::{
 };
 use super::fail::Fail;
 use super::sort;
+use super::strings;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::secret::{IsSecret, Shown};
 
@@ -255,7 +256,8 @@ pub(crate) enum KeyAccess {
     Overwrite,
     /// OW INSERT: writes a new key.
     Create,
-    /// SET: like [`KeyAccess::ReadUpdate`] with GET, otherwise like [`KeyAccess::Overwrite`].
+    /// SET: like [`KeyAccess::ReadUpdate`] with GET or a comparison, otherwise like
+    /// [`KeyAccess::Overwrite`].
     UpdateOrOverwrite,
     /// BITFIELD: like [`KeyAccess::Read`] with GET only, otherwise like [`KeyAccess::ReadUpdate`].
     ReadOrUpdate,
@@ -296,7 +298,7 @@ impl KeyAccess {
     /// Returns the access of one request.
     pub(crate) fn of_request(self, request: Args<'_>) -> KeyAccess {
         match self {
-            KeyAccess::UpdateOrOverwrite if request.iter().skip(3).any(|o| is_option(o, "GET")) => {
+            KeyAccess::UpdateOrOverwrite if strings::reads_old_value(request) => {
                 KeyAccess::ReadUpdate
             }
             KeyAccess::UpdateOrOverwrite => KeyAccess::Overwrite,
@@ -325,8 +327,8 @@ pub(crate) enum ChannelAccess {
 pub(crate) enum KeyPlaces {
     /// From `first` to `last` (negative: from the end) in steps. Position 0 is the name.
     Range { first: usize, last: isize, step: usize },
-    /// A count at `count_at`, followed by that many keys.
-    Counted { count_at: usize },
+    /// A count at `count_at`, followed by that many keys in steps.
+    Counted { count_at: usize, step: usize },
     /// The argument after the last `keyword` from `first` on. `options`: words, the keyword
     /// included, with the number of values that follow each. `is_shown`: Redis names the
     /// keyword in COMMAND INFO.
@@ -367,7 +369,12 @@ impl KeySpec {
     }
 
     pub(crate) const fn counted(count_at: usize, access: KeyAccess) -> KeySpec {
-        KeySpec { places: KeyPlaces::Counted { count_at }, access, notes: None }
+        KeySpec { places: KeyPlaces::Counted { count_at, step: 1 }, access, notes: None }
+    }
+
+    /// A count, followed by that many pairs of a key and its value.
+    pub(crate) const fn counted_pairs(count_at: usize, access: KeyAccess) -> KeySpec {
+        KeySpec { places: KeyPlaces::Counted { count_at, step: 2 }, access, notes: None }
     }
 
     pub(crate) const fn streams(start: usize, access: KeyAccess) -> KeySpec {
@@ -389,15 +396,15 @@ impl KeySpec {
                 };
                 Ok((first..end.saturating_add(1).min(args.len())).step_by(step))
             }
-            KeyPlaces::Counted { count_at } => {
+            KeyPlaces::Counted { count_at, step } => {
                 let text = args.try_get(count_at).ok_or(BadKeyCount)?;
                 let count = wire::resp::parse_i64_strict(text).ok_or(BadKeyCount)?;
                 let count = usize::try_from(count).map_err(|_| BadKeyCount)?;
-                if count > args.len() - count_at - 1 {
+                if count > (args.len() - count_at - 1) / step {
                     return Err(BadKeyCount);
                 }
                 let first = count_at + 1;
-                Ok((first..first + count).step_by(1))
+                Ok((first..first + count * step).step_by(step))
             }
             KeyPlaces::Elsewhere => Ok((0..0).step_by(1)),
             KeyPlaces::Keyword { keyword, first, options, .. } => {

@@ -186,7 +186,7 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
     write_words(reply, spec.access.flag_names());
     reply.bulk(b"begin_search");
     match spec.places {
-        KeyPlaces::Range { first: start, .. } | KeyPlaces::Counted { count_at: start } => {
+        KeyPlaces::Range { first: start, .. } | KeyPlaces::Counted { count_at: start, .. } => {
             write_search(reply, "index", &[("index", length(start))]);
         }
         KeyPlaces::Keyword { keyword, first, is_shown: true, .. } => {
@@ -212,8 +212,8 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             let last = if last < 0 { last } else { last - first.cast_signed() };
             write_search(reply, "range", &range(last, length(step)));
         }
-        KeyPlaces::Counted { .. } => {
-            let numbers = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
+        KeyPlaces::Counted { step, .. } => {
+            let numbers = [("keynumidx", 0), ("firstkey", 1), ("keystep", length(step))];
             write_search(reply, "keynum", &numbers);
         }
         KeyPlaces::Keyword { is_shown: true, .. } => write_search(reply, "range", &range(0, 1)),

@@ -12,10 +12,12 @@ use super::fail::Fail;
 use super::generic::{EXPIRES, PERSISTS};
 use expiry::{ExpiryOption, Moment, OnlyIf, SetOptions, parse_getex};
 
+mod compare;
 mod expiry;
 mod lcs;
 mod number;
 
+pub(crate) use compare::{DELEX, DELIFEQ, DIGEST, reads_old_value};
 pub(crate) use lcs::LCS;
 pub(crate) use number::{DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT, float_sum};
 
@@ -57,7 +59,8 @@ fn reply_string(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
 
 pub(crate) const SET: Command = Command {
     name: "set",
-    syntax: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | \
+    syntax: "key value [NX | XX | IFEQ comparison-value | IFNE comparison-value | \
+             IFDEQ comparison-digest | IFDNE comparison-digest] [GET] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
     summary: "Sets the string value of a key, whatever its previous type, and its expiry.",
     since: "1.0.0",
@@ -94,6 +97,13 @@ fn set_with_options(cx: &mut CommandContext<'_>, key: Key<'_>, args: Args<'_>) -
         None => true,
         Some(OnlyIf::Absent) => !cx.locked.contains(cx.db, key),
         Some(OnlyIf::Present) => cx.locked.contains(cx.db, key),
+        Some(OnlyIf::Value(comparison)) => {
+            let value = cx.locked.string(cx.db, key)?;
+            match value {
+                None => comparison.allows_absent(),
+                Some(value) => comparison.holds(cx, value)?,
+            }
+        }
     };
     if allowed {
         let keeps = matches!(options.expiry, ExpiryOption::Keep);
@@ -343,6 +353,58 @@ fn msetnx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         set_pairs(cx, args)?;
     }
     cx.reply.integer(i64::from(absent));
+    Ok(())
+}
+
+pub(crate) const MSETEX: Command = Command {
+    name: "msetex",
+    syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | \
+             EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+    summary: "Sets the string values of one or more keys, and one expiry for all of them.",
+    since: "8.4.0",
+    complexity: "O(N) in the number of keys",
+    group: Group::String,
+    arity: -4,
+    flags: GROWS.and(Flags::MOVABLEKEYS),
+    events: SETS,
+    keys: &[KeySpec::counted_pairs(1, KeyAccess::Overwrite)],
+    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+    run: msetex,
+    ..Command::EMPTY
+};
+
+// Source: the documentation of Redis 8.4; Valkey 9.1 answers in the same way
+fn msetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let number = integer(args.get(1)).ok().and_then(|number| i32::try_from(number).ok());
+    let pairs = number.and_then(|number| usize::try_from(number).ok()).filter(|pairs| *pairs > 0);
+    let pairs = pairs.ok_or(Fail::text("ERR invalid numkeys value or out of range"))?;
+    if pairs > (args.len() - 2) / 2 {
+        return Err(Fail::Syntax);
+    }
+    let options_at = 2 + 2 * pairs;
+    let options = SetOptions::parse_for_several(args.skip(options_at))?;
+    let deadline = options.expiry.deadline(cx.unix(), MSETEX.name)?;
+    let allowed = {
+        let mut keys = args.iter().take(options_at).skip(2).step_by(2);
+        let mut exists = |bytes| cx.locked.contains(cx.db, cx.key(bytes));
+        match options.only_if {
+            Some(OnlyIf::Absent) => !keys.any(exists),
+            Some(OnlyIf::Present) => keys.all(&mut exists),
+            _ => true,
+        }
+    };
+    if allowed {
+        let keeps = matches!(options.expiry, ExpiryOption::Keep);
+        for at in (2..options_at).step_by(2) {
+            let key = cx.key(args.get(at));
+            let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
+            cx.change(key, Change::Set { value: args.get(at + 1), expiry })?;
+            if deadline.is_some() {
+                cx.announce(EXPIRES, cx.db, key);
+            }
+        }
+    }
+    cx.reply.integer(i64::from(allowed));
     Ok(())
 }
 

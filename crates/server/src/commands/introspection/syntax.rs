@@ -106,7 +106,7 @@ fn spec_at(specs: &[KeySpec], place: usize) -> Option<usize> {
         KeyPlaces::Range { first, last, .. } => {
             place == first || (place > first && place.cast_signed() <= last)
         }
-        KeyPlaces::Counted { count_at } => place == count_at + 1,
+        KeyPlaces::Counted { count_at, .. } => place == count_at + 1,
         KeyPlaces::Keyword { .. } | KeyPlaces::Streams { .. } | KeyPlaces::Elsewhere => false,
     })
 }

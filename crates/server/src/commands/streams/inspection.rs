@@ -7,7 +7,7 @@ use super::ids::reply_id;
 use super::pending::reply_pending;
 use super::{READS, lag, no_group, reply_entry, reply_help, reply_option};
 use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::context::{CommandContext, ENTRY_COST, integer, is_option};
 use crate::commands::fail::{Fail, too_many_arguments};
 use crate::commands::strings::count;
 
@@ -87,7 +87,7 @@ fn stream_info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.bulk(b"entries");
         cx.reply.array(stream.len().min(count_max));
         for entry in stream.range(StreamId::MIN, StreamId::MAX).take(count_max) {
-            cx.spend(1 + entry.len())?;
+            cx.spend(ENTRY_COST + entry.len())?;
             reply_entry(&mut cx.reply, entry);
             cx.check_reply()?;
         }

@@ -1,17 +1,19 @@
-//! Options of SET, GETEX and related commands: conditions and expiry times.
+//! Options of SET, MSETEX, GETEX and related commands: conditions and expiry times.
 
 use base::time::UnixMs;
 use wire::resp::Args;
 
+use super::compare::Comparison;
 use crate::commands::command::Done;
 use crate::commands::context::{integer, is_option};
 use crate::commands::fail::Fail;
 
-/// NX and XX.
+/// NX, XX, and the comparisons with the present value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnlyIf {
+pub(super) enum OnlyIf<'a> {
     Absent,
     Present,
+    Value(Comparison<'a>),
 }
 
 /// Form in which an option specifies a time.
@@ -93,25 +95,50 @@ impl<'a> ExpiryOption<'a> {
 #[derive(Debug)]
 pub(super) struct SetOptions<'a> {
     pub(super) expiry: ExpiryOption<'a>,
-    pub(super) only_if: Option<OnlyIf>,
+    pub(super) only_if: Option<OnlyIf<'a>>,
     pub(super) get: bool,
 }
 
 impl<'a> SetOptions<'a> {
     // Source: Redis 7.2 `t_string.c`, `parseExtendedStringArgumentsOrReply`
     pub(super) fn parse(args: Args<'a>) -> Result<SetOptions<'a>, Fail> {
+        SetOptions::parse_each(args.skip(3), |options, name, rest| {
+            if is_option(name, "GET") {
+                options.get = true;
+                return Ok(true);
+            }
+            let Some(comparison) = Comparison::of_option(name) else { return Ok(false) };
+            let comparison = comparison(rest.next().ok_or(Fail::Syntax)?);
+            comparison.check()?;
+            options.only_if(OnlyIf::Value(comparison))?;
+            Ok(true)
+        })
+    }
+
+    /// Parses the options of MSETEX.
+    pub(super) fn parse_for_several(options: Args<'a>) -> Result<SetOptions<'a>, Fail> {
+        SetOptions::parse_each(options, |_, _, _| Ok(false))
+    }
+
+    /// `parse_own` takes an option that only one command has, and returns whether it did.
+    fn parse_each(
+        args: Args<'a>,
+        mut parse_own: impl FnMut(
+            &mut SetOptions<'a>,
+            &'a [u8],
+            &mut dyn Iterator<Item = &'a [u8]>,
+        ) -> Result<bool, Fail>,
+    ) -> Result<SetOptions<'a>, Fail> {
         let mut options = SetOptions { expiry: ExpiryOption::Unsaid, only_if: None, get: false };
-        let mut rest = args.skip(3).iter();
+        let mut rest = args.iter();
         while let Some(name) = rest.next() {
             if is_option(name, "NX") {
                 options.only_if(OnlyIf::Absent)?;
             } else if is_option(name, "XX") {
                 options.only_if(OnlyIf::Present)?;
-            } else if is_option(name, "GET") {
-                options.get = true;
             } else if is_option(name, "KEEPTTL") {
                 options.expiry.add(ExpiryOption::Keep)?;
-            } else {
+            } else if !parse_own(&mut options, name, &mut rest)? {
                 let moment = Moment::of_option(name).ok_or(Fail::Syntax)?;
                 let text = rest.next().ok_or(Fail::Syntax)?;
                 options.expiry.add(ExpiryOption::Until(moment, text))?;
@@ -120,8 +147,9 @@ impl<'a> SetOptions<'a> {
         Ok(options)
     }
 
-    fn only_if(&mut self, only_if: OnlyIf) -> Done {
-        if self.only_if.is_some_and(|known| known != only_if) {
+    fn only_if(&mut self, only_if: OnlyIf<'a>) -> Done {
+        let is_repeated = self.only_if == Some(only_if) && !matches!(only_if, OnlyIf::Value(_));
+        if self.only_if.is_some() && !is_repeated {
             return Err(Fail::Syntax);
         }
         self.only_if = Some(only_if);
