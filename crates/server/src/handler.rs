@@ -74,6 +74,8 @@ pub(crate) struct ReactorHandler {
     record: Record,
     batch: RequestBatch,
     prepared: Vec<Prepared>,
+    /// Hashes of the keys that the batch will probably access.
+    prefetched: Vec<u64>,
     now: Now,
     /// Generation of the users that all sessions here have followed.
     acl_generation: u64,
@@ -130,6 +132,7 @@ impl ReactorHandler {
             record: Record::default(),
             batch: RequestBatch::new(),
             prepared: Vec::new(),
+            prefetched: Vec::new(),
             now,
             acl_generation: shared.acl.generation(),
             waiting_for_log_space: Vec::new(),

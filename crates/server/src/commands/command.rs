@@ -574,6 +574,12 @@ impl Command {
         Ok(())
     }
 
+    /// Returns the positions of the keys, without those of a key specification that does not fit
+    /// the arguments: to prefetch them.
+    pub(crate) fn likely_keys(&self, args: Args<'_>) -> impl Iterator<Item = usize> {
+        self.keys.iter().filter_map(move |spec| spec.positions(args).ok()).flatten()
+    }
+
     /// Returns a request of this command for MONITOR and SLOWLOG.
     pub(crate) fn shown<'a>(&self, args: Args<'a>) -> Shown<'a> {
         Shown::new(args, self.is_secret)

@@ -569,8 +569,8 @@ impl CommandContext<'_> {
         }
     }
 
-    /// Runs `body` as a command: the only one of a request, or one of a transaction. `keys`: the
-    /// locked keys, if it is the only command.
+    /// Runs `body` as a command: the only one of a request, or one of a transaction or script.
+    /// `keys`: the command's keys, if they are known.
     #[inline]
     pub(super) fn call_with<T>(
         &mut self,

@@ -29,6 +29,8 @@ use crate::protocol::ClientProtocol;
 
 /// Maximum requests decoded at a time. More do not fit into the L1 cache together with their keys.
 const BATCH_REQUESTS_MAX: usize = 64;
+/// Number of keys above which no command with several keys has them prefetched.
+const PREFETCHED_KEYS_MAX: usize = 256;
 
 impl Protocol for Session {
     fn id(&self) -> ConnId {
@@ -205,6 +207,7 @@ impl ReactorHandler {
     /// passes, because each address is known only when the previous load has completed.
     fn prepare(&mut self, session: &Session, input: &[u8]) {
         self.prepared.clear();
+        self.prefetched.clear();
         let keyspace = &self.shared.keyspace;
         let mut known = None;
         for index in 0..self.batch.len() {
@@ -214,17 +217,25 @@ impl ReactorHandler {
             // command.
             let is_whole = |id: &RequestId| REGISTRY.entry(*id).parent.is_none();
             known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
+            let room = PREFETCHED_KEYS_MAX.saturating_sub(self.prefetched.len());
             if let Some(hash) = prepared.hash {
                 keyspace.prefetch_stripe(hash);
+                self.prefetched.push(hash);
+            } else if let Some(id) = prepared.id {
+                let keys = REGISTRY.entry(id).command.likely_keys(args).take(room);
+                for hash in keys.map(|at| keyspace.hash(args.get(at))) {
+                    keyspace.prefetch_stripe(hash);
+                    self.prefetched.push(hash);
+                }
             }
             self.prepared.push(prepared);
         }
-        if self.prepared.len() < 2 {
+        if self.prefetched.len() < 2 {
             return;
         }
-        let hashes = || self.prepared.iter().filter_map(|prepared| prepared.hash);
-        hashes().for_each(|hash| keyspace.prefetch_bucket(session.db, hash));
-        hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
+        let hashes = || self.prefetched.iter();
+        hashes().for_each(|hash| keyspace.prefetch_bucket(session.db, *hash));
+        hashes().for_each(|hash| keyspace.prefetch_entry(session.db, *hash));
     }
 
     /// Runs the decoded batch. Returns the number of requests that ran if the rest must wait or be

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use base::memory::Tracker;
 use foldhash::fast::FixedState;
 use mlua::chunk::ChunkMode;
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{
+    Function, HookTriggers, IntoLua, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState,
+};
 use scoped_tls_hkt::scoped_thread_local;
 use wire::resp::{Args, OwnedArgs, Protocol};
 
@@ -111,6 +113,15 @@ pub(super) struct Interpreter {
     memory: Arc<Tracker>,
     /// Memory that the tracker knows of.
     reported_bytes: usize,
+}
+
+/// Bytes that become a string of Lua.
+struct LuaBytes<'a>(&'a [u8]);
+
+impl IntoLua for LuaBytes<'_> {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        lua.create_string(self.0).map(Value::String)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -235,11 +246,7 @@ impl Interpreter {
     }
 
     fn strings(&self, strings: Args<'_>) -> mlua::Result<Table> {
-        let table = self.lua.create_table_with_capacity(strings.len(), 0)?;
-        for (index, bytes) in strings.iter().enumerate() {
-            table.raw_seti(index + 1, self.lua.create_string(bytes)?)?;
-        }
-        Ok(table)
+        self.lua.create_sequence_from(strings.iter().map(LuaBytes))
     }
 
     /// Reports the interpreter's memory, and frees garbage if it is much.

@@ -12,7 +12,7 @@ use super::reply::{ResultWriter, is_error};
 use crate::commands::acl;
 use crate::commands::command::{Command, Done, Flags};
 use crate::commands::context::{CommandContext, check_elements};
-use crate::commands::execute::{ARGUMENTS_FREE, Contended, names_no_child, prepare};
+use crate::commands::execute::{ARGUMENTS_FREE, Contended, Keys, names_no_child, prepare};
 use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
 use crate::engine::commit::LOG_FAILED;
@@ -277,9 +277,9 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Checks a command and its keys, in the order of Redis.
+    /// Checks a command and its keys, in the order of Redis. Returns its key if it has exactly one.
     // Source: Redis 7.2 `script.c`, `scriptCall`
-    fn admit(&mut self, args: Args<'_>) -> Result<RequestId, Refusal> {
+    fn admit(&mut self, args: Args<'_>) -> Result<(RequestId, Option<Keys>), Refusal> {
         let refuse = |id, text| Err(Refusal::Fail(id, Fail::text(text)));
         let prepared = prepare(self.cx.shared, args, None);
         let Some(id) = prepared.id else {
@@ -323,7 +323,8 @@ impl Run<'_, '_> {
                 return Err(Refusal::Stop(Stop::Killed { place: Place::default() }));
             }
         }
-        Ok(id)
+        let db = self.cx.session.db;
+        Ok((id, prepared.hash.map(|hash| SmallVec::from_slice(&[(db, hash)]))))
     }
 
     /// Locks the stripes of a command that are not locked yet.
@@ -388,14 +389,14 @@ impl Run<'_, '_> {
         self.may_restart && self.cx.locked.is_untouched() && !self.cx.reactor.pubsub.has_deferred()
     }
 
-    /// Runs an admitted command. Its reply follows `mark`.
-    fn execute(&mut self, id: RequestId, args: Args<'_>) {
+    /// Runs an admitted command and appends its reply. `keys`: its keys, if they are known.
+    fn execute(&mut self, id: RequestId, args: Args<'_>, keys: Option<&Keys>) {
         let cx = &mut *self.cx;
         let command = REGISTRY.entry(id).command;
         cx.db = cx.session.db;
         cx.elements.set(0);
         let mark = cx.reply.mark();
-        if let Err(fail) = cx.call_with(id, args, None, command.run) {
+        if let Err(fail) = cx.call_with(id, args, keys, command.run) {
             cx.reply.rewind(mark);
             cx.reply.error_bytes(&fail.bytes());
         }
@@ -444,9 +445,9 @@ impl ScriptHost for Run<'_, '_> {
             return Err(CallError::Stop);
         }
         match self.admit(args) {
-            Ok(id) => {
+            Ok((id, keys)) => {
                 let mark = self.cx.reply.mark();
-                self.execute(id, args);
+                self.execute(id, args, keys.as_ref());
                 let result = take(self.cx.reply.since(mark));
                 self.cx.reply.rewind(mark);
                 result
