@@ -31,6 +31,8 @@ pub(crate) struct GroupState {
 pub(crate) struct ReactorSlot {
     pub(crate) waker: Waker,
     pub(crate) stats: ReactorStats,
+    /// Start of the turn in progress; 0 while the reactor waits.
+    turn_began: AtomicU64,
     /// [`Load`]
     busy_ppm: AtomicU32,
     used_ppm: AtomicU32,
@@ -41,6 +43,16 @@ pub(crate) struct ReactorSlot {
 }
 
 impl ReactorSlot {
+    /// Publishes the start of a turn, or its end: `None`.
+    pub(crate) fn publish_turn(&self, began: Option<MonoNs>) {
+        self.turn_began.store(began.map_or(0, |began| began.0.max(1)), Ordering::Relaxed);
+    }
+
+    fn turn_began(&self) -> Option<MonoNs> {
+        let began = self.turn_began.load(Ordering::Relaxed);
+        (began != 0).then_some(MonoNs(began))
+    }
+
     pub(crate) fn publish_load(&self, load: Load) {
         self.busy_ppm.store(load.busy_ppm, Ordering::Relaxed);
         self.used_ppm.store(load.used_ppm, Ordering::Relaxed);
@@ -60,6 +72,7 @@ impl GroupState {
         let slot = |waker| ReactorSlot {
             waker,
             stats: ReactorStats::default(),
+            turn_began: AtomicU64::new(0),
             busy_ppm: AtomicU32::new(0),
             used_ppm: AtomicU32::new(0),
             windows: AtomicU64::new(0),
@@ -133,6 +146,11 @@ impl<M> Links<M> {
 
     pub fn limits(&self) -> &Arc<Limits> {
         &self.group_state.limits
+    }
+
+    /// The start of a reactor's turn, by the monotonic clock; `None` while the reactor waits.
+    pub fn turn_began(&self, reactor: usize) -> Option<MonoNs> {
+        self.group_state.slots[reactor].turn_began()
     }
 
     /// Counters of one reactor.

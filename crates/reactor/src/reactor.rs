@@ -248,6 +248,7 @@ impl<H: Handler> Reactor<H> {
         let events = if spun == 0 { self.driver.wait(timeout_ns) } else { spun };
         let called = self.slot().waker.wake_up();
         self.core.now = self.driver.now();
+        self.slot().publish_turn(Some(self.core.now.mono));
         self.core.counters.wait_ns += self.core.now.mono.since(before);
         self.core.counters.turns += 1;
         (events, called)
@@ -276,6 +277,7 @@ impl<H: Handler> Reactor<H> {
         self.load.add_busy(busy_ns);
         self.end_window(self.turn_ended);
         self.publish();
+        self.slot().publish_turn(None);
     }
 
     /// Whether a live reactor would begin its next turn now instead of waiting. Only for the

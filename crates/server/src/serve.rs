@@ -25,6 +25,7 @@ use crate::cql::CqlState;
 use crate::cql::pool::Pool;
 use crate::cql::request_kind::RequestKind;
 use crate::engine::acl::{Acl, Users};
+use crate::engine::activity::Activities;
 use crate::engine::blocked::BlockedClients;
 use crate::engine::command_log::CommandLogs;
 use crate::engine::free_thread::FreeThread;
@@ -41,8 +42,9 @@ use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::server_state::{Identity, Rates, ServerState};
 use crate::engine::snapshots::Snapshots;
+use crate::engine::stall_detector::StallDetector;
 use crate::engine::write_clock::WriteClock;
-use crate::engine::{clock, snapshot_taker};
+use crate::engine::{clock, snapshot_taker, stall_detector};
 use crate::handler::{ReactorHandler, State};
 use crate::http::ROUTES;
 use crate::http::early::Early;
@@ -115,6 +117,7 @@ pub(crate) fn run(
     let group = start_group(&state, &settings, reactors, sockets)?;
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
     feeds.start(shared).context("could not start change-stream thread")?;
+    stall_detector::start(shared).context("could not start the stall detector")?;
     start_pools(&state, &settings)?;
     ready(&group, shared)?;
     let ran = group.run(|signal| on_signal(shared, signal));
@@ -123,6 +126,7 @@ pub(crate) fn run(
     cql.password_pool.stop();
     feeds.stop();
     tracing::info!("connections drained; closing the log");
+    shared.stall_detector.stop();
     shared.snapshots.stop();
     shared.free_thread.stop();
     shared.lines.stop();
@@ -166,6 +170,8 @@ pub(crate) fn build_state(
     let cql = cql.with_processors(settings.experiments.processor);
     let shared = ServerState {
         running_scripts: RunningScripts::new(reactors, cycles.clone()),
+        activities: Activities::new(reactors),
+        stall_detector: StallDetector::default(),
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),

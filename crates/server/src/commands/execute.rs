@@ -454,6 +454,7 @@ impl<'a> ReactorContext<'a> {
         call: impl FnOnce(&mut CommandContext<'_>, &Keys) -> T,
     ) -> Result<(T, Gate), Contended> {
         let command = REGISTRY.entry(id).command;
+        self.shared.activities.begin(self.reactor.index, id);
         if command.flags.has(Flags::SEES_STATS) {
             let now = self.now.mono;
             self.reactor.publish(self.shared, session.id, |row| session.update_row(row, now));
@@ -556,6 +557,7 @@ impl CommandContext<'_> {
             }
             return self.reply.error_bytes(&fail.bytes());
         }
+        self.shared.activities.begin(self.reactor.index, id);
         let mark = self.reply.mark();
         let run = REGISTRY.entry(id).command.run;
         match self.call_with(id, args, None, run) {

@@ -228,6 +228,8 @@ const INSIGHT: &[OptionSpec] = &[
         "Size of a reply in bytes from which its command is recorded for COMMANDLOG GET large-reply; 0: every command, -1: none."),
     option("commandlog-large-reply-max-len", number!(NUMBER, 0, 1_000_000, commandlog_large_reply_max_len), Running,
         "Maximum number of commands in the log of large replies; the oldest are removed."),
+    with_aliases(&["watchdog-period"], option("stall-threshold-ms", number!(MS, 0, INT_MAX as u64, stall_threshold_ms), Running,
+        "Milliseconds for which a reactor may not return to its loop before a warning names the command or script that it runs, and INFO counts a stall; 0: never.")),
     option("tracking-table-max-keys", number!(NUMBER, 0, INT_MAX, tracking_table_max_keys), Running,
         "Maximum number of keys that CLIENT TRACKING remembers (0: no limit). A client that reads another key is notified at once that it changed."),
     option("latency-monitor-threshold", number!(MS, 0, i64::MAX as u64, latency_monitor_threshold_ms), Running,
@@ -331,7 +333,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 81);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 82);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -141,6 +141,7 @@ impl Requests<'_> {
         let kind = RequestKind::of(header.opcode);
         session.requests += 1;
         session.last_request = kind;
+        self.shared.activities.begin(self.reactor.index, self.request_id(kind));
         let settings = &self.reactor.settings;
         if settings.log_cql_requests {
             let seen = RequestLogEntry { id: session.id, stream: header.stream, kind };
@@ -265,6 +266,8 @@ impl Requests<'_> {
     ) {
         let start = out.len();
         let clock_start = self.reactor.stamp;
+        let kind = RequestKind::of(scan.header.opcode);
+        self.shared.activities.begin(self.reactor.index, self.request_id(kind));
         let cql = self.cql;
         let PausedScan { id, header, body, compression, mut client, statement, paused, ns } = scan;
         let responded = with_processor(cql, &mut own.processor, |processor| {

@@ -15,6 +15,7 @@ pub(crate) enum LatencyEvent {
     ExpireCycle,
     EvictionCycle,
     LogSync,
+    ReactorStall,
 }
 
 impl LatencyEvent {
@@ -25,6 +26,7 @@ impl LatencyEvent {
             LatencyEvent::ExpireCycle => "expire-cycle",
             LatencyEvent::EvictionCycle => "eviction-cycle",
             LatencyEvent::LogSync => "aof-fsync-always",
+            LatencyEvent::ReactorStall => "reactor-stall",
         }
     }
 }
@@ -40,6 +42,7 @@ impl LatencyEvent {
             LatencyEvent::ExpireCycle => "Many keys expire at once: spread out their TTLs.",
             LatencyEvent::EvictionCycle => "Memory is full: raise maxmemory or store less.",
             LatencyEvent::LogSync => "The disk is slow to sync: see INFO persistence.",
+            LatencyEvent::ReactorStall => "The log names the command that delayed its reactor.",
         }
     }
 }

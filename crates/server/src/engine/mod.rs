@@ -4,10 +4,11 @@
 //! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `command_log`,
-//! `latency` and others (observability).
+//! `latency`, `activity`, `stall_detector` and others (observability).
 
 pub(crate) mod accounts;
 pub(crate) mod acl;
+pub(crate) mod activity;
 pub(crate) mod baseline;
 pub(crate) mod blocked;
 pub(crate) mod busiest_clients;
@@ -45,5 +46,6 @@ pub(crate) mod secret;
 pub(crate) mod server_state;
 pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
+pub(crate) mod stall_detector;
 pub(crate) mod untracked;
 pub(crate) mod write_clock;

@@ -18,6 +18,7 @@ use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::engine::acl::{Acl, RefusalLog};
+use crate::engine::activity::Activities;
 use crate::engine::baseline::Baseline;
 use crate::engine::blocked::BlockedClients;
 use crate::engine::client_row::ClientRow;
@@ -37,6 +38,7 @@ use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::secret::Shown;
 use crate::engine::snapshots::Snapshots;
+use crate::engine::stall_detector::StallDetector;
 use crate::engine::write_clock::WriteClock;
 
 /// Identity of this server, fixed at startup.
@@ -112,6 +114,8 @@ pub(crate) struct ServerState {
     /// Scripts of EVAL and SCRIPT LOAD.
     pub(crate) scripts: Scripts,
     pub(crate) running_scripts: RunningScripts,
+    pub(crate) activities: Activities,
+    pub(crate) stall_detector: StallDetector,
     /// Timestamps of CQL writes whose clients send none.
     pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,

@@ -356,13 +356,15 @@ impl ReactorHandler {
     ) -> Option<Gate> {
         let clock_start = self.reactor.stamp;
         let (number, route) = find(request);
+        let id = self.shared.request_kinds.id(ClientProtocol::Http, number);
+        self.shared.activities.begin(self.reactor.index, id);
         let durability = self.reactor.settings.durability;
         let mut exchange = self.exchange(session, durability, out);
         let Ok(response) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.client.durability;
         session.identity = Some(exchange.client.identity);
         session.requests += 1;
-        session.last_request = self.shared.request_kinds.id(ClientProtocol::Http, number);
+        session.last_request = id;
         if response.is_stream() {
             *options = options.until_close();
         }

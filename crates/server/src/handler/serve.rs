@@ -53,6 +53,7 @@ impl ReactorHandler {
                 Then::Abort => Next::Abort,
             };
         };
+        self.shared.activities.end(self.reactor.index);
         let next = self.charge(session, input.len() - consumed, out).unwrap_or(next);
         let (now, id, kinds) = (self.now.mono, session.id(), &self.shared.request_kinds);
         self.reactor.publish(&self.shared, id, |row| session.update_row(row, now, kinds));

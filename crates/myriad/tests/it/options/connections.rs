@@ -117,6 +117,7 @@ pub(super) const ROWS: &[Row] = &[
         large_replies,
         [":1", ":0"],
     ),
+    row("stall-threshold-ms", "20", &[], names_a_stall, ["no", "yes"]),
     row("tracking-table-max-keys", "1", &[], tracked_keys, ["2", "1"]),
     row("latency-monitor-threshold", "1", &[], has_latency_event, ["no", "yes"]),
     row("latency-tracking", "no", &[], has_histograms, ["yes", "no"]),
@@ -352,6 +353,19 @@ fn large_requests(server: &Server) -> String {
 fn large_replies(server: &Server) -> String {
     server.ask(&["ECHO", &"v".repeat(100)]);
     server.ask(&["COMMANDLOG", "LEN", "large-reply"])
+}
+
+/// Whether the log names a script that runs for a tenth of a second, and INFO counts it.
+fn names_a_stall(server: &Server) -> String {
+    const SCRIPT: &str = "local began = os.clock() repeat until os.clock() - began > 0.1";
+    server.ask(&["EVAL", SCRIPT, "0"]);
+    let is_named = || {
+        let log = server.text("stderr");
+        let mut stalls = log.lines().filter(|line| line.contains("does not return to its loop"));
+        stalls.any(|line| line.contains("request=\"eval\"") && line.contains("script="))
+    };
+    let is_counted = || server.counter("reactor_stalls") > 0;
+    word(happens_within(Duration::from_secs(1), || is_named() && is_counted()), YES)
 }
 
 fn has_latency_event(server: &Server) -> String {

@@ -113,6 +113,7 @@ pub(super) fn run(
     let (keys, arguments) = (args.range(0..keys), args.skip(keys));
     let (db, was_in_exec) = (cx.session.db, std::mem::replace(&mut cx.in_exec, true));
     let form = cx.reply.take_form(Protocol::Resp2);
+    cx.shared.activities.begin_script(cx.reactor.index, &compiled.script.name);
     let mut run = Run {
         is_read_only: options.no_writes || read_only,
         is_limited: cx.reactor.has_no_room && !options.allow_oom,
@@ -134,6 +135,7 @@ pub(super) fn run(
         }
     };
     run.cx.shared.running_scripts.end(run.cx.reactor.index);
+    run.cx.shared.activities.end_script(run.cx.reactor.index);
     let Run { cx, stop, turn, .. } = run;
     drop(turn);
     let script_protocol = std::mem::replace(&mut cx.reply.protocol, Protocol::Resp2);
