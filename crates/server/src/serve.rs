@@ -42,7 +42,7 @@ use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::server_state::{Identity, Rates, ServerState};
 use crate::engine::snapshots::Snapshots;
-use crate::engine::stall_detector::StallDetector;
+use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{clock, snapshot_taker, stall_detector};
 use crate::handler::{ReactorHandler, State};
@@ -126,7 +126,7 @@ pub(crate) fn run(
     cql.password_pool.stop();
     feeds.stop();
     tracing::info!("connections drained; closing the log");
-    shared.stall_detector.stop();
+    shared.stalls.stop();
     shared.snapshots.stop();
     shared.free_thread.stop();
     shared.lines.stop();
@@ -171,7 +171,7 @@ pub(crate) fn build_state(
     let shared = ServerState {
         running_scripts: RunningScripts::new(reactors, cycles.clone()),
         activities: Activities::new(reactors),
-        stall_detector: StallDetector::default(),
+        stalls: Stalls::default(),
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),

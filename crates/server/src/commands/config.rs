@@ -154,7 +154,7 @@ fn resetstat(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         published.lock().reset();
     }
     cx.shared.refusals.lock().reset_counts();
-    cx.shared.stall_detector.reset();
+    cx.shared.stalls.reset();
     let shared = cx.shared;
     let baseline =
         Baseline::take(shared.links(), &shared.log, &shared.keyspace, &shared.free_thread);

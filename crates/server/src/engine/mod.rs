@@ -47,5 +47,6 @@ pub(crate) mod server_state;
 pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
 pub(crate) mod stall_detector;
+pub(crate) mod stalls;
 pub(crate) mod untracked;
 pub(crate) mod write_clock;

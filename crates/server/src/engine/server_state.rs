@@ -38,7 +38,7 @@ use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::secret::Shown;
 use crate::engine::snapshots::Snapshots;
-use crate::engine::stall_detector::StallDetector;
+use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
 
 /// Identity of this server, fixed at startup.
@@ -115,7 +115,7 @@ pub(crate) struct ServerState {
     pub(crate) scripts: Scripts,
     pub(crate) running_scripts: RunningScripts,
     pub(crate) activities: Activities,
-    pub(crate) stall_detector: StallDetector,
+    pub(crate) stalls: Stalls,
     /// Timestamps of CQL writes whose clients send none.
     pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,

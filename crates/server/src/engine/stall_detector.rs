@@ -5,13 +5,10 @@
 //! it never waits for one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use base::time::MonoNs;
-use parking_lot::Mutex;
 
 use crate::engine::clock;
 use crate::engine::latency::LatencyEvent;
@@ -21,41 +18,6 @@ use crate::engine::server_state::ServerState;
 const PERIOD_MS_MIN: u64 = 5;
 const PERIOD_MS_MAX: u64 = 100;
 
-/// A thread that watches the reactors, and its counters.
-#[derive(Debug, Default)]
-pub(crate) struct StallDetector {
-    stop: Mutex<Option<SyncSender<()>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    stalls: AtomicU64,
-    longest_ms: AtomicU64,
-}
-
-impl StallDetector {
-    /// Number of stalls.
-    pub(crate) fn stalls(&self) -> u64 {
-        self.stalls.load(Ordering::Relaxed)
-    }
-
-    /// The longest stall, as far as it was observed.
-    pub(crate) fn longest_ms(&self) -> u64 {
-        self.longest_ms.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn reset(&self) {
-        self.stalls.store(0, Ordering::Relaxed);
-        self.longest_ms.store(0, Ordering::Relaxed);
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.lock().take();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the stall detector panicked");
-        }
-    }
-}
-
 /// Starts the thread.
 pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     let (sender, receiver) = sync_channel(0);
@@ -63,8 +25,7 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     let thread = std::thread::Builder::new()
         .name("stalls".to_owned())
         .spawn(move || watch(&of_thread, &receiver))?;
-    *shared.stall_detector.stop.lock() = Some(sender);
-    *shared.stall_detector.thread.lock() = Some(thread);
+    shared.stalls.set_thread(sender, thread);
     Ok(())
 }
 
@@ -91,11 +52,9 @@ fn watch(shared: &ServerState, stop: &Receiver<()>) {
 }
 
 fn report(shared: &ServerState, reactor: usize, news: News) {
-    let detector = &shared.stall_detector;
     match news {
         News::Lasts { ms, is_first } => {
-            detector.stalls.fetch_add(u64::from(is_first), Ordering::Relaxed);
-            detector.longest_ms.fetch_max(ms, Ordering::Relaxed);
+            shared.stalls.note(ms, is_first);
             let running = shared.activities.of(reactor, &shared.request_kinds);
             let (request, script) =
                 running.map_or(("none", None), |running| (running.request, running.script));
@@ -108,7 +67,7 @@ fn report(shared: &ServerState, reactor: usize, news: News) {
             );
         }
         News::Ended { ms } => {
-            detector.longest_ms.fetch_max(ms, Ordering::Relaxed);
+            shared.stalls.note(ms, false);
             let threshold_ms = shared.settings.load().latency_monitor_threshold_ms;
             if threshold_ms > 0 && ms >= threshold_ms {
                 let at = clock::unix_now();

@@ -142,9 +142,9 @@ pub(super) fn reactors(page: &mut Page, shared: &ServerState) {
         page.sample(&[("reactor", reactor)], f64::from(links.load_ppm(index)) / 1e6);
     }
     let help = "Times a reactor did not return to its loop within stall-threshold-ms.";
-    page.one("myriad_stalls_total", Kind::Counter, help, shared.stall_detector.stalls());
+    page.one("myriad_stalls_total", Kind::Counter, help, shared.stalls.count());
     let help = "The longest of these times.";
-    let longest = seconds(shared.stall_detector.longest_ms().saturating_mul(1_000_000));
+    let longest = seconds(shared.stalls.longest_ms().saturating_mul(1_000_000));
     page.one("myriad_stall_seconds_max", Kind::Gauge, help, longest);
     page.family("myriad_reactor_commands_total", Kind::Counter, "Commands executed.");
     for ((reactor, _), published) in all.iter().zip(&shared.published) {
