@@ -51,7 +51,11 @@ fn store(cx: &mut CommandContext<'_>, key: Key<'_>, sketch: &Sketch<'_>) -> Done
     const CHANGE_BYTES: usize = 16;
     let new = sketch.bytes();
     let old = cx.locked.string(cx.db, key)?.unwrap_or_default();
-    let edits = differences(old, new);
+    let mut edits = differences(old, new);
+    if edits.is_empty() {
+        // Transactions that watch the key notice it.
+        edits.push(0..1);
+    }
     let bytes: usize = edits.iter().map(|edit| edit.len() + key.bytes.len() + CHANGE_BYTES).sum();
     if new.len() < old.len() || bytes > new.len() {
         let expiry = kept_expiry(cx, key);

@@ -115,6 +115,8 @@ impl<'a> Query<'a> {
         zset: Option<&ZSet>,
     ) -> Done {
         let searches = matches!(form, Form::Search | Form::SearchStore);
+        // GEOSEARCHSTORE has its destination already.
+        let stores = stores && !searches;
         let (mut has_member, mut has_position) = (false, false);
         let (mut has_radius, mut has_box) = (false, false);
         while !rest.is_empty() {

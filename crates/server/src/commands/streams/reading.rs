@@ -162,7 +162,7 @@ fn xread(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if served == 0 {
         return wait(cx, args, &request, &after);
     }
-    let is_map = cx.session.protocol == Protocol::Resp3;
+    let is_map = cx.reply.protocol == Protocol::Resp3;
     if is_map {
         cx.reply.map(served);
     } else {
@@ -251,7 +251,7 @@ fn xreadgroup(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         check_group(cx, cx.key(key), reader.group)?;
         wanted.push(parse_wanted(text)?);
     }
-    let is_map = cx.session.protocol == Protocol::Resp3;
+    let is_map = cx.reply.protocol == Protocol::Resp3;
     let mark = cx.reply.mark();
     let counted = cx.reply.begin_counted();
     let mut served = 0;
