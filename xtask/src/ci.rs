@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 use crate::process::Target;
 use crate::tally::Tally;
 use crate::{
-    clients, console, cql, crash, differential, hostile, lab_smoke, report, steps, tidy, transcript,
+    clients, console, cql, crash, differential, hostile, lab_smoke, redis_differential, report,
+    steps, tidy, transcript,
 };
 
 /// Rounds of kill -9 under load, recovery and comparison.
@@ -25,6 +26,11 @@ const DIFFERENTIAL_SEED: u64 = 1;
 const DIFFERENTIAL_SCHEMAS: u64 = 8;
 const DIFFERENTIAL_STATEMENTS: usize = 40;
 
+/// Seed of the commands for Myriad and Redis, and their number. `cargo xtask redis-differential`
+/// runs a million, with another seed each time.
+const REDIS_DIFFERENTIAL_SEED: u64 = 1;
+const REDIS_DIFFERENTIAL_COMMANDS: u64 = 60_000;
+
 /// Result of a step; `None`: the step does not apply here, and the reason was printed.
 type StepResult = Result<Option<Tally>>;
 
@@ -38,7 +44,7 @@ struct Step {
 const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "-p", "myriad-lab"];
 
 /// Cheap steps first, so that mistakes are reported early.
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -46,6 +52,7 @@ const STEPS: [Step; 17] = [
     Step { name: "build", run: |root| plain(cargo(root, BUILD)) },
     Step { name: "transcripts-redis", run: |root| run_transcripts(root, Target::Redis) },
     Step { name: "transcripts-myriad", run: |root| run_transcripts(root, Target::Myriad) },
+    Step { name: "redis-differential", run: run_redis_differential },
     Step { name: "cql", run: run_cql },
     Step { name: "cql-differential", run: run_differential },
     Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
@@ -136,6 +143,16 @@ fn run_transcripts(root: &Path, target: Target) -> StepResult {
 fn run_cql(root: &Path) -> StepResult {
     let options = cql::Options { peer: cql::Peer::Myriad, filter: None, update: false };
     cql::run_all(root, &options).map(Some)
+}
+
+fn run_redis_differential(root: &Path) -> StepResult {
+    let options = redis_differential::Options {
+        seed: REDIS_DIFFERENTIAL_SEED,
+        commands: REDIS_DIFFERENTIAL_COMMANDS,
+        against: Target::Redis,
+        myriad: Target::Myriad,
+    };
+    redis_differential::run(root, &options).map(Some)
 }
 
 fn run_differential(root: &Path) -> StepResult {

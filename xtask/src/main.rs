@@ -13,6 +13,7 @@ mod lab_smoke;
 mod lab_truth;
 mod measure;
 mod process;
+mod redis_differential;
 mod report;
 mod resp;
 mod steps;
@@ -42,6 +43,10 @@ Chores of the project.
   cargo xtask cql-differential --against HOST:PORT|itself [--seed S] [--schemas N] [--statements N]
                                              random statements, for Myriad and a Cassandra, or for
                                              Myriad and one that is killed repeatedly
+  cargo xtask redis-differential [--against redis|HOST:PORT] [--server myriad|HOST:PORT]
+                                 [--seed S] [--commands N]
+                                             random commands, for Myriad and a Redis; both servers
+                                             are emptied; a million commands
   cargo xtask clients --server SERVER [--only NAME]...
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
@@ -93,6 +98,7 @@ fn run() -> Result<bool> {
         "transcripts" => run_transcripts(&mut parser),
         "cql" => run_cql(&mut parser),
         "cql-differential" => run_differential(&mut parser),
+        "redis-differential" => run_redis_differential(&mut parser),
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
         "powercut" => run_powercut(&mut parser),
@@ -192,6 +198,23 @@ fn run_differential(parser: &mut lexopt::Parser) -> Result<bool> {
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let options = differential::Options { seed, schemas, statements, against };
     Ok(finish(differential::run(&root()?, &options)?))
+}
+
+fn run_redis_differential(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut against, mut myriad) = (Target::Redis, Target::Myriad);
+    let (mut seed, mut commands) = (None, 1_000_000);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("against") => against = Target::parse(&parser.value()?.string()?)?,
+            Long("server") => myriad = Target::parse(&parser.value()?.string()?)?,
+            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("commands") => commands = parser.value()?.parse()?,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let options = redis_differential::Options { seed, commands, against, myriad };
+    Ok(finish(redis_differential::run(&root()?, &options)?))
 }
 
 fn run_clients(parser: &mut lexopt::Parser) -> Result<bool> {

@@ -92,6 +92,15 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// An argument as a request line has it.
+pub(crate) fn quoted(argument: &[u8]) -> String {
+    let is_word = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+    if !argument.is_empty() && argument.iter().all(is_word) {
+        return String::from_utf8_lossy(argument).into_owned();
+    }
+    format!("\"{}\"", escape(argument).replace('"', "\\\""))
+}
+
 /// Splits a request line into arguments by redis-cli's rules: words, `"double"` with escapes
 /// (`\n \r \t \b \a \xHH \" \\`), `'single'` with `\'` only.
 pub(crate) fn split_arguments(line: &str) -> Result<Vec<Vec<u8>>> {
