@@ -38,8 +38,8 @@ pub enum Item {
 // Source: Redis 7.2 `rdb.h`, `RDB_OPCODE_*`; Valkey 9.0 `rdb.h` for those below 245
 const SLOT_IMPORT: u8 = 243;
 const SLOT_INFO: u8 = 244;
-const FUNCTION_2: u8 = 245;
-const FUNCTION_PRE_GA: u8 = 246;
+pub(super) const FUNCTION_2: u8 = 245;
+pub(super) const FUNCTION_PRE_GA: u8 = 246;
 const MODULE_AUX: u8 = 247;
 const IDLE: u8 = 248;
 const FREQUENCY: u8 = 249;

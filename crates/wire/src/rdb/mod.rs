@@ -27,7 +27,9 @@ mod write;
 pub use error::RdbError;
 pub use file::{Entry, FileReader, Item};
 pub use input::Limits;
-pub use payload::{PayloadError, decode_payload, end_payload};
+pub use payload::{
+    FunctionsError, PayloadError, decode_functions, decode_payload, end_payload, put_function,
+};
 pub use stream::{Consumer, Group, Pending, Stream, StreamEntry, StreamId};
 pub use stream_write::put_stream;
 pub use strings::Strings;

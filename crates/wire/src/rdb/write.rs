@@ -2,6 +2,7 @@
 
 use super::checksum::Checksum;
 use super::file::{END, EXPIRES_MS, FACT, SELECT_DB};
+use super::payload::put_function;
 use super::value::{HASH, LIST, SET, STREAM_LISTPACKS_2, STRING, ZSET_2};
 use super::version::Version;
 
@@ -108,6 +109,12 @@ impl FileEncoder {
         self.out.push(FACT);
         put_string(&mut self.out, name.as_bytes());
         put_string(&mut self.out, value.as_bytes());
+    }
+
+    /// Adds the source of a library of functions.
+    // Source: Redis 7.2 `rdb.c`, `rdbSaveFunctions`
+    pub fn put_function(&mut self, source: &[u8]) {
+        put_function(&mut self.out, source);
     }
 
     /// Adds a key up to its value, which the caller appends to the returned buffer.

@@ -34,7 +34,7 @@ impl Span {
     }
 
     #[inline]
-    fn of(self, bytes: &[u8]) -> &[u8] {
+    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
         let start = self.start as usize;
         &bytes[start..start + self.len as usize]
     }

@@ -37,6 +37,13 @@ pub(super) fn split_args(
     }
 }
 
+/// Splits a line as an inline request, for other texts with the same syntax.
+pub fn split_line(line: &[u8]) -> Result<Vec<Vec<u8>>, ProtocolError> {
+    let (mut out, mut spans) = (Vec::new(), Vec::new());
+    split_args(line, &mut out, &mut spans)?;
+    Ok(spans.iter().map(|span| span.of(&out).to_vec()).collect())
+}
+
 /// Appends the argument that starts at `at`; returns the position after it.
 fn read_arg(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     let mut quoting = Quoting::None;

@@ -23,6 +23,7 @@ mod request;
 
 pub use batch::{Args, ArgsIter, OwnedArgs, RequestBatch, Span};
 pub use client::{REPLY_DEPTH_MAX, Reply, decode_reply, encode_request, reply_len};
+pub use inline::split_line;
 pub use json::{JsonReply, JsonResults, JsonStrings, write_json_text};
 pub use limits::{Limits, ProtocolError};
 pub use long_double::LongDouble;
