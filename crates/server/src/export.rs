@@ -1,5 +1,5 @@
-//! `myriad export`: writes the keys of a data directory to an RDB file, which Redis 7.0 and later
-//! load.
+//! `myriad export`: writes the keys and functions of a data directory to an RDB file, which Redis
+//! 7.0 and later load.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,6 +14,7 @@ use wire::rdb::FileEncoder;
 
 use crate::config::Settings;
 use crate::engine::clock;
+use crate::engine::functions;
 use crate::engine::rdb::{put_value, written_type};
 use crate::engine::server_state::params;
 use crate::repair::read_back;
@@ -22,7 +23,14 @@ use crate::repair::read_back;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Keys by database and type.
-type Counts = BTreeMap<(u8, &'static str), u64>;
+type Keys = BTreeMap<(u8, &'static str), u64>;
+
+/// What was written.
+#[derive(Debug, Default)]
+struct Counts {
+    keys: Keys,
+    libraries: usize,
+}
 
 /// Writes the keys in the data directory of a stopped server to the new file `to`.
 pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -42,22 +50,30 @@ pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> 
     if written.is_err() {
         fs::remove_file(to).with_context(|| format!("could not remove {}", to.display()))?;
     }
-    for ((db, type_name), count) in written.with_context(writing)? {
+    let Counts { keys, libraries } = written.with_context(writing)?;
+    for ((db, type_name), count) in keys {
         writeln!(out, "database {db}: {count} keys of type {type_name}")?;
+    }
+    if libraries > 0 {
+        writeln!(out, "{libraries} libraries of functions")?;
     }
     writeln!(out, "{} is complete; tables of CQL are not part of it", to.display())?;
     Ok(())
 }
 
 fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Result<Counts> {
-    let (mut encoder, mut counts) = (FileEncoder::new(), Counts::new());
+    let (mut encoder, mut keys) = (FileEncoder::new(), Keys::new());
     encoder.put_fact("redis-bits", "64");
     encoder.put_fact("myriad-ver", env!("CARGO_PKG_VERSION"));
+    let libraries = functions::stored(keyspace, params);
+    for (_, source) in &libraries {
+        encoder.put_function(source);
+    }
     for stripe in 0..STRIPES {
         keyspace.lock_stripe(stripe, params).for_each_value(|db, key, value, expiry| {
             let expires_unix_ms = expiry.map(|at| at.0);
             put_value(encoder.put_key(db, key, expires_unix_ms, written_type(&value)), &value);
-            *counts.entry((db, value.kind().name())).or_default() += 1;
+            *keys.entry((db, value.kind().name())).or_default() += 1;
         });
         if encoder.pending_bytes() >= WRITE_BYTES {
             file.write_all(&encoder.take())?;
@@ -66,5 +82,5 @@ fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Resul
     file.write_all(&encoder.take())?;
     file.write_all(&encoder.finish())?;
     file.sync_all()?;
-    Ok(counts)
+    Ok(Counts { keys, libraries: libraries.len() })
 }

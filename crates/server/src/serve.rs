@@ -18,6 +18,7 @@ use reactor::{Control, Group, Limits, Links, Listener, Signal, Tls};
 
 use crate::commands::acl::{default_user, load_at_start};
 use crate::commands::registry::REGISTRY;
+use crate::commands::scripting::load_stored;
 use crate::config::{
     Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, Settings, machine_memory_bytes,
 };
@@ -29,6 +30,7 @@ use crate::engine::activity::Activities;
 use crate::engine::blocked::BlockedClients;
 use crate::engine::command_log::CommandLogs;
 use crate::engine::free_thread::FreeThread;
+use crate::engine::functions::Functions;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
@@ -178,6 +180,7 @@ pub(crate) fn build_state(
         roles: ArcSwap::from_pointee(recovered.schema.roles),
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
         scripts: Scripts::new(Arc::clone(&memory.scripts)),
+        functions: Functions::new(Arc::clone(&memory.scripts)),
         write_clock: WriteClock::above(recovered.newest_timestamp),
         log: recovered.log,
         acl,
@@ -213,6 +216,7 @@ pub(crate) fn build_state(
         active_expire: AtomicBool::new(true),
         stopper: OnceLock::new(),
     };
+    load_stored(&shared, started.unix);
     State { shared: Arc::new(shared), statements, cql: Arc::new(cql), feeds: Arc::default() }
 }
 

@@ -91,6 +91,8 @@ impl Flags {
     pub(crate) const NO_MANDATORY_KEYS: Flags = Flags(1 << 33);
     /// Own flag: runs a script, which may change data unless the command only reads.
     pub(crate) const RUNS_SCRIPT: Flags = Flags(1 << 34);
+    /// Own flag: changes the libraries of functions, whose stripe is locked.
+    pub(crate) const LIBRARIES: Flags = Flags(1 << 35);
 
     /// The flags that COMMAND INFO shows, in the order of Redis.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -115,7 +117,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const EXTENSIONS: [Flags; 17] = [
+    const EXTENSIONS: [Flags; 18] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -133,6 +135,7 @@ impl Flags {
         Flags::NO_HTTP,
         Flags::WAITS,
         Flags::RUNS_SCRIPT,
+        Flags::LIBRARIES,
     ];
 
     pub(crate) const fn and(self, other: Flags) -> Flags {

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use smallvec::SmallVec;
-use store::{Key, Locked};
+use store::{Key, Locked, PARTITIONS_DB};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
 use super::client::{end_caching, stops};
@@ -23,13 +23,13 @@ use crate::engine::command_log::Taken;
 use crate::engine::commit::{LOG_FAILED, Unit};
 use crate::engine::context::ReactorContext;
 use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
+use crate::engine::functions::stored_hash;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::requests::RequestId;
-use crate::engine::running_scripts::BUSY;
 use crate::engine::server_state::ServerState;
 
 /// The command and key hash of a request, determined before it runs.
@@ -184,8 +184,9 @@ impl<'a> ReactorContext<'a> {
     #[cold]
     fn defer(&mut self, session: &mut Session, mut reply: ReplyWriter<'_>) -> Gate {
         if self.shared.running_scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms) {
-            self.reactor.tally.error(None, BUSY);
-            reply.error(BUSY);
+            let text = self.shared.running_scripts.busy_error();
+            self.reactor.tally.error(None, text);
+            reply.error(text);
         } else {
             session.wait = Some(Wait::Pause);
             session.commands -= 1; // it will be served again
@@ -508,6 +509,10 @@ impl<'a> ReactorContext<'a> {
         if transactions::is_exec(command) {
             return self.lock_transaction(session, keys);
         }
+        if command.flags.has(Flags::LIBRARIES) {
+            keys.push((PARTITIONS_DB, stored_hash()));
+            return keyspace.lock_one_unless(stored_hash(), self.params, give_up);
+        }
         // If the keys cannot be determined, lock nothing: the command itself reports the error.
         let db = session.db;
         let listed = command.key_positions(args, |at, _| {
@@ -760,6 +765,9 @@ impl CommandContext<'_> {
                 // The keys are still locked, so messages are queued in log order.
                 let own = if is_gated { written.max(other) } else { other };
                 reactor.queue_deferred(shared, own.max(session.last_gate));
+            }
+            if has_written && let Some(libraries) = reactor.new_libraries.take() {
+                shared.functions.publish(libraries, written);
             }
         });
         if publishes {

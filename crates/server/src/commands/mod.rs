@@ -31,7 +31,7 @@ mod probes;
 mod pubsub;
 pub(crate) mod registry;
 mod scan;
-mod scripting;
+pub(crate) mod scripting;
 mod server;
 pub(crate) mod session;
 mod sets;

@@ -1,16 +1,22 @@
-//! EVAL, EVALSHA and SCRIPT: scripts in Lua 5.1.
+//! EVAL, EVALSHA, SCRIPT, FCALL and FUNCTION: scripts and functions in Lua 5.1.
 //!
 //! A script runs under the locks of its keys and is one log record, like EXEC. Its commands run
 //! like those of a transaction, and their replies are written into the connection's output, read
 //! by the script, and removed again.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
+mod api;
 mod bits;
 mod cjson;
 mod cmsgpack;
+mod fcall;
+mod function;
+mod host;
 mod interpreter;
+mod library;
 mod native;
 mod numbers;
+mod registration;
 mod reply;
 mod run;
 mod shebang;
@@ -23,12 +29,16 @@ use std::sync::Arc;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use wire::resp::Args;
 
-use self::interpreter::{Compiled, Interpreter, with_interpreter};
+pub(crate) use self::fcall::{FCALL, FCALL_RO};
+pub(crate) use self::function::FUNCTION;
+use self::interpreter::{Callee, Compiled, Interpreter, with_interpreter};
+pub(crate) use self::library::load_stored;
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::connection::REDIS_VERSION;
 use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::help;
+use crate::engine::running_scripts::RoutineKind;
 use crate::engine::scripts::{Script, ScriptName, Scripts};
 
 /// [`REDIS_VERSION`] as 0x00MMmmpp.
@@ -123,7 +133,13 @@ fn eval(cx: &mut CommandContext<'_>, args: Args<'_>, find: FindScript, read_only
         interpreter.refresh(&shared.scripts);
         let compiled = find(interpreter, &shared.scripts, args.get(1))?;
         shared.scripts.note_use(&compiled.script);
-        run::run(cx, interpreter, &compiled, args.skip(3), count, read_only)
+        let callee = Callee {
+            kind: RoutineKind::Script,
+            name: std::str::from_utf8(&compiled.script.name).unwrap_or_default(),
+            routine: &compiled.script.routine,
+            code: &compiled.function,
+        };
+        run::run(cx, interpreter, &callee, args, count, read_only)
     });
     ran.map_err(|error| no_interpreter(&error))?
 }
@@ -193,12 +209,15 @@ fn compile(interpreter: &mut Interpreter, script: Arc<Script>) -> Result<Compile
 fn compile_text(interpreter: &Interpreter, text: &[u8]) -> Result<mlua::Function, Fail> {
     let (_, body) = shebang::parse(text)?;
     interpreter.compile(body, "@user_script").map_err(|error| {
-        let text = match &error {
-            mlua::Error::SyntaxError { message, .. } => message.clone(),
-            other => other.to_string(),
-        };
-        Fail::owned(format!("ERR Error compiling script (new function): {text}"))
+        Fail::owned(format!("ERR Error compiling script (new function): {}", syntax_error(&error)))
     })
+}
+
+fn syntax_error(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::SyntaxError { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
 }
 
 // --- SCRIPT
@@ -282,12 +301,12 @@ const KILL: Command = Command {
     arity: 2,
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
-    run: kill,
+    run: |cx, _| kill(cx, RoutineKind::Script),
     ..Command::EMPTY
 };
 
-fn kill(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    cx.shared.running_scripts.kill().map_err(Fail::text)?;
+fn kill(cx: &mut CommandContext<'_>, kind: RoutineKind) -> Done {
+    cx.shared.running_scripts.kill(kind).map_err(Fail::text)?;
     cx.reply.ok();
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! appends one record: the log contains the whole transaction or nothing of it.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
+use store::PARTITIONS_DB;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
@@ -13,6 +14,7 @@ use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
+use crate::engine::functions::stored_hash;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
 
@@ -276,6 +278,9 @@ pub(crate) fn list_keys(
         if command.flags.has(Flags::SELECTS) {
             let index = args.try_get(1).and_then(|text| integer(text).ok());
             db = index.and_then(connection::database).unwrap_or(db);
+        }
+        if command.flags.has(Flags::LIBRARIES) {
+            keys.push((PARTITIONS_DB, stored_hash()));
         }
         let before = keys.len();
         let listed = command.key_positions(args, |at, _| keys.push((db, hash_of(args.get(at)))));

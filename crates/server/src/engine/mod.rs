@@ -21,6 +21,7 @@ pub(crate) mod elements;
 pub(crate) mod evict;
 pub(crate) mod expire;
 pub(crate) mod free_thread;
+pub(crate) mod functions;
 pub(crate) mod gate;
 pub(crate) mod glob;
 pub(crate) mod hot_keys;

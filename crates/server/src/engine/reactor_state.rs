@@ -4,6 +4,7 @@ use crate::config::{Durability, Settings};
 use crate::engine::accounts::Accounts;
 use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::Thresholds;
+use crate::engine::functions::Libraries;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
 use crate::engine::monitor_feeds::{RequestSource, monitor_line};
@@ -62,6 +63,8 @@ pub(crate) struct ReactorState {
     pub(crate) has_no_room: bool,
     /// A command could not run, because a slow script holds what it needs.
     pub(crate) is_contended: bool,
+    /// Libraries of functions as the running command or transaction has changed them.
+    pub(crate) new_libraries: Option<Arc<Libraries>>,
     pub(crate) random: SmallRng,
     /// Chooses the commands to sample for [`HotKeys`](crate::engine::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
@@ -112,6 +115,7 @@ impl ReactorState {
             room: Room::new(&settings, &shared.memory),
             has_no_room: false,
             is_contended: false,
+            new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             gate_max: Gate::OPEN,

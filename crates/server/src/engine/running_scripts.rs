@@ -1,8 +1,9 @@
 //! Scripts that run at this moment: on which reactors, since when, and whether they must end.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use base::stages::CycleClock;
+use parking_lot::Mutex;
 
 /// The script of one reactor. On its own cache lines.
 #[derive(Debug, Default)]
@@ -11,6 +12,25 @@ struct Running {
     /// Cycle counter at the start; 0: no script.
     began: AtomicU64,
     state: AtomicU8,
+    is_function: AtomicBool,
+    /// Set once it has run for some time.
+    request: Mutex<Option<RunningRequest>>,
+}
+
+/// Kind of what runs. Each has its own command that ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoutineKind {
+    /// Of EVAL and EVALSHA.
+    Script,
+    /// Of FCALL, or a library that is being loaded.
+    Function,
+}
+
+/// The request that runs a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunningRequest {
+    pub(crate) function: Vec<u8>,
+    pub(crate) arguments: Vec<Vec<u8>>,
 }
 
 /// No script runs.
@@ -25,9 +45,12 @@ const KILLED: u8 = 3;
 /// Time after which a script is slow: reactors do not wait for it.
 const SLOW_NS: u64 = 2_000_000;
 
-/// Error of requests that wait for a script for too long.
-pub(crate) const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL \
-                               or SHUTDOWN NOSAVE.";
+/// Errors of requests that wait for a script or function for too long.
+// Source: Redis 7.2 `server.c`, `shared.slowevalerr` and `shared.slowscripterr`
+const BUSY_SCRIPT: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or \
+                           SHUTDOWN NOSAVE.";
+const BUSY_FUNCTION: &str = "BUSY Redis is busy running a script. You can only call FUNCTION KILL \
+                             or SHUTDOWN NOSAVE.";
 
 /// The scripts of all reactors.
 #[derive(Debug)]
@@ -43,8 +66,9 @@ impl RunningScripts {
 
     /// Records that a reactor begins to run a script. `now`: cycle counter.
     #[inline]
-    pub(crate) fn begin(&self, reactor: usize, now: u64) {
+    pub(crate) fn begin(&self, reactor: usize, now: u64, kind: RoutineKind) {
         let running = &self.reactors[reactor];
+        running.is_function.store(kind == RoutineKind::Function, Ordering::Relaxed);
         running.state.store(READING, Ordering::Relaxed);
         running.began.store(now.max(1), Ordering::Relaxed);
     }
@@ -63,6 +87,27 @@ impl RunningScripts {
         let running = &self.reactors[reactor];
         running.began.store(0, Ordering::Relaxed);
         running.state.store(IDLE, Ordering::Relaxed);
+    }
+
+    /// Shows the request of a reactor that has been running a function for some time.
+    #[cold]
+    pub(crate) fn show(&self, reactor: usize, request: RunningRequest) {
+        *self.reactors[reactor].request.lock() = Some(request);
+    }
+
+    /// Ends what [`RunningScripts::show`] began.
+    #[cold]
+    pub(crate) fn hide(&self, reactor: usize) {
+        *self.reactors[reactor].request.lock() = None;
+    }
+
+    /// The shown request that began first, and its time in nanoseconds.
+    pub(crate) fn shown(&self) -> Option<(RunningRequest, u64)> {
+        let shown = self.reactors.iter().filter_map(|running| {
+            let request = running.request.lock().clone()?;
+            Some((request, self.ran_ns(running)))
+        });
+        shown.max_by_key(|(_, ns)| *ns)
     }
 
     /// Whether the script of a reactor must end.
@@ -89,17 +134,33 @@ impl RunningScripts {
         self.slow_ns().is_some()
     }
 
-    /// Whether requests that wait for a script receive [`BUSY`]. `threshold_ms`: 0 is never.
+    /// The error of requests that wait for scripts for too long.
+    #[cold]
+    pub(crate) fn busy_error(&self) -> &'static str {
+        let longest = self.reactors.iter().max_by_key(|running| self.ran_ns(running));
+        let is_function = longest.is_some_and(|it| it.is_function.load(Ordering::Relaxed));
+        if is_function { BUSY_FUNCTION } else { BUSY_SCRIPT }
+    }
+
+    /// Whether requests that wait for a script receive [`RunningScripts::busy_error`].
+    /// `threshold_ms`: 0 is never.
     pub(crate) fn is_busy(&self, threshold_ms: u64) -> bool {
         threshold_ms > 0 && self.slow_ns().is_some_and(|ns| ns / 1_000_000 >= threshold_ms)
     }
 
-    /// Makes all slow scripts end that have not changed data.
+    /// Makes all slow scripts, or all slow functions, end that have not changed data.
     // Source: Redis 7.2 `script.c`, `scriptKill`
-    pub(crate) fn kill(&self) -> Result<(), &'static str> {
-        let (mut killed, mut unkillable) = (false, false);
+    pub(crate) fn kill(&self, kind: RoutineKind) -> Result<(), &'static str> {
+        let (mut killed, mut unkillable, mut others) = (false, false, false);
         for running in &self.reactors {
             if self.ran_ns(running) < SLOW_NS {
+                continue;
+            }
+            let is_function = running.is_function.load(Ordering::Relaxed);
+            if is_function != (kind == RoutineKind::Function) {
+                let is_writing = running.state.load(Ordering::Relaxed) == WRITING;
+                unkillable |= is_writing;
+                others |= !is_writing;
                 continue;
             }
             let (old, new) = (READING, KILLED);
@@ -115,6 +176,11 @@ impl RunningScripts {
             Err("UNKILLABLE Sorry the script already executed write commands against the dataset. \
                  You can either wait the script termination or kill the server in a hard way using \
                  the SHUTDOWN NOSAVE command.")
+        } else if others {
+            Err(match kind {
+                RoutineKind::Script => BUSY_FUNCTION,
+                RoutineKind::Function => BUSY_SCRIPT,
+            })
         } else {
             Err("NOTBUSY No scripts in execution right now.")
         }
@@ -125,27 +191,52 @@ impl RunningScripts {
 mod tests {
     use super::*;
 
+    const SCRIPT: RoutineKind = RoutineKind::Script;
+    const FUNCTION: RoutineKind = RoutineKind::Function;
+
     #[test]
     fn slow_scripts_that_only_read_are_killed() {
         let clock = CycleClock::new();
         let scripts = RunningScripts::new(2, clock.clone());
-        scripts.begin(0, clock.now());
-        assert!(scripts.kill().unwrap_err().starts_with("NOTBUSY"));
-        scripts.begin(0, 1); // long ago
+        scripts.begin(0, clock.now(), SCRIPT);
+        assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));
+        scripts.begin(0, 1, SCRIPT); // long ago
         assert!(scripts.is_slow());
-        scripts.begin(1, 1);
+        scripts.begin(1, 1, SCRIPT);
         assert!(scripts.write(1));
         assert!(!scripts.is_killed(0));
-        assert_eq!(scripts.kill(), Ok(()));
+        assert_eq!(scripts.kill(SCRIPT), Ok(()));
         assert!(scripts.is_killed(0));
         assert!(!scripts.write(0), "it must end");
         assert!(scripts.write(1));
         scripts.end(0);
-        assert!(scripts.kill().unwrap_err().starts_with("UNKILLABLE"));
+        assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("UNKILLABLE"));
+        assert!(scripts.kill(FUNCTION).unwrap_err().starts_with("UNKILLABLE"));
         assert!(scripts.is_busy(1));
         assert!(!scripts.is_busy(0));
         scripts.end(1);
         assert!(!scripts.is_slow());
-        assert!(scripts.kill().unwrap_err().starts_with("NOTBUSY"));
+        assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));
+    }
+
+    #[test]
+    fn scripts_and_functions_have_commands_of_their_own() {
+        let scripts = RunningScripts::new(2, CycleClock::new());
+        scripts.begin(0, 1, FUNCTION);
+        assert_eq!(scripts.kill(SCRIPT), Err(BUSY_FUNCTION));
+        assert_eq!(scripts.busy_error(), BUSY_FUNCTION);
+        assert!(!scripts.is_killed(0));
+        assert_eq!(scripts.kill(FUNCTION), Ok(()));
+        assert!(scripts.is_killed(0));
+        scripts.end(0);
+        scripts.begin(1, 1, SCRIPT);
+        assert_eq!(scripts.kill(FUNCTION), Err(BUSY_SCRIPT));
+        assert_eq!(scripts.busy_error(), BUSY_SCRIPT);
+        assert_eq!(scripts.shown(), None);
+        let request = RunningRequest { function: b"f".to_vec(), arguments: Vec::new() };
+        scripts.show(1, request.clone());
+        assert_eq!(scripts.shown().map(|(shown, _)| shown), Some(request));
+        scripts.hide(1);
+        assert_eq!(scripts.shown(), None);
     }
 }

@@ -32,26 +32,23 @@ pub(crate) struct ScriptOptions {
     pub(crate) allow_oom: bool,
 }
 
-/// A script, compiled at least once without an error.
+/// What is known of a script or function before it runs.
 #[derive(Debug)]
-pub(crate) struct Script {
-    pub(crate) name: ScriptName,
-    pub(crate) text: Box<[u8]>,
+pub(crate) struct Routine {
     pub(crate) options: ScriptOptions,
-    /// Number of scripts that had been added when the script was last run.
-    used_at: AtomicU64,
-    /// Loaded by SCRIPT LOAD.
-    is_kept: AtomicBool,
-    is_removed: AtomicBool,
-    /// The script has accessed keys that its callers did not declare.
+    /// It has accessed keys that its callers did not declare.
     is_undeclared: AtomicBool,
-    /// The script has accessed the keyspace as a whole.
+    /// It has accessed the keyspace as a whole.
     needs_all: AtomicBool,
 }
 
-impl Script {
-    pub(crate) fn is_removed(&self) -> bool {
-        self.is_removed.load(Ordering::Relaxed)
+impl Routine {
+    pub(crate) fn new(options: ScriptOptions) -> Routine {
+        Routine {
+            options,
+            is_undeclared: AtomicBool::new(false),
+            needs_all: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn is_undeclared(&self) -> bool {
@@ -71,6 +68,25 @@ impl Script {
     pub(crate) fn mark_all(&self) {
         self.mark_undeclared();
         self.needs_all.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A script, compiled at least once without an error.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) name: ScriptName,
+    pub(crate) text: Box<[u8]>,
+    pub(crate) routine: Routine,
+    /// Number of scripts that had been added when the script was last run.
+    used_at: AtomicU64,
+    /// Loaded by SCRIPT LOAD.
+    is_kept: AtomicBool,
+    is_removed: AtomicBool,
+}
+
+impl Script {
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Relaxed)
     }
 
     fn bytes(&self) -> u64 {
@@ -129,12 +145,10 @@ impl Scripts {
         let script = Arc::new(Script {
             name,
             text: text.into(),
-            options,
+            routine: Routine::new(options),
             used_at: AtomicU64::new(self.added.fetch_add(1, Ordering::Relaxed)),
             is_kept: AtomicBool::new(is_kept),
             is_removed: AtomicBool::new(false),
-            is_undeclared: AtomicBool::new(false),
-            needs_all: AtomicBool::new(false),
         });
         table.bytes += script.bytes();
         self.memory.consume(script.bytes());

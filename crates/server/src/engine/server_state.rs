@@ -24,6 +24,7 @@ use crate::engine::blocked::BlockedClients;
 use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::{CommandLogs, Taken};
 use crate::engine::free_thread::FreeThread;
+use crate::engine::functions::Functions;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::line_writer::LineWriter;
@@ -113,6 +114,8 @@ pub(crate) struct ServerState {
     pub(crate) prepared: PreparedTable,
     /// Scripts of EVAL and SCRIPT LOAD.
     pub(crate) scripts: Scripts,
+    /// Functions of FUNCTION LOAD.
+    pub(crate) functions: Functions,
     pub(crate) running_scripts: RunningScripts,
     pub(crate) activities: Activities,
     pub(crate) stalls: Stalls,

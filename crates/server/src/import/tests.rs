@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use base::time::UnixMs;
 use store::{Keyspace, Value};
+use wire::rdb::{FileEncoder, Item, Written, put_string};
 
 use super::*;
 use crate::engine::server_state::params;
@@ -75,7 +76,6 @@ fn command(words: &[&str]) -> Vec<u8> {
 
 /// One string key, with what a server would do with it.
 fn rdb(key: &str, expires_unix_ms: Option<u64>) -> Vec<u8> {
-    use wire::rdb::{FileEncoder, Written, put_string};
     let mut encoder = FileEncoder::new();
     put_string(encoder.put_key(3, key.as_bytes(), expires_unix_ms, Written::String), b"value");
     encoder.finish()
@@ -84,16 +84,21 @@ fn rdb(key: &str, expires_unix_ms: Option<u64>) -> Vec<u8> {
 #[test]
 fn an_rdb_file_becomes_a_data_directory_without_what_cannot_be_held() {
     let folder = Folder::new("rdb");
-    let from = folder.file("dump.rdb", REDIS_7);
-    let (outcome, text) = folder.import(&from, Losses::Refuse);
+    let mut lossy = FileEncoder::new();
+    put_string(lossy.put_key(20, b"k", None, Written::String), b"value");
+    let lossy = folder.file("lossy.rdb", &lossy.finish());
+    let (outcome, text) = folder.import(&lossy, Losses::Refuse);
     let error = outcome.unwrap_err().to_string();
     assert!(error.starts_with("no directory was made"), "{error}");
-    assert!(text.contains("library of functions"), "{text}");
-    assert_eq!(folder.names(), ["dump.rdb"]);
+    assert!(text.contains("key of a database above 15"), "{text}");
+    assert_eq!(folder.names(), ["lossy.rdb"]);
+    fs::remove_file(lossy).unwrap();
 
-    let (outcome, text) = folder.import(&from, Losses::Accept);
+    let from = folder.file("dump.rdb", REDIS_7);
+    let (outcome, text) = folder.import(&from, Losses::Refuse);
     outcome.unwrap();
     assert!(text.contains("hash 2"), "{text}");
+    assert!(text.contains("1 libraries of functions were loaded"), "{text}");
     assert!(text.contains("database 9: 1 keys (string 1)"), "{text}");
     assert_eq!(folder.names(), ["data", "dump.rdb"]);
     assert_eq!(fs::metadata(folder.0.join("data")).unwrap().mode() & 0o777, 0o700);
@@ -116,8 +121,18 @@ fn an_rdb_file_becomes_a_data_directory_without_what_cannot_be_held() {
     assert_eq!(expiry, Some(Some(UnixMs(4_102_444_800_123))));
 }
 
+fn libraries(file: &[u8]) -> Vec<Vec<u8>> {
+    let mut reader = wire::rdb::FileReader::new(file).unwrap();
+    let items = std::iter::from_fn(|| reader.read_item().unwrap());
+    let sources = items.filter_map(|item| match item {
+        Item::Function(source) => Some(source),
+        _ => None,
+    });
+    sources.collect()
+}
+
 #[test]
-fn an_export_of_an_import_has_the_same_keys() {
+fn an_export_of_an_import_has_the_same_keys_and_functions() {
     let folder = Folder::new("export");
     let from = folder.file("dump.rdb", REDIS_7);
     folder.import(&from, Losses::Accept).0.unwrap();
@@ -149,6 +164,8 @@ fn an_export_of_an_import_has_the_same_keys() {
         entries
     };
     assert_eq!(entries(&exported), entries(REDIS_7));
+    assert_eq!(libraries(&exported), libraries(REDIS_7));
+    assert_eq!(libraries(&exported).len(), 1);
     let error = crate::export::export(&data, &to, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("could not write"), "{error}");
     assert_eq!(fs::read(&to).unwrap(), exported, "an existing file stays");

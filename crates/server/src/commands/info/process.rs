@@ -53,12 +53,21 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     amount(page, "maxmemory", settings.maxmemory_bytes);
     page.field("maxmemory_policy", policy);
     let (scripts, script_bytes) = page.cx.shared.scripts.stats();
+    let libraries = page.cx.shared.functions.current();
+    let text_bytes = script_bytes + libraries.bytes() as u64;
     let interpreter_bytes =
-        page.cx.shared.memory.scripts.current_bytes().saturating_sub(script_bytes);
+        page.cx.shared.memory.scripts.current_bytes().saturating_sub(text_bytes);
     page.field("used_memory_lua", interpreter_bytes);
     page.field("used_memory_vm_eval", interpreter_bytes);
     page.field("used_memory_scripts_eval", script_bytes);
     page.field("number_of_cached_scripts", scripts);
+    page.field("number_of_functions", libraries.functions());
+    page.field("number_of_libraries", libraries.iter().len());
+    // Scripts and functions run in the same interpreters.
+    page.field("used_memory_vm_functions", 0);
+    page.field("used_memory_vm_total", interpreter_bytes);
+    page.field("used_memory_functions", libraries.bytes());
+    page.field("used_memory_scripts", text_bytes);
     if report.resident_bytes.is_some() {
         page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
         page.field("mem_fragmentation_bytes", report.kept_bytes());

@@ -108,6 +108,10 @@ impl Drop for Unlimited<'_> {
     }
 }
 
+pub(super) fn reply_error(text: &str) -> NativeError {
+    NativeError::Reply(text.as_bytes().to_vec())
+}
+
 /// Makes a function that scripts can call.
 pub(super) fn guard(
     lua: &Lua,

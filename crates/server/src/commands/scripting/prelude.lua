@@ -119,12 +119,13 @@ local globals = {
 }
 for name, fields in pairs(native.libraries) do globals[name] = readonly(fields) end
 
-setmetatable(globals, {
+local of_globals = {
   __index = function(_, name)
     local text = "Script attempted to access nonexistent global variable '"
     error(text .. tostring(name) .. "'", 2)
   end,
-})
+}
+setmetatable(globals, of_globals)
 
 local seen_of_environment = readonly({__index = readonly(globals)})
 local of_environment = {
@@ -220,20 +221,56 @@ function globals.collectgarbage(option, argument)
   return 0 -- the collector is never stopped
 end
 
+-- Functions ---------------------------------------------------------------------------------------
+
+-- What the code of a library sees while it is loaded. The functions that it registers see `globals`
+-- when they run, but a `redis` that the code has kept remains this one.
+local load_redis = readonly(setmetatable({
+  register_function = native.register_function,
+  log = native.log,
+  LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
+  REDIS_VERSION = native.version, REDIS_VERSION_NUM = native.version_number,
+}, of_globals))
+local load_globals = setmetatable({redis = load_redis, server = load_redis}, of_globals)
+
+-- The environment of all libraries: `__index` is `load_globals` while one is loaded.
+local of_libraries = {
+  __index = globals, __newindex = refuse, __metatable = seen_of_environment,
+}
+local library_environment = setmetatable({}, of_libraries)
+
+local function load_library(code) return pcall(code) end
+
 -- Running ----------------------------------------------------------------------------------------
 
 globals._G = setmetatable(environment, of_environment)
 local on_error = native.on_error
 
-local function run(script, keys, arguments)
-  globals.KEYS, globals.ARGV = keys, arguments
-  local ok, result = xpcall(script, on_error)
-  globals.KEYS, globals.ARGV = nil, nil
+local function clean()
   if next(environment) ~= nil then
     -- `table.insert` writes even into read-only tables.
     for name in pairs(environment) do rawset(environment, name, nil) end
   end
+end
+
+local function run(script, keys, arguments)
+  globals.KEYS, globals.ARGV = keys, arguments
+  local ok, result = xpcall(script, on_error)
+  globals.KEYS, globals.ARGV = nil, nil
+  clean()
   return ok, result
 end
 
-return run, environment
+local function run_function(body, keys, arguments)
+  -- A script that was ended may have left its own.
+  globals.KEYS, globals.ARGV = nil, nil
+  local ok, result = xpcall(function() return (body(keys, arguments)) end, on_error)
+  clean()
+  return ok, result
+end
+
+return {
+  run = run, run_function = run_function, load_library = load_library,
+  globals = globals, load_globals = load_globals, environment = environment,
+  library_environment = library_environment, of_libraries = of_libraries,
+}

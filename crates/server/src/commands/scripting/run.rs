@@ -7,7 +7,8 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use wire::resp::{Args, Protocol};
 
-use super::interpreter::{CallError, Compiled, Interpreter, Outcome, Place, ScriptHost};
+use super::host::{CallError, Place, ScriptHost};
+use super::interpreter::{Callee, Interpreter, Outcome};
 use super::reply::{ResultWriter, is_error};
 use crate::commands::acl;
 use crate::commands::command::{Command, Done, Flags};
@@ -19,7 +20,8 @@ use crate::engine::commit::LOG_FAILED;
 use crate::engine::gate::Gate;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::requests::RequestId;
-use crate::engine::scripts::Script;
+use crate::engine::running_scripts::{RoutineKind, RunningRequest};
+use crate::engine::scripts::Routine;
 
 /// Times that a script is run again because it accessed further keys. The last run has all keys.
 const RESTARTS_MAX: usize = 8;
@@ -36,6 +38,9 @@ const TURN_WAIT_NS: u64 = 1_000_000_000;
 /// Time between two checks for slow scripts; a script inside EXEC waits only once.
 const INTERVAL: Duration = Duration::from_millis(1);
 
+/// Position of the first key, after the command's name, the script and the number of keys.
+const FIRST_KEY: usize = 3;
+
 type Turn<'a> = MutexGuard<'a, ()>;
 
 /// Takes the turn of scripts that access undeclared keys if this is one, with all stripes if the
@@ -43,7 +48,7 @@ type Turn<'a> = MutexGuard<'a, ()>;
 /// stripes may be unlocked meanwhile.
 fn take_turn<'a>(
     cx: &mut CommandContext<'a>,
-    script: &Script,
+    script: &Routine,
     may_unlock: bool,
 ) -> Result<Option<Turn<'a>>, Contended> {
     if !script.is_undeclared() {
@@ -77,16 +82,17 @@ fn take_turn<'a>(
     if is_locked { Ok(Some(turn)) } else { Err(Contended) }
 }
 
-/// Runs a compiled script, and writes its result. `args`: its keys and arguments.
+/// Runs a script or function, and writes its result. `args`: the request, of which the keys and
+/// arguments begin at [`FIRST_KEY`].
 pub(super) fn run(
     cx: &mut CommandContext<'_>,
     interpreter: &mut Interpreter,
-    compiled: &Compiled,
+    callee: &Callee<'_>,
     args: Args<'_>,
     keys: usize,
     read_only: bool,
 ) -> Done {
-    let options = compiled.script.options;
+    let options = callee.routine.options;
     // Source: Redis 7.2 `script.c`, `scriptPrepareForRun`
     if options.is_declared {
         if !options.allow_oom && cx.reactor.has_no_room {
@@ -104,21 +110,23 @@ pub(super) fn run(
             ));
         }
     }
-    let Ok(turn) = take_turn(cx, &compiled.script, !cx.in_exec) else {
+    let Ok(turn) = take_turn(cx, callee.routine, !cx.in_exec) else {
         cx.reactor.is_contended = true;
         return Ok(());
     };
     let bytes_max = cx.reactor.settings.script_memory_bytes_max;
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let (keys, arguments) = (args.range(0..keys), args.skip(keys));
+    let (keys, rest) = (args.range(FIRST_KEY..FIRST_KEY + keys), args.skip(FIRST_KEY + keys));
     let (db, was_in_exec) = (cx.session.db, std::mem::replace(&mut cx.in_exec, true));
     let form = cx.reply.take_form(Protocol::Resp2);
-    cx.shared.activities.begin_script(cx.reactor.index, &compiled.script.name);
+    cx.shared.activities.begin_script(cx.reactor.index, callee.name.as_bytes());
     let mut run = Run {
         is_read_only: options.no_writes || read_only,
         is_limited: cx.reactor.has_no_room && !options.allow_oom,
         may_restart: !was_in_exec,
-        script: &compiled.script,
+        callee,
+        shows_request: false,
+        request: args,
         cx,
         turn,
         restarts: 0,
@@ -128,7 +136,7 @@ pub(super) fn run(
     };
     let outcome = loop {
         run.begin();
-        let outcome = interpreter.run(compiled, keys, arguments, bytes_max, &mut run);
+        let outcome = interpreter.run(callee, keys, rest, bytes_max, &mut run);
         run.cx.session.db = db;
         if !run.restart() {
             break outcome;
@@ -136,12 +144,15 @@ pub(super) fn run(
     };
     run.cx.shared.running_scripts.end(run.cx.reactor.index);
     run.cx.shared.activities.end_script(run.cx.reactor.index);
+    if run.shows_request {
+        run.cx.shared.running_scripts.hide(run.cx.reactor.index);
+    }
     let Run { cx, stop, turn, .. } = run;
     drop(turn);
     let script_protocol = std::mem::replace(&mut cx.reply.protocol, Protocol::Resp2);
     cx.reply.restore_form(form);
     cx.in_exec = was_in_exec;
-    let name = std::str::from_utf8(&compiled.script.name).unwrap_or_default();
+    let name = callee.name;
     match (stop, outcome) {
         (Some(Stop::Restart { .. }), _) => {
             // A slow script holds what the script needs: its client waits.
@@ -232,7 +243,10 @@ struct Run<'c, 'a> {
     /// There was no memory for writes when the script began.
     is_limited: bool,
     may_restart: bool,
-    script: &'c Script,
+    callee: &'c Callee<'c>,
+    request: Args<'c>,
+    /// FUNCTION STATS shows the request.
+    shows_request: bool,
     /// Held by a script that accesses undeclared keys.
     turn: Option<Turn<'a>>,
     restarts: usize,
@@ -256,14 +270,14 @@ impl Run<'_, '_> {
         self.random = self.cx.reactor.random() >> 16;
         self.cx.reply.protocol = Protocol::Resp2;
         let now = self.cx.reactor.stamp;
-        self.cx.shared.running_scripts.begin(self.cx.reactor.index, now);
+        self.cx.shared.running_scripts.begin(self.cx.reactor.index, now, self.callee.kind);
     }
 
     /// Locks what a script that has changed nothing needs in addition. False if it need not run
     /// again, or cannot because of a slow script.
     fn restart(&mut self) -> bool {
         let Some(Stop::Restart { hashes }) = &self.stop else { return false };
-        let Run { cx, script, .. } = self;
+        let (cx, script) = (&mut *self.cx, self.callee.routine);
         if self.turn.is_none() {
             match take_turn(cx, script, true) {
                 Ok(turn) => self.turn = turn,
@@ -353,7 +367,7 @@ impl Run<'_, '_> {
             if self.cx.locked.holds(*hash) {
                 continue;
             }
-            self.script.mark_undeclared();
+            self.callee.routine.mark_undeclared();
             let must_wait = self.turn.is_none() || !self.cx.locked.try_add(*hash);
             if must_wait && self.is_restartable() {
                 return Err(Stop::Restart { hashes: SmallVec::from_slice(hashes) });
@@ -378,7 +392,7 @@ impl Run<'_, '_> {
         if self.cx.locked.is_all() {
             return Ok(());
         }
-        self.script.mark_all();
+        self.callee.routine.mark_all();
         if self.is_restartable() {
             return Err(Stop::Restart { hashes: SmallVec::new() });
         }
@@ -389,6 +403,23 @@ impl Run<'_, '_> {
     /// Whether the script can run again, because nothing has happened that others could see.
     fn is_restartable(&self) -> bool {
         self.may_restart && self.cx.locked.is_untouched() && !self.cx.reactor.pubsub.has_deferred()
+    }
+
+    /// Shows the request to FUNCTION STATS, as far as it is short.
+    #[cold]
+    fn show_request(&mut self) {
+        const BYTES_MAX: usize = 64 * 1024;
+        self.shows_request = true;
+        let function = self.callee.name.as_bytes().to_vec();
+        let mut room = BYTES_MAX;
+        let fits = |argument: &&[u8]| {
+            let left = room.checked_sub(argument.len() + size_of::<Vec<u8>>());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let arguments = self.request.iter().take_while(fits).map(<[u8]>::to_vec).collect();
+        let request = RunningRequest { function, arguments };
+        self.cx.shared.running_scripts.show(self.cx.reactor.index, request);
     }
 
     /// Runs an admitted command and appends its reply. `keys`: its keys, if they are known.
@@ -493,6 +524,9 @@ impl ScriptHost for Run<'_, '_> {
     fn may_continue(&mut self, place: &dyn Fn() -> Place) -> bool {
         if self.stop.is_some() {
             return false;
+        }
+        if !self.shows_request && self.callee.kind == RoutineKind::Function {
+            self.show_request();
         }
         let cx = &mut *self.cx;
         if cx.shared.running_scripts.is_killed(cx.reactor.index) {

@@ -1,0 +1,340 @@
+//! The functions of `redis`, and the globals that scripts see.
+
+use std::cell::RefCell;
+
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use wire::resp::{Args, OwnedArgs, Protocol};
+
+use super::host::{CallError, HOST, stop, stopped};
+use super::native::{NativeError, guard, reply_error, to_visible};
+use super::{bits, cjson, cmsgpack, numbers, registration, reply, structs};
+
+/// What the prelude has made.
+#[derive(Debug)]
+pub(super) struct Prelude {
+    /// Runs a script.
+    pub(super) run: Function,
+    /// Runs a function.
+    pub(super) run_function: Function,
+    /// Runs the code of a library.
+    pub(super) load_library: Function,
+    /// The globals of scripts and functions, which the environments show.
+    pub(super) globals: Table,
+    /// The globals of a library's code while it is loaded.
+    pub(super) load_globals: Table,
+    /// The globals of all scripts, as they see them.
+    pub(super) environment: Table,
+    /// The globals of all libraries, as they see them, and the metatable.
+    pub(super) library_environment: Table,
+    pub(super) of_libraries: Table,
+}
+
+/// Creates what scripts see.
+pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
+    let native = lua.create_table()?;
+    native.raw_set("call", guard(lua, call)?)?;
+    native.raw_set("pcall", guard(lua, protected_call)?)?;
+    native.raw_set("visible", lua.create_function(to_visible)?)?;
+    native.raw_set("sha1hex", guard(lua, sha1hex)?)?;
+    native.raw_set("log", guard(lua, log)?)?;
+    native.raw_set("setresp", guard(lua, set_protocol)?)?;
+    native.raw_set("set_repl", guard(lua, set_replication)?)?;
+    native.raw_set("acl_check_cmd", guard(lua, may_run)?)?;
+    native.raw_set("random", guard(lua, random)?)?;
+    native.raw_set("randomseed", guard(lua, set_seed)?)?;
+    native.raw_set("register_function", guard(lua, registration::register)?)?;
+    native.raw_set("on_error", lua.create_function(describe)?)?;
+    native.raw_set("version", super::REDIS_VERSION)?;
+    native.raw_set("version_number", super::REDIS_VERSION_NUMBER)?;
+    let libraries = lua.create_table()?;
+    libraries.raw_set("bit", bits::library(lua)?)?;
+    libraries.raw_set("cjson", cjson::library(lua)?)?;
+    libraries.raw_set("cmsgpack", cmsgpack::library(lua)?)?;
+    libraries.raw_set("struct", structs::library(lua)?)?;
+    native.raw_set("libraries", libraries)?;
+    let std = lua.globals();
+    std.raw_set("clock", lua.create_function(|_, ()| Ok(processor_seconds()))?)?;
+    let environment = lua.create_table()?;
+    let chunk = lua.load(include_str!("prelude.lua")).set_name("=prelude");
+    let made: Table = chunk.set_environment(environment).call((native, std))?;
+    Ok(Prelude {
+        run: made.raw_get("run")?,
+        run_function: made.raw_get("run_function")?,
+        load_library: made.raw_get("load_library")?,
+        globals: made.raw_get("globals")?,
+        load_globals: made.raw_get("load_globals")?,
+        environment: made.raw_get("environment")?,
+        library_environment: made.raw_get("library_environment")?,
+        of_libraries: made.raw_get("of_libraries")?,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds since the start")]
+fn processor_seconds() -> f64 {
+    crate::engine::process::cpu_time()
+        .map_or(0.0, |time| (time.system_us + time.user_us) as f64 / 1e6)
+}
+
+const OUTSIDE: &str = "can only be called inside a script invocation";
+
+fn outside(function: &str) -> NativeError {
+    NativeError::Reply(format!("ERR {function} {OUTSIDE}").into_bytes())
+}
+
+thread_local! {
+    /// Arguments of the command that a script runs; kept for the next one.
+    static ARGUMENTS: RefCell<OwnedArgs> = RefCell::new(OwnedArgs::new());
+}
+
+/// Runs `body` with the arguments of a command.
+fn with_arguments<T>(
+    values: &MultiValue,
+    body: impl FnOnce(Args<'_>) -> T,
+) -> Result<T, NativeError> {
+    if values.is_empty() {
+        let text = "ERR Please specify at least one argument for this redis lib call";
+        return Err(reply_error(text));
+    }
+    ARGUMENTS.with_borrow_mut(|args| {
+        args.clear();
+        for value in values {
+            match value {
+                Value::String(text) => args.push(&text.as_bytes()),
+                Value::Integer(number) => args.push(itoa::Buffer::new().format(*number).as_bytes()),
+                Value::Number(number) => args.push(numbers::argument_text(*number).as_bytes()),
+                _ => {
+                    let text = "ERR Lua redis lib command arguments must be strings or integers";
+                    return Err(reply_error(text));
+                }
+            }
+        }
+        let result = body(args.as_args());
+        if args.memory_bytes() > super::ARGUMENT_BYTES_KEPT_MAX {
+            *args = OwnedArgs::new();
+        }
+        Ok(result)
+    })
+}
+
+/// `redis.call`: raises an error reply.
+fn call(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    run_command(lua, values, |line| {
+        Err(CallError::Fail(line.strip_suffix(b"\r\n").unwrap_or(line).to_vec()))
+    })
+}
+
+/// `redis.pcall`: returns an error reply as a table.
+fn protected_call(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    let result = run_command(lua, values, |line| Ok(reply::to_lua(lua, &[b"-", line].concat())?));
+    match result {
+        Err(NativeError::Counted(text)) => Ok(Value::Table(reply::error_table(lua, &text, true)?)),
+        Err(NativeError::Reply(text)) => Ok(Value::Table(reply::error_table(lua, &text, false)?)),
+        other => other,
+    }
+}
+
+/// Runs a command of the script. `failed` handles an error reply.
+fn run_command(
+    lua: &Lua,
+    values: &MultiValue,
+    failed: impl Fn(&[u8]) -> Result<Value, CallError>,
+) -> Result<Value, NativeError> {
+    if !HOST.is_set() {
+        return Err(outside("redis.call/pcall"));
+    }
+    let ran = with_arguments(values, |args| {
+        HOST.with(|host| {
+            host.call(args, &mut |bytes| match bytes.strip_prefix(b"-") {
+                Some(line) => failed(line),
+                None => Ok(reply::to_lua(lua, bytes)?),
+            })
+        })
+    })?;
+    match ran {
+        Ok(value) => Ok(value),
+        Err(CallError::Fail(text)) => Err(NativeError::Counted(text)),
+        Err(CallError::Lua(error)) => Err(NativeError::Lua(error)),
+        Err(CallError::Stop) => {
+            stop(lua)?;
+            Err(NativeError::Lua(stopped()))
+        }
+    }
+}
+
+fn may_run(_: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if !HOST.is_set() {
+        return Err(outside("redis.acl_check_cmd"));
+    }
+    match with_arguments(values, |args| HOST.with(|host| host.may_run(args)))? {
+        Some(allowed) => Ok(Value::Boolean(allowed)),
+        None => Err(reply_error("ERR Invalid command passed to redis.acl_check_cmd()")),
+    }
+}
+
+fn sha1hex(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if values.len() != 1 {
+        return Err(reply_error("ERR wrong number of arguments"));
+    }
+    let text = lua.coerce_string(values[0].clone())?;
+    let name = match &text {
+        Some(text) => super::script_name(&text.as_bytes()),
+        None => super::script_name(b""),
+    };
+    Ok(Value::String(lua.create_string(name)?))
+}
+
+/// The integer that a C function reads from an argument: 0 if it is not a number.
+#[expect(clippy::cast_possible_truncation, reason = "as in C, but saturating")]
+fn number_or_zero(lua: &Lua, value: &Value) -> i64 {
+    lua.coerce_number(value.clone()).ok().flatten().map_or(0, |number| number as i64)
+}
+
+fn log(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if values.len() < 2 {
+        return Err(reply_error("ERR redis.log() requires two arguments or more."));
+    }
+    if lua.coerce_number(values[0].clone())?.is_none() {
+        return Err(reply_error("ERR First argument must be a number (log level)."));
+    }
+    let level = number_or_zero(lua, &values[0]);
+    if !(0..=3).contains(&level) {
+        return Err(reply_error("ERR Invalid debug level."));
+    }
+    let mut message = Vec::new();
+    for value in values.iter().skip(1) {
+        if let Some(text) = lua.coerce_string(value.clone())? {
+            if !message.is_empty() {
+                message.push(b' ');
+            }
+            message.extend_from_slice(&text.as_bytes());
+            message.truncate(LOGGED_BYTES_MAX);
+        }
+    }
+    let message = String::from_utf8_lossy(&message);
+    match level {
+        0 => tracing::debug!(%message, "message of a script"),
+        1 | 2 => tracing::info!(%message, "message of a script"),
+        _ => tracing::warn!(%message, "message of a script"),
+    }
+    Ok(Value::Nil)
+}
+
+/// Longer messages of `redis.log` are cut.
+// Source: Redis 7.2 `server.h`, `LOG_MAX_LEN`
+const LOGGED_BYTES_MAX: usize = 1024;
+
+fn set_protocol(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if !HOST.is_set() {
+        return Err(outside("redis.setresp"));
+    }
+    if values.len() != 1 {
+        return Err(reply_error("ERR redis.setresp() requires one argument."));
+    }
+    let protocol = match number_or_zero(lua, &values[0]) {
+        2 => Protocol::Resp2,
+        3 => Protocol::Resp3,
+        _ => return Err(reply_error("ERR RESP version must be 2 or 3.")),
+    };
+    HOST.with(|host| host.set_protocol(protocol));
+    Ok(Value::Nil)
+}
+
+/// Accepted without effect: the log contains changes, not scripts.
+fn set_replication(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if !HOST.is_set() {
+        return Err(outside("redis.set_repl"));
+    }
+    if values.len() != 1 {
+        return Err(reply_error("ERR redis.set_repl() requires two arguments."));
+    }
+    if number_or_zero(lua, &values[0]) & !3 != 0 {
+        let text =
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        return Err(reply_error(text));
+    }
+    Ok(Value::Nil)
+}
+
+/// Highest value of `lrand48`.
+const RANDOM_MAX: u32 = 0x7FFF_FFFF;
+
+// Source: Redis 7.2 `script_lua.c`, `redis_math_random`
+fn random(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if !HOST.is_set() {
+        return Err(NativeError::text(format!("math.random {OUTSIDE}")));
+    }
+    let bound = |nth: usize| integer_argument(lua, values, nth, "random");
+    let (low, high) = match values.len() {
+        0 => (0.0, None),
+        1 => (1.0, Some((bound(1)?, 1))),
+        2 => (bound(1)?, Some((bound(2)?, 2))),
+        _ => return Err(NativeError::text("wrong number of arguments")),
+    };
+    let bits = HOST.with(|host| host.random()) % RANDOM_MAX;
+    let part = f64::from(bits) / f64::from(RANDOM_MAX);
+    let Some((high, nth)) = high else { return Ok(Value::Number(part)) };
+    if low > high {
+        let text = format!("bad argument #{nth} to 'random' (interval is empty)");
+        return Err(NativeError::text(text));
+    }
+    Ok(Value::Number((part * (high - low + 1.0)).floor() + low))
+}
+
+/// An argument as C's `int`.
+#[expect(clippy::cast_possible_truncation, reason = "as in C")]
+fn integer_argument(
+    lua: &Lua,
+    values: &MultiValue,
+    nth: usize,
+    function: &str,
+) -> Result<f64, NativeError> {
+    let value = super::native::number(lua, values, nth, function)?;
+    Ok(f64::from(value as i32))
+}
+
+fn set_seed(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+    if !HOST.is_set() {
+        return Err(NativeError::text(format!("math.randomseed {OUTSIDE}")));
+    }
+    let seed = integer_argument(lua, values, 1, "randomseed")?;
+    #[expect(clippy::cast_possible_truncation, reason = "it is an `i32`")]
+    HOST.with(|host| host.set_seed(seed as i32));
+    Ok(Value::Nil)
+}
+
+/// Makes the error that a script raised a table with its place.
+// Source: Redis 7.2 `eval.c`, `__redis__err__handler`
+fn describe(lua: &Lua, error: Value) -> mlua::Result<Table> {
+    let table = match to_visible(lua, error)? {
+        Value::Table(table) => table,
+        other => {
+            let table = lua.create_table()?;
+            let text = match &other {
+                Value::String(text) => text.as_bytes().to_vec(),
+                other => other.to_string()?.into_bytes(),
+            };
+            table.raw_set("err", lua.create_string([b"ERR ", &text[..]].concat())?)?;
+            table
+        }
+    };
+    // Level 0 is this function. The error was raised by a script or by a function that it called.
+    for level in 1..8 {
+        let place = lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let name = source.source.as_deref().unwrap_or_default().to_owned();
+            (source.what != "C" && name != "=prelude").then(|| (name, frame.current_line()))
+        });
+        match place {
+            None => break,
+            Some(None) => {}
+            Some(Some((name, line))) => {
+                table.raw_set("source", name)?;
+                if let Some(line) = line {
+                    table.raw_set("line", line)?;
+                }
+                break;
+            }
+        }
+    }
+    Ok(table)
+}

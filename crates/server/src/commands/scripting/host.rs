@@ -1,0 +1,111 @@
+//! What a running script needs from the command that runs it, and how it is ended.
+//!
+//! Functions of Lua must not borrow, so the running command is reached through [`HOST`], which is
+//! set only while a script runs.
+
+use mlua::{HookTriggers, Lua, Value, VmState};
+use scoped_tls_hkt::scoped_thread_local;
+use wire::resp::{Args, Protocol};
+
+use super::registration::LOADING;
+
+/// Instructions between two checks whether a script must end.
+const CHECK_INSTRUCTIONS: u32 = 100_000;
+
+scoped_thread_local!(pub(super) static mut HOST: for<'a> &'a mut (dyn ScriptHost + 'a));
+
+/// What a running script needs from the command that runs it.
+pub(super) trait ScriptHost {
+    /// Runs a command and passes its reply in RESP to `take`.
+    fn call(
+        &mut self,
+        args: Args<'_>,
+        take: &mut dyn FnMut(&[u8]) -> Result<Value, CallError>,
+    ) -> Result<Value, CallError>;
+
+    /// Whether the client of the script may run a command. `None`: there is no such command.
+    fn may_run(&self, args: Args<'_>) -> Option<bool>;
+
+    /// Selects the form of replies for the script.
+    fn set_protocol(&mut self, protocol: Protocol);
+
+    /// Returns 31 random bits.
+    fn random(&mut self) -> u32;
+
+    fn set_seed(&mut self, seed: i32);
+
+    /// Called from time to time. False if the script must end.
+    fn may_continue(&mut self, place: &dyn Fn() -> Place) -> bool;
+}
+
+/// Source and line of a script.
+pub(super) type Place = (String, usize);
+
+/// Why a script's command has no reply.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// An error that the script can catch.
+    Fail(Vec<u8>),
+    Lua(mlua::Error),
+    /// The script must end.
+    Stop,
+}
+
+impl From<mlua::Error> for CallError {
+    fn from(error: mlua::Error) -> CallError {
+        CallError::Lua(error)
+    }
+}
+
+thread_local! {
+    /// Whether the running script is being ended: the hook is called at every instruction.
+    static IS_STOPPING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Makes the interpreter check from time to time whether its script must end.
+pub(super) fn set_hook(lua: &Lua) -> mlua::Result<()> {
+    hook_at(lua, CHECK_INSTRUCTIONS)
+}
+
+fn hook_at(lua: &Lua, instructions: u32) -> mlua::Result<()> {
+    let triggers = HookTriggers::new().every_nth_instruction(instructions);
+    lua.set_global_hook(triggers, |lua, frame| {
+        if LOADING.is_set() {
+            if LOADING.with(|loading| loading.may_continue()) {
+                return Ok(VmState::Continue);
+            }
+            stop(lua)?;
+            return Err(stopped());
+        }
+        if !HOST.is_set() {
+            return Ok(VmState::Continue);
+        }
+        let place = || {
+            let source = frame.source().source.as_deref().unwrap_or_default().to_owned();
+            (source, frame.current_line().unwrap_or(0))
+        };
+        if HOST.with(|host| host.may_continue(&place)) {
+            return Ok(VmState::Continue);
+        }
+        stop(lua)?;
+        Err(stopped())
+    })
+}
+
+pub(super) fn stopped() -> mlua::Error {
+    mlua::Error::runtime("the script was stopped")
+}
+
+/// Makes every further instruction of the script fail, so that it cannot catch the error and
+/// continue.
+pub(super) fn stop(lua: &Lua) -> mlua::Result<()> {
+    if IS_STOPPING.replace(true) {
+        return Ok(());
+    }
+    hook_at(lua, 1)
+}
+
+/// Ends what [`stop`] began.
+pub(super) fn set_hook_if_changed(lua: &Lua) -> mlua::Result<()> {
+    if IS_STOPPING.replace(false) { set_hook(lua) } else { Ok(()) }
+}
