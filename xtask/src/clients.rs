@@ -26,6 +26,9 @@ const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 const APP_SUITES: [&str; 2] = ["apps-node", "apps-python"];
 const APP_REACTORS: [&str; 2] = ["1", "4"];
 
+/// The suite of cluster clients, with `cluster-view` and each of these numbers of reactors.
+const CLUSTER_SUITE: &str = "cluster";
+
 /// The suite that also connects to a server that requires a login, and the password of its
 /// superuser.
 const ASKED_SUITE: &str = "cql-python";
@@ -41,7 +44,7 @@ const SUITE_TIMEOUT_S: &str = "1800";
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
     let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES);
     let others = others.filter(|_| *target != Target::Redis);
-    let own = [TLS_SUITE].into_iter().filter(|_| *target == Target::Myriad);
+    let own = [TLS_SUITE, CLUSTER_SUITE].into_iter().filter(|_| *target == Target::Myriad);
     let suites: Vec<&str> = SUITES.iter().chain(others).copied().chain(own).collect();
     if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
         bail!("no suite {unknown:?}: there are {}", suites.join(", "));
@@ -52,9 +55,12 @@ pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally
             continue;
         }
         println!("clients: {name}");
-        if APP_SUITES.contains(&name) && *target == Target::Myriad {
+        let has_cluster_view = name == CLUSTER_SUITE;
+        if (has_cluster_view || APP_SUITES.contains(&name)) && *target == Target::Myriad {
             for reactors in APP_REACTORS {
-                tally += run_suite(root, target, name, &["--reactors", reactors])?;
+                let options = ["--reactors", reactors, "--cluster-view", "yes"];
+                let count = if has_cluster_view { 4 } else { 2 };
+                tally += run_suite(root, target, name, &options[..count])?;
             }
             continue;
         }

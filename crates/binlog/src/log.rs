@@ -259,6 +259,11 @@ impl Log {
 
     /// Everything before this position is on stable storage: it survives a power cut.
     #[inline]
+    /// A random number that identifies this log, the same after a restart.
+    pub fn salt(&self) -> u64 {
+        self.salt
+    }
+
     pub fn durable(&self) -> Lsn {
         Lsn(self.positions.0.durable.load(Ordering::SeqCst))
     }

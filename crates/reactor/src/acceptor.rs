@@ -233,7 +233,9 @@ impl Acceptor {
             source.local()
         };
         self.group_state.acceptor.count_accepted();
-        let reactor = self.placer.place(self.placement, &self.group_state, remote);
+        let reactor = source
+            .reactor()
+            .unwrap_or_else(|| self.placer.place(self.placement, &self.group_state, remote));
         let tls = source.tls().cloned();
         self.deliver.deliver(reactor, socket, Peer { remote, local, listener }, tls);
     }

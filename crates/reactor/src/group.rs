@@ -152,6 +152,10 @@ impl<M: Send + 'static> Group<M> {
         H: Handler<Mail = M> + Send + 'static,
     {
         assert!(config.reactors > 0, "a group needs at least one reactor");
+        assert!(
+            listeners.iter().filter_map(Listener::reactor).all(|index| index < config.reactors),
+            "a listener names a reactor of the group"
+        );
         let descriptors = raise_descriptors(config.reactors);
         let signals = Signals::open()?;
         let wakers = (0..config.reactors)

@@ -24,6 +24,7 @@ pub struct Listener {
     local: Option<SocketAddr>,
     refusal: Vec<u8>,
     tls: Option<Arc<Tls>>,
+    reactor: Option<usize>,
 }
 
 impl Listener {
@@ -50,7 +51,7 @@ impl Listener {
         // Accepted sockets inherit this and the keep-alive options: no call per connection.
         sockopt::set_tcp_nodelay(&fd, true)?;
         let local = std_address(rustix::net::getsockname(&fd)?);
-        Ok(Listener { fd, local, refusal: refusal.to_vec(), tls: None })
+        Ok(Listener { fd, local, refusal: refusal.to_vec(), tls: None, reactor: None })
     }
 
     /// Makes its connections speak TLS. Refused ones are closed without a message: none can be sent
@@ -60,6 +61,17 @@ impl Listener {
         self.refusal.clear();
         self.tls = Some(tls);
         self
+    }
+
+    /// Makes one reactor serve all its connections, whatever the placement.
+    #[must_use]
+    pub fn with_reactor(mut self, reactor: usize) -> Listener {
+        self.reactor = Some(reactor);
+        self
+    }
+
+    pub(crate) fn reactor(&self) -> Option<usize> {
+        self.reactor
     }
 
     pub(crate) fn tls(&self) -> Option<&Arc<Tls>> {

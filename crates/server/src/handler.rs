@@ -235,11 +235,16 @@ impl Handler for ReactorHandler {
         self.refresh(cx.now());
         let durability = self.reactor.settings.durability;
         let opened = self.now.mono;
-        let Endpoint { protocol, is_tls, .. } = self.endpoints[peer.listener];
+        let Endpoint { protocol, is_tls, node, .. } = self.endpoints[peer.listener];
         let mut session = match protocol {
             ClientProtocol::Resp => {
                 let identity = Identity::newcomer(&self.shared.acl);
-                let session = crate::commands::Session::new(id, peer, opened, identity, durability);
+                let mut session =
+                    crate::commands::Session::new(id, peer, opened, identity, durability);
+                if let Some(node) = node {
+                    session.source = u16::try_from(node.source).unwrap_or(u16::MAX);
+                    session.is_pinned = true;
+                }
                 Session::Resp(session)
             }
             ClientProtocol::Cql => {

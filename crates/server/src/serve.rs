@@ -88,10 +88,7 @@ pub(crate) fn run(
         FileDisk::open(&settings.dir)
             .with_context(|| format!("could not open data directory {dir}"))?,
     );
-    let reactors = match settings.reactors {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    };
+    let reactors = settings.reactor_count();
     let users = load_users(&settings)?;
     let started = clock::now();
     let tls = open_tls(&settings)?;
@@ -306,7 +303,7 @@ fn start_group(
     settings.apply_to(&limits);
     let mut listeners = Vec::new();
     for (endpoint, socket) in settings.endpoints().zip(sockets) {
-        let Endpoint { protocol, is_tls, address, .. } = endpoint;
+        let Endpoint { protocol, is_tls, address, node, .. } = endpoint;
         let refusal = match protocol {
             ClientProtocol::Resp => REFUSAL,
             // The client has not sent a request, so there is no stream ID to answer on.
@@ -315,6 +312,10 @@ fn start_group(
         };
         let listener = Listener::from_bound(socket, settings.tcp_backlog, refusal)
             .with_context(|| format!("could not listen on {address}"))?;
+        let listener = match node {
+            Some(node) => listener.with_reactor(node.reactor),
+            None => listener,
+        };
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
             _ => listener,

@@ -67,6 +67,28 @@ fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
 }
 
 #[test]
+fn a_listener_may_have_its_own_reactor() {
+    let listen = |reactor| {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Listener::bind(any, b"").unwrap().with_reactor(reactor)
+    };
+    let config = Config { reactors: 3, drain_timeout_ms: 500, ..Config::default() };
+    let listeners = vec![listen(2), listen(0)];
+    let group = Group::start(&config, listeners, |_, _| Echo::default()).unwrap();
+    let (addresses, links, stopper) = (group.addresses(), group.links().clone(), group.stopper());
+    let thread = std::thread::spawn(move || group.run(|_| Control::Stop));
+    for (address, count) in [(addresses[0], 5), (addresses[1], 3)] {
+        for _ in 0..count {
+            ask(&mut TcpStream::connect(address).unwrap(), b"hello\n", b"hello\n");
+        }
+    }
+    stopper.stop();
+    thread.join().unwrap().unwrap();
+    let accepted = [0, 1, 2].map(|reactor| links.stats(reactor).accepted);
+    assert_eq!(accepted, [3, 0, 5]);
+}
+
+#[test]
 fn serves_and_ends() {
     let server = Server::start(2, Placement::LeastLoaded, Limits::default());
     let mut stream = server.connect();

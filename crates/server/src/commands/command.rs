@@ -197,6 +197,7 @@ pub(crate) enum Group {
     Geo,
     Connection,
     Server,
+    Cluster,
     Transactions,
     PubSub,
     Scripting,
@@ -216,6 +217,7 @@ impl Group {
             Group::HyperLogLog => "hyperloglog",
             Group::Geo => "geo",
             Group::Connection => "connection",
+            Group::Cluster => "cluster",
             Group::Server => "server",
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
@@ -624,7 +626,7 @@ impl Command {
             Group::Scripting => names.push("@scripting"),
             Group::Stream => names.push("@stream"),
             // Commands about messages have the flag.
-            Group::Server | Group::PubSub => {}
+            Group::Server | Group::PubSub | Group::Cluster => {}
         }
         if flags.has(Flags::PUBSUB) {
             names.push("@pubsub");

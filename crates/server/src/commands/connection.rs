@@ -200,6 +200,7 @@ fn introduce(cx: &mut CommandContext<'_>) {
         Protocol::Resp2 => 2,
         Protocol::Resp3 => 3,
     };
+    let mode = if cx.reactor.settings.cluster_view { "cluster" } else { "standalone" };
     let reply = &mut cx.reply;
     reply.map(7);
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
@@ -210,7 +211,7 @@ fn introduce(cx: &mut CommandContext<'_>) {
     reply.integer(version);
     reply.bulk(b"id");
     reply.integer(client::id_of(cx.session));
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    for (field, value) in [("mode", mode), ("role", "master")] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
     }

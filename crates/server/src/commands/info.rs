@@ -65,7 +65,7 @@ const SECTIONS: &[Section] = &[
     on_request("Latencystats", load::latencies),
     section("Reactors", load::reactors),
     section("Counters", load::counters),
-    section("Cluster", |page| page.field("cluster_enabled", 0)),
+    section("Cluster", traffic::cluster),
     section("Keyspace", data::keyspace),
 ];
 

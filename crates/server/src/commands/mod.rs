@@ -7,6 +7,7 @@ mod audit;
 mod bitmaps;
 mod blocking;
 pub(crate) mod client;
+mod cluster;
 pub(crate) mod command;
 mod command_log;
 mod config;

@@ -183,6 +183,10 @@ pub(crate) struct Session {
     pub(crate) is_lent: bool,
     /// True for a session that runs the request of a blocked client again.
     pub(crate) is_rerun: bool,
+    /// Connected to its reactor's own port, so it stays there.
+    pub(crate) is_pinned: bool,
+    /// Number of the listener whose nodes CLUSTER describes, if that is one of the Redis protocol.
+    pub(crate) source: u16,
     /// Set by QUIT, and by errors after which further input cannot be parsed.
     pub(crate) closing: bool,
     pub(crate) last_command: RequestId,
@@ -222,6 +226,8 @@ impl Session {
             tracks: false,
             is_lent: false,
             is_rerun: false,
+            is_pinned: false,
+            source: u16::try_from(peer.listener).unwrap_or(u16::MAX),
             closing: false,
             last_command: 0,
             commands: 0,

@@ -3,14 +3,15 @@
 
 use super::command::Command;
 use super::{
-    acl, bitmaps, client, command_log, config, connection, debug, diagnosis, generic, geo, hashes,
-    hyperloglog, info, introspection, lists, memory, monitor, probes, pubsub, scripting, server,
-    sets, sort, streams, strings, transactions, zset_algebra, zset_range, zsets,
+    acl, bitmaps, client, cluster, command_log, config, connection, debug, diagnosis, generic, geo,
+    hashes, hyperloglog, info, introspection, lists, memory, monitor, probes, pubsub, scripting,
+    server, sets, sort, streams, strings, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
     &acl::ACL,
     &strings::APPEND,
+    &cluster::ASKING,
     &connection::AUTH,
     &server::BGREWRITEAOF,
     &server::BGSAVE,
@@ -28,6 +29,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &bitmaps::BITOP,
     &bitmaps::BITPOS,
     &client::CLIENT,
+    &cluster::CLUSTER,
     &introspection::COMMAND,
     &command_log::COMMANDLOG,
     &config::CONFIG,
@@ -142,6 +144,8 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &pubsub::PUBSUB,
     &pubsub::PUNSUBSCRIBE,
     &generic::RANDOMKEY,
+    &cluster::READONLY,
+    &cluster::READWRITE,
     &generic::RENAME,
     &generic::RENAMENX,
     &generic::RESTORE,

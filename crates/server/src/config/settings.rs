@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use base::units::{GIB, Limit, MIB};
 use binlog::SyncPolicy;
@@ -164,6 +165,16 @@ pub(crate) struct Endpoint {
     pub(crate) protocol: ClientProtocol,
     pub(crate) is_tls: bool,
     pub(crate) address: SocketAddr,
+    /// Set if one reactor serves all connections.
+    pub(crate) node: Option<NodeOf>,
+}
+
+/// A reactor that is announced as a node of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeOf {
+    pub(crate) reactor: usize,
+    /// Number of the listener to whose clients it is announced.
+    pub(crate) source: usize,
 }
 
 /// Password of the default user; empty: none. Never shown by `{:?}`.
@@ -231,6 +242,10 @@ settings! {
         /// Zero: one per core.
         reactors: usize = 0,
         placement: Placement = Placement::LeastLoaded,
+        /// Whether reactors are announced as nodes of a cluster.
+        cluster_view: bool = false,
+        /// Empty: the address to which the client has connected.
+        cluster_announce_ip: String = String::new(),
         tcp_backlog: usize = 511,
         tcp_keepalive_s: u64 = 300,
         /// Zero: idle connections are never closed.
@@ -370,6 +385,7 @@ impl Settings {
                           one of their TLS variants";
             return Err(Conflict::new("resp", reason));
         }
+        self.validate_nodes()?;
         let mut listed = Vec::new();
         for Endpoint { option, address, .. } in self.endpoints() {
             // With port 0 the kernel selects a different free port each time.
@@ -379,6 +395,41 @@ impl Settings {
             listed.push(address);
         }
         Ok(())
+    }
+
+    fn validate_nodes(&self) -> Result<(), Conflict> {
+        let host = &self.cluster_announce_ip;
+        if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte)) {
+            return Err(Conflict::new(
+                "cluster-announce-ip",
+                "an address or a host name is required",
+            ));
+        }
+        if !self.cluster_view {
+            return Ok(());
+        }
+        let mut redis = self.resp.iter().chain(&self.resp_tls).peekable();
+        if redis.peek().is_none() {
+            return Err(Conflict::new(
+                "cluster-view",
+                "an address in resp or resp-tls is required",
+            ));
+        }
+        let reactors = self.reactor_count();
+        match redis.find(|address| usize::from(u16::MAX - address.port()) < reactors) {
+            Some(address) => {
+                let reason = format!("{address} is not followed by {reactors} higher ports");
+                Err(Conflict::new("cluster-view", reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the number of reactors, which is constant while the process runs.
+    pub(crate) fn reactor_count(&self) -> usize {
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        if self.reactors == 0 { *CORES.get_or_init(cores) } else { self.reactors }
     }
 
     /// Returns every address to listen on, in the order in which listeners are numbered.
@@ -391,10 +442,36 @@ impl Settings {
             ("http", ClientProtocol::Http, false, &self.http),
             ("http-tls", ClientProtocol::Http, true, &self.http_tls),
         ];
-        groups.into_iter().flat_map(|(option, protocol, is_tls, addresses)| {
-            let endpoint = move |&address| Endpoint { option, protocol, is_tls, address };
+        let plain = groups.into_iter().flat_map(|(option, protocol, is_tls, addresses)| {
+            let endpoint =
+                move |&address| Endpoint { option, protocol, is_tls, address, node: None };
             addresses.iter().map(endpoint)
+        });
+        plain.chain(self.node_endpoints())
+    }
+
+    /// Returns the addresses of single reactors: with `cluster-view`, for each listener of the
+    /// Redis protocol one per reactor. These listeners have the lowest numbers.
+    fn node_endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        let reactors = if self.cluster_view { self.reactor_count() } else { 0 };
+        let open = self.resp.iter().map(|address| (address, false));
+        let listeners = open.chain(self.resp_tls.iter().map(|address| (address, true)));
+        listeners.enumerate().flat_map(move |(source, (&address, is_tls))| {
+            (0..reactors).map(move |reactor| Endpoint {
+                option: "cluster-view",
+                protocol: ClientProtocol::Resp,
+                is_tls,
+                address: node_address(address, reactor),
+                node: Some(NodeOf { reactor, source }),
+            })
         })
+    }
+
+    /// Returns the number of the listener of a reactor's own port, for clients of listener
+    /// `source`. Requires `cluster-view`.
+    pub(crate) fn node_listener(&self, source: usize, reactor: usize) -> usize {
+        let others = self.endpoints().filter(|endpoint| endpoint.node.is_none()).count();
+        others + source * self.reactor_count() + reactor
     }
 
     pub(crate) fn speaks_cql(&self) -> bool {
@@ -472,6 +549,15 @@ impl Settings {
     }
 }
 
+/// The address of a reactor's own port: the ports after that of the listener, in order.
+fn node_address(mut listener: SocketAddr, reactor: usize) -> SocketAddr {
+    if listener.port() != 0 {
+        let port = u16::try_from(usize::from(listener.port()) + 1 + reactor);
+        listener.set_port(port.unwrap_or(u16::MAX));
+    }
+    listener
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -543,6 +629,50 @@ mod tests {
         );
         check(|s| s.resp = addresses(&["127.0.0.1:0", "127.0.0.1:0"]), None);
         check(|s| s.cql.clone_from(&s.resp), Some(("cql", "127.0.0.1:6379 is listed twice")));
+    }
+
+    #[test]
+    fn nodes_have_the_ports_after_the_one_that_announces_them() {
+        let with_nodes = |s: &mut Settings| {
+            s.resp = addresses(&["127.0.0.1:7000", "[::1]:7100"]);
+            (s.cluster_view, s.reactors) = (true, 2);
+        };
+        let mut settings = Settings::default();
+        with_nodes(&mut settings);
+        let all: Vec<Endpoint> = settings.endpoints().collect();
+        let named: Vec<String> = all.iter().map(|one| one.address.to_string()).collect();
+        let nodes = ["127.0.0.1:7001", "127.0.0.1:7002", "[::1]:7101", "[::1]:7102"];
+        assert_eq!(named, [&["127.0.0.1:7000", "[::1]:7100"][..], &nodes].concat());
+        for (source, reactor) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let found = all[settings.node_listener(source, reactor)].node;
+            assert_eq!(found, Some(NodeOf { reactor, source }));
+        }
+        check(with_nodes, None);
+        check(
+            |s| {
+                with_nodes(s);
+                s.http = addresses(&["127.0.0.1:7002"]);
+            },
+            Some(("cluster-view", "127.0.0.1:7002 is listed twice")),
+        );
+        check(
+            |s| {
+                with_nodes(s);
+                s.resp = addresses(&["127.0.0.1:65534"]);
+            },
+            Some(("cluster-view", "127.0.0.1:65534 is not followed by 2 higher ports")),
+        );
+        check(
+            |s| {
+                with_nodes(s);
+                s.cql = std::mem::take(&mut s.resp);
+            },
+            Some(("cluster-view", "an address in resp")),
+        );
+        check(
+            |s| s.cluster_announce_ip = "a b".to_owned(),
+            Some(("cluster-announce-ip", "a host name")),
+        );
     }
 
     #[test]

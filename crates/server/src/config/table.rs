@@ -84,6 +84,10 @@ const SERVER: &[OptionSpec] = &[
         "Threads that serve connections; 0: one per core."),
     option("placement", word!(Placement, placement), Start,
         "Which reactor gets a new connection: the least busy one, with ties broken by the fewest connections (least-loaded); the next in turn (round-robin); or the one determined by the peer's port (source-port), which the server announces to CQL clients in the same way as ScyllaDB announces shards."),
+    option("cluster-view", field!(YesNo, cluster_view), Start,
+        "Announce each reactor as a node of a Redis cluster, with its own port: reactor n listens on n + 1 above the port of each address in `resp` and `resp-tls` (any free port for 0). Every connection still accepts every key."),
+    option("cluster-announce-ip", value!(Text, "text", cluster_announce_ip), Running,
+        "Host that `cluster-view` announces, for clients that use address translation or are outside its container; empty: the address to which the client has connected."),
     option("tcp-backlog", number!(NUMBER, 1, INT_MAX, tcp_backlog), Start,
         "Maximum number of connections that the kernel queues until the server accepts them; the kernel caps it at net.core.somaxconn."),
     option("tcp-keepalive", number!(SECONDS, 0, SECONDS_MAX, tcp_keepalive_s), Running,
@@ -333,7 +337,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 82);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 84);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 
@@ -411,7 +415,7 @@ mod tests {
             ("max-memory", Some("maxmemory")),
             ("log_segment_bytes", Some("log-segment-bytes")),
             ("Durablity", Some("durability")),
-            ("cluster-enabled", None),
+            ("replicaof", None),
             ("x", None),
             ("", None),
         ] {

@@ -75,6 +75,11 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         },
         "The hosts in `resp`.",
     ),
+    view(
+        "cluster-enabled",
+        |settings| if settings.cluster_view { "yes" } else { "no" }.to_owned(),
+        "The value of `cluster-view`.",
+    ),
     view("databases", |_| DATABASES.to_string(), "Numbered keyspaces for SELECT."),
     fixed!("appendonly", "yes", "Every write is logged."),
     fixed!(

@@ -167,7 +167,7 @@ impl Protocol for Session {
     }
 
     fn may_migrate(&self) -> bool {
-        self.subscriptions.is_none() && !self.tracks
+        self.subscriptions.is_none() && !self.tracks && !self.is_pinned
     }
 
     fn may_expire(&self) -> bool {

@@ -75,6 +75,14 @@ pub(super) const ROWS: &[Row] = &[
     row("tls-protocols", "TLSv1.2", OPEN_TLS, version_of_tls, ["TLSv1_3", "TLSv1_2"]),
     row("reactors", "3", &[], threads_of_reactors, ["1", "3"]),
     row("placement", "source-port", CQL, announces_shards, ["no", "yes"]),
+    row("cluster-view", "yes", &[], nodes, ["none", "one"]),
+    row(
+        "cluster-announce-ip",
+        "example.org",
+        &["--cluster-view", "yes"],
+        announced_host,
+        ["127.0.0.1", "example.org"],
+    ),
     row("tcp-backlog", "1", &[], waits_to_be_accepted, ["many", "few"]),
     row("tcp-keepalive", "0", &[], keepalive_timer, ["on", "off"]),
     row("timeout", "1", &[], is_idle_closed, ["no", "yes"]),
@@ -235,6 +243,17 @@ fn count_reactors(server: &Server) -> usize {
 fn announces_shards(server: &Server) -> String {
     let (_, body) = Cql::connect(server).ask(Cql::OPTIONS, &[]);
     word(String::from_utf8_lossy(&body).contains("SCYLLA_NR_SHARDS"), YES)
+}
+
+fn nodes(server: &Server) -> String {
+    let has_port = || server.connect("cluster-view").peer_addr().is_ok();
+    word(server.ask(&["CLUSTER", "SLOTS"]) == "*1" && has_port(), ["one", "none"])
+}
+
+fn announced_host(server: &Server) -> String {
+    let nodes = server.ask(&["CLUSTER", "NODES"]);
+    let (_, address) = nodes.split_once(' ').unwrap();
+    address.split(':').next().unwrap().to_owned()
 }
 
 /// Whether the kernel completes many connections for a server that does not accept them.

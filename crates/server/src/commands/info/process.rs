@@ -18,7 +18,7 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
     let addresses = identity.addresses.get().map_or(&[][..], Vec::as_slice);
     page.field("redis_version", REDIS_VERSION);
     page.field("myriad_version", env!("CARGO_PKG_VERSION"));
-    page.field("redis_mode", "standalone");
+    page.field("redis_mode", if settings.cluster_view { "cluster" } else { "standalone" });
     page.field("os", os);
     page.field("arch_bits", usize::BITS);
     page.field("multiplexing_api", "epoll");

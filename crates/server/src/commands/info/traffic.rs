@@ -94,6 +94,11 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
 }
 
+pub(super) fn cluster(page: &mut Page<'_, '_>) {
+    let is_enabled = page.cx.reactor.settings.cluster_view;
+    page.field("cluster_enabled", u8::from(is_enabled));
+}
+
 /// Execution time of commands on all reactors.
 fn commands_ns(page: &Page<'_, '_>) -> u64 {
     let of = |published: &Mutex<PublishedStats>| {

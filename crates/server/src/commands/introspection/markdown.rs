@@ -21,6 +21,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::PubSub, "Publish and subscribe"),
     (Group::Scripting, "Scripts"),
     (Group::Connection, "Connections"),
+    (Group::Cluster, "Cluster view"),
     (Group::Server, "Server"),
 ];
 

@@ -1,0 +1,86 @@
+//! The hash slots of Redis Cluster, and which reactor is announced for each.
+
+use std::ops::RangeInclusive;
+
+/// Slots of a cluster.
+pub(super) const SLOTS: usize = 16_384;
+
+/// The slot of a key: that of its hash tag, if it has one.
+// Source: Redis Cluster specification, "Key distribution model" and "Hash tags"
+pub(super) fn slot_of(key: &[u8]) -> usize {
+    usize::from(crc16(tag(key).unwrap_or(key))) % SLOTS
+}
+
+/// The bytes between the first `{` and the next `}`, unless there are none.
+fn tag(key: &[u8]) -> Option<&[u8]> {
+    let rest = &key[memchr::memchr(b'{', key)? + 1..];
+    let end = memchr::memchr(b'}', rest)?;
+    (end > 0).then(|| &rest[..end])
+}
+
+/// The slots for which a node is announced. All nodes have the same number of slots, or one more.
+pub(super) fn slots_of(node: usize, nodes: usize) -> RangeInclusive<usize> {
+    node * SLOTS / nodes..=(node + 1) * SLOTS / nodes - 1
+}
+
+/// CRC-16 with the polynomial 0x1021, from 0: the variant of XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from(crc.to_be_bytes()[0] ^ byte)])
+}
+
+const TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte: u8 = 0;
+    loop {
+        let mut crc = u16::from_be_bytes([byte, 0]);
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        if byte == u8::MAX {
+            break table;
+        }
+        byte += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // Source: Redis Cluster specification, appendix A
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        // Replies of Redis 7.0 to CLUSTER KEYSLOT.
+        for (key, slot) in [
+            (&b""[..], 0),
+            (b"a", 15_495),
+            (b"foo", 12_182),
+            (b"a{b}", 3300),
+            (b"{b}", 3300),
+            (b"b", 3300),
+            (b"{}b", 6680),
+            (b"a{}{b}", 15_033),
+            (b"a{{b}}", 6215),
+            (b"a{b", 13_340),
+            (b"}{b}", 3300),
+            (b"\x00\xff", 7920),
+        ] {
+            assert_eq!(slot_of(key), slot, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn every_slot_belongs_to_one_node() {
+        for nodes in [1, 2, 3, 4, 7, 64, 1000] {
+            let all: Vec<usize> = (0..nodes).flat_map(|node| slots_of(node, nodes)).collect();
+            assert_eq!(all, (0..SLOTS).collect::<Vec<_>>(), "{nodes}");
+            let counts = (0..nodes).map(|node| slots_of(node, nodes).count());
+            let (least, most) = (counts.clone().min().unwrap(), counts.max().unwrap());
+            assert!(most - least <= 1, "{nodes}");
+        }
+    }
+}
