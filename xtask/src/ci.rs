@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use crate::process::Target;
 use crate::tally::Tally;
 use crate::{
-    clients, console, cql, crash, differential, hostile, lab_smoke, redis_differential, report,
-    steps, tidy, transcript,
+    clients, console, cql, crash, differential, hostile, lab_smoke, linearizable,
+    redis_differential, report, steps, tidy, transcript,
 };
 
 /// Rounds of kill -9 under load, recovery and comparison.
@@ -31,6 +31,11 @@ const DIFFERENTIAL_STATEMENTS: usize = 40;
 const REDIS_DIFFERENTIAL_SEED: u64 = 1;
 const REDIS_DIFFERENTIAL_COMMANDS: u64 = 60_000;
 
+/// Rounds of concurrent clients for each number of reactors, and for a server that loses writes.
+const LINEARIZABLE_ROUNDS: u64 = 8;
+const LINEARIZABLE_SEED: u64 = 1;
+const LINEARIZABLE_REACTORS: [u32; 2] = [1, 4];
+
 /// Result of a step; `None`: the step does not apply here, and the reason was printed.
 type StepResult = Result<Option<Tally>>;
 
@@ -44,7 +49,7 @@ struct Step {
 const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "-p", "myriad-lab"];
 
 /// Cheap steps first, so that mistakes are reported early.
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -58,6 +63,7 @@ const STEPS: [Step; 18] = [
     Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
     Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
     Step { name: "crash", run: run_crash },
+    Step { name: "linearizable", run: run_linearizable },
     Step { name: "hostile", run: run_hostile },
     Step { name: "lab-smoke", run: |root| lab_smoke::run(root).map(Some) },
     Step { name: "report", run: |root| report::run(root).map(Some) },
@@ -184,6 +190,21 @@ fn run_crash(root: &Path) -> StepResult {
     };
     if let Some(counted) = crash::run_power_cuts(root, &power_cuts)? {
         tally += counted;
+    }
+    Ok(Some(tally))
+}
+
+fn run_linearizable(root: &Path) -> StepResult {
+    let mut tally = Tally::default();
+    for reactors in LINEARIZABLE_REACTORS {
+        let options = linearizable::Options {
+            subject: crash::Subject::Myriad,
+            reactors,
+            rounds: LINEARIZABLE_ROUNDS,
+            seed: LINEARIZABLE_SEED,
+        };
+        tally += linearizable::run(root, &options)?;
+        tally += linearizable::canary(root, &options)?;
     }
     Ok(Some(tally))
 }

@@ -11,6 +11,9 @@ mod differential;
 mod hostile;
 mod lab_smoke;
 mod lab_truth;
+#[path = "../../crates/server/src/simulation/linear.rs"]
+mod linear;
+mod linearizable;
 mod measure;
 mod process;
 mod redis_differential;
@@ -54,6 +57,9 @@ Chores of the project.
   cargo xtask powercut [--cuts N] [--seed S] [--server myriad|forgetful]
                                              the same with a disk that loses unsynced data;
                                              20 cuts; needs /dev/fuse
+  cargo xtask linearizable [--server myriad|forgetful] [--reactors N] [--rounds N] [--seed S]
+                                             concurrent clients of a server that is killed repeatedly:
+                                             one order explains all replies; 100 rounds
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              malicious clients; about a minute
   cargo xtask lab-truth [--tries N]          a server compared with itself is not reported as
@@ -101,6 +107,7 @@ fn run() -> Result<bool> {
         "redis-differential" => run_redis_differential(&mut parser),
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
+        "linearizable" => run_linearizable(&mut parser),
         "powercut" => run_powercut(&mut parser),
         "hostile" => run_hostile(&mut parser),
         "lab-truth" => run_lab_truth(&mut parser),
@@ -243,6 +250,23 @@ fn run_crash(parser: &mut lexopt::Parser) -> Result<bool> {
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let disaster = crash::Disaster::Kill;
     Ok(finish(crash::run(&root()?, &crash::Options { subject, disaster, rounds, seed })?))
+}
+
+fn run_linearizable(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut subject, mut reactors) = (crash::Subject::Myriad, 4);
+    let (mut rounds, mut seed) = (100, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => subject = crash::Subject::parse(&parser.value()?.string()?)?,
+            Long("reactors") => reactors = parser.value()?.parse()?,
+            Long("rounds") => rounds = parser.value()?.parse()?,
+            Long("seed") => seed = Some(parser.value()?.parse()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let options = linearizable::Options { subject, reactors, rounds, seed };
+    Ok(finish(linearizable::run(&root()?, &options)?))
 }
 
 fn run_powercut(parser: &mut lexopt::Parser) -> Result<bool> {
