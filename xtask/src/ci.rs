@@ -29,7 +29,7 @@ const DIFFERENTIAL_STATEMENTS: usize = 40;
 /// Seed of the commands for Myriad and Redis, and their number. `cargo xtask redis-differential`
 /// runs a million, with another seed each time.
 const REDIS_DIFFERENTIAL_SEED: u64 = 1;
-const REDIS_DIFFERENTIAL_COMMANDS: u64 = 60_000;
+const REDIS_DIFFERENTIAL_COMMANDS: u64 = 40_000;
 
 /// Rounds of concurrent clients for each number of reactors, and for a server that loses writes.
 const LINEARIZABLE_ROUNDS: u64 = 8;

@@ -22,8 +22,8 @@ const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 /// The suites of HTTP.
 const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 
-/// Applications of the Redis protocol, which run with each of these numbers of reactors.
-const APP_SUITES: [&str; 2] = ["apps-node", "apps-python"];
+/// Applications, which run with each of these numbers of reactors.
+const APP_SUITES: [&str; 4] = ["apps-node", "apps-python", "apps-go", "apps-http"];
 const APP_REACTORS: [&str; 2] = ["1", "4"];
 
 /// The suite of cluster clients, with `cluster-view` and each of these numbers of reactors.

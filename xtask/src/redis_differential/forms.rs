@@ -194,7 +194,7 @@ pub(super) const SORTED: Forms = &[
     ("ZINTERCARD #z [ LIMIT $n ]", Exact),
     ("ZRANDMEMBER $z [ $n [ WITHSCORES ] ]", Kind),
     ("ZSCAN $z 0 COUNT 1000 [ MATCH $pat ]", ScanPairs),
-    ("SORT $=z BY nosort", Exact),
+    ("SORT $=z BY nosort", Set),
     ("SORT $z ALPHA [ DESC ]", Exact),
 ];
 

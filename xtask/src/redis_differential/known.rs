@@ -3,14 +3,7 @@
 use crate::resp::Value;
 
 /// Errors that 7.2 changed: the text of 7.2, and that of 7.0.
-const ERRORS: [(&str, &str); 5] = [
-    // More arguments are allowed.
-    ("ERR syntax error", "ERR wrong number of arguments for 'zrank' command"),
-    ("ERR syntax error", "ERR wrong number of arguments for 'zrevrank' command"),
-    (
-        "ERR syntax error script: ",
-        "ERR Wrong number of args calling Redis command from script script: ",
-    ),
+const ERRORS: [(&str, &str); 2] = [
     // The name of the command instead of XREAD, and of XREADGROUP the other sign.
     (
         "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.",
@@ -103,9 +96,9 @@ mod tests {
     #[test]
     fn errors_differ_as_listed() {
         let error = |text: &str| Value::Error(text.as_bytes().to_vec());
-        let old = error("ERR wrong number of arguments for 'zrank' command");
-        assert!(are_same_errors(&error("ERR syntax error"), &old));
-        assert!(!are_same_errors(&old, &error("ERR syntax error")));
+        let [new, old] = ERRORS.map(|(new, old)| [new, old].map(error))[0].clone();
+        assert!(are_same_errors(&new, &old));
+        assert!(!are_same_errors(&old, &new));
         assert!(!are_same_errors(&error("ERR something"), &old));
     }
 }

@@ -61,6 +61,7 @@ What differs from Redis 7.2:
 - SWAPDB discards the caches of all clients that track keys, as FLUSHALL does.
 - SORT with `*` in BY or GET, by a user who may not read all keys, is refused with NOPERM.
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
+- The first line of a script may have the flag `allow-key-locking`, which libraries of Upstash use. It has no effect.
 - BITFIELD with OVERFLOW SAT and a value close to -2^63 stores the lowest value; Redis stores the highest one, by an overflow of its own.
 ";
 

@@ -39,6 +39,9 @@ pub(super) fn set_flag(options: &mut ScriptOptions, flag: &[u8]) -> Result<(), (
         b"allow-oom" => options.allow_oom = true,
         // They concern replicas and clusters.
         b"allow-stale" | b"no-cluster" | b"allow-cross-slot-keys" => {}
+        // Of Upstash, whose libraries use it in their scripts: there, only the keys of such a script
+        // are locked while it runs.
+        b"allow-key-locking" => {}
         _ => return Err(()),
     }
     Ok(())
@@ -71,6 +74,7 @@ mod tests {
         check("#!lua\nreturn 1", Ok(("declared ", "\nreturn 1")));
         let text = "#!lua flags=no-writes,allow-oom,allow-stale\nx";
         check(text, Ok(("declared no-writes allow-oom ", "\nx")));
+        check("#!lua flags=allow-key-locking\nx", Ok(("declared ", "\nx")));
         check("#!lua flags=\nx", Ok(("declared ", "\nx")));
         check("#!lua", Err("ERR Invalid script shebang"));
         check("#!js\nx", Err("ERR Unexpected engine in script shebang: #!js"));
