@@ -13,7 +13,7 @@ macro_rules! definitions {
 }
 
 /// Texts by name.
-const TEXTS: [(&str, &str); 43] = definitions![
+const TEXTS: [(&str, &str); 44] = definitions![
     "cassandra.cpu",
     "durability.cost",
     "redis.connections",
@@ -21,6 +21,7 @@ const TEXTS: [(&str, &str); 43] = definitions![
     "redis.memory",
     "redis.reads",
     "redis.sync",
+    "redis.types",
     "s0.r11",
     "s0.r12",
     "s0.r8",
