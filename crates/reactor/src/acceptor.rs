@@ -13,8 +13,8 @@ use rustix::net::{SendFlags, SocketFlags};
 use rustix::time::Timespec;
 
 use crate::context::GroupState;
-use crate::driver::{Socket, std_address};
-use crate::listener::Listener;
+use crate::driver::{Socket, mono_now, std_address};
+use crate::listener::{Listener, UseOfSpare};
 use crate::peer::Peer;
 use crate::placement::{Placement, Placer};
 use crate::reactor::{Deliveries, Delivery};
@@ -34,6 +34,9 @@ const ACCEPTS_MAX: usize = 64;
 /// How long accepting pauses after a failure that would repeat at once.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const EVENTS_MAX: usize = 64;
+/// Connections of listeners that use the spare reactor only. The descriptors that are reserved for
+/// other purposes than connections suffice for them.
+const SPARE_CONNECTIONS_MAX: usize = 64;
 const SIGNALS: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
@@ -219,10 +222,20 @@ impl Acceptor {
     }
 
     fn take(&mut self, listener: usize, socket: OwnedFd, remote: Option<std::net::SocketAddr>) {
-        let connections_max =
-            self.group_state.limits.connections_max.get().min(self.connections_possible);
         let source = &self.listeners[listener];
-        if self.group_state.connections.load(Ordering::Relaxed) as u64 >= connections_max {
+        let spare = self.group_state.spare().filter(|_| source.use_of_spare() != UseOfSpare::Never);
+        let is_over_limit = match spare {
+            Some(spare) if source.use_of_spare() == UseOfSpare::Always => {
+                let slot = &self.group_state.slots[spare];
+                slot.connections.load(Ordering::Relaxed) >= SPARE_CONNECTIONS_MAX
+            }
+            _ => {
+                let limit = self.group_state.limits.connections_max.get();
+                let open = self.group_state.connections.load(Ordering::Relaxed) as u64;
+                open >= limit.min(self.connections_possible)
+            }
+        };
+        if is_over_limit {
             self.group_state.acceptor.count_over_limit();
             refuse(&socket, source.refusal());
             return;
@@ -233,9 +246,14 @@ impl Acceptor {
             source.local()
         };
         self.group_state.acceptor.count_accepted();
-        let reactor = source
-            .reactor()
-            .unwrap_or_else(|| self.placer.place(self.placement, &self.group_state, remote));
+        let now = mono_now();
+        let is_stalled = || self.group_state.regular().iter().all(|slot| slot.is_stalled(now));
+        let reactor = match spare {
+            Some(spare) if source.use_of_spare() == UseOfSpare::Always || is_stalled() => spare,
+            _ => source.reactor().unwrap_or_else(|| {
+                self.placer.place(self.placement, &self.group_state, remote, now)
+            }),
+        };
         let tls = source.tls().cloned();
         self.deliver.deliver(reactor, socket, Peer { remote, local, listener }, tls);
     }

@@ -14,11 +14,17 @@ use crate::stats::{AcceptorStats, Counters, ReactorStats};
 use crate::timers::Timers;
 use crate::tls::{Channel, Tls};
 
+/// Duration of a turn from which new connections go to other reactors. Turns are shorter unless a
+/// request is slow, or the machine is overloaded.
+const STALLED_NS: u64 = 20_000_000;
+
 /// State shared by all threads of a group.
 #[derive(Debug)]
 pub(crate) struct GroupState {
     pub(crate) limits: Arc<Limits>,
     pub(crate) slots: Box<[ReactorSlot]>,
+    /// The number of regular reactors. At most one slot follows theirs: that of the spare reactor.
+    regular: usize,
     pub(crate) next_id: AtomicU64,
     /// Open connections of the process.
     pub(crate) connections: AtomicUsize,
@@ -53,6 +59,11 @@ impl ReactorSlot {
         (began != 0).then_some(MonoNs(began))
     }
 
+    /// Whether its turn has lasted for [`STALLED_NS`], so that its end is uncertain.
+    pub(crate) fn is_stalled(&self, now: MonoNs) -> bool {
+        self.turn_began().is_some_and(|began| now.since(began) >= STALLED_NS)
+    }
+
     pub(crate) fn publish_load(&self, load: Load) {
         self.busy_ppm.store(load.busy_ppm, Ordering::Relaxed);
         self.used_ppm.store(load.used_ppm, Ordering::Relaxed);
@@ -68,7 +79,9 @@ impl ReactorSlot {
 }
 
 impl GroupState {
-    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> GroupState {
+    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>, has_spare: bool) -> GroupState {
+        let regular = wakers.len() - usize::from(has_spare);
+        assert!(regular > 0, "a group needs at least one regular reactor");
         let slot = |waker| ReactorSlot {
             waker,
             stats: ReactorStats::default(),
@@ -81,10 +94,21 @@ impl GroupState {
         GroupState {
             limits,
             slots: wakers.into_iter().map(slot).collect(),
+            regular,
             next_id: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             acceptor: AcceptorStats::default(),
         }
+    }
+
+    /// The reactors that serve all connections.
+    pub(crate) fn regular(&self) -> &[ReactorSlot] {
+        &self.slots[..self.regular]
+    }
+
+    /// The position of the spare reactor.
+    pub(crate) fn spare(&self) -> Option<usize> {
+        (self.regular < self.slots.len()).then_some(self.regular)
     }
 
     pub(crate) fn next_id(&self) -> ConnId {
@@ -122,13 +146,19 @@ impl<M> Clone for Links<M> {
 }
 
 impl<M> Links<M> {
-    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> Links<M> {
+    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>, has_spare: bool) -> Links<M> {
         let mailboxes = wakers.iter().cloned().map(Mailbox::new).collect();
-        Links { group_state: Arc::new(GroupState::new(limits, wakers)), mailboxes }
+        Links { group_state: Arc::new(GroupState::new(limits, wakers, has_spare)), mailboxes }
     }
 
+    /// The number of reactors, including the spare one.
     pub fn reactors(&self) -> usize {
         self.mailboxes.len()
+    }
+
+    /// The number of reactors that serve all connections.
+    pub fn regular_reactors(&self) -> usize {
+        self.group_state.regular().len()
     }
 
     pub fn mailboxes(&self) -> &[Mailbox<M>] {

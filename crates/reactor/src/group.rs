@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base::time::MonoNs;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -29,6 +30,9 @@ const DESCRIPTORS_RESERVED: u64 = 128;
 pub struct Config {
     /// Number of reactors, at least 1.
     pub reactors: usize,
+    /// Whether one more reactor, the spare, accepts connections while all others are stalled, and
+    /// those of [`Listener::with_spare_only`].
+    pub has_spare: bool,
     pub placement: Placement,
     pub limits: Arc<Limits>,
     /// Time that connections have to take their last output when the group ends.
@@ -40,6 +44,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             reactors: std::thread::available_parallelism().map_or(1, usize::from),
+            has_spare: false,
             placement: Placement::default(),
             limits: Arc::new(Limits::default()),
             drain_timeout_ms: 5_000,
@@ -48,6 +53,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The number of reactors, including the spare one.
+    pub(crate) fn loops(&self) -> usize {
+        self.reactors + usize::from(self.has_spare)
+    }
+
     /// Whether connections move between reactors.
     pub(crate) fn rebalances(&self) -> bool {
         self.placement == Placement::LeastLoaded && self.reactors > 1
@@ -136,6 +146,10 @@ impl Adopter {
     }
 }
 
+/// Time that reactors have to end after the time for draining, and how often that is checked.
+const END_NS: u64 = 1_000_000_000;
+const END_POLL: Duration = Duration::from_millis(1);
+
 /// Stack of a reactor, of which the kernel backs what is used: requests may contain nested data.
 const STACK_BYTES: usize = 16 << 20;
 
@@ -156,15 +170,16 @@ impl<M: Send + 'static> Group<M> {
             listeners.iter().filter_map(Listener::reactor).all(|index| index < config.reactors),
             "a listener names a reactor of the group"
         );
-        let descriptors = raise_descriptors(config.reactors);
+        let loops = config.loops();
+        let descriptors = raise_descriptors(loops);
         let signals = Signals::open()?;
-        let wakers = (0..config.reactors)
+        let wakers = (0..loops)
             .map(|_| Waker::live())
             .collect::<rustix::io::Result<Vec<Waker>>>()
             .map_err(std::io::Error::from)?;
         let inboxes = wakers.iter().cloned().map(Inbox::<Delivery<H::Session>>::new);
         let deliveries: Deliveries<H::Session> = inboxes.collect();
-        let links = Links::new(Arc::clone(&config.limits), wakers);
+        let links = Links::new(Arc::clone(&config.limits), wakers, config.has_spare);
         let deliver: Arc<dyn Deliver> = Arc::new(DeliverTo {
             group_state: Arc::clone(&links.group_state),
             deliveries: Arc::clone(&deliveries),
@@ -189,17 +204,18 @@ impl<M: Send + 'static> Group<M> {
                 }
             }
         };
-        let mut threads = Vec::with_capacity(config.reactors);
+        let mut threads = Vec::with_capacity(loops);
         for (index, epoll) in epolls.into_iter().enumerate() {
             let handler = make(index, &links);
-            let rebalances = config.rebalances();
+            let is_spare = index >= config.reactors;
+            let rebalances = config.rebalances() && !is_spare;
             let (links, deliveries) = (links.clone(), Arc::clone(&deliveries));
             let run = move || {
                 let driver = Driver::Epoll(EpollDriver::new(epoll));
                 Reactor::new(index, handler, driver, links, deliveries, rebalances).run();
             };
             let thread = std::thread::Builder::new()
-                .name(format!("r{index:02}"))
+                .name(if is_spare { "spare".to_owned() } else { format!("r{index:02}") })
                 .stack_size(STACK_BYTES)
                 .spawn(run);
             // If this one cannot start, the ones already started end.
@@ -224,7 +240,8 @@ impl<M: Send + 'static> Group<M> {
         accepted.and(ended)
     }
 
-    /// Stops accepting, drains the reactors and waits for their threads.
+    /// Stops accepting, drains the reactors and waits for their threads, but not for one that does
+    /// not return from its handler.
     pub fn shutdown(self) -> Result<(), GroupError> {
         let Group { acceptor, threads, drain, drain_timeout_ms, .. } = self;
         // Closes the listeners.
@@ -232,9 +249,16 @@ impl<M: Send + 'static> Group<M> {
         let mut until = mono_now();
         until.0 = until.0.saturating_add(drain_timeout_ms.saturating_mul(1_000_000));
         drain(until);
+        until.0 = until.0.saturating_add(END_NS);
+        while !threads.iter().all(JoinHandle::is_finished) && mono_now() < until {
+            std::thread::sleep(END_POLL);
+        }
         let mut result = Ok(());
         for (index, thread) in threads.into_iter().enumerate() {
-            if thread.join().is_err() {
+            if !thread.is_finished() {
+                // Its handler does not return: a script without an end.
+                tracing::warn!(reactor = index, "reactor did not end in time; abandoning it");
+            } else if thread.join().is_err() {
                 result = Err(GroupError::Panicked(index));
             }
         }

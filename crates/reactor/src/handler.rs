@@ -31,6 +31,10 @@ pub enum Next {
     /// Complete requests are left: call `data` in the next turn without reading first. For a
     /// connection that has used up its share of the turn.
     Again,
+    /// Complete requests are left, and a regular reactor shall serve them: the connection moves
+    /// there at the end of the turn. For the spare reactor. If the connection must stay, it is like
+    /// [`Next::Again`].
+    Leave,
     /// Neither read nor call `data` until [`Context::resume`].
     Pause,
     /// Send everything, including held output when its gate opens, then close. Input is ignored.

@@ -1,6 +1,7 @@
 //! How connections are added to a reactor, moved to another, and closed when the reactor ends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::time::MonoNs;
 
@@ -63,6 +64,19 @@ impl<H: Handler> Reactor<H> {
                 false
             }
             Err(_) => unreachable!("the rejected item is the one that was sent"),
+        }
+    }
+
+    /// Moves the connections that wait for a regular reactor to the one with the fewest.
+    pub(crate) fn move_leaving(&mut self) {
+        for token in std::mem::take(&mut self.leaving) {
+            let slots = self.core.links.group_state.regular().iter().enumerate();
+            let fewest = slots.min_by_key(|(_, slot)| slot.connections.load(Ordering::Relaxed));
+            let to = fewest.map_or(0, |(index, _)| index);
+            let moved = self.give(token, to);
+            if !moved && self.table.get_mut(token).is_some() {
+                self.again.push(token);
+            }
         }
     }
 

@@ -25,6 +25,16 @@ pub struct Listener {
     refusal: Vec<u8>,
     tls: Option<Arc<Tls>>,
     reactor: Option<usize>,
+    use_of_spare: UseOfSpare,
+}
+
+/// When connections of a listener are placed on the spare reactor of their group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UseOfSpare {
+    Never,
+    /// While all regular reactors are stalled.
+    WhileStalled,
+    Always,
 }
 
 impl Listener {
@@ -51,7 +61,14 @@ impl Listener {
         // Accepted sockets inherit this and the keep-alive options: no call per connection.
         sockopt::set_tcp_nodelay(&fd, true)?;
         let local = std_address(rustix::net::getsockname(&fd)?);
-        Ok(Listener { fd, local, refusal: refusal.to_vec(), tls: None, reactor: None })
+        Ok(Listener {
+            fd,
+            local,
+            refusal: refusal.to_vec(),
+            tls: None,
+            reactor: None,
+            use_of_spare: UseOfSpare::Never,
+        })
     }
 
     /// Makes its connections speak TLS. Refused ones are closed without a message: none can be sent
@@ -72,6 +89,28 @@ impl Listener {
 
     pub(crate) fn reactor(&self) -> Option<usize> {
         self.reactor
+    }
+
+    /// Places its connections on the spare reactor of the group while all others are stalled. The
+    /// handler moves them on by [`Next::Leave`](crate::Next::Leave).
+    #[must_use]
+    pub fn with_spare(mut self) -> Listener {
+        self.use_of_spare = UseOfSpare::WhileStalled;
+        self
+    }
+
+    /// Places its connections on the spare reactor of the group. [`Limits::connections_max`] does
+    /// not count for them; there may be 64 of them.
+    ///
+    /// [`Limits::connections_max`]: crate::Limits::connections_max
+    #[must_use]
+    pub fn with_spare_only(mut self) -> Listener {
+        self.use_of_spare = UseOfSpare::Always;
+        self
+    }
+
+    pub(crate) fn use_of_spare(&self) -> UseOfSpare {
+        self.use_of_spare
     }
 
     pub(crate) fn tls(&self) -> Option<&Arc<Tls>> {

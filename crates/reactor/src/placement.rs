@@ -4,8 +4,10 @@ use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
+use base::time::MonoNs;
+
 use crate::balance::Load;
-use crate::context::GroupState;
+use crate::context::{GroupState, ReactorSlot};
 
 /// Reactors whose load is within this distance of the least busy one are equally good: 5 %.
 const SIMILAR_PPM: u64 = 50_000;
@@ -45,12 +47,17 @@ impl Placer {
         placement: Placement,
         group_state: &GroupState,
         remote: Option<SocketAddr>,
+        now: MonoNs,
     ) -> usize {
-        let count = group_state.slots.len();
+        let regular = group_state.regular();
+        let count = regular.len();
         match placement {
-            Placement::LeastLoaded => self.least_loaded(group_state),
+            Placement::LeastLoaded => self.least_loaded(regular, now),
             Placement::RoundRobin => {
-                let index = self.next % count;
+                let next = self.next;
+                let in_turn = || (0..count).map(|after| (next + after) % count);
+                let index = in_turn().find(|&index| !regular[index].is_stalled(now));
+                let index = index.unwrap_or(next % count);
                 self.next = index + 1;
                 index
             }
@@ -59,10 +66,10 @@ impl Placer {
         }
     }
 
-    fn least_loaded(&mut self, group_state: &GroupState) -> usize {
-        self.placed.resize(group_state.slots.len(), (0, 0));
-        let mut candidates = Vec::with_capacity(group_state.slots.len());
-        for (slot, placed) in group_state.slots.iter().zip(&mut self.placed) {
+    fn least_loaded(&mut self, regular: &[ReactorSlot], now: MonoNs) -> usize {
+        self.placed.resize(regular.len(), (0, 0));
+        let mut candidates = Vec::with_capacity(regular.len());
+        for (slot, placed) in regular.iter().zip(&mut self.placed) {
             let windows = slot.windows.load(Ordering::Relaxed);
             if placed.0 != windows {
                 *placed = (windows, 0);
@@ -71,6 +78,7 @@ impl Placer {
                 load: slot.load(),
                 connections: slot.connections.load(Ordering::Relaxed) as u64,
                 placed: placed.1,
+                is_stalled: slot.is_stalled(now),
             });
         }
         let index = least_loaded(&candidates);
@@ -95,6 +103,8 @@ struct Candidate {
     connections: u64,
     /// Connections placed since the load was measured.
     placed: u64,
+    /// It does not publish its load.
+    is_stalled: bool,
 }
 
 /// The candidate with the fewest connections among the least busy ones, by either measure of
@@ -102,8 +112,11 @@ struct Candidate {
 fn least_loaded(candidates: &[Candidate]) -> usize {
     let busy = similar(candidates, |load| u64::from(load.busy_ppm));
     let used = similar(candidates, |load| u64::from(load.used_ppm));
-    let equally_good = candidates.iter().enumerate().filter(|(_, one)| busy(one) || used(one));
-    equally_good.min_by_key(|(index, one)| (one.connections, *index)).map_or(0, |(index, _)| index)
+    let is_best = |one: &Candidate| !one.is_stalled && (busy(one) || used(one));
+    let rank = |(index, one): &(usize, &Candidate)| {
+        (one.is_stalled, !is_best(one), one.connections, *index)
+    };
+    candidates.iter().enumerate().min_by_key(rank).map_or(0, |(index, _)| index)
 }
 
 /// Candidates about as busy as the least busy one. Connections not yet included in the measured
@@ -132,7 +145,7 @@ mod tests {
 
     fn group_state(reactors: usize) -> GroupState {
         let wakers = (0..reactors).map(|_| Waker::simulated()).collect();
-        GroupState::new(Arc::new(Limits::default()), wakers)
+        GroupState::new(Arc::new(Limits::default()), wakers, false)
     }
 
     fn place_many(placement: Placement, reactors: usize, count: u32) -> Vec<usize> {
@@ -142,7 +155,7 @@ mod tests {
         for number in 0..count {
             let port = u16::try_from(40_000 + number).unwrap();
             let remote = SocketAddr::from(([10, 0, 0, (number % 4) as u8], port));
-            let index = placer.place(placement, &group_state, Some(remote));
+            let index = placer.place(placement, &group_state, Some(remote), MonoNs(0));
             group_state.connection_opened(index);
             counts[index] += 1;
         }
@@ -175,7 +188,8 @@ mod tests {
         // As for a Unix socket, which has no port.
         let group_state = group_state(16);
         let mut placer = Placer::default();
-        let mut place = || placer.place(Placement::Hash { modulus: 4 }, &group_state, None);
+        let mut place =
+            || placer.place(Placement::Hash { modulus: 4 }, &group_state, None, MonoNs(0));
         let first: Vec<usize> = (0..4).map(|_| place()).collect();
         let steps: Vec<usize> = first.windows(2).map(|two| (two[1] + 16 - two[0]) % 16).collect();
         assert_eq!(steps, [1, 1, 1]);
@@ -192,7 +206,7 @@ mod tests {
         let mut placer = Placer::default();
         let mut placed = [0; 2];
         for _ in 0..20 {
-            let index = placer.place(Placement::LeastLoaded, &group_state, None);
+            let index = placer.place(Placement::LeastLoaded, &group_state, None, MonoNs(0));
             group_state.connection_opened(index);
             placed[index] += 1;
         }
@@ -202,11 +216,38 @@ mod tests {
     }
 
     #[test]
+    fn stalled_reactors_get_nothing_while_others_are_not() {
+        const MS: u64 = 1_000_000;
+        let group_state = group_state(3);
+        group_state.slots[0].publish_turn(Some(MonoNs(MS)));
+        for _ in 0..5 {
+            group_state.connection_opened(2);
+        }
+        let place = |placement, at_ms: u64| {
+            let mut placer = Placer::default();
+            let mut place = || placer.place(placement, &group_state, None, MonoNs(at_ms * MS));
+            [place(), place(), place()]
+        };
+        assert_eq!(place(Placement::RoundRobin, 10), [0, 1, 2]);
+        assert_eq!(place(Placement::RoundRobin, 30), [1, 2, 1]);
+        assert_eq!(place(Placement::LeastLoaded, 10)[0], 0);
+        assert_eq!(place(Placement::LeastLoaded, 30)[0], 1);
+        group_state.slots[1].publish_turn(Some(MonoNs(MS)));
+        assert_eq!(place(Placement::LeastLoaded, 30)[0], 2, "although it has more connections");
+        group_state.slots[2].publish_turn(Some(MonoNs(MS)));
+        assert_eq!(place(Placement::LeastLoaded, 30)[0], 0);
+        assert_eq!(place(Placement::RoundRobin, 30), [0, 1, 2]);
+        group_state.slots[0].publish_turn(None);
+        assert_eq!(place(Placement::RoundRobin, 30), [0, 0, 0]);
+    }
+
+    #[test]
     fn waiting_for_a_core_is_not_being_busier() {
         let busy = |busy_ppm, used_ppm, connections| Candidate {
             load: Load { busy_ppm, used_ppm },
             connections,
             placed: 0,
+            is_stalled: false,
         };
         // All on one core: the number of connections decides.
         let shared = [busy(900_000, 60_000, 3), busy(400_000, 60_000, 4), busy(200_000, 65_000, 4)];

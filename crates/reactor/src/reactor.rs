@@ -83,6 +83,8 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) handshakes: Handshakes,
     /// Connections with complete requests for the next turn.
     pub(crate) again: Vec<Token>,
+    /// Connections that move to a regular reactor at the end of the turn.
+    pub(crate) leaving: Vec<Token>,
     /// Emptied lists, kept for the next turn so that turns do not allocate.
     spare: Spare<H>,
     /// Whether replies are sent only after all events of a turn are served.
@@ -129,6 +131,7 @@ impl<H: Handler> Reactor<H> {
             tls_output: Vec::new(),
             handshakes: Handshakes::default(),
             again: Vec::new(),
+            leaving: Vec::new(),
             spare: Spare::default(),
             gathers: false,
             is_gathering: false,
@@ -220,6 +223,7 @@ impl<H: Handler> Reactor<H> {
         let mut worked = self.flush_touched();
         worked |= self.release_held();
         worked |= self.run_actions();
+        self.move_leaving();
         self.end_stalls();
         worked |= self.sweep();
         worked |= self.end_handshakes();
@@ -497,7 +501,7 @@ impl<H: Handler> Reactor<H> {
         slot.publish_load(load);
         slot.windows.fetch_add(1, Ordering::Relaxed);
         let Some(balance) = &mut self.balance else { return };
-        let slots = self.core.links.group_state.slots.iter();
+        let slots = self.core.links.group_state.regular().iter();
         let loads: Vec<Load> = slots.map(ReactorSlot::load).collect();
         match balance.decide(self.core.index, &loads) {
             Decision::Nothing => {}

@@ -136,6 +136,10 @@ impl<H: Handler> Reactor<H> {
                 connection.stops.set(Stops::AGAIN);
                 self.again.push(token);
             }
+            Next::Leave => {
+                connection.stops.set(Stops::AGAIN);
+                self.leaving.push(token);
+            }
             Next::Pause => {
                 connection.stops.set(Stops::PAUSED);
                 connection.peer_left_reported = false;

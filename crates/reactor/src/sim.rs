@@ -52,19 +52,21 @@ impl<H: Handler> Sim<H> {
         seed: u64,
         mut make: impl FnMut(usize, &Links<H::Mail>) -> H,
     ) -> Sim<H> {
-        let wakers: Vec<Waker> = (0..config.reactors).map(|_| Waker::simulated()).collect();
+        let loops = config.loops();
+        let wakers: Vec<Waker> = (0..loops).map(|_| Waker::simulated()).collect();
         let deliveries: Deliveries<H::Session> = wakers.iter().cloned().map(Inbox::new).collect();
-        let links = Links::new(Arc::clone(&config.limits), wakers);
+        let links = Links::new(Arc::clone(&config.limits), wakers, config.has_spare);
         let network = Arc::new(Mutex::new(Network::new(faults, seed)));
         let rebalances = config.rebalances();
         let reactor = |index| {
             let driver = Driver::Sim(SimDriver::new(Arc::clone(&network)));
             let handler = make(index, &links);
+            let rebalances = rebalances && index < config.reactors;
             Reactor::new(index, handler, driver, links.clone(), Arc::clone(&deliveries), rebalances)
         };
         Sim {
-            reactors: (0..config.reactors).map(reactor).collect(),
-            ended: vec![false; config.reactors],
+            reactors: (0..loops).map(reactor).collect(),
+            ended: vec![false; loops],
             links: links.clone(),
             deliveries: Arc::clone(&deliveries),
             network: Arc::clone(&network),
@@ -90,13 +92,16 @@ impl<H: Handler> Sim<H> {
     }
 
     fn connect_with(&mut self, listener: usize, tls: Option<Arc<Tls>>) -> SimClient {
-        let number = self.network.lock().connect();
+        let (number, now) = {
+            let mut network = self.network.lock();
+            (network.connect(), network.now().mono)
+        };
         let low = number.to_be_bytes();
         let remote = SocketAddr::from(([10, low[5], low[6], low[7]], 40_000));
         let local = SocketAddr::from(([10, 255, 255, 255], 6379));
         let peer = Peer { remote: Some(remote), local: Some(local), listener };
         let group_state = &self.links.group_state;
-        let reactor = self.placer.place(self.placement, group_state, Some(remote));
+        let reactor = self.placer.place(self.placement, group_state, Some(remote), now);
         let id = group_state.next_id();
         group_state.connection_opened(reactor);
         let short = u32::try_from(number).expect("fewer than 2^32 simulated connections");

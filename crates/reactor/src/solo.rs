@@ -32,7 +32,7 @@ impl<H: Handler> Solo<H> {
         let waker = crate::mailbox::Waker::live()?;
         let deliveries: Deliveries<H::Session> = [Inbox::new(waker.clone())].into();
         let driver = EpollDriver::new(EpollDriver::open(&waker)?);
-        let links = Links::new(limits, vec![waker]);
+        let links = Links::new(limits, vec![waker], false);
         let handler = make(&links, driver.watcher());
         let driver = Driver::Epoll(driver);
         Ok(Solo { reactor: Reactor::new(0, handler, driver, links, deliveries, false) })

@@ -235,7 +235,7 @@ impl Handler for ReactorHandler {
         self.refresh(cx.now());
         let durability = self.reactor.settings.durability;
         let opened = self.now.mono;
-        let Endpoint { protocol, is_tls, node, .. } = self.endpoints[peer.listener];
+        let Endpoint { protocol, is_tls, is_admin, node, .. } = self.endpoints[peer.listener];
         let mut session = match protocol {
             ClientProtocol::Resp => {
                 let identity = Identity::newcomer(&self.shared.acl);
@@ -245,6 +245,7 @@ impl Handler for ReactorHandler {
                     session.source = u16::try_from(node.source).unwrap_or(u16::MAX);
                     session.is_pinned = true;
                 }
+                session.is_pinned |= is_admin;
                 Session::Resp(session)
             }
             ClientProtocol::Cql => {
@@ -479,7 +480,9 @@ impl Handler for ReactorHandler {
         self.deliver_messages(cx, connections);
         self.resume_publishers(cx);
         self.note_delivered(connections);
-        self.settle_indexes(cx);
+        if !self.reactor.is_spare {
+            self.settle_indexes(cx);
+        }
         if self.has_scans() {
             self.refresh(cx.now());
             self.resume_scans(cx, connections);

@@ -42,7 +42,7 @@ use crate::engine::pubsub::Directory;
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
-use crate::engine::server_state::{Identity, Rates, ServerState};
+use crate::engine::server_state::{Identity, Rates, ReactorCount, ServerState};
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
@@ -88,7 +88,7 @@ pub(crate) fn run(
         FileDisk::open(&settings.dir)
             .with_context(|| format!("could not open data directory {dir}"))?,
     );
-    let reactors = settings.reactor_count();
+    let reactors = ReactorCount { regular: settings.reactor_count(), has_spare: true };
     let users = load_users(&settings)?;
     let started = clock::now();
     let tls = open_tls(&settings)?;
@@ -96,8 +96,9 @@ pub(crate) fn run(
     let early = early_listeners(&settings, &sockets)
         .and_then(|listeners| Early::start(&listeners))
         .context("could not start early-HTTP thread")?;
-    let recovered = recovery::recover(&disk, &settings, reactors, started.unix, rand::random())
-        .with_context(|| format!("could not recover data in {dir}"))?;
+    let recovered =
+        recovery::recover(&disk, &settings, reactors.all(), started.unix, rand::random())
+            .with_context(|| format!("could not recover data in {dir}"))?;
     let log = Arc::clone(&recovered.log);
     let cycles = CycleClock::new();
     let state = build_state(config, &disk, recovered, reactors, started, cycles);
@@ -113,7 +114,7 @@ pub(crate) fn run(
         .context("could not write schema of the system tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("could not start log writer")?;
     drop(early);
-    let group = start_group(&state, &settings, reactors, sockets)?;
+    let group = start_group(&state, &settings, sockets)?;
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
@@ -138,7 +139,7 @@ pub(crate) fn build_state(
     config: Config,
     disk: &Arc<dyn Disk>,
     recovered: Recovered,
-    reactors: usize,
+    reactors: ReactorCount,
     started: Now,
     cycles: CycleClock,
 ) -> State {
@@ -168,8 +169,10 @@ pub(crate) fn build_state(
     #[cfg(feature = "experiments")]
     let cql = cql.with_processors(settings.experiments.processor);
     let shared = ServerState {
-        running_scripts: RunningScripts::new(reactors, cycles.clone()),
-        activities: Activities::new(reactors),
+        running_scripts: RunningScripts::new(reactors.all(), cycles.clone()),
+        reactors,
+        last_data_stats: Mutex::default(),
+        activities: Activities::new(reactors.all()),
         stalls: Stalls::default(),
         cycles,
         keyspace: recovered.keyspace,
@@ -185,7 +188,7 @@ pub(crate) fn build_state(
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),
         memory,
-        published: (0..reactors)
+        published: (0..reactors.all())
             .map(|_| Mutex::new(PublishedStats::new(request_kinds.len())))
             .collect(),
         request_kinds,
@@ -199,15 +202,15 @@ pub(crate) fn build_state(
         free_thread: FreeThread::default(),
         lines: Arc::default(),
         snapshots,
-        pubsub: Directory::new(reactors),
+        pubsub: Directory::new(reactors.all()),
         recovery: recovered.report,
         pause: Pause::default(),
         http_warned: AtomicU64::new(0),
         monitors: AtomicUsize::new(0),
-        monitor_feeds: MonitorFeeds::new(reactors),
+        monitor_feeds: MonitorFeeds::new(reactors.all()),
         blocked_clients: AtomicUsize::new(0),
-        blocked: BlockedClients::new(reactors),
-        invalidations: Invalidations::new(reactors),
+        blocked: BlockedClients::new(reactors.all()),
+        invalidations: Invalidations::new(reactors.all()),
         cql_pool_overflows: AtomicU64::new(0),
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),
@@ -295,7 +298,6 @@ fn early_listeners(settings: &Settings, sockets: &[OwnedFd]) -> std::io::Result<
 fn start_group(
     state: &State,
     settings: &Settings,
-    reactors: usize,
     sockets: Vec<OwnedFd>,
 ) -> anyhow::Result<Group<Mail>> {
     let shared = &state.shared;
@@ -303,7 +305,7 @@ fn start_group(
     settings.apply_to(&limits);
     let mut listeners = Vec::new();
     for (endpoint, socket) in settings.endpoints().zip(sockets) {
-        let Endpoint { protocol, is_tls, address, node, .. } = endpoint;
+        let Endpoint { protocol, is_tls, is_admin, address, node, .. } = endpoint;
         let refusal = match protocol {
             ClientProtocol::Resp => REFUSAL,
             // The client has not sent a request, so there is no stream ID to answer on.
@@ -312,9 +314,11 @@ fn start_group(
         };
         let listener = Listener::from_bound(socket, settings.tcp_backlog, refusal)
             .with_context(|| format!("could not listen on {address}"))?;
-        let listener = match node {
-            Some(node) => listener.with_reactor(node.reactor),
-            None => listener,
+        let listener = match (protocol, node) {
+            (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
+            (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
+            (ClientProtocol::Resp, None) => listener.with_spare(),
+            (ClientProtocol::Cql | ClientProtocol::Http, _) => listener,
         };
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
@@ -330,7 +334,8 @@ fn start_group(
         }
     }
     let config = reactor::Config {
-        reactors,
+        reactors: shared.reactors.regular,
+        has_spare: shared.reactors.has_spare,
         placement: placement(settings),
         limits,
         drain_timeout_ms: settings.shutdown_timeout_ms,
@@ -412,7 +417,7 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;
     out.flush()?;
-    let reactors = shared.published.len();
+    let reactors = shared.reactors.regular;
     tracing::info!(reactors, listeners = listeners.join(" "), "accepting connections");
     Ok(())
 }

@@ -269,8 +269,23 @@ impl Keyspace {
     /// Statistics of each database, and the bytes of all. Locks one stripe after the other: the
     /// caller must hold none.
     pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
+        self.stats_unless(now, || false).expect("it never gives up")
+    }
+
+    /// Like [`Keyspace::stats`]. `None` if a stripe is not free when `give_up` becomes true.
+    pub fn stats_unless(
+        &self,
+        now: UnixMs,
+        give_up: impl Fn() -> bool,
+    ) -> Option<([DbStats; DATABASES], usize)> {
         let mut sums = StatsSums::default();
-        (0..STRIPES).for_each(|index| self.stripe(index).add_stats(&mut sums));
-        sums.finish(now)
+        for index in 0..STRIPES {
+            let stripe = match self.try_stripe(index) {
+                Some(stripe) => stripe,
+                None => self.wait_unless(index, &give_up)?,
+            };
+            stripe.add_stats(&mut sums);
+        }
+        Some(sums.finish(now))
     }
 }

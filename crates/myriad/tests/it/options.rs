@@ -8,6 +8,7 @@ mod connections;
 mod data;
 mod fixture;
 mod limits;
+mod stalled;
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;

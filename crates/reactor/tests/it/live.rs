@@ -34,8 +34,13 @@ impl Server {
         make: impl Fn() -> Echo,
     ) -> Server {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), b"refused\n").unwrap();
-        let config =
-            Config { reactors, placement, limits: Arc::new(limits), drain_timeout_ms: 500 };
+        let config = Config {
+            reactors,
+            has_spare: false,
+            placement,
+            limits: Arc::new(limits),
+            drain_timeout_ms: 500,
+        };
         let group = Group::start(&config, vec![listener], |_, _| make()).unwrap();
         assert!(group.descriptors().connections_possible > 0);
         let address = group.addresses()[0];

@@ -10,6 +10,7 @@ use crate::echo::{Echo, Mail};
 fn config(reactors: usize) -> Config {
     Config {
         reactors,
+        has_spare: false,
         placement: Placement::RoundRobin,
         limits: Arc::new(Limits::default()),
         drain_timeout_ms: 1000,

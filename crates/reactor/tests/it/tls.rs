@@ -39,6 +39,7 @@ pub(crate) fn identity() -> Identity {
 fn sim(reactors: usize, limits: Limits, faults: Faults, seed: u64) -> Sim<Echo> {
     let config = Config {
         reactors,
+        has_spare: false,
         placement: Placement::RoundRobin,
         limits: Arc::new(limits),
         drain_timeout_ms: 1000,

@@ -205,7 +205,7 @@ const INFO: Command = Command {
 // Source: Redis 7.2 `cluster.c`, `clusterCommand`
 fn info(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     check_enabled(cx)?;
-    let nodes = cx.shared.published.len();
+    let nodes = cx.shared.reactors.regular;
     let fields = [
         ("cluster_slots_assigned", SLOTS),
         ("cluster_slots_ok", SLOTS),

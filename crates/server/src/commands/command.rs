@@ -93,6 +93,8 @@ impl Flags {
     pub(crate) const RUNS_SCRIPT: Flags = Flags(1 << 34);
     /// Own flag: changes the libraries of functions, whose stripe is locked.
     pub(crate) const LIBRARIES: Flags = Flags(1 << 35);
+    /// Own flag: binds its connection to its reactor (CLIENT TRACKING).
+    pub(crate) const TRACKS: Flags = Flags(1 << 36);
 
     /// The flags that COMMAND INFO shows, in the order of Redis.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -117,7 +119,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const EXTENSIONS: [Flags; 18] = [
+    const EXTENSIONS: [Flags; 19] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -136,6 +138,7 @@ impl Flags {
         Flags::WAITS,
         Flags::RUNS_SCRIPT,
         Flags::LIBRARIES,
+        Flags::TRACKS,
     ];
 
     pub(crate) const fn and(self, other: Flags) -> Flags {

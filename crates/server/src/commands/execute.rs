@@ -332,6 +332,9 @@ impl<'a> ReactorContext<'a> {
         if !session.identity.is_free_at(self.shared.acl.generation()) {
             self.check_access(session, id, args)?;
         }
+        if self.reactor.is_spare && !entry.is_administrative {
+            self.check_spare(session)?;
+        }
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
         }

@@ -123,7 +123,7 @@ impl Page<'_, '_> {
 /// Statistics of the databases, and total bytes. For commands that lock no stripe, or all of them
 /// inside EXEC ([`Flags::LOCKS_STRIPES`]).
 pub(super) fn data_stats(cx: &CommandContext<'_>) -> ([DbStats; DATABASES], usize) {
-    if cx.locked.is_all() { cx.locked.stats() } else { cx.shared.keyspace.stats(cx.unix()) }
+    if cx.locked.is_all() { cx.locked.stats() } else { cx.shared.data_stats(cx.unix()) }
 }
 
 /// Quotient for display; 0 if both are 0.

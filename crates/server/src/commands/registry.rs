@@ -5,10 +5,10 @@ use std::sync::{LazyLock, OnceLock};
 
 use wire::resp::Args;
 
-use super::audit;
 use super::command::{Command, Flags};
 use super::introspection::{Argument, arguments};
 use super::table::COMMANDS;
+use super::{administration, audit};
 use crate::engine::requests::RequestId;
 
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     pub(crate) parent: Option<RequestId>,
     /// See [`super::audit`].
     pub(crate) is_audited: bool,
+    /// See [`super::administration`].
+    pub(crate) is_administrative: bool,
     children: HashMap<&'static str, RequestId>,
     /// Parsed at the first COMMAND DOCS that needs them.
     arguments: OnceLock<Vec<Argument>>,
@@ -81,6 +83,7 @@ impl Registry {
             full_name,
             parent,
             is_audited: audit::is_audited(command),
+            is_administrative: administration::is_administrative(command),
             children: HashMap::new(),
             arguments: OnceLock::new(),
         });

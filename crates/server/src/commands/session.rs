@@ -183,7 +183,8 @@ pub(crate) struct Session {
     pub(crate) is_lent: bool,
     /// True for a session that runs the request of a blocked client again.
     pub(crate) is_rerun: bool,
-    /// Connected to its reactor's own port, so it stays there.
+    /// Connected to its reactor's own port, or to an address of administration and so to the spare
+    /// reactor: it stays there.
     pub(crate) is_pinned: bool,
     /// Number of the listener whose nodes CLUSTER describes, if that is one of the Redis protocol.
     pub(crate) source: u16,
@@ -249,6 +250,11 @@ impl Session {
                 rare: None,
             }),
         }
+    }
+
+    /// Whether the connection may move to another reactor.
+    pub(crate) fn may_move(&self) -> bool {
+        !self.tracks && !self.is_pinned && self.subscriptions.is_none()
     }
 
     /// Returns the CLIENT LIST row of a new connection.

@@ -18,6 +18,9 @@ use super::internals::Internals;
 use super::key_events::KeyEvents;
 use crate::protocol::ClientProtocol;
 
+/// The option for addresses of administration.
+const ADMIN: &str = "admin";
+
 /// Numbered keyspaces (`SELECT 0` to `SELECT 15`).
 pub const DATABASES: usize = 16;
 
@@ -164,6 +167,8 @@ pub(crate) struct Endpoint {
     pub(crate) option: &'static str,
     pub(crate) protocol: ClientProtocol,
     pub(crate) is_tls: bool,
+    /// Whether it serves only administrators.
+    pub(crate) is_admin: bool,
     pub(crate) address: SocketAddr,
     /// Set if one reactor serves all connections.
     pub(crate) node: Option<NodeOf>,
@@ -231,6 +236,7 @@ settings! {
         /// Empty: HTTP is disabled.
         http: Vec<SocketAddr> = Vec::new(),
         resp_tls: Vec<SocketAddr> = Vec::new(),
+        admin: Vec<SocketAddr> = Vec::new(),
         cql_tls: Vec<SocketAddr> = Vec::new(),
         http_tls: Vec<SocketAddr> = Vec::new(),
         tls_cert_file: PathBuf = PathBuf::new(),
@@ -441,10 +447,18 @@ impl Settings {
             ("cql-tls", ClientProtocol::Cql, true, &self.cql_tls),
             ("http", ClientProtocol::Http, false, &self.http),
             ("http-tls", ClientProtocol::Http, true, &self.http_tls),
+            (ADMIN, ClientProtocol::Resp, false, &self.admin),
         ];
         let plain = groups.into_iter().flat_map(|(option, protocol, is_tls, addresses)| {
-            let endpoint =
-                move |&address| Endpoint { option, protocol, is_tls, address, node: None };
+            let is_admin = option == ADMIN;
+            let endpoint = move |&address| Endpoint {
+                option,
+                protocol,
+                is_tls,
+                is_admin,
+                address,
+                node: None,
+            };
             addresses.iter().map(endpoint)
         });
         plain.chain(self.node_endpoints())
@@ -461,6 +475,7 @@ impl Settings {
                 option: "cluster-view",
                 protocol: ClientProtocol::Resp,
                 is_tls,
+                is_admin: false,
                 address: node_address(address, reactor),
                 node: Some(NodeOf { reactor, source }),
             })

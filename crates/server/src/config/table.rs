@@ -68,6 +68,8 @@ const SERVER: &[OptionSpec] = &[
         "Like `cql`, but with TLS: see the `tls-` options."),
     option("http-tls", addresses!(http_tls), Start,
         "Like `http`, but with TLS: see the `tls-` options."),
+    option("admin", addresses!(admin), Start,
+        "Addresses on which the server accepts the Redis protocol for administration only, also while all reactors are stalled or `maxclients` is reached; empty: none. Up to 64 connections; commands that need data are refused."),
     option("tls-cert-file", value!(Text, "path", tls_cert_file), Running,
         "The server's certificate in PEM, followed by any intermediate certificates. Setting the option again by CONFIG SET, or sending SIGHUP, reloads this and the other `tls-` files for new connections, but only if all of them are valid."),
     option("tls-key-file", value!(Text, "path", tls_key_file), Running,
@@ -337,7 +339,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 84);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 85);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

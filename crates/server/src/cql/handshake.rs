@@ -81,7 +81,7 @@ impl Requests<'_> {
     /// reactor can run every request, so a client that ignores shards loses nothing.
     // Source: ScyllaDB, protocol-extensions.md, "Intranode sharding"
     fn shards(&self, session: &Session) -> [(&'static str, String); 6] {
-        let reactors = self.shared.links().mailboxes().len();
+        let reactors = self.shared.reactors.regular;
         let port = session.client.local.map_or(0, |address| address.port());
         [
             ("SCYLLA_SHARD", self.reactor.index.to_string()),

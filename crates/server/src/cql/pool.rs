@@ -159,7 +159,7 @@ pub(crate) fn run_waiting(shared: &ServerState, cql: &CqlState) {
 
 /// Runs calls until the pool stops. Log records are written to the lane of a reactor.
 fn work(shared: &ServerState, cql: &CqlState, pool: &Pool, number: usize) {
-    let mut reactor = ReactorState::new(shared, number % shared.published.len());
+    let mut reactor = ReactorState::new(shared, number % shared.reactors.regular);
     reactor.is_off_reactor = true;
     let mut processor = Processor::default();
     while let Some(call) = pool.pop() {

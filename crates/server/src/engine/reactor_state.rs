@@ -33,6 +33,10 @@ use store::Params;
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub(crate) struct ReactorState {
     pub(crate) index: usize,
+    /// Whether this is the spare reactor.
+    pub(crate) is_spare: bool,
+    /// The request that is served next must run on a regular reactor.
+    pub(crate) is_leaving: bool,
     /// True for the state of a thread outside the reactors, whose actions its reactor does not see.
     pub(crate) is_off_reactor: bool,
     pub(crate) settings: Arc<Settings>,
@@ -97,6 +101,8 @@ impl ReactorState {
         let settings = shared.settings.load_full();
         let mut reactor = ReactorState {
             index,
+            is_spare: shared.reactors.is_spare(index),
+            is_leaving: false,
             is_off_reactor: false,
             settings: Arc::clone(&settings),
             is_draining: false,

@@ -14,7 +14,7 @@ use cql::schema::Catalog;
 use parking_lot::Mutex;
 use reactor::{Links, Tls};
 use store::types::Compact;
-use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
+use store::{AccessClock, AccessRule, DATABASES, DbStats, EvictionPolicy, Keyspace, Params};
 
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::engine::acl::{Acl, RefusalLog};
@@ -51,6 +51,33 @@ pub(crate) struct Identity {
     pub(crate) executable: String,
     pub(crate) addresses: OnceLock<Vec<std::net::SocketAddr>>,
 }
+
+/// The reactors of a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReactorCount {
+    /// Reactors that serve all connections.
+    pub(crate) regular: usize,
+    /// Whether one more serves administrators: see `commands::administration`.
+    pub(crate) has_spare: bool,
+}
+
+impl ReactorCount {
+    pub(crate) fn all(self) -> usize {
+        self.regular + usize::from(self.has_spare)
+    }
+
+    pub(crate) fn is_spare(self, index: usize) -> bool {
+        index >= self.regular
+    }
+
+    /// Returns the name of a reactor, which is that of its thread.
+    pub(crate) fn name(self, index: usize) -> String {
+        if self.is_spare(index) { "spare".to_owned() } else { format!("r{index:02}") }
+    }
+}
+
+/// Statistics of the databases, and the bytes of their data.
+pub(crate) type DataStats = ([DbStats; DATABASES], usize);
 
 /// Rates per second for INFO: samples of totals, ten per second.
 #[derive(Debug, Default)]
@@ -117,6 +144,9 @@ pub(crate) struct ServerState {
     /// Functions of FUNCTION LOAD.
     pub(crate) functions: Functions,
     pub(crate) running_scripts: RunningScripts,
+    pub(crate) reactors: ReactorCount,
+    /// As last returned by [`ServerState::data_stats`].
+    pub(crate) last_data_stats: Mutex<DataStats>,
     pub(crate) activities: Activities,
     pub(crate) stalls: Stalls,
     /// Timestamps of CQL writes whose clients send none.
@@ -208,6 +238,17 @@ impl ServerState {
         request: Shown<'_>,
     ) {
         self.command_logs.note(&self.settings.load(), client, now.unix, taken, request);
+    }
+
+    /// Returns the statistics of the data, or earlier ones while a slow script holds a part of it.
+    /// Locks one stripe after the other: the caller must hold none.
+    pub(crate) fn data_stats(&self, now: UnixMs) -> DataStats {
+        let stats = self.keyspace.stats_unless(now, || self.running_scripts.is_slow());
+        let mut last = self.last_data_stats.lock();
+        if let Some(stats) = stats {
+            *last = stats;
+        }
+        *last
     }
 
     pub(crate) fn links(&self) -> &Links<Mail> {

@@ -59,7 +59,7 @@ fn report(shared: &ServerState, reactor: usize, news: News) {
             let (request, script) =
                 running.map_or(("none", None), |running| (running.request, running.script));
             tracing::warn!(
-                reactor = format!("r{reactor:02}"),
+                reactor = shared.reactors.name(reactor),
                 request,
                 script = script.as_deref(),
                 stalled_ms = ms,

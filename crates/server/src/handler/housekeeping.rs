@@ -88,8 +88,11 @@ impl ReactorHandler {
         self.next_tick = MonoNs(self.now.mono.0 + 1_000_000_000 / hz);
         cx.set_timer(self.next_tick, TICK);
         self.meet_deadlines(cx, connections);
-        self.expire_due();
-        self.purge_old(hz);
+        // The spare reactor must not wait for a stripe.
+        if !self.reactor.is_spare {
+            self.expire_due();
+            self.purge_old(hz);
+        }
         self.tidy_prepared();
         self.survey(cx, connections);
         self.account_memory();
@@ -126,14 +129,14 @@ impl ReactorHandler {
         if !is_on {
             return;
         }
-        let reactors = self.shared.published.len();
+        let reactors = self.shared.reactors.regular;
         let from = self.next_expiry_stripe;
         self.next_expiry_stripe = self.context().expire_cycle(from, reactors);
     }
 
     /// Purges expired cells and old deletions of CQL tables in this reactor's share of the stripes.
     fn purge_old(&mut self, hz: u64) {
-        let reactors = self.shared.published.len();
+        let reactors = self.shared.reactors.regular;
         let count = crate::engine::purge::stripes_per_tick(hz, reactors);
         let from = self.next_purge_stripe;
         self.next_purge_stripe = self.context().purge_cycle(from, reactors, count);
@@ -148,7 +151,7 @@ impl ReactorHandler {
             self.index_generation = generation;
             self.next_index_stripe = self.reactor.index;
         }
-        let reactors = self.shared.published.len();
+        let reactors = self.shared.reactors.regular;
         let start = self.reactor.clock.now();
         while self.next_index_stripe < STRIPES {
             let (trash, grown_bytes) = keyspace.settle_indexes(self.next_index_stripe);

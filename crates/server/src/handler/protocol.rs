@@ -37,6 +37,8 @@ pub(super) enum Then {
     /// Serve the rest in a later turn, after other connections or after the client has read
     /// replies.
     Turn,
+    /// Serve the rest on a regular reactor.
+    Leave,
     /// Pause for an obstacle that the next request met.
     Pause(Obstacle),
     /// Pause as the session has recorded, for something that its last request waits for.

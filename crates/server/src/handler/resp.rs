@@ -73,7 +73,9 @@ impl Protocol for Session {
             self.decoder.restart();
         }
         let consumed = left_at.unwrap_or(taken);
-        let then = if self.subscriptions.as_ref().is_some_and(|all| all.is_cut) {
+        let then = if std::mem::take(&mut server.reactor.is_leaving) {
+            Then::Leave
+        } else if self.subscriptions.as_ref().is_some_and(|all| all.is_cut) {
             Then::Abort
         } else if self.closing {
             Then::Close
@@ -167,7 +169,7 @@ impl Protocol for Session {
     }
 
     fn may_migrate(&self) -> bool {
-        self.subscriptions.is_none() && !self.tracks && !self.is_pinned
+        self.may_move()
     }
 
     fn may_expire(&self) -> bool {
@@ -255,6 +257,10 @@ impl ReactorHandler {
             now: self.now,
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
+            if context.reactor.is_spare && context.must_leave(session, prepared.id) {
+                context.reactor.is_leaving = true;
+                return Some(index);
+            }
             let args = self.batch.get(index, input);
             let gate_before = session.last_gate;
             let mut reply = ReplyWriter::new(out.buffer(), session.protocol);

@@ -34,6 +34,7 @@ impl ReactorHandler {
                 Then::Step => continue,
                 Then::Read { needed } => Next::Read { needed },
                 Then::Turn => Next::Again,
+                Then::Leave => Next::Leave,
                 Then::Pause(obstacle) => {
                     session.pause(obstacle);
                     match obstacle {

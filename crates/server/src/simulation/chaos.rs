@@ -53,6 +53,7 @@ fn plan(seed: u64, canary: Option<Canary>) -> Plan {
     let mut random = SmallRng::seed_from_u64(!seed);
     Plan {
         reactors: random.random_range(1..=3),
+        has_spare: false,
         durability: pick(
             &mut random,
             &[Durability::Always, Durability::Always, Durability::Interval],

@@ -21,7 +21,7 @@ use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Internals, Settings};
 use crate::engine::mail::Mail;
-use crate::engine::server_state::ServerState;
+use crate::engine::server_state::{ReactorCount, ServerState};
 use crate::engine::snapshot_taker::{Progress, Taker};
 use crate::handler::{ReactorHandler, State};
 use crate::recovery::recover;
@@ -51,6 +51,8 @@ pub(super) enum Canary {
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) reactors: usize,
+    /// Whether there is one more reactor, the spare.
+    pub(super) has_spare: bool,
     pub(super) durability: Durability,
     pub(super) segment_bytes: u64,
     pub(super) lane_bytes: u64,
@@ -67,6 +69,7 @@ impl Default for Plan {
     fn default() -> Plan {
         Plan {
             reactors: 2,
+            has_spare: false,
             durability: Durability::Always,
             segment_bytes: 32 * 1024,
             lane_bytes: 16 * 1024,
@@ -685,11 +688,12 @@ fn begin_life(
         _ if plan.sync_ns != 0 => Arc::new(slow_disk(disk)),
         _ => Arc::<FaultDisk>::clone(disk),
     };
-    let recovered = recover(&disk, &settings, plan.reactors, now.unix, random.next_u64())?;
+    let reactors = ReactorCount { regular: plan.reactors, has_spare: plan.has_spare };
+    let recovered = recover(&disk, &settings, reactors.all(), now.unix, random.next_u64())?;
     let limits = Arc::new(Limits::default());
     settings.apply_to(&limits);
     let clock = CycleClock::stepping(plan.step_ns);
-    let state = build_state(config, &disk, recovered, plan.reactors, now, clock);
+    let state = build_state(config, &disk, recovered, reactors, now, clock);
     let shared = Arc::clone(&state.shared);
     install(&shared, &state.statements.schema, now.unix, random.next_u64())?;
     // The log's thread does the same during a snapshot.
@@ -697,6 +701,7 @@ fn begin_life(
     while shared.log.writer_step(&|| now.mono).bytes_written > 0 {}
     let group = reactor::Config {
         reactors: plan.reactors,
+        has_spare: plan.has_spare,
         placement: reactor::Placement::RoundRobin,
         limits,
         drain_timeout_ms: DRAIN_TIMEOUT_MS,

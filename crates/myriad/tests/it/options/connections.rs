@@ -70,6 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     row("tls-cert-file", "{dir}/two.pem", TLS, starts, STARTS),
     row("tls-key-file", "{dir}/two.key", TLS, starts, STARTS),
     row("tls-ca-cert-file", "{dir}/none.pem", TLS, starts, STARTS),
+    row("admin", "127.0.0.1:0", &["--maxclients", "1"], administration, ["none", "+PONG -ERR"]),
     row("tls-auth-clients", "no", TLS, admits_strangers, ["no", "yes"]),
     row("tls-auth-clients-user", "CN", CERTIFIED, user_of_certificate, ["default", "client"]),
     row("tls-protocols", "TLSv1.2", OPEN_TLS, version_of_tls, ["TLSv1_3", "TLSv1_2"]),
@@ -145,6 +146,20 @@ fn tracked_keys(server: &Server) -> String {
 
 fn starts(server: &Server) -> String {
     word(server.has_started(), STARTS)
+}
+
+/// What an address of administration replies to PING and GET while `maxclients` is reached.
+fn administration(server: &Server) -> String {
+    if server.address("admin").is_none() {
+        return "none".to_owned();
+    }
+    let mut only = server.connect("resp");
+    assert_eq!(ask(&mut only, &["PING"]), "+PONG");
+    let refusal = read_reply(&mut server.connect("resp"));
+    assert_eq!(refusal, "-ERR max number of clients reached");
+    let mut admin = server.connect("admin");
+    let replies = [ask(&mut admin, &["PING"]), ask(&mut admin, &["GET", "k"])];
+    replies.map(|reply| reply.split(' ').next().unwrap_or_default().to_owned()).join(" ")
 }
 
 fn ping(server: &Server) -> String {

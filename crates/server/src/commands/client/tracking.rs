@@ -6,7 +6,7 @@ use wire::resp::Args;
 
 use super::OWN;
 use crate::commands::Session;
-use crate::commands::command::{Command, Done, Group};
+use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::session::{Tracking, TrackingMode, redirect};
@@ -21,7 +21,7 @@ pub(super) const TRACKING: Command = Command {
     complexity: "O(1); some options O(N) in the prefixes of all connections",
     group: Group::Connection,
     arity: -3,
-    flags: OWN,
+    flags: OWN.and(Flags::TRACKS),
     run: tracking,
     ..Command::EMPTY
 };

@@ -38,7 +38,7 @@ pub(super) fn nodes(cx: &CommandContext<'_>) -> Result<Vec<Node>, Fail> {
     let settings = &cx.reactor.settings;
     let endpoints: Vec<_> = settings.endpoints().collect();
     let bound = cx.shared.identity.addresses.get();
-    let count = cx.shared.published.len();
+    let count = cx.shared.reactors.regular;
     let source = usize::from(cx.session.source);
     let node = |reactor| {
         let listener = settings.node_listener(source, reactor);

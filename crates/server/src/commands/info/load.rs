@@ -99,10 +99,11 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
             counters.migrated_out,
             counters.held_bytes,
         );
-        page.field(&format!("r{index:02}"), value);
+        let name = shared.reactors.name(index);
+        page.field(&name, value);
         let requests = requests_by_kind(&shared.request_kinds, &published.lock().commands);
         if !requests.is_empty() {
-            page.field(&format!("r{index:02}_requests"), requests);
+            page.field(&format!("{name}_requests"), requests);
         }
     }
 }

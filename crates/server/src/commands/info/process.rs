@@ -39,7 +39,7 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
         let value = format!("name={name},bind={},port={}", address.ip(), address.port());
         page.field(&format!("listener{index}"), value);
     }
-    page.field("reactors", cx.shared.published.len());
+    page.field("reactors", cx.shared.reactors.regular);
 }
 
 pub(super) fn memory(page: &mut Page<'_, '_>) {

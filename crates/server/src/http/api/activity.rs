@@ -22,7 +22,7 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
     let (shared, now) = (exchange.context.shared, exchange.context.now);
     let totals = shared.totals();
     let counters = shared.links().stats_sum();
-    let (databases, _) = shared.keyspace.stats(now.unix);
+    let (databases, _) = shared.data_stats(now.unix);
     let settings = &exchange.context.reactor.settings;
     let log = shared.log.stats();
     json!({
@@ -30,7 +30,7 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
         "run_id": shared.identity.run_id,
         "now_ms": now.unix.0,
         "uptime_ms": now.unix.0.saturating_sub(shared.identity.started.unix.0),
-        "reactors": shared.links().reactors(),
+        "reactors": shared.reactors.regular,
         "durability": settings.durability.word(),
         "log_failed": shared.log.poisoned().is_some(),
         "connections": shared.links().connections(),
@@ -67,7 +67,7 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
     )| {
         let counters = links.stats(index);
         json!({
-            "name": format!("r{index:02}"),
+            "name": shared.reactors.name(index),
             "load_ppm": links.load_ppm(index),
             "busy_ns": counters.busy_ns,
             "cpu_ns": counters.cpu_ns,

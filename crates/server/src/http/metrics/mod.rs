@@ -84,7 +84,7 @@ fn format_ms(ms: u64) -> String {
 }
 
 fn data(page: &mut Page, shared: &ServerState, now: Now) {
-    let (databases, _) = shared.keyspace.stats(now.unix);
+    let (databases, _) = shared.data_stats(now.unix);
     let used: Vec<_> = (0..).zip(&databases).filter(|(_, stats)| stats.keys > 0).collect();
     page.family("myriad_keys", Kind::Gauge, "Number of keys by database.");
     for (number, stats) in &used {

@@ -128,8 +128,9 @@ const ROWS: &[Row] = &[
 
 pub(super) fn reactors(page: &mut Page, shared: &ServerState) {
     let links = shared.links();
-    let all: Vec<_> =
-        (0..links.reactors()).map(|index| (format!("r{index:02}"), links.stats(index))).collect();
+    let all: Vec<_> = (0..links.reactors())
+        .map(|index| (shared.reactors.name(index), links.stats(index)))
+        .collect();
     for (name, kind, help, value) in ROWS {
         page.family(name, *kind, help);
         for (reactor, counters) in &all {

@@ -31,7 +31,7 @@ use crate::engine::acl::Identity;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::reactor_state::ReactorState;
-use crate::engine::server_state::{ServerState, params};
+use crate::engine::server_state::{ReactorCount, ServerState, params};
 use crate::handler::State;
 use crate::recovery::recover;
 use crate::serve::build_state;
@@ -94,13 +94,14 @@ impl Server {
     }
 
     fn begin(disk: Arc<FaultDisk>, now: Now) -> Server {
+        const ONE_REACTOR: ReactorCount = ReactorCount { regular: 1, has_spare: false };
         let config = Config::default();
         let settings = config.settings().clone();
         let dynamic: Arc<dyn Disk> = Arc::<FaultDisk>::clone(&disk);
         let recovered = recover(&dynamic, &settings, 1, now.unix, 1).unwrap();
         let clock = CycleClock::stepping(100);
         let State { shared, statements, .. } =
-            build_state(config, &dynamic, recovered, 1, now, clock);
+            build_state(config, &dynamic, recovered, ONE_REACTOR, now, clock);
         let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
         let mut reactor = ReactorState::new(&shared, 0);
         reactor.begin_turn(now);
