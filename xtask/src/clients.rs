@@ -34,8 +34,8 @@ const CLUSTER_SUITE: &str = "cluster";
 const ASKED_SUITE: &str = "cql-python";
 const ASKING_PASSWORD: &str = "first";
 
-/// The suite that starts its own server, with certificates that it generates.
-const TLS_SUITE: &str = "tls";
+/// Suites that start their own servers: with certificates, and on data of Redis and Valkey.
+const OWN_SUITES: [&str; 2] = ["tls", "rdb"];
 
 /// A suite that takes longer hangs. The first run spends most of its time on downloads and builds.
 const SUITE_TIMEOUT_S: &str = "1800";
@@ -45,7 +45,7 @@ pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally
     let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES);
     let others = others.filter(|_| *target != Target::Redis);
     let own = [TLS_SUITE, CLUSTER_SUITE].into_iter().filter(|_| *target == Target::Myriad);
-    let suites: Vec<&str> = SUITES.iter().chain(others).copied().chain(own).collect();
+    let suites: Vec<&str> = SUITES.iter().chain(others).chain(own).copied().collect();
     if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
         bail!("no suite {unknown:?}: there are {}", suites.join(", "));
     }
