@@ -217,7 +217,9 @@ impl ReactorHandler {
         self.served = true;
         self.served_since_group = self.served_since_group.saturating_add(1);
         self.peer_spin.end(self.now.mono, self.awake_ns_max());
-        self.reactor.clock.now()
+        let started = self.reactor.clock.now();
+        self.reactor.begin_read(started);
+        started
     }
 }
 
@@ -490,6 +492,7 @@ impl Handler for ReactorHandler {
         self.settle_with_log(cx, connections);
         self.record_writes(cx);
         self.account_memory();
+        self.reactor.end_turn(self.now == cx.now());
     }
 
     /// Closes connections with requests deferred by CLIENT PAUSE without running these requests:

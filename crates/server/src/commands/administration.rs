@@ -1,12 +1,17 @@
 //! Commands that the spare reactor serves: what operators need while the other reactors are stalled
-//! or full.
+//! or full, or overloaded.
 
 use super::command::{Command, Done, Flags, Group};
 use super::fail::Fail;
-use super::registry::REGISTRY;
+use super::registry::{Entry, REGISTRY};
 use super::session::Session;
 use crate::engine::context::ReactorContext;
 use crate::engine::requests::RequestId;
+
+/// The error of a request that has waited for too long. Clients retry errors with this prefix:
+/// go-redis, and the cluster clients of other languages.
+pub(crate) const OVERLOADED: &str = "TRYAGAIN the server is overloaded and the request has waited \
+                                     for too long; it was not executed";
 
 /// Whether the spare reactor runs the command: it needs no data, so that it waits for no lock of
 /// another reactor, and ends soon.
@@ -26,6 +31,19 @@ impl ReactorContext<'_> {
         let may_leave = session.may_move() && !self.reactor.is_draining;
         let is_served = id.is_none_or(|id| REGISTRY.entry(id).is_administrative);
         may_leave && !is_served && !self.is_busy()
+    }
+
+    /// Refuses a request that has waited for too long in an overloaded reactor. Commands of
+    /// administration, and commands that Redis serves while it is busy, are served: they are cheap,
+    /// or end something.
+    #[cold]
+    pub(super) fn check_age(&mut self, session: &Session, entry: &Entry) -> Done {
+        let exempt = Flags::ALLOW_BUSY.and(Flags::SUBSCRIBER);
+        if entry.is_administrative || entry.command.flags.has(exempt) || session.is_rerun {
+            return Ok(());
+        }
+        self.reactor.tally.totals.refused_old += 1;
+        Err(Fail::text(OVERLOADED))
     }
 
     /// Refuses a request that the spare reactor does not serve.

@@ -335,6 +335,9 @@ impl<'a> ReactorContext<'a> {
         if self.reactor.is_spare && !entry.is_administrative {
             self.check_spare(session)?;
         }
+        if self.reactor.refuses_old {
+            self.check_age(session, entry)?;
+        }
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
         }

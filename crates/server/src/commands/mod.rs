@@ -3,7 +3,7 @@
 //! It serves every protocol that runs commands. `handler` decodes RESP and sends the replies.
 
 pub(crate) mod acl;
-mod administration;
+pub(crate) mod administration;
 mod audit;
 mod bitmaps;
 mod blocking;

@@ -316,6 +316,8 @@ settings! {
         /// -1: no slow log. 0: every command.
         slowlog_log_slower_than_us: i64 = 10_000,
         slowlog_max_len: usize = 128,
+        /// Zero: no request is refused because of its age.
+        overload_queue_age_ms: u64 = 500,
         /// Zero: stalls are not detected.
         stall_threshold_ms: u64 = 500,
         /// -1: no log of large requests. 0: every command.

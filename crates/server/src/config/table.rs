@@ -170,6 +170,8 @@ const LIMITS: &[OptionSpec] = &[
         "Maximum memory in bytes of a running script and of its reactor's interpreter. A script that needs more ends with an error."),
     with_aliases(&["max-message-length"], option("native-transport-max-frame-size", number!(Unit::Bytes, 64 * KIB, 256 * MIB, native_transport_max_frame_bytes), Running,
         "Maximum size of one CQL request in bytes, compressed or not. A connection that announces a larger one is closed before the request is read.")),
+    option("overload-queue-age-ms", number!(MS, 0, DAY_MS, overload_queue_age_ms), Running,
+        "Milliseconds that requests may wait in an overloaded reactor. While all its turns have lasted longer for four times as long, older requests are refused: -TRYAGAIN, overloaded in CQL, 503 in HTTP; 0: they are served."),
     option("http-body-bytes-max", number!(Unit::Bytes, KIB, GIB, http_body_bytes_max), Running,
         "Maximum size in bytes of the body of one HTTP request. If the body is longer, the server responds with 413 and closes the connection."),
     option("http-idle-timeout-ms", number!(MS, 1, DAY_MS, http_idle_timeout_ms), Running,
@@ -339,7 +341,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 85);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 86);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -626,6 +626,11 @@ impl Requests<'_> {
         if self.overload_odds > 0.0 && self.reactor.random.random_bool(self.overload_odds) {
             return Err(CqlError::Overloaded("Server is under memory pressure".to_owned()));
         }
+        if self.reactor.refuses_old {
+            self.reactor.tally.totals.refused_old += 1;
+            let text = "The server is overloaded and the request has waited for too long";
+            return Err(CqlError::Overloaded(text.to_owned()));
+        }
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
         let (request, _) = decode_request(header, &body).map_err(malformed)?;
         if stub >= stub::DECODED {

@@ -1,7 +1,8 @@
 //! Protocol-independent part of the server: data, and the operations on it.
 //!
 //! Reading order: `server_state` (state of all reactors) and `reactor_state` (state of one); `gate` and
-//! `commit` (the only path by which data changes), `room` and `elements` (limits of a request),
+//! `commit` (the only path by which data changes), `room`, `elements` and
+//! `queue_age` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
@@ -36,6 +37,7 @@ pub(crate) mod process;
 pub(crate) mod published;
 pub(crate) mod pubsub;
 pub(crate) mod purge;
+pub(crate) mod queue_age;
 pub(crate) mod rdb;
 pub(crate) mod reactor_state;
 pub(crate) mod records;

@@ -47,6 +47,9 @@ pub(crate) struct Totals {
     pub(crate) error_replies: u64,
     /// Rows that CQL SELECT read, returned or not.
     pub(crate) rows_examined: u64,
+    /// Times a reactor was overloaded, and requests refused then because of their age.
+    pub(crate) overloads: u64,
+    pub(crate) refused_old: u64,
     /// Changes to keys and partitions. CONFIG RESETSTAT does not reset it: INFO shows its growth
     /// since the last snapshot.
     pub(crate) changes: u64,
@@ -61,6 +64,8 @@ impl std::ops::AddAssign for Totals {
         self.misses += other.misses;
         self.error_replies += other.error_replies;
         self.rows_examined += other.rows_examined;
+        self.overloads += other.overloads;
+        self.refused_old += other.refused_old;
         self.changes += other.changes;
     }
 }

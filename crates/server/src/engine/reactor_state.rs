@@ -13,6 +13,7 @@ use crate::engine::pubsub::{
     Backlog, Kind, MatchedSubscription, Message, Publication, Refusal, SubscriberTable,
     Subscriptions,
 };
+use crate::engine::queue_age::{Change, QueueAge};
 use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
 use crate::engine::secret::Shown;
@@ -61,6 +62,9 @@ pub(crate) struct ReactorState {
     /// Values from which a command is recorded in a log.
     pub(crate) thresholds: Thresholds,
     pub(crate) latency_ns: u64,
+    queue_age: QueueAge,
+    /// Requests of the current read are refused because of their age.
+    pub(crate) refuses_old: bool,
     /// Memory available to writes.
     pub(crate) room: Room,
     /// Whether there was no memory for writes when the running script was admitted.
@@ -118,6 +122,8 @@ impl ReactorState {
             accounts: Accounts::new(&shared.memory, settings.experiments.counts_memory()),
             thresholds: Thresholds::NEVER,
             latency_ns: u64::MAX,
+            queue_age: QueueAge::default(),
+            refuses_old: false,
             room: Room::new(&settings, &shared.memory),
             has_no_room: false,
             is_contended: false,
@@ -139,6 +145,33 @@ impl ReactorState {
     /// Starts a turn.
     pub(crate) fn begin_turn(&mut self, now: Now) {
         self.turn_began = (now, self.clock.now());
+    }
+
+    /// Decides whether the requests of a read that begins at this cycle counter are refused because
+    /// of their age.
+    #[inline]
+    pub(crate) fn begin_read(&mut self, started: u64) {
+        self.refuses_old = self.queue_age.is_overloaded() && {
+            let (_, began) = self.turn_began;
+            self.queue_age.refuses(self.clock.delta_ns(began, started))
+        };
+    }
+
+    /// Ends a turn. `has_begun`: [`ReactorState::begin_turn`] was called in this turn.
+    pub(crate) fn end_turn(&mut self, has_begun: bool) {
+        let (now, began) = self.turn_began;
+        let lasted_ns = if has_begun { self.clock.delta_ns(began, self.clock.now()) } else { 0 };
+        self.refuses_old = false;
+        match self.queue_age.end_turn(now.mono, lasted_ns) {
+            None => {}
+            Some(Change::Overloaded) => {
+                self.tally.totals.overloads += 1;
+                tracing::warn!(reactor = self.index, "overload: refusing old requests");
+            }
+            Some(Change::Recovered) => {
+                tracing::info!(reactor = self.index, "overload has ended");
+            }
+        }
     }
 
     /// Returns the time of the next command: the time of the turn, advanced once the turn has
@@ -322,6 +355,7 @@ impl ReactorState {
     pub(crate) fn take_settings(&mut self, shared: &ServerState, settings: Arc<Settings>) {
         self.has_new_settings = true;
         self.thresholds = Thresholds::of(&settings);
+        self.queue_age.set_limit_ms(settings.overload_queue_age_ms);
         self.latency_ns = match settings.latency_monitor_threshold_ms {
             0 => u64::MAX,
             ms => ms.saturating_mul(1_000_000),

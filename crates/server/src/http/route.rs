@@ -7,6 +7,7 @@ use wire::resp::OwnedArgs;
 use super::access::Refusal;
 use super::exchange::{Answered, Exchange};
 use super::{access, api, changes, command, console, cql, health, kv, metrics, subscribe};
+use crate::commands::administration::OVERLOADED;
 use crate::commands::registry::REGISTRY;
 use crate::commands::{INFO, acl};
 use crate::config::Settings;
@@ -194,6 +195,12 @@ impl Route {
         if !self.allows(request.method()) {
             let refused = exchange.fail(405, "ERR method not allowed");
             return Ok(refused.with("Allow", self.allowed()));
+        }
+        // Health, metrics and the console are served.
+        let needs_data = matches!(self.access, Access::Token | Access::Everything);
+        if exchange.context.reactor.refuses_old && needs_data {
+            exchange.context.reactor.tally.totals.refused_old += 1;
+            return Ok(exchange.fail(503, OVERLOADED));
         }
         let shared = exchange.context.shared;
         // Load the setting for each request: CONFIG SET may precede it in the same pipeline.

@@ -11,7 +11,7 @@
 //! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
 //! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
 //! on a slow disk; `blocking` checks clients that wait for keys, `tracking` clients that cache keys;
-//! `users` checks permissions on several reactors; `busy` checks a reactor that takes no turns, and `spare` the one that serves administrators;
+//! `users` checks permissions on several reactors; `overload` checks which requests an overloaded reactor refuses; `busy` checks a reactor that takes no turns, and `spare` the one that serves administrators;
 //! `hostile` checks limits that
 //! protect clients from each other; `restore` starts from copied or missing files, `restart`
 //! restarts with the clock set back, and takes snapshots on a full disk.
@@ -41,6 +41,7 @@ mod linear;
 mod model;
 mod options;
 mod oracle;
+mod overload;
 mod pubsub;
 mod pubsub_client;
 mod pubsub_keys;

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::fixture::{
-    Cql, Server, happens_within, is_closed_within, long, outcome, read_reply, request, word,
+    Cql, Server, ask, happens_within, is_closed_within, long, outcome, read_reply, request, word,
 };
 use super::{Row, row};
 
@@ -26,6 +27,7 @@ pub(super) const ROWS: &[Row] = &[
     row("proto-max-bulk-len", "1mb", &[], set_long, ["+OK", "-ERR"]),
     row("elements-per-command-max", "10", &[], long_range, ["*20", "-ERR"]),
     row("native-transport-max-frame-size", "64kb", CQL, long_query, ["RESULT", "refused"]),
+    row("overload-queue-age-ms", "1", &[], are_old_requests_refused, ["no", "yes"]),
     row("http-body-bytes-max", "1kb", HTTP, long_body, ["201", "413"]),
     row("http-idle-timeout-ms", "1000", HTTP, is_idle_http_closed, ["no", "yes"]),
     row("busy-reply-threshold", "1", TWO_REACTORS, is_refused_beside_a_script, ["no", "yes"]),
@@ -51,7 +53,7 @@ fn set_long(server: &Server) -> String {
     first_word(&read_reply(&mut stream))
 }
 
-/// Whether a read of a key is refused while a script that took the key runs for half a second. Of
+/// Whether reads of a key are refused while a script that took the key runs for half a second. Of
 /// several connections some are on another reactor than the script.
 fn is_refused_beside_a_script(server: &Server) -> String {
     const SCRIPT: &str = "local began = os.clock() repeat until os.clock() - began > 0.5 \
@@ -59,11 +61,23 @@ fn is_refused_beside_a_script(server: &Server) -> String {
     let mut readers: Vec<TcpStream> = (0..4).map(|_| server.connect("resp")).collect();
     let mut runner = server.connect("resp");
     runner.write_all(&request(&["EVAL", SCRIPT, "1", "k"])).unwrap();
-    for reader in &mut readers {
-        reader.write_all(&request(&["GET", "k"])).unwrap();
-    }
-    let replies: Vec<String> = readers.iter_mut().map(read_reply).collect();
-    word(replies.iter().any(|reply| reply.starts_with("-BUSY")), YES)
+    let has_ended = AtomicBool::new(false);
+    let is_refused = std::thread::scope(|scope| {
+        let has_ended = &has_ended;
+        let is_refused = move |reader: &mut TcpStream| {
+            let mut is_refused = false;
+            while !is_refused && !has_ended.load(Ordering::Relaxed) {
+                is_refused = ask(reader, &["GET", "k"]).starts_with("-BUSY");
+            }
+            is_refused
+        };
+        let threads: Vec<_> =
+            readers.iter_mut().map(|reader| scope.spawn(move || is_refused(reader))).collect();
+        read_reply(&mut runner);
+        has_ended.store(true, Ordering::Relaxed);
+        threads.into_iter().any(|thread| thread.join().unwrap())
+    });
+    word(is_refused, YES)
 }
 
 fn long_string_of_a_script(server: &Server) -> String {
@@ -132,6 +146,23 @@ fn long_query(server: &Server) -> String {
     let text = format!("USE system{}", " ".repeat(100_000));
     let reply = outcome(&cql.query(&text));
     if reply.starts_with("ERROR") { "refused".to_owned() } else { reply }
+}
+
+/// Whether requests are refused after some connections have each sent a hundred scripts of two
+/// milliseconds. Each turn serves one of each connection.
+fn are_old_requests_refused(server: &Server) -> String {
+    const SCRIPT: &str = "local began = os.clock() repeat until os.clock() - began > 0.002";
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| server.connect("resp")).collect();
+    for stream in &mut streams {
+        stream.write_all(&request(&["EVAL", SCRIPT, "0"]).repeat(100)).unwrap();
+    }
+    let mut replies = Vec::new();
+    for stream in &mut streams {
+        replies.extend((0..100).map(|_| read_reply(stream)));
+    }
+    let is_refused = replies.iter().any(|reply| reply.starts_with("-TRYAGAIN "));
+    assert_eq!(server.counter("overload_refused_requests") > 0, is_refused);
+    word(is_refused, YES)
 }
 
 /// Returns the status code of a response.

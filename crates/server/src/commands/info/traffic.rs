@@ -89,6 +89,8 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("acl_access_denied_cmd", refusals.commands);
     page.field("acl_access_denied_key", refusals.keys);
     page.field("acl_access_denied_channel", refusals.channels);
+    page.field("overloads", totals.overloads);
+    page.field("overload_refused_requests", totals.refused_old);
     page.field("reactor_stalls", shared.stalls.count());
     page.field("reactor_stall_longest_ms", shared.stalls.longest_ms());
     page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());

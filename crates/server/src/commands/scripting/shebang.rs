@@ -37,11 +37,9 @@ pub(super) fn set_flag(options: &mut ScriptOptions, flag: &[u8]) -> Result<(), (
     match flag {
         b"no-writes" => options.no_writes = true,
         b"allow-oom" => options.allow_oom = true,
-        // They concern replicas and clusters.
-        b"allow-stale" | b"no-cluster" | b"allow-cross-slot-keys" => {}
-        // Of Upstash, whose libraries use it in their scripts: there, only the keys of such a script
-        // are locked while it runs.
-        b"allow-key-locking" => {}
+        // They concern replicas and clusters. The last one is of Upstash, whose libraries use it in
+        // their scripts: there, only the keys of such a script are locked while it runs.
+        b"allow-stale" | b"no-cluster" | b"allow-cross-slot-keys" | b"allow-key-locking" => {}
         _ => return Err(()),
     }
     Ok(())

@@ -104,6 +104,12 @@ fn data(page: &mut Page, shared: &ServerState, now: Now) {
             totals.expired_keys,
         ),
         ("myriad_evicted_keys_total", "Keys evicted to free memory.", totals.evicted_keys),
+        ("myriad_overloads_total", "Times a reactor was overloaded.", totals.overloads),
+        (
+            "myriad_overload_refused_requests_total",
+            "Requests refused because they had waited for too long.",
+            totals.refused_old,
+        ),
     ] {
         page.one(name, Kind::Counter, help, value);
     }
