@@ -253,6 +253,7 @@ impl<H: Handler> Reactor<H> {
         let called = self.slot().waker.wake_up();
         self.core.now = self.driver.now();
         self.slot().publish_turn(Some(self.core.now.mono));
+        self.handshakes.reads = 0;
         self.core.counters.wait_ns += self.core.now.mono.since(before);
         self.core.counters.turns += 1;
         (events, called)

@@ -43,6 +43,9 @@ impl<H: Handler> Reactor<H> {
             self.note_unread(ready);
         } else if self.is_over_held() {
             self.stall(token);
+        } else if self.must_wait_for_handshakes(token) {
+            // The driver reports it again in the next turn.
+            self.core.counters.tls_deferred += 1;
         } else {
             self.receive(token);
         }

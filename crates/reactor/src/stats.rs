@@ -88,6 +88,8 @@ counters! {
     tls_timeouts,
     /// Handshakes ended because too many were in progress.
     tls_crowded_out,
+    /// Reads of handshakes that were left to a later turn.
+    tls_deferred,
     /// TLS connections that ended without a `close_notify` alert.
     tls_truncated,
     /// How often a connection was not read because too much output was held.

@@ -30,6 +30,13 @@ impl<H: Handler> Reactor<H> {
         self.handshakes.began.push_back((connection.opened_at, token));
     }
 
+    /// Whether a connection is in its handshake, and this turn has continued enough of them.
+    pub(crate) fn must_wait_for_handshakes(&mut self, token: Token) -> bool {
+        let channel = self.table.get_mut(token).and_then(|one| one.channel.as_ref());
+        let is_in_handshake = channel.is_some_and(|channel| !channel.is_established());
+        is_in_handshake && !self.handshakes.may_read()
+    }
+
     /// Ends handshakes that take too long, and the oldest when there are too many: a genuine client
     /// completes its handshake in milliseconds, however many others only begin one. True if there
     /// were any.
@@ -55,7 +62,7 @@ impl<H: Handler> Reactor<H> {
             }
             self.handshakes.began.pop_front();
         }
-        let Self { handshakes: Handshakes { began, unfinished }, table, .. } = self;
+        let Self { handshakes: Handshakes { began, unfinished, .. }, table, .. } = self;
         if began.len() > 2 * *unfinished + FINISHED_MAX {
             // Removes finished ones that follow an unfinished one.
             began.retain(|(_, token)| {

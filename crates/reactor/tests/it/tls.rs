@@ -419,6 +419,36 @@ fn unfinished_handshakes_are_bounded_in_number_and_time() {
 }
 
 #[test]
+fn handshakes_do_not_delay_established_connections() {
+    const CLIENTS: usize = 50;
+    let (mut sim, mut good) = established();
+    let identity = identity();
+    let tls = Arc::new(Tls::new(identity.server));
+    let connect = |sim: &mut Sim<Echo>| Client::connect(sim, &tls, &identity.roots);
+    let mut crowd: Vec<Client> = (0..CLIENTS).map(|_| connect(&mut sim)).collect();
+    sim.run_until_idle();
+    for client in &mut crowd {
+        let hello = client.sealed();
+        client.wire.send(&hello);
+    }
+    good.say(b"in between\n");
+    let sealed = good.sealed();
+    good.wire.send(&sealed);
+    sim.turn();
+    assert!(good.take());
+    assert_eq!(good.received, b"in between\n");
+    let answered =
+        |crowd: &mut Vec<Client>| crowd.iter_mut().filter_map(|c| c.take().then_some(())).count();
+    assert_eq!(answered(&mut crowd), 4, "the handshakes of one turn");
+    assert!(sim.links().stats_sum().tls_deferred >= (CLIENTS - 4) as u64);
+    sim.run_until_idle();
+    assert_eq!(answered(&mut crowd), CLIENTS - 4);
+    for client in &mut crowd {
+        assert_eq!(client.ask(&mut sim, b"all\n"), b"all\n");
+    }
+}
+
+#[test]
 fn draining_ends_established_and_unfinished_connections() {
     let (mut sim, mut client) = established();
     let tls = Arc::new(Tls::new(identity().server));

@@ -82,6 +82,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("tls_failures", counters.tls_failures);
     page.field("tls_handshake_timeouts", counters.tls_timeouts);
     page.field("tls_handshakes_crowded_out", counters.tls_crowded_out);
+    page.field("tls_handshakes_deferred", counters.tls_deferred);
     page.field("tls_truncated_connections", counters.tls_truncated);
     page.field("migrated_connections", counters.migrated_in);
     let refusals = shared.refusals.lock().counts();

@@ -119,6 +119,12 @@ const ROWS: &[Row] = &[
         |c| number(c.tls_crowded_out),
     ),
     (
+        "myriad_reactor_tls_deferred_total",
+        Kind::Counter,
+        "Reads of TLS handshakes left to a later turn because there were many.",
+        |c| number(c.tls_deferred),
+    ),
+    (
         "myriad_reactor_tls_truncated_total",
         Kind::Counter,
         "TLS connections that ended without close_notify.",
