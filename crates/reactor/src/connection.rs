@@ -339,6 +339,13 @@ impl<S> Connections<'_, S> {
         self.table.iter_mut().map(|(_, connection)| (connection.info(), &mut connection.session))
     }
 
+    /// The session of an open connection, for a caller that appends no output.
+    pub fn session(&mut self, id: ConnId) -> Option<&mut S> {
+        let token = self.table.token(id)?;
+        let connection = self.table.get_mut(token)?;
+        (connection.phase == Phase::Open).then_some(&mut connection.session)
+    }
+
     pub fn info(&mut self, id: ConnId) -> Option<ConnInfo> {
         let token = self.table.token(id)?;
         self.table.get_mut(token).map(|connection| connection.info())

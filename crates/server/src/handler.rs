@@ -6,6 +6,7 @@ mod deadlines;
 mod gates;
 mod housekeeping;
 mod http;
+mod newcomers;
 mod protocol;
 mod pubsub;
 mod resp;
@@ -35,6 +36,7 @@ use crate::tls::common_name;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
 use deadlines::Deadlines;
+use newcomers::Newcomers;
 use protocol::Protocol;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::BTreeSet;
@@ -81,6 +83,7 @@ pub(crate) struct ReactorHandler {
     acl_generation: u64,
     /// Connections that wait for log space.
     waiting_for_log_space: Vec<ConnId>,
+    newcomers: Newcomers,
     /// Publishers that wait until their messages are matched, or until a full queue is half empty.
     publishers: Vec<(ConnId, Backlog)>,
     /// Connections that wait for the end of CLIENT PAUSE.
@@ -136,6 +139,7 @@ impl ReactorHandler {
             now,
             acl_generation: shared.acl.generation(),
             waiting_for_log_space: Vec::new(),
+            newcomers: Newcomers::default(),
             publishers: Vec::new(),
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
@@ -262,6 +266,9 @@ impl Handler for ReactorHandler {
         row.remote = peer.remote;
         row.is_tls = is_tls;
         self.register(&session, row);
+        if !session.is_authenticated() {
+            self.newcomers.push(id, opened);
+        }
         session
     }
 
@@ -475,6 +482,7 @@ impl Handler for ReactorHandler {
             self.tick(cx, connections);
         }
         self.follow_users(cx, connections);
+        self.limit_newcomers(cx, connections);
         self.end_pause(cx, connections);
         self.serve_blocked(cx, connections);
         self.deliver_invalidations(cx, connections);

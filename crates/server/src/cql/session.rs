@@ -86,6 +86,11 @@ pub(crate) struct Names {
 }
 
 impl Session {
+    /// Whether the client has completed its start, and has authenticated if that is required.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
     pub(crate) fn new(id: ConnId, peer: &Peer, durability: Durability) -> Session {
         Session {
             id,

@@ -50,6 +50,8 @@ pub(crate) struct Totals {
     /// Times a reactor was overloaded, and requests refused then because of their age.
     pub(crate) overloads: u64,
     pub(crate) refused_old: u64,
+    /// Connections closed because too many had not authenticated.
+    pub(crate) closed_newcomers: u64,
     /// Changes to keys and partitions. CONFIG RESETSTAT does not reset it: INFO shows its growth
     /// since the last snapshot.
     pub(crate) changes: u64,
@@ -66,6 +68,7 @@ impl std::ops::AddAssign for Totals {
         self.rows_examined += other.rows_examined;
         self.overloads += other.overloads;
         self.refused_old += other.refused_old;
+        self.closed_newcomers += other.closed_newcomers;
         self.changes += other.changes;
     }
 }

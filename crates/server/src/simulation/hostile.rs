@@ -394,3 +394,26 @@ fn command_docs_has_a_limit_of_names() {
         }
     }
 }
+
+#[test]
+fn connections_without_a_password_do_not_use_up_maxclients() {
+    let mut world = world_with(&[("requirepass", "secret"), ("maxclients", "8")]);
+    let connect = |world: &mut World| world.sim().connect();
+    let good = connect(&mut world);
+    assert_eq!(ask(&mut world, &good, &["AUTH", "secret"]), "+OK\r\n");
+    let strangers: Vec<SimClient> = (0..6).map(|_| connect(&mut world)).collect();
+    run(&mut world);
+    assert_eq!(ask(&mut world, &strangers[1], &["AUTH", "secret"]), "+OK\r\n");
+    assert!(!strangers.iter().any(SimClient::is_ended), "they have a second to authenticate");
+    world.advance(SECOND_NS);
+    run(&mut world);
+    let ended: Vec<bool> = strangers.iter().map(SimClient::is_ended).collect();
+    assert_eq!(ended, [true, false, false, false, false, false], "half of maxclients remain");
+    let refusal = String::from_utf8(strangers[0].received()).unwrap();
+    assert_eq!(refusal, "-ERR too many connections have not authenticated\r\n");
+    for client in [&good, &strangers[1]] {
+        assert_eq!(ask(&mut world, client, &["PING"]), "+PONG\r\n");
+    }
+    assert_eq!(ask(&mut world, &strangers[2], &["AUTH", "secret"]), "+OK\r\n");
+    assert_eq!(world.shared().totals().closed_newcomers, 1);
+}

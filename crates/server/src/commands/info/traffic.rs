@@ -90,6 +90,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("acl_access_denied_cmd", refusals.commands);
     page.field("acl_access_denied_key", refusals.keys);
     page.field("acl_access_denied_channel", refusals.channels);
+    page.field("unauthenticated_disconnections", totals.closed_newcomers);
     page.field("overloads", totals.overloads);
     page.field("overload_refused_requests", totals.refused_old);
     page.field("reactor_stalls", shared.stalls.count());

@@ -104,6 +104,11 @@ fn data(page: &mut Page, shared: &ServerState, now: Now) {
             totals.expired_keys,
         ),
         ("myriad_evicted_keys_total", "Keys evicted to free memory.", totals.evicted_keys),
+        (
+            "myriad_unauthenticated_closed_total",
+            "Connections closed because too many had not authenticated.",
+            totals.closed_newcomers,
+        ),
         ("myriad_overloads_total", "Times a reactor was overloaded.", totals.overloads),
         (
             "myriad_overload_refused_requests_total",
