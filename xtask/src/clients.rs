@@ -44,7 +44,8 @@ const SUITE_TIMEOUT_S: &str = "1800";
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
     let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES);
     let others = others.filter(|_| *target != Target::Redis);
-    let own = [TLS_SUITE, CLUSTER_SUITE].into_iter().filter(|_| *target == Target::Myriad);
+    let own = OWN_SUITES.iter().chain([&CLUSTER_SUITE]);
+    let own = own.filter(|_| *target == Target::Myriad);
     let suites: Vec<&str> = SUITES.iter().chain(others).chain(own).copied().collect();
     if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
         bail!("no suite {unknown:?}: there are {}", suites.join(", "));
