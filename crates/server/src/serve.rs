@@ -317,8 +317,8 @@ fn start_group(
         let listener = match (protocol, node) {
             (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
             (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
-            (ClientProtocol::Resp, None) => listener.with_spare(),
-            (ClientProtocol::Cql | ClientProtocol::Http, _) => listener,
+            (ClientProtocol::Resp, None) | (ClientProtocol::Http, _) => listener.with_spare(),
+            (ClientProtocol::Cql, _) => listener,
         };
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),

@@ -303,6 +303,10 @@ impl ReactorHandler {
                 return (index, Some(Then::Pause(Obstacle::LogSpace)));
             }
             let request = batch.get(index, input);
+            let may_leave = self.reactor.is_spare && !self.reactor.is_draining;
+            if may_leave && find(&request).1.needs_data() {
+                return (index, Some(Then::Leave));
+            }
             let mut options = ResponseOptions::of(&request);
             let Some(gate) = self.answer(session, &request, &mut options, out) else {
                 return (index, Some(Then::Pause(Obstacle::ClientPause)));

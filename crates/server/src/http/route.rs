@@ -163,6 +163,12 @@ pub(crate) static ROUTES: &[Route] = &[
 ];
 
 impl Route {
+    /// False for health, metrics and the console, which an overloaded reactor and the spare one
+    /// serve as well.
+    pub(crate) fn needs_data(&self) -> bool {
+        matches!(self.access, Access::Token | Access::Everything)
+    }
+
     fn is_for(&self, path: &[u8]) -> bool {
         match self.path {
             Path::Is(known) => path == known.as_bytes(),
@@ -196,9 +202,7 @@ impl Route {
             let refused = exchange.fail(405, "ERR method not allowed");
             return Ok(refused.with("Allow", self.allowed()));
         }
-        // Health, metrics and the console are served.
-        let needs_data = matches!(self.access, Access::Token | Access::Everything);
-        if exchange.context.reactor.refuses_old && needs_data {
+        if exchange.context.reactor.refuses_old && self.needs_data() {
             exchange.context.reactor.tally.totals.refused_old += 1;
             return Ok(exchange.fail(503, OVERLOADED));
         }

@@ -213,11 +213,13 @@ fn writes_in_flight_move_with_their_connection() {
 }
 
 #[test]
-fn slow_statements_are_in_the_slowlog() {
-    let mut world = world(&[("slowlog-log-slower-than", "0")]);
+fn slow_and_large_statements_are_in_the_logs() {
+    let options = [("slowlog-log-slower-than", "0"), ("commandlog-reply-larger-than", "30")];
+    let mut world = world(&options);
     create_table(&mut world);
     let (mut client, id) = inserter(&mut world, Version::V4);
     world.shared().command_logs.lock(LogKind::Slow).clear();
+    world.shared().command_logs.lock(LogKind::LargeReply).clear();
     client.query(1, "SELECT v FROM k.t WHERE p = 1");
     execute(&client, 2, &id, &[&[0, 0, 0, 1], b"a"]);
     answers(&mut world, &mut client);
@@ -230,6 +232,10 @@ fn slow_statements_are_in_the_slowlog() {
         entries.collect::<Vec<_>>(),
         [format!("EXECUTE: {INSERT}"), "QUERY: SELECT v FROM k.t WHERE p = 1".to_owned(),]
     );
+    let large = world.shared().command_logs.lock(LogKind::LargeReply);
+    let large: Vec<_> = large.iter().map(|entry| (&entry.args[0][..], entry.value)).collect();
+    let [(b"QUERY", bytes)] = large[..] else { panic!("{large:?}") };
+    assert!((30..200).contains(&bytes), "the frame of the reply");
 }
 
 /// More rows than one turn examines.

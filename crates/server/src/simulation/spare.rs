@@ -83,6 +83,31 @@ fn a_connection_leaves_the_spare_reactor_with_its_first_request_for_data() {
 }
 
 #[test]
+fn health_checks_stay_and_other_requests_of_http_leave() {
+    const HTTP: usize = 1;
+    let options = vec![("http", "127.0.0.1:0".to_owned())];
+    let plan = Plan { reactors: 1, has_spare: true, options, ..Plan::default() };
+    let mut world = World::new(1, plan);
+    let client = world.sim().connect_to(HTTP);
+    let mut scene = Scene { world, client, is_stalled: false };
+    scene.run();
+    scene.move_to_spare();
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    scene.client.send([get("/healthz"), get("/metrics")].concat().as_bytes());
+    scene.run();
+    let replies = String::from_utf8(scene.client.received()).expect("text");
+    assert_eq!(replies.matches("HTTP/1.1 200 ").count(), 2, "{replies}");
+    assert_eq!(scene.place(), SPARE);
+    scene.client.send([get("/healthz"), get("/kv/k"), get("/healthz")].concat().as_bytes());
+    scene.run();
+    let replies = String::from_utf8(scene.client.received()).expect("text");
+    let statuses: Vec<&str> =
+        replies.split("HTTP/1.1 ").skip(1).filter_map(|reply| reply.get(..3)).collect();
+    assert_eq!(statuses, ["200", "404", "200"]);
+    assert_eq!(scene.place(), REGULAR);
+}
+
+#[test]
 fn the_spare_reactor_waits_for_no_data() {
     let mut scene = Scene::new();
     assert_eq!(scene.ask(&[&["SET", "k", "v"]]), "+OK\r\n");

@@ -25,7 +25,8 @@ fn start(label: &str, options: &[&str]) -> Server {
 
 #[test]
 fn administrators_are_served_and_end_the_script() {
-    let server = start("stalled", &["--busy-reply-threshold", "1"]);
+    let options = ["--busy-reply-threshold", "1", "--http", "127.0.0.1:0"];
+    let server = start("stalled", &options);
     let mut runner = stall(&server);
     // A new connection to the usual port.
     let mut client = server.connect("resp");
@@ -35,6 +36,9 @@ fn administrators_are_served_and_end_the_script() {
     assert_eq!(ask(&mut client, &["CONFIG", "SET", "hz", "20"]), "+OK");
     assert_eq!(ask(&mut client, &["ACL", "WHOAMI"]), "default");
     assert!(ask(&mut client, &["GET", "k"]).starts_with("-BUSY "));
+    let mut health = server.connect("http");
+    health.write_all(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").unwrap();
+    assert_eq!(read_reply(&mut health), "HTTP/1.1 200 OK");
     assert_eq!(ask(&mut client, &["SCRIPT", "KILL"]), "+OK");
     assert!(read_reply(&mut runner).starts_with("-ERR Script killed by user"));
     assert_eq!(ask(&mut client, &["SET", "k", "v"]), "+OK");
