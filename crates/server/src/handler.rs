@@ -266,7 +266,9 @@ impl Handler for ReactorHandler {
         row.remote = peer.remote;
         row.is_tls = is_tls;
         self.register(&session, row);
-        if !session.is_authenticated() {
+        let must_authenticate =
+            protocol != ClientProtocol::Cql || self.reactor.settings.cql_clients_authenticate();
+        if must_authenticate && !session.is_authenticated() {
             self.newcomers.push(id, opened);
         }
         session
@@ -500,6 +502,7 @@ impl Handler for ReactorHandler {
         self.settle_with_log(cx, connections);
         self.record_writes(cx);
         self.account_memory();
+        self.shared.activities.end(self.reactor.index);
         self.reactor.end_turn(self.now == cx.now());
     }
 

@@ -491,6 +491,15 @@ impl Settings {
         others + source * self.reactor_count() + reactor
     }
 
+    /// Whether CQL clients must authenticate.
+    pub(crate) fn cql_clients_authenticate(&self) -> bool {
+        match self.cql_authenticator {
+            CqlAuthenticator::AllowAll => false,
+            CqlAuthenticator::Requirepass => self.requirepass.is_set(),
+            CqlAuthenticator::Password => true,
+        }
+    }
+
     pub(crate) fn speaks_cql(&self) -> bool {
         !self.cql.is_empty() || !self.cql_tls.is_empty()
     }

@@ -122,13 +122,7 @@ impl Requests<'_> {
             session.compression = compression;
         }
         session.names = Some(Box::new(Names::of(options)));
-        let settings = &self.reactor.settings;
-        let is_asked = match settings.cql_authenticator {
-            CqlAuthenticator::AllowAll => false,
-            CqlAuthenticator::Requirepass => settings.requirepass.is_set(),
-            CqlAuthenticator::Password => true,
-        };
-        if is_asked {
+        if self.reactor.settings.cql_clients_authenticate() {
             session.phase = Phase::Login;
             answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out)?;
         } else {

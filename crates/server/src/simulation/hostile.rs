@@ -417,3 +417,18 @@ fn connections_without_a_password_do_not_use_up_maxclients() {
     assert_eq!(ask(&mut world, &strangers[2], &["AUTH", "secret"]), "+OK\r\n");
     assert_eq!(world.shared().totals().closed_newcomers, 1);
 }
+
+#[test]
+fn clients_of_cql_that_do_not_authenticate_are_limited_if_they_must() {
+    const CQL: usize = 1;
+    for (password, expected) in [("secret", [true, true, false, false]), ("", [false; 4])] {
+        let options = [("requirepass", password), ("maxclients", "4"), ("cql", "127.0.0.1:0")];
+        let mut world = world_with(&options);
+        let strangers: Vec<SimClient> = (0..4).map(|_| world.sim().connect_to(CQL)).collect();
+        run(&mut world);
+        world.advance(SECOND_NS);
+        run(&mut world);
+        let ended: Vec<bool> = strangers.iter().map(SimClient::is_ended).collect();
+        assert_eq!(ended, expected, "password {password:?}");
+    }
+}
