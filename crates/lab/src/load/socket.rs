@@ -116,6 +116,7 @@ impl<'a> Director<'a> {
         limits.output_bytes_max.set(u64::MAX);
         let config = Config {
             reactors: threads,
+            has_spare: false,
             // Connections stay on their thread.
             placement: Placement::RoundRobin,
             limits: Arc::new(limits),
