@@ -39,7 +39,10 @@ pub(super) fn nodes(cx: &CommandContext<'_>) -> Result<Vec<Node>, Fail> {
     let endpoints: Vec<_> = settings.endpoints().collect();
     let bound = cx.shared.identity.addresses.get();
     let count = cx.shared.reactors.regular;
-    let source = usize::from(cx.session.source);
+    // Clients of other listeners see the nodes as clients of the first one do.
+    let source = Some(usize::from(cx.session.source));
+    let source = source.filter(|source| *source < settings.resp.len() + settings.resp_tls.len());
+    let source = source.unwrap_or(0);
     let node = |reactor| {
         let listener = settings.node_listener(source, reactor);
         let endpoint = endpoints[listener];
