@@ -332,7 +332,7 @@ const SYSTEM_VIRTUAL_SCHEMA: [(&str, &str); 3] = [
 const SYSTEM_VIEWS: [(&str, &str); 8] = [
     (
         "event loops: connections, and what they have served",
-        "CREATE TABLE reactors (reactor int, connections int, commands bigint, \
+        "CREATE TABLE reactors (reactor int, name text, connections int, commands bigint, \
          error_replies bigint, hits bigint, misses bigint, expired_keys bigint, \
          evicted_keys bigint, rows_examined bigint, busy_ms bigint, cpu_ms bigint, \
          PRIMARY KEY (reactor))",

@@ -24,6 +24,7 @@ pub(super) fn reactors(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Value
         let totals = published.totals;
         RowBuilder::new(table)
             .int("reactor", int(index))
+            .text("name", &cx.shared.reactors.name(index))
             .int("connections", int(published.clients.len()))
             .bigint("commands", bigint(totals.commands))
             .bigint("error_replies", bigint(totals.error_replies))
