@@ -79,14 +79,16 @@ impl Databases {
     }
 }
 
+/// Any number may be read: a command can have partitions among its keys, which are in none of the
+/// databases ([`PARTITIONS_DB`](crate::PARTITIONS_DB)).
 impl Index<u8> for Databases {
     type Output = Db;
 
     #[inline]
     fn index(&self, db: u8) -> &Db {
-        match db {
-            0 => &self.first,
-            _ => self.others.as_ref().map_or(&EMPTY, |others| &others[usize::from(db) - 1]),
+        match usize::from(db).checked_sub(1) {
+            None => &self.first,
+            Some(at) => self.others.as_ref().and_then(|others| others.get(at)).unwrap_or(&EMPTY),
         }
     }
 }
@@ -104,6 +106,7 @@ impl IndexMut<u8> for Databases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PARTITIONS_DB;
     use crate::entry::Entry;
 
     #[test]
@@ -114,6 +117,7 @@ mod tests {
         databases[15].expires = 1;
         assert_eq!(databases[15].expires, 1);
         assert_eq!(databases[14].expires, 0);
+        assert_eq!(databases[PARTITIONS_DB].expires, 0);
         assert_eq!(databases.iter().count(), DATABASES);
     }
 
