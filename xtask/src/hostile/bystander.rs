@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::ask::{expect_bulk, expect_simple};
+use super::ask::{expect_bulk, expect_integer, expect_simple};
 use super::until;
 use crate::cql::connection::{Connection as CqlConnection, Manner};
 use crate::resp::Connection;
@@ -96,7 +96,7 @@ enum Line {
 impl Line {
     fn open(address: &str, habit: Habit) -> Result<Line> {
         if habit != Habit::Queries {
-            return Ok(Line::Resp(Connection::open(address)?));
+            return Ok(Line::Resp(open_on_regular_reactor(address)?));
         }
         let mut connection = CqlConnection::open(address)?;
         connection.must(
@@ -106,6 +106,14 @@ impl Line {
         connection.must("CREATE TABLE bystander.t (k int PRIMARY KEY, v bigint)")?;
         Ok(Line::Cql(connection))
     }
+}
+
+/// Connects. The first request for data moves the connection from the spare reactor, which may have
+/// accepted it, to the reactor under attack; PING alone would be served there.
+pub(super) fn open_on_regular_reactor(address: &str) -> Result<Connection> {
+    let mut connection = Connection::open(address)?;
+    expect_integer(&connection.call(&["EXISTS", "absent"])?, 0)?;
+    Ok(connection)
 }
 
 fn one_round(line: &mut Line, habit: Habit, round: u64) -> Result<()> {

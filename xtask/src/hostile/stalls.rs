@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::cases::{Case, Crowd, Step};
 use super::ask::expect_simple;
+use super::bystander::open_on_regular_reactor;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 use crate::resp::{Connection, Value};
@@ -51,6 +52,8 @@ const OPTIONS: &[&str] = &[
     "127.0.0.1:0",
     "--snapshot-log-bytes",
     "0",
+    "--cluster-view",
+    "yes",
 ];
 
 pub(super) const CHECKS: &[Check] =
@@ -186,7 +189,7 @@ struct State {
 impl Probe {
     fn start(subject: &Subject) -> Result<Probe> {
         let schedule = subject.thread(REACTOR_THREAD)?.join("schedstat");
-        let mut connection = subject.connect()?;
+        let mut connection = open_on_regular_reactor(&subject.address)?;
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         let thread = thread::spawn(move || {

@@ -101,7 +101,8 @@ fn number(text: &str) -> Result<usize> {
 
 /// `@x:BYTES`: one word of that length. `@w:PREFIX:COUNT`: `PREFIX0`, `PREFIX1` and so on.
 /// `@p:PREFIX:COUNT`: the same, each followed by `v`. `@s:PREFIX:COUNT`: each after a score.
-/// `@r:WORD:COUNT`: one word repeated.
+/// `@r:WORD:COUNT`: one word repeated. `@f:NAME:COUNT`: one word, the code of a library with that
+/// many functions, `NAME0`, `NAME1` and so on.
 fn expand(word: &str, words: &mut Vec<Vec<u8>>) -> Result<()> {
     let Some(rest) = word.strip_prefix('@') else {
         words.push(word.as_bytes().to_vec());
@@ -115,6 +116,10 @@ fn expand(word: &str, words: &mut Vec<Vec<u8>>) -> Result<()> {
         return Ok(());
     }
     let count = number(parts.next().context("@ without a number")?)?;
+    if kind == "f" {
+        words.push(library(first, count).into_bytes());
+        return Ok(());
+    }
     for at in 0..count {
         match kind {
             "w" => words.push(format!("{first}{at}").into_bytes()),
@@ -125,6 +130,17 @@ fn expand(word: &str, words: &mut Vec<Vec<u8>>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn library(name: &str, functions: usize) -> String {
+    let head = format!("#!lua name={name}\n");
+    let function = |at| {
+        format!(
+            "redis.register_function{{function_name='{name}{at}', \
+             callback=function() return 0 end, flags={{'no-writes'}}}}\n"
+        )
+    };
+    (0..functions).map(function).fold(head, |code, function| code + &function)
 }
 
 /// Connections to the server: the maximum, if the descriptors of this process suffice.

@@ -152,7 +152,7 @@ pub(super) fn reactors(page: &mut Page, shared: &ServerState) {
     page.one("myriad_stalls_total", Kind::Counter, help, shared.stalls.count());
     let help = "The longest of these times.";
     let longest = seconds(shared.stalls.longest_ms().saturating_mul(1_000_000));
-    page.one("myriad_stall_seconds_max", Kind::Gauge, help, longest);
+    page.one("myriad_longest_stall_seconds", Kind::Gauge, help, longest);
     page.family("myriad_reactor_commands_total", Kind::Counter, "Commands executed.");
     for ((reactor, _), published) in all.iter().zip(&shared.published) {
         page.sample(&[("reactor", reactor)], published.lock().totals.commands);
