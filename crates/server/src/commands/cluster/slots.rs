@@ -2,13 +2,17 @@
 
 use std::ops::RangeInclusive;
 
+use crc::{CRC_16_XMODEM, Crc, Table};
+
 /// Slots of a cluster.
 pub(super) const SLOTS: usize = 16_384;
+
+static CRC: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
 /// The slot of a key: that of its hash tag, if it has one.
 // Source: Redis Cluster specification, "Key distribution model" and "Hash tags"
 pub(super) fn slot_of(key: &[u8]) -> usize {
-    usize::from(crc16(tag(key).unwrap_or(key))) % SLOTS
+    usize::from(CRC.checksum(tag(key).unwrap_or(key))) % SLOTS
 }
 
 /// The bytes between the first `{` and the next `}`, unless there are none.
@@ -23,29 +27,6 @@ pub(super) fn slots_of(node: usize, nodes: usize) -> RangeInclusive<usize> {
     node * SLOTS / nodes..=(node + 1) * SLOTS / nodes - 1
 }
 
-/// CRC-16 with the polynomial 0x1021, from 0: the variant of XMODEM.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from(crc.to_be_bytes()[0] ^ byte)])
-}
-
-const TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte: u8 = 0;
-    loop {
-        let mut crc = u16::from_be_bytes([byte, 0]);
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte as usize] = crc;
-        if byte == u8::MAX {
-            break table;
-        }
-        byte += 1;
-    }
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,7 +34,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_redis() {
         // Source: Redis Cluster specification, appendix A
-        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(CRC.checksum(b"123456789"), 0x31C3);
         // Replies of Redis 7.0 to CLUSTER KEYSLOT.
         for (key, slot) in [
             (&b""[..], 0),
