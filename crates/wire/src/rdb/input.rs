@@ -153,7 +153,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    fn take_room(&mut self, bytes: u64) -> Result<(), RdbError> {
+    /// Fails if the strings of a value are longer together than allowed.
+    pub(super) fn take_room(&mut self, bytes: u64) -> Result<(), RdbError> {
         let room = self.room_bytes.checked_sub(bytes);
         self.room_bytes = room.ok_or(RdbError::TooLarge { offset: self.offset })?;
         Ok(())

@@ -94,8 +94,9 @@ pub(super) fn read_stream<R: Read>(input: &mut Input<R>, form: u8) -> Result<Str
         let first = raw_id(name.map_err(|_| input.malformed("name of a part of a stream"))?);
         let bytes = input.owned_string()?;
         let elements_max = input.elements_max();
-        read_entries(&bytes, first, &mut entries, elements_max)
+        let shared_bytes = read_entries(&bytes, first, &mut entries, elements_max)
             .map_err(|what| input.refused(what))?;
+        input.take_room(shared_bytes)?;
     }
     let len = input.number()?;
     if len != entries.len() as u64 {
@@ -162,14 +163,15 @@ fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
 
-/// Reads the entries of a listpack, whose first one only has the names of fields.
+/// Reads the entries of a listpack, whose first one only has the names of fields. Returns the bytes
+/// of the names that entries share, counted for each: a short part may stand for a long stream.
 // Source: Redis 7.2 `t_stream.c`, the comment in `streamAppendItem`
 fn read_entries(
     bytes: &[u8],
     first: StreamId,
     out: &mut Vec<StreamEntry>,
     elements_max: usize,
-) -> Result<(), Malformed> {
+) -> Result<u64, Malformed> {
     let push = |listpack: &mut Listpack<'_>, out: &mut Strings| {
         listpack.push_to(&mut Sink { out, elements_max })
     };
@@ -182,6 +184,8 @@ fn read_entries(
         push(&mut listpack, &mut common)?;
     }
     let common = Arc::new(common);
+    let common_bytes = common.iter().map(|field| field.len() as u64).sum::<u64>();
+    let mut shared_bytes = 0_u64;
     if listpack.number()? != 0 {
         return Err("no end of the first entry of a part of a stream");
     }
@@ -205,6 +209,7 @@ fn read_entries(
             for _ in 0..common.len() {
                 push(&mut listpack, &mut values)?;
             }
+            shared_bytes = shared_bytes.saturating_add(common_bytes);
         }
         // The number of elements of this entry, to walk backwards.
         listpack.number()?;
@@ -216,7 +221,7 @@ fn read_entries(
         }
     }
     match listpack.element()? {
-        None => Ok(()),
+        None => Ok(shared_bytes),
         Some(_) => Err("more elements than entries in a part of a stream"),
     }
 }

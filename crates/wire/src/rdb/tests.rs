@@ -332,6 +332,31 @@ fn long_entries_of_streams_come_back() {
 }
 
 #[test]
+fn fields_that_entries_share_count_for_each_entry() {
+    let fields = std::sync::Arc::new(strings(&["a field with a long name"]));
+    let entries = (1..=100).map(|sequence| StreamEntry {
+        id: StreamId { ms: 1, sequence },
+        fields: std::sync::Arc::clone(&fields),
+        values: strings(&["v"]),
+    });
+    let stream = Stream {
+        entries: entries.collect(),
+        last_id: StreamId { ms: 1, sequence: 100 },
+        max_deleted_id: StreamId::default(),
+        entries_added: 100,
+        groups: Vec::new(),
+    };
+    let mut bytes = vec![Written::Stream as u8];
+    put_stream(&mut bytes, &stream);
+    end_payload(&mut bytes);
+    assert!(bytes.len() < 1_500, "{}", bytes.len());
+    let decode = |bytes_max| decode_payload(&bytes, Limits { bytes_max, elements_max: 1000 });
+    assert!(decode(4_000).is_ok());
+    let error = decode(2_000).unwrap_err();
+    assert!(matches!(error, PayloadError::Value(RdbError::TooLarge { .. })), "{error}");
+}
+
+#[test]
 fn files_of_other_servers_are_the_same_after_a_rewrite() {
     for data in [REDIS_7, REDIS_7_LARGE, REDIS_7_LFU, VALKEY_9] {
         check::check_file(data);
