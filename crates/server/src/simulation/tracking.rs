@@ -28,6 +28,8 @@ fn encode(text: &str) -> Vec<u8> {
 struct Reader {
     sim: SimClient,
     unread: Vec<u8>,
+    /// The connection to which invalidations are redirected.
+    target: Option<(SimClient, Vec<u8>)>,
     cache: HashMap<String, Option<Vec<u8>>>,
     /// The key of the unanswered GET.
     asked: Option<String>,
@@ -39,14 +41,27 @@ struct Reader {
 
 impl Reader {
     fn new(world: &mut World) -> Reader {
-        let modes = ["", " NOLOOP", " BCAST", " BCAST PREFIX user: PREFIX item:"];
+        let modes = ["", " NOLOOP", " BCAST", " BCAST PREFIX user: PREFIX item:", " REDIRECT"];
         let mode = pick(&mut world.random, &modes);
-        let sim = world.sim().connect();
-        sim.send(&encode("HELLO 3"));
-        sim.send(&encode(&format!("CLIENT TRACKING ON{mode}")));
-        world.settle();
-        sim.received();
-        Reader { sim, unread: Vec::new(), cache: HashMap::new(), asked: None, skips: false, mode }
+        let connect = |world: &mut World, requests: &[String]| {
+            let sim = world.sim().connect();
+            sim.send(&encode("HELLO 3"));
+            for request in requests {
+                sim.send(&encode(request));
+            }
+            world.settle();
+            sim.received();
+            sim
+        };
+        let (mut option, mut target) = (mode.to_owned(), None);
+        if mode == " REDIRECT" {
+            let sim = connect(world, &[]);
+            option = format!("{mode} {}", sim.id().0);
+            target = Some((sim, Vec::new()));
+        }
+        let sim = connect(world, &[format!("CLIENT TRACKING ON{option}")]);
+        let (unread, cache) = (Vec::new(), HashMap::new());
+        Reader { sim, unread, target, cache, asked: None, skips: false, mode }
     }
 
     fn ask(&mut self, key: &str) {
@@ -74,9 +89,15 @@ impl Reader {
     }
 
     fn receive(&mut self) {
+        let (mut target, mut replies) = (self.target.take(), Vec::new());
+        if let Some((sim, unread)) = &mut target {
+            unread.extend(sim.received());
+            replies.extend(replies_of(unread));
+        }
+        self.target = target;
         self.unread.extend(self.sim.received());
-        while let Some((reply, bytes)) = decode_reply(&self.unread).expect("RESP") {
-            self.unread.drain(..bytes);
+        replies.extend(replies_of(&mut self.unread));
+        for reply in replies {
             match reply {
                 Reply::Push(items) => {
                     assert_eq!(items[0], Reply::Bulk(b"invalidate".to_vec()));
@@ -96,6 +117,16 @@ impl Reader {
             self.cache.insert(key, value);
         }
     }
+}
+
+/// Takes the complete replies.
+fn replies_of(unread: &mut Vec<u8>) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    while let Some((reply, bytes)) = decode_reply(unread).expect("RESP") {
+        unread.drain(..bytes);
+        replies.push(reply);
+    }
+    replies
 }
 
 fn write(random: &mut SmallRng, number: usize) -> String {

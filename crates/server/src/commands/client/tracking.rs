@@ -10,7 +10,9 @@ use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::session::{Tracking, TrackingMode, redirect};
-use crate::engine::invalidations::{Invalidation, PREFIXES_MAX, TRACKED_NAME_BYTES_MAX};
+use crate::engine::invalidations::{
+    Invalidation, PREFIX_BYTES_MAX, PREFIXES_MAX, TRACKED_NAME_BYTES_MAX,
+};
 use crate::engine::server_state::ServerState;
 
 pub(super) const TRACKING: Command = Command {
@@ -61,7 +63,7 @@ impl Options {
                 options.redirect = Some(ConnId(u64::try_from(integer(id)?).unwrap_or(0)));
             } else if is_option(word, "PREFIX") {
                 let prefix = rest.next().ok_or(Fail::Syntax)?;
-                if options.prefixes.len() >= PREFIXES_MAX || prefix.len() > TRACKED_NAME_BYTES_MAX {
+                if options.prefixes.len() >= PREFIXES_MAX || prefix.len() > PREFIX_BYTES_MAX {
                     return Err(Fail::text("ERR too many or too long prefixes"));
                 }
                 options.prefixes.push(prefix.into());
