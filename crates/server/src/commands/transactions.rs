@@ -69,6 +69,7 @@ fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     }
     let start = cx.reply.out.len();
     cx.in_exec = true;
+    cx.reactor.script_wait_ns = 0;
     cx.reply.array(transaction.queued.len());
     for (id, args) in &transaction.queued {
         let command = REGISTRY.entry(*id).command;

@@ -69,6 +69,8 @@ pub(crate) struct ReactorState {
     pub(crate) room: Room,
     /// Whether there was no memory for writes when the running script was admitted.
     pub(crate) has_no_room: bool,
+    /// Time that the scripts of the running request have waited for others.
+    pub(crate) script_wait_ns: u64,
     /// A command could not run, because a slow script holds what it needs.
     pub(crate) is_contended: bool,
     /// Libraries of functions as the running command or transaction has changed them.
@@ -126,6 +128,7 @@ impl ReactorState {
             refuses_old: false,
             room: Room::new(&settings, &shared.memory),
             has_no_room: false,
+            script_wait_ns: 0,
             is_contended: false,
             new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),

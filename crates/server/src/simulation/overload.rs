@@ -124,3 +124,43 @@ fn cql_and_http_report_overload_in_their_terms() {
     let replies = text(&health);
     assert_eq!(replies.matches("HTTP/1.1 200 ").count(), REQUESTS, "{replies}");
 }
+
+/// The scripts of a transaction meet a key that a slow script holds: they wait for it only once.
+#[test]
+fn the_scripts_of_a_transaction_wait_only_once() {
+    const SCRIPTS: usize = 50;
+    let mut world = World::new(1, Plan { reactors: 1, ..Plan::default() });
+    let script = "redis.call('set', KEYS[1], 1) return redis.call('get', 'held')";
+    let ask = |world: &mut World, words: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        encode_request(words, &mut bytes);
+        String::from_utf8(world.ask(&bytes)).expect("text")
+    };
+    let eval: [&[u8]; 4] = [b"EVAL", script.as_bytes(), b"1", b"k"];
+    // From now on the server knows that the script accesses other keys.
+    assert_eq!(ask(&mut world, &eval), "$-1\r\n");
+    let client = world.sim().connect();
+    let mut bytes = Vec::new();
+    encode_request(&[b"MULTI".as_slice()], &mut bytes);
+    for _ in 0..SCRIPTS {
+        encode_request(&eval, &mut bytes);
+    }
+    encode_request(&[b"EXEC".as_slice()], &mut bytes);
+    client.send(&bytes);
+    let shared = std::sync::Arc::clone(world.shared());
+    let params = crate::engine::server_state::params(
+        &shared.settings.load(),
+        base::time::UnixMs(0),
+        shared.keyspace.seed(),
+        1,
+    );
+    let held = shared.keyspace.lock_one(shared.keyspace.hash(b"held"), &params);
+    let began = std::time::Instant::now();
+    while world.step(0) {}
+    // Each would wait for a second.
+    assert!(began.elapsed().as_secs() < SCRIPTS as u64 / 2, "{:?}", began.elapsed());
+    drop(held);
+    world.settle();
+    let replies = String::from_utf8(client.received()).expect("text");
+    assert_eq!(replies.matches("-TRYAGAIN").count(), SCRIPTS, "{replies}");
+}

@@ -29,14 +29,15 @@ const RESTARTS_MAX: usize = 8;
 /// Attempts to lock all stripes after a script has changed data.
 const LOCK_ATTEMPTS: usize = 200;
 
-/// Time that a script waits for a stripe after it has changed data.
+/// Time that a script waits for stripes after it has changed data; all scripts of an EXEC together.
 const WAIT_NS: u64 = 100_000_000;
 
 /// The same for a script that has the [turn](crate::engine::scripts::Scripts::turn).
 const TURN_WAIT_NS: u64 = 1_000_000_000;
 
-/// Time between two checks for slow scripts; a script inside EXEC waits only once.
+/// Time between two checks for slow scripts; the scripts of an EXEC wait only once for the turn.
 const INTERVAL: Duration = Duration::from_millis(1);
+const INTERVAL_NS: u64 = 1_000_000;
 
 /// Position of the first key, after the command's name, the script and the number of keys.
 const FIRST_KEY: usize = 3;
@@ -64,6 +65,10 @@ fn take_turn<'a>(
     }
     if !may_unlock {
         // The script that has the turn may wait for the stripes of this transaction.
+        if cx.reactor.script_wait_ns > 0 {
+            return Ok(None);
+        }
+        cx.reactor.script_wait_ns = INTERVAL_NS;
         return Ok(shared.scripts.turn.try_lock_for(INTERVAL));
     }
     let held = cx.locked.release();
@@ -109,6 +114,9 @@ pub(super) fn run(
                 "ERR Can not execute a script with write flag using *_ro command.",
             ));
         }
+    }
+    if !cx.in_exec {
+        cx.reactor.script_wait_ns = 0;
     }
     let Ok(turn) = take_turn(cx, callee.routine, !cx.in_exec) else {
         cx.reactor.is_contended = true;
@@ -383,9 +391,13 @@ impl Run<'_, '_> {
     /// for its stripes, except for one that did not know that it needs the turn.
     fn wait_for(&mut self, hash: u64) -> bool {
         let limit_ns = if self.turn.is_some() { TURN_WAIT_NS } else { WAIT_NS };
+        let left_ns = limit_ns.saturating_sub(self.cx.reactor.script_wait_ns);
         let clock = self.cx.reactor.clock.clone();
         let began = clock.now();
-        self.cx.locked.add_unless(hash, || clock.delta_ns(began, clock.now()) > limit_ns)
+        let waited_ns = || clock.delta_ns(began, clock.now());
+        let is_locked = self.cx.locked.add_unless(hash, || waited_ns() > left_ns);
+        self.cx.reactor.script_wait_ns += waited_ns();
+        is_locked
     }
 
     fn lock_all(&mut self) -> Result<(), Stop> {
