@@ -268,7 +268,7 @@ impl Handler for ReactorHandler {
         self.register(&session, row);
         let must_authenticate =
             protocol != ClientProtocol::Cql || self.reactor.settings.cql_clients_authenticate();
-        if must_authenticate && !session.is_authenticated() {
+        if must_authenticate && !session.as_protocol().is_authenticated() {
             self.newcomers.push(id, opened);
         }
         session

@@ -1,8 +1,8 @@
 //! Client protocols that the server supports.
 
-/// Defines the protocols and their names.
+/// Defines the protocols, their names, and what a connection above `maxclients` is sent.
 macro_rules! protocols {
-    ($($variant:ident = $name:literal,)+) => {
+    ($($variant:ident = $name:literal, $refusal:expr;)+) => {
         /// Protocol of a client connection.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum ClientProtocol {
@@ -16,12 +16,21 @@ macro_rules! protocols {
             pub(crate) fn name(self) -> &'static str {
                 [$($name),+][self as usize]
             }
+
+            /// The reply to a connection above `maxclients`.
+            pub(crate) fn refusal(self) -> &'static [u8] {
+                const REFUSALS: &[&[u8]] = &[$($refusal),+];
+                REFUSALS[self as usize]
+            }
         }
     };
 }
 
 protocols! {
-    Resp = "resp",
-    Cql = "cql",
-    Http = "http",
+    // Source: Redis 7.2 `networking.c`, `acceptCommonHandler`
+    Resp = "resp", b"-ERR max number of clients reached\r\n";
+    // The client has not sent a request, so there is no stream ID to answer on.
+    Cql = "cql", b"";
+    Http = "http", b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+                     Retry-After: 1\r\nConnection: close\r\n\r\n";
 }

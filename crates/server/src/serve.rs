@@ -57,13 +57,6 @@ use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
 use crate::{logging, tls};
 
-/// Reply to a connection above `maxclients`. Source: Redis 7.2 `networking.c`.
-const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
-
-/// HTTP response to a connection above `maxclients`.
-const REFUSAL_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
-                              Retry-After: 1\r\nConnection: close\r\n\r\n";
-
 /// Checking a password takes a whole core; the other cores remain for clients that are already
 /// authenticated.
 const CORES_PER_PASSWORD_THREAD: usize = 4;
@@ -306,19 +299,13 @@ fn start_group(
     let mut listeners = Vec::new();
     for (endpoint, socket) in settings.endpoints().zip(sockets) {
         let Endpoint { protocol, is_tls, is_admin, address, node, .. } = endpoint;
-        let refusal = match protocol {
-            ClientProtocol::Resp => REFUSAL,
-            // The client has not sent a request, so there is no stream ID to answer on.
-            ClientProtocol::Cql => &[],
-            ClientProtocol::Http => REFUSAL_HTTP,
-        };
-        let listener = Listener::from_bound(socket, settings.tcp_backlog, refusal)
+        let listener = Listener::from_bound(socket, settings.tcp_backlog, protocol.refusal())
             .with_context(|| format!("could not listen on {address}"))?;
         let listener = match (protocol, node) {
             (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
             (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
             (ClientProtocol::Resp, None) | (ClientProtocol::Http, _) => listener.with_spare(),
-            (ClientProtocol::Cql, _) => listener,
+            _ => listener,
         };
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),

@@ -260,6 +260,10 @@ impl Protocol for Session {
         Session::update_row(self, row, now, kinds);
     }
 
+    fn is_authenticated(&self) -> bool {
+        self.is_ready()
+    }
+
     fn outlives_peer(&self) -> bool {
         Session::outlives_peer(self)
     }

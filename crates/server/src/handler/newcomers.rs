@@ -48,7 +48,7 @@ impl ReactorHandler {
             return;
         }
         let is_newcomer = |connections: &mut Connections<'_, Session>, id| {
-            connections.session(id).is_some_and(|session| !session.is_authenticated())
+            connections.session(id).is_some_and(|session| !session.as_protocol().is_authenticated())
         };
         self.newcomers.tidy(count_max, |id| is_newcomer(connections, id));
         while self.newcomers.0.len() > count_max

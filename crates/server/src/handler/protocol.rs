@@ -122,6 +122,11 @@ pub(super) trait Protocol {
 
     // --- Connection lifecycle
 
+    /// Whether the client has authenticated, or need not. A protocol may authenticate each request.
+    fn is_authenticated(&self) -> bool {
+        true
+    }
+
     fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
         None
     }

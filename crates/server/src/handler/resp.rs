@@ -156,6 +156,10 @@ impl Protocol for Session {
         Session::update_row(self, row, now);
     }
 
+    fn is_authenticated(&self) -> bool {
+        self.identity.is_authenticated()
+    }
+
     fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
         self.subscriptions.as_deref_mut()
     }

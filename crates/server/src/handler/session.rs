@@ -32,15 +32,6 @@ impl Session {
         }
     }
 
-    /// Whether the client has authenticated, or need not. HTTP authenticates each request.
-    pub(super) fn is_authenticated(&self) -> bool {
-        match self {
-            Session::Resp(session) => session.identity.is_authenticated(),
-            Session::Cql(session) => session.is_ready(),
-            Session::Http(_) => true,
-        }
-    }
-
     pub(super) fn as_resp(&mut self) -> Option<&mut commands::Session> {
         if let Session::Resp(session) = self { Some(session) } else { None }
     }
