@@ -47,6 +47,11 @@ const REDIS_VERSION_NUMBER: u32 = 0x0007_0204;
 /// Arguments of a script's commands beyond which their buffer is freed.
 const ARGUMENT_BYTES_KEPT_MAX: usize = 64 * 1024;
 
+/// Longer scripts and libraries are refused: nothing else runs while one is compiled.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+
+const TOO_LONG: Fail = Fail::text("ERR the script is too long");
+
 const NO_SCRIPT: Fail = Fail::text("NOSCRIPT No matching script. Please use EVAL.");
 
 const SCRIPT_FLAGS: Flags = Flags::NOSCRIPT
@@ -190,6 +195,9 @@ fn load(
     text: &[u8],
     is_kept: bool,
 ) -> Result<Compiled, Fail> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(TOO_LONG);
+    }
     let (options, _) = shebang::parse(text)?;
     let name = script_name(text);
     if let Some(known) = interpreter.find_name(&name) {

@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use wire::resp::{Args, OwnedArgs, Protocol};
 
-use super::host::{CallError, HOST, stop, stopped};
+use super::host::{CallError, HOST, is_stopping, stop, stopped};
 use super::native::{NativeError, guard, reply_error, to_visible};
+use super::reply::IS_COUNTED;
 use super::{bits, cjson, cmsgpack, numbers, registration, reply, structs};
 
 /// What the prelude has made.
@@ -43,6 +44,7 @@ pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
     native.raw_set("random", guard(lua, random)?)?;
     native.raw_set("randomseed", guard(lua, set_seed)?)?;
     native.raw_set("register_function", guard(lua, registration::register)?)?;
+    native.raw_set("is_stopping", lua.create_function(|_, ()| Ok(is_stopping()))?)?;
     native.raw_set("on_error", lua.create_function(describe)?)?;
     native.raw_set("version", super::REDIS_VERSION)?;
     native.raw_set("version_number", super::REDIS_VERSION_NUMBER)?;
@@ -305,18 +307,22 @@ fn set_seed(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
 /// Makes the error that a script raised a table with its place.
 // Source: Redis 7.2 `eval.c`, `__redis__err__handler`
 fn describe(lua: &Lua, error: Value) -> mlua::Result<Table> {
-    let table = match to_visible(lua, error)? {
-        Value::Table(table) => table,
+    let table = lua.create_table()?;
+    match to_visible(lua, error)? {
+        // A copy, because scripts can raise tables that are read-only for them.
+        Value::Table(raised) => {
+            for field in ["err", "source", "line", IS_COUNTED] {
+                table.raw_set(field, raised.raw_get::<Value>(field)?)?;
+            }
+        }
         other => {
-            let table = lua.create_table()?;
             let text = match &other {
                 Value::String(text) => text.as_bytes().to_vec(),
                 other => other.to_string()?.into_bytes(),
             };
             table.raw_set("err", lua.create_string([b"ERR ", &text[..]].concat())?)?;
-            table
         }
-    };
+    }
     // Level 0 is this function. The error was raised by a script or by a function that it called.
     for level in 1..8 {
         let place = lua.inspect_stack(level, |frame| {

@@ -4,7 +4,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, check_memory, guard_several, number, string};
+use super::native::{NativeError, check, guard_several, number, string, text_bytes_max};
 
 /// Deeper tables are packed as nil.
 // Source: `lua_cmsgpack.c`, `LUACMSGPACK_MAX_NESTING`
@@ -12,11 +12,6 @@ const DEPTH_MAX: usize = 16;
 
 /// Depth of unpacked values: the reader is recursive.
 const UNPACK_DEPTH_MAX: usize = 1_000;
-
-/// Longer results are refused.
-const PACKED_BYTES_MAX: usize = 512 << 20;
-
-const VALUES_PER_CHECK: usize = 1024;
 
 pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     type Function = fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError>;
@@ -41,26 +36,75 @@ fn pack(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
     if args.is_empty() {
         return Err(NativeError::text("bad argument #0 to 'pack' (MessagePack pack needs input.)"));
     }
-    let mut out = Vec::new();
+    let mut packer = Packer { lua, out: Vec::new(), bytes_max: text_bytes_max(), values: 0 };
     for value in args {
-        pack_value(value, 0, &mut out)?;
+        packer.value(value, 0)?;
     }
-    Ok(MultiValue::from_vec(vec![Value::String(lua.create_string(&out)?)]))
+    Ok(MultiValue::from_vec(vec![Value::String(lua.create_string(&packer.out)?)]))
 }
 
-fn pack_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), NativeError> {
-    if out.len() > PACKED_BYTES_MAX {
-        return Err(NativeError::text("not enough memory"));
+struct Packer<'l> {
+    lua: &'l Lua,
+    out: Vec<u8>,
+    bytes_max: usize,
+    /// Values so far, and elements of tables that were counted.
+    values: usize,
+}
+
+impl Packer<'_> {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<(), NativeError> {
+        self.values += 1;
+        check(self.lua, self.values)?;
+        let out = &mut self.out;
+        if out.len() > self.bytes_max {
+            return Err(NativeError::text("not enough memory"));
+        }
+        match value {
+            Value::String(text) => pack_string(&text.as_bytes(), out),
+            Value::Boolean(value) => out.push(if *value { 0xC3 } else { 0xC2 }),
+            Value::Integer(value) => pack_integer(*value, out),
+            Value::Number(value) => pack_double(*value, out),
+            Value::Table(table) if depth < DEPTH_MAX => self.table(table, depth + 1)?,
+            _ => out.push(0xC0),
+        }
+        Ok(())
     }
-    match value {
-        Value::String(text) => pack_string(&text.as_bytes(), out),
-        Value::Boolean(value) => out.push(if *value { 0xC3 } else { 0xC2 }),
-        Value::Integer(value) => pack_integer(*value, out),
-        Value::Number(value) => pack_double(*value, out),
-        Value::Table(table) if depth < DEPTH_MAX => pack_table(table, depth + 1, out)?,
-        _ => out.push(0xC0),
+
+    fn table(&mut self, table: &Table, depth: usize) -> Result<(), NativeError> {
+        let (mut count, mut longest, mut is_array) = (0_usize, 0_i64, true);
+        for pair in table.pairs::<Value, Value>() {
+            self.values += 1;
+            check(self.lua, self.values)?;
+            match pair?.0 {
+                Value::Integer(index) if index > 0 => longest = longest.max(index),
+                _ => is_array = false,
+            }
+            count += 1;
+        }
+        let out = &mut self.out;
+        if is_array && usize::try_from(longest) == Ok(count) {
+            match count {
+                0..16 => out.push(0x90 | count.to_le_bytes()[0]),
+                16..0x1_0000 => sized(0xDC, count, 2, out),
+                _ => sized(0xDD, count, 4, out),
+            }
+            for index in 1..=longest {
+                self.value(&table.raw_get(index)?, depth)?;
+            }
+            return Ok(());
+        }
+        match count {
+            0..16 => out.push(0x80 | count.to_le_bytes()[0]),
+            16..0x1_0000 => sized(0xDE, count, 2, out),
+            _ => sized(0xDF, count, 4, out),
+        }
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            self.value(&key, depth)?;
+            self.value(&value, depth)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn pack_string(bytes: &[u8], out: &mut Vec<u8>) {
@@ -107,39 +151,6 @@ fn pack_double(value: f64, out: &mut Vec<u8>) {
         out.push(0xCB);
         out.extend_from_slice(&value.to_be_bytes());
     }
-}
-
-fn pack_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), NativeError> {
-    let (mut count, mut longest, mut is_array) = (0_usize, 0_i64, true);
-    for pair in table.pairs::<Value, Value>() {
-        match pair?.0 {
-            Value::Integer(index) if index > 0 => longest = longest.max(index),
-            _ => is_array = false,
-        }
-        count += 1;
-    }
-    if is_array && usize::try_from(longest) == Ok(count) {
-        match count {
-            0..16 => out.push(0x90 | count.to_le_bytes()[0]),
-            16..0x1_0000 => sized(0xDC, count, 2, out),
-            _ => sized(0xDD, count, 4, out),
-        }
-        for index in 1..=longest {
-            pack_value(&table.raw_get(index)?, depth, out)?;
-        }
-        return Ok(());
-    }
-    match count {
-        0..16 => out.push(0x80 | count.to_le_bytes()[0]),
-        16..0x1_0000 => sized(0xDE, count, 2, out),
-        _ => sized(0xDF, count, 4, out),
-    }
-    for pair in table.pairs::<Value, Value>() {
-        let (key, value) = pair?;
-        pack_value(&key, depth, out)?;
-        pack_value(&value, depth, out)?;
-    }
-    Ok(())
 }
 
 /// What part of the input is unpacked.
@@ -243,9 +254,7 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Value, NativeError> {
         self.values += 1;
-        if self.values.is_multiple_of(VALUES_PER_CHECK) {
-            check_memory(self.lua)?;
-        }
+        check(self.lua, self.values)?;
         if depth > UNPACK_DEPTH_MAX {
             return Err(NativeError::text("Bad data format in input."));
         }

@@ -70,26 +70,36 @@ pub(super) fn set_hook(lua: &Lua) -> mlua::Result<()> {
 fn hook_at(lua: &Lua, instructions: u32) -> mlua::Result<()> {
     let triggers = HookTriggers::new().every_nth_instruction(instructions);
     lua.set_global_hook(triggers, |lua, frame| {
-        if LOADING.is_set() {
-            if LOADING.with(|loading| loading.may_continue()) {
-                return Ok(VmState::Continue);
-            }
-            stop(lua)?;
-            return Err(stopped());
-        }
-        if !HOST.is_set() {
-            return Ok(VmState::Continue);
-        }
-        let place = || {
+        check_end_at(lua, &|| {
             let source = frame.source().source.as_deref().unwrap_or_default().to_owned();
             (source, frame.current_line().unwrap_or(0))
-        };
-        if HOST.with(|host| host.may_continue(&place)) {
-            return Ok(VmState::Continue);
-        }
-        stop(lua)?;
-        Err(stopped())
+        })?;
+        Ok(VmState::Continue)
     })
+}
+
+/// Fails if the running script must end. For functions of Rust that take long.
+pub(super) fn check_end(lua: &Lua) -> mlua::Result<()> {
+    check_end_at(lua, &|| {
+        let place = lua.inspect_stack(1, |frame| {
+            let source = frame.source().source.as_deref().unwrap_or_default().to_owned();
+            (source, frame.current_line().unwrap_or(0))
+        });
+        place.unwrap_or_default()
+    })
+}
+
+fn check_end_at(lua: &Lua, place: &dyn Fn() -> Place) -> mlua::Result<()> {
+    let may_continue = if LOADING.is_set() {
+        LOADING.with(|loading| loading.may_continue())
+    } else {
+        !HOST.is_set() || HOST.with(|host| host.may_continue(place))
+    };
+    if may_continue {
+        return Ok(());
+    }
+    stop(lua)?;
+    Err(stopped())
 }
 
 pub(super) fn stopped() -> mlua::Error {
@@ -103,6 +113,11 @@ pub(super) fn stop(lua: &Lua) -> mlua::Result<()> {
         return Ok(());
     }
     hook_at(lua, 1)
+}
+
+/// Whether the running script is being ended.
+pub(super) fn is_stopping() -> bool {
+    IS_STOPPING.get()
 }
 
 /// Ends what [`stop`] began.

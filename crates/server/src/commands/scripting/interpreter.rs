@@ -27,7 +27,8 @@ const COMPILED_MAX: usize = 2_000;
 /// Longer scripts are found by their SHA-1, so that the interpreter does not keep their text.
 const KNOWN_TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// Memory above which an interpreter collects its garbage after a script.
+/// Memory beyond that of live values above which an interpreter collects its garbage after a
+/// script.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// Change of an interpreter's memory that is reported to the tracker.
@@ -76,6 +77,10 @@ pub(super) struct Interpreter {
     memory: Arc<Tracker>,
     /// Memory that the tracker knows of.
     reported_bytes: usize,
+    /// Memory of live values after the last collection.
+    live_bytes: usize,
+    /// Memory that the last script was allowed.
+    bytes_max: usize,
 }
 
 /// Bytes that become a string of Lua.
@@ -134,6 +139,9 @@ pub(super) fn with_interpreter<T>(
         let interpreter = slot.as_mut().expect("created above");
         let result = body(interpreter);
         interpreter.report_memory();
+        if interpreter.is_full() {
+            *slot = None;
+        }
         Ok(result)
     })
 }
@@ -154,6 +162,8 @@ impl Interpreter {
             removed: 0,
             memory,
             reported_bytes: 0,
+            live_bytes: 0,
+            bytes_max: usize::MAX,
         })
     }
 
@@ -282,6 +292,7 @@ impl Interpreter {
             (Err(error), _) | (_, Err(error)) => return Outcome::Failed(error),
         };
         cjson::reset();
+        self.bytes_max = bytes_max;
         // A limit makes every conversion slower, so functions of Rust remove it and check the
         // memory themselves: see `native::Unlimited`.
         let limited = self.lua.set_memory_limit(bytes_max);
@@ -305,11 +316,19 @@ impl Interpreter {
         self.lua.create_sequence_from(strings.iter().map(LuaBytes))
     }
 
+    /// Whether variables of libraries leave too little memory for other scripts. The interpreter is
+    /// then replaced, which loads the libraries again.
+    fn is_full(&self) -> bool {
+        self.live_bytes > self.bytes_max / 4 * 3
+    }
+
     /// Reports the interpreter's memory, and frees garbage if it is much.
     fn report_memory(&mut self) {
         let mut used_bytes = self.lua.used_memory();
-        if used_bytes > KEPT_BYTES_MAX && self.lua.gc_collect().is_ok() {
+        let is_much = used_bytes.saturating_sub(self.live_bytes) > KEPT_BYTES_MAX;
+        if is_much && self.lua.gc_collect().is_ok() {
             used_bytes = self.lua.used_memory();
+            self.live_bytes = used_bytes;
         }
         if used_bytes.abs_diff(self.reported_bytes) < REPORTED_BYTES {
             return;

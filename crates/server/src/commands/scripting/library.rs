@@ -7,7 +7,7 @@ use mlua::Value;
 
 use super::interpreter::{Interpreter, LoadError, LoadedFunction};
 use super::registration::{LOAD_NS_MAX, LoadTime, Loading, Registered, WRONG_NAME, is_name};
-use super::syntax_error;
+use super::{TEXT_BYTES_MAX, TOO_LONG, syntax_error};
 use crate::commands::context::CommandContext;
 use crate::commands::fail::Fail;
 use crate::engine::functions::{AddError, Function, Functions, Libraries, Library, stored};
@@ -93,6 +93,9 @@ pub(super) fn add(
     text: &[u8],
     replace: Replace,
 ) -> Result<Loaded, Fail> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(TOO_LONG);
+    }
     let header = header(text)?;
     if !is_name(&header.name) {
         return Err(Fail::owned(format!("ERR {WRONG_NAME}")));

@@ -1,6 +1,10 @@
 //! Functions in Rust that scripts call: their arguments and errors.
 
+use std::cell::Cell;
+
 use mlua::{Function, Lua, MultiValue, Value};
+
+use super::host::check_end;
 
 /// Why a function of Rust fails.
 #[derive(Debug)]
@@ -97,7 +101,9 @@ struct Unlimited<'l> {
 
 impl<'l> Unlimited<'l> {
     fn begin(lua: &'l Lua) -> mlua::Result<Unlimited<'l>> {
-        Ok(Unlimited { lua, bytes_max: lua.set_memory_limit(0)? })
+        let bytes_max = lua.set_memory_limit(0)?;
+        BYTES_MAX.set(bytes_max);
+        Ok(Unlimited { lua, bytes_max })
     }
 }
 
@@ -172,13 +178,38 @@ pub(super) fn string(
     lua.coerce_string(value)?.ok_or_else(|| bad_type(values, nth, function, "string"))
 }
 
-/// Bytes that a function of Rust may let the interpreter use beyond those of a script.
-const SCRIPT_BYTES_MAX: usize = 1 << 30;
+thread_local! {
+    /// The limit that is removed at present; 0: none.
+    static BYTES_MAX: Cell<usize> = const { Cell::new(0) };
+}
 
-/// Fails if the interpreter uses too much memory; called once for many values.
-pub(super) fn check_memory(lua: &Lua) -> Result<(), NativeError> {
-    if lua.used_memory() <= SCRIPT_BYTES_MAX {
-        return Ok(());
+fn bytes_max() -> usize {
+    match BYTES_MAX.get() {
+        0 => usize::MAX,
+        limit => limit,
     }
-    Err(NativeError::text("not enough memory"))
+}
+
+/// Maximum bytes of a text that a function of Rust makes of values.
+pub(super) fn text_bytes_max() -> usize {
+    const TEXT_BYTES_MAX: usize = 512 << 20;
+    bytes_max().min(TEXT_BYTES_MAX)
+}
+
+/// Values that a function of Rust converts between two calls of [`check`].
+const VALUES_PER_CHECK: usize = 1024;
+
+/// Called with the number of each converted value. From time to time, fails if the script must end
+/// or uses too much memory.
+#[inline]
+pub(super) fn check(lua: &Lua, values: usize) -> Result<(), NativeError> {
+    if values.is_multiple_of(VALUES_PER_CHECK) { check_now(lua) } else { Ok(()) }
+}
+
+#[cold]
+fn check_now(lua: &Lua) -> Result<(), NativeError> {
+    if lua.used_memory() > bytes_max() {
+        return Err(NativeError::text("not enough memory"));
+    }
+    Ok(check_end(lua)?)
 }

@@ -15,7 +15,9 @@ local pcall, xpcall, select = std.pcall, std.xpcall, std.select
 local tostring, type, pairs = std.tostring, std.type, std.pairs
 local loadstring, collectgarbage = std.loadstring, std.collectgarbage
 local byte, find, match, sub = std.string.byte, std.string.find, std.string.match, std.string.sub
-local concat = std.table.concat
+local rep = std.string.rep
+local concat, insert, sort = std.table.concat, std.table.insert, std.table.sort
+local tonumber, unpack = std.tonumber, std.unpack
 local READONLY = "Attempt to modify a readonly table"
 
 -- Read-only tables ------------------------------------------------------------------------------
@@ -63,12 +65,32 @@ local redis = {
   REDIS_VERSION = native.version, REDIS_VERSION_NUM = native.version_number,
 }
 
+-- Whether a table is one of the above, or the environment of scripts.
+local is_protected
+
 -- Libraries --------------------------------------------------------------------------------------
 
-local string_library, math_library = {}, {}
+local string_library, math_library, table_library = {}, {}, {}
 for name, value in pairs(std.string) do string_library[name] = value end
 for name, value in pairs(std.math) do math_library[name] = value end
+for name, value in pairs(std.table) do table_library[name] = value end
 string_library.dump = nil -- bytecode can corrupt the interpreter
+
+-- Raises the error of a function of C about its argument, at the call of its replacement.
+local function bad_argument(place, name, problem, level)
+  error("bad argument #" .. place .. " to '" .. name .. "' (" .. problem .. ")", level or 3)
+end
+
+local function expect_table(value, name)
+  if type(value) == "table" then return end
+  local got = value == nil and "no value" or type(value)
+  bad_argument(1, name, "table expected, got " .. got, 4)
+end
+
+local INT_MAX = 2147483647
+
+-- Whether C can convert a number to its `int`.
+local function is_int(number) return number >= -INT_MAX and number <= INT_MAX end
 
 -- Matching is recursive in the items of a pattern, and Lua 5.1 does not limit it.
 local PATTERN_BYTES_MAX = 4096
@@ -93,6 +115,59 @@ for _, name in std.ipairs({"find", "match", "gmatch", "gsub"}) do
 end
 string_library.gfind = string_library.gmatch
 
+-- C copies an empty string as often as it is told.
+function string_library.rep(text, count)
+  if text == "" and tonumber(count) then return "" end
+  return rep(text, count)
+end
+
+-- Values that fit on the stack.
+-- Source: Lua 5.1 `luaconf.h`, `LUAI_MAXCSTACK`
+local RESULTS_MAX = 8000
+
+-- C computes the number of results without a check for overflow, and writes beyond its stack.
+local function limited_unpack(list, first, last)
+  expect_table(list, "unpack")
+  local from = first == nil and 1 or tonumber(first)
+  local to = last == nil and #list or tonumber(last)
+  if not from then bad_argument(2, "unpack", "number expected, got " .. type(first)) end
+  if not to then bad_argument(3, "unpack", "number expected, got " .. type(last)) end
+  if not is_int(from) or not is_int(to) or to - from >= RESULTS_MAX then
+    error("too many results to unpack", 2)
+  end
+  return unpack(list, from, to)
+end
+
+-- C writes into read-only tables, and moves elements from the end to any position, however far.
+function table_library.insert(list, ...)
+  expect_table(list, "insert")
+  if is_protected(list) then error(READONLY, 2) end
+  local count, position = select("#", ...), ...
+  if count == 2 then
+    position = tonumber(position)
+    if not position then bad_argument(2, "insert", "number expected, got " .. type((...))) end
+    if not is_int(position) or position < 0 then
+      bad_argument(2, "insert", "position out of bounds")
+    end
+  elseif count ~= 1 then
+    error("wrong number of arguments to 'insert'", 2)
+  end
+  return insert(list, ...)
+end
+
+-- A script cannot be ended while C sorts: longer lists are compared in Lua.
+local SORTED_MAX = 10000
+local UNORDERED = "invalid order function for sorting"
+
+local function is_less(a, b) return a < b end
+
+function table_library.sort(list, compare)
+  expect_table(list, "sort")
+  if compare == nil and #list > SORTED_MAX then compare = is_less end
+  local ok, problem = pcall(sort, list, compare)
+  if not ok then error(problem, problem == UNORDERED and 2 or 0) end
+end
+
 math_library.random = native.random
 math_library.randomseed = native.randomseed
 -- Methods of strings: `("x"):upper()`.
@@ -109,12 +184,12 @@ local environment = {}
 local globals = {
   redis = readonly(redis), server = readonly(redis),
   string = readonly(string_library), math = readonly(math_library),
-  table = readonly(std.table),
+  table = readonly(table_library),
   os = readonly({clock = std.clock}),
   assert = std.assert, error = error, gcinfo = std.gcinfo, getmetatable = getmetatable,
   ipairs = std.ipairs, next = next, pairs = pairs,
-  rawequal = rawequal, select = select, tonumber = std.tonumber,
-  tostring = tostring, type = type, unpack = std.unpack,
+  rawequal = rawequal, select = select, tonumber = tonumber,
+  tostring = tostring, type = type, unpack = limited_unpack,
   _VERSION = std._VERSION,
 }
 for name, fields in pairs(native.libraries) do globals[name] = readonly(fields) end
@@ -132,7 +207,7 @@ local of_environment = {
   __index = globals, __newindex = refuse, __metatable = seen_of_environment,
 }
 
-local function is_protected(value)
+function is_protected(value)
   return is_readonly(value)
     or (type(value) == "table" and rawequal(getmetatable(value), seen_of_environment))
 end
@@ -169,8 +244,12 @@ end
 
 function globals.pcall(...) return pcall_results(pcall(...)) end
 
+-- What handles an error of the hook is not interrupted by the hook.
+local is_stopping = native.is_stopping
+
 function globals.xpcall(body, handle)
   return xpcall(body, function(problem)
+    if is_stopping() then return problem end
     if type(problem) == "userdata" then problem = visible(problem) end
     return handle(problem)
   end)
@@ -246,27 +325,17 @@ local function load_library(code) return pcall(code) end
 globals._G = setmetatable(environment, of_environment)
 local on_error = native.on_error
 
-local function clean()
-  if next(environment) ~= nil then
-    -- `table.insert` writes even into read-only tables.
-    for name in pairs(environment) do rawset(environment, name, nil) end
-  end
-end
-
 local function run(script, keys, arguments)
   globals.KEYS, globals.ARGV = keys, arguments
   local ok, result = xpcall(script, on_error)
   globals.KEYS, globals.ARGV = nil, nil
-  clean()
   return ok, result
 end
 
 local function run_function(body, keys, arguments)
   -- A script that was ended may have left its own.
   globals.KEYS, globals.ARGV = nil, nil
-  local ok, result = xpcall(function() return (body(keys, arguments)) end, on_error)
-  clean()
-  return ok, result
+  return xpcall(function() return (body(keys, arguments)) end, on_error)
 end
 
 return {

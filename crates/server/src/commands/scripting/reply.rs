@@ -13,12 +13,16 @@ use crate::commands::fail::Fail;
 /// stack.
 const DEPTH_MAX: usize = 1_000;
 
+/// Field of the table of an error that the counters include already.
+// Source: Redis 7.2 `script_lua.c`, `luaPushError`
+pub(super) const IS_COUNTED: &str = "ignore_error_stats_update";
+
 /// A table that stands for an error reply.
 pub(super) fn error_table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(0, 4)?;
     table.raw_set("err", lua.create_string(text)?)?;
     if is_counted {
-        table.raw_set("ignore_error_stats_update", true)?;
+        table.raw_set(IS_COUNTED, true)?;
     }
     Ok(table)
 }
@@ -30,7 +34,7 @@ pub(super) fn to_lua(lua: &Lua, mut bytes: &[u8]) -> mlua::Result<Value> {
 
 /// Whether a converted reply is an error.
 pub(super) fn is_error(table: &Table) -> mlua::Result<bool> {
-    table.raw_get::<Value>("ignore_error_stats_update").map(|value| value == Value::Boolean(true))
+    table.raw_get::<Value>(IS_COUNTED).map(|value| value == Value::Boolean(true))
 }
 
 fn malformed() -> mlua::Error {

@@ -4,14 +4,12 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, guard_several, number, string};
+use super::native::{NativeError, guard_several, number, string, text_bytes_max};
 
 /// Alignment of `!` without a number.
 const NATIVE_ALIGNMENT: usize = 8;
 /// Source: `lua_struct.c`, `MAXINTSIZE`
 const INTEGER_BYTES_MAX: usize = 32;
-/// Longer results are refused.
-const PACKED_BYTES_MAX: usize = 512 << 20;
 /// Results of one call: they must fit on the stack of Lua.
 const RESULTS_MAX: usize = 4_000;
 
@@ -148,10 +146,10 @@ fn pack(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
     let args = &mut args.clone();
     args.push_back(Value::Nil); // what the C library finds after the last argument
     let mut format = Format::new(&text, "pack");
-    let mut out = Vec::new();
+    let (mut out, bytes_max) = (Vec::new(), text_bytes_max());
     let mut nth = 2;
     while let Some(item) = format.next(out.len())? {
-        if out.len().saturating_add(item.bytes) > PACKED_BYTES_MAX {
+        if out.len().saturating_add(item.bytes) > bytes_max {
             return Err(NativeError::text("not enough memory"));
         }
         out.resize(out.len() + item.padding, 0);

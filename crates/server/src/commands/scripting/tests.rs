@@ -4,8 +4,13 @@ use base::memory::Tracker;
 use base::units::Limit;
 use mlua::Value;
 use proptest::prelude::*;
+use wire::resp::{Args, OwnedArgs, Protocol};
 
-use super::interpreter::Interpreter;
+use super::host::{CallError, Place, ScriptHost};
+use super::interpreter::{Callee, Interpreter, Outcome, with_interpreter};
+use super::{TEXT_BYTES_MAX, load};
+use crate::engine::running_scripts::RoutineKind;
+use crate::engine::scripts::{Routine, ScriptOptions, Scripts};
 
 fn interpreter() -> Interpreter {
     Interpreter::new(Tracker::root("test", Limit::None, None)).unwrap()
@@ -45,12 +50,186 @@ fn scripts_cannot_change_what_others_see() {
         "getmetatable(_G).__index.redis = 1",
         "string.upper = 1",
         "cjson.null = 1",
+        "table.insert(redis, 1)",
+        "table.insert(_G, 1)",
+        "table.insert(getmetatable(''), 1)",
+        "table.insert(getmetatable(_G), 1)",
+        "table.insert(getmetatable(_G).__index, 1)",
         "return getmetatable(redis).x",
     ] {
         let guarded = format!("return tostring(pcall(function() {script} end))");
         assert_eq!(run(&interpreter, &guarded, b""), "false", "{script}");
     }
     assert_eq!(run(&interpreter, "return ('x'):upper() .. type(redis.call)", b""), "Xfunction");
+}
+
+#[test]
+fn functions_of_c_refuse_what_they_do_not_check() {
+    let interpreter = interpreter();
+    for (call, expected) in [
+        ("unpack({}, -2147483648, 2147483647)", "user_script:1: too many results to unpack"),
+        ("unpack({}, -2147483647, 2147483647)", "user_script:1: too many results to unpack"),
+        ("unpack({}, 0/0, 2147483647)", "user_script:1: too many results to unpack"),
+        ("unpack({}, 1e300, 2147483647)", "user_script:1: too many results to unpack"),
+        ("unpack({}, 1, 8001)", "user_script:1: too many results to unpack"),
+        (
+            "unpack({}, {})",
+            "user_script:1: bad argument #2 to 'unpack' (number expected, got table)",
+        ),
+        ("unpack()", "user_script:1: bad argument #1 to 'unpack' (table expected, got no value)"),
+        (
+            "table.insert({}, -2147483648, 1)",
+            "user_script:1: bad argument #2 to 'insert' (position out of bounds)",
+        ),
+        ("table.insert({})", "user_script:1: wrong number of arguments to 'insert'"),
+        (
+            "table.insert(1, 1)",
+            "user_script:1: bad argument #1 to 'insert' (table expected, got number)",
+        ),
+        (
+            "table.sort({3, 1, 2, 5, 4, 6}, function() return true end)",
+            "user_script:1: invalid order function for sorting",
+        ),
+    ] {
+        let script = format!("return select(2, pcall(function() {call} end))");
+        assert_eq!(run(&interpreter, &script, b""), expected, "{call}");
+    }
+    for (script, expected) in [
+        ("return select('#', unpack({}, 1, 7000))", "7000"),
+        ("return table.concat({unpack({1, 2, 3}, '2')}, ',')", "2,3"),
+        ("return select('#', unpack({1}, 5, 1))", "0"),
+        ("local t = {1} table.insert(t, 2) table.insert(t, 1, 3) return table.concat(t)", "312"),
+        ("return #string.rep('', 2147483647)", "0"),
+        (
+            "local t = {} for i = 1, 20000 do t[i] = i * 7919 % 20011 end table.sort(t) \
+             for i = 2, #t do if t[i] < t[i - 1] then return i end end return 'sorted'",
+            "sorted",
+        ),
+    ] {
+        assert_eq!(run(&interpreter, script, b""), expected, "{script}");
+    }
+}
+
+/// Ends its script at the first check, and counts the commands that follow.
+#[derive(Debug, Default)]
+struct EndingHost {
+    calls: usize,
+}
+
+impl ScriptHost for EndingHost {
+    fn call(
+        &mut self,
+        _: Args<'_>,
+        _: &mut dyn FnMut(&[u8]) -> Result<Value, CallError>,
+    ) -> Result<Value, CallError> {
+        self.calls += 1;
+        Err(CallError::Stop)
+    }
+
+    fn may_run(&self, _: Args<'_>) -> Option<bool> {
+        None
+    }
+
+    fn set_protocol(&mut self, _: Protocol) {}
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn set_seed(&mut self, _: i32) {}
+
+    fn may_continue(&mut self, _: &dyn Fn() -> Place) -> bool {
+        false
+    }
+}
+
+/// Runs a script to its end, as EVAL does. Returns whether it raised an error, and its commands.
+fn run_to_end(interpreter: &mut Interpreter, script: &str) -> (bool, usize) {
+    let code = interpreter.compile(script.as_bytes(), "@user_script").unwrap();
+    let routine = Routine::new(ScriptOptions::default());
+    let callee = Callee { kind: RoutineKind::Script, name: "", routine: &routine, code: &code };
+    let (none, mut host) = (OwnedArgs::new(), EndingHost::default());
+    let (keys, arguments) = (none.as_args(), none.as_args());
+    let outcome = interpreter.run(&callee, keys, arguments, 1 << 20, &mut host);
+    (!matches!(outcome, Outcome::Returned(_)), host.calls)
+}
+
+#[test]
+fn a_script_cannot_handle_its_end() {
+    let mut interpreter = interpreter();
+    for script in [
+        "while true do pcall(function() while true do end end) redis.call('x') end",
+        "while true do xpcall(function() while true do end end, function() redis.call('x') end) end",
+        "local function handle() xpcall(error, function() redis.call('x') end) end \
+         while true do xpcall(function() while true do end end, handle) end",
+        "while true do coroutine.wrap(function() while true do end end)() redis.call('x') end",
+    ] {
+        assert_eq!(run_to_end(&mut interpreter, script), (true, 0), "{script}");
+    }
+    assert_eq!(run_to_end(&mut interpreter, "return 1"), (false, 0));
+}
+
+#[test]
+fn conversions_keep_to_the_memory_of_the_script() {
+    let mut interpreter = interpreter();
+    for script in [
+        "return cjson.decode('[' .. string.rep('[],', 100000) .. '1]')",
+        "return cmsgpack.unpack('\\221\\0\\1\\134\\160' .. string.rep('\\144', 100000))",
+        "local t = {} for i = 1, 20 do t = {t, t} end return cjson.encode(t)",
+        "local s = string.rep('x', 200000) return cmsgpack.pack(s, s, s, s, s, s, s)",
+        "local s = string.rep('x', 200000) return struct.pack('c0c0c0c0c0c0c0', s, s, s, s, s, s, s)",
+    ] {
+        assert_eq!(run_to_end(&mut interpreter, script), (true, 0), "{script}");
+        assert!(interpreter.lua.used_memory() < 3 << 20, "{script}");
+    }
+}
+
+#[test]
+fn an_interpreter_that_is_full_of_variables_is_replaced() {
+    let memory = Tracker::root("test", Limit::None, None);
+    let run = |held_bytes: usize| {
+        let ran = with_interpreter(&memory, |interpreter| {
+            let held = interpreter.lua.create_string(vec![b'x'; held_bytes]).unwrap();
+            interpreter.lua.set_named_registry_value("held", held).unwrap();
+            let code = interpreter.compile(b"return #string.rep('x', 1000000)", "@x").unwrap();
+            let routine = Routine::new(ScriptOptions::default());
+            let callee =
+                Callee { kind: RoutineKind::Script, name: "", routine: &routine, code: &code };
+            let (none, mut host) = (OwnedArgs::new(), EndingHost::default());
+            let (keys, arguments) = (none.as_args(), none.as_args());
+            let outcome = interpreter.run(&callee, keys, arguments, 32 << 20, &mut host);
+            matches!(outcome, Outcome::Returned(_))
+        });
+        ran.unwrap()
+    };
+    assert!(run(0));
+    assert!(!run(32 << 20), "the variable leaves no memory");
+    assert!(memory.current_bytes() < 1 << 20, "{}", memory.current_bytes());
+    assert!(run(0));
+    assert!(run(20 << 20), "a smaller one does");
+    assert!(memory.current_bytes() > 20 << 20, "it stays");
+}
+
+#[test]
+fn a_raised_table_stays_as_it_is() {
+    let mut interpreter = interpreter();
+    for script in ["error(redis)", "error(_G)", "error(string)"] {
+        assert_eq!(run_to_end(&mut interpreter, script), (true, 0), "{script}");
+    }
+    let script =
+        "return tostring(rawget(redis, 'source') or rawget(_G, 'source') or string.source)";
+    assert_eq!(run(&interpreter, script, b""), "nil");
+}
+
+#[test]
+fn long_scripts_are_refused() {
+    let (mut interpreter, memory) = (interpreter(), Tracker::root("test", Limit::None, None));
+    let scripts = Scripts::new(memory);
+    let longest = vec![b' '; TEXT_BYTES_MAX];
+    assert!(load(&mut interpreter, &scripts, &longest, false).is_ok());
+    let error = load(&mut interpreter, &scripts, &[longest, vec![b' ']].concat(), false);
+    assert_eq!(error.unwrap_err().to_string(), "ERR the script is too long");
+    assert_eq!(scripts.stats().0, 1);
 }
 
 #[test]

@@ -3,10 +3,7 @@
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::{ARRAY_MARK, OPTIONS, Options};
-use crate::commands::scripting::native::{NativeError, check_memory, string};
-
-/// Values between two checks of the memory.
-const VALUES_PER_CHECK: usize = 1024;
+use crate::commands::scripting::native::{NativeError, check, string};
 
 pub(super) fn decode(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
     if args.len() != 1 {
@@ -245,9 +242,7 @@ impl Parser<'_> {
 
     fn value(&mut self, token: Token, depth: usize) -> Result<Value, NativeError> {
         self.values += 1;
-        if self.values.is_multiple_of(VALUES_PER_CHECK) {
-            check_memory(self.lua)?;
-        }
+        check(self.lua, self.values)?;
         Ok(match token.kind {
             Kind::String(text) => Value::String(self.lua.create_string(text)?),
             Kind::Number(number) => Value::Number(number),

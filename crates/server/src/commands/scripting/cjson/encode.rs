@@ -3,25 +3,28 @@
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::{ARRAY_MARK, InvalidNumbers, OPTIONS, Options};
-use crate::commands::scripting::native::NativeError;
+use crate::commands::scripting::native::{NativeError, check, text_bytes_max};
 use crate::commands::scripting::numbers::general;
-
-/// Longer documents are refused: a table that contains itself at every level grows exponentially.
-const DOCUMENT_BYTES_MAX: usize = 512 << 20;
 
 pub(super) fn encode(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
     if args.len() != 1 {
         return Err(NativeError::text("bad argument #1 to 'encode' (expected 1 argument)"));
     }
     let options = OPTIONS.with_borrow(Options::clone);
-    let mut writer = Writer { options: &options, out: Vec::new() };
+    let bytes_max = text_bytes_max();
+    let mut writer = Writer { lua, options: &options, out: Vec::new(), bytes_max, values: 0 };
     writer.value(&args[0], 0)?;
     Ok(super::one(Value::String(lua.create_string(&writer.out)?)))
 }
 
 struct Writer<'o> {
+    lua: &'o Lua,
     options: &'o Options,
     out: Vec<u8>,
+    /// A table that contains itself at every level grows exponentially.
+    bytes_max: usize,
+    /// Values so far, and elements of tables that were counted.
+    values: usize,
 }
 
 fn cannot(kind: &str, reason: &str) -> NativeError {
@@ -30,7 +33,9 @@ fn cannot(kind: &str, reason: &str) -> NativeError {
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), NativeError> {
-        if self.out.len() > DOCUMENT_BYTES_MAX {
+        self.values += 1;
+        check(self.lua, self.values)?;
+        if self.out.len() > self.bytes_max {
             return Err(NativeError::text("not enough memory"));
         }
         match value {
@@ -103,10 +108,36 @@ impl Writer<'_> {
             let text = format!("Cannot serialise, excessive nesting ({depth})");
             return Err(NativeError::text(text));
         }
-        match array_length(table, self.options)? {
+        match self.array_length(table)? {
             Some(length) if length > 0 || is_marked(table)? => self.array(table, length, depth),
             _ => self.object(table, depth),
         }
+    }
+
+    /// Length of a table whose keys are all positive integers; `None` for others.
+    // Source: lua-cjson 2.1.0 `lua_cjson.c`, `lua_array_length`
+    fn array_length(&mut self, table: &Table) -> Result<Option<i64>, NativeError> {
+        let options = self.options;
+        let (mut longest, mut items) = (0, 0);
+        for pair in table.pairs::<Value, Value>() {
+            self.values += 1;
+            check(self.lua, self.values)?;
+            match pair?.0 {
+                Value::Integer(index) if index > 0 => longest = longest.max(index),
+                _ => return Ok(None),
+            }
+            items += 1;
+        }
+        let is_sparse = options.sparse_ratio > 0
+            && longest > items * options.sparse_ratio
+            && longest > options.sparse_safe;
+        if !is_sparse {
+            return Ok(Some(longest));
+        }
+        if options.sparse_convert {
+            return Ok(None);
+        }
+        Err(cannot("table", "excessively sparse array"))
     }
 
     fn array(&mut self, table: &Table, length: i64, depth: usize) -> Result<(), NativeError> {
@@ -153,27 +184,4 @@ impl Writer<'_> {
 fn is_marked(table: &Table) -> mlua::Result<bool> {
     let Some(metatable) = table.metatable() else { return Ok(false) };
     Ok(metatable.raw_get::<Value>(ARRAY_MARK)? == Value::Boolean(true))
-}
-
-/// Length of a table whose keys are all positive integers; `None` for others.
-// Source: lua-cjson 2.1.0 `lua_cjson.c`, `lua_array_length`
-fn array_length(table: &Table, options: &Options) -> Result<Option<i64>, NativeError> {
-    let (mut longest, mut items) = (0, 0);
-    for pair in table.pairs::<Value, mlua::Value>() {
-        match pair?.0 {
-            Value::Integer(index) if index > 0 => longest = longest.max(index),
-            _ => return Ok(None),
-        }
-        items += 1;
-    }
-    let is_sparse = options.sparse_ratio > 0
-        && longest > items * options.sparse_ratio
-        && longest > options.sparse_safe;
-    if !is_sparse {
-        return Ok(Some(longest));
-    }
-    if options.sparse_convert {
-        return Ok(None);
-    }
-    Err(cannot("table", "excessively sparse array"))
 }
