@@ -264,6 +264,74 @@ fn values() -> impl Strategy<Value = String> {
     })
 }
 
+/// Functions that scripts can call.
+static FUNCTIONS: [&str; 40] = [
+    "unpack",
+    "select",
+    "next",
+    "rawset",
+    "setmetatable",
+    "tonumber",
+    "loadstring",
+    "load",
+    "xpcall",
+    "collectgarbage",
+    "table.insert",
+    "table.remove",
+    "table.concat",
+    "table.sort",
+    "table.maxn",
+    "table.foreachi",
+    "string.rep",
+    "string.sub",
+    "string.byte",
+    "string.char",
+    "string.format",
+    "string.find",
+    "string.match",
+    "string.gsub",
+    "math.ldexp",
+    "math.random",
+    "math.randomseed",
+    "bit.lshift",
+    "bit.tohex",
+    "struct.pack",
+    "struct.unpack",
+    "struct.size",
+    "cjson.encode",
+    "cjson.decode",
+    "cmsgpack.pack",
+    "cmsgpack.unpack_limit",
+    "redis.sha1hex",
+    "redis.setresp",
+    "redis.acl_check_cmd",
+    "coroutine.wrap",
+];
+
+/// Arguments at the limits of what C converts.
+static EXTREMES: [&str; 20] = [
+    "nil",
+    "true",
+    "0",
+    "1",
+    "-1",
+    "2147483647",
+    "-2147483648",
+    "4294967296",
+    "9223372036854775807",
+    "1e300",
+    "0/0",
+    "-1/0",
+    "''",
+    "'x'",
+    "'%99999s%d!16i32'",
+    "{}",
+    "{1, 2, 3}",
+    "redis",
+    "_G",
+    "function(...) return ... end",
+];
+
 /// Compares two values, with the elements of tables.
 const SAME: &str = "local function same(a, b) if type(a) ~= 'table' then return a == b end \
                     for k, v in pairs(a) do if not same(v, b[k]) then return false end end \
@@ -283,6 +351,18 @@ proptest! {
         let script =
             format!("{SAME} local v = {value} return same(v, cmsgpack.unpack(cmsgpack.pack(v)))");
         prop_assert_eq!(run(&interpreter, &script, b""), "true");
+    }
+
+    #[test]
+    fn no_arguments_break_a_function(
+        function in proptest::sample::select(&FUNCTIONS[..]),
+        arguments in proptest::collection::vec(proptest::sample::select(&EXTREMES[..]), 0..5),
+    ) {
+        let mut interpreter = interpreter();
+        let script = format!("return type(pcall({function}, {}))", arguments.join(","));
+        let script = script.replace(", )", ")");
+        run_to_end(&mut interpreter, &script);
+        prop_assert_eq!(run(&interpreter, "return tostring(next(redis) or next(_G))", b""), "nil");
     }
 
     #[test]
