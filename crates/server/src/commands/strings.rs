@@ -14,10 +14,12 @@ use expiry::{ExpiryOption, Moment, OnlyIf, SetOptions, parse_getex};
 
 mod compare;
 mod expiry;
+mod increx;
 mod lcs;
 mod number;
 
 pub(crate) use compare::{DELEX, DELIFEQ, DIGEST, reads_old_value};
+pub(crate) use increx::INCREX;
 pub(crate) use lcs::LCS;
 pub(crate) use number::{DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT, float_sum};
 

@@ -95,6 +95,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &strings::INCR,
     &strings::INCRBY,
     &strings::INCRBYFLOAT,
+    &strings::INCREX,
     &info::INFO,
     &generic::KEYS,
     &server::LASTSAVE,

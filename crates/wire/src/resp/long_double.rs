@@ -173,7 +173,7 @@ pub(super) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
 }
 
 /// A finite number of the 80-bit format, or an infinite one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct LongDouble {
     is_negative: bool,
     /// None: infinite.
@@ -181,6 +181,16 @@ pub struct LongDouble {
 }
 
 impl LongDouble {
+    pub const ZERO: LongDouble =
+        LongDouble { is_negative: false, magnitude: Some(Magnitude::ZERO) };
+    /// The largest finite number.
+    pub const MAX: LongDouble = LongDouble {
+        is_negative: false,
+        magnitude: Some(Magnitude { mantissa: u64::MAX, exponent: EXTENDED.exponent_max }),
+    };
+    /// The smallest finite number.
+    pub const MIN: LongDouble = LongDouble::MAX.negated();
+
     /// Reads a number that is the whole text: decimal or hexadecimal, with optional sign, fraction
     /// and exponent, or `inf` and `infinity` in any case. Rejects NaN, spaces, overflow to infinity
     /// and underflow to zero.
@@ -202,6 +212,16 @@ impl LongDouble {
 
     pub fn is_finite(self) -> bool {
         self.magnitude.is_some()
+    }
+
+    #[must_use]
+    pub const fn negated(self) -> LongDouble {
+        LongDouble { is_negative: !self.is_negative, ..self }
+    }
+
+    /// False for -0.
+    pub fn is_below_zero(self) -> bool {
+        self.is_negative && self.magnitude != Some(Magnitude::ZERO)
     }
 
     /// The sum, rounded to the format. None: infinite or not a number.
@@ -265,6 +285,30 @@ impl LongDouble {
         }
         let text = format!("{sign}{}.{:0DECIMALS$}", rounded / ONE, rounded % ONE);
         text.trim_end_matches('0').trim_end_matches('.').into()
+    }
+}
+
+/// -0 equals 0.
+impl PartialEq for LongDouble {
+    fn eq(&self, other: &LongDouble) -> bool {
+        self.partial_cmp(other) == Some(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for LongDouble {
+    /// Numbers are normalized, so that a larger exponent means a larger number.
+    fn partial_cmp(&self, other: &LongDouble) -> Option<Ordering> {
+        let size = |number: &LongDouble| match number.magnitude {
+            None => (2, 0, 0),
+            Some(Magnitude { mantissa: 0, .. }) => (0, 0, 0),
+            Some(Magnitude { mantissa, exponent }) => (1, exponent, mantissa),
+        };
+        Some(match (self.is_below_zero(), other.is_below_zero()) {
+            (false, false) => size(self).cmp(&size(other)),
+            (true, true) => size(other).cmp(&size(self)),
+            (false, true) => Ordering::Greater,
+            (true, false) => Ordering::Less,
+        })
     }
 }
 
@@ -357,6 +401,19 @@ mod tests {
         let [plus, minus] = [&b"inf"[..], b"-inf"].map(|text| LongDouble::parse(text).unwrap());
         assert_eq!(plus.checked_add(minus), None);
         assert_eq!(plus.checked_add(plus), None);
+    }
+
+    #[test]
+    fn numbers_are_ordered() {
+        let texts =
+            ["-inf", "-1e4932", "-3", "-2.5", "-1e-4940", "-0", "1e-4940", "1", "1e9", "inf"];
+        let numbers = texts.map(|text| LongDouble::parse(text.as_bytes()).unwrap());
+        assert!(numbers.is_sorted_by(|a, b| a < b));
+        assert_eq!(numbers[5], LongDouble::ZERO);
+        assert!(!numbers[5].is_below_zero());
+        assert!(numbers[4].is_below_zero());
+        assert!(LongDouble::MAX < numbers[9]);
+        assert!(numbers[1] > LongDouble::MIN);
     }
 
     #[test]

@@ -272,6 +272,12 @@ impl<'a> ReplyWriter<'a> {
         }
     }
 
+    /// `|1`, pairs of RESP3 that precede a reply.
+    pub fn attribute(&mut self, pairs: usize) {
+        debug_assert_eq!(self.protocol, Protocol::Resp3);
+        self.length_line(b'|', pairs);
+    }
+
     /// `,1.5`; in RESP2 the text as a bulk string. See [`double_text`] for the format.
     pub fn double(&mut self, value: f64) {
         /// Sign, 17 digits, point, `e+308`, and zeros of the short notations.
@@ -296,10 +302,14 @@ impl<'a> ReplyWriter<'a> {
     pub fn exact_double(&mut self, value: f64) {
         let text = format!("{value:.17}");
         let text = text.trim_end_matches('0').trim_end_matches('.');
-        let text = if text == "-0" { "0" } else { text };
+        self.number_text(if text == "-0" { b"0" } else { text.as_bytes() });
+    }
+
+    /// `,1.5`, the text of a number; in RESP2 a bulk string.
+    pub fn number_text(&mut self, text: &[u8]) {
         match self.protocol {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
-            Protocol::Resp3 => self.line(b',', text.as_bytes()),
+            Protocol::Resp2 => self.bulk(text),
+            Protocol::Resp3 => self.text_line(b',', text),
         }
     }
 

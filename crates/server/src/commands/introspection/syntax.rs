@@ -151,7 +151,7 @@ fn words(syntax: &'static str) -> Vec<&'static str> {
     words
 }
 
-struct Parser<I: Iterator<Item = &'static str>> {
+struct Parser<I: Iterator<Item = &'static str> + Clone> {
     words: Peekable<I>,
 }
 
@@ -162,7 +162,7 @@ struct Group {
     repeats: bool,
 }
 
-impl<I: Iterator<Item = &'static str>> Parser<I> {
+impl<I: Iterator<Item = &'static str> + Clone> Parser<I> {
     /// Parses up to the closing bracket, or to the end of the text.
     fn group(&mut self, end: &str) -> Group {
         let mut alternatives = Vec::new();
@@ -207,11 +207,30 @@ impl<I: Iterator<Item = &'static str>> Parser<I> {
         }));
     }
 
+    /// Whether the repetition of some of the last values follows: `IDS numids id [id ...]`.
+    fn repeats_end_of(&self, values: &[Argument]) -> bool {
+        let mut ahead = self.words.clone();
+        if ahead.next() != Some("[") {
+            return false;
+        }
+        let mut again = Vec::new();
+        while let Some(word) = ahead.next_if(|word| is_value(word)) {
+            again.push(word);
+        }
+        ahead.next() == Some("...")
+            && values.len().checked_sub(again.len()).is_some_and(|start| {
+                values[start..].iter().map(|old| old.name.as_str()).eq(again.iter().copied())
+            })
+    }
+
     /// Parses the values or the choice that belong to a token.
     fn token(&mut self, token: &'static str) -> Argument {
         let mut values = Vec::new();
         while let Some(word) = self.words.next_if(|word| is_value(word)) {
             values.push(value(word));
+        }
+        if values.len() > 1 && self.repeats_end_of(&values) {
+            self.optional(&mut values);
         }
         let whole = match block(values) {
             Some(values) => values,

@@ -26,7 +26,7 @@ pub(super) enum Moment {
 }
 
 impl Moment {
-    fn of_option(name: &[u8]) -> Option<Moment> {
+    pub(super) fn of_option(name: &[u8]) -> Option<Moment> {
         let known = [
             ("EX", Moment::InSeconds),
             ("PX", Moment::InMs),

@@ -7,6 +7,10 @@ use super::{GROWS_FAST, kept_expiry};
 use crate::commands::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer};
 use crate::commands::fail::Fail;
+use crate::config::KeyEvent;
+
+pub(super) const INCREMENTS: KeyEvent = Group::String.event("incrby");
+pub(super) const INCREMENTS_FLOAT: KeyEvent = Group::String.event("incrbyfloat");
 
 pub(crate) const INCR: Command = Command {
     name: "incr",
@@ -16,7 +20,7 @@ pub(crate) const INCR: Command = Command {
     group: Group::String,
     arity: 2,
     flags: GROWS_FAST,
-    events: Events::Each(Group::String.event("incrby")),
+    events: Events::Each(INCREMENTS),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: incr,
     ..Command::EMPTY
@@ -83,7 +87,7 @@ pub(crate) const INCRBYFLOAT: Command = Command {
     summary: "Adds a floating-point number to the value of a key; a missing key counts as 0.",
     since: "2.6.0",
     arity: 3,
-    events: Events::Each(Group::String.event("incrbyfloat")),
+    events: Events::Each(INCREMENTS_FLOAT),
     run: incrbyfloat,
     ..INCR
 };
