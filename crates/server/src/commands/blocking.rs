@@ -65,6 +65,8 @@ fn timeout_ms(cx: &CommandContext<'_>, ms: f64) -> Result<MonoNs, Fail> {
     timeout_milliseconds(cx, ms)
 }
 
+pub(super) const NEVER: MonoNs = MonoNs(u64::MAX);
+
 /// A request that found nothing and is to wait.
 #[derive(Debug)]
 pub(super) struct Blocking<'a> {
@@ -78,6 +80,8 @@ pub(super) struct Blocking<'a> {
     pub(super) ends_without_key: bool,
     /// When the client gets a null array instead. The maximum means never.
     pub(super) until: MonoNs,
+    /// When the request is run again although no key has changed. The maximum means never.
+    pub(super) retry_at: MonoNs,
 }
 
 impl CommandContext<'_> {
@@ -92,10 +96,11 @@ impl CommandContext<'_> {
     pub(super) fn block(&mut self, blocking: Blocking<'_>) -> Done {
         debug_assert!(self.may_block());
         self.is_blocked = true;
-        let Blocking { args, keys, kind, ends_without_key, until } = blocking;
+        let Blocking { args, keys, kind, ends_without_key, until, retry_at } = blocking;
         let wait = Wait::Until { at: until, reply: WaitReply::NullArray };
         if self.session.is_rerun {
-            self.session.wait = Some(wait);
+            // The client keeps its own deadline.
+            self.session.wait = Some(Wait::Until { at: retry_at, reply: WaitReply::NullArray });
             return Ok(());
         }
         let keys: Vec<Box<[u8]>> = args.range(keys).iter().map(Box::from).collect();
@@ -120,7 +125,7 @@ impl CommandContext<'_> {
         };
         let id = REGISTRY.find(self.command.name.as_bytes()).expect("a running command exists");
         let request = BlockedRequest { id, args: args.to_owned(), keys };
-        let client = self.shared.blocked.add(connection, request);
+        let client = self.shared.blocked.add(connection, request, retry_at);
         let ticket = Ticket { number: client.ticket, kind, ends_without_key };
         for bytes in &client.request.keys {
             self.locked.wait_for(self.db, self.shared.keyspace.key(bytes), ticket);
@@ -238,6 +243,15 @@ impl ReactorContext<'_> {
         locked.next_ticket(ready.db, ready.key(), first)
     }
 
+    /// Runs the request of a client again at the time that it has set. Returns when it is to
+    /// be run the next time.
+    pub(crate) fn retry(&mut self, client: &Arc<BlockedClient>) -> MonoNs {
+        if client.claim() == Claim::Granted {
+            self.run_again(Arc::clone(client));
+        }
+        client.retry_at()
+    }
+
     /// Runs the request of a claimed client again, and hands over its reply if it has one.
     fn run_again(&mut self, client: Arc<BlockedClient>) {
         let (connection, request) = (&client.connection, &client.request);
@@ -257,8 +271,8 @@ impl ReactorContext<'_> {
                 Gate::OPEN
             }
         };
-        if session.wait.is_some() {
-            return client.wait_on();
+        if let Some(Wait::Until { at, .. }) = session.wait {
+            return client.wait_on(at);
         }
         if self.is_lost(gate) {
             bytes.clear();

@@ -83,6 +83,8 @@ impl Flags {
     /// Own flag: the reply waits for the log or a deadline (WAIT, WAITAOF; not blocking commands in
     /// Redis 7.2).
     pub(crate) const WAITS: Flags = Flags(1 << 6);
+    /// May follow ASKING in a cluster.
+    pub(crate) const ASKING: Flags = Flags(1 << 37);
     /// May wait for its keys.
     pub(crate) const BLOCKING: Flags = Flags(1 << 31);
     /// Not sent to clients in MONITOR mode by the server: EVAL sends itself before its commands.
@@ -109,6 +111,7 @@ impl Flags {
         (Flags::STALE, "stale"),
         (Flags::SKIP_MONITOR, "skip_monitor"),
         (Flags::SKIP_SLOWLOG, "skip_slowlog"),
+        (Flags::ASKING, "asking"),
         (Flags::FAST, "fast"),
         (Flags::NO_AUTH, "no_auth"),
         (Flags::NO_MULTI, "no_multi"),
@@ -448,7 +451,7 @@ fn streams_at(args: Args<'_>) -> Option<usize> {
         let option = args.try_get(at)?;
         at += if is_option(option, "STREAMS") {
             return Some(at);
-        } else if is_option(option, "BLOCK") || is_option(option, "COUNT") {
+        } else if ["BLOCK", "COUNT", "CLAIM"].iter().any(|word| is_option(option, word)) {
             2
         } else if is_option(option, "GROUP") {
             3

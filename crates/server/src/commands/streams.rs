@@ -8,6 +8,7 @@ mod inspection;
 mod pending;
 mod ranges;
 mod reading;
+mod references;
 
 use smallvec::SmallVec;
 use store::types::{Group as ConsumerGroup, Member, Stream, StreamEntry, StreamId};
@@ -28,12 +29,14 @@ pub(crate) use inspection::XINFO;
 pub(crate) use pending::{XACK, XPENDING};
 pub(crate) use ranges::{XRANGE, XREVRANGE};
 pub(crate) use reading::{XREAD, XREADGROUP};
+pub(crate) use references::{XACKDEL, XDELEX};
 
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
 const WRITES: Flags = Flags::WRITE;
 const WRITES_FAST: Flags = Flags::WRITE.and(Flags::FAST);
 
+const DELETED: KeyEvent = Group::Stream.event("xdel");
 const CONSUMER_CREATED: KeyEvent = Group::Stream.event("xgroup-createconsumer");
 
 /// Identifiers among the arguments.
@@ -108,7 +111,12 @@ fn reply_help(cx: &mut CommandContext<'_>, lines: &[&str]) -> Done {
 
 /// Writes an entry: its identifier, then names and values.
 fn reply_entry(reply: &mut ReplyWriter<'_>, entry: StreamEntry<'_>) {
-    reply.array(2);
+    reply_entry_parts(reply, entry, 2);
+}
+
+/// Writes an entry as the first two of several parts.
+fn reply_entry_parts(reply: &mut ReplyWriter<'_>, entry: StreamEntry<'_>, parts: usize) {
+    reply.array(parts);
     reply_id(reply, entry.id);
     reply.array(2 * entry.len());
     for (name, value) in entry.fields() {
@@ -231,7 +239,6 @@ pub(crate) const XDEL: Command = Command {
 };
 
 fn xdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    const DELETED: KeyEvent = Group::Stream.event("xdel");
     let key = cx.key(args.get(1));
     let Some(stream) = cx.locked.stream(cx.db, key)? else {
         cx.reply.integer(0);

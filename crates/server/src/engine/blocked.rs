@@ -13,6 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use base::time::MonoNs;
 use parking_lot::Mutex;
 use reactor::{ConnId, Peer};
 use store::ReadyKey;
@@ -65,6 +66,8 @@ pub(crate) struct BlockedClient {
     pub(crate) connection: BlockedConnection,
     pub(crate) request: BlockedRequest,
     state: AtomicU8,
+    /// When the request is to be run again although no key has changed, in nanoseconds.
+    retry_at: AtomicU64,
     reply: Mutex<Option<BlockedReply>>,
 }
 
@@ -91,8 +94,9 @@ impl BlockedClient {
         }
     }
 
-    /// The request has run without a result.
-    pub(crate) fn wait_on(&self) {
+    /// The request has run without a result, and is to be run again at a time if no key changes.
+    pub(crate) fn wait_on(&self, retry_at: MonoNs) {
+        self.retry_at.store(retry_at.0, Ordering::Relaxed);
         let was = self.state.swap(WAITING, Ordering::AcqRel);
         debug_assert_eq!(was, RUNNING, "only the claimant changes the state");
     }
@@ -102,6 +106,10 @@ impl BlockedClient {
     pub(crate) fn cancel(&self) -> bool {
         let (ordering, failed) = (Ordering::AcqRel, Ordering::Acquire);
         self.state.compare_exchange(WAITING, ENDED, ordering, failed).is_ok()
+    }
+
+    pub(crate) fn retry_at(&self) -> MonoNs {
+        MonoNs(self.retry_at.load(Ordering::Relaxed))
     }
 
     /// Whether a changed key may still serve the client.
@@ -150,6 +158,7 @@ impl BlockedClients {
         &self,
         connection: BlockedConnection,
         request: BlockedRequest,
+        retry_at: MonoNs,
     ) -> Arc<BlockedClient> {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         let client = Arc::new(BlockedClient {
@@ -157,6 +166,7 @@ impl BlockedClients {
             connection,
             request,
             state: AtomicU8::new(WAITING),
+            retry_at: AtomicU64::new(retry_at.0),
             reply: Mutex::default(),
         });
         self.shard(ticket).lock().insert(ticket, Arc::clone(&client));

@@ -120,8 +120,9 @@ impl Protocol for Session {
 
     fn wake(&mut self, server: &mut ReactorHandler, cx: &mut Context<'_, Mail>, out: &mut Output) {
         let Some(Wait::Until { at, reply }) = self.wait else { return };
-        debug_assert!(at <= server.now.mono);
-        if self.stop_waiting(&server.shared, &mut server.reactor) {
+        if server.now.mono < at {
+            server.retry(cx, self, at);
+        } else if self.stop_waiting(&server.shared, &mut server.reactor) {
             server.end_wait(cx, self, |writer| write_wait_reply(writer, reply), out);
         } else {
             // Its request is running again: decide when that has ended.

@@ -16,11 +16,28 @@ impl ReactorHandler {
     pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
         // The maximum time means no deadline: only CLIENT UNBLOCK or a disconnect ends the wait.
-        if let Some(Wait::Until { at, .. }) = session.wait
-            && at != MonoNs(u64::MAX)
-        {
-            self.wake_at(cx, session.id, at);
+        if let Some(Wait::Until { at, .. }) = session.wait {
+            let retry_at = session.details.blocked().map(|client| client.retry_at());
+            self.wake_before(cx, session.id, at.min(retry_at.unwrap_or(at)));
         }
+    }
+
+    fn wake_before(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, at: MonoNs) {
+        if at != MonoNs(u64::MAX) {
+            self.wake_at(cx, id, at);
+        }
+    }
+
+    /// Runs a waiting request again at the time that it has set. `deadline`: of the wait.
+    pub(super) fn retry(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &Session,
+        deadline: MonoNs,
+    ) {
+        let Some(client) = session.details.blocked().cloned() else { return };
+        let retry_at = self.context().retry(&client).max(MonoNs(self.now.mono.0 + 1));
+        self.wake_before(cx, session.id, deadline.min(retry_at));
     }
 
     /// Schedules a call to [`super::protocol::Protocol::wake`] for a connection.

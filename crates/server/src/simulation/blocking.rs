@@ -298,3 +298,30 @@ fn what_a_blocked_client_received_is_gone_after_a_crash() {
         assert!(is_kept || left != b"*1\r\n$1\r\nb\r\n", "seed {seed}: the element is nowhere");
     }
 }
+
+#[test]
+fn an_entry_that_becomes_idle_wakes_the_client() {
+    const S: u64 = 1_000_000_000;
+    let mut world = World::new(1, Plan::default());
+    let (mut first, mut waiting) = (world.sim().connect(), world.sim().connect());
+    send(&mut world, &mut first, "XGROUP CREATE s g 0 MKSTREAM");
+    let request = "XREADGROUP GROUP g b BLOCK 0 CLAIM 60000 STREAMS s >";
+    assert!(send(&mut world, &mut waiting, request).is_empty());
+    // The entry becomes pending after the client has begun to wait, but not for it.
+    world.advance(30 * S);
+    send(&mut world, &mut first, "MULTI");
+    send(&mut world, &mut first, "XADD s 1-0 f v");
+    send(&mut world, &mut first, "XREADGROUP GROUP g a STREAMS s >");
+    send(&mut world, &mut first, "EXEC");
+    // More than a minute after the request, and less than a minute after the delivery.
+    world.advance(40 * S);
+    world.settle();
+    assert!(waiting.received().is_empty());
+    world.advance(30 * S);
+    world.settle();
+    let received = String::from_utf8_lossy(&waiting.received()).into_owned();
+    assert!(received.contains("1-0"), "{received}");
+    let pending = send(&mut world, &mut first, "XPENDING s g");
+    assert!(pending.contains(&"b".to_owned()), "{pending:?}");
+    assert_eq!(world.shared().keyspace.awaited_keys(), store::AwaitedKeys::default());
+}

@@ -6,7 +6,7 @@ use wire::resp::Args;
 use super::{
     LMOVE, LMPOP, LPOP, MultiPop, WRITES, element_at, move_element, parse_end, pop_first, popped,
 };
-use crate::commands::blocking::{Blocking, timeout_seconds};
+use crate::commands::blocking::{Blocking, NEVER, timeout_seconds};
 use crate::commands::command::{Command, Done, Events, Flags, KeyAccess, KeySpec};
 use crate::commands::context::CommandContext;
 
@@ -50,7 +50,14 @@ fn pop_or_wait(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
         cx.reply.null_array();
         return Ok(());
     }
-    cx.block(Blocking { args, keys, kind: Kind::List, ends_without_key: false, until })
+    cx.block(Blocking {
+        args,
+        keys,
+        kind: Kind::List,
+        ends_without_key: false,
+        until,
+        retry_at: NEVER,
+    })
 }
 
 pub(crate) const BLMPOP: Command = Command {
@@ -76,7 +83,14 @@ fn blmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Ok(());
     }
     let keys = options.keys.start + 1..options.keys.end + 1;
-    cx.block(Blocking { args, keys, kind: Kind::List, ends_without_key: false, until })
+    cx.block(Blocking {
+        args,
+        keys,
+        kind: Kind::List,
+        ends_without_key: false,
+        until,
+        retry_at: NEVER,
+    })
 }
 
 pub(crate) const BLMOVE: Command = Command {
@@ -112,5 +126,12 @@ fn move_or_wait(cx: &mut CommandContext<'_>, args: Args<'_>, from: End, to: End)
         cx.reply.null();
         return Ok(());
     }
-    cx.block(Blocking { args, keys: 1..2, kind: Kind::List, ends_without_key: false, until })
+    cx.block(Blocking {
+        args,
+        keys: 1..2,
+        kind: Kind::List,
+        ends_without_key: false,
+        until,
+        retry_at: NEVER,
+    })
 }

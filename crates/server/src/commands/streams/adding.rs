@@ -6,6 +6,7 @@ use store::{Items, Key, StreamChange};
 use wire::resp::Args;
 
 use super::ids::{Chosen, parse_id, parse_parts, reply_id};
+use super::references::{References, Trimmed, remove};
 use super::{WRITES, change};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer, is_option};
@@ -14,7 +15,7 @@ use crate::commands::strings::count;
 use crate::config::KeyEvent;
 
 const XADD_EVENT: KeyEvent = Group::Stream.event("xadd");
-const XTRIM_EVENT: KeyEvent = Group::Stream.event("xtrim");
+pub(super) const XTRIM_EVENT: KeyEvent = Group::Stream.event("xtrim");
 
 /// Maximum bytes of the names and values of one entry.
 // Source: Redis 7.2 `t_stream.c`, `STREAM_LISTPACK_MAX_SIZE`
@@ -31,17 +32,18 @@ struct Options {
     id: Chosen,
     creates: bool,
     trim: Option<Trimming>,
+    references: References,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Trimming {
-    trim: Trim,
+pub(super) struct Trimming {
+    pub(super) trim: Trim,
     /// See [`Stream::trimmed`].
-    blocks_only: Option<u64>,
+    pub(super) blocks_only: Option<u64>,
 }
 
 impl Trimming {
-    fn count(self, stream: &Stream) -> u64 {
+    pub(super) fn count(self, stream: &Stream) -> u64 {
         stream.trimmed(self.trim, self.blocks_only)
     }
 }
@@ -49,7 +51,14 @@ impl Trimming {
 impl Options {
     // Source: Redis 7.2 `t_stream.c`, `streamParseAddOrTrimArgsOrReply`
     fn parse(args: Args<'_>, adds: bool, block_entries_max: usize) -> Result<Options, Fail> {
-        let mut options = Options { id_at: 0, id: Chosen::Nothing, creates: true, trim: None };
+        let mut options = Options {
+            id_at: 0,
+            id: Chosen::Nothing,
+            creates: true,
+            trim: None,
+            references: References::Keep,
+        };
+        let mut references = None;
         let (mut trim, mut is_approximate, mut limit) = (None, false, None);
         let mut at = 2;
         while at < args.len() {
@@ -73,6 +82,8 @@ impl Options {
                 limit = Some(not_negative(args.get(at), text)?);
             } else if adds && is_option(option, "NOMKSTREAM") {
                 options.creates = false;
+            } else if references.is_none() && References::of_option(option).is_some() {
+                references = References::of_option(option);
             } else if adds {
                 options.id = parse_parts(option, 0)?;
                 break;
@@ -82,6 +93,7 @@ impl Options {
             at += 1;
         }
         options.id_at = at;
+        options.references = references.unwrap_or_default();
         let Some(trim) = trim else {
             if limit.is_some_and(|limit| limit > 0) {
                 return Err(Fail::text(
@@ -133,7 +145,7 @@ fn parse_trim(strategy: &[u8], threshold: &[u8]) -> Result<Trim, Fail> {
 
 pub(crate) const XADD: Command = Command {
     name: "xadd",
-    syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
+    syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
     summary: "Appends an entry to a stream and returns its identifier; can trim old entries.",
     since: "5.0.0",
     complexity: "O(N) in the fields given and the entries removed",
@@ -170,7 +182,7 @@ fn xadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let last = stream.map_or(StreamId::MIN, Stream::last_id);
     let id = new_id(options.id, last, cx.unix().0)?;
     if let (Some(stream), Some(trimming)) = (stream, options.trim) {
-        spend_trim(cx, trimming.count(stream))?;
+        admit_trim(cx, stream, trimming, options.references)?;
     }
     let fields: SmallVec<[&[u8]; 16]> = args.skip(first_field).iter().collect();
     if fields.iter().map(|field| field.len()).sum::<usize>() > ENTRY_BYTES_MAX {
@@ -179,7 +191,7 @@ fn xadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let entry = StreamChange::Add { id, fields: Items::Slice(&fields) };
     change(cx, Some(XADD_EVENT), key, &entry)?;
     if let Some(trimming) = options.trim {
-        trim(cx, key, trimming)?;
+        trim(cx, key, trimming, options.references)?;
     }
     reply_id(&mut cx.reply, id);
     Ok(())
@@ -209,23 +221,37 @@ fn new_id(chosen: Chosen, last: StreamId, now_ms: u64) -> Result<StreamId, Fail>
     ))
 }
 
-fn spend_trim(cx: &CommandContext<'_>, entries: u64) -> Done {
-    cx.spend(usize::try_from(entries / TRIMMED_PER_ELEMENT).unwrap_or(usize::MAX))
+/// Rejects a trim before the first change if it is too expensive.
+fn admit_trim(
+    cx: &CommandContext<'_>,
+    stream: &Stream,
+    trimming: Trimming,
+    references: References,
+) -> Done {
+    let entries = trimming.count(stream) / TRIMMED_PER_ELEMENT;
+    cx.spend(usize::try_from(entries).unwrap_or(usize::MAX))?;
+    if references == References::Keep {
+        return Ok(());
+    }
+    let trimmed = Trimmed::choose(stream, trimming, references, |elements| cx.spend(elements))?;
+    cx.admit_entries(trimmed.ids_len())
 }
 
 /// Trims a stream. Returns the number of removed entries.
-fn trim(cx: &mut CommandContext<'_>, key: Key<'_>, trimming: Trimming) -> Result<u64, Fail> {
-    let stream = cx.locked.stream(cx.db, key)?;
-    let count = stream.map_or(0, |stream| trimming.count(stream));
-    if count > 0 {
-        change(cx, Some(XTRIM_EVENT), key, &StreamChange::Trim { count })?;
-    }
-    Ok(count)
+fn trim(
+    cx: &mut CommandContext<'_>,
+    key: Key<'_>,
+    trimming: Trimming,
+    references: References,
+) -> Result<u64, Fail> {
+    let Some(stream) = cx.locked.stream(cx.db, key)? else { return Ok(0) };
+    let trimmed = Trimmed::choose(stream, trimming, references, |_| Ok(()))?;
+    remove(cx, key, &trimmed)
 }
 
 pub(crate) const XTRIM: Command = Command {
     name: "xtrim",
-    syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
+    syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
     summary: "Removes the oldest entries of a stream; returns how many.",
     since: "5.0.0",
     complexity: "O(N) in the blocks of entries removed",
@@ -244,9 +270,9 @@ fn xtrim(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let trimming = options.trim.expect("required by the parser");
     if let Some(stream) = cx.locked.stream(cx.db, key)? {
-        spend_trim(cx, trimming.count(stream))?;
+        admit_trim(cx, stream, trimming, options.references)?;
     }
-    let removed = trim(cx, key, trimming)?;
+    let removed = trim(cx, key, trimming, options.references)?;
     cx.reply.integer(count(usize::try_from(removed).unwrap_or(usize::MAX)));
     Ok(())
 }
@@ -275,9 +301,18 @@ mod tests {
         let id = StreamId { ms: 5, seq: 0 };
         let expected = Trimming { trim: Trim::MinId(id), blocks_only: None };
         assert_eq!(trimmed("XTRIM k MINID 5"), Ok(Some(expected)));
-        let expected =
-            Options { id_at: 3, id: Chosen::Milliseconds(5), creates: false, trim: None };
-        assert_eq!(parse("XADD k NOMKSTREAM 5-* f v"), Ok(expected));
+        let expected = Options {
+            id_at: 4,
+            id: Chosen::Milliseconds(5),
+            creates: false,
+            trim: None,
+            references: References::Acknowledged,
+        };
+        assert_eq!(parse("XADD k NOMKSTREAM acked 5-* f v"), Ok(expected));
+        let references = |line: &str| parse(line).map(|options| options.references);
+        assert_eq!(references("XTRIM k MAXLEN 5"), Ok(References::Keep));
+        assert_eq!(references("XTRIM k DELREF MAXLEN 5"), Ok(References::Delete));
+        assert_eq!(references("XTRIM k MAXLEN 5 KEEPREF"), Ok(References::Keep));
         assert_eq!(default_limit(0), 10_000);
         assert_eq!(default_limit(usize::MAX), 1_000_000);
         for line in [
@@ -294,6 +329,8 @@ mod tests {
             "XTRIM k MAXLEN ~",
             "XTRIM k MAXLEN 5 LIMIT -1",
             "XTRIM k NOMKSTREAM",
+            "XTRIM k MAXLEN 5 DELREF ACKED",
+            "XADD k KEEPREF KEEPREF * f v",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

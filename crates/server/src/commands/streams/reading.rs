@@ -1,15 +1,18 @@
 //! XREAD and XREADGROUP: entries of several streams after given ones.
 
+use base::time::MonoNs;
 use smallvec::SmallVec;
-use store::types::{Stream, StreamId};
+use store::types::{Stream, StreamEntry, StreamId};
 use store::{Assignment, Deliveries, GroupRead, Key, Kind, StreamChange};
-use wire::resp::{Args, OwnedArgs, Protocol};
+use wire::resp::{Args, OwnedArgs, Protocol, ReplyWriter};
 
 use super::ids::{IdText, parse_id, reply_id};
-use super::{READS, WRITES, change, create_consumer, read_after, reply_entry};
-use crate::commands::blocking::{Blocking, timeout_milliseconds};
+use super::{READS, WRITES, change, create_consumer, read_after, reply_entry, reply_entry_parts};
+use crate::commands::blocking::{Blocking, NEVER, timeout_milliseconds};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use crate::commands::context::{CommandContext, DELIVERY_COST, ENTRY_COST, integer, is_option};
+use crate::commands::context::{
+    CLAIM_COST, CommandContext, DELIVERY_COST, ENTRY_COST, integer, is_option,
+};
 use crate::commands::fail::{Fail, shown};
 
 pub(crate) const XREAD: Command = Command {
@@ -28,7 +31,7 @@ pub(crate) const XREAD: Command = Command {
 
 pub(crate) const XREADGROUP: Command = Command {
     name: "xreadgroup",
-    syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+    syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]",
     summary: "Returns the next entries of one or more streams for a consumer of a group, or its pending entries.",
     arity: -7,
     flags: WRITES.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
@@ -53,6 +56,8 @@ struct Request<'a> {
     /// BLOCK.
     timeout_ms: Option<u64>,
     acknowledges: bool,
+    /// CLAIM: entries that have been pending for at least this time are delivered first.
+    idle_ms_min: Option<u64>,
     /// Position of the first key.
     first_key: usize,
     /// Number of keys, and of the identifiers after them.
@@ -67,6 +72,7 @@ impl<'a> Request<'a> {
             count: usize::MAX,
             timeout_ms: None,
             acknowledges: true,
+            idle_ms_min: None,
             first_key: 0,
             streams: 0,
         };
@@ -92,6 +98,10 @@ impl<'a> Request<'a> {
                 let (group, consumer) = (args.get(at + 1), args.get(at + 2));
                 request.reader = Some(Reader { group, consumer });
                 at += 2;
+            } else if more > 0 && is_option(option, "CLAIM") {
+                check_grouped("CLAIM", is_grouped)?;
+                at += 1;
+                request.idle_ms_min = Some(parse_idle(args.get(at))?);
             } else if is_option(option, "NOACK") {
                 check_grouped("NOACK", is_grouped)?;
                 request.acknowledges = false;
@@ -137,6 +147,14 @@ fn parse_timeout(text: &[u8]) -> Result<u64, Fail> {
     let invalid = Fail::text("ERR timeout is not an integer or out of range");
     let timeout_ms = wire::resp::parse_i64_strict(text).ok_or(invalid)?;
     u64::try_from(timeout_ms).map_err(|_| Fail::text("ERR timeout is negative"))
+}
+
+// Source: Redis 8.4 documentation, "XREADGROUP"
+fn parse_idle(text: &[u8]) -> Result<u64, Fail> {
+    let number = wire::resp::parse_i64_strict(text);
+    let number = number.ok_or(Fail::text("ERR min-idle-time is not an integer"))?;
+    let negative = Fail::text("ERR min-idle-time must be a positive integer");
+    u64::try_from(number).map_err(|_| negative)
 }
 
 fn xread(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -216,7 +234,35 @@ fn wait(
     // A consumer whose group is deleted gets an error.
     let ends_without_key = request.reader.is_some();
     let args = again.as_args();
-    cx.block(Blocking { args, keys, kind: Kind::Stream, ends_without_key, until })
+    let retry_at = request.idle_ms_min.map(|idle_ms_min| retry_at(cx, args, request, idle_ms_min));
+    let retry_at = retry_at.unwrap_or(NEVER);
+    cx.block(Blocking { args, keys, kind: Kind::Stream, ends_without_key, until, retry_at })
+}
+
+/// Shortest time until a request looks for idle entries again.
+const RETRY_MS_MIN: u64 = 10;
+
+/// When the next entry that is pending now, or becomes pending from now on, has been pending for
+/// long enough.
+fn retry_at(
+    cx: &CommandContext<'_>,
+    args: Args<'_>,
+    request: &Request<'_>,
+    idle_ms_min: u64,
+) -> MonoNs {
+    const NS_PER_MS: u64 = 1_000_000;
+    let now_ms = cx.unix().0;
+    let reader = request.reader.expect("CLAIM requires a group");
+    let oldest_ms = |name: &[u8]| {
+        let stream = cx.locked.stream(cx.db, cx.key(name)).ok()??;
+        let pending = stream.group(reader.group)?.pending_from(StreamId::MIN);
+        let present = pending.filter(|entry| stream.contains(entry.id));
+        present.map(|entry| entry.delivered_ms).min()
+    };
+    let oldest_ms = request.each(args).filter_map(|(name, _)| oldest_ms(name)).min();
+    let idle_ms = now_ms.saturating_sub(oldest_ms.unwrap_or(now_ms));
+    let left_ms = idle_ms_min.saturating_sub(idle_ms).max(RETRY_MS_MIN);
+    MonoNs(cx.now.mono.0.saturating_add(left_ms.saturating_mul(NS_PER_MS)))
 }
 
 /// Which entries XREADGROUP returns.
@@ -258,7 +304,11 @@ fn xreadgroup(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     for ((name, _), wanted) in request.each(args).zip(&wanted) {
         let key = cx.key(name);
         create_consumer(cx, key, reader.group, reader.consumer)?;
-        if *wanted == Wanted::New && !has_news(cx, key, reader.group)? {
+        let idle = match request.idle_ms_min.filter(|_| *wanted == Wanted::New) {
+            Some(idle_ms_min) => idle_entries(cx, key, reader, idle_ms_min)?,
+            None => Idle::new(),
+        };
+        if *wanted == Wanted::New && idle.is_empty() && !has_news(cx, key, reader.group)? {
             let seen_ms = cx.unix().0;
             cx.locked.note_seen(cx.db, key, (reader.group, reader.consumer), seen_ms);
             continue;
@@ -269,7 +319,7 @@ fn xreadgroup(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         cx.reply.bulk(name);
         match wanted {
-            Wanted::New => deliver(cx, key, reader, &request)?,
+            Wanted::New => deliver(cx, key, reader, &request, &idle)?,
             Wanted::Pending(after) => deliver_again(cx, key, reader, *after, request.count)?,
         }
     }
@@ -307,12 +357,52 @@ fn has_news(cx: &CommandContext<'_>, key: Key<'_>, group: &[u8]) -> Result<bool,
 /// Entries that are delivered, with their numbers of deliveries.
 type Delivered = SmallVec<[(StreamId, u64); 16]>;
 
-/// Replies the next entries of a group, and makes them pending.
+/// Pending entries for CLAIM: when they were last delivered, and which they are.
+type Idle = Vec<(u64, StreamId)>;
+
+/// Returns the entries that have been pending for long enough, the oldest first. Deleted ones are
+/// left out. O(pending entries): they are in the order of their identifiers.
+fn idle_entries(
+    cx: &CommandContext<'_>,
+    key: Key<'_>,
+    reader: Reader<'_>,
+    idle_ms_min: u64,
+) -> Result<Idle, Fail> {
+    let now_ms = cx.unix().0;
+    let mut idle = Idle::new();
+    let stream = cx.locked.stream(cx.db, key)?;
+    let found = stream.and_then(|stream| Some((stream, stream.group(reader.group)?)));
+    let Some((stream, group)) = found else { return Ok(idle) };
+    cx.spend(group.pending_len())?;
+    for entry in group.pending_from(StreamId::MIN) {
+        let idle_ms = now_ms.saturating_sub(entry.delivered_ms);
+        if idle_ms >= idle_ms_min && stream.contains(entry.id) {
+            idle.push((entry.delivered_ms, entry.id));
+        }
+    }
+    idle.sort_unstable();
+    Ok(idle)
+}
+
+/// Writes the numbers that follow a claimed entry: how long it was pending, and how often it had
+/// been delivered.
+fn reply_claimed(
+    reply: &mut ReplyWriter<'_>,
+    entry: StreamEntry<'_>,
+    (idle_ms, deliveries): (u64, u64),
+) {
+    reply_entry_parts(reply, entry, 4);
+    reply.integer(idle_ms.cast_signed());
+    reply.integer(deliveries.cast_signed());
+}
+
+/// Replies the next entries of a group, after the entries that it claims, and makes them pending.
 fn deliver(
     cx: &mut CommandContext<'_>,
     key: Key<'_>,
     reader: Reader<'_>,
     request: &Request<'_>,
+    idle: &[(u64, StreamId)],
 ) -> Done {
     let stream = cx.locked.stream(cx.db, key)?;
     let found = stream.and_then(|stream| Some((stream, stream.group(reader.group)?)));
@@ -322,9 +412,25 @@ fn deliver(
     let mut delivered = Delivered::new();
     let counted = cx.reply.begin_counted();
     let mut written = 0;
-    for entry in stream.range(first, StreamId::MAX).take(request.count) {
+    let now_ms = cx.unix().0;
+    for (delivered_ms, id) in idle.iter().take(request.count) {
+        let entry = stream.get(*id).expect("deleted entries are left out");
+        let deliveries = group.pending(*id).map_or(0, |pending| pending.deliveries);
+        cx.spend(CLAIM_COST + entry.len())?;
+        let idle_ms = now_ms.saturating_sub(*delivered_ms);
+        reply_claimed(&mut cx.reply, entry, (idle_ms, deliveries));
+        cx.check_reply()?;
+        written += 1;
+        delivered.push((*id, deliveries.wrapping_add(1)));
+    }
+    let claimed = written;
+    for entry in stream.range(first, StreamId::MAX).take(request.count - claimed) {
         cx.spend(DELIVERY_COST + entry.len())?;
-        reply_entry(&mut cx.reply, entry);
+        if request.idle_ms_min.is_some() {
+            reply_claimed(&mut cx.reply, entry, (0, 0));
+        } else {
+            reply_entry(&mut cx.reply, entry);
+        }
         cx.check_reply()?;
         written += 1;
         read = read_after(stream, read, entry.id);
@@ -333,7 +439,8 @@ fn deliver(
         }
     }
     cx.reply.end_counted(counted, written, |_| ());
-    assign(cx, key, reader, Some(read), &delivered, request.acknowledges)
+    let read = (written > claimed).then_some(read);
+    assign(cx, key, reader, read, &delivered, request.acknowledges || claimed > 0)
 }
 
 /// Replies entries that are pending for a consumer, once more.
@@ -427,7 +534,11 @@ mod tests {
         check("XREAD COUNT 1 STREAMS STREAMS 0", Some((1, None, 4, 1)));
         check("XREADGROUP GROUP streams streams STREAMS k >", Some((max, None, 5, 1)));
         check("XREADGROUP NOACK GROUP g c COUNT -1 STREAMS k >", Some((max, None, 8, 1)));
+        check("XREADGROUP GROUP g c CLAIM 9 BLOCK 1 STREAMS k >", Some((max, Some(1), 9, 1)));
         for line in [
+            "XREAD CLAIM 1 STREAMS k 0",
+            "XREADGROUP GROUP g c CLAIM -1 STREAMS k >",
+            "XREADGROUP GROUP g c CLAIM 1.5 STREAMS k >",
             "XREAD STREAMS k",
             "XREAD STREAMS",
             "XREAD STREAMS a b 0",

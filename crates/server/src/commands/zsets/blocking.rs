@@ -4,7 +4,7 @@ use store::Kind;
 use wire::resp::Args;
 
 use super::{Direction, MultiPop, RowShape, ZMPOP, ZPOPMAX, ZPOPMIN, pop_first, take};
-use crate::commands::blocking::{Blocking, timeout_seconds};
+use crate::commands::blocking::{Blocking, NEVER, timeout_seconds};
 use crate::commands::command::{Command, Done, Flags, KeyAccess, KeySpec};
 use crate::commands::context::CommandContext;
 
@@ -47,7 +47,14 @@ fn pop_or_wait(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction
         cx.reply.null_array();
         return Ok(());
     }
-    cx.block(Blocking { args, keys, kind: Kind::ZSet, ends_without_key: false, until })
+    cx.block(Blocking {
+        args,
+        keys,
+        kind: Kind::ZSet,
+        ends_without_key: false,
+        until,
+        retry_at: NEVER,
+    })
 }
 
 pub(crate) const BZMPOP: Command = Command {
@@ -73,5 +80,12 @@ fn bzmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Ok(());
     }
     let keys = options.keys.start + 1..options.keys.end + 1;
-    cx.block(Blocking { args, keys, kind: Kind::ZSet, ends_without_key: false, until })
+    cx.block(Blocking {
+        args,
+        keys,
+        kind: Kind::ZSet,
+        ends_without_key: false,
+        until,
+        retry_at: NEVER,
+    })
 }
