@@ -1,19 +1,23 @@
 //! CLUSTER: the reactors as nodes of a cluster (`cluster-view`), for clients that choose a
 //! connection by the slot of a key. The nodes are one server: each executes every command.
 
+mod scan;
 mod slots;
+mod statistics;
 mod view;
 
 use std::fmt::Write as _;
 
 use wire::resp::Args;
 
-use self::slots::{SLOTS, slot_of};
+pub(super) use self::slots::{SLOTS, slot_of};
 use self::view::{Node, check_enabled, nodes, own_id};
 use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, SCANNED_BYTES, integer, reply_has_room};
 use super::fail::Fail;
 use super::help;
+
+pub(crate) use scan::CLUSTERSCAN;
 
 const SHOWS: Flags = Flags::STALE;
 const ADMIN: Flags = Flags::ADMIN.and(Flags::STALE);
@@ -32,19 +36,23 @@ pub(crate) const CLUSTER: Command = Command {
         &ADDSLOTS,
         &ADDSLOTSRANGE,
         &BUMPEPOCH,
+        &CANCELSLOTMIGRATIONS,
         &COUNT_FAILURE_REPORTS,
         &COUNTKEYSINSLOT,
         &DELSLOTS,
         &DELSLOTSRANGE,
         &FAILOVER,
+        &statistics::FLUSHSLOT,
         &FLUSHSLOTS,
         &FORGET,
         &GETKEYSINSLOT,
+        &GETSLOTMIGRATIONS,
         &HELP,
         &INFO,
         &KEYSLOT,
         &LINKS,
         &MEET,
+        &MIGRATESLOTS,
         &MYID,
         &MYSHARDID,
         &NODES,
@@ -56,7 +64,9 @@ pub(crate) const CLUSTER: Command = Command {
         &SETSLOT,
         &SHARDS,
         &SLAVES,
+        &statistics::SLOT_STATS,
         &SLOTS_COMMAND,
+        &SYNCSLOTS,
     ],
     ..Command::EMPTY
 };
@@ -91,7 +101,7 @@ fn write_slots(cx: &mut CommandContext<'_>, node: &Node) {
     cx.reply.integer(number(*node.slots.end()));
 }
 
-fn number(slot: usize) -> i64 {
+pub(super) fn number(slot: usize) -> i64 {
     i64::try_from(slot).expect("slots are small")
 }
 
@@ -268,15 +278,31 @@ fn known_slot(text: &[u8]) -> Result<Option<usize>, Fail> {
     Ok(usize::try_from(integer(text)?).ok().filter(|slot| *slot < SLOTS))
 }
 
+// Source: Redis 7.2 `cluster.c`, `getSlotOrReply`
+pub(super) fn parse_slot(text: &[u8]) -> Result<usize, Fail> {
+    let slot = wire::resp::parse_i64_strict(text).and_then(|slot| usize::try_from(slot).ok());
+    let slot = slot.filter(|slot| *slot < SLOTS);
+    slot.ok_or(Fail::text("ERR Invalid or out of range slot"))
+}
+
 /// Keys are not sorted by slot, so this visits all keys of the database.
 fn visit_slot(cx: &CommandContext<'_>, slot: usize, mut visit: impl FnMut(&[u8])) -> Done {
+    visit_keys(cx, |key| {
+        if slot_of(key) == slot {
+            visit(key);
+        }
+    })
+}
+
+/// Visits all keys of the database to compute their slots.
+fn visit_keys(cx: &CommandContext<'_>, mut visit: impl FnMut(&[u8])) -> Done {
     cx.spend(cx.locked.len(cx.db))?;
     let mut scanned = Ok(());
     cx.locked.for_each_key(cx.db, |key| {
         if scanned.is_ok() {
             scanned = cx.spend(key.len() / SCANNED_BYTES);
         }
-        if scanned.is_ok() && slot_of(key) == slot {
+        if scanned.is_ok() {
             visit(key);
         }
     });
@@ -405,6 +431,41 @@ const ADDSLOTSRANGE: Command = Command {
     syntax: "start-slot end-slot [start-slot end-slot ...]",
     since: "7.0.0",
     arity: -4,
+    ..FLUSHSLOTS
+};
+const CANCELSLOTMIGRATIONS: Command = Command {
+    name: "cancelslotmigrations",
+    summary: "Is refused: there are no migrations of slots.",
+    since: "9.0.0",
+    run: |cx, _| {
+        check_enabled(cx)?;
+        Err(Fail::text("ERR No migrations ongoing"))
+    },
+    ..FLUSHSLOTS
+};
+const GETSLOTMIGRATIONS: Command = Command {
+    name: "getslotmigrations",
+    summary: "Lists the migrations of slots: none.",
+    since: "9.0.0",
+    run: |cx, _| {
+        check_enabled(cx)?;
+        cx.reply.array(0);
+        Ok(())
+    },
+    ..FLUSHSLOTS
+};
+const MIGRATESLOTS: Command = Command {
+    name: "migrateslots",
+    syntax: "SLOTSRANGE start-slot end-slot [start-slot end-slot ...] NODE node-id",
+    since: "9.0.0",
+    arity: -4,
+    ..FLUSHSLOTS
+};
+const SYNCSLOTS: Command = Command {
+    name: "syncslots",
+    syntax: "[arg [arg ...]]",
+    since: "9.0.0",
+    arity: -3,
     ..FLUSHSLOTS
 };
 const BUMPEPOCH: Command = Command { name: "bumpepoch", tips: UNSTABLE, ..FLUSHSLOTS };

@@ -8,7 +8,7 @@ mod wait;
 
 use base::time::UnixMs;
 use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Seen, Value, ValueKind};
-use wire::resp::Args;
+use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, copy_cost, integer, is_option, reply_has_room};
@@ -22,7 +22,7 @@ use crate::engine::gate::Gate;
 use crate::engine::glob::Steps;
 use crate::engine::reactor_state::is_gated;
 
-pub(crate) use dump::{DUMP, RESTORE};
+pub(crate) use dump::{DUMP, RESTORE, RESTORE_ASKING};
 pub(crate) use expire::{
     EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT, PEXPIRETIME,
     PTTL, TTL,
@@ -427,14 +427,36 @@ fn scan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let cursor = ScanCursor(parse_cursor(args.get(1))?);
     let options = ScanOptions::parse(args, 2)?;
     options.refuse_no_values()?;
+    scan_keys(
+        cx,
+        cursor,
+        &options,
+        |_| true,
+        |reply, next| {
+            reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+        },
+    )
+}
+
+/// Replies with some keys that `accepts` takes. `reply_cursor` writes the cursor at which to
+/// continue; 0: there are no more keys.
+pub(super) fn scan_keys(
+    cx: &mut CommandContext<'_>,
+    cursor: ScanCursor,
+    options: &ScanOptions<'_>,
+    accepts: impl Fn(&[u8]) -> bool,
+    reply_cursor: impl FnOnce(&mut ReplyWriter<'_>, u64),
+) -> Done {
     let counted = cx.reply.begin_counted();
     let (db, reply) = (cx.db, &mut cx.reply);
     let mut found = 0;
     // Expired keys that SCAN found: at most as many as it may visit.
     let mut overdue = Vec::new();
     let mut visit = |locked: &Locked<'_>, seen: Seen<'_>| match seen {
-        Seen::Overdue(key) if options.accepts(key) => overdue.push(key.to_vec()),
-        Seen::Live(key) if reply_has_room(reply) && is_wanted(locked, db, key, &options) => {
+        Seen::Overdue(key) if accepts(key) && options.accepts(key) => overdue.push(key.to_vec()),
+        Seen::Live(key)
+            if accepts(key) && reply_has_room(reply) && is_wanted(locked, db, key, options) =>
+        {
             reply.bulk(key);
             found += 1;
         }
@@ -452,7 +474,7 @@ fn scan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     options.steps.check()?;
     cx.reply.end_counted(counted, found, |reply| {
         reply.array(2);
-        reply.bulk(itoa::Buffer::new().format(next.0).as_bytes());
+        reply_cursor(reply, next.0);
     });
     note_gate(cx, gate);
     expire_found(cx, &overdue);

@@ -29,6 +29,72 @@ fn role(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
+const REPLICATES: Flags = ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
+
+pub(crate) const REPLICAOF: Command = Command {
+    name: "replicaof",
+    syntax: "<host port | NO ONE>",
+    summary: "Does nothing with NO ONE; another server cannot be replicated.",
+    since: "5.0.0",
+    group: Group::Server,
+    arity: 3,
+    flags: REPLICATES,
+    run: replicaof,
+    ..Command::EMPTY
+};
+
+pub(crate) const SLAVEOF: Command = Command { name: "slaveof", since: "1.0.0", ..REPLICAOF };
+
+// Source: Redis 7.2 `replication.c`, `replicaofCommand`
+fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    if is_option(args.get(1), "NO") && is_option(args.get(2), "ONE") {
+        cx.reply.ok();
+        return Ok(());
+    }
+    let port = wire::resp::parse_i64_strict(args.get(2));
+    if port.is_none_or(|port| !(0..=i64::from(u16::MAX)).contains(&port)) {
+        return Err(Fail::text("ERR Invalid master port"));
+    }
+    Err(Fail::text("ERR this server cannot be a replica of another one"))
+}
+
+pub(crate) const FAILOVER: Command = Command {
+    name: "failover",
+    syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
+    summary: "Is refused, as by a Redis server without replicas.",
+    since: "6.2.0",
+    group: Group::Server,
+    arity: -1,
+    flags: ADMIN.and(Flags::STALE),
+    run: failover,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `replication.c`, `failoverCommand`
+fn failover(_: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    if args.len() == 2 && is_option(args.get(1), "ABORT") {
+        return Err(Fail::text("ERR No failover in progress."));
+    }
+    let mut at = 1;
+    while at < args.len() {
+        let (option, more) = (args.get(at), args.len() - 1 - at);
+        at += if is_option(option, "TIMEOUT") && more > 0 {
+            if integer(args.get(at + 1))? <= 0 {
+                return Err(Fail::text("ERR FAILOVER timeout must be greater than 0"));
+            }
+            2
+        } else if is_option(option, "TO") && more > 1 {
+            integer(args.get(at + 2))?;
+            3
+        } else if is_option(option, "FORCE") {
+            1
+        } else {
+            return Err(Fail::Syntax);
+        };
+    }
+    Err(Fail::text("ERR FAILOVER requires connected replicas."))
+}
+
 pub(crate) const LOLWUT: Command = Command {
     name: "lolwut",
     syntax: "[VERSION version]",
@@ -37,7 +103,6 @@ pub(crate) const LOLWUT: Command = Command {
     group: Group::Server,
     arity: -1,
     flags: Flags::READONLY.and(Flags::FAST),
-    more_categories: &["@read"],
     run: lolwut,
     ..Command::EMPTY
 };

@@ -32,6 +32,16 @@ impl<'a> ScanOptions<'a> {
     /// Parses the arguments from `from` on.
     // Source: Redis 7.2 `db.c`, `scanGenericCommand`; NOVALUES as in 7.4
     pub(crate) fn parse(args: Args<'a>, from: usize) -> Result<ScanOptions<'a>, Fail> {
+        ScanOptions::parse_with(args, from, |_, _| Ok(false))
+    }
+
+    /// `parse_own` takes an option with a value that only one command has, and returns whether it
+    /// did.
+    pub(crate) fn parse_with(
+        args: Args<'a>,
+        from: usize,
+        mut parse_own: impl FnMut(&'a [u8], &'a [u8]) -> Result<bool, Fail>,
+    ) -> Result<ScanOptions<'a>, Fail> {
         let mut options = ScanOptions {
             pattern: None,
             count: COUNT_DEFAULT,
@@ -52,7 +62,7 @@ impl<'a> ScanOptions<'a> {
                 options.pattern = (value != b"*").then_some(value);
             } else if is_option(name, "TYPE") {
                 options.type_name = Some(value);
-            } else {
+            } else if !parse_own(name, value)? {
                 return Err(Fail::Syntax);
             }
         }

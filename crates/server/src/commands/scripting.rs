@@ -238,9 +238,33 @@ pub(crate) const SCRIPT: Command = Command {
     group: Group::Scripting,
     arity: -2,
     flags: Flags::CONTAINER,
-    subcommands: &[&EXISTS, &FLUSH, &HELP, &KILL, &LOAD],
+    subcommands: &[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD, &SHOW],
     ..Command::EMPTY
 };
+
+const DEBUG: Command = Command {
+    name: "debug",
+    syntax: "<YES | SYNC | NO>",
+    summary: "Turns the debugger of scripts off; there is none to turn on.",
+    since: "3.2.0",
+    group: Group::Scripting,
+    arity: 3,
+    flags: Flags::NOSCRIPT,
+    run: debug,
+    ..Command::EMPTY
+};
+
+fn debug(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let mode = args.get(2);
+    if is_option(mode, "NO") {
+        cx.reply.ok();
+        return Ok(());
+    }
+    if is_option(mode, "YES") || is_option(mode, "SYNC") {
+        return Err(Fail::text("ERR the debugger of scripts is not supported"));
+    }
+    Err(Fail::text("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+}
 
 const EXISTS: Command = Command {
     name: "exists",
@@ -345,5 +369,26 @@ fn load_command(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     });
     let compiled = loaded.map_err(|error| no_interpreter(&error))??;
     cx.reply.bulk(&compiled.script.name);
+    Ok(())
+}
+
+/// SCRIPT SHOW, of Valkey.
+const SHOW: Command = Command {
+    name: "show",
+    syntax: "sha1",
+    summary: "Returns the text of a script.",
+    since: "8.0.0",
+    group: Group::Scripting,
+    arity: 3,
+    flags: Flags::NOSCRIPT.and(Flags::STALE),
+    run: show,
+    ..Command::EMPTY
+};
+
+fn show(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let name = args.get(2).to_ascii_lowercase();
+    let name = <&ScriptName>::try_from(name.as_slice()).map_err(|_| NO_SCRIPT)?;
+    let script = cx.shared.scripts.find(name).ok_or(NO_SCRIPT)?;
+    cx.reply.bulk(&script.text);
     Ok(())
 }

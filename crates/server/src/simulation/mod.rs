@@ -20,6 +20,7 @@ mod behaviour;
 mod blocking;
 mod busy;
 mod chaos;
+mod cluster;
 mod cql;
 mod cql_chaos;
 mod cql_client;

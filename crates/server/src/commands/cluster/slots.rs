@@ -5,13 +5,13 @@ use std::ops::RangeInclusive;
 use crc::{CRC_16_XMODEM, Crc, Table};
 
 /// Slots of a cluster.
-pub(super) const SLOTS: usize = 16_384;
+pub(in crate::commands) const SLOTS: usize = 16_384;
 
 static CRC: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
 /// The slot of a key: that of its hash tag, if it has one.
 // Source: Redis Cluster specification, "Key distribution model" and "Hash tags"
-pub(super) fn slot_of(key: &[u8]) -> usize {
+pub(in crate::commands) fn slot_of(key: &[u8]) -> usize {
     usize::from(CRC.checksum(tag(key).unwrap_or(key))) % SLOTS
 }
 
@@ -20,6 +20,20 @@ fn tag(key: &[u8]) -> Option<&[u8]> {
     let rest = &key[memchr::memchr(b'{', key)? + 1..];
     let end = memchr::memchr(b'}', rest)?;
     (end > 0).then(|| &rest[..end])
+}
+
+/// A tag of slot 0.
+pub(super) const FIRST_TAG: &str = "06S";
+
+/// The first tag of a slot, of at most three digits and letters. Tries 16,384 on average.
+pub(super) fn tag_of(slot: usize) -> String {
+    const DIGITS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let tags = DIGITS
+        .iter()
+        .flat_map(|a| DIGITS.iter().flat_map(move |b| DIGITS.iter().map(move |c| [*a, *b, *c])));
+    let found = tags.into_iter().find(|tag| slot_of(tag) == slot);
+    let tag = found.expect("every slot has one, as a test shows");
+    tag.map(char::from).iter().collect()
 }
 
 /// The slots for which a node is announced. All nodes have the same number of slots, or one more.
@@ -51,6 +65,15 @@ mod tests {
             (b"\x00\xff", 7920),
         ] {
             assert_eq!(slot_of(key), slot, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        assert_eq!(slot_of(FIRST_TAG.as_bytes()), 0);
+        for slot in 0..SLOTS {
+            let tag = tag_of(slot);
+            assert_eq!(slot_of(format!("x{{{tag}}}y").as_bytes()), slot, "{tag}");
         }
     }
 

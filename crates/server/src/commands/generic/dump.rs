@@ -64,6 +64,14 @@ pub(crate) const RESTORE: Command = Command {
     ..Command::EMPTY
 };
 
+/// RESTORE as a cluster client sends it after ASKING.
+pub(crate) const RESTORE_ASKING: Command = Command {
+    name: "restore-asking",
+    since: "3.0.0",
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::ASKING),
+    ..RESTORE
+};
+
 /// Options of RESTORE.
 #[derive(Debug, Default)]
 struct Options {
