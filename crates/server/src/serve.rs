@@ -32,6 +32,7 @@ use crate::engine::command_log::CommandLogs;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::functions::Functions;
 use crate::engine::invalidations::Invalidations;
+use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
 use crate::engine::monitor_feeds::MonitorFeeds;
@@ -200,6 +201,7 @@ pub(crate) fn build_state(
         pause: Pause::default(),
         http_warned: AtomicU64::new(0),
         monitors: AtomicUsize::new(0),
+        key_usage: KeyUsage::new(reactors.all()),
         monitor_feeds: MonitorFeeds::new(reactors.all()),
         blocked_clients: AtomicUsize::new(0),
         blocked: BlockedClients::new(reactors.all()),

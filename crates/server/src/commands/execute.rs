@@ -26,6 +26,7 @@ use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
 use crate::engine::functions::stored_hash;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
+use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::is_gated;
@@ -650,6 +651,10 @@ impl CommandContext<'_> {
         }
         if self.reactor.key_sampler.is_due() {
             self.sample_key(command, args);
+        }
+        if self.shared.key_usage.is_active() {
+            let bytes = request_bytes.saturating_add(reply_bytes as u64);
+            self.note_usage(command, args, Sums { ns, bytes });
         }
         if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
             audit::log(self.session, id, args, result.as_ref().err());

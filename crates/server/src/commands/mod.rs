@@ -22,6 +22,7 @@ mod generic;
 mod geo;
 mod hashes;
 mod help;
+mod hot_keys;
 mod hyperloglog;
 mod info;
 mod introspection;

@@ -4,8 +4,8 @@
 use super::command::Command;
 use super::{
     acl, bitmaps, client, cluster, command_log, config, connection, debug, diagnosis, generic, geo,
-    hashes, hyperloglog, info, introspection, lists, memory, monitor, probes, pubsub, scripting,
-    server, sets, sort, streams, strings, transactions, zset_algebra, zset_range, zsets,
+    hashes, hot_keys, hyperloglog, info, introspection, lists, memory, monitor, probes, pubsub,
+    scripting, server, sets, sort, streams, strings, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -88,6 +88,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &hashes::HLEN,
     &hashes::HMGET,
     &hashes::HMSET,
+    &hot_keys::HOTKEYS,
     &hashes::HRANDFIELD,
     &hashes::HSCAN,
     &hashes::HSET,

@@ -4,7 +4,7 @@
 //! `commit` (the only path by which data changes), `room`, `elements` and
 //! `queue_age` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
-//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `command_log`,
+//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
 
 pub(crate) mod accounts;
@@ -27,6 +27,7 @@ pub(crate) mod gate;
 pub(crate) mod glob;
 pub(crate) mod hot_keys;
 pub(crate) mod invalidations;
+pub(crate) mod key_usage;
 pub(crate) mod latency;
 pub(crate) mod line_writer;
 pub(crate) mod mail;

@@ -71,6 +71,8 @@ pub(crate) struct ReactorState {
     pub(crate) has_no_room: bool,
     /// Time that the scripts of the running request have waited for others.
     pub(crate) script_wait_ns: u64,
+    /// The running command is one of a script.
+    pub(crate) runs_script: bool,
     /// A command could not run, because a slow script holds what it needs.
     pub(crate) is_contended: bool,
     /// Libraries of functions as the running command or transaction has changed them.
@@ -129,6 +131,7 @@ impl ReactorState {
             room: Room::new(&settings, &shared.memory),
             has_no_room: false,
             script_wait_ns: 0,
+            runs_script: false,
             is_contended: false,
             new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),

@@ -26,6 +26,7 @@ use crate::engine::command_log::{CommandLogs, Taken};
 use crate::engine::free_thread::FreeThread;
 use crate::engine::functions::Functions;
 use crate::engine::invalidations::Invalidations;
+use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::line_writer::LineWriter;
 use crate::engine::mail::Mail;
@@ -181,6 +182,8 @@ pub(crate) struct ServerState {
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,
     pub(crate) monitors: AtomicUsize,
+    /// HOTKEYS.
+    pub(crate) key_usage: KeyUsage,
     /// MONITOR lines on their way to reactors.
     pub(crate) monitor_feeds: MonitorFeeds,
     /// Time of the last log message about HTTP on a RESP port.

@@ -142,6 +142,7 @@ pub(super) fn run(
         random: 0,
         stop: None,
     };
+    run.cx.reactor.runs_script = true;
     let outcome = loop {
         run.begin();
         let outcome = interpreter.run(callee, keys, rest, bytes_max, &mut run);
@@ -150,6 +151,7 @@ pub(super) fn run(
             break outcome;
         }
     };
+    run.cx.reactor.runs_script = false;
     run.cx.shared.running_scripts.end(run.cx.reactor.index);
     run.cx.shared.activities.end_script(run.cx.reactor.index);
     if run.shows_request {
