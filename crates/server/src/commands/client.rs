@@ -1,6 +1,7 @@
 //! CLIENT: the settings of a connection, and operations on other connections.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
+mod filter;
 mod kill;
 mod pause;
 mod rows;
@@ -38,11 +39,13 @@ pub(crate) const CLIENT: Command = Command {
     flags: Flags::CONTAINER.and(Flags::NO_HTTP),
     subcommands: &[
         &tracking::CACHING,
+        &CAPA,
         &DURABILITY,
         &GETNAME,
         &tracking::GETREDIR,
         &HELP,
         &ID,
+        &IMPORT_SOURCE,
         &rows::INFO,
         &kill::KILL,
         &rows::LIST,
@@ -63,6 +66,28 @@ pub(crate) const CLIENT: Command = Command {
 /// Returns the client id, which is the connection's id in its reactor.
 pub(super) fn id_of(session: &Session) -> i64 {
     i64::try_from(session.id.0).unwrap_or(i64::MAX)
+}
+
+/// CLIENT CAPA: what the client can handle. There are no failovers, so nothing follows from it.
+const CAPA: Command = Command {
+    name: "capa",
+    syntax: "capability [capability ...]",
+    summary: "Reports what the client can handle; unknown words are ignored.",
+    since: "8.0.0",
+    complexity: "O(N) in the number of capabilities",
+    group: Group::Connection,
+    arity: -3,
+    flags: OWN,
+    run: capa,
+    ..Command::EMPTY
+};
+
+fn capa(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    if args.skip(2).iter().any(|word| is_option(word, "REDIRECT")) {
+        cx.session.details.rare().redirects = true;
+    }
+    cx.reply.ok();
+    Ok(())
 }
 
 /// CLIENT DURABILITY: when writes of this connection are acknowledged. Specific to Myriad.
@@ -145,6 +170,19 @@ fn id(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.reply.integer(id_of(cx.session));
     Ok(())
 }
+
+/// CLIENT IMPORT-SOURCE: a connection that copies data from another server.
+const IMPORT_SOURCE: Command = Command {
+    name: "import-source",
+    syntax: "<ON | OFF>",
+    summary: "Is refused, as by a Valkey server that is not in import mode.",
+    since: "8.1.0",
+    group: Group::Connection,
+    arity: 3,
+    flags: OWN,
+    run: |_, _| Err(Fail::text("ERR Server is not in import mode")),
+    ..Command::EMPTY
+};
 
 /// CLIENT NO-EVICT: excludes this connection when clients are closed to free memory.
 const NO_EVICT: Command = Command {

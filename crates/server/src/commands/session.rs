@@ -86,6 +86,8 @@ pub(crate) struct RareDetails {
     pub(crate) blocked: Option<Arc<BlockedClient>>,
     /// Present if [`Session::tracks`].
     pub(crate) tracking: Option<Tracking>,
+    /// CLIENT CAPA REDIRECT.
+    pub(crate) redirects: bool,
 }
 
 impl Details {
@@ -95,6 +97,10 @@ impl Details {
 
     pub(crate) fn blocked(&self) -> Option<&Arc<BlockedClient>> {
         self.rare.as_ref()?.blocked.as_ref()
+    }
+
+    pub(crate) fn redirects(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.redirects)
     }
 
     /// Returns the state to set some of it.
@@ -287,6 +293,7 @@ impl Session {
         row.monitor = self.monitor;
         row.no_evict = self.no_evict;
         row.no_touch = self.no_touch;
+        row.redirects = self.details.redirects();
         row.tracking = self.details.tracking().map(|one| Box::new(tracking_flags(one)));
         row.blocked = self.wait.is_some();
         row.unblockable = matches!(self.wait, Some(Wait::Until { .. }));

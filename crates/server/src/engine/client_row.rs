@@ -83,6 +83,8 @@ pub(crate) struct ClientRow {
     pub(crate) is_tls: bool,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
+    /// CLIENT CAPA REDIRECT.
+    pub(crate) redirects: bool,
     /// `None`: no tracking. Boxed, to keep the row small.
     pub(crate) tracking: Option<Box<TrackingFlags>>,
     pub(crate) blocked: bool,
@@ -137,6 +139,7 @@ impl ClientRow {
             is_tls: false,
             no_evict: false,
             no_touch: false,
+            redirects: false,
             tracking: None,
             blocked: false,
             unblockable: false,

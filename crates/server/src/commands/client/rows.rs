@@ -9,9 +9,10 @@ use std::net::SocketAddr;
 use base::time::MonoNs;
 use wire::resp::Args;
 
+use super::filter::{Filter, IdWords};
 use super::{ADMIN_FLAGS, OWN};
 use crate::commands::command::{Command, Done, Flags, Group};
-use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::context::{CommandContext, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::session::Session;
 use crate::engine::client_row::ClientRow;
@@ -63,8 +64,11 @@ pub(in crate::commands) fn info_line(
 /// CLIENT LIST: all connections, or some.
 pub(super) const LIST: Command = Command {
     name: "list",
-    syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
-    summary: "Describes all connections, those of a type, or those with the given ids.",
+    syntax: "[ID client-id [client-id ...]] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
+             [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME <YES | NO>] \
+             [MAXAGE seconds] [IDLE seconds] [FLAGS flags] [NAME connection-name] \
+             [LIB-NAME libname] [LIB-VER libver] [DB index] [IP ip] [CAPA capa]",
+    summary: "Describes all connections, or the ones that match all given filters.",
     since: "2.4.0",
     complexity: "O(N log N) in the number of connections",
     group: Group::Connection,
@@ -77,16 +81,10 @@ pub(super) const LIST: Command = Command {
 
 // Source: Redis 7.2 `networking.c`, `clientCommand`
 fn list(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let option = args.try_get(2);
-    let rows = match option {
-        None => all_rows(cx, |_| true),
-        Some(option) if args.len() == 4 && is_option(option, "TYPE") => {
-            let wanted = ClientType::parse(args.get(3))?;
-            all_rows(cx, |row| ClientType::of(row) == wanted)
-        }
-        Some(option) if args.len() > 3 && is_option(option, "ID") => rows_by_id(cx, args.skip(3))?,
-        Some(_) => return Err(Fail::Syntax),
-    };
+    let filter = Filter::parse(args.skip(2), &cx.shared.acl.users(), IdWords::Invalid)?;
+    let (now, own) = (cx.now.mono, cx.session.id.0);
+    let skips_me = filter.skips_me.unwrap_or(false);
+    let rows = all_rows(cx, |row| filter.fits(row, now) && !(skips_me && row.id == own));
     let mut text = String::new();
     for row in &rows {
         let request = (row.id == cx.session.id.0).then_some(args);
@@ -117,21 +115,6 @@ fn all_rows(cx: &CommandContext<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> 
     rows
 }
 
-/// Returns the rows in the order of the ids.
-fn rows_by_id(cx: &CommandContext<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
-    let mut rows = Vec::new();
-    let moving = cx.shared.moving.lock();
-    for text in ids {
-        let id = integer(text).map_err(|_| Fail::text("ERR Invalid client ID"))?;
-        let Ok(id) = u64::try_from(id) else { continue };
-        let staying =
-            || cx.shared.published.iter().find_map(|p| p.lock().clients.get(&id).cloned());
-        let row = moving.get(&id).cloned().or_else(staying);
-        rows.extend(row.filter(|row| !row.killed));
-    }
-    Ok(rows)
-}
-
 /// Client types of Redis. In this server a client is either normal or subscribed to something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientType {
@@ -148,12 +131,13 @@ impl ClientType {
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<ClientType, Fail> {
-        const NAMES: [(&str, ClientType); 5] = [
+        const NAMES: [(&str, ClientType); 6] = [
             ("NORMAL", ClientType::Normal),
             ("SLAVE", ClientType::Replica),
             ("REPLICA", ClientType::Replica),
             ("PUBSUB", ClientType::Pubsub),
             ("MASTER", ClientType::Master),
+            ("PRIMARY", ClientType::Master),
         ];
         let known = NAMES.iter().find(|(name, _)| is_option(text, name));
         let unknown = || Fail::quoting("ERR Unknown client type '", text, "'");
@@ -163,7 +147,8 @@ impl ClientType {
 
 /// Writes one line. `request`: the current request, if the row is the client's own; it is still in
 /// the buffer. The last two fields are specific to Myriad; fields of unsupported features are zero.
-// Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4
+// Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4, `tot-cmds` as in 8.0,
+// `capa` as in Valkey 8.0
 fn write_row(
     row: &ClientRow,
     kinds: &RequestKinds,
@@ -179,10 +164,10 @@ fn write_row(
     writeln!(
         out,
         "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
-         flags={flags} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
+         flags={flags} capa={capabilities} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
          qbuf-free={input_free} argv-mem={arguments} multi-mem={queued_bytes} rbs={reply} rbp={reply} obl={output} oll=0 \
          omem={output} tot-mem={memory} events=r cmd={command} user={user} redir={redirect} resp={resp} \
-         lib-name={library} lib-ver={version} reactor={reactor} durability={durability}",
+         lib-name={library} lib-ver={version} tot-cmds={commands} reactor={reactor} durability={durability}",
         id = row.id,
         remote = address(row.remote),
         local = address(row.local),
@@ -191,6 +176,7 @@ fn write_row(
         age = seconds_since(row.opened),
         idle = seconds_since(row.active),
         flags = flags(row),
+        capabilities = if row.redirects { "r" } else { "" },
         db = row.db,
         channels = row.subscriptions.channels,
         patterns = row.subscriptions.patterns,
@@ -209,6 +195,7 @@ fn write_row(
         resp = row.resp,
         library = row.library_name,
         version = row.library_version,
+        commands = row.commands,
         reactor = row.reactor,
         durability = row.durability.word(),
     )
@@ -219,7 +206,7 @@ fn address(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| "?:0".to_owned(), |address| address.to_string())
 }
 
-fn flags(row: &ClientRow) -> String {
+pub(super) fn flags(row: &ClientRow) -> String {
     let known = [
         (row.monitor, 'O'),
         (!row.subscriptions.is_none(), 'P'),
@@ -272,10 +259,10 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "id=7 addr=127.0.0.1:5001 laddr=[::1]:6379 fd=-1 name=me age=3 idle=2 flags=N db=0 \
+                "id=7 addr=127.0.0.1:5001 laddr=[::1]:6379 fd=-1 name=me age=3 idle=2 flags=N capa= db=0 \
                  sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=26 qbuf-free=100 argv-mem=10 multi-mem=0 \
                  rbs=200 rbp=200 obl=9 oll=0 omem=9 tot-mem={memory} events=r cmd=NULL user=default \
-                 redir=-1 resp=2 lib-name=lib lib-ver= reactor=3 durability=interval\n"
+                 redir=-1 resp=2 lib-name=lib lib-ver= tot-cmds=0 reactor=3 durability=interval\n"
             )
         );
         row.monitor = true;
@@ -286,7 +273,7 @@ mod tests {
         assert_eq!((flags(&row).as_str(), ClientType::of(&row)), ("OPT", ClientType::Pubsub));
         text.clear();
         write_row(&row, &kinds, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
-        assert!(text.contains(" flags=OPT db=0 sub=1 psub=2 ssub=3 multi=-1 "), "{text}");
+        assert!(text.contains(" flags=OPT capa= db=0 sub=1 psub=2 ssub=3 multi=-1 "), "{text}");
     }
 
     #[test]
