@@ -1,9 +1,14 @@
 //! DEBUG: for tests of clients and of the server. The option `enable-debug-command` restricts its
 //! use.
 
+mod digest;
+mod populate;
+mod protocol;
+
 use std::sync::atomic::Ordering;
 
 use base::time::{MonoNs, UnixMs};
+use base::units::parse_bytes;
 use store::Value;
 use wire::resp::Args;
 
@@ -13,6 +18,7 @@ use super::fail::Fail;
 use super::help;
 use super::session::{Session, Wait, WaitReply};
 use crate::config::DebugCommand;
+use crate::engine::glob::Steps;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
@@ -24,7 +30,25 @@ pub(crate) const DEBUG: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: Flags::CONTAINER.and(ADMIN),
-    subcommands: &[&HELP, &JMAP, &OBJECT, &RELOAD, &SET_ACTIVE_EXPIRE, &SLEEP],
+    subcommands: &[
+        &CHANGE_REPL_ID,
+        &digest::DIGEST,
+        &digest::DIGEST_VALUE,
+        &protocol::ERROR,
+        &HELP,
+        &JMAP,
+        &LOADAOF,
+        &LOG,
+        &OBJECT,
+        &populate::POPULATE,
+        &protocol::PROTOCOL,
+        &QUICKLIST_PACKED_THRESHOLD,
+        &RELOAD,
+        &REPLICATE,
+        &SET_ACTIVE_EXPIRE,
+        &SLEEP,
+        &STRINGMATCH_LEN,
+    ],
     ..Command::EMPTY
 };
 
@@ -69,12 +93,93 @@ const JMAP: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ADMIN,
-    run: |cx, _| {
+    run: do_nothing,
+    ..Command::EMPTY
+};
+
+fn do_nothing(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+    check_allowed(cx)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+const CHANGE_REPL_ID: Command = Command {
+    name: "change-repl-id",
+    summary: "Does nothing: replicas cannot continue after a break, whatever the identifier.",
+    ..JMAP
+};
+
+const REPLICATE: Command = Command {
+    name: "replicate",
+    syntax: "text",
+    summary: "Does nothing: there are no replicas to send the text to.",
+    arity: -3,
+    ..JMAP
+};
+
+const QUICKLIST_PACKED_THRESHOLD: Command = Command {
+    name: "quicklist-packed-threshold",
+    syntax: "size",
+    summary: "Does nothing: large elements of lists have no form of their own.",
+    since: "7.0.0",
+    arity: 3,
+    run: |cx, args| {
+        // Source: Redis 7.2 `debug.c`, `debugCommand`
+        let size = str::from_utf8(args.get(2)).ok().and_then(|text| parse_bytes(text).ok());
+        if size.is_none_or(|size| size > u64::from(u32::MAX)) {
+            return Err(Fail::text(
+                "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+            ));
+        }
+        do_nothing(cx, args)
+    },
+    ..JMAP
+};
+
+const LOG: Command = Command {
+    name: "log",
+    syntax: "message",
+    summary: "Writes a message to the log of the server.",
+    arity: 3,
+    run: |cx, args| {
         check_allowed(cx)?;
+        let message = String::from_utf8_lossy(args.get(2));
+        tracing::warn!(%message, "DEBUG LOG");
         cx.reply.ok();
         Ok(())
     },
-    ..Command::EMPTY
+    ..JMAP
+};
+
+const STRINGMATCH_LEN: Command = Command {
+    name: "stringmatch-len",
+    syntax: "pattern string",
+    summary: "Returns whether a string matches a pattern.",
+    complexity: "O(N*M) in the lengths of the pattern and the string",
+    arity: 4,
+    run: |cx, args| {
+        check_allowed(cx)?;
+        let steps = Steps::default();
+        let matches = steps.matches(args.get(2), args.get(3));
+        steps.check()?;
+        cx.reply.integer(i64::from(matches));
+        Ok(())
+    },
+    ..JMAP
+};
+
+const LOADAOF: Command = Command {
+    name: "loadaof",
+    summary: "Rebuilds all data from its form on disk.",
+    complexity: "O(N) in the number of keys",
+    flags: ADMIN.and(Flags::ALL_KEYS),
+    run: |cx, _| {
+        check_allowed(cx)?;
+        cx.locked.reload()?;
+        cx.reply.ok();
+        Ok(())
+    },
+    ..JMAP
 };
 
 const OBJECT: Command = Command {
@@ -129,7 +234,7 @@ fn collection_address(value: Value<'_>) -> usize {
 }
 
 /// Last access time of a key, as the 24 bits of seconds that Redis keeps.
-fn lru_clock(now: UnixMs, idle_seconds: u64) -> u64 {
+pub(super) fn lru_clock(now: UnixMs, idle_seconds: u64) -> u64 {
     const MASK: u64 = (1 << 24) - 1;
     (now.0 / 1000).wrapping_sub(idle_seconds) & MASK
 }

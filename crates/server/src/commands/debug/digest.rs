@@ -1,0 +1,215 @@
+//! DEBUG DIGEST and DEBUG DIGEST-VALUE: the digests that Redis computes, by which tests compare
+//! data, also that of two servers.
+// Source: Redis 7.2 `debug.c`, `computeDatasetDigest` and `xorObjectDigest`
+
+use base::hex::hex;
+use base::time::UnixMs;
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use store::types::{Member, StreamId};
+use store::{DATABASES, Value};
+use wire::resp::Args;
+
+use super::{ADMIN, check_allowed};
+use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::commands::context::{CommandContext, SCANNED_BYTES, check_elements, may_process};
+
+const DIGEST_BYTES: usize = 20;
+/// Elements that cost as much as hashing one: two blocks of SHA-1.
+const HASH_COST: usize = 8;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Digest([u8; DIGEST_BYTES]);
+
+impl Digest {
+    /// For parts without an order.
+    fn xor(&mut self, bytes: &[u8]) {
+        let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes);
+        self.0.iter_mut().zip(hash.as_ref()).for_each(|(byte, other)| *byte ^= other);
+    }
+
+    /// For parts with an order.
+    fn mix(&mut self, bytes: &[u8]) {
+        self.xor(bytes);
+        let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &self.0);
+        self.0.copy_from_slice(hash.as_ref());
+    }
+
+    /// Adds one of several parts without an order, which has parts with an order.
+    fn xor_parts<const N: usize>(&mut self, parts: [&[u8]; N]) {
+        let mut element = Digest::default();
+        for part in parts {
+            element.mix(part);
+        }
+        self.xor(&element.0);
+    }
+
+    fn mix_value(&mut self, value: Value<'_>, expiry: Option<UnixMs>) {
+        self.mix(&type_number(value).to_be_bytes());
+        match value {
+            Value::String(bytes) => self.mix(bytes),
+            Value::List(list) => list.iter().for_each(|element| self.mix(element)),
+            Value::Set(set) => set.iter().for_each(|it| it.with_bytes(|bytes| self.xor(bytes))),
+            Value::Hash(hash) => {
+                hash.iter().for_each(|(field, value)| self.xor_parts([field, value]));
+            }
+            Value::ZSet(zset) => {
+                for (member, score) in zset.iter() {
+                    self.xor_parts([member, &score_text(score)]);
+                }
+            }
+            Value::Stream(stream) => {
+                for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                    for (name, value) in entry.fields() {
+                        self.mix_member(name);
+                        self.mix_member(value);
+                    }
+                }
+            }
+        }
+        if expiry.is_some() {
+            self.xor(b"!!expire!!");
+        }
+    }
+
+    fn mix_member(&mut self, member: Member<'_>) {
+        match member {
+            Member::Bytes(bytes) => self.mix(bytes),
+            Member::Int(number) => self.mix(itoa::Buffer::new().format(number).as_bytes()),
+        }
+    }
+}
+
+/// Redis's number of a type.
+// Source: Redis 7.2 `server.h`, `OBJ_STRING`
+fn type_number(value: Value<'_>) -> u32 {
+    match value {
+        Value::String(_) => 0,
+        Value::List(_) => 1,
+        Value::Set(_) => 2,
+        Value::ZSet(_) => 3,
+        Value::Hash(_) => 4,
+        Value::Stream(_) => 6,
+    }
+}
+
+/// A score as C's `%.17g` writes it.
+fn score_text(score: f64) -> Vec<u8> {
+    const DIGITS: i32 = 17;
+    if score.is_infinite() {
+        return if score > 0.0 { b"inf".into() } else { b"-inf".into() };
+    }
+    let scientific = format!("{score:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("the form has an exponent");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
+    if !(-4..DIGITS).contains(&exponent) {
+        let mantissa = mantissa.trim_end_matches('0').trim_end_matches('.');
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs()).into_bytes();
+    }
+    let decimals = usize::try_from(DIGITS - 1 - exponent).expect("an exponent below the digits");
+    let text = format!("{score:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    text.as_bytes().into()
+}
+
+/// Cost of a value, in elements.
+fn cost(value: Value<'_>) -> usize {
+    match value {
+        Value::String(bytes) => HASH_COST + bytes.len() / SCANNED_BYTES,
+        collection => HASH_COST.saturating_mul(1 + collection.len()),
+    }
+}
+
+pub(super) const DIGEST: Command = Command {
+    name: "digest",
+    summary: "Returns a digest of all data, which equals that of a Redis with the same data.",
+    since: "1.0.0",
+    complexity: "O(N) in the size of all data",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN.and(Flags::ALL_KEYS),
+    run: reply_digest,
+    ..Command::EMPTY
+};
+
+fn reply_digest(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+    check_allowed(cx)?;
+    let elements_max = cx.reactor.settings.elements_per_command_max;
+    let mut spent = 0usize;
+    // The number of a database is mixed in before its keys, whose order does not matter.
+    let mut keys = [Digest::default(); DATABASES];
+    cx.locked.for_each_value(|db, name, value, expiry| {
+        spent = spent.saturating_add(cost(value));
+        if may_process(spent, elements_max) {
+            let mut key = Digest::default();
+            key.mix(name);
+            key.mix_value(value, expiry);
+            keys[usize::from(db)].xor(&key.0);
+        }
+    });
+    let mut all = Digest::default();
+    for (db, keys) in (0u8..).zip(&keys) {
+        if !cx.locked.is_empty(db) {
+            all.mix(&u32::from(db).to_be_bytes());
+            all.0.iter_mut().zip(keys.0).for_each(|(byte, other)| *byte ^= other);
+        }
+    }
+    check_elements(spent, elements_max)?;
+    cx.reply.simple(&hex(&all.0));
+    Ok(())
+}
+
+pub(super) const DIGEST_VALUE: Command = Command {
+    name: "digest-value",
+    syntax: "key [key ...]",
+    summary: "Returns a digest of each of the values, which equals that of Redis.",
+    since: "1.0.0",
+    complexity: "O(N) in the size of the values",
+    group: Group::Server,
+    arity: -3,
+    flags: ADMIN,
+    keys: &[KeySpec::range(2, -1, 1, KeyAccess::Probe)],
+    run: digest_value,
+    ..Command::EMPTY
+};
+
+fn digest_value(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    check_allowed(cx)?;
+    cx.reply.array(args.len() - 2);
+    for name in args.iter().skip(2) {
+        let key = cx.key(name);
+        let mut digest = Digest::default();
+        if let Some(value) = cx.locked.peek(cx.db, key) {
+            cx.spend(cost(value))?;
+            digest.mix_value(value, cx.locked.expiry(cx.db, key).flatten());
+        }
+        cx.reply.simple(&hex(&digest.0));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_written_as_by_c() {
+        // Replies of printf with `%.17g`.
+        for (score, text) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (-2.5, "-2.5"),
+            (0.1, "0.10000000000000001"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (1e-4, "0.0001"),
+            (1.5e-5, "1.5e-05"),
+            (3.0e300, "3.0000000000000002e+300"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(score_text(score), text.as_bytes(), "{score}");
+        }
+    }
+}
