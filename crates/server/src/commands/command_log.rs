@@ -137,13 +137,10 @@ const COMMANDLOG_GET: Command = Command {
     since: "8.1.0",
     complexity: "O(N) in the number of entries",
     group: Group::Server,
-    arity: -4,
+    arity: 4,
     flags: ADMIN,
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
     run: |cx, args| {
-        if args.len() > 4 {
-            return Err(too_many_arguments("COMMANDLOG", args));
-        }
         let count = entry_count(args.get(2))?;
         reply_entries(cx, log_kind(args.get(3))?, count)
     },

@@ -114,6 +114,13 @@ impl Page<'_, '_> {
         let _ = write!(self.text, "{name}:{value}\r\n");
     }
 
+    /// Writes fields that are 0, because what they count does not exist here.
+    fn zeros(&mut self, names: &[&str]) {
+        for name in names {
+            self.field(name, 0);
+        }
+    }
+
     /// Statistics of the databases. The first call locks every stripe once.
     fn data(&self) -> &([DbStats; DATABASES], usize) {
         self.data.get_or_init(|| data_stats(self.cx))

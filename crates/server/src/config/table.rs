@@ -419,7 +419,7 @@ mod tests {
             ("max-memory", Some("maxmemory")),
             ("log_segment_bytes", Some("log-segment-bytes")),
             ("Durablity", Some("durability")),
-            ("replicaof", None),
+            ("sentinel-monitor", None),
             ("x", None),
             ("", None),
         ] {

@@ -21,6 +21,12 @@ macro_rules! fixed {
 
 const LAZY: &str = "Memory of removed values is always freed outside the locks.";
 
+const NO_AOF: &str = "There is no append-only file of Redis, and the log is never rewritten.";
+const NO_REPLICAS: &str = "Replication is not supported.";
+const ONE_SERVER: &str =
+    "Nodes of `cluster-view` are reactors of this server, which is one machine.";
+const PROCESS: &str = "Is left to whatever starts the process, or does not exist.";
+
 pub(super) const VIEWS: &[OptionSpec] = &[
     option(
         "appendfsync",
@@ -118,15 +124,15 @@ pub(super) const VIEWS: &[OptionSpec] = &[
             "Replication is not supported, so writes never wait for replicas."
         ),
     ),
-    fixed!("repl-backlog-size", "1048576", "Replication is not supported."),
-    fixed!("repl-backlog-ttl", "3600", "Replication is not supported."),
-    fixed!("repl-diskless-sync", "yes", "Replication is not supported."),
-    fixed!("repl-diskless-sync-delay", "5", "Replication is not supported."),
+    fixed!("repl-backlog-size", "1048576", NO_REPLICAS),
+    fixed!("repl-backlog-ttl", "3600", NO_REPLICAS),
+    fixed!("repl-diskless-sync", "yes", NO_REPLICAS),
+    fixed!("repl-diskless-sync-delay", "5", NO_REPLICAS),
     with_aliases(
         &["repl-ping-slave-period"],
-        fixed!("repl-ping-replica-period", "10", "Replication is not supported."),
+        fixed!("repl-ping-replica-period", "10", NO_REPLICAS),
     ),
-    fixed!("repl-timeout", "60", "Replication is not supported."),
+    fixed!("repl-timeout", "60", NO_REPLICAS),
     fixed!("unixsocket", "", "Unix sockets are not supported."),
     fixed!("lazyfree-lazy-eviction", "yes", LAZY),
     fixed!("lazyfree-lazy-expire", "yes", LAZY),
@@ -134,4 +140,85 @@ pub(super) const VIEWS: &[OptionSpec] = &[
     fixed!("lazyfree-lazy-user-del", "yes", LAZY),
     fixed!("lazyfree-lazy-user-flush", "yes", LAZY),
     fixed!("list-compress-depth", "0", "Blocks of lists are not compressed."),
+    // Names that scripts and tools read or set to these values.
+    fixed!("appenddirname", "", NO_AOF),
+    fixed!("appendfilename", "", NO_AOF),
+    fixed!("auto-aof-rewrite-percentage", "0", NO_AOF),
+    fixed!("auto-aof-rewrite-min-size", "67108864", NO_AOF),
+    fixed!("no-appendfsync-on-rewrite", "no", NO_AOF),
+    fixed!("aof-use-rdb-preamble", "yes", "The log begins where a snapshot ends."),
+    fixed!(
+        "aof-load-truncated",
+        "no",
+        "A log that has lost its end is refused: see `myriad log repair`."
+    ),
+    fixed!("dbfilename", "", "Snapshots have names of their own in `dir`."),
+    with_aliases(&["slaveof"], fixed!("replicaof", "", NO_REPLICAS)),
+    fixed!("masterauth", "", NO_REPLICAS),
+    fixed!("masteruser", "", NO_REPLICAS),
+    with_aliases(&["slave-read-only"], fixed!("replica-read-only", "yes", NO_REPLICAS)),
+    with_aliases(
+        &["slave-serve-stale-data"],
+        fixed!("replica-serve-stale-data", "yes", NO_REPLICAS),
+    ),
+    with_aliases(&["slave-priority"], fixed!("replica-priority", "100", NO_REPLICAS)),
+    with_aliases(
+        &["slave-ignore-maxmemory"],
+        fixed!("replica-ignore-maxmemory", "yes", NO_REPLICAS),
+    ),
+    with_aliases(&["slave-announce-ip"], fixed!("replica-announce-ip", "", NO_REPLICAS)),
+    with_aliases(&["slave-announce-port"], fixed!("replica-announce-port", "0", NO_REPLICAS)),
+    fixed!("replica-announced", "yes", NO_REPLICAS),
+    fixed!("replica-ignore-disk-write-errors", "no", NO_REPLICAS),
+    fixed!("repl-disable-tcp-nodelay", "no", NO_REPLICAS),
+    fixed!("repl-diskless-load", "disabled", NO_REPLICAS),
+    fixed!("repl-diskless-sync-max-replicas", "0", NO_REPLICAS),
+    with_aliases(&["slave-lazy-flush"], fixed!("replica-lazy-flush", "yes", LAZY)),
+    fixed!("cluster-node-timeout", "15000", ONE_SERVER),
+    fixed!("cluster-require-full-coverage", "yes", ONE_SERVER),
+    fixed!("cluster-allow-reads-when-down", "no", ONE_SERVER),
+    fixed!("cluster-allow-pubsubshard-when-down", "yes", ONE_SERVER),
+    fixed!("cluster-allow-replica-migration", "yes", ONE_SERVER),
+    fixed!("cluster-migration-barrier", "1", ONE_SERVER),
+    with_aliases(
+        &["cluster-slave-validity-factor"],
+        fixed!("cluster-replica-validity-factor", "10", ONE_SERVER),
+    ),
+    with_aliases(
+        &["cluster-slave-no-failover"],
+        fixed!("cluster-replica-no-failover", "no", ONE_SERVER),
+    ),
+    fixed!("cluster-announce-hostname", "", ONE_SERVER),
+    fixed!("cluster-announce-port", "0", ONE_SERVER),
+    fixed!("cluster-announce-tls-port", "0", ONE_SERVER),
+    fixed!("cluster-announce-bus-port", "0", ONE_SERVER),
+    fixed!("cluster-preferred-endpoint-type", "ip", ONE_SERVER),
+    fixed!("cluster-slot-stats-enabled", "no", ONE_SERVER),
+    fixed!("tls-cluster", "no", ONE_SERVER),
+    fixed!("tls-replication", "no", ONE_SERVER),
+    fixed!(
+        "io-threads",
+        "1",
+        "`reactors` read and write sockets; there are no other threads for that."
+    ),
+    fixed!("io-threads-do-reads", "no", "Reactors read their sockets: see `io-threads`."),
+    fixed!("dynamic-hz", "no", "`hz` does not follow the number of clients."),
+    fixed!("hll-sparse-max-bytes", "3000", "Size above which a sparse HyperLogLog becomes dense."),
+    fixed!("sanitize-dump-payload", "yes", "RESTORE checks every value."),
+    fixed!("import-mode", "no", "There is no mode for the import from a running server."),
+    fixed!("enable-module-command", "no", "Modules are not supported."),
+    fixed!(
+        "enable-protected-configs",
+        "no",
+        "Options that depend on files change only by a restart."
+    ),
+    fixed!("daemonize", "no", PROCESS),
+    fixed!("supervised", "no", PROCESS),
+    fixed!("pidfile", "", PROCESS),
+    fixed!("syslog-enabled", "no", PROCESS),
+    fixed!("set-proc-title", "no", PROCESS),
+    fixed!("oom-score-adj", "no", PROCESS),
+    fixed!("jemalloc-bg-thread", "no", PROCESS),
+    fixed!("crash-log-enabled", "no", PROCESS),
+    fixed!("always-show-logo", "no", PROCESS),
 ];

@@ -5,6 +5,11 @@ use crate::engine::clock;
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("loading", 0);
+    page.zeros(&ABSENT);
+    page.field("current_fork_perc", "0.00");
+    page.field("aof_last_rewrite_time_sec", -1);
+    page.field("aof_current_rewrite_time_sec", -1);
+    page.field("aof_last_bgrewrite_status", "ok");
     snapshots(page);
     log(page);
     let report = page.cx.shared.recovery.clone();
@@ -12,6 +17,23 @@ pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("recovery_log_records", report.log_records);
     page.field("recovery_msec", report.took_ms);
 }
+
+/// Neither snapshots nor the log fork, and the log is not rewritten.
+const ABSENT: [&str; 13] = [
+    "async_loading",
+    "current_cow_peak",
+    "current_cow_size",
+    "current_cow_size_age",
+    "rdb_last_cow_size",
+    "rdb_last_load_keys_expired",
+    "aof_rewrite_in_progress",
+    "aof_rewrite_scheduled",
+    "aof_rewrites",
+    "aof_rewrites_consecutive_failures",
+    "aof_last_cow_size",
+    "module_fork_in_progress",
+    "module_fork_last_cow_size",
+];
 
 /// Snapshots correspond to the RDB dumps of Redis.
 fn snapshots(page: &mut Page<'_, '_>) {

@@ -4,6 +4,7 @@ use base::units::human_bytes;
 
 use super::{Page, ratio};
 use crate::commands::connection::REDIS_VERSION;
+use crate::commands::debug::lru_clock;
 use crate::commands::memory::{MemoryReport, STARTUP_BYTES, allocator_shares};
 use crate::config::machine_memory_bytes;
 use crate::engine::process::{ProcessMemory, cpu_time};
@@ -21,7 +22,9 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
     page.field("redis_mode", if settings.cluster_view { "cluster" } else { "standalone" });
     page.field("os", os);
     page.field("arch_bits", usize::BITS);
+    page.field("monotonic_clock", "POSIX clock_gettime");
     page.field("multiplexing_api", "epoll");
+    page.field("process_supervised", "no");
     page.field("process_id", std::process::id());
     page.field("run_id", &identity.run_id);
     page.field("tcp_port", addresses.first().map_or(0, std::net::SocketAddr::port));
@@ -30,6 +33,7 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
     page.field("uptime_in_days", uptime_s / 86_400);
     page.field("hz", settings.hz);
     page.field("configured_hz", settings.hz);
+    page.field("lru_clock", lru_clock(cx.unix(), 0));
     page.field("executable", &identity.executable);
     let file = cx.shared.config.lock().file().map(|path| path.display().to_string());
     page.field("config_file", file.unwrap_or_default());
@@ -39,6 +43,7 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
         let value = format!("name={name},bind={},port={}", address.ip(), address.port());
         page.field(&format!("listener{index}"), value);
     }
+    page.field("io_threads_active", 0);
     page.field("reactors", cx.shared.reactors.regular);
 }
 
@@ -57,7 +62,7 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     let text_bytes = script_bytes + libraries.bytes() as u64;
     let interpreter_bytes =
         page.cx.shared.memory.scripts.current_bytes().saturating_sub(text_bytes);
-    page.field("used_memory_lua", interpreter_bytes);
+    amount(page, "used_memory_lua", interpreter_bytes);
     page.field("used_memory_vm_eval", interpreter_bytes);
     page.field("used_memory_scripts_eval", script_bytes);
     page.field("number_of_cached_scripts", scripts);
@@ -65,9 +70,9 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     page.field("number_of_libraries", libraries.iter().len());
     // Scripts and functions run in the same interpreters.
     page.field("used_memory_vm_functions", 0);
-    page.field("used_memory_vm_total", interpreter_bytes);
+    amount(page, "used_memory_vm_total", interpreter_bytes);
     page.field("used_memory_functions", libraries.bytes());
-    page.field("used_memory_scripts", text_bytes);
+    amount(page, "used_memory_scripts", text_bytes);
     if report.resident_bytes.is_some() {
         page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
         page.field("mem_fragmentation_bytes", report.kept_bytes());
@@ -114,9 +119,7 @@ fn used(page: &mut Page<'_, '_>, report: &MemoryReport) {
             page.field(&format!("{name}_bytes"), share.bytes);
         }
     }
-    for name in ABSENT {
-        page.field(name, 0);
-    }
+    page.zeros(&ABSENT);
 }
 
 /// Memory of features that do not exist here.

@@ -12,10 +12,13 @@ use crate::engine::pubsub::Kind;
 pub(super) fn clients(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let (mut input_bytes_max, mut output_bytes_max) = (0, 0);
+    let (mut watching, mut watched) = (0u64, 0u64);
     for published in &shared.published {
         for row in published.lock().clients.values() {
             input_bytes_max = input_bytes_max.max(row.query_bytes);
             output_bytes_max = output_bytes_max.max(row.output_bytes);
+            watching += u64::from(row.watched > 0);
+            watched += u64::from(row.watched);
         }
     }
     page.field("connected_clients", shared.links().connections());
@@ -27,6 +30,9 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("total_blocking_keys", awaited.all);
     page.field("total_blocking_keys_on_nokey", awaited.ending);
     page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
+    page.field("watching_clients", watching);
+    page.field("total_watched_keys", watched);
+    page.field("cluster_connections", 0);
     page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
     page.field("pubsub_clients", shared.pubsub.clients());
     page.field("pubsub_clients_cut", shared.pubsub.cut_clients());
@@ -60,8 +66,9 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("tracking_total_keys", readers.keys);
     page.field("tracking_total_items", readers.all);
     page.field("tracking_total_prefixes", shared.invalidations.prefixes());
-    page.field("latest_fork_usec", 0);
-    page.field("total_forks", 0);
+    page.zeros(&ABSENT);
+    page.field("instantaneous_input_repl_kbps", "0.00");
+    page.field("instantaneous_output_repl_kbps", "0.00");
     page.field("eventloop_cycles", counters.turns);
     page.field("eventloop_duration_sum", counters.busy_ns / 1000);
     page.field("eventloop_duration_cmd_sum", commands_ns(page) / 1000);
@@ -97,6 +104,34 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("reactor_stall_longest_ms", shared.stalls.longest_ms());
     page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
 }
+
+/// There are no forks, replicas, threads for sockets, and no limit for the memory of all clients;
+/// memory is not defragmented.
+const ABSENT: [&str; 23] = [
+    "latest_fork_usec",
+    "total_forks",
+    "total_net_repl_input_bytes",
+    "total_net_repl_output_bytes",
+    "sync_full",
+    "sync_partial_ok",
+    "sync_partial_err",
+    "evicted_clients",
+    "total_eviction_exceeded_time",
+    "current_eviction_exceeded_time",
+    "migrate_cached_sockets",
+    "slave_expires_tracked_keys",
+    "active_defrag_hits",
+    "active_defrag_misses",
+    "active_defrag_key_hits",
+    "active_defrag_key_misses",
+    "total_active_defrag_time",
+    "current_active_defrag_time",
+    "unexpected_error_replies",
+    "dump_payload_sanitizations",
+    "io_threaded_reads_processed",
+    "io_threaded_writes_processed",
+    "expired_time_cap_reached_count",
+];
 
 pub(super) fn cluster(page: &mut Page<'_, '_>) {
     let is_enabled = page.cx.reactor.settings.cluster_view;

@@ -55,6 +55,16 @@ What differs from Redis 7.2:
   present size of the reply buffer (`rbs`), not its peak.
 - INFO: `lazyfree_pending_objects` and `lazyfreed_objects` count batches of removed values for the thread that frees
   them; a batch of up to 64 elements is freed at once and not counted. `expired_stale_perc` is always 0.00.
+  Fields of Redis about forks, replicas, I/O threads, rewrites of a file and defragmentation, which do not exist here, are constants.
+- DEBUG has the subcommands with which client libraries test themselves. Subcommands that show or change internals of
+  Redis (LISTPACK, HTSTATS, SDSLEN, PAUSE-CRON, ...) or end the process do not exist.
+- HOTKEYS counts the bytes of requests and replies without those of the transport, cuts keys after 1,024 bytes,
+  and leaves out what it cannot attribute to a key with certainty.
+- INCREX also has the options NX and XX of Valkey 9.2. XREADGROUP with CLAIM and BLOCK looks for idle entries at most
+  every 10 ms. XTRIM with ACKED counts trimmed entries as deleted ones, as XDEL does.
+- CLUSTERSCAN visits the keys of all slots in one iteration; with SLOT it leaves out the others.
+  CLUSTER SLOT-STATS knows only `key-count`.
+- CLIENT CAPA has no effect but its mention in CLIENT LIST; this server has no failovers to redirect from.
 - RESTORE refuses values of modules, hashes with fields that expire, and collections with equal members. DUMP has other bytes for most values.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
