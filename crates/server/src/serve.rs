@@ -138,7 +138,7 @@ pub(crate) fn build_state(
     cycles: CycleClock,
 ) -> State {
     let settings = config.settings().clone();
-    let acl = Acl::new(Users::new(default_user(&settings.requirepass.0)));
+    let acl = Acl::new(Users::new(default_user(&settings.passwords())));
     // The reactors build the index contents while they serve.
     install_indexes(&recovered.schema.catalog, &recovered.keyspace);
     let memory = MemoryTrackers::new(&settings, machine_memory_bytes());

@@ -55,13 +55,19 @@ pub(crate) const ACL: Command = Command {
     ..Command::EMPTY
 };
 
-/// A default user that may do everything. `password`: empty if it needs none.
+/// A default user that may do everything, with any of the passwords. Without one it needs none.
 // Source: Redis 7.2 `acl.c`, `ACLCreateDefaultUser`
-pub(crate) fn default_user(password: &str) -> User {
-    let password = if password.is_empty() { "nopass".to_owned() } else { format!(">{password}") };
+pub(crate) fn default_user(passwords: &[&str]) -> User {
     let mut user = User::new(crate::engine::acl::DEFAULT_USER.as_bytes(), true);
-    for rule in ["on", "+@all", "~*", "&*", &password] {
+    let mut apply = |rule: &str| {
         rules::apply(&mut user, rule.as_bytes(), true).expect("the rules are valid");
+    };
+    ["on", "+@all", "~*", "&*"].into_iter().for_each(&mut apply);
+    if passwords.is_empty() {
+        apply("nopass");
+    }
+    for password in passwords {
+        apply(&format!(">{password}"));
     }
     user
 }

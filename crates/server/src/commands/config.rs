@@ -104,9 +104,9 @@ pub(crate) fn change_options(
     if changed.contains("durability") || changed.contains("durability-interval-ms") {
         shared.log.set_sync_policy(settings.sync_policy());
     }
-    if changed.contains("requirepass") {
-        let password = settings.requirepass.0.as_bytes();
-        let set = shared.acl.change(|users| users.set_default_password(password));
+    if changed.contains("requirepass") || changed.contains("requirepass-separator") {
+        let passwords = settings.passwords();
+        let set = shared.acl.change(|users| users.set_default_passwords(&passwords));
         set.map_err(|error| Fail::owned(format!("ERR {error}")))?;
     }
     shared.settings.store(Arc::clone(&settings));

@@ -259,6 +259,8 @@ settings! {
         maxclients: usize = 10_000,
         protected_mode: bool = true,
         requirepass: Password = Password::default(),
+        /// Empty: `requirepass` is one password.
+        requirepass_separator: String = String::new(),
         /// Empty: users are not stored.
         aclfile: PathBuf = PathBuf::new(),
         acl_pubsub_default: AclPubsubDefault = AclPubsubDefault::Resetchannels,
@@ -374,6 +376,7 @@ impl Settings {
     /// Validates the rules that involve several options, or more than the range of one.
     pub fn validate(&self) -> Result<(), Conflict> {
         self.validate_addresses()?;
+        self.validate_passwords()?;
         self.validate_protection()?;
         self.validate_tls()?;
         self.validate_log()?;
@@ -526,6 +529,37 @@ impl Settings {
         if checks_clients && self.tls_ca_cert_file.as_os_str().is_empty() {
             let what = "the authorities of client certificates, or tls-auth-clients no";
             return Err(missing("tls-ca-cert-file", what));
+        }
+        Ok(())
+    }
+
+    /// The passwords of the default user: none, one, or with a separator two.
+    pub fn passwords(&self) -> Vec<&str> {
+        let whole = self.requirepass.0.as_str();
+        match self.requirepass_separator.as_str() {
+            _ if whole.is_empty() => Vec::new(),
+            "" => vec![whole],
+            separator => {
+                let mut passwords: Vec<&str> = whole.split(separator).collect();
+                passwords.dedup();
+                passwords
+            }
+        }
+    }
+
+    /// As YEDIS, at most two passwords, so that one replaces the other.
+    fn validate_passwords(&self) -> Result<(), Conflict> {
+        const PASSWORDS_MAX: usize = 2;
+        if self.requirepass_separator.chars().count() > 1 {
+            let reason = "the separator of two passwords is one character, or empty".to_owned();
+            return Err(Conflict::new("requirepass-separator", reason));
+        }
+        let passwords = self.passwords();
+        if passwords.len() > PASSWORDS_MAX || passwords.contains(&"") {
+            let reason = "with requirepass-separator it has one or two passwords, none of them \
+                          empty"
+                .to_owned();
+            return Err(Conflict::new("requirepass", reason));
         }
         Ok(())
     }

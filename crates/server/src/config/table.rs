@@ -102,6 +102,8 @@ const SERVER: &[OptionSpec] = &[
         "Refuse to listen on addresses that other machines can reach while `requirepass` is empty."),
     option("requirepass", value!(Secret, "text", requirepass), Running,
         "Password of the default user, which a connection must send with AUTH or HELLO before any other command; empty: none."),
+    option("requirepass-separator", value!(Text, "text", requirepass_separator), Running,
+        "Character between two passwords in `requirepass`, of which each is right, so that clients can change from one to the other; empty: `requirepass` is one password. YEDIS has a comma."),
     option("aclfile", value!(Text, "path", aclfile), Start,
         "File of users for the Redis protocol and HTTP, in the format of Redis; empty: ACL SETUSER creates users that are lost at a restart. ACL SAVE writes it, ACL LOAD reads it again. It must exist."),
     option("acl-pubsub-default", word!(AclPubsubDefault, acl_pubsub_default), Running,
@@ -341,7 +343,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 86);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 87);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

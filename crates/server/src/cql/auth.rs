@@ -2,7 +2,6 @@
 
 use cql::error::CqlError;
 
-use crate::config::Password;
 use crate::engine::secret::is_same_secret;
 
 /// The authenticator that makes drivers send a user name and password.
@@ -32,9 +31,11 @@ impl<'a> Credentials<'a> {
         Ok(Credentials { user, password })
     }
 
-    /// Whether the password is the server's. Any user name is accepted.
-    pub(crate) fn are_right(&self, expected: &Password) -> bool {
-        !expected.is_set() || is_same_secret(self.password, expected.0.as_bytes())
+    /// Whether the password is one of the server's, or the server has none. Any user name is
+    /// accepted.
+    pub(crate) fn are_right(&self, expected: &[&str]) -> bool {
+        let is_right = |it: &&str| is_same_secret(self.password, it.as_bytes());
+        expected.is_empty() || expected.iter().any(is_right)
     }
 
     /// The reply to a wrong password or an unknown user name.
@@ -63,12 +64,14 @@ mod tests {
 
     #[test]
     fn only_the_password_is_checked() {
-        let right = |password: &[u8], expected: &str| {
-            Credentials { user: "u", password }.are_right(&Password(expected.to_owned()))
+        let right = |password: &[u8], expected: &[&str]| {
+            Credentials { user: "u", password }.are_right(expected)
         };
-        assert!(right(b"secret", "secret"));
-        assert!(!right(b"secre", "secret"));
-        assert!(!right(b"secret1", "secret"));
-        assert!(right(b"any", ""));
+        assert!(right(b"secret", &["secret"]));
+        assert!(!right(b"secre", &["secret"]));
+        assert!(!right(b"secret1", &["secret"]));
+        assert!(right(b"new", &["old", "new"]) && right(b"old", &["old", "new"]));
+        assert!(!right(b"old,new", &["old", "new"]));
+        assert!(right(b"any", &[]));
     }
 }

@@ -150,7 +150,7 @@ impl Requests<'_> {
                 return Ok(RequestStatus::TooLong);
             };
             session.client.access = Some(Box::new(access));
-        } else if !credentials.are_right(&self.shared.settings.load().requirepass) {
+        } else if !credentials.are_right(&self.shared.settings.load().passwords()) {
             // The setting was re-read: it may have changed in this very turn.
             let error = credentials.refusal();
             let mut refusal = Vec::new();

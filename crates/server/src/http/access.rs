@@ -158,9 +158,12 @@ mod tests {
     use crate::commands::acl::default_user;
     use crate::engine::acl::PasswordHash;
 
-    /// The users `default`, with this password, and `app`, with the password `a:p`.
+    /// The users `default`, with this password unless it is empty, and `app`, with the password
+    /// `a:p`.
     fn acl(password: &str) -> Acl {
-        let mut users = Users::new(default_user(password));
+        let passwords = [password];
+        let passwords = if password.is_empty() { &[][..] } else { &passwords };
+        let mut users = Users::new(default_user(passwords));
         let mut app = User::new(b"app", false);
         app.is_on = true;
         app.passwords.push(PasswordHash::of(b"a:p"));

@@ -173,6 +173,32 @@ fn a_password_of_the_default_user_concerns_new_connections() {
     assert_eq!(ask(&mut world, &last, &["PING"]), "+PONG\r\n");
 }
 
+#[test]
+fn requirepass_has_two_passwords_only_with_a_separator() {
+    let mut world = world_with(2, &[("requirepass", "old,new")]);
+    let admin = connect(&mut world, 0);
+    assert_eq!(ask(&mut world, &admin, &["AUTH", "old,new"]), "+OK\r\n");
+    let set = |world: &mut World, name: &str, value: &str| {
+        ask(world, &admin, &["CONFIG", "SET", name, value])
+    };
+    assert_eq!(set(&mut world, "requirepass-separator", ","), "+OK\r\n");
+    for password in ["old", "new"] {
+        let client = connect(&mut world, 1);
+        assert_eq!(ask(&mut world, &client, &["AUTH", password]), "+OK\r\n", "{password}");
+    }
+    let client = connect(&mut world, 1);
+    assert_eq!(ask(&mut world, &client, &["AUTH", "old,new"]), "", "its refusal is delayed");
+    assert_eq!(set(&mut world, "requirepass", "new"), "+OK\r\n");
+    let client = connect(&mut world, 1);
+    assert_eq!(ask(&mut world, &client, &["AUTH", "new"]), "+OK\r\n");
+    for refused in ["a,b,c", "a,", ",a", ","] {
+        let reply = set(&mut world, "requirepass", refused);
+        assert!(reply.starts_with("-ERR CONFIG SET failed"), "{refused}: {reply}");
+    }
+    let reply = set(&mut world, "requirepass-separator", ",,");
+    assert!(reply.starts_with("-ERR CONFIG SET failed"), "{reply}");
+}
+
 struct UserFile(PathBuf);
 
 impl UserFile {

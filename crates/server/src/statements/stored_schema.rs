@@ -315,5 +315,7 @@ fn first_roles(shared: &ServerState, settings: &Settings) -> anyhow::Result<Opti
         roles::SUPERUSER
     );
     tracing::info!(role = roles::SUPERUSER, "created a superuser with the password of requirepass");
-    Ok(Some(roles.with_superuser(roles::password::hash(&settings.requirepass.0))))
+    Ok(Some(
+        roles.with_superuser(roles::password::hash(settings.passwords().first().unwrap_or(&""))),
+    ))
 }

@@ -91,7 +91,7 @@ fn save(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 /// Returns the users of a server that starts: those of the ACL file if there is one, and the default
 /// user.
 pub(crate) fn load_at_start(settings: &Settings) -> Result<Users, String> {
-    let users = Users::new(default_user(&settings.requirepass.0));
+    let users = Users::new(default_user(&settings.passwords()));
     if settings.aclfile.as_os_str().is_empty() {
         return Ok(users);
     }
@@ -106,7 +106,7 @@ fn read_users(settings: &Settings, old: &Users) -> Result<Users, String> {
         let text = text.split(" (os error").next().unwrap_or_default();
         format!("Error loading ACLs, opening file '{path}': {text}")
     })?;
-    let default = default_user(&settings.requirepass.0);
+    let default = default_user(&settings.passwords());
     let users = Users::successors_of(old, default);
     Reading { path: &path, settings, users, report: String::new() }.run(&text)
 }

@@ -103,15 +103,12 @@ impl Users {
         removed.is_some()
     }
 
-    /// Replaces the passwords of the default user by one, or by none if it is empty.
+    /// Replaces the passwords of the default user, which needs none if there are none.
     // Source: Redis 7.2 `acl.c`, `ACLUpdateDefaultUserPassword`
-    pub(crate) fn set_default_password(&mut self, password: &[u8]) -> Result<(), TooManyUsers> {
+    pub(crate) fn set_default_passwords(&mut self, passwords: &[&str]) -> Result<(), TooManyUsers> {
         let mut user = User::clone(&self.default);
-        user.takes_any_password = password.is_empty();
-        user.passwords.clear();
-        if !password.is_empty() {
-            user.passwords.push(PasswordHash::of(password));
-        }
+        user.takes_any_password = passwords.is_empty();
+        user.passwords = passwords.iter().map(|it| PasswordHash::of(it.as_bytes())).collect();
         self.insert(user)
     }
 }
