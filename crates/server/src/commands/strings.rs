@@ -10,7 +10,7 @@ use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, integer};
 use super::fail::Fail;
 use super::generic::{EXPIRES, PERSISTS};
-use expiry::{ExpiryOption, Moment, OnlyIf, SetOptions, parse_getex};
+use expiry::{ExpiryOption, OnlyIf, SetOptions, parse_getex};
 
 mod compare;
 mod expiry;
@@ -18,7 +18,8 @@ mod increx;
 mod lcs;
 mod number;
 
-pub(crate) use compare::{DELEX, DELIFEQ, DIGEST, reads_old_value};
+pub(crate) use compare::{DELEX, DELIFEQ, DELVX, DIGEST, reads_old_value};
+pub(super) use expiry::Moment;
 pub(crate) use increx::INCREX;
 pub(crate) use lcs::LCS;
 pub(crate) use number::{DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT, float_sum};
@@ -172,6 +173,22 @@ pub(crate) const SETEX: Command = Command {
 
 fn setex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let deadline = Moment::InSeconds.parse(args.get(2), cx.unix(), SETEX.name)?;
+    set_until(cx, args, deadline)
+}
+
+/// PKSETEXAT, of Pika, whose tools for moving data send it.
+pub(crate) const PKSETEXAT: Command = Command {
+    name: "pksetexat",
+    syntax: "key unix-time-seconds value",
+    summary: "Sets the string value of a key and its expiry as a Unix time in seconds.",
+    since: "Pika",
+    run: pksetexat,
+    ..SETEX
+};
+
+// Source: Pika 4.0, `pika_kv.cc`, `PKSetexAtCmd`
+fn pksetexat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let deadline = Moment::AtSeconds.parse(args.get(2), cx.unix(), PKSETEXAT.name)?;
     set_until(cx, args, deadline)
 }
 

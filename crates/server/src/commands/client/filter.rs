@@ -237,7 +237,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Filter, Fail> {
         let args: OwnedArgs = text.split(' ').collect();
-        Filter::parse(args.as_args(), &Users::new(default_user("")), IdWords::NotPositive)
+        Filter::parse(args.as_args(), &Users::new(default_user(&[])), IdWords::NotPositive)
     }
 
     fn row() -> ClientRow {

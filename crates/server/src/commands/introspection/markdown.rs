@@ -33,7 +33,8 @@ const PREFACE: &str = "\
 The commands of the Redis protocol, RESP2 and RESP3, with the replies of Redis 7.2. COMMAND DOCS and
 COMMAND INFO return the same information.
 
-- *Since* is the version of Redis that introduced the command.
+- *Since* is the version of Redis or Valkey that introduced the command, or the other system whose
+  command it is: YEDIS or Pika.
 - *Flags* and *categories* are those of COMMAND INFO; categories without their `@`.
 
 What differs from Redis 7.2:

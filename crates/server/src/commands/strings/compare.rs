@@ -162,6 +162,27 @@ fn delifeq(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// DELVX, of Pika.
+pub(crate) const DELVX: Command = Command {
+    name: "delvx",
+    syntax: "key value",
+    summary: "Deletes a key if its string value equals the given one: 1; 0: no such key; -1: it differs.",
+    since: "Pika",
+    run: delvx,
+    ..DELIFEQ
+};
+
+// Source: Pika 4.0, `redis_strings.cc`, `Delvx`
+fn delvx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let is_equal = cx.locked.string(cx.db, key)?.map(|value| value == args.get(2));
+    if is_equal == Some(true) {
+        cx.delete(key)?;
+    }
+    cx.reply.integer(is_equal.map_or(0, |is_equal| if is_equal { 1 } else { -1 }));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

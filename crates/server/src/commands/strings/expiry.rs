@@ -18,7 +18,7 @@ pub(super) enum OnlyIf<'a> {
 
 /// Form in which an option specifies a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(in crate::commands) enum Moment {
     InSeconds,
     InMs,
     AtSeconds,
@@ -53,7 +53,12 @@ impl Moment {
     }
 
     /// Parses the time from the text of an argument of `command`.
-    pub(super) fn parse(self, text: &[u8], now: UnixMs, command: &str) -> Result<UnixMs, Fail> {
+    pub(in crate::commands) fn parse(
+        self,
+        text: &[u8],
+        now: UnixMs,
+        command: &str,
+    ) -> Result<UnixMs, Fail> {
         self.resolve(integer(text)?, now)
             .ok_or_else(|| Fail::owned(format!("ERR invalid expire time in '{command}' command")))
     }
