@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use base::time::MonoNs;
-use store::DATABASES;
+use store::{DATABASES, PARTITIONS_DB};
 use wire::resp::{Args, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group};
@@ -15,6 +15,8 @@ use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
 use super::{acl, client, pubsub};
 use crate::engine::acl::{DEFAULT_USER, Identity};
+use crate::engine::gate::Gate;
+use crate::engine::named_databases;
 use crate::engine::secret::FAILED_LOGIN_NS;
 
 /// Redis version whose commands and replies this server implements: clients choose features by it.
@@ -304,7 +306,7 @@ fn reset(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 pub(crate) const SELECT: Command = Command {
     name: "select",
     syntax: "index",
-    summary: "Selects the database of the connection.",
+    summary: "Selects the database of the connection, by its number or a name of CREATEDB.",
     since: "1.0.0",
     group: Group::Connection,
     arity: 2,
@@ -314,11 +316,25 @@ pub(crate) const SELECT: Command = Command {
 };
 
 fn select(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let index = integer(args.get(1))?;
+    let Ok(index) = integer(args.get(1)) else { return select_by_name(cx, args.get(1)) };
     if i32::try_from(index).is_err() {
         return Err(INDEX_TOO_LARGE);
     }
     cx.session.db = database(index).ok_or(Fail::text("ERR DB index is out of range"))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn select_by_name(cx: &mut CommandContext<'_>, name: &[u8]) -> Done {
+    // The keys of a transaction are locked before it runs, by the numbers that SELECT names.
+    if cx.in_exec {
+        return Err(Fail::NotInteger);
+    }
+    let hash = named_databases::stored_hash();
+    let names = cx.shared.keyspace.lock_one(hash, cx.locked.params());
+    cx.session.db = named_databases::find(&names, name).ok_or(Fail::NotInteger)?;
+    cx.gate = cx.gate.max(Gate::of(&names, PARTITIONS_DB, hash));
+    drop(names);
     cx.reply.ok();
     Ok(())
 }

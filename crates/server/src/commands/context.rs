@@ -17,6 +17,7 @@ pub(crate) use crate::engine::elements::{
     SKETCH_CHANGE_COST, SKETCH_COST, ZSET_COST, copy_cost, may_process,
 };
 use crate::engine::gate::Gate;
+use crate::engine::named_databases;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::room::UNCHECKED_BYTES_MAX;
 use crate::engine::server_state::ServerState;
@@ -162,6 +163,20 @@ impl CommandContext<'_> {
     /// Deletes all keys of one database or of all. Requires [`super::command::Flags::ALL_KEYS`].
     pub(crate) fn flush(&mut self, db: Option<u8>) -> Done {
         self.locked.change(&Mutation::Flush { db }).map_err(Fail::from)
+    }
+
+    /// Gives a database a name. Requires [`super::command::Flags::ALL_KEYS`].
+    pub(crate) fn name_database(&mut self, name: &[u8], db: u8) -> Done {
+        let newest = named_databases::newest(&self.locked);
+        named_databases::add(newest, name, db, |mutation| self.locked.change(mutation))?;
+        Ok(())
+    }
+
+    /// Removes the name of a database. Requires [`super::command::Flags::ALL_KEYS`].
+    pub(crate) fn unname_database(&mut self, name: &[u8]) -> Done {
+        let newest = named_databases::newest(&self.locked);
+        named_databases::remove(newest, name, |mutation| self.locked.change(mutation))?;
+        Ok(())
     }
 
     /// Exchanges two databases. Requires [`super::command::Flags::ALL_KEYS`].

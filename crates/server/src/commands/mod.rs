@@ -14,6 +14,7 @@ mod command_log;
 mod config;
 mod connection;
 pub(crate) mod context;
+mod databases;
 mod debug;
 mod diagnosis;
 pub(crate) mod execute;

@@ -3,9 +3,10 @@
 
 use super::command::Command;
 use super::{
-    acl, bitmaps, client, cluster, command_log, config, connection, debug, diagnosis, generic, geo,
-    hashes, hot_keys, hyperloglog, info, introspection, lists, memory, monitor, probes, pubsub,
-    scripting, server, sets, sort, streams, strings, transactions, zset_algebra, zset_range, zsets,
+    acl, bitmaps, client, cluster, command_log, config, connection, databases, debug, diagnosis,
+    generic, geo, hashes, hot_keys, hyperloglog, info, introspection, lists, memory, monitor,
+    probes, pubsub, scripting, server, sets, sort, streams, strings, transactions, zset_algebra,
+    zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -35,11 +36,13 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &command_log::COMMANDLOG,
     &config::CONFIG,
     &generic::COPY,
+    &databases::CREATEDB,
     &server::DBSIZE,
     &debug::DEBUG,
     &strings::DECR,
     &strings::DECRBY,
     &generic::DEL,
+    &databases::DELETEDB,
     &strings::DELEX,
     &strings::DELIFEQ,
     &strings::DELVX,
@@ -107,6 +110,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &strings::LCS,
     &lists::LINDEX,
     &lists::LINSERT,
+    &databases::LISTDB,
     &lists::LLEN,
     &lists::LMOVE,
     &lists::LMPOP,

@@ -32,6 +32,7 @@ pub(crate) mod latency;
 pub(crate) mod line_writer;
 pub(crate) mod mail;
 pub(crate) mod monitor_feeds;
+pub(crate) mod named_databases;
 pub(crate) mod pause;
 pub(crate) mod prepared;
 pub(crate) mod process;
