@@ -29,6 +29,8 @@ type Keys = BTreeMap<(u8, &'static str), u64>;
 #[derive(Debug, Default)]
 struct Counts {
     keys: Keys,
+    /// Keys of types that Redis does not have.
+    omitted: Keys,
     libraries: usize,
 }
 
@@ -50,9 +52,12 @@ pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> 
     if written.is_err() {
         fs::remove_file(to).with_context(|| format!("could not remove {}", to.display()))?;
     }
-    let Counts { keys, libraries } = written.with_context(writing)?;
+    let Counts { keys, omitted, libraries } = written.with_context(writing)?;
     for ((db, type_name), count) in keys {
         writeln!(out, "database {db}: {count} keys of type {type_name}")?;
+    }
+    for ((db, type_name), count) in omitted {
+        writeln!(out, "database {db}: {count} keys of type {type_name} were left out")?;
     }
     if libraries > 0 {
         writeln!(out, "{libraries} libraries of functions")?;
@@ -62,7 +67,7 @@ pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> 
 }
 
 fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Result<Counts> {
-    let (mut encoder, mut keys) = (FileEncoder::new(), Keys::new());
+    let (mut encoder, mut keys, mut omitted) = (FileEncoder::new(), Keys::new(), Keys::new());
     encoder.put_fact("redis-bits", "64");
     encoder.put_fact("myriad-ver", env!("CARGO_PKG_VERSION"));
     let libraries = functions::stored(keyspace, params);
@@ -72,8 +77,13 @@ fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Resul
     for stripe in 0..STRIPES {
         keyspace.lock_stripe(stripe, params).for_each_value(|db, key, value, expiry| {
             let expires_unix_ms = expiry.map(|at| at.0);
-            put_value(encoder.put_key(db, key, expires_unix_ms, written_type(&value)), &value);
-            *keys.entry((db, value.kind().name())).or_default() += 1;
+            let counts = if let Some(written) = written_type(&value) {
+                put_value(encoder.put_key(db, key, expires_unix_ms, written), &value);
+                &mut keys
+            } else {
+                &mut omitted
+            };
+            *counts.entry((db, value.kind().name())).or_default() += 1;
         });
         if encoder.pending_bytes() >= WRITE_BYTES {
             file.write_all(&encoder.take())?;
@@ -82,5 +92,5 @@ fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Resul
     file.write_all(&encoder.take())?;
     file.write_all(&encoder.finish())?;
     file.sync_all()?;
-    Ok(Counts { keys, libraries: libraries.len() })
+    Ok(Counts { keys, omitted, libraries: libraries.len() })
 }

@@ -2,7 +2,7 @@
 
 use base::time::UnixMs;
 
-use crate::items::{Items, Scored};
+use crate::items::{Items, Points, Scored, Timestamps};
 use crate::stream_change::{STREAM_FIRST, STREAM_LAST, StreamChangeRef};
 use crate::types::Malformed;
 use crate::varint::{put_bytes, put_u64, put_varint, take_bytes, take_u8, take_u64, take_varint};
@@ -21,6 +21,7 @@ pub enum Kind {
     Set = 3,
     ZSet = 4,
     Stream = 5,
+    Series = 7,
 }
 
 impl Kind {
@@ -31,6 +32,7 @@ impl Kind {
             3 => Kind::Set,
             4 => Kind::ZSet,
             5 => Kind::Stream,
+            7 => Kind::Series,
             _ => return Err(Malformed),
         })
     }
@@ -101,6 +103,20 @@ pub enum Change<'a> {
     ZSetRemove {
         members: Items<'a>,
     },
+    /// Sets the values at these timestamps, and their expiry.
+    SeriesAdd {
+        points: Points<'a>,
+        expiry: Option<UnixMs>,
+    },
+    SeriesRemove {
+        timestamps: Timestamps<'a>,
+    },
+    /// Removes the points from `first` to `last` that expire at `at` or earlier.
+    SeriesPurge {
+        at: UnixMs,
+        first: i64,
+        last: i64,
+    },
     /// See [`crate::StreamChange`]. An empty stream keeps its key.
     Stream(StreamChangeRef<'a>),
     /// Sets the key to this collection, whatever it was: COPY, RENAME, the STORE forms, snapshots.
@@ -135,6 +151,9 @@ const ZSET_ADD: u8 = 19;
 const ZSET_REMOVE: u8 = 20;
 const PUT: u8 = 21;
 pub(crate) const PUT_EXPIRING: u8 = 22;
+const SERIES_ADD: u8 = 48;
+const SERIES_REMOVE: u8 = 49;
+const SERIES_PURGE: u8 = 50;
 
 impl<'a> Change<'a> {
     pub(crate) fn kind(&self) -> u8 {
@@ -159,6 +178,9 @@ impl<'a> Change<'a> {
             Change::SetRemove { .. } => SET_REMOVE,
             Change::ZSetAdd { .. } => ZSET_ADD,
             Change::ZSetRemove { .. } => ZSET_REMOVE,
+            Change::SeriesAdd { .. } => SERIES_ADD,
+            Change::SeriesRemove { .. } => SERIES_REMOVE,
+            Change::SeriesPurge { .. } => SERIES_PURGE,
             Change::Stream(change) => change.kind(),
             Change::Put { expiry: None, .. } => PUT,
             Change::Put { expiry: Some(_), .. } => PUT_EXPIRING,
@@ -174,7 +196,8 @@ impl<'a> Change<'a> {
     }
 
     /// The part after the key: expiry u64 where there is one, counts and indexes v, byte strings as
-    /// length v and bytes, scores f64.
+    /// length v and bytes, scores f64, timestamps i64. Of points: expiry v, 0 for none, count v,
+    /// and timestamp and value of each; a purge is its time u64, and both timestamps.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Change::Set { value, expiry } => {
@@ -208,6 +231,16 @@ impl<'a> Change<'a> {
             Change::ListTrim { start, count } => {
                 put_varint(out, start);
                 put_varint(out, count);
+            }
+            Change::SeriesAdd { points, expiry } => {
+                put_varint(out, expiry.map_or(0, |at| at.0));
+                points.encode(out);
+            }
+            Change::SeriesRemove { timestamps } => timestamps.encode(out),
+            Change::SeriesPurge { at, first, last } => {
+                put_u64(out, at.0);
+                put_u64(out, first.cast_unsigned());
+                put_u64(out, last.cast_unsigned());
             }
             Change::Stream(change) => change.encode(out),
             Change::Put { kind, encoded, expiry } => {
@@ -258,6 +291,16 @@ impl<'a> Change<'a> {
             SET_REMOVE => Change::SetRemove { members: Items::decode(input)? },
             ZSET_ADD => Change::ZSetAdd { members: Scored::decode(input)? },
             ZSET_REMOVE => Change::ZSetRemove { members: Items::decode(input)? },
+            SERIES_ADD => Change::SeriesAdd {
+                expiry: Some(take_varint(input)?).filter(|at| *at > 0).map(UnixMs),
+                points: Points::decode(input)?,
+            },
+            SERIES_REMOVE => Change::SeriesRemove { timestamps: Timestamps::decode(input)? },
+            SERIES_PURGE => Change::SeriesPurge {
+                at: UnixMs(take_u64(input)?),
+                first: take_u64(input)?.cast_signed(),
+                last: take_u64(input)?.cast_signed(),
+            },
             STREAM_FIRST..=STREAM_LAST => Change::Stream(StreamChangeRef::decode(kind, input)?),
             PUT | PUT_EXPIRING => Change::Put {
                 kind: Kind::from_byte(take_u8(input)?)?,

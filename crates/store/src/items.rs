@@ -1,7 +1,7 @@
 //! Lists in a log record, either from the caller or as encoded in its bytes.
 
 use crate::types::{Malformed, StreamId, Write};
-use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
+use crate::varint::{put_bytes, put_u64, put_varint, take_bytes, take_u64, take_varint};
 
 /// A list of byte strings, either from the caller or as encoded in a log record.
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +111,104 @@ impl<'a> Scored<'a> {
             take_scored(input)?;
         }
         Ok(Scored::Packed { count, bytes: &start[..start.len() - input.len()] })
+    }
+}
+
+/// Values of a time series with their timestamps, likewise.
+#[derive(Debug, Clone, Copy)]
+pub enum Points<'a> {
+    Slice(&'a [(i64, &'a [u8])]),
+    /// `count` times: timestamp i64, length v, bytes. Checked by [`crate::Mutation::decode`].
+    Packed {
+        count: usize,
+        bytes: &'a [u8],
+    },
+}
+
+fn take_point<'a>(input: &mut &'a [u8]) -> Result<(i64, &'a [u8]), Malformed> {
+    Ok((take_u64(input)?.cast_signed(), take_bytes(input)?))
+}
+
+impl<'a> Points<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Points::Slice(points) => points.len(),
+            Points::Packed { count, .. } => *count,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = (i64, &'a [u8])> {
+        let (slice, mut packed) = match self {
+            Points::Slice(points) => (points, &[][..]),
+            Points::Packed { bytes, .. } => (&[][..], bytes),
+        };
+        let rest = std::iter::from_fn(move || {
+            (!packed.is_empty()).then(|| take_point(&mut packed).expect("checked by decode"))
+        });
+        slice.iter().copied().chain(rest)
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        for (timestamp, value) in self.iter() {
+            put_u64(out, timestamp.cast_unsigned());
+            put_bytes(out, value);
+        }
+    }
+
+    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let start = *input;
+        for _ in 0..count {
+            take_point(input)?;
+        }
+        Ok(Points::Packed { count, bytes: &start[..start.len() - input.len()] })
+    }
+}
+
+/// Timestamps of a time series, likewise.
+#[derive(Debug, Clone, Copy)]
+pub enum Timestamps<'a> {
+    Slice(&'a [i64]),
+    /// 8 bytes each.
+    Packed(&'a [[u8; 8]]),
+}
+
+impl<'a> Timestamps<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Timestamps::Slice(timestamps) => timestamps.len(),
+            Timestamps::Packed(packed) => packed.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = i64> + use<'a> {
+        let (slice, packed) = match self {
+            Timestamps::Slice(timestamps) => (timestamps, &[][..]),
+            Timestamps::Packed(packed) => (&[][..], packed),
+        };
+        slice.iter().copied().chain(packed.iter().map(|bytes| i64::from_le_bytes(*bytes)))
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        self.iter().for_each(|timestamp| put_u64(out, timestamp.cast_unsigned()));
+    }
+
+    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let bytes = count.checked_mul(8).ok_or(Malformed)?;
+        let (packed, rest) = input.split_at_checked(bytes).ok_or(Malformed)?;
+        *input = rest;
+        Ok(Timestamps::Packed(packed.as_chunks().0))
     }
 }
 

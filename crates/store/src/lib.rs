@@ -48,7 +48,7 @@ pub use draft::Draft;
 pub use elements::Elements;
 pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
-pub use items::{Deliveries, Ids, Items, Scored, Writes};
+pub use items::{Deliveries, Ids, Items, Points, Scored, Timestamps, Writes};
 pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use keyspace::{Keyspace, LockWaits};
 pub use locked::{Locked, Lookups, Seen, Value, ValueKind};

@@ -19,7 +19,7 @@ use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor, StoreError};
 use crate::stripe::{Applying, Found, StatsSums, Stripe};
-use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, Stream, ZSet};
+use crate::types::{Encoding, Hash, List, Partition, Seconds, Series, Set, Stream, ZSet};
 use crate::watch::{ChangedKeys, Reader, Ticket, WatchFlag};
 use crate::{DATABASES, STRIPES};
 
@@ -96,6 +96,7 @@ pub enum Value<'a> {
     Set(&'a Set),
     ZSet(&'a ZSet),
     Stream(&'a Stream),
+    Series(&'a Series),
 }
 
 /// A key that a scan visits.
@@ -106,7 +107,7 @@ pub enum Seen<'a> {
     Overdue(&'a [u8]),
 }
 
-/// The types, with the names that Redis gives them.
+/// The types, with the names that Redis gives them; it has no time series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     String,
@@ -115,6 +116,7 @@ pub enum ValueKind {
     Set,
     ZSet,
     Stream,
+    Series,
 }
 
 impl ValueKind {
@@ -126,6 +128,7 @@ impl ValueKind {
             ValueKind::Set => "set",
             ValueKind::ZSet => "zset",
             ValueKind::Stream => "stream",
+            ValueKind::Series => "timeseries",
         }
     }
 }
@@ -139,10 +142,12 @@ impl Value<'_> {
             Value::Set(_) => ValueKind::Set,
             Value::ZSet(_) => ValueKind::ZSet,
             Value::Stream(_) => ValueKind::Stream,
+            Value::Series(_) => ValueKind::Series,
         }
     }
 
-    /// Elements of a collection, or bytes of a string; of a stream its entries and pending entries.
+    /// Elements of a collection, or bytes of a string; of a stream its entries and pending entries;
+    /// of a time series also expired points.
     pub fn len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
@@ -151,6 +156,7 @@ impl Value<'_> {
             Value::Set(set) => set.len(),
             Value::ZSet(zset) => zset.len(),
             Value::Stream(stream) => stream.elements(),
+            Value::Series(series) => series.len(),
         }
     }
 
@@ -391,6 +397,14 @@ impl<'a> Locked<'a> {
         match self.get(db, key) {
             None => Ok(None),
             Some(Value::Stream(stream)) => Ok(Some(stream)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    pub fn series(&self, db: u8, key: Key<'_>) -> Result<Option<&Series>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::Series(series)) => Ok(Some(series)),
             Some(_) => Err(StoreError::WrongType),
         }
     }
@@ -663,6 +677,7 @@ impl<'a> Locked<'a> {
             Value::Set(set) => set.encoding(),
             Value::ZSet(zset) => zset.encoding(),
             Value::Stream(stream) => stream.encoding(),
+            Value::Series(series) => series.encoding(),
         })
     }
 
@@ -812,6 +827,13 @@ impl<'a> Locked<'a> {
         let now = self.params.now();
         self.guards[0].stripe.next_expired(now)
     }
+
+    /// The database and name of a key in the first locked stripe some of whose points have expired.
+    /// The caller purges it before the next call.
+    pub fn next_purgeable(&mut self) -> Option<(u8, Vec<u8>)> {
+        let now = self.params.now();
+        self.guards[0].stripe.next_purgeable(now)
+    }
 }
 
 fn value_of<'a>(stripe: &'a Stripe, entry: &'a Entry) -> Value<'a> {
@@ -822,5 +844,6 @@ fn value_of<'a>(stripe: &'a Stripe, entry: &'a Entry) -> Value<'a> {
         Found::Object(Object::Set(set)) => Value::Set(set),
         Found::Object(Object::ZSet(zset)) => Value::ZSet(zset),
         Found::Object(Object::Stream(stream)) => Value::Stream(stream),
+        Found::Object(Object::Series(series)) => Value::Series(series),
     }
 }

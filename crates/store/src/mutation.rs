@@ -155,7 +155,7 @@ impl<'a> Mutation<'a> {
 mod tests {
     use super::*;
     use crate::change::{End, Kind};
-    use crate::items::{Items, Scored};
+    use crate::items::{Items, Points, Scored, Timestamps};
     use crate::types::{CellValue, RowKey, Write};
     use base::time::UnixMs;
     use proptest::prelude::*;
@@ -233,6 +233,10 @@ mod tests {
             Change::ZSetRemove { members: items },
             Change::Put { kind: Kind::ZSet, encoded: b"abc", expiry: None },
             Change::Put { kind: Kind::List, encoded: b"", expiry: at },
+            Change::SeriesAdd { points: Points::Slice(&[(5, b"v"), (i64::MIN, b"")]), expiry: at },
+            Change::SeriesAdd { points: Points::Slice(&[]), expiry: None },
+            Change::SeriesRemove { timestamps: Timestamps::Slice(&[i64::MAX, -1]) },
+            Change::SeriesPurge { at: UnixMs(1 << 40), first: i64::MIN, last: 7 },
         ] {
             round_trip(change);
         }

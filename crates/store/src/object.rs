@@ -1,7 +1,9 @@
 //! The collections of a stripe.
 
+use base::time::UnixMs;
+
 use crate::change::Kind;
-use crate::types::{Compact, Hash, List, Malformed, Set, Stream, ZSet, allocation_bytes};
+use crate::types::{Compact, Hash, List, Malformed, Series, Set, Stream, ZSet, allocation_bytes};
 
 #[derive(Debug)]
 pub(crate) enum Object {
@@ -10,6 +12,7 @@ pub(crate) enum Object {
     Set(Set),
     ZSet(ZSet),
     Stream(Box<Stream>),
+    Series(Box<Series>),
 }
 
 impl Object {
@@ -20,6 +23,7 @@ impl Object {
             Object::Set(set) => set.len(),
             Object::ZSet(zset) => zset.len(),
             Object::Stream(stream) => stream.elements(),
+            Object::Series(series) => series.len(),
         }
     }
 
@@ -35,6 +39,15 @@ impl Object {
             Object::Set(set) => set.heap_bytes(),
             Object::ZSet(zset) => zset.heap_bytes(),
             Object::Stream(stream) => allocation_bytes(size_of::<Stream>()) + stream.heap_bytes(),
+            Object::Series(series) => allocation_bytes(size_of::<Series>()) + series.heap_bytes(),
+        }
+    }
+
+    /// When the next of its elements expires, apart from the key.
+    pub(crate) fn soonest(&self) -> Option<UnixMs> {
+        match self {
+            Object::Series(series) => series.soonest(),
+            _ => None,
         }
     }
 
@@ -45,6 +58,7 @@ impl Object {
             Object::Set(_) => Kind::Set,
             Object::ZSet(_) => Kind::ZSet,
             Object::Stream(_) => Kind::Stream,
+            Object::Series(_) => Kind::Series,
         }
     }
 
@@ -55,6 +69,7 @@ impl Object {
             Object::Set(set) => set.encode(out),
             Object::ZSet(zset) => zset.encode(out),
             Object::Stream(stream) => stream.encode(out),
+            Object::Series(series) => series.encode(out),
         }
     }
 
@@ -69,6 +84,7 @@ impl Object {
             Kind::Set => Object::Set(Set::decode(&mut bytes, compact)?),
             Kind::ZSet => Object::ZSet(ZSet::decode(&mut bytes, compact)?),
             Kind::Stream => Object::Stream(Box::new(Stream::decode(&mut bytes)?)),
+            Kind::Series => Object::Series(Box::new(Series::decode(&mut bytes)?)),
         };
         if bytes.is_empty() && object.keeps_key() { Ok(object) } else { Err(Malformed) }
     }

@@ -121,6 +121,19 @@ impl std::fmt::Display for Change<'_> {
                 members.iter().try_for_each(|(score, m)| write!(f, " {score} {}", Shown(m)))
             }
             Change::ZSetRemove { members } => items(f, "zset-remove", members),
+            Change::SeriesAdd { points, expiry } => {
+                f.write_str("series-add")?;
+                let mut points = points.iter();
+                points.try_for_each(|(at, value)| write!(f, " {at}={}", Shown(value)))?;
+                expiry.map_or(Ok(()), |at| write!(f, " expiry={}", at.0))
+            }
+            Change::SeriesRemove { timestamps } => {
+                f.write_str("series-remove")?;
+                timestamps.iter().try_for_each(|at| write!(f, " {at}"))
+            }
+            Change::SeriesPurge { at, first, last } => {
+                write!(f, "series-purge now={} from={first} to={last}", at.0)
+            }
             Change::Stream(change) => write!(f, "{}", change.get()),
             Change::Put { kind, encoded, expiry } => {
                 write!(f, "put {kind:?} bytes={}", encoded.len())?;

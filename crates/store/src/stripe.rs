@@ -22,7 +22,7 @@ use crate::params::{DbStats, Params, StoreError};
 use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
-use crate::types::{Compact, Hash, List, Malformed, Partition, Set, Stream, ZSet};
+use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
 use crate::watch::{Presence, Readers, Watches};
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
@@ -74,6 +74,15 @@ pub(crate) struct Stripe {
     pub(crate) tables: Tables,
     objects: Objects,
     expiries: BinaryHeap<Reverse<Expiry>>,
+    purges: Purges,
+}
+
+/// When the next element of a collection expires. An item is outdated if that is another time now.
+#[derive(Debug, Default)]
+struct Purges {
+    heap: BinaryHeap<Reverse<Expiry>>,
+    /// Items that were not outdated when the heap was last rebuilt.
+    current: usize,
 }
 
 /// Cache lines of a stripe that a command on one key touches.
@@ -157,6 +166,9 @@ impl Stripe {
                 self.change_object(db, key, Kind::Hash, change, cx)?;
             }
             Change::Stream(_) => self.change_object(db, key, Kind::Stream, change, cx)?,
+            Change::SeriesAdd { .. } | Change::SeriesRemove { .. } | Change::SeriesPurge { .. } => {
+                self.change_object(db, key, Kind::Series, change, cx)?;
+            }
             Change::SetAdd { .. } | Change::SetRemove { .. } => {
                 self.change_object(db, key, Kind::Set, change, cx)?;
             }
@@ -248,9 +260,13 @@ impl Stripe {
         expiry: Option<UnixMs>,
         cx: &mut Applying<'_>,
     ) {
+        let soonest = object.soonest();
         let index = self.objects.insert(object, &mut self.bytes);
         self.insert_entry(db, key.hash, Entry::collection(key.bytes, index, expiry), cx);
         self.note_expiry(db, key.hash, None, expiry);
+        if let Some(at) = soonest {
+            self.note_purge(db, key.hash, at);
+        }
     }
 
     fn insert_entry(&mut self, db: u8, hash: u64, entry: Entry, cx: &Applying<'_>) {
@@ -273,6 +289,7 @@ impl Stripe {
             Kind::Set => Object::Set(Set::new()),
             Kind::ZSet => Object::ZSet(ZSet::new()),
             Kind::Stream => Object::Stream(Box::new(Stream::new())),
+            Kind::Series => Object::Series(Box::new(Series::new())),
         };
         self.bytes = self.bytes + empty.heap_bytes() - object.heap_bytes();
         Some(std::mem::replace(object, empty))
@@ -372,17 +389,26 @@ impl Stripe {
         };
         let entry = self.dbs[db].table.entry(place);
         let index = entry.collection_index().ok_or(StoreError::WrongType)?;
-        cx.params.access.touch(entry);
+        let is_purge = matches!(change, Change::SeriesPurge { .. });
+        if !is_purge {
+            cx.params.access.touch(entry);
+        }
         let object = self.objects.get_mut(index);
         if object.kind() != kind {
             return Err(StoreError::WrongType);
         }
         debug_assert!(object.keeps_key(), "an empty collection is deleted with its key");
-        let before = object.heap_bytes();
+        let (before, soonest_before) = (object.heap_bytes(), object.soonest());
         change_collection(object, change, compact)?;
         self.bytes = self.bytes + object.heap_bytes() - before;
+        let soonest = object.soonest();
         if !object.keeps_key() {
             self.remove(db, key, cx);
+            return Ok(());
+        }
+        // A purge of a part may leave the time as it was, but its item is gone.
+        if let Some(at) = soonest.filter(|_| is_purge || soonest != soonest_before) {
+            self.note_purge(db, key.hash, at);
         }
         Ok(())
     }
@@ -416,8 +442,49 @@ impl Stripe {
         }
         debug_assert!(counts.expires as usize <= counts.table.len(), "each key has one expiry");
         if let Some(at) = new.filter(|_| old != new) {
-            let tagged_hash = (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(tag) << STRIPE_SHIFT;
-            self.push_expiry(Expiry { at, tagged_hash });
+            self.push_expiry(Expiry { at, tagged_hash: tagged(hash, tag) });
+        }
+    }
+
+    /// Records that the next element of a collection expires at `at`.
+    fn note_purge(&mut self, db: u8, hash: u64, at: UnixMs) {
+        let slot = size_of::<Reverse<Expiry>>();
+        let before = self.purges.heap.capacity();
+        let len = self.purges.heap.len();
+        if len > STALE_EXPIRIES_MIN && len > 2 * self.purges.current {
+            let heap = std::mem::take(&mut self.purges.heap);
+            let is_current = |item: &Reverse<Expiry>| self.purgeable_key(item.0).is_some();
+            let heap: BinaryHeap<_> = heap.into_iter().filter(is_current).collect();
+            self.purges = Purges { current: heap.len(), heap };
+        }
+        let tagged_hash = tagged(hash, self.dbs.tag(db));
+        self.purges.heap.push(Reverse(Expiry { at, tagged_hash }));
+        self.bytes = self.bytes + self.purges.heap.capacity() * slot - before * slot;
+    }
+
+    /// The database and entry to which an item of the purges refers, unless it is outdated.
+    fn purgeable_key(&self, item: Expiry) -> Option<(u8, &Entry)> {
+        let tag = (item.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
+        let db = self.dbs.tagged(tag)?;
+        let table = &self.dbs[db].table;
+        let is_due = |entry: &Entry| {
+            self.object_of(entry).is_some_and(|object| object.soonest() == Some(item.at))
+        };
+        let place = table.find(item.tagged_hash, is_due)?;
+        Some((db, table.entry(place)))
+    }
+
+    /// A key some of whose elements have expired, if there is one. Drops outdated items on the way.
+    pub(crate) fn next_purgeable(&mut self, now: UnixMs) -> Option<(u8, Vec<u8>)> {
+        loop {
+            let Reverse(next) = *self.purges.heap.peek()?;
+            if next.at > now {
+                return None;
+            }
+            self.purges.heap.pop();
+            if let Some((db, entry)) = self.purgeable_key(next) {
+                return Some((db, entry.key().to_vec()));
+            }
         }
     }
 
@@ -476,9 +543,10 @@ impl Stripe {
         }
     }
 
-    /// Whether a key of this stripe has expired. One comparison.
+    /// Whether a key of this stripe, or an element of one, has expired. Two comparisons.
     pub(crate) fn has_due(&self, now: UnixMs) -> bool {
-        self.expiries.peek().is_some_and(|Reverse(next)| next.at <= now)
+        let is_due = |next: &Reverse<Expiry>| next.0.at <= now;
+        self.expiries.peek().is_some_and(is_due) || self.purges.heap.peek().is_some_and(is_due)
     }
 
     /// Up to `count` keys with an expiry, from a random place of the heap, for volatile eviction.
@@ -536,6 +604,7 @@ impl Stripe {
             trash.push(Garbage::Objects(objects));
         }
         self.expiries = BinaryHeap::new();
+        self.purges = Purges::default();
         debug_assert!(self.bytes >= self.tables.heap_bytes(), "tables are a part of the account");
         self.bytes = self.tables.heap_bytes();
     }
@@ -555,6 +624,11 @@ impl Stripe {
     }
 }
 
+/// A hash with the tag of a database in the bits that name the stripe.
+fn tagged(hash: u64, tag: u8) -> u64 {
+    (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(tag) << STRIPE_SHIFT
+}
+
 /// The empty collection with which a change of an absent key begins; `None` if the key stays
 /// absent.
 fn created_by(change: &Change<'_>) -> Option<Object> {
@@ -563,6 +637,7 @@ fn created_by(change: &Change<'_>) -> Option<Object> {
         Change::ListPush { .. } => Object::List(List::new()),
         Change::SetAdd { .. } => Object::Set(Set::new()),
         Change::ZSetAdd { .. } => Object::ZSet(ZSet::new()),
+        Change::SeriesAdd { .. } => Object::Series(Box::new(Series::new())),
         Change::Stream(change) if change.get().creates() => Object::Stream(Box::new(Stream::new())),
         _ => return None,
     })
@@ -603,6 +678,19 @@ fn change_collection(
         }
         (Object::Stream(stream), Change::Stream(change)) => {
             return change.get().apply(stream, compact);
+        }
+        (Object::Series(series), Change::SeriesAdd { points, expiry }) => {
+            for (timestamp, value) in points.iter() {
+                series.add(Point { timestamp, value, expiry });
+            }
+        }
+        (Object::Series(series), Change::SeriesRemove { timestamps }) => {
+            timestamps.iter().for_each(|timestamp| {
+                series.remove(timestamp);
+            });
+        }
+        (Object::Series(series), Change::SeriesPurge { at, first, last }) => {
+            series.purge(at, first, last);
         }
         (Object::List(list), change) => return change_list(list, &change, compact),
         _ => return Err(StoreError::WrongType),

@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use crate::types::{Compact, Encoding};
 use crate::{
     AccessClock, AccessRule, CellValue, Change, End, EvictionPolicy, Items, Keyspace, LockWaits,
-    Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Reach, RowKey, STRIPES, ScanCursor,
-    Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId, Value, WatchFlag, Write, Writes,
-    load_block,
+    Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Points, Reach, RowKey, STRIPES,
+    ScanCursor, Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId, Timestamps, Value,
+    WatchFlag, Write, Writes, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -75,6 +75,11 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
                     stream.encode(&mut bytes);
                     format!("{bytes:?}")
                 }
+                Value::Series(series) => {
+                    let mut bytes = Vec::new();
+                    series.encode(&mut bytes);
+                    format!("{bytes:?}")
+                }
                 Value::ZSet(zset) => {
                     format!("{zset:?}").len().to_string() + &zset.len().to_string()
                 }
@@ -116,6 +121,9 @@ enum Step {
     SetRemove(u8, u8),
     ZAdd(u8, i8, u8),
     ZRemove(u8, u8),
+    SeriesAdd(u8, i8, Option<u64>),
+    SeriesRemove(u8, i8),
+    SeriesPurge(u8, u64),
     Flush(Option<u8>),
     Swap(u8, u8),
     Insert(u8, u8, i64, Vec<u8>),
@@ -141,6 +149,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::SetRemove(k, m)),
         3 => (key.clone(), any::<i8>(), 0u8..12).prop_map(|(k, s, m)| Step::ZAdd(k, s, m)),
         2 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::ZRemove(k, m)),
+        4 => (key.clone(), -5i8..5, proptest::option::of(1u64..100))
+            .prop_map(|(k, at, e)| Step::SeriesAdd(k, at, e)),
+        2 => (key.clone(), -5i8..5).prop_map(|(k, at)| Step::SeriesRemove(k, at)),
+        1 => (key.clone(), 1u64..100).prop_map(|(k, at)| Step::SeriesPurge(k, at)),
         6 => (key.clone(), 0u8..4, 0i64..9, any::<Vec<u8>>())
             .prop_map(|(k, row, time, value)| Step::Insert(k, row, time, value)),
         2 => (key.clone(), 0i64..9).prop_map(|(k, time)| Step::DeletePartition(k, time)),
@@ -174,7 +186,7 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     let (field, member, scored);
     let pair: [&[u8]; 2];
     let one: [&[u8]; 1];
-    let scores;
+    let (scores, points, timestamps);
     let (key, change) = match step {
         Step::Set(key, value, expiry) => (*key, Change::Set { value, expiry: at(*expiry) }),
         Step::Edit(key, offset, bytes) => (*key, Change::Edit { offset: *offset, bytes }),
@@ -216,6 +228,18 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
             member = [*name];
             one = [&member];
             (*key, Change::ZSetRemove { members: Items::Slice(&one) })
+        }
+        Step::SeriesAdd(key, timestamp, expiry) => {
+            points = [(i64::from(*timestamp), &b"value"[..])];
+            (*key, Change::SeriesAdd { points: Points::Slice(&points), expiry: at(*expiry) })
+        }
+        Step::SeriesRemove(key, timestamp) => {
+            timestamps = [i64::from(*timestamp)];
+            (*key, Change::SeriesRemove { timestamps: Timestamps::Slice(&timestamps) })
+        }
+        Step::SeriesPurge(key, ms) => {
+            let at = UnixMs(1000 + ms);
+            (*key, Change::SeriesPurge { at, first: i64::MIN, last: i64::MAX })
         }
         _ => return None,
     };
@@ -657,4 +681,48 @@ fn a_lock_is_given_up_when_the_caller_wants() {
     assert!(other.add_unless(low, || false));
     assert!(other.relock_all(|| false));
     assert!(other.is_all());
+}
+
+/// Every expiry of a point is found at its time, also after a snapshot.
+#[test]
+fn series_with_expired_points_are_found() {
+    let store = Keyspace::new(5);
+    let add = |timestamp: i64, ms: u64| {
+        let points: [(i64, &[u8]); 1] = [(timestamp, b"v")];
+        let change = Change::SeriesAdd { points: Points::Slice(&points), expiry: Some(UnixMs(ms)) };
+        apply(&store, 0, 0, b"ts", change).unwrap();
+    };
+    add(1, 50);
+    add(2, 40);
+    add(3, 60);
+    let stripe = store.stripe_of_key(b"ts");
+    let purgeable = |store: &Keyspace, ms: u64| {
+        let has_due = store.has_due(stripe, UnixMs(ms));
+        let found = store.lock_stripe(stripe, &self::params(ms)).next_purgeable();
+        assert_eq!(has_due, found.is_some());
+        found
+    };
+    let found = Some((0, b"ts".to_vec()));
+    let purge = |store: &Keyspace, ms: u64, last: i64| {
+        let change = Change::SeriesPurge { at: UnixMs(ms), first: i64::MIN, last };
+        apply(store, ms, 0, b"ts", change).unwrap();
+    };
+    assert_eq!(purgeable(&store, 39), None);
+    let params = params(0);
+    let loaded = Keyspace::new(5);
+    for block in snapshot(&store) {
+        load_block(&loaded, &params, &block.bytes).unwrap();
+    }
+    for store in [&store, &loaded] {
+        assert_eq!(purgeable(store, 40), found);
+        purge(store, 40, i64::MAX);
+        assert_eq!(purgeable(store, 40), None);
+        assert_eq!(purgeable(store, 60), found);
+        // A purge of a part leaves the rest for the next one.
+        purge(store, 60, 1);
+        assert_eq!(purgeable(store, 60), found);
+        purge(store, 60, i64::MAX);
+        assert_eq!(purgeable(store, 60), None);
+        assert!(store.lock_stripe(stripe, &params).is_empty(0), "its last point has expired");
+    }
 }

@@ -376,7 +376,7 @@ const SYSTEM_VIEWS: [(&str, &str); 8] = [
 ];
 
 /// A table for each type of value: all share one set of keys, and each key is in one table.
-const REDIS_TABLES: [(&str, &str); 5] = [
+const REDIS_TABLES: [(&str, &str); 6] = [
     ("strings of database 0", "CREATE TABLE strings (key blob, value blob, PRIMARY KEY (key))"),
     (
         "hashes of database 0",
@@ -390,6 +390,10 @@ const REDIS_TABLES: [(&str, &str); 5] = [
     (
         "lists of database 0",
         "CREATE TABLE lists (key blob, \"index\" int, value blob, PRIMARY KEY (key, \"index\"))",
+    ),
+    (
+        "time series of database 0",
+        "CREATE TABLE series (key blob, time bigint, value blob, PRIMARY KEY (key, time))",
     ),
 ];
 

@@ -208,6 +208,8 @@ pub(crate) enum Group {
     PubSub,
     Scripting,
     Stream,
+    /// Not one of Redis.
+    TimeSeries,
 }
 
 impl Group {
@@ -229,6 +231,7 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Stream => "stream",
+            Group::TimeSeries => "timeseries",
         }
     }
 
@@ -241,6 +244,7 @@ impl Group {
             Group::Hash => KeyEvents::HASH,
             Group::SortedSet | Group::Geo => KeyEvents::ZSET,
             Group::Stream => KeyEvents::STREAM,
+            Group::TimeSeries => KeyEvents::MODULE,
             _ => KeyEvents::GENERIC,
         };
         KeyEvent { class, name }
@@ -631,8 +635,8 @@ impl Command {
             Group::Transactions => names.push("@transaction"),
             Group::Scripting => names.push("@scripting"),
             Group::Stream => names.push("@stream"),
-            // Commands about messages have the flag.
-            Group::Server | Group::PubSub | Group::Cluster => {}
+            // Commands about messages have the flag; Redis has no category for time series.
+            Group::Server | Group::PubSub | Group::Cluster | Group::TimeSeries => {}
         }
         if flags.has(Flags::PUBSUB) {
             names.push("@pubsub");

@@ -230,6 +230,7 @@ fn collection_address(value: Value<'_>) -> usize {
         Value::Set(set) => std::ptr::from_ref(set).addr(),
         Value::ZSet(zset) => std::ptr::from_ref(zset).addr(),
         Value::Stream(stream) => std::ptr::from_ref(stream).addr(),
+        Value::Series(series) => std::ptr::from_ref(series).addr(),
     }
 }
 

@@ -43,6 +43,7 @@ mod sort;
 mod streams;
 mod strings;
 mod table;
+mod timeseries;
 pub(crate) mod transactions;
 mod zset_algebra;
 mod zset_range;

@@ -5,8 +5,8 @@ use super::command::Command;
 use super::{
     acl, bitmaps, client, cluster, command_log, config, connection, databases, debug, diagnosis,
     generic, geo, hashes, hot_keys, hyperloglog, info, introspection, lists, memory, monitor,
-    probes, pubsub, scripting, server, sets, sort, streams, strings, transactions, zset_algebra,
-    zset_range, zsets,
+    probes, pubsub, scripting, server, sets, sort, streams, strings, timeseries, transactions,
+    zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -205,6 +205,13 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &server::SWAPDB,
     &server::TIME,
     &generic::TOUCH,
+    &timeseries::TSADD,
+    &timeseries::TSCARD,
+    &timeseries::TSGET,
+    &timeseries::TSLASTN,
+    &timeseries::TSRANGEBYTIME,
+    &timeseries::TSREM,
+    &timeseries::TSREVRANGEBYTIME,
     &generic::TTL,
     &generic::TYPE,
     &generic::UNLINK,

@@ -211,7 +211,7 @@ const EXPIRY: &[OptionSpec] = &[
     option("hz", number!(NUMBER, 1, 500, hz), Running,
         "Rounds per second of background work: expiry, timeouts, statistics."),
     option("active-expire", field!(YesNo, active_expire), Running,
-        "Remove expired keys in the background. Clients never see expired keys in either case. With no, an expired key is removed and its memory freed when a Redis command names it (GET, DEL), when SCAN reaches it, when CQL writes it, or by eviction; KEYS, DBSIZE, RANDOMKEY and CQL SELECT do not remove it."),
+        "Remove expired keys in the background. Clients never see expired keys in either case. With no, an expired key is removed and its memory freed when a Redis command names it (GET, DEL), when SCAN reaches it, when CQL writes it, or by eviction; KEYS, DBSIZE, RANDOMKEY and CQL SELECT do not remove it, and expired points of time series stay in memory until their key is deleted."),
     option("active-expire-effort", number!(NUMBER, 1, 10, active_expire_effort), Running,
         "CPU time that background expiry may use, from 1 (little) to 10 (much)."),
 ];
@@ -251,7 +251,7 @@ const INSIGHT: &[OptionSpec] = &[
     option("log-cql-requests", field!(YesNo, log_cql_requests), Running,
         "Log a line for each CQL request, delayed by at most one tick (`hz`): time of day (UTC), reactor, connection/stream, kind. If the log is too slow, lines are dropped and the number of dropped lines is logged."),
     option("notify-keyspace-events", value!(Text, "letters of Ag$lshzxeKEtmdn", notify_keyspace_events), Running,
-        "Which key events are published, and where: K to channels named after keys, E to channels named after events; g generic, $ strings, l lists, s sets, h hashes, z sorted sets, x expired, e evicted, n new keys, m reads of missing keys, A all classes but n and m. Without K or E nothing is published."),
+        "Which key events are published, and where: K to channels named after keys, E to channels named after events; g generic, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, d time series, x expired, e evicted, n new keys, m reads of missing keys, A all classes but n and m. Without K or E nothing is published."),
 ];
 
 #[cfg(any(test, feature = "experiments"))]

@@ -377,6 +377,11 @@ impl<'a> Unit<'a> {
         self.locked.next_expired()
     }
 
+    /// See [`Locked::next_purgeable`].
+    pub(crate) fn next_purgeable(&mut self) -> Option<(u8, Vec<u8>)> {
+        self.locked.next_purgeable()
+    }
+
     /// Logs the changes and unlocks the stripes. Returns the gate that replies about the changes
     /// wait for.
     #[inline]

@@ -26,6 +26,9 @@ pub(crate) const SCANNED_BYTES: usize = 512;
 /// Bytes of strings that cost as much as one element if a new string is computed from them.
 pub(crate) const COMBINED_BYTES: usize = 128;
 
+/// Cost of a point of a time series that is added or removed: its chunk of 2 KiB may be built again.
+pub(crate) const POINT_COST: usize = 32;
+
 /// Cost of an entry of a stream in a reply, besides its fields.
 pub(crate) const ENTRY_COST: usize = 8;
 
@@ -45,7 +48,7 @@ pub(crate) const SKETCH_CHANGE_COST: usize = 16;
 pub(crate) fn copy_cost(kind: ValueKind) -> usize {
     match kind {
         ValueKind::String => 1,
-        ValueKind::List | ValueKind::Stream => 2,
+        ValueKind::List | ValueKind::Stream | ValueKind::Series => 2,
         ValueKind::Hash | ValueKind::Set => SET_COST,
         ValueKind::ZSet => ZSET_COST,
     }

@@ -1,10 +1,10 @@
-//! Active expiry: deletes expired keys that no client reads.
+//! Active expiry: deletes expired keys, and expired points of time series, that no client reads.
 //!
 //! Each reactor checks its share of the stripes at every tick. A stripe stores its next expiry, so a
 //! stripe without expired keys costs one attempt to lock it, and only expired keys are read.
 
 use base::time::MonoNs;
-use store::{Key, STRIPES};
+use store::{Change, Key, Mutation, STRIPES, Value};
 
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::commit::Unit;
@@ -18,6 +18,13 @@ const CYCLE_NS_MAX: u64 = 1_000_000;
 
 /// No key is added to a longer record: names may be long, and the log has its limit.
 const RECORD_BYTES_MAX: usize = 1 << 20;
+
+/// Points that are visited under one lock, so that a large series is not locked for long: 20 ns
+/// each.
+const POINTS_PER_LOCK_MAX: usize = 4096;
+
+const POINTS_EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::MODULE, name: "tsexpired" };
+const DELETED: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "del" };
 
 const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
 
@@ -73,6 +80,10 @@ impl ReactorContext<'_> {
             let key = unit.key(&name);
             expire_key(&mut unit, shared, reactor, db, key);
         }
+        if let Some((db, name)) = unit.next_purgeable() {
+            let key = unit.key(&name);
+            purge_series(&mut unit, shared, reactor, db, key);
+        }
         unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
         reactor.publish_some(shared);
     }
@@ -112,6 +123,26 @@ pub(crate) fn expire_key(
     if unit.expire(db, key).is_ok() {
         reactor.tally.totals.expired_keys += 1;
         reactor.publish_event(shared, EXPIRED, db, key.bytes);
+    }
+}
+
+/// Removes expired points of a time series, as many as one lock may take, and publishes the events.
+fn purge_series(
+    unit: &mut Unit<'_>,
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    db: u8,
+    key: Key<'_>,
+) {
+    let at = unit.params().now();
+    let Some(Value::Series(series)) = unit.peek(db, key) else { return };
+    let Some((first, last)) = series.due(at, POINTS_PER_LOCK_MAX) else { return };
+    let change = Change::SeriesPurge { at, first, last };
+    if unit.change(&Mutation::Key { db, key, change }).is_ok() {
+        reactor.publish_event(shared, POINTS_EXPIRED, db, key.bytes);
+        if !unit.contains(db, key) {
+            reactor.publish_event(shared, DELETED, db, key.bytes);
+        }
     }
 }
 

@@ -7,19 +7,20 @@ use store::types::{Compact, OutOfOrder, Stream, StreamId};
 use store::{Change, Elements, Items, Kind, Scored, Value};
 use wire::rdb::{self, Strings, Written, put_length, put_stream, put_string};
 
-/// The type of a value in a file.
-pub(crate) fn written_type(value: &Value<'_>) -> Written {
-    match value {
+/// The type of a value in a file. `None`: Redis has no such values.
+pub(crate) fn written_type(value: &Value<'_>) -> Option<Written> {
+    Some(match value {
         Value::String(_) => Written::String,
         Value::Hash(_) => Written::Hash,
         Value::List(_) => Written::List,
         Value::Set(_) => Written::Set,
         Value::ZSet(_) => Written::ZSet,
         Value::Stream(_) => Written::Stream,
-    }
+        Value::Series(_) => return None,
+    })
 }
 
-/// Appends a value, without its type.
+/// Appends a value that has a type, without it.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     if !matches!(value, Value::String(_) | Value::Stream(_)) {
         put_length(out, value.len() as u64);
@@ -39,6 +40,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
             out.extend_from_slice(&score.to_le_bytes());
         }),
         Value::Stream(stream) => put_stream(out, &plain_stream(stream)),
+        Value::Series(_) => unreachable!("a time series has no type in a file"),
     }
 }
 
@@ -268,7 +270,7 @@ mod tests {
             let key = keyspace.key(b"k");
             let locked = keyspace.lock_one(key.hash, &params);
             let stored = locked.get(0, key).unwrap();
-            let mut payload = vec![written_type(&stored) as u8];
+            let mut payload = vec![written_type(&stored).unwrap() as u8];
             put_value(&mut payload, &stored);
             end_payload(&mut payload);
             assert_eq!(decode_payload(&payload, Limits::NONE).unwrap(), value);

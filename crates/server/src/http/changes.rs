@@ -209,6 +209,33 @@ fn describe(mutation: &Mutation<'_>) -> Value {
         Change::ZSetRemove { members } => {
             json!({ "change": "zset-remove", "members": list(*members) })
         }
+        Change::SeriesAdd { points, expiry } => {
+            let mut bytes_left = ITEMS_BYTES_MAX;
+            let pairs = points.iter().take(ITEMS_MAX).take_while(|(_, value)| {
+                bytes_left = bytes_left.saturating_sub(value.len());
+                bytes_left > 0
+            });
+            // Readers of JSON may take numbers for doubles, so timestamps are sent as strings.
+            let pairs: Vec<_> =
+                pairs.map(|(at, value)| json!([at.to_string(), bytes(value)])).collect();
+            json!({
+                "change": "series-add",
+                "count": points.len(),
+                "points": pairs,
+                "expires_ms": expiry.map(|at| at.0),
+            })
+        }
+        Change::SeriesRemove { timestamps } => {
+            let shown = timestamps.iter().take(ITEMS_MAX);
+            let shown: Vec<_> = shown.map(|at| at.to_string()).collect();
+            json!({ "change": "series-remove", "count": timestamps.len(), "timestamps": shown })
+        }
+        Change::SeriesPurge { at, first, last } => json!({
+            "change": "series-purge",
+            "expired_ms": at.0,
+            "first": first.to_string(),
+            "last": last.to_string(),
+        }),
         Change::Stream(change) => describe_stream(&change.get()),
         Change::Put { kind, encoded, expiry } => json!({
             "change": "put",

@@ -11,6 +11,7 @@
 //! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
 //! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
 //! on a slow disk; `blocking` checks clients that wait for keys, `tracking` clients that cache keys;
+//! `timeseries` checks time series and named databases over crashes;
 //! `users` checks permissions on several reactors; `overload` checks which requests an overloaded reactor refuses; `busy` checks a reactor that takes no turns, and `spare` the one that serves administrators;
 //! `hostile` checks limits that
 //! protect clients from each other; `restore` starts from copied or missing files, `restart`
@@ -56,6 +57,7 @@ mod slow_disk;
 mod spare;
 mod sync_disk;
 mod tests;
+mod timeseries;
 mod tracking;
 mod users;
 mod world;

@@ -75,6 +75,22 @@ fn reads_report_the_expired_keys_that_they_remove() {
 }
 
 #[test]
+fn commands_on_time_series_send_events() {
+    check(
+        "EA",
+        &[
+            ("TSADD ts 1 a 2 b", &["tsadd ts"]),
+            ("TSADD ts 3 c EXPIRE_IN 100", &["tsadd ts"]),
+            ("TSREM ts 9", &[]),
+            ("TSREM ts 1 9", &["tsrem ts"]),
+            ("TSREM ts 2 3", &["tsrem ts", "del ts"]),
+            ("TSCARD ts", &[]),
+        ],
+    );
+    check("Eg", &[("TSADD ts 1 a", &[]), ("TSREM ts 1", &["del ts"])]);
+}
+
+#[test]
 fn commands_on_strings_and_on_all_keys_send_events() {
     check(
         "EA",

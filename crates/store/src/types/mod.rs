@@ -1,7 +1,8 @@
-//! Values of the collection types: [`Hash`], [`Set`], [`ZSet`], [`List`] and [`Stream`].
+//! Values of the collection types: [`Hash`], [`Set`], [`ZSet`], [`List`], [`Stream`] and
+//! [`Series`].
 //!
-//! Each type but the last two has a compact form for small values (one block of packed bytes, or a sorted array of
-//! integers) and a table form for large ones. A value starts compact and turns into a table for good
+//! Each type but the last three has a compact form for small values (one block of packed bytes, or a
+//! sorted array of integers) and a table form for large ones. A value starts compact and turns into a table for good
 //! when it crosses a threshold in [`Compact`]; the names and defaults are those of Redis, so that
 //! `OBJECT ENCODING` reports what its clients expect.
 //!
@@ -13,6 +14,7 @@ mod list;
 mod packed;
 mod partition;
 mod ranked;
+mod series;
 mod set;
 mod stream;
 mod table;
@@ -24,6 +26,7 @@ pub use list::List;
 pub use partition::{
     CellValue, CellView, Expiry, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,
 };
+pub use series::{Point, Series};
 pub(crate) use set::ENCODED_BYTES;
 pub use set::{Member, Set};
 pub use stream::{Consumer, Group, OutOfOrder, Pending, Stream, StreamEntry, StreamId, Trim};
@@ -122,6 +125,8 @@ pub enum Encoding {
     Quicklist,
     /// Blocks of entries.
     Stream,
+    /// Chunks of points.
+    TimeSeries,
     /// A string that is a 64-bit integer in its shortest form.
     Int,
     /// A short string.
@@ -131,7 +136,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The name that Redis gives it.
+    /// The name that Redis gives it; it has no time series.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::Listpack => "listpack",
@@ -140,6 +145,7 @@ impl Encoding {
             Encoding::Skiplist => "skiplist",
             Encoding::Quicklist => "quicklist",
             Encoding::Stream => "stream",
+            Encoding::TimeSeries => "timeseries",
             Encoding::Int => "int",
             Encoding::Embstr => "embstr",
             Encoding::Raw => "raw",
@@ -192,6 +198,7 @@ pub fn allocation_bytes(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::time::UnixMs;
     use proptest::prelude::*;
 
     /// Malformed bytes are rejected, and valid bytes decode to the same value again.
@@ -210,6 +217,11 @@ mod tests {
         check_decode!(Set, bytes, compact);
         check_decode!(ZSet, bytes, compact);
         check_decode!(List, bytes, compact);
+        if let Ok(series) = Series::decode(&mut &bytes[..]) {
+            let mut again = Vec::new();
+            series.encode(&mut again);
+            assert_eq!(Series::decode(&mut again.as_slice()), Ok(series));
+        }
         if let Ok(stream) = Stream::decode(&mut &bytes[..]) {
             let mut again = Vec::new();
             stream.encode(&mut again);
@@ -267,6 +279,11 @@ mod tests {
         assert_eq!(bytes_of(|out| set.encode(out)), b"\x01\x02\x01\xac\x02");
         set.add(b"x", &compact);
         assert_eq!(bytes_of(|out| set.encode(out)), b"\x00\x03\x02-1\x03299\x01x");
+        let mut series = Series::new();
+        series.add(Point { timestamp: 5, value: b"v", expiry: None });
+        series.add(Point { timestamp: 305, value: b"", expiry: Some(UnixMs(200)) });
+        let bytes = b"\x02\x05\x00\x01v\xac\x02\xc8\x01\x00";
+        assert_eq!(bytes_of(|out| series.encode(out)), bytes);
     }
 
     #[test]

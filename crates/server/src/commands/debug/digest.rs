@@ -66,6 +66,12 @@ impl Digest {
                     }
                 }
             }
+            Value::Series(series) => {
+                for point in series.range(i64::MIN, i64::MAX) {
+                    let expiry = point.expiry.map_or(0, |at| at.0).to_be_bytes();
+                    self.xor_parts([&point.timestamp.to_be_bytes(), point.value, &expiry]);
+                }
+            }
         }
         if expiry.is_some() {
             self.xor(b"!!expire!!");
@@ -80,7 +86,7 @@ impl Digest {
     }
 }
 
-/// Redis's number of a type.
+/// Redis's number of a type. Series, which Redis does not have, follow its last one.
 // Source: Redis 7.2 `server.h`, `OBJ_STRING`
 fn type_number(value: Value<'_>) -> u32 {
     match value {
@@ -90,6 +96,7 @@ fn type_number(value: Value<'_>) -> u32 {
         Value::ZSet(_) => 3,
         Value::Hash(_) => 4,
         Value::Stream(_) => 6,
+        Value::Series(_) => 7,
     }
 }
 

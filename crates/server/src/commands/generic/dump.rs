@@ -16,6 +16,7 @@ use crate::engine::records::RECORD_BYTES_MAX;
 
 const BUSY_KEY: Fail = Fail::text("BUSYKEY Target key name already exists.");
 const BAD_FOOTER: Fail = Fail::text("ERR DUMP payload version or checksum are wrong");
+const NO_FORM: Fail = Fail::text("ERR a time series has no form that RESTORE reads");
 const BAD_FORMAT: Fail = Fail::text("ERR Bad data format");
 
 pub(crate) const DUMP: Command = Command {
@@ -38,10 +39,11 @@ fn dump(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.null();
         return Ok(());
     };
+    let written = written_type(&value).ok_or(NO_FORM)?;
     if !matches!(value, Value::String(_)) {
         cx.spend(value.len())?;
     }
-    let mut payload = vec![written_type(&value) as u8];
+    let mut payload = vec![written as u8];
     put_value(&mut payload, &value);
     end_payload(&mut payload);
     cx.reply.bulk(&payload);

@@ -13,6 +13,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
     (Group::Stream, "Streams"),
+    (Group::TimeSeries, "Time series"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLogs"),
     (Group::Geo, "Positions on Earth"),
@@ -70,6 +71,10 @@ What differs from Redis 7.2:
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
 - SWAPDB discards the caches of all clients that track keys, as FLUSHALL does.
+- The points of a time series expire each on its own, and its key only with the last of them, or by
+  EXPIRE. EXISTS, TYPE and the counts of keys may show a series for a moment after its last point
+  has expired. Removed points publish `tsexpired`; this event, `tsadd` and `tsrem` are of class d.
+  DUMP refuses time series.
 - SORT with `*` in BY or GET, by a user who may not read all keys, is refused with NOPERM.
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 - The first line of a script may have the flag `allow-key-locking`, which libraries of Upstash use. It has no effect.

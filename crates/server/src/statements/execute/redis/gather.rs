@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use base::time::UnixMs;
 use store::Value;
 
 use super::shape::{Pick, visit_some};
@@ -63,11 +64,11 @@ impl Gathering {
     }
 
     /// Visits some more elements. Returns the cost, in examined rows.
-    pub(super) fn visit(&mut self, value: Value<'_>, pick: Pick<'_>) -> usize {
+    pub(super) fn visit(&mut self, value: Value<'_>, now: UnixMs, pick: Pick<'_>) -> usize {
         let Some(from) = self.next else { return 0 };
         let after = self.after.take();
         let mut cost = STEP;
-        let next = visit_some(value, pick.rows, (from, STEP), |row, cell| {
+        let next = visit_some(value, now, pick.rows, (from, STEP), |row, cell| {
             let is_shown = after.as_deref().is_some_and(|after| !pick.is_nearer(after, row));
             let is_left = self.left.as_deref().is_some_and(|left| !pick.is_nearer(row, left));
             if !is_shown && !is_left && pick.rows.holds(row) {

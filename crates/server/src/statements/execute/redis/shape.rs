@@ -1,5 +1,6 @@
 //! A Redis value as a partition.
 
+use base::time::UnixMs;
 use cql::schema::Table;
 use cql::type_name::Native;
 use cql::types::CqlType;
@@ -17,6 +18,7 @@ pub(super) enum Shape {
     Sets,
     ZSets,
     Lists,
+    Series,
 }
 
 impl Shape {
@@ -28,6 +30,7 @@ impl Shape {
             "sets" => Shape::Sets,
             "zsets" => Shape::ZSets,
             "lists" => Shape::Lists,
+            "series" => Shape::Series,
             other => unreachable!("keyspace redis has no table {other}"),
         }
     }
@@ -39,6 +42,7 @@ impl Shape {
             Shape::Sets => ValueKind::Set,
             Shape::ZSets => ValueKind::ZSet,
             Shape::Lists => ValueKind::List,
+            Shape::Series => ValueKind::Series,
         }
     }
 
@@ -50,6 +54,7 @@ impl Shape {
             ValueKind::Set => Shape::Sets,
             ValueKind::ZSet => Shape::ZSets,
             ValueKind::List => Shape::Lists,
+            ValueKind::Series => Shape::Series,
             ValueKind::Stream => return None,
         })
     }
@@ -58,6 +63,7 @@ impl Shape {
     fn row_type(self) -> CqlType {
         match self {
             Shape::Lists => CqlType::INT,
+            Shape::Series => CqlType::Native(Native::Bigint),
             _ => CqlType::Native(Native::Blob),
         }
     }
@@ -82,8 +88,13 @@ pub(super) fn list_place(row: &[u8]) -> Option<i32> {
     <[u8; 4]>::try_from(&bytes[..]).ok().map(i32::from_be_bytes)
 }
 
+/// The timestamp of a row with a decoded key.
+pub(super) fn row_timestamp(row: &[u8]) -> Option<i64> {
+    <[u8; 8]>::try_from(row).ok().map(i64::from_be_bytes)
+}
+
 /// Calls `visit` with the decoded key and the cell of each row of a value.
-pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
+pub(super) fn each_row(value: Value<'_>, now: UnixMs, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
     match value {
         Value::String(bytes) => visit(&[], Some(bytes)),
         Value::Hash(hash) => hash.iter().for_each(|(field, bytes)| visit(field, Some(bytes))),
@@ -101,12 +112,17 @@ pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u
                 visit(&place.to_be_bytes(), Some(item));
             }
         }
+        Value::Series(series) => {
+            for point in series.range(i64::MIN, i64::MAX).filter(|point| point.is_live(now)) {
+                visit(&point.timestamp.to_be_bytes(), Some(point.value));
+            }
+        }
         Value::Stream(_) => {}
     }
 }
 
 /// Calls `visit` with the cell of one row, if the value has that row.
-fn one_row(value: Value<'_>, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
+fn one_row(value: Value<'_>, now: UnixMs, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
     match value {
         Value::String(bytes) => visit(Some(bytes)),
         Value::Hash(hash) => {
@@ -131,14 +147,19 @@ fn one_row(value: Value<'_>, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
                 visit(Some(item));
             }
         }
+        Value::Series(series) => {
+            if let Some(bytes) = row_timestamp(row).and_then(|at| series.get(at, now)) {
+                visit(Some(bytes));
+            }
+        }
         Value::Stream(_) => {}
     }
 }
 
 /// Whether a value has a row.
-pub(super) fn has_row(value: Value<'_>, row: &[u8]) -> bool {
+pub(super) fn has_row(value: Value<'_>, now: UnixMs, row: &[u8]) -> bool {
     let mut is_there = false;
-    one_row(value, row, |_| is_there = true);
+    one_row(value, now, row, |_| is_there = true);
     is_there
 }
 
@@ -146,6 +167,7 @@ pub(super) fn has_row(value: Value<'_>, row: &[u8]) -> bool {
 /// Returns the next position, 0 at the end. Elements that exist throughout are visited.
 pub(super) fn visit_some(
     value: Value<'_>,
+    now: UnixMs,
     rows: &Rows,
     (from, count): (u64, usize),
     mut visit: impl FnMut(&[u8], Option<&[u8]>),
@@ -161,7 +183,7 @@ pub(super) fn visit_some(
     if let Rows::Points(points) = rows {
         for row in points.iter().skip(first).take(count) {
             if let Some(key) = shape.row_value(row) {
-                one_row(value, &key, |cell| visit(row, cell));
+                one_row(value, now, &key, |cell| visit(row, cell));
             }
         }
         return next_position(points.len());
@@ -187,6 +209,15 @@ pub(super) fn visit_some(
                 visit(&place.to_be_bytes(), Some(item));
             }
             next_position(list.len())
+        }
+        Value::Series(series) => {
+            // A position is a timestamp, less the least one.
+            const FIRST: u64 = i64::MIN.cast_unsigned();
+            let mut points = series.range((from ^ FIRST).cast_signed(), i64::MAX);
+            for point in points.by_ref().take(count).filter(|point| point.is_live(now)) {
+                visit(&point.timestamp.to_be_bytes(), Some(point.value));
+            }
+            points.next().map_or(0, |point| point.timestamp.cast_unsigned() ^ FIRST)
         }
     }
 }
@@ -260,6 +291,7 @@ pub(in crate::statements::execute) fn partition(
 ) -> Option<Partition> {
     let value = value(locked, table, key)?;
     let mut maker = Maker::new(locked, table, key);
-    visit_some(value, rows, (0, usize::MAX), |row, cell| maker.add(row, cell));
+    let now = locked.params().now();
+    visit_some(value, now, rows, (0, usize::MAX), |row, cell| maker.add(row, cell));
     Some(maker.partition)
 }

@@ -49,7 +49,15 @@ impl Scan<'_> {
         if self.plan.is_distinct {
             // The caller needs to know only that a row exists.
             let mut maker = Maker::new(locked, table, found);
-            visit_some(value, &self.rows, (0, 1), |row, cell| maker.add(row, cell));
+            // The first points of a series may have expired.
+            let count = if let Value::Series(_) = value { usize::MAX } else { 1 };
+            let now = locked.params().now();
+            let mut is_first = true;
+            visit_some(value, now, &self.rows, (0, count), |row, cell| {
+                if std::mem::take(&mut is_first) {
+                    maker.add(row, cell);
+                }
+            });
             return self.visit(key, &maker.partition, resume);
         }
         if begun.is_none() && elements < ELEMENTS_MIN {
@@ -102,7 +110,7 @@ impl Scan<'_> {
             } else {
                 let is_reversed = self.plan.is_reversed;
                 let pick = Pick { rows: &self.rows, is_reversed, rows_max };
-                let cost = gathering.visit(value, pick);
+                let cost = gathering.visit(value, locked.params().now(), pick);
                 self.results.spend(cost);
             }
             if self.results.pause_within(&gathering.key) == Next::Pause {

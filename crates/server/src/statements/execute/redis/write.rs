@@ -6,12 +6,13 @@ use base::time::UnixMs;
 use cql::error::CqlError;
 use cql::schema::Table;
 use store::{
-    CellValue, Change, End, Expiry, Items, Key, Locked, Mutation, RowKey, Scored, Value, Write,
+    CellValue, Change, End, Expiry, Items, Key, Locked, Mutation, Points, RowKey, Scored,
+    Timestamps, Value, Write,
 };
 
 use super::DB;
-use super::shape::{Shape, each_row, has_row, list_place};
-use crate::engine::elements::{SET_COST, copy_cost, may_process};
+use super::shape::{Shape, each_row, has_row, list_place, row_timestamp};
+use crate::engine::elements::{POINT_COST, SET_COST, copy_cost, may_process};
 use crate::engine::records::RECORD_BYTES_MAX;
 
 /// The effect on rows, in the order of the statement's operations.
@@ -186,11 +187,20 @@ impl<'w> KeyChange<'_, '_> {
                 self.change(Change::Set { value: cell, expiry: ends });
                 return Ok(());
             }
+            if shape == Shape::Series {
+                self.elements.spend(POINT_COST)?;
+                let timestamp = shape.row_value(row).as_deref().and_then(row_timestamp);
+                let points = [(timestamp.ok_or_else(|| self.damaged())?, cell)];
+                self.change(Change::SeriesAdd { points: Points::Slice(&points), expiry: ends });
+                continue;
+            }
             rows.push(shape.row_value(row).ok_or_else(|| self.damaged())?);
             cells.push(cell);
         }
         match shape {
             Shape::Strings => {}
+            // Each point has an expiry of its own.
+            Shape::Series => return Ok(()),
             Shape::Hashes => {
                 let pairs = rows.iter().zip(&cells);
                 let pairs: Vec<&[u8]> = pairs.flat_map(|(row, cell)| [&row[..], *cell]).collect();
@@ -261,14 +271,15 @@ impl<'w> KeyChange<'_, '_> {
             .filter_map(|deed| if let Deed::Remove(row) = deed { Some(*row) } else { None })
             .collect();
         let ranges = merged_ranges(deeds);
+        let now = self.locked.params().now();
         let mut removed: Vec<Vec<u8>> = Vec::new();
         if ranges.is_empty() {
             let named = points.iter().filter_map(|row| shape.row_value(row));
-            removed.extend(named.filter(|row| has_row(value, row)));
+            removed.extend(named.filter(|row| has_row(value, now, row)));
         } else {
             self.elements.spend(value.len())?;
             let mut key = Vec::new();
-            each_row(value, |row, _| {
+            each_row(value, now, |row, _| {
                 shape.row_key(row, &mut key);
                 if points.contains(&key[..]) || is_in(&ranges, &key) {
                     removed.push(row.to_vec());
@@ -283,6 +294,12 @@ impl<'w> KeyChange<'_, '_> {
             return Ok(());
         }
         self.elements.spend(removed.len().saturating_mul(SET_COST))?;
+        if shape == Shape::Series {
+            self.elements.spend(removed.len().saturating_mul(POINT_COST))?;
+            let timestamps: Vec<i64> = removed.iter().filter_map(|it| row_timestamp(it)).collect();
+            self.change(Change::SeriesRemove { timestamps: Timestamps::Slice(&timestamps) });
+            return Ok(());
+        }
         let rows: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
         let rows = Items::Slice(&rows);
         match (shape, value) {
@@ -300,8 +317,8 @@ impl<'w> KeyChange<'_, '_> {
                 }
                 self.change(Change::ListRemove { count: 0, value: &mark });
             }
-            (Shape::Strings | Shape::Lists, _) => {
-                unreachable!("strings and lists are handled above")
+            (Shape::Strings | Shape::Lists | Shape::Series, _) => {
+                unreachable!("strings, lists and series are handled above")
             }
         }
         Ok(())

@@ -118,6 +118,44 @@ fn rows_are_written_as_values_of_all_types() {
 }
 
 #[test]
+fn points_of_time_series_are_rows() {
+    server(
+        "
+        # TSADD t 5 five -3 minus 1 one
+        +OK
+        > SELECT time, blobAsText(value) FROM series WHERE key = 0x74
+        -3 | minus
+        1 | one
+        5 | five
+        > SELECT time FROM series WHERE key = 0x74 AND time > -3 ORDER BY time DESC
+        5
+        1
+        > SELECT blobAsText(value) FROM series WHERE key = 0x74 AND time IN (1, 2)
+        one
+        > SELECT DISTINCT blobAsText(key) FROM series
+        t
+        > INSERT INTO series (key, time, value) VALUES (0x74, 6, 0x78)
+        > INSERT INTO series (key, time, value) VALUES (0x74, 7, 0x79) USING TTL 100
+        > UPDATE series SET value = 0x7a WHERE key = 0x74 AND time = 5
+        # TSLASTN t 3
+        *6 $1 5 $1 z $1 6 $1 x $1 7 $1 y
+        # TTL t
+        :-1
+        > DELETE FROM series WHERE key = 0x74 AND time < 6
+        # TSLASTN t 3
+        *4 $1 6 $1 x $1 7 $1 y
+        > DELETE FROM series WHERE key = 0x74 AND time IN (6, 7, 8)
+        # EXISTS t
+        :0
+        # SET t v
+        +OK
+        > INSERT INTO series (key, time, value) VALUES (0x74, 6, 0x78)
+        ! Operation against a key holding the wrong kind of value: it is a string, and no row of redis.series
+        ",
+    );
+}
+
+#[test]
 fn invalid_writes_are_refused_and_change_nothing() {
     server(
         "
@@ -401,12 +439,14 @@ fn pages_of_large_values_have_the_first_rows() {
         server.resp(&format!("SADD s {at:02}"));
         server.resp(&format!("ZADD z {} {at:02}", 100 - at));
         server.resp(&format!("RPUSH l {at:02}"));
+        server.resp(&format!("TSADD t {} {at}", at - 30));
     }
     let tables = [
         ("hashes", "field", "h"),
         ("sets", "member", "s"),
         ("zsets", "member", "z"),
         ("lists", "\"index\"", "l"),
+        ("series", "time", "t"),
     ];
     for (table, row, key) in tables {
         let key = format!("key = textAsBlob('{key}')");
@@ -438,7 +478,11 @@ fn pages_of_large_values_have_the_first_rows() {
             }
         }
         let cut = format!("SELECT {row} FROM {table} WHERE {key} AND {row} > ");
-        let from = if table == "lists" { "40" } else { "textAsBlob('40')" };
+        let from = match table {
+            "lists" => "40",
+            "series" => "10",
+            _ => "textAsBlob('40')",
+        };
         let found = server.run(&format!("{cut}{from} LIMIT 5")).unwrap().rows;
         assert_eq!(found, server.run(&format!("{cut}{from}")).unwrap().rows[..5]);
         let each = format!("SELECT {row} FROM {table} PER PARTITION LIMIT 2");
