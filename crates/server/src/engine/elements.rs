@@ -27,7 +27,7 @@ pub(crate) const SCANNED_BYTES: usize = 512;
 pub(crate) const COMBINED_BYTES: usize = 128;
 
 /// Cost of a point of a time series that is added or removed: its chunk of 2 KiB may be built again.
-pub(crate) const POINT_COST: usize = 32;
+pub(crate) const POINT_COST: usize = 128;
 
 /// Cost of an entry of a stream in a reply, besides its fields.
 pub(crate) const ENTRY_COST: usize = 8;

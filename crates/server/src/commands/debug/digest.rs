@@ -14,8 +14,8 @@ use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, SCANNED_BYTES, check_elements, may_process};
 
 const DIGEST_BYTES: usize = 20;
-/// Elements that cost as much as hashing one: two blocks of SHA-1.
-const HASH_COST: usize = 8;
+/// Cost of an element: up to four blocks of SHA-1.
+const HASH_COST: usize = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Digest([u8; DIGEST_BYTES]);
