@@ -388,21 +388,23 @@ impl<'a> ReplyWriter<'a> {
             self.out.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
             return;
         }
+        if let Ok(number @ 10..=99) = u8::try_from(value) {
+            let (tens, ones) = (b'0' + number / 10, b'0' + number % 10);
+            self.out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+            return;
+        }
         let mut buffer = itoa::Buffer::new();
         self.line(kind, buffer.format(value).as_bytes());
     }
 
-    /// Type byte, a number's text and CR LF, in one append.
+    /// Type byte, a number's text and CR LF. Appended one by one: a line that is put together first
+    /// is read back before its parts have left the processor's store buffer, and waits for them.
     #[inline]
     fn line(&mut self, kind: u8, text: &[u8]) {
-        /// No text of a number is longer than 32 bytes.
-        const LINE_BYTES_MAX: usize = 35;
-
-        let mut line = [0; LINE_BYTES_MAX];
-        line[0] = kind;
-        line[1..=text.len()].copy_from_slice(text);
-        line[text.len() + 1..text.len() + 3].copy_from_slice(b"\r\n");
-        self.out.extend_from_slice(&line[..text.len() + 3]);
+        self.out.reserve(text.len() + 3);
+        self.out.push(kind);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -423,6 +425,17 @@ mod tests {
                 out.escape_ascii().to_string(),
                 format!("before{}", expected.escape_default())
             );
+        }
+    }
+
+    #[test]
+    fn bulk_strings_of_any_length() {
+        for len in 0..120 {
+            let bytes: Vec<u8> = (1..=len).collect();
+            let mut out = b"before".to_vec();
+            ReplyWriter::new(&mut out, Protocol::Resp2).bulk(&bytes);
+            let expected = [format!("before${len}\r\n").as_bytes(), &bytes, b"\r\n"].concat();
+            assert_eq!(out, expected, "{len}");
         }
     }
 
