@@ -3,14 +3,12 @@
 //! One [`StageTimers`] belongs to one reactor thread, so recording is plain arithmetic: no atomic,
 //! no lock. A reader of totals asks the reactors for copies and merges them.
 //!
-//! Memory: a (command, stage) pair costs nothing until it is first recorded, then one histogram of
-//! at most [`CELL_BYTES_MAX`] that grows with the longest time seen (6 KiB up to 1 ms). Thirty
+//! Memory: a (command, stage) pair costs nothing until it is first recorded, then counters of at
+//! most [`CELL_BYTES_MAX`] that grow with the longest time seen (7 KiB up to 1 ms). Thirty
 //! commands in use make at most 1.8 MiB per reactor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use hdrhistogram::Histogram;
 
 /// What a command goes through. Times of one command's stages add up to its whole latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,19 +46,38 @@ impl Stage {
 /// Longer times are counted as this one: a minute.
 pub const STAGE_NS_MAX: u64 = 60_000_000_000;
 
-/// Two significant digits: a percentile is at most 1 % off.
-const SIGNIFICANT_DIGITS: u8 = 2;
+/// Times below this have a counter each; above, each doubling has half as many, so that a
+/// percentile is at most 1 % off.
+const EXACT: usize = 256;
+const DOUBLING: usize = EXACT / 2;
 
-/// Upper bound of one histogram's counters: 2 digits need 256 values for the first 256 ns and 128
-/// for each of the 28 doublings up to a minute, 4 bytes each.
-pub const CELL_BYTES_MAX: usize = (256 + 28 * 128) * size_of::<u32>();
+/// Upper bound of one cell's counters: the first 256 ns, and the 28 doublings up to a minute.
+pub const CELL_BYTES_MAX: usize = (EXACT + 28 * DOUBLING) * size_of::<u32>();
+const _: () = assert!((slot(STAGE_NS_MAX) + 1) * size_of::<u32>() <= CELL_BYTES_MAX);
 
 /// Times of one command in one stage. Counters saturate instead of wrapping.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StageCell {
-    histogram: Histogram<u32>,
+    /// By [`slot`], as long as the longest time needs.
+    counts: Vec<u32>,
     sum_ns: u64,
     max_ns: u64,
+}
+
+/// The counter of a time.
+#[inline]
+const fn slot(ns: u64) -> usize {
+    let doublings = (ns | DOUBLING as u64).ilog2() - DOUBLING.ilog2();
+    doublings as usize * DOUBLING + (ns >> doublings) as usize
+}
+
+/// The longest time of a counter.
+const fn longest_ns(slot: usize) -> u64 {
+    if slot < EXACT {
+        return slot as u64;
+    }
+    let doublings = slot / DOUBLING - 1;
+    ((((slot % DOUBLING) + DOUBLING + 1) as u64) << doublings) - 1
 }
 
 /// Statistics of a [`StageCell`] for INFO. Count, sum and max are exact (times over
@@ -76,40 +93,74 @@ pub struct StageSummary {
 }
 
 impl StageCell {
-    fn new() -> Self {
-        let mut histogram = Histogram::new(SIGNIFICANT_DIGITS)
-            .expect("two significant digits are within the library's 0 to 5");
-        histogram.auto(true);
-        Self { histogram, sum_ns: 0, max_ns: 0 }
-    }
-
+    #[inline]
     fn record_n(&mut self, ns: u64, times: u32) {
         let ns = ns.min(STAGE_NS_MAX);
-        self.histogram.record_n(ns, times).expect("the histogram grows and a minute fits");
+        let slot = slot(ns);
+        if slot >= self.counts.len() {
+            self.grow(slot);
+        }
+        self.counts[slot] = self.counts[slot].saturating_add(times);
         self.sum_ns = self.sum_ns.saturating_add(ns.saturating_mul(u64::from(times)));
         self.max_ns = self.max_ns.max(ns);
     }
 
+    #[cold]
+    fn grow(&mut self, slot: usize) {
+        let len = (slot + 1).next_multiple_of(DOUBLING);
+        self.counts.reserve_exact(len - self.counts.len());
+        self.counts.resize(len, 0);
+    }
+
     fn merge(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("the histogram grows to the other's range");
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (mine, count) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*count);
+        }
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// For statistics other than the summary: other percentiles, counts by range.
-    pub fn histogram(&self) -> &Histogram<u32> {
-        &self.histogram
+    /// Number of times. O(counters).
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// Number of times up to `ns`, and of those that share a counter with it. O(counters).
+    pub fn count_up_to(&self, ns: u64) -> u64 {
+        let counts = self.counts.iter().take(slot(ns.min(STAGE_NS_MAX)) + 1);
+        counts.map(|count| u64::from(*count)).sum()
+    }
+
+    /// The longest time of each counter in use, ascending, with its count.
+    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(slot, count)| (longest_ns(slot), u64::from(*count)))
     }
 
     /// Nanoseconds that `percentile` (0 to 100) of the times did not exceed; never above the
     /// longest time. O(counters).
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
-        self.histogram.value_at_percentile(percentile).min(self.max_ns)
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a count"
+        )]
+        let wanted = ((percentile / 100.0 * self.count() as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        let found = self.recorded().find(|(_, count)| {
+            seen += count;
+            seen >= wanted
+        });
+        found.map_or(0, |(ns, _)| ns.min(self.max_ns))
     }
 
     pub fn summary(&self) -> StageSummary {
         StageSummary {
-            count: self.histogram.len(),
+            count: self.count(),
             sum_ns: self.sum_ns,
             max_ns: self.max_ns,
             p50_ns: self.percentile_ns(50.0),
@@ -139,15 +190,15 @@ impl StageTimers {
 
     /// Records one time. A few nanoseconds; allocates on a pair's first record and when the range
     /// grows. Panics for an index outside the table, which is a bug of the caller.
+    #[inline]
     pub fn record(&mut self, command: usize, stage: Stage, ns: u64) {
         self.record_n(command, stage, ns, 1);
     }
 
     /// Records the same time `times` times: for a batch that was measured as a unit.
+    #[inline]
     pub fn record_n(&mut self, command: usize, stage: Stage, ns: u64, times: u32) {
-        self.commands[command][stage.index()]
-            .get_or_insert_with(|| Box::new(StageCell::new()))
-            .record_n(ns, times);
+        self.commands[command][stage.index()].get_or_insert_default().record_n(ns, times);
     }
 
     /// None if nothing was recorded.
@@ -297,9 +348,20 @@ mod tests {
         let cell = timers.cell(GET, Stage::Write).unwrap();
         assert_eq!(cell.summary().max_ns, STAGE_NS_MAX);
         assert_eq!(cell.summary().count, u64::from(u32::MAX) + 1);
-        let bytes = cell.histogram().distinct_values() * size_of::<u32>();
+        let bytes = cell.counts.capacity() * size_of::<u32>();
         assert!(bytes <= CELL_BYTES_MAX, "{bytes}");
         assert!(bytes * 9 / 8 > CELL_BYTES_MAX, "the documented bound is far from {bytes}");
+    }
+
+    #[test]
+    fn each_time_is_in_the_counter_that_ends_after_it() {
+        for ns in (0..2_000).chain((8..36).flat_map(|bits| [(1 << bits) - 1, 1 << bits, 3 << bits]))
+        {
+            let at = slot(ns);
+            assert!(ns <= longest_ns(at), "{ns}");
+            assert!(at == 0 || longest_ns(at - 1) < ns, "{ns}");
+            assert!(longest_ns(at) - ns <= ns / 128, "{ns}");
+        }
     }
 
     #[test]
@@ -337,6 +399,29 @@ mod tests {
     }
 
     proptest! {
+        /// The library answers the same about the same times.
+        #[test]
+        fn a_cell_equals_a_histogram(
+            times in prop::collection::vec((0..=STAGE_NS_MAX, 0_u32..36), 1..80),
+            percentile in 0.1..=100.0_f64,
+            bound in 0..=STAGE_NS_MAX,
+        ) {
+            let mut cell = StageCell::default();
+            let mut histogram = hdrhistogram::Histogram::<u32>::new(2).unwrap();
+            histogram.auto(true);
+            for (ns, shift) in times {
+                cell.record_n(ns >> shift, 1);
+                histogram.record(ns >> shift).unwrap();
+            }
+            let expected = histogram.value_at_percentile(percentile).min(cell.max_ns);
+            prop_assert_eq!(cell.percentile_ns(percentile), expected);
+            prop_assert_eq!(cell.count_up_to(bound), histogram.count_between(0, bound));
+            let recorded = histogram.iter_recorded();
+            let recorded =
+                recorded.map(|at| (at.value_iterated_to(), at.count_since_last_iteration()));
+            prop_assert!(cell.recorded().eq(recorded));
+        }
+
         /// Any distribution of times over reactors gives the same total.
         #[test]
         fn merged_timers_equal_one_timer(

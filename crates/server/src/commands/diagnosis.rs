@@ -205,13 +205,9 @@ fn histogram(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.bulk(kinds.name(id).as_bytes());
         cx.reply.map(2);
         cx.reply.bulk(b"calls");
-        cx.reply.integer(cell.histogram().len().cast_signed());
+        cx.reply.integer(cell.count().cast_signed());
         cx.reply.bulk(b"histogram_usec");
-        let buckets = cumulative(
-            cell.histogram()
-                .iter_recorded()
-                .map(|value| (value.value_iterated_to(), value.count_since_last_iteration())),
-        );
+        let buckets = cumulative(cell.recorded());
         cx.reply.map(buckets.len());
         for (us, count) in buckets {
             cx.reply.integer(us.cast_signed());

@@ -16,9 +16,8 @@ pub(super) fn stages(exchange: &Exchange<'_>) -> Value {
         let published = published.lock();
         for (id, stage, cell) in published.timers.cells() {
             let buckets = sums.entry((kinds.protocol(id).name(), stage.name())).or_default();
-            for value in cell.histogram().iter_recorded() {
-                *buckets.entry(bound(value.value_iterated_to())).or_default() +=
-                    value.count_since_last_iteration();
+            for (ns, count) in cell.recorded() {
+                *buckets.entry(bound(ns)).or_default() += count;
             }
         }
     }

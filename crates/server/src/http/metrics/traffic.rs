@@ -236,8 +236,7 @@ pub(super) fn stages(page: &mut Page, shared: &ServerState) {
             count += summary.count;
             sum_ns = sum_ns.saturating_add(summary.sum_ns);
         }
-        let below =
-            |bound: u64| cells.iter().map(|cell| cell.histogram().count_between(0, bound)).sum();
+        let below = |bound: u64| cells.iter().map(|cell| cell.count_up_to(bound)).sum();
         let buckets = STAGE_BOUNDS_NS.iter().map(|bound| (seconds(*bound), below(*bound)));
         page.histogram(&[("stage", stage.name())], buckets, count, seconds(sum_ns));
     }
