@@ -14,6 +14,11 @@ pub(crate) struct Run {
     pub(crate) bytes: usize,
 }
 
+/// Bytes ahead of the records that are brought into the cache at a time. While a lane fills, keys
+/// displace its memory from the cache, and records are too far apart for the processor to foresee
+/// the next line: the lock after each record would wait for it.
+const WARMED_BYTES: usize = 2048;
+
 /// Encoded records and their positions. The writer swaps a lane's buffer with an empty one.
 #[derive(Debug, Default)]
 pub(crate) struct LaneBuffer {
@@ -21,11 +26,24 @@ pub(crate) struct LaneBuffer {
     /// Cover `bytes` in order. One run as long as no other lane appends in between.
     pub(crate) runs: Vec<Run>,
     pub(crate) records: u64,
+    /// End of the memory that was brought into the cache.
+    warm_end: usize,
 }
 
 impl LaneBuffer {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), runs: Vec::new(), records: 0 }
+        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
+    /// Brings the memory of the next records into the cache.
+    #[inline]
+    fn warm(&mut self, record_bytes: usize) {
+        let len = self.bytes.len();
+        if len + record_bytes > self.warm_end && record_bytes < WARMED_BYTES {
+            self.warm_end = (len + WARMED_BYTES).min(self.bytes.capacity());
+            self.bytes.resize(self.warm_end, 0);
+            self.bytes.truncate(len);
+        }
     }
 
     /// Empties the buffer, and frees the memory that a huge record has left in it.
@@ -35,6 +53,7 @@ impl LaneBuffer {
         self.runs.clear();
         self.runs.shrink_to(bytes_kept / RECORD_HEADER_BYTES);
         self.records = 0;
+        self.warm_end = 0;
     }
 
     #[inline]
@@ -86,6 +105,7 @@ impl Lane {
     ) -> (Lsn, usize) {
         let record_bytes = RECORD_HEADER_BYTES + payload.len();
         let mut buffer = self.buffer.lock();
+        buffer.warm(record_bytes);
         let held_bytes = buffer.bytes.len() + record_bytes;
         self.held_bytes.store(held_bytes, Ordering::Release);
         let start = next.fetch_add(record_bytes as u64, Ordering::SeqCst);

@@ -148,14 +148,12 @@ mod tests {
     use crate::lane::Run;
 
     fn lane(pieces: &[(u64, &[u8])]) -> LaneBuffer {
-        LaneBuffer {
-            bytes: pieces.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect(),
-            runs: pieces
-                .iter()
-                .map(|(start, bytes)| Run { start: *start, bytes: bytes.len() })
-                .collect(),
-            records: 0,
+        let mut lane = LaneBuffer::with_capacity(0);
+        for (start, bytes) in pieces {
+            lane.bytes.extend_from_slice(bytes);
+            lane.runs.push(Run { start: *start, bytes: bytes.len() });
         }
+        lane
     }
 
     /// Writes the complete part; returns its position and its bytes.
