@@ -78,6 +78,8 @@ pub(crate) struct ReactorHandler {
     prepared: Vec<Prepared>,
     /// Hashes of the keys that the batch will probably access.
     prefetched: Vec<u64>,
+    /// Those of them that are keys of collections.
+    collections: Vec<u64>,
     now: Now,
     /// Generation of the users that all sessions here have followed.
     acl_generation: u64,
@@ -136,6 +138,7 @@ impl ReactorHandler {
             batch: RequestBatch::new(),
             prepared: Vec::new(),
             prefetched: Vec::new(),
+            collections: Vec::new(),
             now,
             acl_generation: shared.acl.generation(),
             waiting_for_log_space: Vec::new(),

@@ -10,21 +10,18 @@ use base::time::UnixMs;
 use foldhash::quality::FixedState;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::blob::prefetch;
 use crate::indexes::{Definitions, Registry};
 use crate::key::Key;
-use crate::key::stripe_of;
-use crate::key::{TableId, stripe_of_token};
+use crate::key::{TableId, stripe_of};
 use crate::params::DbStats;
-use crate::partitions::Reach;
-use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe};
+use crate::stripe::{StatsSums, Stripe};
 use crate::watch::{AwaitedKeys, Readers, WatchFlag};
 use crate::{DATABASES, DeferredFree, STRIPES};
 
 /// One cache line apart, so that two reactors in neighbouring stripes do not share one.
 #[repr(align(128))]
 #[derive(Debug, Default)]
-struct Slot(Mutex<Stripe>);
+pub(crate) struct Slot(pub(crate) Mutex<Stripe>);
 
 /// How often a thread found a stripe locked, and the total time of these waits. A wait in progress
 /// is counted, but its time is not yet included.
@@ -45,7 +42,7 @@ struct LockWaitCounters {
 /// The shared data. All methods take `&self`: any reactor may call them at any time.
 #[derive(Debug)]
 pub struct Keyspace {
-    slots: Box<[Slot]>,
+    pub(crate) slots: Box<[Slot]>,
     hasher: FixedState,
     seed: u64,
     /// Read only by a thread that has to wait for a stripe, to measure the wait; nothing else
@@ -99,44 +96,6 @@ impl Keyspace {
         Key { bytes, hash: self.hash(bytes) }
     }
 
-    /// First pass over a batch: prefetches the stripe's own cache lines.
-    #[inline]
-    pub fn prefetch_stripe(&self, hash: u64) {
-        let slot = (&raw const self.slots[stripe_of(hash)]).cast::<u8>();
-        (0..STRIPE_LINES).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
-    }
-
-    /// Second pass: prefetches the bucket. Skipped when another thread holds the stripe.
-    #[inline]
-    pub fn prefetch_bucket(&self, db: u8, hash: u64) {
-        if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
-            stripe.dbs[db].table.prefetch_bucket(hash);
-        }
-    }
-
-    /// Third pass: prefetches the entry.
-    #[inline]
-    pub fn prefetch_entry(&self, db: u8, hash: u64) {
-        if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
-            stripe.dbs[db].table.prefetch_entry(hash);
-        }
-    }
-
-    /// The passes over requests for partitions: each prefetches the memory on the way to one, as
-    /// far as the previous step has made its address known. Skipped when another thread holds the
-    /// stripe.
-    #[inline]
-    pub fn prefetch_partition(&self, table: TableId, token: i64, reach: Reach) {
-        let slot = &self.slots[stripe_of_token(token)];
-        if reach == Reach::Stripe {
-            let slot = (&raw const *slot).cast::<u8>();
-            return (0..PARTITION_LINES).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
-        }
-        if let Some(stripe) = slot.0.try_lock() {
-            stripe.tables.prefetch(table, token, reach);
-        }
-    }
-
     /// Whether a key of this stripe has expired. False if the stripe is currently locked.
     pub fn has_due(&self, stripe: usize, now: UnixMs) -> bool {
         self.slots[stripe].0.try_lock().is_some_and(|stripe| stripe.has_due(now))
@@ -149,6 +108,7 @@ impl Keyspace {
     }
 
     /// Locks a stripe unless another thread holds it.
+    #[inline]
     pub(crate) fn try_stripe(&self, index: usize) -> Option<MutexGuard<'_, Stripe>> {
         self.slots[index].0.try_lock()
     }

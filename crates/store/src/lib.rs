@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod ahead;
 #[allow(unsafe_code)]
 mod blob;
 mod change;
@@ -42,6 +43,7 @@ mod varint;
 mod watch;
 
 pub use access::{AccessClock, AccessRule};
+pub use ahead::Depth;
 pub use change::{Change, End, Kind};
 pub use deferred_free::DeferredFree;
 pub use draft::Draft;

@@ -2,6 +2,8 @@
 
 use base::time::UnixMs;
 
+use crate::ahead::Depth;
+use crate::blob::{prefetch, prefetch_block};
 use crate::change::Kind;
 use crate::types::{Compact, Hash, List, Malformed, Series, Set, Stream, ZSet, allocation_bytes};
 
@@ -51,6 +53,33 @@ impl Object {
         }
     }
 
+    /// Prefetches a part of the collection. False if no part follows.
+    fn prefetch(&self, depth: Depth) -> bool {
+        match (self, depth) {
+            (Object::Hash(hash), _) => hash.prefetch(),
+            (Object::Set(set), _) => set.prefetch(),
+            (Object::ZSet(zset), _) => zset.prefetch(),
+            (Object::List(list), Depth::Contents) => {
+                list.prefetch_chunks();
+                return true;
+            }
+            (Object::List(list), _) => list.prefetch_elements(),
+            (Object::Stream(stream), Depth::Contents) => {
+                prefetch_block(&raw const **stream, size_of::<Stream>());
+                return true;
+            }
+            (Object::Stream(stream), Depth::Chunks) => {
+                stream.prefetch_blocks();
+                return true;
+            }
+            (Object::Stream(stream), _) => stream.prefetch_entries(),
+            (Object::Series(series), _) => {
+                prefetch_block(&raw const **series, size_of::<Series>());
+            }
+        }
+        false
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Object::Hash(_) => Kind::Hash,
@@ -92,6 +121,7 @@ impl Object {
 
 /// The collections of a stripe, by the index in their entry.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Objects {
     pub(crate) slots: Vec<Option<Box<Object>>>,
     free: Vec<u32>,
@@ -117,6 +147,24 @@ impl Objects {
     pub(crate) fn slots_bytes(&self) -> usize {
         allocation_bytes(self.slots.capacity() * size_of::<Option<Box<Object>>>())
             + allocation_bytes(self.free.capacity() * size_of::<u32>())
+    }
+
+    /// Bytes of the fields through which a collection is found.
+    pub(crate) const SLOTS_BYTES: usize = size_of::<Vec<Option<Box<Object>>>>();
+
+    /// Prefetches a part of a collection. False if no part follows.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32, depth: Depth) -> bool {
+        let slot = self.slots.get(index as usize);
+        match (depth, slot) {
+            (Depth::Slot, Some(slot)) => prefetch(slot),
+            (Depth::Object, Some(Some(object))) => {
+                prefetch_block(&raw const **object, size_of::<Object>());
+            }
+            (_, Some(Some(object))) => return object.prefetch(depth),
+            (_, Some(None) | None) => return false,
+        }
+        true
     }
 
     pub(crate) fn get(&self, index: u32) -> &Object {

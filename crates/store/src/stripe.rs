@@ -11,6 +11,7 @@ use std::collections::BinaryHeap;
 use base::time::UnixMs;
 
 use crate::DATABASES;
+use crate::ahead::Depth;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::deferred_free::{DeferredFree, Garbage};
@@ -91,12 +92,19 @@ pub(crate) const STRIPE_LINES: usize = 3;
 /// The same for a read or change of one partition: `tables` follows those lines.
 pub(crate) const PARTITION_LINES: usize = STRIPE_LINES + 1;
 
+/// The same for a command on a collection, which finds it in `objects`.
+pub(crate) const COLLECTION_LINES: usize = PARTITION_LINES;
+
 /// The lock and its padding, which precede the stripe in its slot.
 const LOCK_BYTES: usize = 8;
 const _: () = assert!(LOCK_BYTES + std::mem::offset_of!(Stripe, pending) == 64);
 const _: () = assert!(LOCK_BYTES + std::mem::offset_of!(Stripe, tables) == STRIPE_LINES * 64);
 const _: () = assert!(
     LOCK_BYTES + std::mem::offset_of!(Stripe, tables) + size_of::<Tables>() <= PARTITION_LINES * 64
+);
+const _: () = assert!(
+    LOCK_BYTES + std::mem::offset_of!(Stripe, objects) + Objects::SLOTS_BYTES
+        <= COLLECTION_LINES * 64
 );
 
 /// A value: the bytes of a string, or a collection.
@@ -139,6 +147,15 @@ impl Stripe {
 
     pub(crate) fn object_of(&self, entry: &Entry) -> Option<&Object> {
         entry.collection_index().map(|index| self.objects.get(index))
+    }
+
+    /// Prefetches a part of the collection that a key with this hash probably has. False if no part
+    /// follows.
+    #[inline]
+    pub(crate) fn prefetch_collection(&self, db: u8, hash: u64, depth: Depth) -> bool {
+        let entry = self.dbs[db].table.likely(hash);
+        let index = entry.and_then(Entry::collection_index);
+        index.is_some_and(|index| self.objects.prefetch(index, depth))
     }
 
     /// Applies one change. On an error nothing has changed.

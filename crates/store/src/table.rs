@@ -115,6 +115,17 @@ impl Table {
         }
     }
 
+    /// An entry that probably is the one with `hash`.
+    #[inline]
+    pub(crate) fn likely(&self, hash: u64) -> Option<&Entry> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let bucket = &self.buckets[self.home(hash)];
+        let slot = bucket.tags.iter().position(|tag| *tag == tag_of(hash))?;
+        bucket.slots[slot].as_ref()
+    }
+
     /// The place of the entry with this hash for which `is_it` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(&Entry) -> bool) -> Option<Place> {

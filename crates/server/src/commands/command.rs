@@ -213,6 +213,12 @@ pub(crate) enum Group {
 }
 
 impl Group {
+    /// Whether the keys of its commands have collections.
+    pub(crate) const fn has_collections(self) -> bool {
+        use Group::{Geo, Hash, List, Set, SortedSet, Stream, TimeSeries};
+        matches!(self, Hash | List | Set | SortedSet | Stream | Geo | TimeSeries)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Group::Generic => "generic",

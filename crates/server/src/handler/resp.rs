@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use base::memory::LimitReached;
 use base::time::MonoNs;
 use reactor::{ConnId, Context, Next, Output};
+use store::Depth;
 use wire::resp::{Limits, ReplyWriter};
 
 use super::ReactorHandler;
@@ -210,11 +211,12 @@ impl ReactorHandler {
         }
     }
 
-    /// Finds the commands and keys of the batch, and prefetches the keys' memory. Takes three
+    /// Finds the commands and keys of the batch, and prefetches the keys' memory. Takes several
     /// passes, because each address is known only when the previous load has completed.
     fn prepare(&mut self, session: &Session, input: &[u8]) {
         self.prepared.clear();
         self.prefetched.clear();
+        self.collections.clear();
         let keyspace = &self.shared.keyspace;
         let mut known = None;
         for index in 0..self.batch.len() {
@@ -224,25 +226,44 @@ impl ReactorHandler {
             // command.
             let is_whole = |id: &RequestId| REGISTRY.entry(*id).parent.is_none();
             known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
-            let room = PREFETCHED_KEYS_MAX.saturating_sub(self.prefetched.len());
-            if let Some(hash) = prepared.hash {
-                keyspace.prefetch_stripe(hash);
-                self.prefetched.push(hash);
-            } else if let Some(id) = prepared.id {
-                let keys = REGISTRY.entry(id).command.likely_keys(args).take(room);
-                for hash in keys.map(|at| keyspace.hash(args.get(at))) {
-                    keyspace.prefetch_stripe(hash);
-                    self.prefetched.push(hash);
-                }
-            }
             self.prepared.push(prepared);
+            let Some(id) = prepared.id else { continue };
+            let command = REGISTRY.entry(id).command;
+            let is_collection = command.group.has_collections();
+            let room = PREFETCHED_KEYS_MAX.saturating_sub(self.prefetched.len());
+            let mut prefetch = |hash| {
+                keyspace.prefetch_stripe(hash, is_collection);
+                self.prefetched.push(hash);
+                if is_collection {
+                    self.collections.push(hash);
+                }
+            };
+            if let Some(hash) = prepared.hash {
+                prefetch(hash);
+            } else {
+                let keys = command.likely_keys(args).take(room);
+                keys.for_each(|at| prefetch(keyspace.hash(args.get(at))));
+            }
         }
         if self.prefetched.len() < 2 {
             return;
         }
-        let hashes = || self.prefetched.iter();
-        hashes().for_each(|hash| keyspace.prefetch_bucket(session.db, *hash));
-        hashes().for_each(|hash| keyspace.prefetch_entry(session.db, *hash));
+        let db = session.db;
+        for hash in &self.prefetched {
+            keyspace.prefetch_bucket(db, *hash);
+        }
+        for hash in &self.prefetched {
+            keyspace.prefetch_entry(db, *hash);
+        }
+        for depth in Depth::ALL {
+            let mut is_last = true;
+            for hash in &self.collections {
+                is_last &= !keyspace.prefetch_collection(db, *hash, depth);
+            }
+            if is_last {
+                break;
+            }
+        }
     }
 
     /// Runs the decoded batch. Returns the number of requests that ran if the rest must wait or be

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use super::packed::{Packed, element_bytes};
 use super::{Compact, Encoding, Malformed, allocation_bytes};
+use crate::blob::prefetch;
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
 /// A list of byte strings.
@@ -340,6 +341,21 @@ impl List {
             Place { chunk: self.chunks.len(), index: 0 }
         };
         self.chunks.range(place.chunk..).flat_map(Packed::iter).skip(place.index)
+    }
+
+    /// Prefetches what points at the elements of the first and the last chunk.
+    pub(crate) fn prefetch_chunks(&self) {
+        self.ends().for_each(|chunk| prefetch(&raw const *chunk));
+    }
+
+    /// Prefetches the elements at both ends.
+    pub(crate) fn prefetch_elements(&self) {
+        self.chunks.front().into_iter().for_each(Packed::prefetch);
+        self.chunks.back().into_iter().for_each(Packed::prefetch_end);
+    }
+
+    fn ends(&self) -> impl Iterator<Item = &Packed> {
+        self.chunks.front().into_iter().chain(self.chunks.back())
     }
 
     /// Bytes of heap, without the value itself. O(1).

@@ -16,6 +16,7 @@
 use std::ops::Range;
 
 use super::allocation_bytes;
+use crate::blob::{prefetch, prefetch_block};
 
 const CONTINUES: u8 = 0x80;
 const VARINT_BYTES_MAX: usize = 10;
@@ -138,6 +139,16 @@ impl Packed {
 
     pub(crate) fn heap_bytes(&self) -> usize {
         allocation_bytes(self.bytes.capacity())
+    }
+
+    /// Prefetches the first elements.
+    pub(crate) fn prefetch(&self) {
+        prefetch_block(self.live().as_ptr(), self.live_bytes());
+    }
+
+    /// Prefetches the last elements.
+    pub(crate) fn prefetch_end(&self) {
+        prefetch(self.bytes.as_ptr_range().end.wrapping_sub(1));
     }
 
     /// The element that starts at `at`, nothing at the end. O(1).

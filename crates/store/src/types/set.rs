@@ -239,6 +239,13 @@ impl Set {
         0
     }
 
+    /// Prefetches the elements of a compact form.
+    pub(crate) fn prefetch(&self) {
+        if let Form::Packed(packed) = &self.form {
+            packed.prefetch();
+        }
+    }
+
     /// Bytes of heap, without the value itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         match &self.form {

@@ -20,6 +20,7 @@ pub use group::{Consumer, Group, Pending};
 pub use id::StreamId;
 
 use super::{Compact, Encoding, Malformed, allocation_bytes};
+use crate::blob::prefetch_block;
 use crate::varint::{put_varint, take_varint};
 use block::Block;
 
@@ -331,6 +332,20 @@ impl Stream {
         self.entries_added = entries_added.unwrap_or(self.entries_added);
         self.max_deleted_id = max_deleted_id.unwrap_or(self.max_deleted_id);
         Ok(())
+    }
+
+    /// Prefetches what points at the entries of the first and the last block.
+    pub(crate) fn prefetch_blocks(&self) {
+        self.ends().for_each(|block| prefetch_block(&raw const *block, size_of::<Block>()));
+    }
+
+    /// Prefetches the entries at both ends.
+    pub(crate) fn prefetch_entries(&self) {
+        self.ends().for_each(Block::prefetch);
+    }
+
+    fn ends(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.front().into_iter().chain(self.blocks.back())
     }
 
     /// Bytes of heap, without the value itself. O(1).

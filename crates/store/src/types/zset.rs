@@ -371,6 +371,13 @@ impl ZSet {
         }
     }
 
+    /// Prefetches the members of the compact form.
+    pub(crate) fn prefetch(&self) {
+        if let Form::Packed(packed) = &self.form {
+            packed.prefetch();
+        }
+    }
+
     /// Bytes of heap, without the value itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         match &self.form {

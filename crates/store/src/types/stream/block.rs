@@ -21,6 +21,7 @@
 
 use super::element;
 use super::id::StreamId;
+use crate::blob::{prefetch, prefetch_block};
 use crate::types::set::Member;
 use crate::types::{Compact, allocation_bytes};
 use crate::varint::{Malformed, put_bytes, put_varint, take_bytes, take_varint};
@@ -146,6 +147,12 @@ impl Block {
 
     pub(super) fn heap_bytes(&self) -> usize {
         allocation_bytes(self.bytes.capacity())
+    }
+
+    /// Prefetches the names and first entries, and the end, where the next entry goes.
+    pub(super) fn prefetch(&self) {
+        prefetch_block(self.bytes.as_ptr(), self.bytes.len());
+        prefetch(self.bytes.as_ptr_range().end);
     }
 
     /// Whether an entry whose names and values have `content_bytes` may be added.

@@ -1,0 +1,128 @@
+//! Loading the memory of a batch ahead of its requests, so that their cache misses overlap.
+//!
+//! A batch is visited in passes: the address of each part is known only when the part before it has
+//! been loaded. A stripe that another thread holds is skipped.
+
+use crate::blob::prefetch;
+use crate::key::{TableId, stripe_of, stripe_of_token};
+use crate::keyspace::Keyspace;
+use crate::partitions::Reach;
+use crate::stripe::{COLLECTION_LINES, PARTITION_LINES, STRIPE_LINES};
+
+/// The parts of a collection beyond the entry of its key, in the order in which they are
+/// prefetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Its slot among the collections of the stripe.
+    Slot,
+    /// What the slot points at.
+    Object,
+    /// The elements, or what points at chunks of them.
+    Contents,
+    /// The first and the last chunk, or what points at their elements.
+    Chunks,
+    /// The elements of these chunks.
+    Elements,
+}
+
+impl Depth {
+    /// In the order in which they are prefetched.
+    pub const ALL: [Depth; 5] =
+        [Depth::Slot, Depth::Object, Depth::Contents, Depth::Chunks, Depth::Elements];
+}
+
+impl Keyspace {
+    #[inline]
+    fn prefetch_lines(&self, stripe: usize, lines: usize) {
+        let slot = (&raw const self.slots[stripe]).cast::<u8>();
+        (0..lines).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
+    }
+
+    /// First pass: prefetches the stripe's own cache lines.
+    #[inline]
+    pub fn prefetch_stripe(&self, hash: u64, is_collection: bool) {
+        let lines = if is_collection { COLLECTION_LINES } else { STRIPE_LINES };
+        self.prefetch_lines(stripe_of(hash), lines);
+    }
+
+    /// Second pass: prefetches the bucket.
+    #[inline]
+    pub fn prefetch_bucket(&self, db: u8, hash: u64) {
+        if let Some(stripe) = self.try_stripe(stripe_of(hash)) {
+            stripe.dbs[db].table.prefetch_bucket(hash);
+        }
+    }
+
+    /// Third pass: prefetches the entry.
+    #[inline]
+    pub fn prefetch_entry(&self, db: u8, hash: u64) {
+        if let Some(stripe) = self.try_stripe(stripe_of(hash)) {
+            stripe.dbs[db].table.prefetch_entry(hash);
+        }
+    }
+
+    /// Further passes over keys of collections. False if the next pass would find nothing.
+    #[inline]
+    pub fn prefetch_collection(&self, db: u8, hash: u64, depth: Depth) -> bool {
+        let Some(stripe) = self.try_stripe(stripe_of(hash)) else { return false };
+        stripe.prefetch_collection(db, hash, depth)
+    }
+
+    /// The passes over requests for partitions.
+    #[inline]
+    pub fn prefetch_partition(&self, table: TableId, token: i64, reach: Reach) {
+        let stripe = stripe_of_token(token);
+        if reach == Reach::Stripe {
+            return self.prefetch_lines(stripe, PARTITION_LINES);
+        }
+        if let Some(stripe) = self.try_stripe(stripe) {
+            stripe.tables.prefetch(table, token, reach);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::time::UnixMs;
+
+    use super::*;
+    use crate::types::{Compact, StreamId};
+    use crate::{
+        AccessClock, AccessRule, Change, End, Items, Mutation, Params, StreamChange,
+        StreamChangeRef,
+    };
+
+    /// The parts that the passes find, up to the last.
+    fn found(keyspace: &Keyspace, name: &[u8]) -> usize {
+        let hash = keyspace.hash(name);
+        let passes = Depth::ALL.into_iter();
+        passes.take_while(|depth| keyspace.prefetch_collection(0, hash, *depth)).count()
+    }
+
+    #[test]
+    fn passes_end_with_the_last_part_of_a_collection() {
+        let keyspace = Keyspace::new(7);
+        let access = AccessClock::new(AccessRule::Lru, UnixMs(0), 1);
+        let params = Params::new(UnixMs(0), access, Compact::default());
+        let apply = |name: &[u8], change: Change<'_>| {
+            let key = keyspace.key(name);
+            let mutation = Mutation::Key { db: 0, key, change };
+            keyspace.lock_one(key.hash, &params).apply_mutation(&mutation).expect("a valid change");
+        };
+        let values = vec![&[b'v'; 40][..]; 2_000];
+        let values = Items::Slice(&values);
+        apply(b"string", Change::Set { value: b"value", expiry: None });
+        apply(b"set", Change::SetAdd { members: Items::Slice(&[&[b'm'; 5_000]]) });
+        apply(b"list", Change::ListPush { end: End::Back, values });
+        let fields = Items::Slice(&[b"field", b"value"]);
+        let entry = StreamChange::Add { id: StreamId { ms: 1, seq: 1 }, fields };
+        apply(b"stream", Change::Stream(StreamChangeRef::Given(&entry)));
+        let expected = [("absent", 0), ("string", 0), ("set", 2), ("list", 3), ("stream", 4)];
+        for (name, parts) in expected {
+            assert_eq!(found(&keyspace, name.as_bytes()), parts, "{name}");
+        }
+        let stripe = keyspace.lock_one(keyspace.hash(b"list"), &params);
+        assert_eq!(found(&keyspace, b"list"), 0, "another thread holds the stripe");
+        drop(stripe);
+    }
+}
