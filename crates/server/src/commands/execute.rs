@@ -438,7 +438,7 @@ impl<'a> ReactorContext<'a> {
 
     /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`]. A request
     /// whose keys a slow script holds is not run.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(
         &mut self,
         session: &mut Session,
@@ -451,7 +451,7 @@ impl<'a> ReactorContext<'a> {
         ran.map(|((), gate)| gate)
     }
 
-    #[inline]
+    #[inline(always)]
     fn run_with<T>(
         &mut self,
         session: &mut Session,
