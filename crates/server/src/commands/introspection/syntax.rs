@@ -230,6 +230,7 @@ impl<I: Iterator<Item = &'static str> + Clone> Parser<I> {
             values.push(value(word));
         }
         if values.len() > 1 && self.repeats_end_of(&values) {
+            self.words.next(); // the bracket
             self.optional(&mut values);
         }
         let whole = match block(values) {
