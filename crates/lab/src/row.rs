@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::load::{LoadReport, LoadSpec, Work};
 use crate::measure::{Noise, ThreadUse};
 
+/// The counter of the growth of the resident memory.
+pub const GROWN_BYTES: &str = "resident_bytes";
+
 /// One repeat of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {

@@ -13,9 +13,10 @@ macro_rules! definitions {
 }
 
 /// Texts by name.
-const TEXTS: [(&str, &str); 44] = definitions![
+const TEXTS: [(&str, &str); 45] = definitions![
     "cassandra.cpu",
     "durability.cost",
+    "redis.collections",
     "redis.connections",
     "redis.cpu",
     "redis.memory",

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::load::LogReport;
 use crate::measure::ThreadUse;
-use crate::row::Row;
+use crate::row::{GROWN_BYTES, Row};
 use crate::stats::{Estimate, histogram, max_over_mean, mean_interval, median_interval};
 
 /// Reactors that use less of a core count as idle.
@@ -36,6 +36,8 @@ pub(crate) enum Figure {
     OperationsPerSync,
     /// Resident memory per key of the load's key range.
     BytesPerKey,
+    /// Growth of the resident memory during the measured phase.
+    GrownBytesPerOperation,
     /// Failed requests of all kinds.
     Failed,
     /// Requests in flight when the load ended.
@@ -91,6 +93,7 @@ impl Figure {
             Figure::BytesPerWrite => log(row, |log| (log.bytes, log.writes)),
             Figure::OperationsPerSync => log(row, |log| (row.report.operations, log.syncs)),
             Figure::BytesPerKey => Some(real(row.resident_bytes) / real(key_count(row)?)),
+            Figure::GrownBytesPerOperation => row.counters.get(GROWN_BYTES).copied(),
             Figure::Failed => Some(real(row.report.errors.values().sum::<u64>() + row.report.lost)),
             Figure::Unfinished => Some(real(row.report.unfinished)),
             Figure::ListenOverflows => row.tcp.get("ListenOverflows").copied().map(real),

@@ -9,6 +9,7 @@ use super::generator::{Generator, GeneratorError};
 use crate::load::{LoadEvent, LoadReport, LoadSpec};
 use crate::measure::threads::{ThreadSample, threads, uses_between};
 use crate::measure::{Noise, NoiseSample, ThreadUse, added, resident_bytes, tcp_counters};
+use crate::row::GROWN_BYTES;
 use crate::subject::Subject;
 
 /// Observations during the measured phase.
@@ -63,6 +64,9 @@ pub fn measure(
                     let text = "a report without a measured phase";
                     return Err(GeneratorError::Unexpected(text.into()));
                 };
+                let operations = report.operations_of_all();
+                let mut counters = per_operation(&first, &last, operations);
+                counters.insert(GROWN_BYTES.into(), grown_bytes(&first, &last, operations));
                 return Ok(Measurement {
                     warmup_ms: warmup,
                     threads: match subject {
@@ -70,7 +74,7 @@ pub fn measure(
                         None => own_use(&report),
                     },
                     resident_bytes: last.resident_bytes,
-                    counters: per_operation(&first, &last, report.operations_of_all()),
+                    counters,
                     tcp: added(&last.tcp, &first.tcp),
                     noise: NoiseSample::take(&ours)?.since(&noise),
                     report: *report,
@@ -91,6 +95,13 @@ fn own_use(report: &LoadReport) -> Vec<ThreadUse> {
         }],
         _ => report.threads.clone(),
     }
+}
+
+/// Growth of the resident memory per operation.
+#[expect(clippy::cast_precision_loss, reason = "a figure of a few digits")]
+fn grown_bytes(first: &SubjectSample, last: &SubjectSample, operations: u64) -> f64 {
+    let grown = last.resident_bytes as f64 - first.resident_bytes as f64;
+    grown / operations.max(1) as f64
 }
 
 /// A sample of the subject.
