@@ -2,16 +2,14 @@
 
 use parking_lot::Mutex;
 
-use crate::change::Change;
 use crate::deferred_free::DeferredFree;
 use crate::key::Key;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
 use crate::locked::{Guard, Guards, Locked};
 use crate::mutation::Mutation;
-use crate::object::Object;
 use crate::params::{Params, StoreError};
-use crate::stripe::{Applying, Found, Stripe};
+use crate::stripe::{Applying, Stripe};
 
 /// A copy of one key in a stripe of its own.
 ///
@@ -31,15 +29,8 @@ impl Locked<'_> {
         let own = self.stripe(key.hash);
         if let Some(place) = own.place(db, key) {
             let entry = own.entry(db, place);
-            let expiry = entry.expiry();
             let mut encoded = Vec::new();
-            let change = match own.found(entry) {
-                Found::String(value) => Change::Set { value, expiry },
-                Found::Object(object) => {
-                    Object::encode(object, &mut encoded);
-                    Change::Put { kind: object.kind(), encoded: &encoded, expiry }
-                }
-            };
+            let change = own.value(entry).to_change(entry.expiry(), &mut encoded);
             let keyspace = self.keyspace();
             let mut cx = Applying {
                 params: self.params(),

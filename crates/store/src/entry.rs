@@ -1,13 +1,14 @@
-//! One key and its value or, for a collection, the index of its value: a single heap block.
+//! One key and its value or, for a large collection, the index of its value: a single heap block.
 //!
 //! ```text
 //! word      access clock (24 bits); the other 8 bits are unused
-//! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection, bit 2: was edited in place,
-//!                           bit 3: a number written as text
+//! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection with an index, bit 2: was
+//!                           edited in place, bit 3: a number written as text, bits 4 to 6: form of
+//!                           a small collection, 0 for none
 //! offset 1  key length u24 or, when 0xff_ffff, u32 after it
 //! ...       expiry     u64   milliseconds since the epoch; only with bit 0
 //! ...       key bytes
-//! ...       value bytes, or the u32 index of the collection in its stripe
+//! ...       value bytes, or the u32 index of the collection in its stripe, or a small collection
 //! ```
 //!
 //! A 16-byte key with an 80-byte value takes 12 + 4 + 16 + 80 = 112 bytes: one size class.
@@ -17,11 +18,18 @@ use std::sync::atomic::Ordering;
 use base::time::UnixMs;
 
 use crate::blob::{BLOB_BYTES_MAX, Blob};
+use crate::types::small::{Block, Small, SmallKind};
 
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_COLLECTION: u8 = 2;
 const FLAG_EDITED: u8 = 4;
 const FLAG_TEXT: u8 = 8;
+/// The form of a small collection, its place in [`SMALL_KINDS`] plus one.
+const SMALL_SHIFT: u32 = 4;
+const SMALL_MASK: u8 = 7 << SMALL_SHIFT;
+const SMALL_KINDS: [SmallKind; 5] =
+    [SmallKind::Hash, SmallKind::List, SmallKind::Set, SmallKind::Integers, SmallKind::ZSet];
+const _: () = assert!(SMALL_KINDS.len() <= (SMALL_MASK >> SMALL_SHIFT) as usize);
 const KEY_LEN_SHORT_MAX: usize = 0xff_fffe;
 const KEY_LEN_LONG: usize = 0xff_ffff;
 const EXPIRY_BYTES: usize = 8;
@@ -29,7 +37,8 @@ const EXPIRY_BYTES: usize = 8;
 pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 const HEADER_BYTES_MAX: usize = 8;
 
-const _: () = assert!((FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT).count_ones() == 4);
+const FLAGS: u8 = FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT;
+const _: () = assert!(FLAGS.count_ones() == 4 && FLAGS & SMALL_MASK == 0);
 const _: () =
     assert!(KEY_LEN_SHORT_MAX < KEY_LEN_LONG, "the mark of a long key differs from all lengths");
 const _: () = assert!(KEY_LEN_LONG == (1 << 24) - 1, "a short length has three bytes");
@@ -73,6 +82,18 @@ impl Entry {
 
     pub(crate) fn collection(key: &[u8], index: u32, expiry: Option<UnixMs>) -> Entry {
         Entry::build(FLAG_COLLECTION, key, &index.to_le_bytes(), expiry)
+    }
+
+    /// `block`: count and elements.
+    pub(crate) fn of_small(
+        key: &[u8],
+        kind: SmallKind,
+        block: &[u8],
+        expiry: Option<UnixMs>,
+    ) -> Entry {
+        let place = SMALL_KINDS.iter().position(|other| *other == kind).expect("all are listed");
+        let form = u8::try_from(place + 1).expect("fits the mask") << SMALL_SHIFT;
+        Entry::build(form, key, block, expiry)
     }
 
     fn build(flags: u8, key: &[u8], value: &[u8], expiry: Option<UnixMs>) -> Entry {
@@ -137,10 +158,25 @@ impl Entry {
     #[inline]
     pub(crate) fn string_value(&self) -> Option<&[u8]> {
         let shape = self.shape();
-        (shape.flags & FLAG_COLLECTION == 0).then(|| &self.blob.bytes()[shape.value_at..])
+        let is_string = shape.flags & (FLAG_COLLECTION | SMALL_MASK) == 0;
+        is_string.then(|| &self.blob.bytes()[shape.value_at..])
     }
 
-    /// The index of a collection in its stripe; `None` for a string.
+    /// The form of a small collection; `None` for other values.
+    #[inline]
+    pub(crate) fn small_kind(&self) -> Option<SmallKind> {
+        let form = usize::from((self.blob.bytes()[0] & SMALL_MASK) >> SMALL_SHIFT);
+        form.checked_sub(1).map(|place| SMALL_KINDS[place])
+    }
+
+    /// Leaves a small collection without elements.
+    pub(crate) fn clear_small(&mut self) {
+        debug_assert!(self.small_kind().is_some());
+        let len = self.small().byte_len();
+        self.splice(0, len, &[], 0);
+    }
+
+    /// The index of a collection in its stripe; `None` for a string and for a small collection.
     #[inline]
     pub(crate) fn collection_index(&self) -> Option<u32> {
         if !self.has(FLAG_COLLECTION) {
@@ -167,7 +203,7 @@ impl Entry {
     /// Replaces the whole value of a string. In place when the block's shape allows it.
     pub(crate) fn set_string(&mut self, value: &[u8], expiry: Option<UnixMs>) {
         let shape = self.shape();
-        let same_shape = shape.flags & FLAG_COLLECTION == 0
+        let same_shape = shape.flags & (FLAG_COLLECTION | SMALL_MASK) == 0
             && (shape.flags & FLAG_EXPIRY != 0) == expiry.is_some();
         let needed = shape.value_at + value.len();
         if !same_shape || needed > self.blob.capacity() || needed < self.blob.capacity() / 2 {
@@ -190,7 +226,7 @@ impl Entry {
     /// Writes `patch` at `offset` of a string's value, zero-filling a gap.
     pub(crate) fn edit_string(&mut self, offset: usize, patch: &[u8]) {
         let shape = self.shape();
-        debug_assert_eq!(shape.flags & FLAG_COLLECTION, 0, "a collection has no bytes to edit");
+        debug_assert!(self.string_value().is_some(), "a collection has no bytes to edit");
         let end = shape.value_at + offset + patch.len();
         if end > self.blob.len() {
             self.blob.resize(end, true);
@@ -241,6 +277,30 @@ impl Entry {
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.blob.prefetch();
+    }
+}
+
+/// A small collection.
+impl Block for Entry {
+    #[inline]
+    fn small(&self) -> Small<'_> {
+        Small::new(&self.blob.bytes()[self.shape().value_at..])
+    }
+
+    fn splice(&mut self, at: usize, removed: usize, inserted: &[u8], count: usize) {
+        let count_at = self.shape().value_at;
+        let (at, end) = (count_at + 1 + at, self.blob.len());
+        let len = end - removed + inserted.len();
+        if len > end {
+            self.blob.resize(len, false);
+        }
+        let bytes = self.blob.bytes_mut();
+        bytes.copy_within(at + removed..end, at + inserted.len());
+        bytes[at..at + inserted.len()].copy_from_slice(inserted);
+        bytes[count_at] = u8::try_from(count).expect("the changes keep the limit");
+        if len < end {
+            self.blob.resize(len, false);
+        }
     }
 }
 

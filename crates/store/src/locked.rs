@@ -7,7 +7,7 @@ use base::time::UnixMs;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use crate::change::Kind;
+use crate::change::{Change, Kind};
 use crate::deferred_free::DeferredFree;
 use crate::entry::Entry;
 use crate::indexes::{IndexId, Posting, Start, Touch};
@@ -18,8 +18,11 @@ use crate::keyspace::Keyspace;
 use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor, StoreError};
-use crate::stripe::{Applying, Found, StatsSums, Stripe};
-use crate::types::{Encoding, Hash, List, Partition, Seconds, Series, Set, Stream, ZSet};
+use crate::stripe::{Applying, StatsSums, Stripe};
+use crate::types::small::{Small, SmallKind};
+use crate::types::{
+    Encoding, HashRef, ListRef, Partition, Seconds, Series, SetRef, Stream, ZSetRef,
+};
 use crate::watch::{ChangedKeys, Reader, Ticket, WatchFlag};
 use crate::{DATABASES, STRIPES};
 
@@ -91,10 +94,10 @@ impl DerefMut for Guards<'_> {
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
     String(&'a [u8]),
-    Hash(&'a Hash),
-    List(&'a List),
-    Set(&'a Set),
-    ZSet(&'a ZSet),
+    Hash(HashRef<'a>),
+    List(ListRef<'a>),
+    Set(SetRef<'a>),
+    ZSet(ZSetRef<'a>),
     Stream(&'a Stream),
     Series(&'a Series),
 }
@@ -133,7 +136,63 @@ impl ValueKind {
     }
 }
 
-impl Value<'_> {
+impl<'a> Value<'a> {
+    #[inline]
+    pub(crate) fn of_small(kind: SmallKind, small: Small<'a>) -> Value<'a> {
+        match kind {
+            SmallKind::Hash => Value::Hash(HashRef::small(small)),
+            SmallKind::List => Value::List(ListRef::small(small)),
+            SmallKind::Set => Value::Set(SetRef::small(small)),
+            SmallKind::Integers => Value::Set(SetRef::integers(small)),
+            SmallKind::ZSet => Value::ZSet(ZSetRef::small(small)),
+        }
+    }
+
+    /// The type of a collection; `None` for a string.
+    pub(crate) fn collection_kind(&self) -> Option<Kind> {
+        match self {
+            Value::String(_) => None,
+            Value::Hash(_) => Some(Kind::Hash),
+            Value::List(_) => Some(Kind::List),
+            Value::Set(_) => Some(Kind::Set),
+            Value::ZSet(_) => Some(Kind::ZSet),
+            Value::Stream(_) => Some(Kind::Stream),
+            Value::Series(_) => Some(Kind::Series),
+        }
+    }
+
+    /// Appends the bytes of a collection as in [`crate::Change::Put`]; nothing for a string.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::String(_) => {}
+            Value::Hash(hash) => hash.encode(out),
+            Value::List(list) => list.encode(out),
+            Value::Set(set) => set.encode(out),
+            Value::ZSet(zset) => zset.encode(out),
+            Value::Stream(stream) => stream.encode(out),
+            Value::Series(series) => series.encode(out),
+        }
+    }
+
+    /// The change that sets another key to this value. `encoded` is overwritten.
+    pub(crate) fn to_change<'b>(
+        self,
+        expiry: Option<UnixMs>,
+        encoded: &'b mut Vec<u8>,
+    ) -> Change<'b>
+    where
+        'a: 'b,
+    {
+        let kind = match (self, self.collection_kind()) {
+            (_, Some(kind)) => kind,
+            (Value::String(value), None) => return Change::Set { value, expiry },
+            (_, None) => unreachable!("only strings are no collections"),
+        };
+        encoded.clear();
+        self.encode(encoded);
+        Change::Put { kind, encoded, expiry }
+    }
+
     pub fn kind(&self) -> ValueKind {
         match self {
             Value::String(_) => ValueKind::String,
@@ -339,13 +398,13 @@ impl<'a> Locked<'a> {
     pub fn get(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
         self.params.access.touch(entry);
-        Some(value_of(stripe, entry))
+        Some(stripe.value(entry))
     }
 
     /// The value of a key; the read does not count as a use of the key: OBJECT, TYPE, SCAN.
     pub fn peek(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
-        Some(value_of(stripe, entry))
+        Some(stripe.value(entry))
     }
 
     pub fn contains(&self, db: u8, key: Key<'_>) -> bool {
@@ -361,7 +420,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    pub fn hash(&self, db: u8, key: Key<'_>) -> Result<Option<&Hash>, StoreError> {
+    pub fn hash(&self, db: u8, key: Key<'_>) -> Result<Option<HashRef<'_>>, StoreError> {
         match self.get(db, key) {
             None => Ok(None),
             Some(Value::Hash(hash)) => Ok(Some(hash)),
@@ -369,7 +428,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    pub fn list(&self, db: u8, key: Key<'_>) -> Result<Option<&List>, StoreError> {
+    pub fn list(&self, db: u8, key: Key<'_>) -> Result<Option<ListRef<'_>>, StoreError> {
         match self.get(db, key) {
             None => Ok(None),
             Some(Value::List(list)) => Ok(Some(list)),
@@ -377,7 +436,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    pub fn set(&self, db: u8, key: Key<'_>) -> Result<Option<&Set>, StoreError> {
+    pub fn set(&self, db: u8, key: Key<'_>) -> Result<Option<SetRef<'_>>, StoreError> {
         match self.get(db, key) {
             None => Ok(None),
             Some(Value::Set(set)) => Ok(Some(set)),
@@ -385,7 +444,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    pub fn zset(&self, db: u8, key: Key<'_>) -> Result<Option<&ZSet>, StoreError> {
+    pub fn zset(&self, db: u8, key: Key<'_>) -> Result<Option<ZSetRef<'_>>, StoreError> {
         match self.get(db, key) {
             None => Ok(None),
             Some(Value::ZSet(zset)) => Ok(Some(zset)),
@@ -628,8 +687,8 @@ impl<'a> Locked<'a> {
 
     /// Number of the first ticket from `first` on that the present value of the key can serve.
     pub fn next_ticket(&self, db: u8, key: Key<'_>, first: u64) -> Option<u64> {
-        let found = self.live(db, key).and_then(|(stripe, entry)| stripe.object_of(entry));
-        let kind = found.map(Object::kind);
+        let found = self.live(db, key).map(|(stripe, entry)| stripe.value(entry));
+        let kind = found.and_then(|value| value.collection_kind());
         self.stripe(key.hash).watches.next_ticket(db, key, first, kind)
     }
 
@@ -666,7 +725,7 @@ impl<'a> Locked<'a> {
     /// The encoding of the value, as OBJECT ENCODING reports it.
     pub fn encoding(&self, db: u8, key: Key<'_>) -> Option<Encoding> {
         let (stripe, entry) = self.live(db, key)?;
-        Some(match value_of(stripe, entry) {
+        Some(match stripe.value(entry) {
             Value::String(_) if entry.is_edited() => Encoding::Raw,
             Value::String(bytes) => match Encoding::of_string(bytes) {
                 Encoding::Int if entry.is_text() => Encoding::Embstr,
@@ -707,9 +766,9 @@ impl<'a> Locked<'a> {
     /// missing key.
     pub fn encode_collection(&self, db: u8, key: Key<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let (stripe, entry) = self.live(db, key)?;
-        let object = stripe.object_of(entry)?;
-        object.encode(out);
-        Some(object.kind())
+        let value = stripe.value(entry);
+        value.encode(out);
+        value.collection_kind()
     }
 
     /// Like [`Keyspace::stats`], for a caller that already holds every stripe (EXEC).
@@ -749,7 +808,7 @@ impl<'a> Locked<'a> {
         for guard in self.guards.iter() {
             for (db, contents) in guard.stripe.dbs.iter() {
                 for entry in contents.table.iter().filter(|entry| !entry.is_expired(now)) {
-                    visit(db, entry.key(), value_of(&guard.stripe, entry), entry.expiry());
+                    visit(db, entry.key(), guard.stripe.value(entry), entry.expiry());
                 }
             }
         }
@@ -833,17 +892,5 @@ impl<'a> Locked<'a> {
     pub fn next_purgeable(&mut self) -> Option<(u8, Vec<u8>)> {
         let now = self.params.now();
         self.guards[0].stripe.next_purgeable(now)
-    }
-}
-
-fn value_of<'a>(stripe: &'a Stripe, entry: &'a Entry) -> Value<'a> {
-    match stripe.found(entry) {
-        Found::String(bytes) => Value::String(bytes),
-        Found::Object(Object::Hash(hash)) => Value::Hash(hash),
-        Found::Object(Object::List(list)) => Value::List(list),
-        Found::Object(Object::Set(set)) => Value::Set(set),
-        Found::Object(Object::ZSet(zset)) => Value::ZSet(zset),
-        Found::Object(Object::Stream(stream)) => Value::Stream(stream),
-        Found::Object(Object::Series(series)) => Value::Series(series),
     }
 }

@@ -91,17 +91,6 @@ impl Object {
         }
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Object::Hash(hash) => hash.encode(out),
-            Object::List(list) => list.encode(out),
-            Object::Set(set) => set.encode(out),
-            Object::ZSet(zset) => zset.encode(out),
-            Object::Stream(stream) => stream.encode(out),
-            Object::Series(series) => series.encode(out),
-        }
-    }
-
     pub(crate) fn decode(
         kind: Kind,
         mut bytes: &[u8],

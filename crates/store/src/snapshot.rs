@@ -7,13 +7,11 @@
 //! single collection of a million members keeps its stripe locked for as long as encoding takes.
 //! Other stripes are not affected.
 
-use crate::change::Change;
 use crate::entry::Entry;
 use crate::items::Writes;
 use crate::key::Key;
 use crate::keyspace::Keyspace;
 use crate::mutation::Mutation;
-use crate::object::Object;
 use crate::params::{Params, StoreError};
 use crate::stripe::{Applying, Stripe};
 use crate::types::Malformed;
@@ -54,17 +52,7 @@ impl Stripe {
         let mut encoded = Vec::new();
         for (db, contents) in self.dbs.iter() {
             for entry in contents.table.iter() {
-                let expiry = entry.expiry();
-                let change = match self.object_of(entry) {
-                    None => {
-                        Change::Set { value: entry.string_value().expect("no collection"), expiry }
-                    }
-                    Some(object) => {
-                        encoded.clear();
-                        Object::encode(object, &mut encoded);
-                        Change::Put { kind: object.kind(), encoded: &encoded, expiry }
-                    }
-                };
+                let change = self.value(entry).to_change(entry.expiry(), &mut encoded);
                 let key = Key { bytes: entry.key(), hash: 0 };
                 Mutation::Key { db, key, change }.encode(out);
                 visit(Some(entry));

@@ -18,11 +18,13 @@ use crate::deferred_free::{DeferredFree, Garbage};
 use crate::entry::{Entry, STRING_BYTES_MAX};
 use crate::indexes::{Registry, Touch};
 use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
+use crate::locked::Value;
 use crate::object::{Object, Objects};
 use crate::params::{DbStats, Params, StoreError};
 use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
+use crate::types::small::{self, Block, Rework, Small, SmallKind};
 use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
 use crate::watch::{Presence, Readers, Watches};
 
@@ -107,12 +109,6 @@ const _: () = assert!(
         <= COLLECTION_LINES * 64
 );
 
-/// A value: the bytes of a string, or a collection.
-pub(crate) enum Found<'a> {
-    String(&'a [u8]),
-    Object(&'a Object),
-}
-
 /// Inputs of a change other than the change itself.
 pub(crate) struct Applying<'a> {
     pub(crate) params: &'a Params,
@@ -138,13 +134,24 @@ impl Stripe {
     }
 
     #[inline]
-    pub(crate) fn found<'a>(&'a self, entry: &'a Entry) -> Found<'a> {
-        match entry.string_value() {
-            Some(value) => Found::String(value),
-            None => Found::Object(self.object_of(entry).expect("not a string")),
+    pub(crate) fn value<'a>(&'a self, entry: &'a Entry) -> Value<'a> {
+        if let Some(bytes) = entry.string_value() {
+            return Value::String(bytes);
+        }
+        if let Some(kind) = entry.small_kind() {
+            return Value::of_small(kind, entry.small());
+        }
+        match self.object_of(entry).expect("not a string") {
+            Object::Hash(hash) => Value::Hash(hash.into()),
+            Object::List(list) => Value::List(list.into()),
+            Object::Set(set) => Value::Set(set.into()),
+            Object::ZSet(zset) => Value::ZSet(zset.into()),
+            Object::Stream(stream) => Value::Stream(stream),
+            Object::Series(series) => Value::Series(series),
         }
     }
 
+    /// The collection of an entry, unless it is a small one.
     pub(crate) fn object_of(&self, entry: &Entry) -> Option<&Object> {
         entry.collection_index().map(|index| self.objects.get(index))
     }
@@ -278,11 +285,19 @@ impl Stripe {
         cx: &mut Applying<'_>,
     ) {
         let soonest = object.soonest();
-        let index = self.objects.insert(object, &mut self.bytes);
-        self.insert_entry(db, key.hash, Entry::collection(key.bytes, index, expiry), cx);
+        let entry = self.entry_of(key.bytes, object, expiry);
+        self.insert_entry(db, key.hash, entry, cx);
         self.note_expiry(db, key.hash, None, expiry);
         if let Some(at) = soonest {
             self.note_purge(db, key.hash, at);
+        }
+    }
+
+    /// An entry with a collection, small if it can be.
+    fn entry_of(&mut self, key: &[u8], object: Object, expiry: Option<UnixMs>) -> Entry {
+        match Small::of_object(&object) {
+            Some((kind, scratch)) => Entry::of_small(key, kind, scratch.block(), expiry),
+            None => Entry::collection(key, self.objects.insert(object, &mut self.bytes), expiry),
         }
     }
 
@@ -298,7 +313,15 @@ impl Stripe {
     /// Takes the collection of a key and leaves an empty one, with which the key is then deleted.
     pub(crate) fn take_object(&mut self, db: u8, key: Key<'_>) -> Option<Object> {
         let place = self.place(db, key)?;
-        let index = self.dbs[db].table.entry(place).collection_index()?;
+        let entry = self.dbs[db].table.entry_mut(place);
+        if let Some(kind) = entry.small_kind() {
+            let object = entry.small().to_object(kind);
+            self.bytes -= entry.allocation_bytes();
+            entry.clear_small();
+            self.bytes += entry.allocation_bytes();
+            return Some(object);
+        }
+        let index = entry.collection_index()?;
         let object = self.objects.get_mut(index);
         let empty = match object.kind() {
             Kind::Hash => Object::Hash(Hash::new()),
@@ -396,15 +419,14 @@ impl Stripe {
         cx: &mut Applying<'_>,
     ) -> Result<(), StoreError> {
         let compact = &cx.params.compact;
-        let Some(place) = self.place(db, key) else {
-            let Some(mut object) = created_by(change) else { return Ok(()) };
-            change_collection(&mut object, change, compact)?;
-            if object.keeps_key() {
-                self.insert_object(db, key, object, None, cx);
-            }
-            return Ok(());
-        };
+        let Some(place) = self.place(db, key) else { return self.create(db, key, change, cx) };
         let entry = self.dbs[db].table.entry(place);
+        if let Some(small) = entry.small_kind() {
+            if small.kind() != kind {
+                return Err(StoreError::WrongType);
+            }
+            return self.change_small(db, key, (place, small), change, cx);
+        }
         let index = entry.collection_index().ok_or(StoreError::WrongType)?;
         let is_purge = matches!(change, Change::SeriesPurge { .. });
         if !is_purge {
@@ -428,6 +450,66 @@ impl Stripe {
             self.note_purge(db, key.hash, at);
         }
         Ok(())
+    }
+
+    /// Makes the change of a collection that does not exist yet.
+    fn create(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        change: &Change<'_>,
+        cx: &mut Applying<'_>,
+    ) -> Result<(), StoreError> {
+        let compact = &cx.params.compact;
+        if let Ok((kind, scratch)) = small::create(change, compact) {
+            let entry = Entry::of_small(key.bytes, kind, scratch.block(), None);
+            self.insert_entry(db, key.hash, entry, cx);
+            return Ok(());
+        }
+        let Some(mut object) = created_by(change) else { return Ok(()) };
+        change_collection(&mut object, change, compact)?;
+        if object.keeps_key() {
+            self.insert_object(db, key, object, None, cx);
+        }
+        Ok(())
+    }
+
+    /// Changes a small collection, in its other form if it must be.
+    fn change_small(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        (place, kind): (Place, SmallKind),
+        change: &Change<'_>,
+        cx: &mut Applying<'_>,
+    ) -> Result<(), StoreError> {
+        let compact = &cx.params.compact;
+        let entry = self.dbs[db].table.entry_mut(place);
+        debug_assert!(entry.small().len() > 0, "an empty collection is deleted with its key");
+        cx.params.access.touch(entry);
+        let before = entry.allocation_bytes();
+        let result = small::change(entry, kind, change, compact);
+        self.bytes = self.bytes + entry.allocation_bytes() - before;
+        if let Err(Rework) = result {
+            let mut object = entry.small().to_object(kind);
+            change_collection(&mut object, change, compact)?;
+            self.replace_small(db, place, object);
+        }
+        if self.value(self.entry(db, place)).is_empty() {
+            self.remove(db, key, cx);
+        }
+        Ok(())
+    }
+
+    /// Replaces a small collection in its entry.
+    fn replace_small(&mut self, db: u8, place: Place, object: Object) {
+        let old = self.entry(db, place);
+        let (key, expiry, access) = (old.key().to_vec(), old.expiry(), old.access());
+        let entry = self.entry_of(&key, object, expiry);
+        entry.set_access(access);
+        self.bytes += entry.allocation_bytes();
+        let old = std::mem::replace(self.dbs[db].table.entry_mut(place), entry);
+        self.bytes -= old.allocation_bytes();
     }
 
     /// Sets the time at which a consumer of a stream was last seen, if it exists.

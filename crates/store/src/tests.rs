@@ -62,7 +62,10 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
             let key = store.key(bytes);
             let text = match locked.peek(db, key).expect("listed") {
                 Value::String(value) => format!("{value:?}"),
-                Value::Hash(hash) => format!("{:?}", hash.iter().collect::<BTreeMap<_, _>>()),
+                Value::Hash(hash) => {
+                    let rows = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec()));
+                    format!("{:?}", rows.collect::<BTreeMap<_, _>>())
+                }
                 Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
                 Value::Set(set) => {
                     let mut members: Vec<Vec<u8>> =
@@ -80,9 +83,7 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
                     series.encode(&mut bytes);
                     format!("{bytes:?}")
                 }
-                Value::ZSet(zset) => {
-                    format!("{zset:?}").len().to_string() + &zset.len().to_string()
-                }
+                Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             };
             let expiry = locked.expiry(db, key).expect("listed");
             all.insert((db, bytes.to_vec()), (text, expiry));
@@ -541,7 +542,7 @@ fn a_collection_is_moved_as_it_would_be_built_again() {
     assert!(locked.move_collection((0, from), (0, to), None));
     assert!(flag.is_raised());
     locked.apply_mutation(&Mutation::Key { db: 0, key: from, change: Change::Delete }).unwrap();
-    assert_eq!(locked.zset(0, to).unwrap().map(crate::types::ZSet::len), Some(1000));
+    assert_eq!(locked.zset(0, to).unwrap().map(crate::types::ZSetRef::len), Some(1000));
     assert!(!locked.contains(0, from));
     drop(locked);
     apply(&store, 0, 0, b"to", Change::Delete).unwrap();

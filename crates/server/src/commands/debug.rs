@@ -225,10 +225,10 @@ fn object(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 fn collection_address(value: Value<'_>) -> usize {
     match value {
         Value::String(bytes) => bytes.as_ptr().addr(),
-        Value::Hash(hash) => std::ptr::from_ref(hash).addr(),
-        Value::List(list) => std::ptr::from_ref(list).addr(),
-        Value::Set(set) => std::ptr::from_ref(set).addr(),
-        Value::ZSet(zset) => std::ptr::from_ref(zset).addr(),
+        Value::Hash(hash) => hash.address(),
+        Value::List(list) => list.address(),
+        Value::Set(set) => set.address(),
+        Value::ZSet(zset) => zset.address(),
         Value::Stream(stream) => std::ptr::from_ref(stream).addr(),
         Value::Series(series) => std::ptr::from_ref(series).addr(),
     }

@@ -5,7 +5,7 @@ mod search;
 mod sphere;
 
 use smallvec::SmallVec;
-use store::types::ZSet;
+use store::types::ZSetRef;
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
@@ -41,7 +41,7 @@ fn unit_meters(text: &[u8]) -> Result<f64, Fail> {
 }
 
 /// Returns the position of a member.
-fn member_position(zset: &ZSet, member: &[u8]) -> Option<Position> {
+fn member_position(zset: ZSetRef<'_>, member: &[u8]) -> Option<Position> {
     zset.score(member).map(|score| Cell::of_score(score).center())
 }
 

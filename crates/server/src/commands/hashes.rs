@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
-use store::types::Hash;
+use store::types::{HashRef, Text};
 use store::{Change, Items, Key};
 use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 
@@ -30,7 +30,7 @@ fn collect_from(args: Args<'_>, from: usize) -> SmallVec<[&[u8]; 8]> {
 }
 
 fn hash_len(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
-    Ok(cx.locked.hash(cx.db, key)?.map_or(0, Hash::len))
+    Ok(cx.locked.hash(cx.db, key)?.map_or(0, HashRef::len))
 }
 
 pub(crate) const HSET: Command = Command {
@@ -130,9 +130,9 @@ fn hget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn reply_value(reply: &mut ReplyWriter<'_>, value: Option<&[u8]>) {
+fn reply_value(reply: &mut ReplyWriter<'_>, value: Option<Text<'_>>) {
     match value {
-        Some(value) => reply.bulk(value),
+        Some(value) => reply.bulk(&value),
         None => reply.null(),
     }
 }
@@ -200,7 +200,7 @@ pub(crate) const HSTRLEN: Command = Command {
 fn hstrlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let value = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(args.get(2)));
-    cx.reply.integer(count(value.map_or(0, <[u8]>::len)));
+    cx.reply.integer(count(value.map_or(0, |value| value.len())));
     Ok(())
 }
 
@@ -275,11 +275,11 @@ pub(crate) const HGETALL: Command = Command {
 fn hgetall(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
-    cx.spend(hash.map_or(0, Hash::len).saturating_mul(2))?;
-    cx.reply.map(hash.map_or(0, Hash::len));
-    for (field, value) in hash.into_iter().flat_map(Hash::iter) {
-        cx.reply.bulk(field);
-        cx.reply.bulk(value);
+    cx.spend(hash.map_or(0, HashRef::len).saturating_mul(2))?;
+    cx.reply.map(hash.map_or(0, HashRef::len));
+    for (field, value) in hash.into_iter().flat_map(HashRef::iter) {
+        cx.reply.bulk(&field);
+        cx.reply.bulk(&value);
         cx.check_reply()?;
     }
     Ok(())
@@ -292,10 +292,10 @@ pub(crate) const HKEYS: Command =
 fn hkeys(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
-    cx.spend(hash.map_or(0, Hash::len))?;
-    cx.reply.array(hash.map_or(0, Hash::len));
-    for (field, _) in hash.into_iter().flat_map(Hash::iter) {
-        cx.reply.bulk(field);
+    cx.spend(hash.map_or(0, HashRef::len))?;
+    cx.reply.array(hash.map_or(0, HashRef::len));
+    for (field, _) in hash.into_iter().flat_map(HashRef::iter) {
+        cx.reply.bulk(&field);
         cx.check_reply()?;
     }
     Ok(())
@@ -308,10 +308,10 @@ pub(crate) const HVALS: Command =
 fn hvals(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
-    cx.spend(hash.map_or(0, Hash::len))?;
-    cx.reply.array(hash.map_or(0, Hash::len));
-    for (_, value) in hash.into_iter().flat_map(Hash::iter) {
-        cx.reply.bulk(value);
+    cx.spend(hash.map_or(0, HashRef::len))?;
+    cx.reply.array(hash.map_or(0, HashRef::len));
+    for (_, value) in hash.into_iter().flat_map(HashRef::iter) {
+        cx.reply.bulk(&value);
         cx.check_reply()?;
     }
     Ok(())
@@ -335,7 +335,7 @@ fn hincrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let by = integer(args.get(3))?;
     let (key, field) = (cx.key(args.get(1)), args.get(2));
     let old = match cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field)) {
-        Some(text) => integer(text).map_err(|_| Fail::text("ERR hash value is not an integer"))?,
+        Some(text) => integer(&text).map_err(|_| Fail::text("ERR hash value is not an integer"))?,
         None => 0,
     };
     let new = old.checked_add(by).ok_or(Fail::Overflow)?;
@@ -360,8 +360,9 @@ fn hincrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Err(Fail::text("ERR value is NaN or Infinity"));
     }
     let (key, field) = (cx.key(args.get(1)), args.get(2));
-    let old = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field)).unwrap_or(b"0");
-    let old = LongDouble::parse(old).ok_or(Fail::text("ERR hash value is not a float"))?;
+    let old = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field));
+    let old = LongDouble::parse(old.as_deref().unwrap_or(b"0"))
+        .ok_or(Fail::text("ERR hash value is not a float"))?;
     let value = float_sum(old, by)?;
     set_field(cx, key, field, &value)?;
     cx.reply.bulk(&value);
@@ -488,16 +489,16 @@ impl RandomFields<'_, '_> {
         self.reply.array(if flat { fields * 2 } else { fields });
     }
 
-    fn field(&mut self, pair: Option<(&[u8], &[u8])>) {
+    fn field(&mut self, pair: Option<(Text<'_>, Text<'_>)>) {
         let (field, value) = pair.expect("indexes are below the length");
         if !self.with_values {
-            return self.reply.bulk(field);
+            return self.reply.bulk(&field);
         }
         if self.reply.protocol == Protocol::Resp3 {
             self.reply.array(2);
         }
-        self.reply.bulk(field);
-        self.reply.bulk(value);
+        self.reply.bulk(&field);
+        self.reply.bulk(&value);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use store::types::List;
+use store::types::{ListRef, Text};
 use store::{Change, End, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
@@ -41,7 +41,7 @@ const fn popped(end: End) -> KeyEvent {
 }
 
 fn list_len(cx: &CommandContext<'_>, key: Key<'_>) -> Result<Option<usize>, Fail> {
-    Ok(cx.locked.list(cx.db, key)?.map(List::len))
+    Ok(cx.locked.list(cx.db, key)?.map(ListRef::len))
 }
 
 /// LPUSH: inserts elements at the head, each before the previous one.
@@ -176,11 +176,11 @@ fn pop_one(cx: &mut CommandContext<'_>, key: Key<'_>, end: End) -> Done {
         cx.reply.null();
         return Ok(());
     };
-    cx.reply.bulk(element);
+    cx.reply.bulk(&element);
     cx.change(key, Change::ListPop { end, count: 1 })
 }
 
-fn element_at(list: &List, end: End) -> Option<&[u8]> {
+fn element_at(list: ListRef<'_>, end: End) -> Option<Text<'_>> {
     match end {
         End::Front => list.get(0),
         End::Back => list.get(list.len().checked_sub(1)?),
@@ -205,12 +205,12 @@ fn pop_several(cx: &mut CommandContext<'_>, key: Key<'_>, end: End, count_text: 
 
 /// Writes an array of up to `wanted` elements in the order in which they are popped. Returns their
 /// number.
-fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) -> u64 {
+fn write_end(reply: &mut ReplyWriter<'_>, list: ListRef<'_>, end: End, wanted: usize) -> u64 {
     let popped = wanted.min(list.len());
     reply.array(popped);
-    let mut write = |element: &[u8]| {
+    let mut write = |element: Text<'_>| {
         if reply_has_room(reply) {
-            reply.bulk(element);
+            reply.bulk(&element);
         }
     };
     match end {
@@ -364,7 +364,7 @@ fn move_element(
     if cx.is_reserved(source, Kind::List) {
         return Ok(false);
     }
-    let element: SmallVec<[u8; 64]> = element.into();
+    let element: SmallVec<[u8; 64]> = SmallVec::from_slice(&element);
     list_len(cx, destination)?;
     cx.reply.bulk(&element);
     // Push before the pop: rotating a list of one element must not delete the list, which would
@@ -417,7 +417,7 @@ fn lindex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     };
     let index = position(integer(args.get(2))?, list.len());
     match index.and_then(|index| list.get(index)) {
-        Some(element) => cx.reply.bulk(element),
+        Some(element) => cx.reply.bulk(&element),
         None => cx.reply.null(),
     }
     Ok(())
@@ -467,7 +467,7 @@ fn lrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.spend(range.len())?;
     cx.reply.array(range.len());
     for element in list.iter_from(range.start).take(range.len()) {
-        cx.reply.bulk(element);
+        cx.reply.bulk(&element);
         cx.check_reply()?;
     }
     Ok(())
@@ -587,7 +587,7 @@ fn lrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let wanted = integer(args.get(2))?;
     let (key, value) = (cx.key(args.get(1)), args.get(3));
     let list = cx.locked.list(cx.db, key)?;
-    cx.spend(list.map_or(0, List::len))?;
+    cx.spend(list.map_or(0, ListRef::len))?;
     let before = match list {
         Some(list) if list.iter().any(|element| element == value) => list.len(),
         _ => {

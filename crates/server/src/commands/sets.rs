@@ -4,7 +4,7 @@ mod algebra;
 mod choice;
 
 use smallvec::SmallVec;
-use store::types::Set;
+use store::types::SetRef;
 use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
@@ -102,7 +102,7 @@ pub(super) fn store_result(
 }
 
 fn cardinality(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
-    Ok(cx.locked.set(cx.db, key)?.map_or(0, Set::len))
+    Ok(cx.locked.set(cx.db, key)?.map_or(0, SetRef::len))
 }
 
 pub(crate) const SADD: Command = Command {
@@ -123,7 +123,7 @@ pub(crate) const SADD: Command = Command {
 fn sadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
-    let before = set.map_or(0, Set::len);
+    let before = set.map_or(0, SetRef::len);
     let is_new = |member: &&[u8]| set.is_none_or(|set| !set.contains(member));
     let new: Slices<'_> = args.skip(2).iter().filter(is_new).collect();
     if new.is_empty() {
@@ -155,7 +155,7 @@ pub(crate) const SREM: Command = Command {
 fn srem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
-    let before = set.map_or(0, Set::len);
+    let before = set.map_or(0, SetRef::len);
     let is_member = |member: &&[u8]| set.is_some_and(|set| set.contains(member));
     let present: Slices<'_> = args.skip(2).iter().filter(is_member).collect();
     if present.is_empty() {
@@ -254,9 +254,9 @@ pub(crate) const SMEMBERS: Command = Command {
 fn smembers(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
-    cx.spend(set.map_or(0, Set::len))?;
-    cx.reply.set(set.map_or(0, Set::len));
-    for member in set.into_iter().flat_map(Set::iter) {
+    cx.spend(set.map_or(0, SetRef::len))?;
+    cx.reply.set(set.map_or(0, SetRef::len));
+    for member in set.into_iter().flat_map(SetRef::iter) {
         member.with_bytes(|bytes| cx.reply.bulk(bytes));
         cx.check_reply()?;
     }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use store::types::List;
+use store::types::{List, Text};
 use store::{Key, Kind, Locked, Value};
 use wire::resp::{Args, parse_f64};
 
@@ -45,13 +45,13 @@ impl<'a> Pattern<'a> {
     }
 
     /// Returns the value that the pattern names for an element.
-    fn value<'v>(self, locked: &'v Locked<'_>, db: u8, element: &'v [u8]) -> Option<&'v [u8]> {
+    fn value<'v>(self, locked: &'v Locked<'_>, db: u8, element: &'v [u8]) -> Option<Text<'v>> {
         let Pattern::Key { before, after, field } = self else {
-            return (self == Pattern::Element).then_some(element);
+            return (self == Pattern::Element).then_some(element.into());
         };
         let name = [before, element, after].concat();
         match (locked.get(db, locked.key(&name)), field) {
-            (Some(Value::String(value)), None) => Some(value),
+            (Some(Value::String(value)), None) => Some(value.into()),
             (Some(Value::Hash(hash)), Some(field)) => hash.get(field),
             _ => None,
         }
@@ -131,16 +131,16 @@ pub(super) fn reads_other_keys(args: Args<'_>) -> bool {
 enum Weight<'a> {
     Number(f64),
     /// `None`: the key does not exist, so the element is before all others.
-    Text(Option<&'a [u8]>),
+    Text(Option<Text<'a>>),
 }
 
 impl<'a> Weight<'a> {
-    fn of(value: Option<&'a [u8]>, is_alpha: bool) -> Result<Weight<'a>, Fail> {
+    fn of(value: Option<Text<'a>>, is_alpha: bool) -> Result<Weight<'a>, Fail> {
         if is_alpha {
             return Ok(Weight::Text(value));
         }
         // A key that does not exist counts as 0.
-        let text = shown(value.unwrap_or_default()).trim_ascii_start();
+        let text = shown(value.as_deref().unwrap_or_default()).trim_ascii_start();
         let number = if text.is_empty() { Some(0.0) } else { parse_f64(text) };
         let error = Fail::text("ERR One or more scores can't be converted into double");
         number.map(Weight::Number).ok_or(error)
@@ -149,7 +149,7 @@ impl<'a> Weight<'a> {
     fn compare(self, other: Weight<'_>) -> Ordering {
         match (self, other) {
             (Weight::Number(a), Weight::Number(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
-            (Weight::Text(a), Weight::Text(b)) => a.cmp(&b),
+            (Weight::Text(a), Weight::Text(b)) => a.as_deref().cmp(&b.as_deref()),
             _ => unreachable!("all weights of a request are of one kind"),
         }
     }
@@ -189,7 +189,7 @@ fn sorted(
     for (at, element) in all.iter().enumerate() {
         let weight = match by {
             Some(by) => Weight::of(by.value(&cx.locked, cx.db, element), is_alpha)?,
-            None => Weight::of(Some(element), is_alpha)?,
+            None => Weight::of(Some(Text::from(&**element)), is_alpha)?,
         };
         order.push((weight, at));
     }
@@ -210,18 +210,18 @@ fn elements(
     let (skipped, count) = (range.start, range.len());
     Ok(match value {
         Value::List(list) if is_reversed => {
-            list.iter_rev().skip(skipped).take(count).map(Cow::Borrowed).collect()
+            list.iter_rev().skip(skipped).take(count).map(Text::into_cow).collect()
         }
-        Value::List(list) => list.iter().skip(skipped).take(count).map(Cow::Borrowed).collect(),
+        Value::List(list) => list.iter().skip(skipped).take(count).map(Text::into_cow).collect(),
         Value::Set(set) => {
             let members = set.iter().skip(skipped).take(count);
-            members.map(|member| Cow::Owned(member.with_bytes(<[u8]>::to_vec))).collect()
+            members.map(|member| Text::from(member).into_cow()).collect()
         }
         Value::ZSet(zset) => {
             let ranks =
                 if is_reversed { zset.len() - range.end..zset.len() - range.start } else { range };
             let mut members: Elements<'_> =
-                zset.iter_range(ranks).map(|(member, _)| Cow::Borrowed(member)).collect();
+                zset.iter_range(ranks).map(|(member, _)| member.into_cow()).collect();
             if is_reversed {
                 members.reverse();
             }
@@ -301,7 +301,7 @@ fn sort(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         for pattern in &options.get {
             match pattern.value(&cx.locked, cx.db, element) {
-                Some(value) => cx.reply.bulk(value),
+                Some(value) => cx.reply.bulk(&value),
                 None => cx.reply.null(),
             }
             cx.check_reply()?;
@@ -332,7 +332,7 @@ fn store(
             push(element)?;
         }
         for pattern in get {
-            push(pattern.value(&cx.locked, cx.db, element).unwrap_or_default())?;
+            push(pattern.value(&cx.locked, cx.db, element).as_deref().unwrap_or_default())?;
         }
     }
     store_result(cx, cx.key(destination), Kind::List, list.len(), |out| list.encode(out))

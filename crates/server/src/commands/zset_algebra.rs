@@ -2,7 +2,7 @@
 //! 1.
 
 use smallvec::SmallVec;
-use store::types::{Compact, Member, Set, ZSet};
+use store::types::{Compact, SetRef, Text, ZSet, ZSetRef};
 use store::{Kind, Locked, Value};
 use wire::resp::Args;
 
@@ -61,8 +61,8 @@ fn number_or_zero(score: f64) -> f64 {
 /// An input value.
 #[derive(Debug, Clone, Copy)]
 enum Source<'a> {
-    Set(&'a Set),
-    ZSet(&'a ZSet),
+    Set(SetRef<'a>),
+    ZSet(ZSetRef<'a>),
 }
 
 impl<'a> Source<'a> {
@@ -88,14 +88,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn rows(self) -> impl Iterator<Item = (Member<'a>, f64)> {
+    fn rows(self) -> impl Iterator<Item = (Text<'a>, f64)> {
         let (set, zset) = match self {
             Source::Set(set) => (Some(set), None),
             Source::ZSet(zset) => (None, Some(zset)),
         };
-        let members = set.into_iter().flat_map(Set::iter).map(|member| (member, 1.0));
-        let rows = zset.into_iter().flat_map(ZSet::iter);
-        members.chain(rows.map(|(member, score)| (Member::Bytes(member), score)))
+        let members =
+            set.into_iter().flat_map(SetRef::iter).map(|member| (Text::from(member), 1.0));
+        members.chain(zset.into_iter().flat_map(ZSetRef::iter))
     }
 }
 
@@ -230,11 +230,9 @@ fn union(inputs: Inputs<'_>, aggregate: Aggregate, compact: &Compact) -> ZSet {
     for input in inputs {
         for (member, score) in input.source.rows() {
             let score = number_or_zero(score * input.weight);
-            member.with_bytes(|bytes| {
-                let total = result.score(bytes);
-                let score = total.map_or(score, |total| aggregate.apply(total, score));
-                add(&mut result, bytes, score, compact);
-            });
+            let total = result.score(&member);
+            let score = total.map_or(score, |total| aggregate.apply(total, score));
+            add(&mut result, &member, score, compact);
         }
     }
     result
@@ -258,20 +256,16 @@ fn intersection(inputs: &[Input<'_>], aggregate: Aggregate, compact: &Compact) -
     let mut result = ZSet::new();
     for (member, score) in first.source.rows() {
         let score = number_or_zero(score * first.weight);
-        member.with_bytes(|bytes| {
-            if let Some(score) = common_score(bytes, score, others, aggregate) {
-                add(&mut result, bytes, score, compact);
-            }
-        });
+        if let Some(score) = common_score(&member, score, others, aggregate) {
+            add(&mut result, &member, score, compact);
+        }
     }
     result
 }
 
 fn intersection_len(inputs: &[Input<'_>], limit: usize) -> usize {
     let (first, others) = inputs.split_first().expect("commands have at least one key");
-    let is_common = |member: &Member<'_>| {
-        member.with_bytes(|bytes| others.iter().all(|other| other.source.score(bytes).is_some()))
-    };
+    let is_common = |member: &[u8]| others.iter().all(|other| other.source.score(member).is_some());
     first.source.rows().filter(|(member, _)| is_common(member)).take(limit).count()
 }
 
@@ -288,15 +282,13 @@ fn difference(inputs: &[Option<Input<'_>>], compact: &Compact) -> ZSet {
     let others_len: usize = others.iter().map(|other| other.len()).sum();
     let removes = others_len < first.source.len() * others.len() / 2;
     for (member, score) in first.source.rows() {
-        member.with_bytes(|bytes| {
-            if removes || others.iter().all(|other| other.score(bytes).is_none()) {
-                add(&mut result, bytes, score, compact);
-            }
-        });
+        if removes || others.iter().all(|other| other.score(&member).is_none()) {
+            add(&mut result, &member, score, compact);
+        }
     }
     if removes {
         for (member, _) in others.iter().flat_map(|other| other.rows()) {
-            member.with_bytes(|bytes| result.remove(bytes));
+            result.remove(&member);
         }
     }
     result
@@ -483,7 +475,7 @@ mod tests {
     }
 
     fn input(zset: &ZSet, weight: f64) -> Input<'_> {
-        Input { source: Source::ZSet(zset), weight }
+        Input { source: Source::ZSet(zset.into()), weight }
     }
 
     #[test]
@@ -528,9 +520,9 @@ mod tests {
     #[test]
     fn sets_take_part_with_a_score_of_one() {
         let compact = Compact::default();
-        let mut set = Set::new();
+        let mut set = store::types::Set::new();
         set.add(b"1", &compact);
-        let set = Some(Input { source: Source::Set(&set), weight: 1.0 });
+        let set = Some(Input { source: Source::Set((&set).into()), weight: 1.0 });
         let numbers = zset(&[("1", 5.0), ("2", 6.0)]);
         let inputs: Inputs<'_> = [set, Some(input(&numbers, 1.0))].into_iter().collect();
         assert_eq!(difference(&[inputs[1], set], &compact), zset(&[("2", 6.0)]));

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, Range};
 
-use store::types::ZSet;
+use store::types::{ZSet, ZSetRef};
 use store::{Change, Items, Kind};
 use wire::resp::{Args, parse_range_end};
 
@@ -81,7 +81,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// The ranks, counted from the lowest score, of the members in the range.
-    fn ranks(self, zset: &ZSet) -> Range<usize> {
+    fn ranks(self, zset: ZSetRef<'_>) -> Range<usize> {
         let (start, end) = match self {
             Bounds::Ranks(first, last) => return clamp_ranks(first, last, zset.len()),
             Bounds::Scores(min, max) => (zset.lower_bound_score(min), zset.upper_bound_score(max)),
@@ -199,7 +199,7 @@ impl<'a> Query<'a> {
     }
 
     /// The requested ranks, counted from the lowest score.
-    fn ranks(&self, zset: &ZSet) -> Range<usize> {
+    fn ranks(&self, zset: ZSetRef<'_>) -> Range<usize> {
         let ranks = self.bounds.ranks(zset);
         match (self.bounds, self.direction) {
             (Bounds::Ranks(..), Direction::Forward) => ranks,
@@ -337,7 +337,7 @@ fn range(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
     shape.header(&mut cx.reply, rows.len());
     query.direction.each(rows, |(member, score)| {
         if reply_has_room(&cx.reply) {
-            shape.row(&mut cx.reply, member, score);
+            shape.row(&mut cx.reply, &member, score);
         }
     });
     Ok(())
@@ -370,7 +370,7 @@ fn zrangestore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let rows = zset.iter_range(query.ranks(zset));
         cx.spend(rows.len().saturating_mul(ZSET_COST))?;
         for (member, score) in rows {
-            result.add(member, score, compact);
+            result.add(&member, score, compact);
         }
     }
     store_result(cx, destination, Kind::ZSet, result.len(), |out| result.encode(out))
@@ -491,7 +491,7 @@ fn remove_range(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     } else if removed > 0 {
         cx.spend(removed.saturating_mul(SET_COST))?;
         let mut copies = Copies::default();
-        zset.iter_range(ranks).for_each(|(member, _)| copies.push(member));
+        zset.iter_range(ranks).for_each(|(member, _)| copies.push(&member));
         cx.change(key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })?;
     }
     reply_count(&mut cx.reply, removed);
@@ -597,7 +597,7 @@ mod tests {
             (By::Rank, "-1", "-1", 3..4),
         ] {
             let bounds = Bounds::parse(by, min.as_bytes(), max.as_bytes()).unwrap();
-            assert_eq!(bounds.ranks(&scores), expected, "{min} {max}");
+            assert_eq!(bounds.ranks((&scores).into()), expected, "{min} {max}");
         }
         for (min, max, expected) in [
             ("-", "+", 0..4),
@@ -607,11 +607,11 @@ mod tests {
             ("[bb", "+", 2..4),
         ] {
             let bounds = Bounds::parse(By::Lex, min.as_bytes(), max.as_bytes()).unwrap();
-            assert_eq!(bounds.ranks(&members), expected, "{min} {max}");
+            assert_eq!(bounds.ranks((&members).into()), expected, "{min} {max}");
         }
         for (min, max) in [("+", "-"), ("+", "+"), ("-", "-"), ("[c", "[b")] {
             let bounds = Bounds::parse(By::Lex, min.as_bytes(), max.as_bytes()).unwrap();
-            assert!(bounds.ranks(&members).is_empty(), "{min} {max}");
+            assert!(bounds.ranks((&members).into()).is_empty(), "{min} {max}");
         }
     }
 }

@@ -5,7 +5,7 @@ mod blocking;
 
 use std::ops::Range;
 
-use store::types::{ZSet, ZSetIter};
+use store::types::{RowsRef, Text, ZSetRef};
 use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
@@ -32,7 +32,7 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    pub(super) fn each<'a>(self, rows: ZSetIter<'a>, visit: impl FnMut((&'a [u8], f64))) {
+    pub(super) fn each<'a>(self, rows: RowsRef<'a>, visit: impl FnMut((Text<'a>, f64))) {
         match self {
             Direction::Forward => rows.for_each(visit),
             Direction::Reverse => rows.rev().for_each(visit),
@@ -82,7 +82,7 @@ impl RowShape {
 }
 
 fn cardinality(cx: &CommandContext<'_>, key: Key<'_>) -> Result<usize, Fail> {
-    Ok(cx.locked.zset(cx.db, key)?.map_or(0, ZSet::len))
+    Ok(cx.locked.zset(cx.db, key)?.map_or(0, ZSetRef::len))
 }
 
 pub(crate) const ZREM: Command = Command {
@@ -103,7 +103,7 @@ pub(crate) const ZREM: Command = Command {
 fn zrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let zset = cx.locked.zset(cx.db, key)?;
-    let before = zset.map_or(0, ZSet::len);
+    let before = zset.map_or(0, ZSetRef::len);
     let is_member = |member: &&[u8]| zset.is_some_and(|zset| zset.score(member).is_some());
     let present: Slices<'_> = args.skip(2).iter().filter(is_member).collect();
     if present.is_empty() {
@@ -331,8 +331,8 @@ fn take(
     shape.header(&mut cx.reply, count);
     direction.each(zset.iter_range(ranks), |(member, score)| {
         if reply_has_room(&cx.reply) {
-            shape.row(&mut cx.reply, member, score);
-            copies.push(member);
+            shape.row(&mut cx.reply, &member, score);
+            copies.push(&member);
         }
     });
     cx.check_reply()?; // before anything is removed
@@ -462,7 +462,7 @@ fn random_one(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
         return Ok(());
     };
     let row = zset.get_index(random_below(zset.len(), cx.reactor.random()));
-    cx.reply.bulk(row.expect("the rank is below the length").0);
+    cx.reply.bulk(&row.expect("the rank is below the length").0);
     Ok(())
 }
 
@@ -481,7 +481,7 @@ fn random_many(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64, shape: Row
         |rank| {
             let (member, score) = zset.get_index(rank).expect("the rank is below the length");
             if reply_has_room(&cx.reply) {
-                shape.row(&mut cx.reply, member, score);
+                shape.row(&mut cx.reply, &member, score);
             }
         },
     );

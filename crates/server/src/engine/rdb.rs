@@ -28,15 +28,15 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::String(bytes) => put_string(out, bytes),
         Value::Hash(hash) => hash.iter().for_each(|(field, value)| {
-            put_string(out, field);
-            put_string(out, value);
+            put_string(out, &field);
+            put_string(out, &value);
         }),
-        Value::List(list) => list.iter().for_each(|element| put_string(out, element)),
+        Value::List(list) => list.iter().for_each(|element| put_string(out, &element)),
         Value::Set(set) => {
             set.iter().for_each(|member| member.with_bytes(|bytes| put_string(out, bytes)));
         }
         Value::ZSet(zset) => zset.iter().for_each(|(member, score)| {
-            put_string(out, member);
+            put_string(out, &member);
             out.extend_from_slice(&score.to_le_bytes());
         }),
         Value::Stream(stream) => put_stream(out, &plain_stream(stream)),

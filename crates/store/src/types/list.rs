@@ -41,6 +41,19 @@ impl List {
         List::default()
     }
 
+    pub(super) fn of_packed(packed: Packed) -> List {
+        let mut list = List { len: packed.len(), ..List::default() };
+        if !packed.is_empty() {
+            list.insert_chunk(0, packed);
+        }
+        list
+    }
+
+    /// The block of a list that has only one.
+    pub(super) fn packed(&self) -> Option<&Packed> {
+        self.chunks.front().filter(|_| self.chunks.len() == 1)
+    }
+
     /// Number of elements. O(1).
     pub fn len(&self) -> usize {
         self.len

@@ -9,6 +9,7 @@
 //! Nothing here knows keys, time, or the log. `heap_bytes` is O(1) everywhere: the memory account
 //! is kept while values change, not counted afterwards.
 
+mod element;
 mod hash;
 mod list;
 mod packed;
@@ -16,8 +17,11 @@ mod partition;
 mod ranked;
 mod series;
 mod set;
+pub(crate) mod small;
 mod stream;
 mod table;
+mod text;
+mod views;
 mod zset;
 
 pub use crate::varint::Malformed;
@@ -30,6 +34,8 @@ pub use series::{Point, Series};
 pub(crate) use set::ENCODED_BYTES;
 pub use set::{Member, Set};
 pub use stream::{Consumer, Group, OutOfOrder, Pending, Stream, StreamEntry, StreamId, Trim};
+pub use text::Text;
+pub use views::{HashRef, ListRef, RowsRef, SetRef, ZSetRef};
 pub use zset::{AddResult, ZSet, ZSetIter};
 
 /// Thresholds at which a compact value becomes a table, and the seed of the tables' hashes.

@@ -6,13 +6,13 @@ use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
 /// Longest text of an `i64`: "-9223372036854775808".
-const INTEGER_TEXT_BYTES_MAX: usize = 20;
+pub(super) const INTEGER_TEXT_BYTES_MAX: usize = 20;
 /// An array of integers may have room for as many as it holds and these, before it is shrunk.
 const INTEGERS_SPARE: usize = 8;
 
 // First byte of an encoded set.
 pub(crate) const ENCODED_BYTES: u8 = 0;
-const ENCODED_INTEGERS: u8 = 1;
+pub(super) const ENCODED_INTEGERS: u8 = 1;
 
 /// A set of byte strings.
 ///
@@ -101,6 +101,32 @@ impl Set {
     /// No members, no allocation.
     pub fn new() -> Set {
         Set { form: Form::Integers(Vec::new()) }
+    }
+
+    pub(super) fn of_packed(packed: Packed) -> Set {
+        Set { form: Form::Packed(packed) }
+    }
+
+    /// The numbers must ascend.
+    pub(super) fn of_integers(integers: Vec<i64>) -> Set {
+        debug_assert!(integers.is_sorted());
+        Set { form: Form::Integers(integers) }
+    }
+
+    /// The block of a compact set of strings.
+    pub(super) fn packed(&self) -> Option<&Packed> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed),
+            _ => None,
+        }
+    }
+
+    /// The members of a set of integers.
+    pub(super) fn integers(&self) -> Option<&[i64]> {
+        match &self.form {
+            Form::Integers(integers) => Some(integers),
+            _ => None,
+        }
     }
 
     /// Number of members. O(1).

@@ -7,7 +7,6 @@
 //! between it and the nearer end are moved, 80 bytes each, once per block.
 
 mod block;
-mod element;
 mod group;
 mod id;
 mod runs;

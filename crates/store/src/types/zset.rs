@@ -10,6 +10,7 @@ use std::ops::{Bound, Range};
 use super::packed::{self, Element, Packed};
 use super::ranked::{self, Entry, Place, Ranked};
 use super::table::Table;
+use super::text::Text;
 use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
@@ -56,7 +57,7 @@ fn order(left: (f64, &[u8]), right: (f64, &[u8])) -> Ordering {
 
 /// Scores are compared exactly: two that print differently are different.
 #[allow(clippy::float_cmp)]
-fn is_same_score(left: f64, right: f64) -> bool {
+pub(super) fn is_same_score(left: f64, right: f64) -> bool {
     left == right
 }
 
@@ -183,6 +184,23 @@ impl ZSet {
     /// No members, no allocation.
     pub fn new() -> ZSet {
         ZSet { form: Form::Packed(Packed::default()) }
+    }
+
+    /// The rows must be in order.
+    pub(super) fn of_rows<'a>(rows: impl Iterator<Item = (Text<'a>, f64)>) -> ZSet {
+        let mut packed = Packed::default();
+        for (member, score) in rows {
+            packed.insert_joined(packed.live_bytes(), &score.to_le_bytes(), &member);
+        }
+        ZSet { form: Form::Packed(packed) }
+    }
+
+    /// The rows of a compact sorted set.
+    pub(super) fn packed_rows(&self) -> Option<impl Iterator<Item = (&[u8], f64)>> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed.iter().map(row)),
+            Form::Large(_) => None,
+        }
     }
 
     /// Number of members. O(1).

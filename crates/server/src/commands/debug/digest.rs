@@ -47,14 +47,14 @@ impl Digest {
         self.mix(&type_number(value).to_be_bytes());
         match value {
             Value::String(bytes) => self.mix(bytes),
-            Value::List(list) => list.iter().for_each(|element| self.mix(element)),
+            Value::List(list) => list.iter().for_each(|element| self.mix(&element)),
             Value::Set(set) => set.iter().for_each(|it| it.with_bytes(|bytes| self.xor(bytes))),
             Value::Hash(hash) => {
-                hash.iter().for_each(|(field, value)| self.xor_parts([field, value]));
+                hash.iter().for_each(|(field, value)| self.xor_parts([&*field, &*value]));
             }
             Value::ZSet(zset) => {
                 for (member, score) in zset.iter() {
-                    self.xor_parts([member, &score_text(score)]);
+                    self.xor_parts([&*member, &score_text(score)]);
                 }
             }
             Value::Stream(stream) => {

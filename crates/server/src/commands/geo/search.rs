@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use store::Kind;
-use store::types::ZSet;
+use store::types::{Text, ZSet, ZSetRef};
 use wire::resp::Args;
 
 use super::grid::{Cell, covering};
@@ -31,7 +31,7 @@ enum Form {
 /// A member that was found.
 #[derive(Debug, Clone, Copy)]
 struct Point<'a> {
-    member: &'a [u8],
+    member: Text<'a>,
     score: f64,
     position: Position,
     meters: f64,
@@ -81,7 +81,12 @@ fn length(text: &[u8], error: &'static str) -> Result<f64, Fail> {
 impl<'a> Query<'a> {
     /// Parses the arguments. `zset`: the source, if it exists.
     // Source: Redis 7.2 `geo.c`, `georadiusGeneric`
-    fn parse(args: Args<'a>, form: Form, stores: bool, zset: Option<&ZSet>) -> Result<Self, Fail> {
+    fn parse(
+        args: Args<'a>,
+        form: Form,
+        stores: bool,
+        zset: Option<ZSetRef<'_>>,
+    ) -> Result<Self, Fail> {
         let mut query = Query { unit: 1.0, ..Query::default() };
         let first = match form {
             Form::Radius => {
@@ -112,7 +117,7 @@ impl<'a> Query<'a> {
         mut rest: Args<'a>,
         form: Form,
         stores: bool,
-        zset: Option<&ZSet>,
+        zset: Option<ZSetRef<'_>>,
     ) -> Done {
         let searches = matches!(form, Form::Search | Form::SearchStore);
         // GEOSEARCHSTORE has its destination already.
@@ -204,7 +209,7 @@ impl<'a> Query<'a> {
         Ok(())
     }
 
-    fn set_member(&mut self, zset: &ZSet, member: &[u8]) -> Done {
+    fn set_member(&mut self, zset: ZSetRef<'_>, member: &[u8]) -> Done {
         let found = member_position(zset, member);
         let error = Fail::text("ERR could not decode requested zset member");
         self.center = Some(found.ok_or(error)?);
@@ -235,7 +240,7 @@ impl<'a> Query<'a> {
     /// Returns the points in the shape, in the order of the reply.
     fn find<'z>(
         &self,
-        zset: &'z ZSet,
+        zset: ZSetRef<'z>,
         spend: impl Fn(usize) -> Done,
     ) -> Result<Vec<Point<'z>>, Fail> {
         let (Some(center), Some(shape)) = (self.center, self.shape) else { return Ok(Vec::new()) };
@@ -287,7 +292,7 @@ fn search(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
                 StoredScore::Position => point.score,
                 StoredScore::Distance => point.meters / query.unit,
             };
-            stored.add(point.member, score, &cx.locked.params().compact);
+            stored.add(&point.member, score, &cx.locked.params().compact);
         }
         return store(cx, destination, &stored);
     }
@@ -297,7 +302,7 @@ fn search(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
         if fields.count() > 0 {
             cx.reply.array(1 + fields.count());
         }
-        cx.reply.bulk(point.member);
+        cx.reply.bulk(&point.member);
         if fields.distance {
             reply_distance(&mut cx.reply, point.meters / query.unit);
         }

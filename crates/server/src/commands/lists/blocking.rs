@@ -43,7 +43,7 @@ fn pop_or_wait(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
         }
         cx.reply.array(2);
         cx.reply.bulk(bytes);
-        cx.reply.bulk(element);
+        cx.reply.bulk(&element);
         return cx.change(key, Change::ListPop { end, count: 1 });
     }
     if !cx.may_block() {

@@ -1,7 +1,7 @@
 //! LPOS.
 
 use smallvec::SmallVec;
-use store::types::List;
+use store::types::{ListRef, Text};
 use wire::resp::Args;
 
 use super::READS;
@@ -89,7 +89,7 @@ impl Search {
         if self.compared_max == 0 { len } else { len.min(self.compared_max) }
     }
 
-    fn run(&self, list: &List, element: &[u8]) -> SmallVec<[usize; 8]> {
+    fn run(&self, list: ListRef<'_>, element: &[u8]) -> SmallVec<[usize; 8]> {
         if self.rank > 0 {
             return self.run_over(list.iter().enumerate(), element);
         }
@@ -99,7 +99,7 @@ impl Search {
 
     fn run_over<'a>(
         &self,
-        elements: impl Iterator<Item = (usize, &'a [u8])>,
+        elements: impl Iterator<Item = (usize, Text<'a>)>,
         element: &[u8],
     ) -> SmallVec<[usize; 8]> {
         let all_if_zero = |max: usize| if max == 0 { usize::MAX } else { max };
@@ -123,7 +123,7 @@ fn parse_natural(text: &[u8], otherwise: &'static str) -> Result<usize, Fail> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::types::Compact;
+    use store::types::{Compact, List};
     use wire::resp::OwnedArgs;
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             let line = format!("LPOS l c {options}");
             line.split_whitespace().for_each(|word| args.push(word.as_bytes()));
             let search = Search::parse(args.as_args()).expect("valid options");
-            assert_eq!(search.run(&list, b"c").as_slice(), expected, "{options}");
+            assert_eq!(search.run((&list).into(), b"c").as_slice(), expected, "{options}");
         };
         check("", &[2]);
         check("RANK 2", &[6]);

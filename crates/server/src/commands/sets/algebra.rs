@@ -1,7 +1,7 @@
 //! Unions, intersections and differences of sets.
 
 use smallvec::SmallVec;
-use store::types::{Compact, Member, Set};
+use store::types::{Compact, Member, Set, SetRef};
 use store::{Kind, Locked};
 use wire::resp::Args;
 
@@ -15,34 +15,34 @@ fn inputs<'a>(
     locked: &'a Locked<'_>,
     db: u8,
     keys: Args<'_>,
-) -> Result<SmallVec<[Option<&'a Set>; 8]>, Fail> {
+) -> Result<SmallVec<[Option<SetRef<'a>>; 8]>, Fail> {
     keys.iter().map(|key| Ok(locked.set(db, locked.key(key))?)).collect()
 }
 
 /// The existing sets, smallest first.
-type Present<'a> = SmallVec<[&'a Set; 8]>;
+type Present<'a> = SmallVec<[SetRef<'a>; 8]>;
 
 /// Returns all sets, smallest first; `None` if one is missing, so that the intersection is empty.
-fn all_present<'a>(sets: &[Option<&'a Set>]) -> Option<Present<'a>> {
+fn all_present<'a>(sets: &[Option<SetRef<'a>>]) -> Option<Present<'a>> {
     let mut sets = sets.iter().copied().collect::<Option<Present<'_>>>()?;
     sets.sort_by_key(|set| set.len());
     Some(sets)
 }
 
 /// Returns the members of the first set that all others also have.
-fn common<'a>(sets: &[&'a Set]) -> impl Iterator<Item = Member<'a>> {
+fn common<'a>(sets: &[SetRef<'a>]) -> impl Iterator<Item = Member<'a>> {
     let (first, others) = sets.split_first().expect("commands have at least one key");
     first.iter().filter(|member| {
         member.with_bytes(|bytes| others.iter().all(|other| other.contains(bytes)))
     })
 }
 
-fn union(sets: &[Option<&Set>], compact: &Compact) -> Set {
+fn union(sets: &[Option<SetRef<'_>>], compact: &Compact) -> Set {
     let mut sets: Present<'_> = sets.iter().copied().flatten().collect();
     sets.sort_by_key(|set| set.len());
     let Some(largest) = sets.pop() else { return Set::new() };
-    let mut union = largest.clone();
-    for member in sets.into_iter().flat_map(Set::iter) {
+    let mut union = largest.to_set(compact);
+    for member in sets.into_iter().flat_map(SetRef::iter) {
         member.with_bytes(|bytes| union.add(bytes, compact));
     }
     union
@@ -51,11 +51,11 @@ fn union(sets: &[Option<&Set>], compact: &Compact) -> Set {
 /// Returns the members of `first` that no other set has.
 ///
 /// O(min(members of `first` times number of the others, members of all sets)).
-fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
+fn difference(first: SetRef<'_>, others: &[SetRef<'_>], compact: &Compact) -> Set {
     let others_len: usize = others.iter().map(|other| other.len()).sum();
     if others_len < first.len() * others.len() / 2 {
-        let mut rest = first.clone();
-        for member in others.iter().copied().flat_map(Set::iter) {
+        let mut rest = first.to_set(compact);
+        for member in others.iter().copied().flat_map(SetRef::iter) {
             member.with_bytes(|bytes| rest.remove(bytes));
         }
         return rest;
@@ -72,7 +72,7 @@ fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
 }
 
 /// Charges the cost of comparing the members of the smallest set with all others.
-fn spend_on_common(cx: &CommandContext<'_>, sets: &[&Set], limit: usize) -> Done {
+fn spend_on_common(cx: &CommandContext<'_>, sets: &[SetRef<'_>], limit: usize) -> Done {
     let compared = sets.first().map_or(0, |smallest| smallest.len());
     // Members that are not common do not count toward the limit, but are compared all the same.
     let compared = if sets.len() == 1 { compared.min(limit) } else { compared };
@@ -107,7 +107,7 @@ fn difference_of(cx: &CommandContext<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let others_len: usize = others.iter().map(|other| other.len()).sum();
     let compared = first.len().saturating_mul(others.len()).min(first.len() + others_len);
     cx.spend(compared.max(first.len()).saturating_mul(SET_COST))?;
-    Ok(difference(first, &others, &cx.locked.params().compact))
+    Ok(difference(*first, &others, &cx.locked.params().compact))
 }
 
 fn reply_set(cx: &mut CommandContext<'_>, set: &Set) -> Done {
@@ -314,22 +314,22 @@ mod tests {
     fn algebra_agrees_across_forms() {
         let compact = Compact::default();
         let (numbers, words) = (set(&["1", "2", "3"]), set(&["2", "x"]));
-        let common_of = |sets: &[&Set]| {
+        let common_of = |sets: &[SetRef<'_>]| {
             let mut result = Set::new();
             common(sets).for_each(|member| {
                 member.with_bytes(|bytes| result.add(bytes, &compact));
             });
             result
         };
-        assert_eq!(common_of(&[&numbers, &words]), set(&["2"]));
-        assert_eq!(common_of(&[&words, &numbers]), set(&["2"]));
+        assert_eq!(common_of(&[(&numbers).into(), (&words).into()]), set(&["2"]));
+        assert_eq!(common_of(&[(&words).into(), (&numbers).into()]), set(&["2"]));
         assert_eq!(
-            union(&[Some(&numbers), None, Some(&words)], &compact),
+            union(&[Some((&numbers).into()), None, Some((&words).into())], &compact),
             set(&["1", "2", "3", "x"])
         );
         assert_eq!(union(&[None], &compact), Set::new());
-        assert_eq!(difference(&numbers, &[&words], &compact), set(&["1", "3"]));
-        assert_eq!(difference(&numbers, &[], &compact), numbers);
+        assert_eq!(difference((&numbers).into(), &[(&words).into()], &compact), set(&["1", "3"]));
+        assert_eq!(difference((&numbers).into(), &[], &compact), numbers);
     }
 
     #[test]
@@ -338,10 +338,11 @@ mod tests {
         let many: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         let many = set(&many.iter().map(String::as_str).collect::<Vec<_>>());
         let few = [set(&["1", "x"]), set(&["2"]), set(&["1"])];
-        let few: Vec<&Set> = few.iter().collect();
-        let removed = difference(&many, &few, &compact);
+        let few: Vec<SetRef<'_>> = few.iter().map(SetRef::from).collect();
+        let many = SetRef::from(&many);
+        let removed = difference(many, &few, &compact);
         assert_eq!(removed.len(), 98);
         assert!(!removed.contains(b"1") && !removed.contains(b"2") && removed.contains(b"3"));
-        assert_eq!(difference(&few[0].clone(), &[&many, &many], &compact), set(&["x"]));
+        assert_eq!(difference(few[0], &[many, many], &compact), set(&["x"]));
     }
 }

@@ -19,9 +19,9 @@
 //! The back length allows to find an entry from the end of the block without reading the content of
 //! those after it. Positions (`at`) are byte offsets into the block, valid until the next change.
 
-use super::element;
 use super::id::StreamId;
 use crate::blob::{prefetch, prefetch_block};
+use crate::types::element;
 use crate::types::set::Member;
 use crate::types::{Compact, allocation_bytes};
 use crate::varint::{Malformed, put_bytes, put_varint, take_bytes, take_varint};

@@ -97,19 +97,19 @@ pub(super) fn row_timestamp(row: &[u8]) -> Option<i64> {
 pub(super) fn each_row(value: Value<'_>, now: UnixMs, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
     match value {
         Value::String(bytes) => visit(&[], Some(bytes)),
-        Value::Hash(hash) => hash.iter().for_each(|(field, bytes)| visit(field, Some(bytes))),
+        Value::Hash(hash) => hash.iter().for_each(|(field, bytes)| visit(&field, Some(&bytes))),
         Value::Set(set) => {
             set.iter().for_each(|member| member.with_bytes(|member| visit(member, None)));
         }
         Value::ZSet(zset) => {
-            for (member, score) in zset {
-                visit(member, Some(&score.to_be_bytes()));
+            for (member, score) in zset.iter() {
+                visit(&member, Some(&score.to_be_bytes()));
             }
         }
         Value::List(list) => {
             // Items beyond the range of the index type cannot be addressed.
             for (place, item) in (0..=i32::MAX).zip(list.iter()) {
-                visit(&place.to_be_bytes(), Some(item));
+                visit(&place.to_be_bytes(), Some(&item));
             }
         }
         Value::Series(series) => {
@@ -127,7 +127,7 @@ fn one_row(value: Value<'_>, now: UnixMs, row: &[u8], visit: impl FnOnce(Option<
         Value::String(bytes) => visit(Some(bytes)),
         Value::Hash(hash) => {
             if let Some(bytes) = hash.get(row) {
-                visit(Some(bytes));
+                visit(Some(&bytes));
             }
         }
         Value::Set(set) => {
@@ -144,7 +144,7 @@ fn one_row(value: Value<'_>, now: UnixMs, row: &[u8], visit: impl FnOnce(Option<
             let place = <[u8; 4]>::try_from(row).map(i32::from_be_bytes);
             let place = place.ok().and_then(|place| usize::try_from(place).ok());
             if let Some(item) = place.and_then(|place| list.get(place)) {
-                visit(Some(item));
+                visit(Some(&item));
             }
         }
         Value::Series(series) => {
@@ -206,7 +206,7 @@ pub(super) fn visit_some(
             // Items beyond the range of the index type cannot be addressed.
             let places = i32::try_from(first).unwrap_or(i32::MAX)..i32::MAX;
             for (place, item) in places.zip(list.iter_from(first).take(count)) {
-                visit(&place.to_be_bytes(), Some(item));
+                visit(&place.to_be_bytes(), Some(&item));
             }
             next_position(list.len())
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use base::time::UnixMs;
 use cql::error::CqlError;
 use cql::schema::Table;
+use store::types::Text;
 use store::{
     CellValue, Change, End, Expiry, Items, Key, Locked, Mutation, Points, RowKey, Scored,
     Timestamps, Value, Write,
@@ -371,8 +372,8 @@ fn is_in(ranges: &[Span<'_>], row: &[u8]) -> bool {
 
 /// Returns bytes that differ from all items. They have the smallest length that no item has, which
 /// is at most the root of twice the bytes of all items.
-fn unlike_any<'i>(items: impl Iterator<Item = &'i [u8]>) -> Vec<u8> {
-    let taken: BTreeSet<usize> = items.map(<[u8]>::len).collect();
+fn unlike_any<'i>(items: impl Iterator<Item = Text<'i>>) -> Vec<u8> {
+    let taken: BTreeSet<usize> = items.map(|item| item.len()).collect();
     let free = taken.iter().zip(0..).take_while(|(length, nth)| **length == *nth).count();
     vec![0; free]
 }
@@ -405,9 +406,9 @@ mod tests {
     fn the_marker_differs_from_all_items() {
         let items: [&[u8]; 5] = [b"", b"\0", b"\0\0", b"a", b"\0\0\0\0"];
         for count in 0..items.len() {
-            let mark = unlike_any(items[..count].iter().copied());
+            let mark = unlike_any(items[..count].iter().copied().map(Text::from));
             assert!(!items[..count].contains(&&mark[..]), "{mark:?}");
         }
-        assert_eq!(unlike_any(items.iter().copied()).len(), 3);
+        assert_eq!(unlike_any(items.iter().copied().map(Text::from)).len(), 3);
     }
 }

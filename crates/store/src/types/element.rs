@@ -1,4 +1,4 @@
-//! Names and values of fields in the bytes of a block.
+//! Elements in packed bytes: of small collections, and of the blocks of streams.
 //!
 //! The forms are those of the elements of a Redis listpack without their back lengths: a number
 //! whose text is canonical takes 1 to 9 bytes, other content its bytes and a header. Redis decides
@@ -11,6 +11,8 @@
     clippy::cast_possible_truncation,
     reason = "each form takes the low bytes of a number whose range was checked"
 )]
+
+use smallvec::SmallVec;
 
 use crate::types::set::{Member, canonical_integer};
 use crate::varint::Malformed;
@@ -25,17 +27,53 @@ const INTEGER_16: u8 = 0xf1;
 const INTEGER_24: u8 = 0xf2;
 const INTEGER_32: u8 = 0xf3;
 const INTEGER_64: u8 = 0xf4;
+/// No element begins with this byte or a greater one.
+pub(super) const UNUSED_FROM: u8 = 0xf5;
 
-/// Appends one element.
+/// A growing buffer of bytes.
+pub(super) trait Out {
+    fn push(&mut self, byte: u8);
+    fn extend_from_slice(&mut self, bytes: &[u8]);
+}
+
+impl Out for Vec<u8> {
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        Vec::push(self, byte);
+    }
+
+    #[inline]
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        Vec::extend_from_slice(self, bytes);
+    }
+}
+
+impl<const N: usize> Out for SmallVec<[u8; N]>
+where
+    [u8; N]: smallvec::Array<Item = u8>,
+{
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        SmallVec::push(self, byte);
+    }
+
+    #[inline]
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        SmallVec::extend_from_slice(self, bytes);
+    }
+}
+
+/// Appends one element. Equal contents have equal bytes.
 #[inline]
-pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put(out: &mut impl Out, bytes: &[u8]) {
     match canonical_integer(bytes) {
         Some(number) => put_integer(out, number),
         None => put_bytes(out, bytes),
     }
 }
 
-fn put_integer(out: &mut Vec<u8>, number: i64) {
+/// Appends the element of a number.
+pub(super) fn put_integer(out: &mut impl Out, number: i64) {
     let bytes = number.to_le_bytes();
     match integer_bytes(number) {
         1 => out.push(bytes[0]),
@@ -50,7 +88,7 @@ fn put_integer(out: &mut Vec<u8>, number: i64) {
     }
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+fn put_bytes(out: &mut impl Out, bytes: &[u8]) {
     let len = bytes.len();
     if len <= SHORT_BYTES_MAX {
         out.push(SHORT | len as u8);
@@ -105,6 +143,20 @@ pub(super) fn take<'a>(input: &mut &'a [u8]) -> Result<Member<'a>, Malformed> {
         INTEGER_64 => Member::Int(take_number::<8>(input)?),
         _ => return Err(Malformed),
     })
+}
+
+/// Length of the element at the front of `bytes`, which `put` made.
+#[inline]
+pub(super) fn len(bytes: &[u8]) -> usize {
+    match bytes[0] {
+        0..SHORT => 1,
+        head @ SHORT..INTEGER_13 => 1 + usize::from(head & 0x3f),
+        _ => {
+            let mut rest = bytes;
+            take(&mut rest).expect("the bytes were made by `put`");
+            bytes.len() - rest.len()
+        }
+    }
 }
 
 /// Bytes of the element of a number.
