@@ -16,7 +16,7 @@ pub struct Hash {
 #[derive(Debug, Clone)]
 enum Form {
     Packed(Packed),
-    Table(Table<Box<[u8]>>),
+    Table(Table<()>),
 }
 
 /// Positions of a field, of its value, and of what follows.
@@ -89,7 +89,7 @@ impl Hash {
                 let pair = find(packed, field)?;
                 packed.element(pair.value_at).map(|value| value.bytes)
             }
-            Form::Table(table) => table.get(field).map(AsRef::as_ref),
+            Form::Table(table) => table.content(field),
         }
     }
 
@@ -125,7 +125,7 @@ impl Hash {
         if let Form::Packed(packed) = &self.form {
             let mut table = Table::new(seed);
             pairs(packed).for_each(|(field, value)| {
-                table.set(field, value.into());
+                table.insert(field, value, ());
             });
             self.form = Form::Table(table);
         }
@@ -150,7 +150,7 @@ impl Hash {
             Form::Table(table) => (None, Some(table)),
         };
         let rows = table.into_iter().flat_map(Table::iter);
-        packed.into_iter().flat_map(pairs).chain(rows.map(|(field, value)| (field, value.as_ref())))
+        packed.into_iter().flat_map(pairs).chain(rows.map(|(field, value, ())| (field, value)))
     }
 
     /// The field at an index below `len`, for uniform random choice; indexes change with every
@@ -162,9 +162,7 @@ impl Hash {
                 let value = packed.element(field.next)?;
                 Some((field.bytes, value.bytes))
             }
-            Form::Table(table) => {
-                table.get_index(index).map(|(field, value)| (field, value.as_ref()))
-            }
+            Form::Table(table) => table.get_index(index).map(|(field, value, ())| (field, value)),
         }
     }
 
@@ -177,7 +175,7 @@ impl Hash {
                 pairs(packed).for_each(|(field, value)| visit(field, value));
                 0
             }
-            Form::Table(table) => table.scan(cursor, count, |field, value| visit(field, value)),
+            Form::Table(table) => table.scan(cursor, count, |field, value, ()| visit(field, value)),
         }
     }
 
@@ -227,15 +225,17 @@ impl Hash {
     }
 }
 
-fn set_in_table(table: &mut Table<Box<[u8]>>, field: &[u8], value: &[u8]) -> bool {
-    let index = table.get_full(field).map(|(index, _)| index);
-    if let Some(old) = index.and_then(|index| table.get_index_mut(index))
-        && old.len() == value.len()
-    {
-        old.copy_from_slice(value);
-        return false;
+fn set_in_table(table: &mut Table<()>, field: &[u8], value: &[u8]) -> bool {
+    match table.find(field) {
+        Some(index) => {
+            table.set_content(index, value);
+            false
+        }
+        None => {
+            table.insert(field, value, ());
+            true
+        }
     }
-    table.set(field, value.into())
 }
 
 /// The same fields with the same values, in whatever form.
@@ -283,8 +283,7 @@ mod tests {
         }
         assert_eq!(&scanned, oracle);
         if let Form::Table(table) = &hash.form {
-            let (kept, counted) = table.recounted_owned_bytes();
-            assert_eq!(kept, counted);
+            table.check();
         }
     }
 

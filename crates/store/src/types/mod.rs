@@ -15,6 +15,7 @@ mod list;
 mod packed;
 mod partition;
 mod ranked;
+mod records;
 mod series;
 mod set;
 pub(crate) mod small;

@@ -108,7 +108,7 @@ impl Large {
     }
 
     fn add(&mut self, member: &[u8], score: f64) -> AddResult {
-        match self.scores.get_full(member).map(|(index, old)| (index, *old)) {
+        match self.scores.find(member).map(|index| (index, self.scores.value(index))) {
             Some((_, old)) if is_same_score(old, score) => AddResult::Same,
             Some((index, old)) => {
                 self.update(member, index, old, score);
@@ -118,7 +118,7 @@ impl Large {
                 let index = u32::try_from(self.scores.len())
                     .expect("memory ends long before 2^32 members of one sorted set");
                 self.order.insert(self.place(score, member), Entry { score, index });
-                self.scores.set(member, score);
+                self.scores.insert(member, &[], score);
                 debug_assert_eq!(self.scores.len(), self.order.len());
                 AddResult::Added
             }
@@ -135,7 +135,7 @@ impl Large {
             self.order.remove(place);
             self.order.insert(self.place(score, member), entry);
         }
-        *self.scores.get_index_mut(index).expect("the index was just found") = score;
+        *self.scores.value_mut(index) = score;
     }
 
     /// Whether a score keeps the member between its neighbours. Small steps of a counter mostly do.
@@ -146,15 +146,16 @@ impl Large {
     }
 
     fn remove(&mut self, member: &[u8]) -> bool {
-        let Some((index, &score)) = self.scores.get_full(member) else { return false };
+        let Some(index) = self.scores.find(member) else { return false };
+        let score = self.scores.value(index);
         let place = self.place(score, member);
         let ordered = self.order.get(place).map(|entry| entry.index as usize);
         debug_assert_eq!(ordered, Some(index), "the order and the table agree");
         self.order.remove(place);
         self.move_last_to(index);
-        let removed = self.scores.swap_remove(index).is_some();
+        self.scores.swap_remove(index);
         debug_assert_eq!(self.scores.len(), self.order.len());
-        removed
+        true
     }
 
     /// Updates the order before the table moves its last entry to `index`.
@@ -163,7 +164,7 @@ impl Large {
         if index == last {
             return;
         }
-        let (member, &score) = self.scores.get_index(last).expect("the table is not empty");
+        let (member, _, &score) = self.scores.get_index(last).expect("the table is not empty");
         let place = self.place(score, member);
         let index = u32::try_from(index).expect("indexes were u32 when they were given");
         self.order.replace(place, Entry { score, index });
@@ -384,7 +385,7 @@ impl ZSet {
                 0
             }
             Form::Large(large) => {
-                large.scores.scan(cursor, count, |member, score| visit(member, *score))
+                large.scores.scan(cursor, count, |member, _, score| visit(member, *score))
             }
         }
     }
