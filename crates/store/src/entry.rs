@@ -1,19 +1,17 @@
 //! One key and its value or, for a large collection, the index of its value: a single heap block.
 //!
 //! ```text
-//! word      access clock (24 bits); the other 8 bits are unused
+//! word      access clock (24 bits)
 //! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection with an index, bit 2: was
 //!                           edited in place, bit 3: a number written as text, bits 4 to 6: form of
 //!                           a small collection, 0 for none
-//! offset 1  key length u24 or, when 0xff_ffff, u32 after it
+//! offset 1  key length u8 or, when 0xff, u32 after it
 //! ...       expiry     u64   milliseconds since the epoch; only with bit 0
 //! ...       key bytes
 //! ...       value bytes, or the u32 index of the collection in its stripe, or a small collection
 //! ```
 //!
-//! A 16-byte key with an 80-byte value takes 12 + 4 + 16 + 80 = 112 bytes: one size class.
-
-use std::sync::atomic::Ordering;
+//! A 16-byte key with an 80-byte value takes 8 + 2 + 16 + 80 = 106 bytes, in a size class of 112.
 
 use base::time::UnixMs;
 
@@ -30,18 +28,18 @@ const SMALL_MASK: u8 = 7 << SMALL_SHIFT;
 const SMALL_KINDS: [SmallKind; 5] =
     [SmallKind::Hash, SmallKind::List, SmallKind::Set, SmallKind::Integers, SmallKind::ZSet];
 const _: () = assert!(SMALL_KINDS.len() <= (SMALL_MASK >> SMALL_SHIFT) as usize);
-const KEY_LEN_SHORT_MAX: usize = 0xff_fffe;
-const KEY_LEN_LONG: usize = 0xff_ffff;
+const KEY_LEN_SHORT_MAX: usize = 0xfe;
+const KEY_LEN_LONG: usize = 0xff;
 const EXPIRY_BYTES: usize = 8;
 /// Longest string value, as Redis's `proto-max-bulk-len` allows by default.
 pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
-const HEADER_BYTES_MAX: usize = 8;
+const HEADER_BYTES_MAX: usize = 6;
 
 const FLAGS: u8 = FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT;
 const _: () = assert!(FLAGS.count_ones() == 4 && FLAGS & SMALL_MASK == 0);
 const _: () =
     assert!(KEY_LEN_SHORT_MAX < KEY_LEN_LONG, "the mark of a long key differs from all lengths");
-const _: () = assert!(KEY_LEN_LONG == (1 << 24) - 1, "a short length has three bytes");
+const _: () = assert!(KEY_LEN_LONG == u8::MAX as usize, "a short length has one byte");
 const _: () = assert!(EXPIRY_BYTES == size_of::<UnixMs>());
 const _: () = assert!(
     HEADER_BYTES_MAX + EXPIRY_BYTES + 2 * STRING_BYTES_MAX <= BLOB_BYTES_MAX,
@@ -64,14 +62,13 @@ fn header(flags: u8, key_len: usize) -> ([u8; HEADER_BYTES_MAX], usize) {
     let mut bytes = [0u8; HEADER_BYTES_MAX];
     bytes[0] = flags;
     if key_len <= KEY_LEN_SHORT_MAX {
-        let len = u32::try_from(key_len).expect("a short key length").to_le_bytes();
-        bytes[1..4].copy_from_slice(&len[..3]);
-        (bytes, 4)
+        bytes[1] = u8::try_from(key_len).expect("a short key length");
+        (bytes, 2)
     } else {
-        bytes[1..4].copy_from_slice(&[0xff; 3]);
+        bytes[1] = u8::MAX;
         let len = u32::try_from(key_len).expect("a key is shorter than 4 GiB").to_le_bytes();
-        bytes[4..8].copy_from_slice(&len);
-        (bytes, 8)
+        bytes[2..6].copy_from_slice(&len);
+        (bytes, 6)
     }
 }
 
@@ -117,11 +114,11 @@ impl Entry {
     fn shape(&self) -> Shape {
         let bytes = self.blob.bytes();
         let flags = bytes[0];
-        let short = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], 0]) as usize;
+        let short = usize::from(bytes[1]);
         let (head_len, key_len) = if short == KEY_LEN_LONG {
-            (8, u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize)
+            (6, u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]) as usize)
         } else {
-            (4, short)
+            (2, short)
         };
         let expiry_len = if flags & FLAG_EXPIRY == 0 { 0 } else { EXPIRY_BYTES };
         let key_at = head_len + expiry_len;
@@ -257,21 +254,20 @@ impl Entry {
     /// The access word; its meaning depends on the eviction policy (see `evict`).
     #[inline]
     pub(crate) fn access(&self) -> u32 {
-        self.blob.word().load(Ordering::Relaxed)
+        self.blob.word()
     }
 
     /// Written through a shared reference, under the stripe's lock; only when it differs, so that a
     /// read does not dirty the cache line each time.
     #[inline]
     pub(crate) fn set_access(&self, access: u32) {
-        let word = self.blob.word();
-        if word.load(Ordering::Relaxed) != access {
-            word.store(access, Ordering::Relaxed);
+        if self.blob.word() != access {
+            self.blob.set_word(access);
         }
     }
 
     pub(crate) fn allocation_bytes(&self) -> usize {
-        crate::types::allocation_bytes(self.blob.allocation_bytes())
+        self.blob.allocation_bytes()
     }
 
     #[inline]
@@ -343,12 +339,14 @@ mod tests {
 
     #[test]
     fn a_long_key_has_a_long_header() {
-        let key = vec![1u8; KEY_LEN_LONG + 1];
-        let entry = Entry::collection(&key, 0xdead_beef, Some(UnixMs(5)));
-        assert_eq!(entry.key(), key);
-        assert_eq!(entry.collection_index(), Some(0xdead_beef));
-        assert_eq!(entry.string_value(), None);
-        assert!(entry.is_expired(UnixMs(5)));
-        assert!(!entry.is_expired(UnixMs(4)));
+        for len in [KEY_LEN_SHORT_MAX, KEY_LEN_LONG, KEY_LEN_LONG + 1, 1 << 24] {
+            let key = vec![1u8; len];
+            let entry = Entry::collection(&key, 0xdead_beef, Some(UnixMs(5)));
+            assert_eq!(entry.key(), key);
+            assert_eq!(entry.collection_index(), Some(0xdead_beef));
+            assert_eq!(entry.string_value(), None);
+            assert!(entry.is_expired(UnixMs(5)));
+            assert!(!entry.is_expired(UnixMs(4)));
+        }
     }
 }
