@@ -81,10 +81,11 @@ local function bad_argument(place, name, problem, level)
   error("bad argument #" .. place .. " to '" .. name .. "' (" .. problem .. ")", level or 3)
 end
 
+local function found(value) return value == nil and "no value" or type(value) end
+
 local function expect_table(value, name)
   if type(value) == "table" then return end
-  local got = value == nil and "no value" or type(value)
-  bad_argument(1, name, "table expected, got " .. got, 4)
+  bad_argument(1, name, "table expected, got " .. found(value), 4)
 end
 
 local INT_MAX = 2147483647
@@ -98,8 +99,8 @@ local PATTERN_BYTES_MAX = 4096
 local function is_text(value) return type(value) == "string" or type(value) == "number" end
 
 local function bad_text(place, name, value)
-  local got = value == nil and "no value" or type(value)
-  return "bad argument #" .. place .. " to '" .. name .. "' (string expected, got " .. got .. ")"
+  return "bad argument #" .. place .. " to '" .. name .. "' (string expected, got "
+    .. found(value) .. ")"
 end
 
 for _, name in std.ipairs({"find", "match", "gmatch", "gsub"}) do
@@ -117,13 +118,16 @@ string_library.gfind = string_library.gmatch
 
 -- C copies an empty string as often as it is told.
 function string_library.rep(text, count)
-  if text == "" and tonumber(count) then return "" end
-  return rep(text, count)
+  if not is_text(text) then error(bad_text(1, "rep", text), 2) end
+  local times = tonumber(count)
+  if not times then bad_argument(2, "rep", "number expected, got " .. found(count)) end
+  if text == "" then return "" end
+  return rep(text, times)
 end
 
--- Values that fit on the stack.
+-- Values that fit on the stack, without the arguments.
 -- Source: Lua 5.1 `luaconf.h`, `LUAI_MAXCSTACK`
-local RESULTS_MAX = 8000
+local RESULTS_MAX = 8000 - 3
 
 -- C computes the number of results without a check for overflow, and writes beyond its stack.
 local function limited_unpack(list, first, last)
@@ -141,7 +145,7 @@ end
 -- C writes into read-only tables, and moves elements from the end to any position, however far.
 function table_library.insert(list, ...)
   expect_table(list, "insert")
-  if is_protected(list) then error(READONLY, 2) end
+  if is_protected(list) then error(READONLY, 0) end
   local count, position = select("#", ...), ...
   if count == 2 then
     position = tonumber(position)
