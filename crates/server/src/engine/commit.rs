@@ -392,7 +392,10 @@ impl<'a> Unit<'a> {
     /// Like [`Unit::commit`], and calls `publish` under the locks once the changes have their
     /// position in the log: messages are published in log order.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a call copies the unit; most callers are the only one")]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call copies the unit; most callers are the only one"
+    )]
     pub(crate) fn commit_then(
         mut self,
         reactor: &mut ReactorState,
