@@ -66,6 +66,7 @@ pub struct StageCell {
 
 /// The counter of a time.
 #[inline]
+#[allow(clippy::cast_possible_truncation)] // after the shift, below two doublings
 const fn slot(ns: u64) -> usize {
     let doublings = (ns | DOUBLING as u64).ilog2() - DOUBLING.ilog2();
     doublings as usize * DOUBLING + (ns >> doublings) as usize
@@ -128,7 +129,7 @@ impl StageCell {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// Number of times up to `ns`, and of those that share a counter with it. O(counters).
+    /// Number of times up to `ns`, and of longer ones in its counter. O(counters).
     pub fn count_up_to(&self, ns: u64) -> u64 {
         let counts = self.counts.iter().take(slot(ns.min(STAGE_NS_MAX)) + 1);
         counts.map(|count| u64::from(*count)).sum()

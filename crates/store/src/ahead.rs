@@ -6,30 +6,9 @@
 use crate::blob::prefetch;
 use crate::key::{TableId, stripe_of, stripe_of_token};
 use crate::keyspace::Keyspace;
+use crate::object::Depth;
 use crate::partitions::Reach;
 use crate::stripe::{COLLECTION_LINES, PARTITION_LINES, STRIPE_LINES};
-
-/// The parts of a collection beyond the entry of its key, in the order in which they are
-/// prefetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// Its slot among the collections of the stripe.
-    Slot,
-    /// What the slot points at.
-    Object,
-    /// The elements, or what points at chunks of them.
-    Contents,
-    /// The first and the last chunk, or what points at their elements.
-    Chunks,
-    /// The elements of these chunks.
-    Elements,
-}
-
-impl Depth {
-    /// In the order in which they are prefetched.
-    pub const ALL: [Depth; 5] =
-        [Depth::Slot, Depth::Object, Depth::Contents, Depth::Chunks, Depth::Elements];
-}
 
 impl Keyspace {
     #[inline]

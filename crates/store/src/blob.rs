@@ -66,7 +66,7 @@ const fn sizes() -> [usize; SIZE_COUNT] {
     sizes
 }
 
-/// The number of the smallest size that holds so many bytes.
+/// The number of the smallest size that holds `bytes`.
 #[inline]
 fn size_index(bytes: usize) -> usize {
     debug_assert!(bytes > 0);

@@ -43,7 +43,6 @@ mod varint;
 mod watch;
 
 pub use access::{AccessClock, AccessRule};
-pub use ahead::Depth;
 pub use change::{Change, End, Kind};
 pub use deferred_free::DeferredFree;
 pub use draft::Draft;
@@ -55,6 +54,7 @@ pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use keyspace::{Keyspace, LockWaits};
 pub use locked::{Locked, Lookups, Seen, Value, ValueKind};
 pub use mutation::Mutation;
+pub use object::Depth;
 pub use params::{DbStats, Params, ScanCursor, StoreError};
 pub use partitions::Reach;
 pub use snapshot::{SnapshotBlock, load_block};

@@ -186,7 +186,7 @@ impl<'a> Value<'a> {
         let kind = match (self, self.collection_kind()) {
             (_, Some(kind)) => kind,
             (Value::String(value), None) => return Change::Set { value, expiry },
-            (_, None) => unreachable!("only strings are no collections"),
+            (_, None) => unreachable!("all kinds but strings are collections"),
         };
         encoded.clear();
         self.encode(encoded);

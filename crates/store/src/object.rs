@@ -2,10 +2,31 @@
 
 use base::time::UnixMs;
 
-use crate::ahead::Depth;
 use crate::blob::{prefetch, prefetch_block};
 use crate::change::Kind;
 use crate::types::{Compact, Hash, List, Malformed, Series, Set, Stream, ZSet, allocation_bytes};
+
+/// The parts of a collection beyond the entry of its key, in the order in which they are
+/// prefetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Its slot among the collections of the stripe.
+    Slot,
+    /// What the slot points at.
+    Object,
+    /// The elements, or what points at chunks of them.
+    Contents,
+    /// The first and the last chunk, or what points at their elements.
+    Chunks,
+    /// The elements of these chunks.
+    Elements,
+}
+
+impl Depth {
+    /// In the order in which they are prefetched.
+    pub const ALL: [Depth; 5] =
+        [Depth::Slot, Depth::Object, Depth::Contents, Depth::Chunks, Depth::Elements];
+}
 
 #[derive(Debug)]
 pub(crate) enum Object {

@@ -11,7 +11,6 @@ use std::collections::BinaryHeap;
 use base::time::UnixMs;
 
 use crate::DATABASES;
-use crate::ahead::Depth;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::deferred_free::{DeferredFree, Garbage};
@@ -19,7 +18,7 @@ use crate::entry::{Entry, STRING_BYTES_MAX};
 use crate::indexes::{Registry, Touch};
 use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
 use crate::locked::Value;
-use crate::object::{Object, Objects};
+use crate::object::{Depth, Object, Objects};
 use crate::params::{DbStats, Params, StoreError};
 use crate::partitions::Tables;
 use crate::pending::Pending;
