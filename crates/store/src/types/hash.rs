@@ -226,16 +226,12 @@ impl Hash {
 }
 
 fn set_in_table(table: &mut Table<()>, field: &[u8], value: &[u8]) -> bool {
-    match table.find(field) {
-        Some(index) => {
-            table.set_content(index, value);
-            false
-        }
-        None => {
-            table.insert(field, value, ());
-            true
-        }
+    let found = table.find(field);
+    match found {
+        Some(index) => table.set_content(index, value),
+        None => table.insert(field, value, ()),
     }
+    found.is_none()
 }
 
 /// The same fields with the same values, in whatever form.

@@ -133,7 +133,9 @@ impl Records {
             let wanted = allocation_bytes((offset + len).max(64));
             edited.bytes.reserve_exact(wanted - offset);
         }
-        parts.iter().for_each(|part| edited.bytes.extend_from_slice(part));
+        for part in parts {
+            edited.bytes.extend_from_slice(part);
+        }
         edited.live_bytes += len;
         self.chunk_heap_bytes += allocation_bytes(edited.bytes.capacity());
         Place::new(chunk, offset)

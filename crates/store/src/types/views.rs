@@ -166,7 +166,7 @@ impl<'a> ListRef<'a> {
     /// As [`List::iter`].
     pub fn iter(self) -> impl DoubleEndedIterator<Item = Text<'a>> {
         let (small, other) = self.parts();
-        let small = small.into_iter().flat_map(|small| small.rows());
+        let small = small.into_iter().flat_map(Small::rows);
         small.chain(other.into_iter().flat_map(List::iter).map(Text::from))
     }
 
