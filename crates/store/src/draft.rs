@@ -3,12 +3,13 @@
 use parking_lot::Mutex;
 
 use crate::deferred_free::DeferredFree;
+use crate::error::StoreError;
 use crate::key::Key;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
 use crate::locked::{Guard, Guards, Locked};
 use crate::mutation::Mutation;
-use crate::params::{Params, StoreError};
+use crate::params::Params;
 use crate::stripe::{Applying, Stripe};
 
 /// A copy of one key in a stripe of its own.

@@ -16,7 +16,7 @@
 use base::time::UnixMs;
 
 use crate::blob::{BLOB_BYTES_MAX, Blob};
-use crate::types::small::{Block, Small, SmallKind};
+use crate::small::{Block, Small, SmallKind};
 
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_COLLECTION: u8 = 2;

@@ -17,6 +17,7 @@ mod deferred_free;
 mod draft;
 mod elements;
 mod entry;
+mod error;
 mod evict;
 mod indexes;
 mod items;
@@ -30,6 +31,7 @@ mod params;
 mod partitions;
 mod pending;
 mod shown;
+mod small;
 mod snapshot;
 mod stream_change;
 #[cfg(test)]
@@ -39,7 +41,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 pub mod types;
+mod value;
 mod varint;
+mod views;
 mod watch;
 
 pub use access::{AccessClock, AccessRule};
@@ -47,15 +51,16 @@ pub use change::{Change, End, Kind};
 pub use deferred_free::DeferredFree;
 pub use draft::Draft;
 pub use elements::Elements;
+pub use error::StoreError;
 pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
 pub use items::{Deliveries, Ids, Items, Points, Scored, Timestamps, Writes};
 pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use keyspace::{Keyspace, LockWaits};
-pub use locked::{Locked, Lookups, Seen, Value, ValueKind};
+pub use locked::{Locked, Lookups, Seen};
 pub use mutation::Mutation;
 pub use object::Depth;
-pub use params::{DbStats, Params, ScanCursor, StoreError};
+pub use params::{DbStats, Params, ScanCursor};
 pub use partitions::Reach;
 pub use snapshot::{SnapshotBlock, load_block};
 pub use stream_change::{Assignment, GroupRead, StreamChange, StreamChangeRef};
@@ -63,6 +68,8 @@ pub use types::{
     CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
     Write,
 };
+pub use value::{Value, ValueKind};
+pub use views::{HashRef, ListRef, RowsRef, SetRef, ZSetRef};
 pub use watch::{
     AwaitedKeys, ChangedKeys, InvalidatedKey, Reader, Readers, ReadyKey, Ticket, WatchFlag,
 };

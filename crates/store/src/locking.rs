@@ -4,11 +4,12 @@ use smallvec::SmallVec;
 
 use crate::STRIPES;
 use crate::deferred_free::DeferredFree;
+use crate::error::StoreError;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
 use crate::locked::{Guard, Guards, Locked, Seen, stripe_number};
 use crate::mutation::Mutation;
-use crate::params::{Params, ScanCursor, StoreError};
+use crate::params::{Params, ScanCursor};
 
 impl Keyspace {
     #[inline]

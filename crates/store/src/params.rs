@@ -3,22 +3,10 @@
 use std::cell::Cell;
 
 use base::time::UnixMs;
-use thiserror::Error;
 
 use crate::STRIPES;
 use crate::access::AccessClock;
 use crate::types::Compact;
-
-/// Why a change was rejected. The data is unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum StoreError {
-    #[error("Operation against a key holding the wrong kind of value")]
-    WrongType,
-    #[error("string exceeds maximum allowed size (proto-max-bulk-len)")]
-    TooLong,
-    #[error("a change that does not fit the data it is applied to")]
-    Malformed,
-}
 
 /// Parameters that a reactor passes to every access: the time and the thresholds.
 #[derive(Debug, Clone)]

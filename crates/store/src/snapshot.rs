@@ -8,11 +8,12 @@
 //! Other stripes are not affected.
 
 use crate::entry::Entry;
+use crate::error::StoreError;
 use crate::items::Writes;
 use crate::key::Key;
 use crate::keyspace::Keyspace;
 use crate::mutation::Mutation;
-use crate::params::{Params, StoreError};
+use crate::params::Params;
 use crate::stripe::{Applying, Stripe};
 use crate::types::Malformed;
 use crate::{DeferredFree, STRIPES};

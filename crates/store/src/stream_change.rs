@@ -2,8 +2,8 @@
 //!
 //! Times and identifiers are absolute: the command that makes a change has chosen them.
 
+use crate::error::StoreError;
 use crate::items::{Deliveries, Ids, Items};
-use crate::params::StoreError;
 use crate::types::{Compact, Malformed, OutOfOrder, Stream, StreamId};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_u8, take_varint};
 

@@ -15,16 +15,17 @@ use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::deferred_free::{DeferredFree, Garbage};
 use crate::entry::{Entry, STRING_BYTES_MAX};
+use crate::error::StoreError;
 use crate::indexes::{Registry, Touch};
 use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
-use crate::locked::Value;
 use crate::object::{Depth, Object, Objects};
-use crate::params::{DbStats, Params, StoreError};
+use crate::params::{DbStats, Params};
 use crate::partitions::Tables;
 use crate::pending::Pending;
+use crate::small::{self, Block, Rework, Small, SmallKind};
 use crate::table::Place;
-use crate::types::small::{self, Block, Rework, Small, SmallKind};
 use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
+use crate::value::Value;
 use crate::watch::{Presence, Readers, Watches};
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at

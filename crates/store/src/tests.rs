@@ -542,7 +542,7 @@ fn a_collection_is_moved_as_it_would_be_built_again() {
     assert!(locked.move_collection((0, from), (0, to), None));
     assert!(flag.is_raised());
     locked.apply_mutation(&Mutation::Key { db: 0, key: from, change: Change::Delete }).unwrap();
-    assert_eq!(locked.zset(0, to).unwrap().map(crate::types::ZSetRef::len), Some(1000));
+    assert_eq!(locked.zset(0, to).unwrap().map(crate::ZSetRef::len), Some(1000));
     assert!(!locked.contains(0, from));
     drop(locked);
     apply(&store, 0, 0, b"to", Change::Delete).unwrap();

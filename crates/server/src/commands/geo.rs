@@ -5,7 +5,7 @@ mod search;
 mod sphere;
 
 use smallvec::SmallVec;
-use store::types::ZSetRef;
+use store::ZSetRef;
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
-use store::types::{HashRef, Text};
-use store::{Change, Items, Key};
+use store::types::Text;
+use store::{Change, HashRef, Items, Key};
 use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use store::types::{ListRef, Text};
-use store::{Change, End, Items, Key, Kind};
+use store::types::Text;
+use store::{Change, End, Items, Key, Kind, ListRef};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

@@ -4,8 +4,7 @@ mod algebra;
 mod choice;
 
 use smallvec::SmallVec;
-use store::types::SetRef;
-use store::{Change, Items, Key, Kind};
+use store::{Change, Items, Key, Kind, SetRef};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

@@ -2,8 +2,8 @@
 //! 1.
 
 use smallvec::SmallVec;
-use store::types::{Compact, SetRef, Text, ZSet, ZSetRef};
-use store::{Kind, Locked, Value};
+use store::types::{Compact, Text, ZSet};
+use store::{Kind, Locked, SetRef, Value, ZSetRef};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

@@ -2,8 +2,8 @@
 
 use std::ops::{Bound, Range};
 
-use store::types::{ZSet, ZSetRef};
-use store::{Change, Items, Kind};
+use store::types::ZSet;
+use store::{Change, Items, Kind, ZSetRef};
 use wire::resp::{Args, parse_range_end};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

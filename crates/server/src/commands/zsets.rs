@@ -5,8 +5,8 @@ mod blocking;
 
 use std::ops::Range;
 
-use store::types::{RowsRef, Text, ZSetRef};
-use store::{Change, Items, Key, Kind};
+use store::types::Text;
+use store::{Change, Items, Key, Kind, RowsRef, ZSetRef};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};

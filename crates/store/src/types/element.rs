@@ -28,10 +28,10 @@ const INTEGER_24: u8 = 0xf2;
 const INTEGER_32: u8 = 0xf3;
 const INTEGER_64: u8 = 0xf4;
 /// No element begins with this byte or a greater one.
-pub(super) const UNUSED_FROM: u8 = 0xf5;
+pub(crate) const UNUSED_FROM: u8 = 0xf5;
 
 /// A growing buffer of bytes.
-pub(super) trait Out {
+pub(crate) trait Out {
     fn push(&mut self, byte: u8);
     fn extend_from_slice(&mut self, bytes: &[u8]);
 }
@@ -65,7 +65,7 @@ where
 
 /// Appends one element. Equal contents have equal bytes.
 #[inline]
-pub(super) fn put(out: &mut impl Out, bytes: &[u8]) {
+pub(crate) fn put(out: &mut impl Out, bytes: &[u8]) {
     match canonical_integer(bytes) {
         Some(number) => put_integer(out, number),
         None => put_bytes(out, bytes),
@@ -73,7 +73,7 @@ pub(super) fn put(out: &mut impl Out, bytes: &[u8]) {
 }
 
 /// Appends the element of a number.
-pub(super) fn put_integer(out: &mut impl Out, number: i64) {
+pub(crate) fn put_integer(out: &mut impl Out, number: i64) {
     let bytes = number.to_le_bytes();
     match integer_bytes(number) {
         1 => out.push(bytes[0]),
@@ -118,7 +118,7 @@ fn take_number<const N: usize>(input: &mut &[u8]) -> Result<i64, Malformed> {
 
 /// Takes one element.
 #[inline]
-pub(super) fn take<'a>(input: &mut &'a [u8]) -> Result<Member<'a>, Malformed> {
+pub(crate) fn take<'a>(input: &mut &'a [u8]) -> Result<Member<'a>, Malformed> {
     let (&head, rest) = input.split_first().ok_or(Malformed)?;
     *input = rest;
     Ok(match head {
@@ -147,7 +147,7 @@ pub(super) fn take<'a>(input: &mut &'a [u8]) -> Result<Member<'a>, Malformed> {
 
 /// Length of the element at the front of `bytes`, which `put` made.
 #[inline]
-pub(super) fn len(bytes: &[u8]) -> usize {
+pub(crate) fn len(bytes: &[u8]) -> usize {
     match bytes[0] {
         0..SHORT => 1,
         head @ SHORT..INTEGER_13 => 1 + usize::from(head & 0x3f),
@@ -172,7 +172,7 @@ fn integer_bytes(number: i64) -> usize {
 }
 
 /// Bytes in a listpack of an element that has `bytes` bytes here: the back length is added.
-pub(super) fn listpack_bytes(bytes: usize) -> usize {
+pub(crate) fn listpack_bytes(bytes: usize) -> usize {
     let back = match bytes {
         0..=127 => 1,
         128..16_383 => 2,
@@ -184,12 +184,12 @@ pub(super) fn listpack_bytes(bytes: usize) -> usize {
 }
 
 /// Bytes of a number in a listpack.
-pub(super) fn listpack_integer_bytes(number: i64) -> usize {
+pub(crate) fn listpack_integer_bytes(number: i64) -> usize {
     integer_bytes(number) + 1
 }
 
 /// Bytes of a number of elements in a listpack.
-pub(super) fn listpack_count_bytes(count: usize) -> usize {
+pub(crate) fn listpack_count_bytes(count: usize) -> usize {
     listpack_integer_bytes(i64::try_from(count).unwrap_or(i64::MAX))
 }
 

@@ -56,13 +56,13 @@ impl Hash {
     }
 
     /// Field, value, field, value ...
-    pub(super) fn of_packed(packed: Packed) -> Hash {
+    pub(crate) fn of_packed(packed: Packed) -> Hash {
         debug_assert!(packed.len().is_multiple_of(2), "a value for each field");
         Hash { form: Form::Packed(packed) }
     }
 
     /// The block of a compact hash.
-    pub(super) fn packed(&self) -> Option<&Packed> {
+    pub(crate) fn packed(&self) -> Option<&Packed> {
         match &self.form {
             Form::Packed(packed) => Some(packed),
             Form::Table(_) => None,

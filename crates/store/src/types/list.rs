@@ -41,7 +41,7 @@ impl List {
         List::default()
     }
 
-    pub(super) fn of_packed(packed: Packed) -> List {
+    pub(crate) fn of_packed(packed: Packed) -> List {
         let mut list = List { len: packed.len(), ..List::default() };
         if !packed.is_empty() {
             list.insert_chunk(0, packed);
@@ -50,7 +50,7 @@ impl List {
     }
 
     /// The block of a list that has only one.
-    pub(super) fn packed(&self) -> Option<&Packed> {
+    pub(crate) fn packed(&self) -> Option<&Packed> {
         self.chunks.front().filter(|_| self.chunks.len() == 1)
     }
 

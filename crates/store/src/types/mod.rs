@@ -9,21 +9,19 @@
 //! Nothing here knows keys, time, or the log. `heap_bytes` is O(1) everywhere: the memory account
 //! is kept while values change, not counted afterwards.
 
-mod element;
+pub(crate) mod element;
 mod hash;
 mod list;
-mod packed;
+pub(crate) mod packed;
 mod partition;
 mod ranked;
 mod records;
 mod series;
-mod set;
-pub(crate) mod small;
+pub(crate) mod set;
 mod stream;
 mod table;
-mod text;
-mod views;
-mod zset;
+pub(crate) mod text;
+pub(crate) mod zset;
 
 pub use crate::varint::Malformed;
 pub use hash::Hash;
@@ -36,7 +34,6 @@ pub(crate) use set::ENCODED_BYTES;
 pub use set::{Member, Set};
 pub use stream::{Consumer, Group, OutOfOrder, Pending, Stream, StreamEntry, StreamId, Trim};
 pub use text::Text;
-pub use views::{HashRef, ListRef, RowsRef, SetRef, ZSetRef};
 pub use zset::{AddResult, ZSet, ZSetIter};
 
 /// Thresholds at which a compact value becomes a table, and the seed of the tables' hashes.

@@ -6,13 +6,13 @@ use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
 /// Longest text of an `i64`: "-9223372036854775808".
-pub(super) const INTEGER_TEXT_BYTES_MAX: usize = 20;
+pub(crate) const INTEGER_TEXT_BYTES_MAX: usize = 20;
 /// An array of integers may have room for as many as it holds and these, before it is shrunk.
 const INTEGERS_SPARE: usize = 8;
 
 // First byte of an encoded set.
 pub(crate) const ENCODED_BYTES: u8 = 0;
-pub(super) const ENCODED_INTEGERS: u8 = 1;
+pub(crate) const ENCODED_INTEGERS: u8 = 1;
 
 /// A set of byte strings.
 ///
@@ -60,7 +60,7 @@ impl Member<'_> {
 }
 
 /// The number whose decimal text is exactly these bytes: no sign but a minus, no leading zeros.
-pub(super) fn canonical_integer(bytes: &[u8]) -> Option<i64> {
+pub(crate) fn canonical_integer(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() || bytes.len() > INTEGER_TEXT_BYTES_MAX {
         return None;
     }
@@ -103,18 +103,18 @@ impl Set {
         Set { form: Form::Integers(Vec::new()) }
     }
 
-    pub(super) fn of_packed(packed: Packed) -> Set {
+    pub(crate) fn of_packed(packed: Packed) -> Set {
         Set { form: Form::Packed(packed) }
     }
 
     /// The numbers must ascend.
-    pub(super) fn of_integers(integers: Vec<i64>) -> Set {
+    pub(crate) fn of_integers(integers: Vec<i64>) -> Set {
         debug_assert!(integers.is_sorted());
         Set { form: Form::Integers(integers) }
     }
 
     /// The block of a compact set of strings.
-    pub(super) fn packed(&self) -> Option<&Packed> {
+    pub(crate) fn packed(&self) -> Option<&Packed> {
         match &self.form {
             Form::Packed(packed) => Some(packed),
             _ => None,
@@ -122,7 +122,7 @@ impl Set {
     }
 
     /// The members of a set of integers.
-    pub(super) fn integers(&self) -> Option<&[i64]> {
+    pub(crate) fn integers(&self) -> Option<&[i64]> {
         match &self.form {
             Form::Integers(integers) => Some(integers),
             _ => None,

@@ -57,7 +57,7 @@ fn order(left: (f64, &[u8]), right: (f64, &[u8])) -> Ordering {
 
 /// Scores are compared exactly: two that print differently are different.
 #[allow(clippy::float_cmp)]
-pub(super) fn is_same_score(left: f64, right: f64) -> bool {
+pub(crate) fn is_same_score(left: f64, right: f64) -> bool {
     left == right
 }
 
@@ -188,7 +188,7 @@ impl ZSet {
     }
 
     /// The rows must be in order.
-    pub(super) fn of_rows<'a>(rows: impl Iterator<Item = (Text<'a>, f64)>) -> ZSet {
+    pub(crate) fn of_rows<'a>(rows: impl Iterator<Item = (Text<'a>, f64)>) -> ZSet {
         let mut packed = Packed::default();
         for (member, score) in rows {
             packed.insert_joined(packed.live_bytes(), &score.to_le_bytes(), &member);
@@ -197,7 +197,7 @@ impl ZSet {
     }
 
     /// The rows of a compact sorted set.
-    pub(super) fn packed_rows(&self) -> Option<impl Iterator<Item = (&[u8], f64)>> {
+    pub(crate) fn packed_rows(&self) -> Option<impl Iterator<Item = (&[u8], f64)>> {
         match &self.form {
             Form::Packed(packed) => Some(packed.iter().map(row)),
             Form::Large(_) => None,

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-use store::Kind;
-use store::types::{Text, ZSet, ZSetRef};
+use store::types::{Text, ZSet};
+use store::{Kind, ZSetRef};
 use wire::resp::Args;
 
 use super::grid::{Cell, covering};

@@ -1,7 +1,8 @@
 //! LPOS.
 
 use smallvec::SmallVec;
-use store::types::{ListRef, Text};
+use store::ListRef;
+use store::types::Text;
 use wire::resp::Args;
 
 use super::READS;

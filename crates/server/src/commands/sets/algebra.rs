@@ -1,8 +1,8 @@
 //! Unions, intersections and differences of sets.
 
 use smallvec::SmallVec;
-use store::types::{Compact, Member, Set, SetRef};
-use store::{Kind, Locked};
+use store::types::{Compact, Member, Set};
+use store::{Kind, Locked, SetRef};
 use wire::resp::Args;
 
 use super::{at_least, reply_count, store_result};

@@ -7,8 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::change::{Change, End};
 use crate::items::{Items, Scored as ScoredItems};
-use crate::types::{Compact, HashRef, ListRef, SetRef, ZSetRef};
-use crate::{AccessClock, AccessRule, Keyspace, Mutation, Params, Value};
+use crate::types::Compact;
+use crate::{
+    AccessClock, AccessRule, HashRef, Keyspace, ListRef, Mutation, Params, SetRef, Value, ZSetRef,
+};
 
 const KEY: &[u8] = b"key";
 

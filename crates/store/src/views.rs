@@ -4,10 +4,9 @@
 
 use std::ops::{Bound, Range};
 
-use super::small::{Rows, Small};
-use super::zset::{ZSet, ZSetIter};
-use super::{Compact, Encoding, Hash, List, Member, Set, Text};
+use crate::small::{Rows, Small};
 use crate::types::set::{ENCODED_BYTES, ENCODED_INTEGERS};
+use crate::types::{Compact, Encoding, Hash, List, Member, Set, Text, ZSet, ZSetIter};
 use crate::varint::{put_bytes, put_varint};
 
 /// A hash, borrowed.

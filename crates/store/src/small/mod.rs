@@ -23,13 +23,12 @@ mod score;
 pub(crate) use change::{Block, Rework, Scratch, change, create};
 pub(crate) use rows::{Row, Rows};
 
-use super::element;
-use super::packed::Packed;
-use super::set::{Member, canonical_integer};
-use super::text::Text;
-use super::{Hash, List, Set, ZSet};
 use crate::change::Kind;
 use crate::object::Object;
+use crate::types::element;
+use crate::types::packed::Packed;
+use crate::types::set::{Member, canonical_integer};
+use crate::types::{Hash, List, Set, Text, ZSet};
 use crate::varint::{put_varint, take_varint};
 use smallvec::SmallVec;
 
