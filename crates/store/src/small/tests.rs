@@ -221,9 +221,9 @@ fn run_hash(steps: &[Step], compact: Compact) {
                 fixture.change(Change::HashSet { pairs: Items::Slice(&pairs) });
             }
             Step::Remove(fields) => {
-                fields.iter().for_each(|field| {
+                for field in fields {
                     oracle.remove(field);
-                });
+                }
                 let fields = slices(fields);
                 fixture.change(Change::HashRemove { fields: Items::Slice(&fields) });
                 if oracle.is_empty() {
@@ -248,10 +248,12 @@ fn run_list(steps: &[Step], compact: Compact) {
         let len = oracle.len();
         match step {
             Step::Push(end, values) => {
-                values.iter().for_each(|value| match end {
-                    End::Front => oracle.push_front(value, &compact),
-                    End::Back => oracle.push_back(value, &compact),
-                });
+                for value in values {
+                    match end {
+                        End::Front => oracle.push_front(value, &compact),
+                        End::Back => oracle.push_back(value, &compact),
+                    }
+                }
                 let values = slices(values);
                 fixture.change(Change::ListPush { end: *end, values: Items::Slice(&values) });
             }
@@ -296,15 +298,15 @@ fn run_set(steps: &[Step], compact: Compact) {
         match step {
             Step::Add(rows) => {
                 let members: Vec<&[u8]> = rows.iter().map(|(_, member)| &member[..]).collect();
-                members.iter().for_each(|member| {
+                for member in &members {
                     oracle.add(member, &compact);
-                });
+                }
                 fixture.change(Change::SetAdd { members: Items::Slice(&members) });
             }
             Step::Remove(members) => {
-                members.iter().for_each(|member| {
+                for member in members {
                     oracle.remove(member);
-                });
+                }
                 let members = slices(members);
                 fixture.change(Change::SetRemove { members: Items::Slice(&members) });
                 if oracle.is_empty() {
@@ -332,9 +334,9 @@ fn run_zset(steps: &[Step], compact: Compact) {
                 fixture.change(Change::ZSetAdd { members: ScoredItems::Slice(&rows) });
             }
             Step::Remove(members) => {
-                members.iter().for_each(|member| {
+                for member in members {
                     oracle.remove(member);
-                });
+                }
                 let members = slices(members);
                 fixture.change(Change::ZSetRemove { members: Items::Slice(&members) });
                 if oracle.is_empty() {

@@ -352,9 +352,7 @@ mod tests {
                     if is_removal {
                         table.remove(&key(number));
                         throughout.remove(&key(number));
-                    } else {
-                        if table.find(&key(number)).is_none() { table.insert(&key(number), b"", ()); }
-                    }
+                    } else if table.find(&key(number)).is_none() { table.insert(&key(number), b"", ()); }
                 }
             }
             while cursor != 0 {
@@ -424,16 +422,13 @@ mod tests {
                         let (key, content) = (vec![b'k'; usize::from(key % 40)], vec![byte; len]);
                         let found = oracle.iter().position(|row| row.0 == key);
                         prop_assert_eq!(table.find(&key), found);
-                        match found {
-                            Some(index) => {
-                                table.set_content(index, &content);
-                                *table.value_mut(index) = f64::from(byte);
-                                oracle[index] = (key, content, f64::from(byte));
-                            }
-                            None => {
-                                table.insert(&key, &content, f64::from(byte));
-                                oracle.push((key, content, f64::from(byte)));
-                            }
+                        if let Some(index) = found {
+                            table.set_content(index, &content);
+                            *table.value_mut(index) = f64::from(byte);
+                            oracle[index] = (key, content, f64::from(byte));
+                        } else {
+                            table.insert(&key, &content, f64::from(byte));
+                            oracle.push((key, content, f64::from(byte)));
                         }
                     }
                     Step::Remove(key) => {
