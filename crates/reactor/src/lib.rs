@@ -51,6 +51,7 @@ mod timers;
 mod tls;
 mod tls_io;
 mod token;
+mod unix_socket;
 
 pub use acceptor::Control;
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
@@ -70,3 +71,4 @@ pub use sim::{Sim, SimClient};
 pub use solo::Solo;
 pub use stats::{AcceptorCounters, AcceptorStats, Counters, ReactorStats};
 pub use tls::{TLS_BYTES, Tls};
+pub use unix_socket::{SOCKET_PATH_BYTES_MAX, check_socket_path};

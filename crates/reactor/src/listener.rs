@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::driver::std_address;
 use crate::tls::Tls;
+use crate::unix_socket::SocketFile;
 
 /// Connections that the kernel completes before they are accepted; the usual limit of servers. The
 /// system's `net.core.somaxconn` limits it as well.
@@ -26,6 +28,8 @@ pub struct Listener {
     tls: Option<Arc<Tls>>,
     reactor: Option<usize>,
     use_of_spare: UseOfSpare,
+    /// Set for a Unix socket, whose peers have no addresses. Removed with the listener.
+    file: Option<SocketFile>,
 }
 
 /// When connections of a listener are placed on the spare reactor of their group.
@@ -57,18 +61,36 @@ impl Listener {
         Listener::from_fd(socket, refusal)
     }
 
+    /// Listens on a Unix socket at `path`, in place of a stale one. `mode`: permissions of its
+    /// file, which is removed with the listener.
+    pub fn unix(
+        path: &Path,
+        mode: Option<u32>,
+        backlog: usize,
+        refusal: &[u8],
+    ) -> io::Result<Listener> {
+        let (fd, file) =
+            SocketFile::listen(path, mode, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        Ok(Listener { file: Some(file), ..Listener::new(fd, None, refusal) })
+    }
+
     fn from_fd(fd: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
         // Accepted sockets inherit this and the keep-alive options: no call per connection.
         sockopt::set_tcp_nodelay(&fd, true)?;
         let local = std_address(rustix::net::getsockname(&fd)?);
-        Ok(Listener {
+        Ok(Listener::new(fd, local, refusal))
+    }
+
+    fn new(fd: OwnedFd, local: Option<SocketAddr>, refusal: &[u8]) -> Listener {
+        Listener {
             fd,
             local,
             refusal: refusal.to_vec(),
             tls: None,
             reactor: None,
             use_of_spare: UseOfSpare::Never,
-        })
+            file: None,
+        }
     }
 
     /// Makes its connections speak TLS. Refused ones are closed without a message: none can be sent
@@ -117,7 +139,8 @@ impl Listener {
         self.tls.as_ref()
     }
 
-    /// The address it listens on, with the actual port if port 0 was requested.
+    /// The address it listens on, with the actual port if port 0 was requested. `None` for a Unix
+    /// socket.
     pub fn local(&self) -> Option<SocketAddr> {
         self.local
     }
@@ -128,11 +151,15 @@ impl Listener {
 
     /// Whether a connection's local address has to be queried.
     pub(crate) fn is_wildcard(&self) -> bool {
-        self.local.is_none_or(|local| local.ip().is_unspecified())
+        self.file.is_none() && self.local.is_none_or(|local| local.ip().is_unspecified())
     }
 
-    /// Probes silent peers of future connections after `seconds`, or never for 0.
+    /// Probes silent peers of future connections after `seconds`, or never for 0. The peers of a
+    /// Unix socket cannot disappear without notice.
     pub(crate) fn set_keepalive(&self, seconds: u64) -> rustix::io::Result<()> {
+        if self.file.is_some() {
+            return Ok(());
+        }
         sockopt::set_socket_keepalive(&self.fd, seconds != 0)?;
         if seconds != 0 {
             // The kernel's limit of these options.

@@ -10,6 +10,7 @@ pub struct ConnId(pub u64);
 /// The remote side, and the listener through which it connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
+    /// `None`, like `local`, for the peer of a Unix socket.
     pub remote: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
     /// Position in the list of listeners given to [`crate::Group::start`], or [`Peer::ADOPTED`].

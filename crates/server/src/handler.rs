@@ -17,10 +17,11 @@ mod waits;
 
 use crate::commands::execute::Prepared;
 use crate::commands::session::Wait;
-use crate::config::{Endpoint, TlsAuthClientsUser};
+use crate::config::{Endpoint, Place, TlsAuthClientsUser};
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
 use crate::engine::acl::{Identity, Standing};
+use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
@@ -244,7 +245,12 @@ impl Handler for ReactorHandler {
         self.refresh(cx.now());
         let durability = self.reactor.settings.durability;
         let opened = self.now.mono;
-        let Endpoint { protocol, is_tls, is_admin, node, .. } = self.endpoints[peer.listener];
+        let Endpoint { protocol, is_tls, is_admin, place, node, .. } =
+            self.endpoints[peer.listener];
+        let remote = match place {
+            Place::Address(_) => peer.remote.into(),
+            Place::Path => ClientAddress::UnixSocket,
+        };
         let mut session = match protocol {
             ClientProtocol::Resp => {
                 let identity = Identity::newcomer(&self.shared.acl);
@@ -255,6 +261,7 @@ impl Handler for ReactorHandler {
                     session.is_pinned = true;
                 }
                 session.is_pinned |= is_admin;
+                session.details.remote = remote;
                 Session::Resp(session)
             }
             ClientProtocol::Cql => {
@@ -266,7 +273,7 @@ impl Handler for ReactorHandler {
         };
         let kinds = &self.shared.request_kinds;
         let mut row = session.protocol().row(self.reactor.index, opened, kinds);
-        row.remote = peer.remote;
+        row.remote = remote;
         row.is_tls = is_tls;
         self.register(&session, row);
         let must_authenticate =

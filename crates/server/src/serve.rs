@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,8 @@ use crate::commands::acl::{default_user, load_at_start};
 use crate::commands::registry::REGISTRY;
 use crate::commands::scripting::load_stored;
 use crate::config::{
-    Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, Settings, machine_memory_bytes,
+    Config, CqlAuthenticator, Endpoint, MemoryTrackers, Place, Placement, Settings,
+    machine_memory_bytes,
 };
 use crate::cql::CqlState;
 use crate::cql::pool::Pool;
@@ -235,13 +236,13 @@ fn random_hex() -> String {
 /// Loads the users, and checks that other machines cannot use the server without a password.
 fn load_users(settings: &Settings) -> anyhow::Result<Users> {
     let users = load_at_start(settings).map_err(|report| anyhow::anyhow!("aclfile: {report}"))?;
-    let open = settings.endpoints().find(|endpoint| !endpoint.address.ip().is_loopback());
+    let open = settings.endpoints().find(|endpoint| !endpoint.place.is_local());
     match open {
-        Some(Endpoint { option, address, .. })
+        Some(Endpoint { option, place, .. })
             if settings.protected_mode && users.default_user().is_open() =>
         {
             anyhow::bail!(
-                "{option}: {address} can be reached from other machines and the default user of \
+                "{option}: {place} can be reached from other machines and the default user of \
                  {} needs no password: give it one, listen on 127.0.0.1 only, or set \
                  protected-mode to no",
                 settings.aclfile.display()
@@ -264,9 +265,15 @@ fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
 
 /// Binds all addresses before the data is read, so that an address in use is reported early. The
 /// order is the one in which the handler counts endpoints.
+///
+/// The Unix socket is only checked: until it listens, another server would take it for stale.
 fn bind_all(settings: &Settings) -> anyhow::Result<Vec<OwnedFd>> {
-    let bind = |endpoint: Endpoint| {
-        let address = endpoint.address;
+    let socket = &settings.unixsocket;
+    if !socket.as_os_str().is_empty() {
+        reactor::check_socket_path(socket)
+            .with_context(|| format!("could not listen on {}", socket.display()))?;
+    }
+    let bind = |(endpoint, address): (Endpoint, SocketAddr)| {
         let taken = reactor::bind(address, false).and_then(|socket| {
             if answers_early(&endpoint) {
                 reactor::begin_listening(&socket, settings.tcp_backlog)?;
@@ -275,7 +282,8 @@ fn bind_all(settings: &Settings) -> anyhow::Result<Vec<OwnedFd>> {
         });
         taken.with_context(|| format!("could not listen on {address}"))
     };
-    settings.endpoints().map(bind).collect()
+    let endpoints = settings.endpoints();
+    endpoints.filter_map(|one| Some((one, one.place.address()?))).map(bind).collect()
 }
 
 /// Whether the endpoint answers before the data is recovered.
@@ -299,10 +307,22 @@ fn start_group(
     let limits = Arc::new(Limits::default());
     settings.apply_to(&limits);
     let mut listeners = Vec::new();
-    for (endpoint, socket) in settings.endpoints().zip(sockets) {
-        let Endpoint { protocol, is_tls, is_admin, address, node, .. } = endpoint;
-        let listener = Listener::from_bound(socket, settings.tcp_backlog, protocol.refusal())
-            .with_context(|| format!("could not listen on {address}"))?;
+    let mut sockets = sockets.into_iter();
+    for endpoint in settings.endpoints() {
+        let Endpoint { protocol, is_tls, is_admin, place, node, .. } = endpoint;
+        let refusal = protocol.refusal();
+        let listener = match place {
+            Place::Address(address) => {
+                let socket = sockets.next().expect("every address is bound");
+                Listener::from_bound(socket, settings.tcp_backlog, refusal)
+                    .with_context(|| format!("could not listen on {address}"))?
+            }
+            Place::Path => {
+                let (path, mode) = (&settings.unixsocket, settings.unixsocketperm.bits());
+                Listener::unix(path, mode, settings.tcp_backlog, refusal)
+                    .with_context(|| format!("could not listen on {}", path.display()))?
+            }
+        };
         let listener = match (protocol, node) {
             (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
             (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
@@ -401,8 +421,11 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     let addresses = group.addresses();
     let settings = shared.settings.load();
     let named = settings.endpoints().zip(&addresses);
-    let listeners: Vec<String> =
+    let mut listeners: Vec<String> =
         named.map(|(endpoint, address)| format!("{}={address}", endpoint.option)).collect();
+    if !settings.unixsocket.as_os_str().is_empty() {
+        listeners.push(format!("unixsocket={}", settings.unixsocket.display()));
+    }
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;
     out.flush()?;

@@ -48,7 +48,9 @@ class Server:
         ready = self.process.stdout.readline().split()
         if ready[:1] != ["ready"]:
             raise SystemExit(f"the server does not start: {ready}")
-        host, port = dict(word.split("=") for word in ready[1:])["resp"].split(":")
+        listeners = dict(word.split("=") for word in ready[1:])
+        self.socket = listeners.get("unixsocket")
+        host, port = listeners["resp"].split(":")
         return host, int(port)
 
     def __enter__(self):
@@ -88,9 +90,9 @@ def peer(program, directory, *options):
     return Server([program, *fixed, *quiet, *options], ("127.0.0.1", port))
 
 
-def myriad(directory):
+def myriad(directory, *options):
     listeners = ["--resp", "127.0.0.1:0", "--cql", "", "--http", ""]
-    return Server([os.environ["MYRIAD"], "serve", *listeners, "--dir", str(directory)], None)
+    return Server([os.environ["MYRIAD"], "serve", *listeners, "--dir", str(directory), *options], None)
 
 
 def run(*arguments):
@@ -268,6 +270,23 @@ def data_of_myriad_to_both(folder):
     run("export", folder / "data", folder / "dump.rdb")
     for program in ("redis-server", valkey_program()):
         sees(peer(program, folder), wanted)
+
+
+@test
+def over_a_unix_socket(folder):
+    path = folder / "redis.sock"
+    with myriad(folder / "data", "--unixsocket", str(path), "--unixsocketperm", "700") as server:
+        assert server.socket == str(path)
+        client = redis.Redis(unix_socket_path=str(path), protocol=3)
+        client.set("key", "over the socket")
+        assert client.get("key") == b"over the socket"
+        info = client.client_info()
+        assert info["addr"] == info["laddr"] == f"{path}:0", info
+        assert info["flags"] == "U", info
+        client.close()
+        command = ["redis-cli", "-s", str(path), "GET", "key"]
+        assert subprocess.run(command, capture_output=True, text=True).stdout == "over the socket\n"
+    assert not path.exists()
 
 
 def main():

@@ -9,6 +9,7 @@ mod data;
 mod fixture;
 mod limits;
 mod stalled;
+mod unix_socket;
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;

@@ -6,6 +6,7 @@ use super::command::{Command, Flags};
 use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::Session;
+use crate::config::Settings;
 use crate::engine::requests::RequestId;
 use crate::engine::secret::Shown;
 
@@ -22,11 +23,17 @@ pub(super) fn is_audited(command: &Command) -> bool {
 
 /// Logs a command with its outcome.
 #[cold]
-pub(super) fn log(session: &Session, id: RequestId, args: Args<'_>, fail: Option<&Fail>) {
+pub(super) fn log(
+    settings: &Settings,
+    session: &Session,
+    id: RequestId,
+    args: Args<'_>,
+    fail: Option<&Fail>,
+) {
     let entry = REGISTRY.entry(id);
     let words = 1 + usize::from(entry.parent.is_some());
     let user = String::from_utf8_lossy(&session.identity.user().name);
-    let address = session.details.remote.map_or_else(String::new, |remote| remote.to_string());
+    let address = session.details.remote.text(settings).unwrap_or_default();
     let arguments = arguments(entry.command.shown(args), words);
     let outcome = fail.map_or_else(|| "done".to_owned(), Fail::to_string);
     let command = &entry.full_name;

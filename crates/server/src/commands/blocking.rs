@@ -115,7 +115,8 @@ impl CommandContext<'_> {
         let connection = BlockedConnection {
             id: self.session.id,
             reactor: self.reactor.index,
-            peer: Peer { remote: details.remote, local: details.local, listener: 0 },
+            remote: details.remote,
+            local: details.local,
             name: details.name.clone(),
             db: self.db,
             protocol: self.session.protocol,
@@ -176,8 +177,10 @@ impl Session {
 
     /// A session in which a request of a blocked client is run again.
     fn for_rerun(connection: &BlockedConnection, now: MonoNs) -> Session {
-        let BlockedConnection { id, peer, durability, identity, .. } = connection;
-        let mut session = Session::new(*id, peer, now, identity.clone(), *durability);
+        let BlockedConnection { id, remote, local, durability, identity, .. } = connection;
+        let peer = Peer { remote: remote.internet(), local: *local, listener: 0 };
+        let mut session = Session::new(*id, &peer, now, identity.clone(), *durability);
+        session.details.remote = *remote;
         session.db = connection.db;
         session.protocol = connection.protocol;
         session.no_touch = connection.no_touch;

@@ -68,7 +68,7 @@ fn is_allowed(rule: DebugCommand, session: &Session) -> bool {
     match rule {
         DebugCommand::Yes => true,
         DebugCommand::No => false,
-        DebugCommand::Local => session.details.remote.is_some_and(|peer| peer.ip().is_loopback()),
+        DebugCommand::Local => session.details.remote.is_local(),
     }
 }
 

@@ -302,7 +302,7 @@ impl<'a> ReactorContext<'a> {
         if let Some(id) = id.filter(|id| !names_no_child(REGISTRY.entry(*id).command, args)) {
             self.reactor.tally.rejected(id);
             if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
-                audit::log(session, id, args, Some(fail));
+                audit::log(&self.reactor.settings, session, id, args, Some(fail));
             }
         }
         self.reactor.tally.error(None, &String::from_utf8_lossy(&fail.bytes()));
@@ -565,7 +565,7 @@ impl CommandContext<'_> {
         if let Err(fail) = acl::recheck(self, id, args) {
             self.reactor.tally.error(Some(id), &fail.to_string());
             if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
-                audit::log(self.session, id, args, Some(&fail));
+                audit::log(&self.reactor.settings, self.session, id, args, Some(&fail));
             }
             return self.reply.error_bytes(&fail.bytes());
         }
@@ -657,7 +657,8 @@ impl CommandContext<'_> {
             self.note_usage(command, args, Sums { ns, bytes });
         }
         if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
-            audit::log(self.session, id, args, result.as_ref().err());
+            let fail = result.as_ref().err();
+            audit::log(&self.reactor.settings, self.session, id, args, fail);
         }
         result
     }

@@ -13,6 +13,7 @@ use crate::config::Durability;
 use crate::engine::accounts::Charges;
 use crate::engine::acl::Identity;
 use crate::engine::blocked::BlockedClient;
+use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::{ClientRow, SubscriptionCounts, TrackingFlags};
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::Subscriptions;
@@ -65,7 +66,7 @@ pub(crate) struct Watched {
 /// State that most requests do not need.
 #[derive(Debug)]
 pub(crate) struct Details {
-    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) remote: ClientAddress,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) opened: MonoNs,
     /// Since when the pending output exceeds the soft limit.
@@ -246,7 +247,7 @@ impl Session {
             wait: None,
             charges: Charges::default(),
             details: Box::new(Details {
-                remote: peer.remote,
+                remote: peer.remote.into(),
                 local: peer.local,
                 opened,
                 above_soft_since: None,

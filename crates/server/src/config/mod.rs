@@ -29,12 +29,12 @@ pub use help::{help, markdown};
 pub use internals::Internals;
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
-pub(crate) use settings::Endpoint;
 pub use settings::{
     AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability,
-    LogFormat, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, Settings,
-    TlsAuthClients, TlsAuthClientsUser, TlsProtocols,
+    FileMode, LogFormat, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement,
+    Settings, TlsAuthClients, TlsAuthClientsUser, TlsProtocols,
 };
+pub(crate) use settings::{Endpoint, Place};
 pub use table::OPTIONS;
 pub use trackers::{MemoryTrackers, machine_memory_bytes};
 

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use base::units::{GIB, Limit, MIB};
 use binlog::SyncPolicy;
 use options::{Conflict, choice, settings};
-use reactor::Limits;
+use reactor::{Limits, SOCKET_PATH_BYTES_MAX};
 
 use super::experiments::Experiments;
 use super::internals::Internals;
@@ -169,9 +169,40 @@ pub(crate) struct Endpoint {
     pub(crate) is_tls: bool,
     /// Whether it serves only administrators.
     pub(crate) is_admin: bool,
-    pub(crate) address: SocketAddr,
+    pub(crate) place: Place,
     /// Set if one reactor serves all connections.
     pub(crate) node: Option<NodeOf>,
+}
+
+/// Where an endpoint listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Address(SocketAddr),
+    /// The Unix socket at the path in `unixsocket`.
+    Path,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Address(address) => address.fmt(f),
+            Place::Path => f.write_str("the Unix socket"),
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn address(self) -> Option<SocketAddr> {
+        match self {
+            Place::Address(address) => Some(address),
+            Place::Path => None,
+        }
+    }
+
+    /// Whether only processes of this machine can reach it.
+    pub(crate) fn is_local(self) -> bool {
+        self.address().is_none_or(|address| address.ip().is_loopback())
+    }
 }
 
 /// A reactor that is announced as a node of a cluster.
@@ -195,6 +226,16 @@ impl Password {
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_set() { "Password(set)" } else { "Password(none)" })
+    }
+}
+
+/// Permissions of a file, written as an octal number; 0: whatever the process's mask leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileMode(pub u32);
+
+impl FileMode {
+    pub(crate) fn bits(self) -> Option<u32> {
+        (self.0 != 0).then_some(self.0)
     }
 }
 
@@ -237,6 +278,9 @@ settings! {
         http: Vec<SocketAddr> = Vec::new(),
         resp_tls: Vec<SocketAddr> = Vec::new(),
         admin: Vec<SocketAddr> = Vec::new(),
+        /// Empty: no Unix socket.
+        unixsocket: PathBuf = PathBuf::new(),
+        unixsocketperm: FileMode = FileMode(0),
         cql_tls: Vec<SocketAddr> = Vec::new(),
         http_tls: Vec<SocketAddr> = Vec::new(),
         tls_cert_file: PathBuf = PathBuf::new(),
@@ -397,8 +441,13 @@ impl Settings {
             return Err(Conflict::new("resp", reason));
         }
         self.validate_nodes()?;
+        if self.unixsocket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            let reason = format!("the path is longer than {SOCKET_PATH_BYTES_MAX} bytes");
+            return Err(Conflict::new("unixsocket", reason));
+        }
         let mut listed = Vec::new();
-        for Endpoint { option, address, .. } in self.endpoints() {
+        let addresses = self.endpoints().filter_map(|one| Some((one.option, one.place.address()?)));
+        for (option, address) in addresses {
             // With port 0 the kernel selects a different free port each time.
             if address.port() != 0 && listed.contains(&address) {
                 return Err(Conflict::new(option, format!("{address} is listed twice")));
@@ -461,16 +510,29 @@ impl Settings {
                 protocol,
                 is_tls,
                 is_admin,
-                address,
+                place: Place::Address(address),
                 node: None,
             };
             addresses.iter().map(endpoint)
         });
-        plain.chain(self.node_endpoints())
+        plain.chain(self.node_endpoints()).chain(self.socket_endpoint())
+    }
+
+    /// The Unix socket. Its listener has the highest number: it is the only one without an address.
+    fn socket_endpoint(&self) -> Option<Endpoint> {
+        let is_set = !self.unixsocket.as_os_str().is_empty();
+        is_set.then_some(Endpoint {
+            option: "unixsocket",
+            protocol: ClientProtocol::Resp,
+            is_tls: false,
+            is_admin: false,
+            place: Place::Path,
+            node: None,
+        })
     }
 
     /// Returns the addresses of single reactors: with `cluster-view`, for each listener of the
-    /// Redis protocol one per reactor. These listeners have the lowest numbers.
+    /// Redis protocol one per reactor.
     fn node_endpoints(&self) -> impl Iterator<Item = Endpoint> {
         let reactors = if self.cluster_view { self.reactor_count() } else { 0 };
         let open = self.resp.iter().map(|address| (address, false));
@@ -481,7 +543,7 @@ impl Settings {
                 protocol: ClientProtocol::Resp,
                 is_tls,
                 is_admin: false,
-                address: node_address(address, reactor),
+                place: Place::Address(node_address(address, reactor)),
                 node: Some(NodeOf { reactor, source }),
             })
         })
@@ -490,8 +552,8 @@ impl Settings {
     /// Returns the number of the listener of a reactor's own port, for clients of listener
     /// `source`. Requires `cluster-view`.
     pub(crate) fn node_listener(&self, source: usize, reactor: usize) -> usize {
-        let others = self.endpoints().filter(|endpoint| endpoint.node.is_none()).count();
-        others + source * self.reactor_count() + reactor
+        let first = self.endpoints().take_while(|endpoint| endpoint.node.is_none()).count();
+        first + source * self.reactor_count() + reactor
     }
 
     /// Whether CQL clients must authenticate.
@@ -517,7 +579,7 @@ impl Settings {
             return Ok(());
         };
         let missing = |name, what| {
-            Conflict::new(name, format!("{} {} requires {what}", endpoint.option, endpoint.address))
+            Conflict::new(name, format!("{} {} requires {what}", endpoint.option, endpoint.place))
         };
         if self.tls_cert_file.as_os_str().is_empty() {
             return Err(missing("tls-cert-file", "a certificate"));
@@ -565,9 +627,9 @@ impl Settings {
     }
 
     fn validate_protection(&self) -> Result<(), Conflict> {
-        let open = self.endpoints().find(|endpoint| !endpoint.address.ip().is_loopback());
+        let open = self.endpoints().find(|endpoint| !endpoint.place.is_local());
         match open {
-            Some(Endpoint { option, address, .. })
+            Some(Endpoint { option, place, .. })
                 // The default user of an ACL file is checked when the file is read.
                 if self.protected_mode
                     && !self.requirepass.is_set()
@@ -576,7 +638,7 @@ impl Settings {
                 Err(Conflict::new(
                     option,
                     format!(
-                        "{address} can be reached from other machines and no password is set: set \
+                        "{place} can be reached from other machines and no password is set: set \
                      requirepass, listen on 127.0.0.1 only, or set protected-mode to no"
                     ),
                 ))
@@ -589,11 +651,11 @@ impl Settings {
         let is_open = self.protected_mode && self.cql_authenticator == CqlAuthenticator::AllowAll;
         let reached = self.endpoints().find(|endpoint| {
             let is_cql = endpoint.protocol == ClientProtocol::Cql;
-            is_open && is_cql && !endpoint.address.ip().is_loopback()
+            is_open && is_cql && !endpoint.place.is_local()
         });
-        let Some(Endpoint { option, address, .. }) = reached else { return Ok(()) };
+        let Some(Endpoint { option, place, .. }) = reached else { return Ok(()) };
         let reason = format!(
-            "{address} can be reached from other machines without authentication: set \
+            "{place} can be reached from other machines without authentication: set \
              cql-authenticator to requirepass or password, listen on 127.0.0.1 only, or set \
              protected-mode to no"
         );
@@ -700,7 +762,7 @@ mod tests {
         let mut settings = Settings::default();
         with_nodes(&mut settings);
         let all: Vec<Endpoint> = settings.endpoints().collect();
-        let named: Vec<String> = all.iter().map(|one| one.address.to_string()).collect();
+        let named: Vec<String> = all.iter().map(|one| one.place.to_string()).collect();
         let nodes = ["127.0.0.1:7001", "127.0.0.1:7002", "[::1]:7101", "[::1]:7102"];
         assert_eq!(named, [&["127.0.0.1:7000", "[::1]:7100"][..], &nodes].concat());
         for (source, reactor) in [(0, 0), (0, 1), (1, 0), (1, 1)] {

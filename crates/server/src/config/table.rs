@@ -70,6 +70,10 @@ const SERVER: &[OptionSpec] = &[
         "Like `http`, but with TLS: see the `tls-` options."),
     option("admin", addresses!(admin), Start,
         "Addresses on which the server accepts the Redis protocol for administration only, also while all reactors are stalled or `maxclients` is reached; empty: none. Up to 64 connections; commands that need data are refused."),
+    option("unixsocket", value!(Text, "path", unixsocket), Start,
+        "Path of a Unix socket on which the server accepts the Redis protocol, without TLS; empty: none. A file that another process listens on is not replaced, but one that was left behind is. It is removed when the server ends."),
+    option("unixsocketperm", value!(Text, "octal number", unixsocketperm), Start,
+        "Permissions of the Unix socket, such as 700; 0: whatever the mask of the process leaves. A client needs the permission to write to it."),
     option("tls-cert-file", value!(Text, "path", tls_cert_file), Running,
         "The server's certificate in PEM, followed by any intermediate certificates. Setting the option again by CONFIG SET, or sending SIGHUP, reloads this and the other `tls-` files for new connections, but only if all of them are valid."),
     option("tls-key-file", value!(Text, "path", tls_key_file), Running,
@@ -305,7 +309,7 @@ const EXPERIMENTS: &[OptionSpec] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{OPTIONS, find, owner, rows};
+    use crate::config::{OPTIONS, Place, find, owner, rows};
     use base::nearest::nearest;
     use options::{Change, Form, Kind};
     use std::collections::HashSet;
@@ -343,7 +347,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 87);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 89);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 
@@ -353,8 +357,9 @@ mod tests {
             let mut settings = Settings::default();
             let is_list = matches!(option.kind, Kind::Value { form: Form::List, .. });
             if is_list && option.set(&mut settings, "127.0.0.1:1").is_ok() {
-                let mut opened = settings.endpoints().filter(|one| one.address.port() == 1);
-                assert!(opened.any(|one| one.option == option.name), "{}", option.name);
+                let mut opened = settings.endpoints().filter(|one| one.option == option.name);
+                let expected = Place::Address("127.0.0.1:1".parse().unwrap());
+                assert!(opened.any(|one| one.place == expected), "{}", option.name);
             }
         }
     }

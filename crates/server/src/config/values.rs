@@ -6,7 +6,7 @@ use base::units::parse_bytes;
 use options::{Form, Kind, Value, ValueError};
 
 use super::key_events::KeyEvents;
-use super::settings::{OutputLimit, OutputLimits, Password, Settings};
+use super::settings::{FileMode, OutputLimit, OutputLimits, Password, Settings};
 
 const NOT_ADDRESSES: ValueError =
     ValueError::Invalid("argument must be addresses such as 127.0.0.1:6379");
@@ -63,6 +63,20 @@ impl Value for Password {
 
     fn text(&self) -> String {
         self.0.clone()
+    }
+}
+
+impl Value for FileMode {
+    // Source: Redis 7.2 `config.c`, `unixsocketperm`, an option with OCTAL_CONFIG
+    fn read(text: &str) -> Result<FileMode, ValueError> {
+        const ERROR: ValueError = ValueError::Invalid("argument must be an octal number up to 777");
+        let is_octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+        mode.map(FileMode).ok_or(ERROR)
+    }
+
+    fn text(&self) -> String {
+        format!("{:o}", self.0)
     }
 }
 

@@ -133,7 +133,6 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         fixed!("repl-ping-replica-period", "10", NO_REPLICAS),
     ),
     fixed!("repl-timeout", "60", NO_REPLICAS),
-    fixed!("unixsocket", "", "Unix sockets are not supported."),
     fixed!("lazyfree-lazy-eviction", "yes", LAZY),
     fixed!("lazyfree-lazy-expire", "yes", LAZY),
     fixed!("lazyfree-lazy-server-del", "yes", LAZY),

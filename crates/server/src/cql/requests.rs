@@ -439,7 +439,7 @@ impl Requests<'_> {
         out: &mut Vec<u8>,
     ) {
         let published = self.shared.published[self.reactor.index].lock();
-        let remote = published.clients.get(&session.id.0).and_then(|row| row.remote);
+        let remote = published.clients.get(&session.id.0).and_then(|row| row.remote.internet());
         drop(published);
         let role = self.role_of(session, header, body);
         let party = Party::new(remote.map(|address| address.ip()), role.as_deref());

@@ -67,8 +67,9 @@ impl Requests<'_> {
     fn client_address(&self) -> Option<IpAddr> {
         let id = self.connection.0;
         let mut rows = self.shared.published.iter();
-        let found =
-            |rows: &parking_lot::Mutex<PublishedStats>| rows.lock().clients.get(&id)?.remote;
+        let found = |rows: &parking_lot::Mutex<PublishedStats>| {
+            rows.lock().clients.get(&id)?.remote.internet()
+        };
         rows.find_map(found).map(|remote| remote.ip())
     }
 

@@ -47,7 +47,7 @@ impl Requests<'_> {
         // The row of CLIENT LIST identifies the client, so that sessions stay small.
         let published = self.shared.published[self.reactor.index].lock();
         let row = published.clients.get(&session.id.0);
-        let remote = row.and_then(|row| row.remote);
+        let remote = row.map(|row| row.remote).unwrap_or_default();
         let name = row.map(|row| row.name.clone()).unwrap_or_default();
         drop(published);
         if let Some(taken) = taken {

@@ -10,17 +10,19 @@
 //! reactor because of a timeout, CLIENT UNBLOCK or a disconnect.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use base::time::MonoNs;
 use parking_lot::Mutex;
-use reactor::{ConnId, Peer};
+use reactor::ConnId;
 use store::ReadyKey;
 use wire::resp::{OwnedArgs, Protocol};
 
 use crate::config::Durability;
 use crate::engine::acl::Identity;
+use crate::engine::client_address::ClientAddress;
 use crate::engine::gate::Gate;
 use crate::engine::requests::RequestId;
 
@@ -51,7 +53,8 @@ pub(crate) struct BlockedConnection {
     pub(crate) id: ConnId,
     /// The reactor of the connection, which does not move while it is paused.
     pub(crate) reactor: usize,
-    pub(crate) peer: Peer,
+    pub(crate) remote: ClientAddress,
+    pub(crate) local: Option<SocketAddr>,
     pub(crate) name: String,
     pub(crate) db: u8,
     pub(crate) protocol: Protocol,

@@ -8,6 +8,7 @@ use reactor::ConnId;
 
 use crate::config::Durability;
 use crate::engine::acl::{DEFAULT_USER, User};
+use crate::engine::client_address::ClientAddress;
 use crate::engine::pubsub::{Kind, Subscriptions};
 use crate::engine::requests::RequestId;
 use crate::protocol::ClientProtocol;
@@ -59,7 +60,7 @@ pub(crate) struct TrackingFlags {
 pub(crate) struct ClientRow {
     pub(crate) id: u64,
     pub(crate) reactor: usize,
-    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) remote: ClientAddress,
     pub(crate) local: Option<SocketAddr>,
     /// Boxed, like the following: they need 8 bytes less.
     pub(crate) name: Box<str>,
@@ -119,7 +120,7 @@ impl ClientRow {
         ClientRow {
             id: id.0,
             reactor,
-            remote: None,
+            remote: ClientAddress::default(),
             local: None,
             name: Box::default(),
             library_name: Box::default(),
@@ -162,6 +163,14 @@ impl ClientRow {
     pub(crate) fn set_user(&mut self, user: &Arc<User>) {
         if !self.user.as_ref().is_some_and(|known| Arc::ptr_eq(known, user)) {
             self.user = Some(Arc::clone(user));
+        }
+    }
+
+    /// The server's address to which the client is connected.
+    pub(crate) fn local_address(&self) -> ClientAddress {
+        match self.remote {
+            ClientAddress::UnixSocket => ClientAddress::UnixSocket,
+            ClientAddress::Internet(_) | ClientAddress::Unknown => self.local.into(),
         }
     }
 

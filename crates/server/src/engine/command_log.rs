@@ -2,12 +2,12 @@
 //! large reply.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use base::time::UnixMs;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Settings;
+use crate::engine::client_address::ClientAddress;
 use crate::engine::secret::Shown;
 
 /// Maximum arguments, and bytes of each, that an entry keeps.
@@ -127,7 +127,7 @@ pub(crate) struct CommandLog {
 impl CommandLog {
     pub(crate) fn push(
         &mut self,
-        (remote, client_name): (Option<SocketAddr>, &str),
+        (peer, client_name): (String, &str),
         at: UnixMs,
         value: u64,
         request: Shown<'_>,
@@ -139,7 +139,7 @@ impl CommandLog {
                 at,
                 value,
                 args: shortened(request),
-                peer: remote.map_or_else(String::new, |peer| peer.to_string()),
+                peer,
                 client_name: client_name.to_owned(),
             });
             self.next_id += 1;
@@ -171,7 +171,7 @@ impl CommandLogs {
     pub(crate) fn note(
         &self,
         settings: &Settings,
-        client: (Option<SocketAddr>, &str),
+        (client, name): (ClientAddress, &str),
         at: UnixMs,
         taken: Taken,
         request: Shown<'_>,
@@ -179,6 +179,7 @@ impl CommandLogs {
         let thresholds = Thresholds::of(settings);
         for kind in LogKind::ALL.into_iter().filter(|kind| thresholds.is_reached(*kind, taken)) {
             let entries_max = kind.entries_max(settings);
+            let client = (client.text(settings).unwrap_or_default(), name);
             self.lock(kind).push(client, at, taken.shown(kind), request, entries_max);
         }
     }
@@ -234,7 +235,7 @@ mod tests {
         let note = |ns, request_bytes| {
             let taken = Taken { ns, request_bytes, reply_bytes: u64::MAX - 1 };
             let request = Shown::whole(request.as_args());
-            logs.note(&settings, (None, ""), UnixMs(0), taken, request);
+            logs.note(&settings, (ClientAddress::Unknown, ""), UnixMs(0), taken, request);
             thresholds.are_reached(taken)
         };
         assert!(!note(4_999, 99));

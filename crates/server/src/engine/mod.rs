@@ -4,7 +4,7 @@
 //! `commit` (the only path by which data changes), `room`, `elements` and
 //! `queue_age` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
-//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
+//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
 
 pub(crate) mod accounts;
@@ -13,6 +13,7 @@ pub(crate) mod activity;
 pub(crate) mod baseline;
 pub(crate) mod blocked;
 pub(crate) mod busiest_clients;
+pub(crate) mod client_address;
 pub(crate) mod client_row;
 pub(crate) mod clock;
 pub(crate) mod command_log;

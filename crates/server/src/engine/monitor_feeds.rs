@@ -6,11 +6,12 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::time::UnixMs;
 
+use crate::engine::client_address::ClientAddress;
 use crate::engine::secret::Shown;
 
 /// Bytes of lines that wait for one reactor. The reactors share the memory of the lines. Small in
@@ -72,8 +73,7 @@ impl MonitorFeeds {
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestSource {
-    /// A client, with its address if it has one.
-    Client(Option<SocketAddr>),
+    Client(ClientAddress),
     Script,
 }
 
@@ -81,20 +81,28 @@ pub(crate) enum RequestSource {
 /// time is that of the reactor's turn, in milliseconds.
 // Source: Redis 7.2 `replication.c`, `replicationFeedMonitors`
 ///
-/// `place` is the database, or the protocol if it has no databases.
+/// `place` is the database, or the protocol if it has no databases. `socket`: the path of the Unix
+/// socket.
 pub(crate) fn monitor_line(
     place: &dyn Display,
     source: RequestSource,
+    socket: &Path,
     now: UnixMs,
     request: Shown<'_>,
     out: &mut Vec<u8>,
 ) {
     let (seconds, ms) = (now.0 / 1000, now.0 % 1000);
     let written = match source {
-        RequestSource::Client(Some(remote)) => {
+        RequestSource::Client(ClientAddress::Internet(remote)) => {
             write!(out, "+{seconds}.{ms:03}000 [{place} {remote}]")
         }
-        RequestSource::Client(None) => write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]"),
+        RequestSource::Client(ClientAddress::UnixSocket) => {
+            let path = socket.display();
+            write!(out, "+{seconds}.{ms:03}000 [{place} unix:{path}]")
+        }
+        RequestSource::Client(ClientAddress::Unknown) => {
+            write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]")
+        }
         RequestSource::Script => write!(out, "+{seconds}.{ms:03}000 [{place} lua]"),
     };
     written.expect("writing to a vector cannot fail");
@@ -151,13 +159,13 @@ mod tests {
     use wire::resp::OwnedArgs;
 
     #[track_caller]
-    fn check(remote: Option<&str>, args: &[&[u8]], expected: &str) {
-        let remote = remote.map(|text| text.parse().unwrap());
+    fn check(remote: ClientAddress, args: &[&[u8]], expected: &str) {
         let args: OwnedArgs = args.iter().collect();
         let mut out = Vec::new();
         monitor_line(
             &0,
             RequestSource::Client(remote),
+            Path::new("/run/s"),
             UnixMs(1_339_518_083_007),
             Shown::whole(args.as_args()),
             &mut out,
@@ -167,17 +175,19 @@ mod tests {
 
     #[test]
     fn lines_are_as_redis_writes_them() {
+        let internet = |text: &str| ClientAddress::Internet(text.parse().unwrap());
         check(
-            Some("127.0.0.1:60866"),
+            internet("127.0.0.1:60866"),
             &[b"keys", b"*"],
             "+1339518083.007000 [0 127.0.0.1:60866] \"keys\" \"*\"\r\n",
         );
         check(
-            Some("[::1]:6379"),
+            internet("[::1]:6379"),
             &[b"ECHO", b"a \"b\\\r\n\t\x07\x08\x00\x7f\xff"],
             "+1339518083.007000 [0 [::1]:6379] \"ECHO\" \
              \"a \\\"b\\\\\\r\\n\\t\\a\\b\\x00\\x7f\\xff\"\r\n",
         );
-        check(None, &[b""], "+1339518083.007000 [0 ?:0] \"\"\r\n");
+        check(ClientAddress::UnixSocket, &[b""], "+1339518083.007000 [0 unix:/run/s] \"\"\r\n");
+        check(ClientAddress::Unknown, &[b""], "+1339518083.007000 [0 ?:0] \"\"\r\n");
     }
 }

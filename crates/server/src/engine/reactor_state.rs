@@ -249,7 +249,8 @@ impl ReactorState {
         now: Now,
         request: Shown<'_>,
     ) {
-        monitor_line(place, source, now.unix, request, &mut self.monitor_feed);
+        let socket = &self.settings.unixsocket;
+        monitor_line(place, source, socket, now.unix, request, &mut self.monitor_feed);
     }
 
     /// Subscribes a connection of this reactor. False if it was already subscribed.

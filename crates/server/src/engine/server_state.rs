@@ -1,7 +1,6 @@
 //! State shared by all reactors and background threads of one server.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +20,7 @@ use crate::engine::acl::{Acl, RefusalLog};
 use crate::engine::activity::Activities;
 use crate::engine::baseline::Baseline;
 use crate::engine::blocked::BlockedClients;
+use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::{CommandLogs, Taken};
 use crate::engine::free_thread::FreeThread;
@@ -235,7 +235,7 @@ impl ServerState {
     #[cold]
     pub(crate) fn note_command(
         &self,
-        client: (Option<SocketAddr>, &str),
+        client: (ClientAddress, &str),
         now: Now,
         taken: Taken,
         request: Shown<'_>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::fixture::{
     Cql, Server, ask, happens, happens_within, is_closed_within, outcome, read_reply, request, word,
 };
-use super::{Row, row};
+use super::{Row, row, unix_socket};
 use crate::secure::{conversation, dial};
 
 const ANY: &str = "127.0.0.1:0";
@@ -71,6 +71,8 @@ pub(super) const ROWS: &[Row] = &[
     row("tls-key-file", "{dir}/two.key", TLS, starts, STARTS),
     row("tls-ca-cert-file", "{dir}/none.pem", TLS, starts, STARTS),
     row("admin", "127.0.0.1:0", &["--maxclients", "1"], administration, ["none", "+PONG -ERR"]),
+    row("unixsocket", "{dir}/s", &[], speaks_over_socket, ["no", "yes"]),
+    row("unixsocketperm", "700", &["--unixsocket", "{dir}/s"], mode_of_socket, ["other", "700"]),
     row("tls-auth-clients", "no", TLS, admits_strangers, ["no", "yes"]),
     row("tls-auth-clients-user", "CN", CERTIFIED, user_of_certificate, ["default", "client"]),
     row("tls-protocols", "TLSv1.2", OPEN_TLS, version_of_tls, ["TLSv1_3", "TLSv1_2"]),
@@ -160,6 +162,17 @@ fn administration(server: &Server) -> String {
     let mut admin = server.connect("admin");
     let replies = [ask(&mut admin, &["PING"]), ask(&mut admin, &["GET", "k"])];
     replies.map(|reply| reply.split(' ').next().unwrap_or_default().to_owned()).join(" ")
+}
+
+fn speaks_over_socket(server: &Server) -> String {
+    let speaks = || ask(&mut unix_socket::connect(server), &["PING"]) == "+PONG";
+    word(server.files.path("s").exists() && speaks(), YES)
+}
+
+fn mode_of_socket(server: &Server) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = server.files.path("s").metadata().unwrap().permissions().mode() & 0o777;
+    word(mode == 0o700, ["700", "other"])
 }
 
 fn ping(server: &Server) -> String {

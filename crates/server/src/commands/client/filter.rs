@@ -1,6 +1,6 @@
 //! Filters of CLIENT LIST and CLIENT KILL, all of which a connection must fit.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use base::time::MonoNs;
 use store::DATABASES;
@@ -9,7 +9,9 @@ use wire::resp::{Args, parse_i64_strict};
 use super::rows::{self, ClientType};
 use crate::commands::context::is_option;
 use crate::commands::fail::{Fail, shown};
+use crate::config::Settings;
 use crate::engine::acl::Users;
+use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::ClientRow;
 
 /// Letters that CLIENT LIST of some version shows as flags.
@@ -32,8 +34,8 @@ enum Test {
     Type(ClientType),
     User(Box<[u8]>),
     /// `None`: not an address, so of no connection.
-    Remote(Option<SocketAddr>),
-    Local(Option<SocketAddr>),
+    Remote(Option<ClientAddress>),
+    Local(Option<ClientAddress>),
     Ip(Option<IpAddr>),
     /// The client has all of these.
     Flags(Box<[u8]>),
@@ -48,16 +50,21 @@ enum Test {
 
 impl Test {
     // Source: Redis 7.2 `networking.c`, `clientCommand`; Valkey 9.1 documentation, "CLIENT KILL"
-    fn parse(option: &[u8], value: &[u8], users: &Users) -> Result<Test, Fail> {
+    fn parse(
+        option: &[u8],
+        value: &[u8],
+        users: &Users,
+        settings: &Settings,
+    ) -> Result<Test, Fail> {
         Ok(if is_option(option, "TYPE") {
             Test::Type(ClientType::parse(value)?)
         } else if is_option(option, "USER") {
             let user = users.get(value).map(|user| user.name.clone());
             Test::User(user.ok_or_else(|| Fail::quoting("ERR No such user '", value, "'"))?)
         } else if is_option(option, "ADDR") {
-            Test::Remote(parsed(value))
+            Test::Remote(address(value, settings))
         } else if is_option(option, "LADDR") {
-            Test::Local(parsed(value))
+            Test::Local(address(value, settings))
         } else if is_option(option, "IP") {
             Test::Ip(parsed(value))
         } else if is_option(option, "FLAGS") {
@@ -96,9 +103,9 @@ impl Test {
             Test::Ids(ids) => ids.binary_search(&row.id).is_ok(),
             Test::Type(kind) => *kind == ClientType::of(row),
             Test::User(name) => **name == *row.user_name(),
-            Test::Remote(address) => address.is_some() && *address == row.remote,
-            Test::Local(address) => address.is_some() && *address == row.local,
-            Test::Ip(ip) => ip.is_some() && *ip == row.remote.map(|remote| remote.ip()),
+            Test::Remote(address) => *address == Some(row.remote),
+            Test::Local(address) => *address == Some(row.local_address()),
+            Test::Ip(ip) => ip.is_some() && *ip == row.remote.internet().map(|it| it.ip()),
             Test::Flags(letters) => {
                 let flags = rows::flags(row);
                 letters.iter().all(|letter| flags.as_bytes().contains(letter))
@@ -116,6 +123,14 @@ impl Test {
 
 fn parsed<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn address(text: &[u8], settings: &Settings) -> Option<ClientAddress> {
+    let socket = ClientAddress::UnixSocket;
+    if socket.text(settings).is_some_and(|path| path.as_bytes() == text) {
+        return Some(socket);
+    }
+    parsed(text).map(ClientAddress::Internet)
 }
 
 fn number(text: &[u8], name: &str) -> Result<i64, Fail> {
@@ -151,12 +166,17 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Connections from one address.
-    pub(super) fn of_remote(address: &[u8]) -> Filter {
-        let test = Test::Remote(parsed(address));
+    pub(super) fn of_remote(remote: &[u8], settings: &Settings) -> Filter {
+        let test = Test::Remote(address(remote, settings));
         Filter { conditions: vec![Condition { test, is_negated: false }], skips_me: None }
     }
 
-    pub(super) fn parse(options: Args<'_>, users: &Users, words: IdWords) -> Result<Filter, Fail> {
+    pub(super) fn parse(
+        options: Args<'_>,
+        users: &Users,
+        settings: &Settings,
+        words: IdWords,
+    ) -> Result<Filter, Fail> {
         let mut filter = Filter::default();
         let mut at = 0;
         while let Some(option) = options.try_get(at) {
@@ -179,7 +199,7 @@ impl Filter {
                 }
                 continue;
             }
-            let test = Test::parse(name, value, users)?;
+            let test = Test::parse(name, value, users, settings)?;
             if is_negated && !test.is_negatable() {
                 return Err(Fail::Syntax);
             }
@@ -237,7 +257,9 @@ mod tests {
 
     fn parse(text: &str) -> Result<Filter, Fail> {
         let args: OwnedArgs = text.split(' ').collect();
-        Filter::parse(args.as_args(), &Users::new(default_user(&[])), IdWords::NotPositive)
+        let settings = Settings { unixsocket: "/run/s".into(), ..Settings::default() };
+        let users = Users::new(default_user(&[]));
+        Filter::parse(args.as_args(), &users, &settings, IdWords::NotPositive)
     }
 
     fn row() -> ClientRow {
@@ -296,6 +318,33 @@ mod tests {
         }
         assert_eq!(parse("ID 7").unwrap().skips_me, None);
         assert_eq!(parse("ID 7 SKIPME NO").unwrap().skips_me, Some(false));
+    }
+
+    #[test]
+    fn the_path_of_the_socket_is_the_address_of_its_clients() {
+        let (now, internet) = (MonoNs(0), row());
+        let socket = ClientRow { remote: ClientAddress::UnixSocket, local: None, ..row() };
+        for text in [
+            "ADDR /run/s:0",
+            "LADDR /run/s:0",
+            "FLAGS U",
+            "ADDR 127.0.0.1:5001 ADDR /run/s:0",
+            "NOT-ADDR 127.0.0.1:5001 LADDR /run/s:0",
+            "NOT-LADDR [::1]:6379",
+            "NOT-IP 127.0.0.1",
+        ] {
+            assert!(parse(text).unwrap().fits(&socket, now), "{text}");
+            assert!(!parse(text).unwrap().fits(&internet, now), "{text}");
+        }
+        for text in ["NOT-ADDR /run/s:0", "NOT-LADDR /run/s:0", "NOT-FLAGS U", "IP 127.0.0.1"] {
+            assert!(!parse(text).unwrap().fits(&socket, now), "{text}");
+            assert!(parse(text).unwrap().fits(&internet, now), "{text}");
+        }
+        let unknown = ClientRow { remote: ClientAddress::Unknown, local: None, ..row() };
+        for row in [&socket, &internet, &unknown] {
+            assert!(!parse("ADDR /run/s").unwrap().fits(row, now));
+            assert!(parse("NOT-ADDR /run/s").unwrap().fits(row, now));
+        }
     }
 
     #[test]

@@ -29,13 +29,15 @@ pub(super) const KILL: Command = Command {
 
 fn kill(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() == 3 {
-        if kill_all(cx, &Filter::of_remote(args.get(2)), false) == 0 {
+        let filter = Filter::of_remote(args.get(2), &cx.reactor.settings);
+        if kill_all(cx, &filter, false) == 0 {
             return Err(Fail::text("ERR No such client"));
         }
         cx.reply.ok();
         return Ok(());
     }
-    let filter = Filter::parse(args.skip(2), &cx.shared.acl.users(), IdWords::NotPositive)?;
+    let (users, settings) = (cx.shared.acl.users(), &cx.reactor.settings);
+    let filter = Filter::parse(args.skip(2), &users, settings, IdWords::NotPositive)?;
     let killed = kill_all(cx, &filter, filter.skips_me.unwrap_or(true));
     cx.reply.integer(killed);
     Ok(())

@@ -4,7 +4,6 @@
 //! others are as of their last request, and their buffer sizes are at most a second old.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use base::time::MonoNs;
 use wire::resp::Args;
@@ -15,6 +14,8 @@ use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::context::{CommandContext, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::session::Session;
+use crate::config::Settings;
+use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
 use crate::engine::server_state::ServerState;
@@ -40,7 +41,8 @@ fn info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mut row = known.unwrap_or_else(|| cx.session.row(cx.reactor.index, now));
     cx.session.update_row(&mut row, now);
     let mut text = String::new();
-    write_row(&row, &cx.shared.request_kinds, Some(args), now, &mut text);
+    let lists = Lists::of(cx);
+    lists.write_row(&row, Some(args), now, &mut text);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -56,7 +58,9 @@ pub(in crate::commands) fn info_line(
     let mut row = known.unwrap_or_else(|| session.row(reactor, now));
     session.update_row(&mut row, now);
     let mut text = String::new();
-    write_row(&row, &shared.request_kinds, None, now, &mut text);
+    let settings = shared.settings.load();
+    let lists = Lists { kinds: &shared.request_kinds, settings: &settings };
+    lists.write_row(&row, None, now, &mut text);
     text.truncate(text.trim_end().len());
     text
 }
@@ -81,14 +85,15 @@ pub(super) const LIST: Command = Command {
 
 // Source: Redis 7.2 `networking.c`, `clientCommand`
 fn list(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let filter = Filter::parse(args.skip(2), &cx.shared.acl.users(), IdWords::Invalid)?;
+    let (users, settings) = (cx.shared.acl.users(), &cx.reactor.settings);
+    let filter = Filter::parse(args.skip(2), &users, settings, IdWords::Invalid)?;
     let (now, own) = (cx.now.mono, cx.session.id.0);
     let skips_me = filter.skips_me.unwrap_or(false);
     let rows = all_rows(cx, |row| filter.fits(row, now) && !(skips_me && row.id == own));
-    let mut text = String::new();
+    let (lists, mut text) = (Lists::of(cx), String::new());
     for row in &rows {
         let request = (row.id == cx.session.id.0).then_some(args);
-        write_row(row, &cx.shared.request_kinds, request, cx.now.mono, &mut text);
+        lists.write_row(row, request, cx.now.mono, &mut text);
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
@@ -145,65 +150,72 @@ impl ClientType {
     }
 }
 
-/// Writes one line. `request`: the current request, if the row is the client's own; it is still in
-/// the buffer. The last two fields are specific to Myriad; fields of unsupported features are zero.
-// Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4, `tot-cmds` as in 8.0,
-// `capa` as in Valkey 8.0
-fn write_row(
-    row: &ClientRow,
-    kinds: &RequestKinds,
-    request: Option<Args<'_>>,
-    now: MonoNs,
-    out: &mut String,
-) {
-    let seconds_since = |then: MonoNs| now.since(then) / 1_000_000_000;
-    let command = match row.commands {
-        0 => "NULL",
-        _ => kinds.name(usize::from(row.last_command)),
-    };
-    writeln!(
-        out,
-        "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
-         flags={flags} capa={capabilities} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
-         qbuf-free={input_free} argv-mem={arguments} multi-mem={queued_bytes} rbs={reply} rbp={reply} obl={output} oll=0 \
-         omem={output} tot-mem={memory} events=r cmd={command} user={user} redir={redirect} resp={resp} \
-         lib-name={library} lib-ver={version} tot-cmds={commands} reactor={reactor} durability={durability}",
-        id = row.id,
-        remote = address(row.remote),
-        local = address(row.local),
-        fd = row.fd.map_or(-1, i64::from),
-        name = row.name,
-        age = seconds_since(row.opened),
-        idle = seconds_since(row.active),
-        flags = flags(row),
-        capabilities = if row.redirects { "r" } else { "" },
-        db = row.db,
-        channels = row.subscriptions.channels,
-        patterns = row.subscriptions.patterns,
-        shard_channels = row.subscriptions.shard_channels,
-        queued = row.queued,
-        watched = row.watched,
-        input = row.query_bytes + request.map_or(0, request_bytes),
-        input_free = (row.query_heap_bytes as usize).saturating_sub(row.query_bytes),
-        arguments = request.map_or(0, |args| args.iter().map(<[u8]>::len).sum()),
-        reply = row.reply_heap_bytes,
-        queued_bytes = row.queued_bytes,
-        output = row.output_bytes,
-        memory = row.memory_bytes(),
-        user = String::from_utf8_lossy(row.user_name()),
-        redirect = row.tracking.as_ref().map_or(-1, |tracking| tracking.redirect),
-        resp = row.resp,
-        library = row.library_name,
-        version = row.library_version,
-        commands = row.commands,
-        reactor = row.reactor,
-        durability = row.durability.word(),
-    )
-    .expect("writing to a string cannot fail");
+/// What the lines need besides the rows.
+struct Lists<'a> {
+    kinds: &'a RequestKinds,
+    settings: &'a Settings,
 }
 
-fn address(address: Option<SocketAddr>) -> String {
-    address.map_or_else(|| "?:0".to_owned(), |address| address.to_string())
+impl<'a> Lists<'a> {
+    fn of(cx: &'a CommandContext<'_>) -> Lists<'a> {
+        Lists { kinds: &cx.shared.request_kinds, settings: &cx.reactor.settings }
+    }
+
+    fn address(&self, address: ClientAddress) -> String {
+        address.text(self.settings).unwrap_or_else(|| "?:0".to_owned())
+    }
+
+    /// Writes one line. `request`: the current request, if the row is the client's own; it is
+    /// still in the buffer. The last two fields are specific to Myriad; fields of unsupported
+    /// features are zero.
+    // Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4, `tot-cmds` as in
+    // 8.0, `capa` as in Valkey 8.0
+    fn write_row(&self, row: &ClientRow, request: Option<Args<'_>>, now: MonoNs, out: &mut String) {
+        let seconds_since = |then: MonoNs| now.since(then) / 1_000_000_000;
+        let command = match row.commands {
+            0 => "NULL",
+            _ => self.kinds.name(usize::from(row.last_command)),
+        };
+        writeln!(
+            out,
+            "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
+             flags={flags} capa={capabilities} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
+             qbuf-free={input_free} argv-mem={arguments} multi-mem={queued_bytes} rbs={reply} rbp={reply} obl={output} oll=0 \
+             omem={output} tot-mem={memory} events=r cmd={command} user={user} redir={redirect} resp={resp} \
+             lib-name={library} lib-ver={version} tot-cmds={commands} reactor={reactor} durability={durability}",
+            id = row.id,
+            remote = self.address(row.remote),
+            local = self.address(row.local_address()),
+            fd = row.fd.map_or(-1, i64::from),
+            name = row.name,
+            age = seconds_since(row.opened),
+            idle = seconds_since(row.active),
+            flags = flags(row),
+            capabilities = if row.redirects { "r" } else { "" },
+            db = row.db,
+            channels = row.subscriptions.channels,
+            patterns = row.subscriptions.patterns,
+            shard_channels = row.subscriptions.shard_channels,
+            queued = row.queued,
+            watched = row.watched,
+            input = row.query_bytes + request.map_or(0, request_bytes),
+            input_free = (row.query_heap_bytes as usize).saturating_sub(row.query_bytes),
+            arguments = request.map_or(0, |args| args.iter().map(<[u8]>::len).sum()),
+            reply = row.reply_heap_bytes,
+            queued_bytes = row.queued_bytes,
+            output = row.output_bytes,
+            memory = row.memory_bytes(),
+            user = String::from_utf8_lossy(row.user_name()),
+            redirect = row.tracking.as_ref().map_or(-1, |tracking| tracking.redirect),
+            resp = row.resp,
+            library = row.library_name,
+            version = row.library_version,
+            commands = row.commands,
+            reactor = row.reactor,
+            durability = row.durability.word(),
+        )
+        .expect("writing to a string cannot fail");
+    }
 }
 
 pub(super) fn flags(row: &ClientRow) -> String {
@@ -216,6 +228,7 @@ pub(super) fn flags(row: &ClientRow) -> String {
         (row.tracking.as_ref().is_some_and(|tracking| tracking.is_broken), 'R'),
         (row.tracking.as_ref().is_some_and(|tracking| tracking.is_broadcast), 'B'),
         (row.closing, 'c'),
+        (row.remote == ClientAddress::UnixSocket, 'U'),
         (row.no_evict, 'e'),
         (row.no_touch, 'T'),
     ];
@@ -253,9 +266,11 @@ mod tests {
             args.push(arg);
         }
         let kinds = RequestKinds::new(ClientProtocol::ALL.map(|_| vec!["get"]));
+        let settings = Settings { unixsocket: "/run/s".into(), ..Settings::default() };
+        let lists = Lists { kinds: &kinds, settings: &settings };
         let memory = row.memory_bytes();
         let mut text = String::new();
-        write_row(&row, &kinds, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
+        lists.write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
         assert_eq!(
             text,
             format!(
@@ -272,8 +287,13 @@ mod tests {
         row.subscriptions = SubscriptionCounts { channels: 1, patterns: 2, shard_channels: 3 };
         assert_eq!((flags(&row).as_str(), ClientType::of(&row)), ("OPT", ClientType::Pubsub));
         text.clear();
-        write_row(&row, &kinds, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
+        lists.write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
         assert!(text.contains(" flags=OPT capa= db=0 sub=1 psub=2 ssub=3 multi=-1 "), "{text}");
+        row.remote = ClientAddress::UnixSocket;
+        text.clear();
+        lists.write_row(&row, None, MonoNs(4_600_000_000), &mut text);
+        assert!(text.contains(" addr=/run/s:0 laddr=/run/s:0 "), "{text}");
+        assert_eq!(flags(&row), "OPUT");
     }
 
     #[test]

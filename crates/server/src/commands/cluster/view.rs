@@ -46,7 +46,8 @@ pub(super) fn nodes(cx: &CommandContext<'_>) -> Result<Vec<Node>, Fail> {
     let node = |reactor| {
         let listener = settings.node_listener(source, reactor);
         let endpoint = endpoints[listener];
-        let address = bound.map_or(endpoint.address, |bound| bound[listener]);
+        let address = bound.map(|bound| bound[listener]).or(endpoint.place.address());
+        let address = address.expect("nodes listen on addresses");
         Node {
             id: node_id(cx.shared.log.salt(), "node", reactor),
             host: host(&settings.cluster_announce_ip, cx.session.details.local, address),

@@ -43,6 +43,10 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
         let value = format!("name={name},bind={},port={}", address.ip(), address.port());
         page.field(&format!("listener{index}"), value);
     }
+    if !settings.unixsocket.as_os_str().is_empty() {
+        let value = format!("name=unix,bind={}", settings.unixsocket.display());
+        page.field(&format!("listener{}", addresses.len()), value);
+    }
     page.field("io_threads_active", 0);
     page.field("reactors", cx.shared.reactors.regular);
 }

@@ -3,14 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use base::stages::Stage;
-use base::time::MonoNs;
 use serde_json::{Value, json};
 
 use super::{hottest, latency, text};
 use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::LogKind;
 use crate::engine::published::CommandCounts;
-use crate::engine::requests::RequestKinds;
 use crate::http::Exchange;
 
 /// Maximum number of connections or statements on one page.
@@ -89,10 +87,9 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
 
 /// Requests that are blocked or whose replies are held, and the latest slow ones.
 pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
-    let (now, kinds) = (exchange.context.now.mono, &exchange.context.shared.request_kinds);
     let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
     let waiting: Vec<_> =
-        rows(exchange, waits).iter().map(|row| connection(row, kinds, now)).collect();
+        rows(exchange, waits).iter().map(|row| connection(row, exchange)).collect();
     let slowlog = exchange.context.shared.command_logs.lock(LogKind::Slow);
     let slow: Vec<_> = slowlog
         .iter()
@@ -113,9 +110,8 @@ pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
 }
 
 pub(super) fn connections(exchange: &Exchange<'_>) -> Value {
-    let (now, kinds) = (exchange.context.now.mono, &exchange.context.shared.request_kinds);
     let rows: Vec<_> =
-        rows(exchange, |_| true).iter().map(|row| connection(row, kinds, now)).collect();
+        rows(exchange, |_| true).iter().map(|row| connection(row, exchange)).collect();
     let all = exchange.context.shared.links().connections();
     json!({ "connections": all, "shown": rows.len(), "rows": rows })
 }
@@ -132,12 +128,14 @@ fn rows(exchange: &Exchange<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<
     rows
 }
 
-fn connection(row: &ClientRow, kinds: &RequestKinds, now: MonoNs) -> Value {
+fn connection(row: &ClientRow, exchange: &Exchange<'_>) -> Value {
+    let (now, kinds) = (exchange.context.now.mono, &exchange.context.shared.request_kinds);
+    let settings = &exchange.context.reactor.settings;
     json!({
         "id": row.id,
         "protocol": row.protocol.name(),
         "reactor": format!("r{:02}", row.reactor),
-        "peer": row.remote.map(|peer| peer.to_string()),
+        "peer": row.remote.text(settings),
         "name": row.name,
         "library": row.library_name,
         "age_ms": now.since(row.opened) / 1_000_000,

@@ -54,6 +54,7 @@ fn table_name(catalog: &Catalog, id: Uuid) -> Option<String> {
 /// have disconnected are omitted.
 pub(super) fn clients(exchange: &Exchange<'_>) -> Value {
     let mut found = Vec::new();
+    let settings = &exchange.context.reactor.settings;
     for published in &exchange.context.shared.published {
         let published = published.lock();
         let busiest = &published.busiest_clients;
@@ -64,7 +65,7 @@ pub(super) fn clients(exchange: &Exchange<'_>) -> Value {
                 "id": row.id,
                 "protocol": row.protocol.name(),
                 "reactor": format!("r{:02}", row.reactor),
-                "peer": row.remote.map(|peer| peer.to_string()),
+                "peer": row.remote.text(settings),
                 "name": row.name.chars().take(NAME_CHARS_MAX).collect::<String>(),
                 "requests_per_s": requests_per_s,
                 "share_ppm": busiest.share_ppm(*client),

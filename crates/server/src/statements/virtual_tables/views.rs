@@ -49,7 +49,7 @@ pub(super) fn clients(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values
     let clients = client_rows(cx);
     let of_cql = clients.iter().filter(|client| client.protocol == ClientProtocol::Cql);
     let row = |client: &ClientRow| {
-        let remote = client.remote?;
+        let remote = client.remote.internet()?;
         let address = remote.ip().to_canonical();
         let row = RowBuilder::new(table)
             .inet("address", address)
@@ -94,7 +94,7 @@ fn connection(table: &Table, client: &ClientRow, cx: &VirtualTableContext<'_>) -
         .bigint("input_bytes", bigint(client.query_bytes as u64))
         .bigint("output_bytes", bigint(client.output_bytes as u64))
         .bigint("memory_bytes", bigint(client.memory_bytes()));
-    if let Some(remote) = client.remote {
+    if let Some(remote) = client.remote.internet() {
         row = row.inet("address", remote.ip().to_canonical()).int("port", remote.port().into());
     }
     if let Some(local) = client.local {
