@@ -10,12 +10,12 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use binlog::{FileDisk, Lsn};
 use store::{Keyspace, Params, STRIPES};
-use wire::rdb::FileEncoder;
 
 use crate::config::Settings;
 use crate::engine::clock;
 use crate::engine::functions;
 use crate::engine::rdb::{put_value, written_type};
+use crate::engine::rdb_file::begin_file;
 use crate::engine::server_state::params;
 use crate::repair::read_back;
 
@@ -67,13 +67,9 @@ pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> 
 }
 
 fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Result<Counts> {
-    let (mut encoder, mut keys, mut omitted) = (FileEncoder::new(), Keys::new(), Keys::new());
-    encoder.put_fact("redis-bits", "64");
-    encoder.put_fact("myriad-ver", env!("CARGO_PKG_VERSION"));
     let libraries = functions::stored(keyspace, params);
-    for (_, source) in &libraries {
-        encoder.put_function(source);
-    }
+    let mut encoder = begin_file(&libraries);
+    let (mut keys, mut omitted) = (Keys::new(), Keys::new());
     for stripe in 0..STRIPES {
         keyspace.lock_stripe(stripe, params).for_each_value(|db, key, value, expiry| {
             let expires_unix_ms = expiry.map(|at| at.0);

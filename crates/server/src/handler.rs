@@ -9,6 +9,7 @@ mod http;
 mod newcomers;
 mod protocol;
 mod pubsub;
+mod rdb;
 mod resp;
 mod serve;
 mod session;
@@ -89,6 +90,8 @@ pub(crate) struct ReactorHandler {
     newcomers: Newcomers,
     /// Publishers that wait until their messages are matched, or until a full queue is half empty.
     publishers: Vec<(ConnId, Backlog)>,
+    /// Clients that have not read enough of their RDB files to be sent the next part.
+    unread_parts: Vec<ConnId>,
     /// Connections that wait for the end of CLIENT PAUSE.
     postponed: BTreeSet<ConnId>,
     /// The end of CLIENT PAUSE for which a timer is set.
@@ -145,6 +148,7 @@ impl ReactorHandler {
             waiting_for_log_space: Vec::new(),
             newcomers: Newcomers::default(),
             publishers: Vec::new(),
+            unread_parts: Vec::new(),
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
             surveyed: MonoNs::default(),
@@ -447,6 +451,9 @@ impl Handler for ReactorHandler {
             Mail::Changes { id, part, is_last } => {
                 self.deliver_changes(cx, connections, id, &part, is_last);
             }
+            Mail::RdbPart { id, bytes, gate, is_last } => {
+                self.deliver_rdb_part(cx, connections, id, (&bytes, gate), is_last);
+            }
             Mail::SchemaChanged { event, gate } => {
                 self.send_schema_event(connections, &event, gate);
             }
@@ -502,6 +509,7 @@ impl Handler for ReactorHandler {
         self.deliver_messages(cx, connections);
         self.resume_publishers(cx);
         self.note_delivered(connections);
+        self.request_rdb_parts(connections);
         if !self.reactor.is_spare {
             self.settle_indexes(cx);
         }

@@ -41,6 +41,7 @@ use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
 use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Directory;
+use crate::engine::rdb_transfers::RdbTransfers;
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
@@ -48,7 +49,7 @@ use crate::engine::server_state::{Identity, Rates, ReactorCount, ServerState};
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
-use crate::engine::{clock, snapshot_taker, stall_detector};
+use crate::engine::{clock, rdb_thread, snapshot_taker, stall_detector};
 use crate::handler::{ReactorHandler, State};
 use crate::http::ROUTES;
 use crate::http::early::Early;
@@ -111,6 +112,7 @@ pub(crate) fn run(
     drop(early);
     let group = start_group(&state, &settings, sockets)?;
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
+    rdb_thread::start(shared).context("could not start the thread for RDB files")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
     start_pools(&state, &settings)?;
@@ -123,6 +125,7 @@ pub(crate) fn run(
     tracing::info!("connections drained; closing the log");
     shared.stalls.stop();
     shared.snapshots.stop();
+    shared.rdb_transfers.stop();
     shared.free_thread.stop();
     shared.lines.stop();
     writer.stop().map_err(|cause| anyhow::anyhow!("could not close log: {cause}"))?;
@@ -197,6 +200,7 @@ pub(crate) fn build_state(
         free_thread: FreeThread::default(),
         lines: Arc::default(),
         snapshots,
+        rdb_transfers: RdbTransfers::default(),
         pubsub: Directory::new(reactors.all()),
         recovery: recovered.report,
         pause: Pause::default(),

@@ -34,6 +34,7 @@ pub(crate) mod notices;
 mod probes;
 mod pubsub;
 pub(crate) mod registry;
+mod replication;
 mod scan;
 pub(crate) mod scripting;
 mod server;

@@ -212,8 +212,9 @@ mod tests {
         assert_eq!(with(Flags::TOUCHES), "touch");
         assert_eq!(
             with(Flags::NO_HTTP),
-            "auth client discard exec hello monitor multi psubscribe quit reset select punsubscribe \
-             save ssubscribe subscribe sunsubscribe unsubscribe unwatch watch"
+            "auth client discard exec hello monitor multi psubscribe psync quit reset select \
+             punsubscribe replconf save ssubscribe subscribe sunsubscribe sync unsubscribe unwatch \
+             watch"
         );
         assert_eq!(with(Flags::MISSES), "getdel getex");
         assert_eq!(

@@ -9,6 +9,7 @@ use reactor::{ConnId, Peer};
 use store::WatchFlag;
 use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
+use super::replication::ReplicaOptions;
 use crate::config::Durability;
 use crate::engine::accounts::Charges;
 use crate::engine::acl::Identity;
@@ -89,6 +90,17 @@ pub(crate) struct RareDetails {
     pub(crate) tracking: Option<Tracking>,
     /// CLIENT CAPA REDIRECT.
     pub(crate) redirects: bool,
+    /// What SYNC sends.
+    pub(crate) replica: ReplicaOptions,
+    /// Of a client that is receiving a file.
+    pub(crate) progress: Progress,
+}
+
+/// How much of its output a client has read, and when that was last known to have changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) sent_bytes: u64,
+    pub(crate) at: MonoNs,
 }
 
 impl Details {
@@ -155,6 +167,8 @@ pub(crate) enum Wait {
     Snapshot { number: u64 },
     /// Waits for space in the log.
     Room,
+    /// Receives an RDB file, after which the connection ends.
+    Transfer,
     /// Waits for the end of CLIENT PAUSE, then runs the request that is still in the input.
     Pause,
 }
@@ -296,7 +310,8 @@ impl Session {
         row.no_touch = self.no_touch;
         row.redirects = self.details.redirects();
         row.tracking = self.details.tracking().map(|one| Box::new(tracking_flags(one)));
-        row.blocked = self.wait.is_some();
+        row.is_replica = self.wait == Some(Wait::Transfer);
+        row.blocked = self.wait.is_some() && !row.is_replica;
         row.unblockable = matches!(self.wait, Some(Wait::Until { .. }));
         row.closing = self.closing;
         row.commands = self.commands;

@@ -5,8 +5,8 @@ use super::command::Command;
 use super::{
     acl, bitmaps, client, cluster, command_log, config, connection, databases, debug, diagnosis,
     generic, geo, hashes, hot_keys, hyperloglog, info, introspection, lists, memory, monitor,
-    probes, pubsub, scripting, server, sets, sort, streams, strings, timeseries, transactions,
-    zset_algebra, zset_range, zsets,
+    probes, pubsub, replication, scripting, server, sets, sort, streams, strings, timeseries,
+    transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
@@ -146,6 +146,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &strings::PKSETEXAT,
     &strings::PSETEX,
     &pubsub::PSUBSCRIBE,
+    &replication::PSYNC,
     &connection::QUIT,
     &connection::RESET,
     &connection::SELECT,
@@ -158,6 +159,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &cluster::READWRITE,
     &generic::RENAME,
     &generic::RENAMENX,
+    &replication::REPLCONF,
     &probes::REPLICAOF,
     &generic::RESTORE,
     &generic::RESTORE_ASKING,
@@ -203,6 +205,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &sets::SUNIONSTORE,
     &pubsub::SUNSUBSCRIBE,
     &server::SWAPDB,
+    &replication::SYNC,
     &server::TIME,
     &generic::TOUCH,
     &timeseries::TSADD,

@@ -81,6 +81,8 @@ pub(crate) struct ClientRow {
     pub(crate) watched: u32,
     pub(crate) subscriptions: SubscriptionCounts,
     pub(crate) monitor: bool,
+    /// Receives an RDB file.
+    pub(crate) is_replica: bool,
     pub(crate) is_tls: bool,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
@@ -137,6 +139,7 @@ impl ClientRow {
             watched: 0,
             subscriptions: SubscriptionCounts::default(),
             monitor: false,
+            is_replica: false,
             is_tls: false,
             no_evict: false,
             no_touch: false,

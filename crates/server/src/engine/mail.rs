@@ -23,6 +23,8 @@ pub(crate) enum Mail {
     SchemaChanged { event: Arc<Event>, gate: Gate },
     /// The next part of a change stream; `is_last`: the stream ends with it.
     Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
+    /// The next part of an RDB file; `is_last`: its client is disconnected after it.
+    RdbPart { id: ConnId, bytes: Arc<[u8]>, gate: Gate, is_last: bool },
     /// The response of a CQL request that ran on another thread.
     CqlReply(Box<CqlReply>),
 }

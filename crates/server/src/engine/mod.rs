@@ -4,6 +4,7 @@
 //! `commit` (the only path by which data changes), `room`, `elements` and
 //! `queue_age` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
+//! `rdb_file`, `rdb_transfers` and `rdb_thread` (files for `redis-cli --rdb`),
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
 
@@ -42,6 +43,9 @@ pub(crate) mod pubsub;
 pub(crate) mod purge;
 pub(crate) mod queue_age;
 pub(crate) mod rdb;
+pub(crate) mod rdb_file;
+pub(crate) mod rdb_thread;
+pub(crate) mod rdb_transfers;
 pub(crate) mod reactor_state;
 pub(crate) mod records;
 pub(crate) mod requests;
@@ -50,6 +54,7 @@ pub(crate) mod running_scripts;
 pub(crate) mod scripts;
 pub(crate) mod secret;
 pub(crate) mod server_state;
+pub(crate) mod signal;
 pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
 pub(crate) mod stall_detector;

@@ -35,6 +35,7 @@ use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
 use crate::engine::published::{CommandCounts, PublishedStats, Totals};
 use crate::engine::pubsub::Directory;
+use crate::engine::rdb_transfers::RdbTransfers;
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
@@ -176,6 +177,7 @@ pub(crate) struct ServerState {
     /// Log lines other than events.
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) rdb_transfers: RdbTransfers,
     /// Subscribers, and published messages on their way to them.
     pub(crate) pubsub: Directory,
     pub(crate) recovery: RecoveryReport,

@@ -1,6 +1,7 @@
 //! Periodic work of a reactor: expiry, memory accounting, rates, the MONITOR feed.
 
 use super::protocol::Protocol;
+use super::rdb::is_stuck;
 use super::{ReactorHandler, Session, TICK};
 use crate::config::Settings;
 use crate::engine::invalidations::reader_bytes;
@@ -35,6 +36,16 @@ impl ReactorHandler {
         for (info, session) in connections.list() {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
                 row.measure(&info);
+            }
+            if session.as_resp().is_some_and(|session| {
+                is_stuck(session, info.output_bytes, info.sent_bytes, self.now.mono)
+            }) {
+                tracing::warn!(
+                    client = info.id.0,
+                    "a client does not read its RDB file; disconnecting"
+                );
+                cx.abort(info.id);
+                continue;
             }
             let session = session.protocol();
             // No other code path updates the charge after the output is sent.

@@ -141,12 +141,23 @@ impl Protocol for Session {
     }
 
     fn is_subscriber(&self) -> bool {
-        self.monitor || self.subscriptions.is_some()
+        self.monitor || self.subscriptions.is_some() || self.wait == Some(Wait::Transfer)
+    }
+
+    /// A file is not completed for a client while the server ends: without its end it is invalid.
+    fn is_endless(&self) -> bool {
+        self.wait == Some(Wait::Transfer)
     }
 
     fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
         let limits = &settings.client_output_buffer_limit;
-        let limit = if self.is_subscriber() { limits.pubsub } else { limits.normal };
+        let limit = if self.wait == Some(Wait::Transfer) {
+            limits.replica
+        } else if self.is_subscriber() {
+            limits.pubsub
+        } else {
+            limits.normal
+        };
         (&mut self.details.above_soft_since, limit)
     }
 
@@ -193,6 +204,9 @@ impl Protocol for Session {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             server.deadlines.cancel(self.id);
             self.leave_keys(&server.shared, &mut server.reactor);
+        }
+        if self.wait == Some(Wait::Transfer) {
+            server.shared.rdb_transfers.close(self.id);
         }
         if self.monitor {
             server.shared.monitors.fetch_sub(1, Ordering::Relaxed);

@@ -12,8 +12,12 @@ use wire::resp::ReplyWriter;
 const SCRIPT_CHECK_NS: u64 = 2_000_000;
 
 impl ReactorHandler {
-    /// Counts a connection as blocked by its last command, and sets its timer.
+    /// Counts a connection as blocked by its last command, and sets its timer. A client that
+    /// receives a file is not blocked.
     pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
+        if session.wait == Some(Wait::Transfer) {
+            return;
+        }
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
         // The maximum time means no deadline: only CLIENT UNBLOCK or a disconnect ends the wait.
         if let Some(Wait::Until { at, .. }) = session.wait {

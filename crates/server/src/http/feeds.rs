@@ -11,13 +11,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use binlog::{Batch, Follower};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use reactor::ConnId;
 
 use super::changes;
 use crate::config::CqlAuthenticator;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
+use crate::engine::signal::Signal;
 
 /// Limit of clients that follow the log at the same time.
 pub(crate) const FEEDS_MAX: usize = 64;
@@ -40,40 +41,6 @@ struct Feed {
     is_ready: bool,
 }
 
-/// Wakes the thread.
-#[derive(Debug, Default)]
-struct Signal {
-    state: Mutex<SignalState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SignalState {
-    is_raised: bool,
-    is_over: bool,
-}
-
-impl Signal {
-    fn raise(&self) {
-        self.state.lock().is_raised = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until the signal is raised. Returns false if the feeds are stopped.
-    fn wait(&self) -> bool {
-        let mut state = self.state.lock();
-        while !state.is_raised && !state.is_over {
-            self.changed.wait(&mut state);
-        }
-        state.is_raised = false;
-        !state.is_over
-    }
-
-    fn is_over(&self) -> bool {
-        self.state.lock().is_over
-    }
-}
-
 impl Feeds {
     /// Starts the thread.
     pub(crate) fn start(self: &Arc<Self>, shared: &Arc<ServerState>) -> std::io::Result<()> {
@@ -90,8 +57,7 @@ impl Feeds {
     }
 
     pub(crate) fn stop(&self) {
-        self.signal.state.lock().is_over = true;
-        self.signal.changed.notify_all();
+        self.signal.end();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {

@@ -48,6 +48,7 @@ mod pubsub;
 mod pubsub_client;
 mod pubsub_keys;
 mod pubsub_log;
+mod rdb;
 mod registers;
 mod restart;
 mod restore;

@@ -120,7 +120,7 @@ fn all_rows(cx: &CommandContext<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> 
     rows
 }
 
-/// Client types of Redis. In this server a client is either normal or subscribed to something.
+/// Client types of Redis. Replicas are clients that receive an RDB file; there are no masters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientType {
     Normal,
@@ -132,6 +132,9 @@ pub(super) enum ClientType {
 impl ClientType {
     // Source: Redis 7.2 `networking.c`, `getClientType`; there, too, MONITOR counts as normal
     pub(super) fn of(row: &ClientRow) -> ClientType {
+        if row.is_replica {
+            return ClientType::Replica;
+        }
         if row.subscriptions.is_none() { ClientType::Normal } else { ClientType::Pubsub }
     }
 
@@ -220,6 +223,7 @@ impl<'a> Lists<'a> {
 
 pub(super) fn flags(row: &ClientRow) -> String {
     let known = [
+        (row.is_replica, 'S'),
         (row.monitor, 'O'),
         (!row.subscriptions.is_none(), 'P'),
         (row.queued >= 0, 'x'),
@@ -280,6 +284,9 @@ mod tests {
                  redir=-1 resp=2 lib-name=lib lib-ver= tot-cmds=0 reactor=3 durability=interval\n"
             )
         );
+        row.is_replica = true;
+        assert_eq!((flags(&row).as_str(), ClientType::of(&row)), ("S", ClientType::Replica));
+        row.is_replica = false;
         row.monitor = true;
         row.no_touch = true;
         assert_eq!(flags(&row), "OT");

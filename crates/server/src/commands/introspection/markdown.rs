@@ -69,6 +69,7 @@ What differs from Redis 7.2:
 - CLIENT CAPA has no effect but its mention in CLIENT LIST; this server has no failovers to redirect from.
 - RESTORE refuses values of modules, hashes with fields that expire, and collections with equal members. DUMP has other bytes for most values.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
+- SYNC and PSYNC send one RDB file, to a client that has set REPLCONF rdb-only 1 and capa eof: there is no replication.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
 - SWAPDB discards the caches of all clients that track keys, as FLUSHALL does.
 - The points of a time series expire each on its own, and its key only with the last of them, or by

@@ -1,0 +1,89 @@
+//! Sends parts of RDB files to the clients that requested them.
+
+use base::time::MonoNs;
+use reactor::{ConnId, Connections, Context, Output};
+
+use super::{ReactorHandler, Session as AnySession};
+use crate::commands::session::{Progress, Session, Wait};
+use crate::engine::gate::Gate;
+use crate::engine::mail::Mail;
+use crate::engine::reactor_state::is_gated;
+use crate::protocol::ClientProtocol;
+
+/// Time in which a client must read some of its file. Source: Redis 7.2 `config.c`, `repl-timeout`.
+const STUCK_NS: u64 = 60_000_000_000;
+
+/// A client that is receiving a file.
+fn receiver<'a>(
+    connections: &'a mut Connections<'_, AnySession>,
+    id: ConnId,
+) -> Option<(&'a mut Session, &'a mut Output)> {
+    let (session, out) = connections.get_mut(id)?;
+    let session = session.as_resp().filter(|session| session.wait == Some(Wait::Transfer))?;
+    Some((session, out))
+}
+
+impl ReactorHandler {
+    /// Appends a part of a file to the output of its client. The last one ends the connection, as
+    /// in Redis.
+    pub(super) fn deliver_rdb_part(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        id: ConnId,
+        (bytes, gate): (&[u8], Gate),
+        is_last: bool,
+    ) {
+        let Some((session, out)) = receiver(connections, id) else { return };
+        out.buffer().extend_from_slice(bytes);
+        if is_gated(session.durability) {
+            session.last_gate = session.last_gate.max(gate);
+            if !gate.is_open_at(self.reactor.durable) {
+                self.reactor.note_gate(gate, session.last_command);
+            }
+        }
+        out.hold(session.last_gate.position());
+        let buffers = self.reactor.accounts.buffers(ClientProtocol::Resp);
+        buffers.charge_output(&mut session.charges, out.pending_bytes());
+        if is_last {
+            return cx.close(id);
+        }
+        self.unread_parts.push(id);
+        // The next turn follows at once, and finds how much the kernel has accepted.
+        cx.poll();
+    }
+
+    /// Requests the next parts for clients that have read most of the previous ones.
+    pub(super) fn request_rdb_parts(&mut self, connections: &mut Connections<'_, AnySession>) {
+        if self.unread_parts.is_empty() {
+            return;
+        }
+        let unread_bytes_max = self.reactor.output_pause_bytes() / 2;
+        let transfers = &self.shared.rdb_transfers;
+        self.unread_parts.retain(|id| {
+            let Some((_, out)) = receiver(connections, *id) else { return false };
+            let is_unread = out.pending_bytes() > unread_bytes_max;
+            if !is_unread {
+                transfers.taken(*id);
+            }
+            is_unread
+        });
+    }
+}
+
+/// Whether a client has read nothing of its file for too long.
+pub(super) fn is_stuck(
+    session: &mut Session,
+    unread_bytes: usize,
+    sent_bytes: u64,
+    now: MonoNs,
+) -> bool {
+    if session.wait != Some(Wait::Transfer) {
+        return false;
+    }
+    let progress = &mut session.details.rare().progress;
+    if unread_bytes == 0 || sent_bytes != progress.sent_bytes {
+        *progress = Progress { sent_bytes, at: now };
+    }
+    now.since(progress.at) >= STUCK_NS
+}
