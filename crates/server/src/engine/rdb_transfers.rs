@@ -66,6 +66,11 @@ impl RdbTransfers {
         }
     }
 
+    /// Whether the end of the client's file has not been made.
+    pub(crate) fn is_open(&self, id: ConnId) -> bool {
+        self.transfers.lock().contains_key(&id)
+    }
+
     /// Removes a client that has disconnected, or that is being sent its last part.
     pub(crate) fn close(&self, id: ConnId) {
         self.transfers.lock().remove(&id);

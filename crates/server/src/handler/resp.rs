@@ -144,11 +144,6 @@ impl Protocol for Session {
         self.monitor || self.subscriptions.is_some() || self.wait == Some(Wait::Transfer)
     }
 
-    /// A file is not completed for a client while the server ends: without its end it is invalid.
-    fn is_endless(&self) -> bool {
-        self.wait == Some(Wait::Transfer)
-    }
-
     fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
         let limits = &settings.client_output_buffer_limit;
         let limit = if self.wait == Some(Wait::Transfer) {

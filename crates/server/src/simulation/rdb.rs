@@ -13,6 +13,8 @@ const REQUEST: &[u8] = b"REPLCONF rdb-only 1\r\nREPLCONF capa eof\r\nSYNC\r\n";
 const ACCEPTED: &[u8] = b"+OK\r\n+OK\r\n";
 const EXPIRES_MS: u64 = 100_000;
 const MARK_BYTES: usize = 40;
+const KEYS: usize = 64;
+const VALUE_BYTES: usize = 256 * 1024;
 
 fn run_reactors(world: &mut World) {
     while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
@@ -124,16 +126,31 @@ fn what_a_crash_could_undo_is_not_sent() {
     assert_eq!(entries.len(), 1);
 }
 
-#[test]
-fn a_client_that_does_not_read_holds_little_memory_and_is_disconnected() {
-    const KEYS: usize = 64;
-    const VALUE_BYTES: usize = 256 * 1024;
-    const OUTPUT_BYTES_MAX: usize = 2 << 20;
-    let mut world = World::new(3, Plan::default());
+/// Adds keys for a file of several parts.
+fn fill(world: &mut World) {
     for number in 0..KEYS {
-        let reply = ask(&mut world, &format!("SETRANGE key{number} {} x|", VALUE_BYTES - 1));
+        let reply = ask(world, &format!("SETRANGE key{number} {} x|", VALUE_BYTES - 1));
         assert_eq!(reply, format!(":{VALUE_BYTES}\r\n"));
     }
+}
+
+#[test]
+fn the_end_of_the_server_does_not_wait_for_a_file() {
+    let mut world = World::new(4, Plan::default());
+    fill(&mut world);
+    let client = sync(&mut world, REQUEST);
+    client.set_window(0);
+    make_parts(&mut world, &mut Scratch::default());
+    world.sim().drain();
+    run_reactors(&mut world);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_little_memory_and_is_disconnected() {
+    const OUTPUT_BYTES_MAX: usize = 2 << 20;
+    let mut world = World::new(3, Plan::default());
+    fill(&mut world);
     let mut scratch = Scratch::default();
     let clients: Vec<SimClient> = (0..TRANSFERS_MAX)
         .map(|_| {
