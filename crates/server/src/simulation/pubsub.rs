@@ -265,7 +265,7 @@ fn clients_are_listed_and_killed_by_type() {
         ask(&mut world, subscriber, &["SSUBSCRIBE", "d"]);
     }
     let listed = ask(&mut world, &other, &["CLIENT", "LIST", "TYPE", "pubsub"]);
-    assert_eq!(listed.matches(" flags=P db=0 sub=2 psub=1 ssub=1 ").count(), 2, "{listed}");
+    assert_eq!(listed.matches(" flags=P capa= db=0 sub=2 psub=1 ssub=1 ").count(), 2, "{listed}");
     assert_eq!(ask(&mut world, &other, &["CLIENT", "KILL", "TYPE", "pubsub"]), ":2\r\n");
     assert!(subscribers.iter().all(SimClient::is_closed) && !other.is_closed());
     assert_eq!(publish(&mut world, &other, "a", "x"), 0);

@@ -92,6 +92,13 @@ pub(super) const ROWS: &[Row] = &[
     row("maxclients", "1", &[], second_client, ["+PONG", "-ERR max number of clients reached"]),
     row("protected-mode", "no", &["--resp", "0.0.0.0:0"], starts, ["refuses", "starts"]),
     row("requirepass", "p", &[], ping, ["+PONG", "-NOAUTH Authentication required."]),
+    row(
+        "requirepass-separator",
+        ",",
+        &["--requirepass", "old,new"],
+        log_in_with_new,
+        [WRONG, "+OK"],
+    ),
     row("aclfile", "{dir}/users.acl", &[], users, ["*1", "*2"]),
     row("acl-pubsub-default", "allchannels", &[], may_new_user_publish, ["no", "yes"]),
     row("acllog-max-len", "1", &[], refusals, ["several", "1"]),
@@ -173,6 +180,12 @@ fn mode_of_socket(server: &Server) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = server.files.path("s").metadata().unwrap().permissions().mode() & 0o777;
     word(mode == 0o700, ["700", "other"])
+}
+
+const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
+
+fn log_in_with_new(server: &Server) -> String {
+    server.ask(&["AUTH", "new"])
 }
 
 fn ping(server: &Server) -> String {

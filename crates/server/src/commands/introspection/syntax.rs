@@ -428,8 +428,9 @@ mod tests {
             ),
             (
                 "bitop",
-                "oneof(AND=and:pure-token OR=or:pure-token XOR=xor:pure-token NOT=not:pure-token) \
-                     destkey:key key:key+",
+                "oneof(AND=and:pure-token OR=or:pure-token XOR=xor:pure-token NOT=not:pure-token \
+                     DIFF=diff:pure-token DIFF1=diff1:pure-token ANDOR=andor:pure-token \
+                     ONE=one:pure-token) destkey:key key:key+",
             ),
             ("zdiffstore", "destination:key numkeys:integer key:key+"),
             (
