@@ -188,7 +188,9 @@ fn a_client_that_does_not_read_holds_little_memory_and_is_disconnected() {
 fn packed_and_large_collections_are_sent_and_time_series_left_out() {
     const LARGE: usize = 3_000;
     let mut world = World::new(4, Plan::default());
-    let numbers = |word: &str| (0..LARGE).map(|at| format!(" {word}{at} {at}")).collect::<String>();
+    let numbers = |word: &str| {
+        (0..LARGE).fold(String::new(), |words, at| words + &format!(" {word}{at} {at}"))
+    };
     for request in [
         "TSADD series 1 a 2 b|TSADD other 1 a|HSET hash f v|SADD set 1 2|ZADD zset 1 a|".to_owned(),
         "XADD stream 1-1 f v|".to_owned(),
@@ -207,8 +209,7 @@ fn packed_and_large_collections_are_sent_and_time_series_left_out() {
     assert_eq!(keys, wanted);
     let lengths = entries.iter().map(|entry| match &entry.value {
         Value::Hash { pairs, .. } => pairs.len(),
-        Value::List(items) => items.len(),
-        Value::Set(items) => items.len(),
+        Value::List(items) | Value::Set(items) => items.len(),
         Value::ZSet { members, .. } => members.len(),
         Value::String(_) | Value::Stream(_) | Value::Module(_) => 0,
     });
