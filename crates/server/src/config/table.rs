@@ -255,7 +255,7 @@ const INSIGHT: &[OptionSpec] = &[
     option("log-cql-requests", field!(YesNo, log_cql_requests), Running,
         "Log a line for each CQL request, delayed by at most one tick (`hz`): time of day (UTC), reactor, connection/stream, kind. If the log is too slow, lines are dropped and the number of dropped lines is logged."),
     option("notify-keyspace-events", value!(Text, "letters of Ag$lshzxeKEtmdn", notify_keyspace_events), Running,
-        "Which key events are published, and where: K to channels named after keys, E to channels named after events; g generic, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, d time series, x expired, e evicted, n new keys, m reads of missing keys, A all classes but n and m. Without K or E nothing is published."),
+        "Key events to publish, and where: K to channels named after keys, E to channels named after events; g generic, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, d time series, x expired, e evicted, n new keys, m reads of missing keys, A all classes but n and m. Without K or E nothing is published."),
 ];
 
 #[cfg(any(test, feature = "experiments"))]
