@@ -27,6 +27,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const HEADER_BYTES: usize = 8;
 const ALIGN: usize = 4;
 
+/// mimalloc adds this to a request with an alignment before it rounds, if the size of the block is not
+/// a power of two: a request for a whole block would take the next larger one.
+const ALLOCATOR_BYTES: usize = ALIGN - 1;
+
 /// Longest content of a block. A key and a value of 512 MiB each, and the entry's own header, fit.
 pub(crate) const BLOB_BYTES_MAX: usize = (u32::MAX as usize) - 64;
 
@@ -46,7 +50,7 @@ const _: () = assert!(SIZE_COUNT <= 1 << (u32::BITS - OWNER_BITS), "a size has e
 /// The sizes of blocks: multiples of 16 up to 64 bytes, then four per doubling up to
 /// [`SMALL_BYTES_MAX`], then eight.
 static SIZES: [usize; SIZE_COUNT] = sizes();
-const _: () = assert!(sizes()[SIZE_COUNT - 1] >= HEADER_BYTES + BLOB_BYTES_MAX);
+const _: () = assert!(sizes()[SIZE_COUNT - 1] >= HEADER_BYTES + BLOB_BYTES_MAX + ALLOCATOR_BYTES);
 
 const fn sizes() -> [usize; SIZE_COUNT] {
     let mut sizes = [0; SIZE_COUNT];
@@ -91,12 +95,13 @@ unsafe impl Send for Blob {}
 unsafe impl Sync for Blob {}
 
 fn layout(size_index: usize) -> Layout {
-    Layout::from_size_align(SIZES[size_index], ALIGN).expect("4 GiB fit isize")
+    let bytes = SIZES[size_index] - ALLOCATOR_BYTES;
+    Layout::from_size_align(bytes, ALIGN).expect("4 GiB fit isize")
 }
 
 fn size_index_of(len: usize) -> usize {
     assert!(len <= BLOB_BYTES_MAX, "a block holds at most BLOB_BYTES_MAX bytes");
-    size_index(HEADER_BYTES + len)
+    size_index(HEADER_BYTES + len + ALLOCATOR_BYTES)
 }
 
 fn size_word(size_index: usize) -> u32 {
@@ -151,7 +156,7 @@ impl Blob {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        SIZES[self.size_index()] - HEADER_BYTES
+        SIZES[self.size_index()] - ALLOCATOR_BYTES - HEADER_BYTES
     }
 
     fn set_len(&mut self, len: usize) {
