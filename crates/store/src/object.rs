@@ -4,6 +4,7 @@ use base::time::UnixMs;
 
 use crate::blob::{prefetch, prefetch_block};
 use crate::change::Kind;
+use crate::entry::Entry;
 use crate::types::{Compact, Hash, List, Malformed, Series, Set, Stream, ZSet, allocation_bytes};
 
 /// The parts of a collection beyond the entry of its key, in the order in which they are
@@ -66,9 +67,10 @@ impl Object {
         }
     }
 
-    /// When the next of its elements expires, apart from the key.
+    /// When the next of its elements expires, apart from the key: a field or a point.
     pub(crate) fn soonest(&self) -> Option<UnixMs> {
         match self {
+            Object::Hash(hash) => hash.earliest_expiry(),
             Object::Series(series) => series.soonest(),
             _ => None,
         }
@@ -179,6 +181,14 @@ impl Objects {
 
     pub(crate) fn get(&self, index: u32) -> &Object {
         self.slots[index as usize].as_ref().expect("an entry points at its collection")
+    }
+
+    /// Whether an entry is that of a hash of which all fields have expired.
+    pub(crate) fn has_expired(&self, entry: &Entry, now: UnixMs) -> bool {
+        match entry.collection_index().map(|index| self.get(index)) {
+            Some(Object::Hash(hash)) => hash.is_overdue(now),
+            _ => false,
+        }
     }
 
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Object {
