@@ -1,5 +1,5 @@
 //! `myriad export`: writes the keys and functions of a data directory to an RDB file, which Redis
-//! 7.0 and later load.
+//! 7.0 and later load, or, if fields of hashes expire, Valkey 9.0 and later.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use binlog::{FileDisk, Lsn};
-use store::{Keyspace, Params, STRIPES};
-use wire::rdb::FileEncoder;
+use store::{Keyspace, Params, STRIPES, Value};
+use wire::rdb::{FileEncoder, Version};
 
 use crate::config::Settings;
 use crate::engine::clock;
@@ -67,7 +67,10 @@ pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> 
 }
 
 fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Result<Counts> {
-    let (mut encoder, mut keys, mut omitted) = (FileEncoder::new(), Keys::new(), Keys::new());
+    let version =
+        if has_times(keyspace, params) { Version::WRITTEN_WITH_TIMES } else { Version::WRITTEN };
+    let mut encoder = FileEncoder::new(version);
+    let (mut keys, mut omitted) = (Keys::new(), Keys::new());
     encoder.put_fact("redis-bits", "64");
     encoder.put_fact("myriad-ver", env!("CARGO_PKG_VERSION"));
     let libraries = functions::stored(keyspace, params);
@@ -93,4 +96,17 @@ fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Resul
     file.write_all(&encoder.finish())?;
     file.sync_all()?;
     Ok(Counts { keys, omitted, libraries: libraries.len() })
+}
+
+/// Whether fields of hashes expire. Visits all keys, unless nothing but keys expires.
+fn has_times(keyspace: &Keyspace, params: &Params) -> bool {
+    let (databases, _) = keyspace.stats(params.now());
+    let is_timed = |stripe| {
+        let mut is_timed = false;
+        keyspace.lock_stripe(stripe, params).for_each_value(|_, _, value, _| {
+            is_timed |= matches!(value, Value::Hash(hash) if hash.has_times());
+        });
+        is_timed
+    };
+    databases.iter().any(|stats| stats.timed_keys > 0) && (0..STRIPES).any(is_timed)
 }
