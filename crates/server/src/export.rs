@@ -1,5 +1,5 @@
 //! `myriad export`: writes the keys and functions of a data directory to an RDB file, which Redis
-//! 7.0 and later load.
+//! 7.0 and later load, or, if fields of hashes expire, Valkey 9.0 and later.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use crate::config::Settings;
 use crate::engine::clock;
 use crate::engine::functions;
 use crate::engine::rdb::{put_value, written_type};
-use crate::engine::rdb_file::begin_file;
+use crate::engine::rdb_file::{begin_file, version_for};
 use crate::engine::server_state::params;
 use crate::repair::read_back;
 
@@ -68,7 +68,7 @@ pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> 
 
 fn write(keyspace: &Keyspace, params: &Params, mut file: File) -> std::io::Result<Counts> {
     let libraries = functions::stored(keyspace, params);
-    let mut encoder = begin_file(&libraries);
+    let mut encoder = begin_file(version_for(keyspace, params), &libraries);
     let (mut keys, mut omitted) = (Keys::new(), Keys::new());
     for stripe in 0..STRIPES {
         keyspace.lock_stripe(stripe, params).for_each_value(|db, key, value, expiry| {

@@ -57,9 +57,18 @@ pub enum Change<'a> {
     Expire {
         at: Option<UnixMs>,
     },
-    /// Field, value, field, value ...
+    /// Field, value, field, value ... The fields do not expire then.
     HashSet {
         pairs: Items<'a>,
+    },
+    /// Likewise, but fields that expire keep their times.
+    HashUpdate {
+        pairs: Items<'a>,
+    },
+    /// Sets when the fields that exist expire; `None`: never.
+    HashExpire {
+        at: Option<UnixMs>,
+        fields: Items<'a>,
     },
     HashRemove {
         fields: Items<'a>,
@@ -151,6 +160,10 @@ const ZSET_ADD: u8 = 19;
 const ZSET_REMOVE: u8 = 20;
 const PUT: u8 = 21;
 pub(crate) const PUT_EXPIRING: u8 = 22;
+pub(crate) const HASH_FIRST: u8 = 39;
+const HASH_UPDATE: u8 = HASH_FIRST;
+const HASH_EXPIRE: u8 = 40;
+const HASH_PERSIST: u8 = 41;
 const SERIES_ADD: u8 = 48;
 const SERIES_REMOVE: u8 = 49;
 const SERIES_PURGE: u8 = 50;
@@ -165,6 +178,9 @@ impl<'a> Change<'a> {
             Change::Expire { at: None } => PERSIST,
             Change::Expire { at: Some(_) } => EXPIRE,
             Change::HashSet { .. } => HASH_SET,
+            Change::HashUpdate { .. } => HASH_UPDATE,
+            Change::HashExpire { at: Some(_), .. } => HASH_EXPIRE,
+            Change::HashExpire { at: None, .. } => HASH_PERSIST,
             Change::HashRemove { .. } => HASH_REMOVE,
             Change::ListPush { end: End::Front, .. } => LIST_PUSH_FRONT,
             Change::ListPush { end: End::Back, .. } => LIST_PUSH_BACK,
@@ -212,7 +228,13 @@ impl<'a> Change<'a> {
             }
             Change::Delete | Change::Expire { at: None } => {}
             Change::Expire { at: Some(at) } => put_u64(out, at.0),
+            Change::HashExpire { at: Some(at), fields } => {
+                put_u64(out, at.0);
+                fields.encode(out);
+            }
             Change::HashSet { pairs: items }
+            | Change::HashUpdate { pairs: items }
+            | Change::HashExpire { at: None, fields: items }
             | Change::HashRemove { fields: items }
             | Change::ListPush { values: items, .. }
             | Change::SetAdd { members: items }
@@ -264,13 +286,13 @@ impl<'a> Change<'a> {
             DELETE => Change::Delete,
             PERSIST => Change::Expire { at: None },
             EXPIRE => Change::Expire { at: Some(UnixMs(take_u64(input)?)) },
-            HASH_SET => {
-                let pairs = Items::decode(input)?;
-                if pairs.len() % 2 != 0 {
-                    return Err(Malformed);
-                }
-                Change::HashSet { pairs }
+            HASH_SET => Change::HashSet { pairs: take_pairs(input)? },
+            HASH_UPDATE => Change::HashUpdate { pairs: take_pairs(input)? },
+            HASH_EXPIRE => {
+                let at = Some(UnixMs(take_u64(input)?));
+                Change::HashExpire { at, fields: Items::decode(input)? }
             }
+            HASH_PERSIST => Change::HashExpire { at: None, fields: Items::decode(input)? },
             HASH_REMOVE => Change::HashRemove { fields: Items::decode(input)? },
             LIST_PUSH_FRONT => Change::ListPush { end: End::Front, values: Items::decode(input)? },
             LIST_PUSH_BACK => Change::ListPush { end: End::Back, values: Items::decode(input)? },
@@ -310,4 +332,9 @@ impl<'a> Change<'a> {
             _ => return Err(Malformed),
         })
     }
+}
+
+fn take_pairs<'a>(input: &mut &'a [u8]) -> Result<Items<'a>, Malformed> {
+    let pairs = Items::decode(input)?;
+    if pairs.len().is_multiple_of(2) { Ok(pairs) } else { Err(Malformed) }
 }

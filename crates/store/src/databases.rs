@@ -18,6 +18,8 @@ pub(crate) struct Db {
     /// The number that the expiries of its keys carry, XOR the number of the database: not 0 once
     /// databases were swapped.
     moved: u8,
+    /// Whether an element of a collection expires.
+    pub(crate) has_times: bool,
     /// Sum of the expiry times, wrapping: for the average time to live.
     pub(crate) expiry_sum: u64,
 }

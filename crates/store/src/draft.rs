@@ -1,5 +1,6 @@
 //! A private copy of one key, on which changes are tried.
 
+use base::time::UnixMs;
 use parking_lot::Mutex;
 
 use crate::deferred_free::DeferredFree;
@@ -31,7 +32,7 @@ impl Locked<'_> {
         if let Some(place) = own.place(db, key) {
             let entry = own.entry(db, place);
             let mut encoded = Vec::new();
-            let change = own.value(entry).to_change(entry.expiry(), &mut encoded);
+            let change = own.value(entry, UnixMs(0)).to_change(entry.expiry(), &mut encoded);
             let keyspace = self.keyspace();
             let mut cx = Applying {
                 params: self.params(),

@@ -1,8 +1,10 @@
 //! The encoded form of a collection, from its elements.
 
+use base::time::UnixMs;
+
 use crate::change::Kind;
 use crate::items::{Items, Scored};
-use crate::types::ENCODED_BYTES;
+use crate::types::{ENCODED_BYTES, ENCODED_TIMED, put_time};
 use crate::varint::{put_bytes, put_varint};
 
 /// The elements of a collection that is not in the store, such as one of a file.
@@ -10,6 +12,8 @@ use crate::varint::{put_bytes, put_varint};
 pub enum Elements<'a> {
     /// Field, value, field, value ...
     Hash(Items<'a>),
+    /// Likewise, with the time at which each field expires.
+    TimedHash(Items<'a>, &'a [Option<UnixMs>]),
     List(Items<'a>),
     Set(Items<'a>),
     ZSet(Scored<'a>),
@@ -18,7 +22,7 @@ pub enum Elements<'a> {
 impl Elements<'_> {
     pub fn kind(self) -> Kind {
         match self {
-            Elements::Hash(_) => Kind::Hash,
+            Elements::Hash(_) | Elements::TimedHash(..) => Kind::Hash,
             Elements::List(_) => Kind::List,
             Elements::Set(_) => Kind::Set,
             Elements::ZSet(_) => Kind::ZSet,
@@ -33,6 +37,16 @@ impl Elements<'_> {
                 debug_assert!(pairs.len().is_multiple_of(2), "a value for each field");
                 put_varint(out, pairs.len() as u64 / 2);
                 pairs.iter().for_each(|part| put_bytes(out, part));
+            }
+            Elements::TimedHash(pairs, times) => {
+                debug_assert!(pairs.len() == 2 * times.len(), "a value and a time for each field");
+                put_varint(out, ENCODED_TIMED);
+                put_varint(out, times.len() as u64);
+                let mut parts = pairs.iter();
+                for at in times {
+                    parts.by_ref().take(2).for_each(|part| put_bytes(out, part));
+                    put_time(out, *at);
+                }
             }
             Elements::List(values) => values.encode(out),
             Elements::Set(members) => {
@@ -70,6 +84,9 @@ mod tests {
             set.add(item, &compact);
         }
         let bytes = encoded(Elements::Hash(items), Kind::Hash);
+        assert_eq!(Hash::decode(&mut &bytes[..], &compact).as_ref(), Ok(&hash));
+        hash.expire(b"b", Some(UnixMs(7)), &compact);
+        let bytes = encoded(Elements::TimedHash(items, &[None, Some(UnixMs(7))]), Kind::Hash);
         assert_eq!(Hash::decode(&mut &bytes[..], &compact), Ok(hash));
         let bytes = encoded(Elements::List(items), Kind::List);
         assert_eq!(List::decode(&mut &bytes[..], &compact), Ok(list));

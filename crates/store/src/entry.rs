@@ -1,10 +1,9 @@
 //! One key and its value or, for a large collection, the index of its value: a single heap block.
 //!
 //! ```text
-//! word      access clock (24 bits)
 //! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection with an index, bit 2: was
 //!                           edited in place, bit 3: a number written as text, bits 4 to 6: form of
-//!                           a small collection, 0 for none
+//!                           a small collection, 0 for none, bit 7: elements expire
 //! offset 1  key length u8 or, when 0xff, u32 after it
 //! ...       expiry     u64   milliseconds since the epoch; only with bit 0
 //! ...       key bytes
@@ -28,6 +27,7 @@ const SMALL_MASK: u8 = 7 << SMALL_SHIFT;
 const SMALL_KINDS: [SmallKind; 5] =
     [SmallKind::Hash, SmallKind::List, SmallKind::Set, SmallKind::Integers, SmallKind::ZSet];
 const _: () = assert!(SMALL_KINDS.len() <= (SMALL_MASK >> SMALL_SHIFT) as usize);
+const FLAG_TIMES: u8 = 128;
 const KEY_LEN_SHORT_MAX: usize = 0xfe;
 const KEY_LEN_LONG: usize = 0xff;
 const EXPIRY_BYTES: usize = 8;
@@ -35,8 +35,8 @@ const EXPIRY_BYTES: usize = 8;
 pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 const HEADER_BYTES_MAX: usize = 6;
 
-const FLAGS: u8 = FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT;
-const _: () = assert!(FLAGS.count_ones() == 4 && FLAGS & SMALL_MASK == 0);
+const FLAGS: u8 = FLAG_EXPIRY | FLAG_COLLECTION | FLAG_EDITED | FLAG_TEXT | FLAG_TIMES;
+const _: () = assert!(FLAGS.count_ones() == 5 && FLAGS & SMALL_MASK == 0);
 const _: () =
     assert!(KEY_LEN_SHORT_MAX < KEY_LEN_LONG, "the mark of a long key differs from all lengths");
 const _: () = assert!(KEY_LEN_LONG == u8::MAX as usize, "a short length has one byte");
@@ -191,6 +191,18 @@ impl Entry {
     /// True when INCRBYFLOAT made the value: OBJECT ENCODING then reports `embstr` for an integer.
     pub(crate) fn is_text(&self) -> bool {
         self.has(FLAG_TEXT)
+    }
+
+    /// Whether a field of the hash expires.
+    #[inline]
+    pub(crate) fn has_times(&self) -> bool {
+        self.has(FLAG_TIMES)
+    }
+
+    pub(crate) fn note_times(&mut self, has_times: bool) {
+        if has_times != self.has_times() {
+            self.blob.bytes_mut()[0] ^= FLAG_TIMES;
+        }
     }
 
     pub(crate) fn mark_text(&mut self) {

@@ -226,6 +226,11 @@ impl Keyspace {
         (trash, grown_bytes)
     }
 
+    /// Whether a field of a hash expires, and has not expired. Locks one stripe after the other.
+    pub fn has_timed_fields(&self, now: UnixMs) -> bool {
+        (0..STRIPES).any(|index| self.stripe(index).has_timed_fields(now))
+    }
+
     /// Statistics of each database, and the bytes of all. Locks one stripe after the other: the
     /// caller must hold none.
     pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {

@@ -19,6 +19,7 @@ mod elements;
 mod entry;
 mod error;
 mod evict;
+mod expiries;
 mod indexes;
 mod items;
 mod key;
@@ -64,6 +65,7 @@ pub use params::{DbStats, Params, ScanCursor};
 pub use partitions::Reach;
 pub use snapshot::{SnapshotBlock, load_block};
 pub use stream_change::{Assignment, GroupRead, StreamChange, StreamChangeRef};
+pub use stripe::Due;
 pub use types::{
     CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
     Write,

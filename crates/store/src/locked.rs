@@ -19,7 +19,7 @@ use crate::keyspace::Keyspace;
 use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor};
-use crate::stripe::{Applying, StatsSums, Stripe};
+use crate::stripe::{Applying, Due, StatsSums, Stripe};
 use crate::types::{Encoding, Partition, Seconds, Series, Stream};
 use crate::value::Value;
 use crate::views::{HashRef, ListRef, SetRef, ZSetRef};
@@ -272,13 +272,13 @@ impl<'a> Locked<'a> {
     pub fn get(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
         self.params.access.touch(entry);
-        Some(stripe.value(entry))
+        Some(stripe.value(entry, self.params.now()))
     }
 
     /// The value of a key; the read does not count as a use of the key: OBJECT, TYPE, SCAN.
     pub fn peek(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
-        Some(stripe.value(entry))
+        Some(stripe.value(entry, self.params.now()))
     }
 
     pub fn contains(&self, db: u8, key: Key<'_>) -> bool {
@@ -347,16 +347,61 @@ impl<'a> Locked<'a> {
         self.live(db, key).map(|(_, entry)| entry.expiry())
     }
 
-    /// False when no key of this stripe and database has an expiry: one comparison.
+    /// False when no key of this stripe and database, and no element of one, has an expiry: two
+    /// comparisons.
     #[inline]
     pub fn may_expire(&self, db: u8, hash: u64) -> bool {
-        self.stripe(hash).dbs[db].expires > 0
+        let db = &self.stripe(hash).dbs[db];
+        db.expires > 0 || db.has_times
     }
 
-    /// Whether the key is present although it has expired. A write deletes it first.
+    /// Whether the key is present although it, or every field of its hash, has expired. A write
+    /// deletes it first.
     pub fn is_overdue(&self, db: u8, key: Key<'_>) -> bool {
         let stripe = self.stripe(key.hash);
-        stripe.place(db, key).is_some_and(|at| stripe.entry(db, at).is_expired(self.params.now()))
+        let now = self.params.now();
+        stripe.place(db, key).is_some_and(|at| stripe.is_overdue(stripe.entry(db, at), now))
+    }
+
+    /// The number of fields of a hash that is [overdue](Locked::is_overdue) only because all of
+    /// them have expired.
+    pub fn overdue_fields(&self, db: u8, key: Key<'_>) -> Option<usize> {
+        let stripe = self.stripe(key.hash);
+        let (entry, now) = (stripe.entry(db, stripe.place(db, key)?), self.params.now());
+        let hash = stripe.timed_hash(entry).filter(|_| !entry.is_expired(now))?;
+        hash.is_overdue(now).then(|| hash.len())
+    }
+
+    /// Whether a key, or a field of its hash, that had not expired at `from` has expired since.
+    pub fn has_expired_since(&self, db: u8, key: Key<'_>, from: UnixMs) -> bool {
+        let stripe = self.stripe(key.hash);
+        let now = self.params.now();
+        let Some(place) = stripe.place(db, key) else { return false };
+        let entry = stripe.entry(db, place);
+        entry.expiry().is_some_and(|at| from < at && at <= now)
+            || stripe.timed_hash(entry).is_some_and(|hash| hash.has_expired_since(from, now))
+    }
+
+    /// Some fields of a hash that have expired, with at most `bytes_max` bytes.
+    pub fn due_fields(
+        &self,
+        db: u8,
+        key: Key<'_>,
+        count_max: usize,
+        bytes_max: usize,
+    ) -> Vec<Vec<u8>> {
+        let stripe = self.stripe(key.hash);
+        let (mut fields, mut bytes) = (Vec::new(), 0);
+        let Some(place) = stripe.place(db, key) else { return fields };
+        let Some(hash) = stripe.timed_hash(stripe.entry(db, place)) else { return fields };
+        hash.visit_due(self.params.now(), |field| {
+            bytes += field.len();
+            if bytes <= bytes_max {
+                fields.push(field.to_vec());
+            }
+            fields.len() < count_max && bytes <= bytes_max
+        });
+        fields
     }
 
     /// The single writer: makes the change that `mutation` describes, at run time and in recovery. On
@@ -536,11 +581,9 @@ impl<'a> Locked<'a> {
     }
 
     /// Raises `flag` when a key changes that it does not watch yet, until [`Locked::unwatch`].
-    /// Returns whether the key has already expired.
-    pub fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
+    pub fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
         let is_overdue = self.is_overdue(db, key);
         self.stripe_mut(key.hash).watches.add(db, key, flag, is_overdue);
-        is_overdue
     }
 
     pub fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
@@ -561,7 +604,8 @@ impl<'a> Locked<'a> {
 
     /// Number of the first ticket from `first` on that the present value of the key can serve.
     pub fn next_ticket(&self, db: u8, key: Key<'_>, first: u64) -> Option<u64> {
-        let found = self.live(db, key).map(|(stripe, entry)| stripe.value(entry));
+        let found =
+            self.live(db, key).map(|(stripe, entry)| stripe.value(entry, self.params.now()));
         let kind = found.and_then(|value| value.collection_kind());
         self.stripe(key.hash).watches.next_ticket(db, key, first, kind)
     }
@@ -599,7 +643,7 @@ impl<'a> Locked<'a> {
     /// The encoding of the value, as OBJECT ENCODING reports it.
     pub fn encoding(&self, db: u8, key: Key<'_>) -> Option<Encoding> {
         let (stripe, entry) = self.live(db, key)?;
-        Some(match stripe.value(entry) {
+        Some(match stripe.value(entry, self.params.now()) {
             Value::String(_) if entry.is_edited() => Encoding::Raw,
             Value::String(bytes) => match Encoding::of_string(bytes) {
                 Encoding::Int if entry.is_text() => Encoding::Embstr,
@@ -640,7 +684,7 @@ impl<'a> Locked<'a> {
     /// missing key.
     pub fn encode_collection(&self, db: u8, key: Key<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let (stripe, entry) = self.live(db, key)?;
-        let value = stripe.value(entry);
+        let value = stripe.value(entry, self.params.now());
         value.encode(out);
         value.collection_kind()
     }
@@ -681,8 +725,11 @@ impl<'a> Locked<'a> {
         let now = self.params.now();
         for guard in self.guards.iter() {
             for (db, contents) in guard.stripe.dbs.iter() {
-                for entry in contents.table.iter().filter(|entry| !entry.is_expired(now)) {
-                    visit(db, entry.key(), guard.stripe.value(entry), entry.expiry());
+                for entry in contents.table.iter() {
+                    if !guard.stripe.is_overdue(entry, now) {
+                        let value = guard.stripe.value(entry, now);
+                        visit(db, entry.key(), value, entry.expiry());
+                    }
                 }
             }
         }
@@ -692,8 +739,9 @@ impl<'a> Locked<'a> {
     pub fn for_each_key(&self, db: u8, mut visit: impl FnMut(&[u8])) {
         let now = self.params.now();
         for guard in self.guards.iter() {
-            let table = &guard.stripe.dbs[db].table;
-            table.iter().filter(|entry| !entry.is_expired(now)).for_each(|e| visit(e.key()));
+            let stripe = &guard.stripe;
+            let live = stripe.dbs[db].table.iter().filter(|entry| !stripe.is_overdue(entry, now));
+            live.for_each(|entry| visit(entry.key()));
         }
     }
 
@@ -706,7 +754,8 @@ impl<'a> Locked<'a> {
         after.iter().chain(before).find_map(|guard| {
             let table = &guard.stripe.dbs[db].table;
             let mut sample = table.sample(random());
-            sample.find(|entry| !entry.is_expired(now)).map(|entry| entry.key().to_vec())
+            let live = sample.find(|entry| !guard.stripe.is_overdue(entry, now));
+            live.map(|entry| entry.key().to_vec())
         })
     }
 
@@ -745,26 +794,21 @@ impl<'a> Locked<'a> {
         place: u32,
         mut visit: impl FnMut(Seen<'_>),
     ) -> u32 {
-        let table = &self.guards[position].stripe.dbs[db].table;
+        let stripe = &self.guards[position].stripe;
         let now = self.params.now();
         let hash = |key: &[u8]| self.keyspace.hash(key);
-        table.scan(place, hash, |entry| {
+        stripe.dbs[db].table.scan(place, hash, |entry| {
             let key = entry.key();
-            visit(if entry.is_expired(now) { Seen::Overdue(key) } else { Seen::Live(key) });
+            let is_overdue = stripe.is_overdue(entry, now);
+            visit(if is_overdue { Seen::Overdue(key) } else { Seen::Live(key) });
         })
     }
 
-    /// The database and name of an expired key in the first locked stripe. The caller deletes it
-    /// before the next call.
-    pub fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
+    /// The database and name of a key in the first locked stripe that has expired, or of which
+    /// fields or points have. The caller deletes it, or [some fields](Locked::due_fields), or purges
+    /// points, before the next call.
+    pub fn next_expired(&mut self) -> Option<(u8, Vec<u8>, Due)> {
         let now = self.params.now();
         self.guards[0].stripe.next_expired(now)
-    }
-
-    /// The database and name of a key in the first locked stripe some of whose points have expired.
-    /// The caller purges it before the next call.
-    pub fn next_purgeable(&mut self) -> Option<(u8, Vec<u8>)> {
-        let now = self.params.now();
-        self.guards[0].stripe.next_purgeable(now)
     }
 }

@@ -11,7 +11,7 @@
 //! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A swap
 //! ends with its second database u8. A log record is one or more mutations.
 
-use crate::change::{Change, PUT_EXPIRING};
+use crate::change::{Change, HASH_FIRST, PUT_EXPIRING};
 use crate::items::Writes;
 use crate::key::{Key, PartitionKey, TableId};
 use crate::stream_change::{STREAM_FIRST, STREAM_LAST};
@@ -62,6 +62,7 @@ const SWAP: u8 = 38;
 const _: () = assert!(PUT_EXPIRING < FLUSH_DB, "the kinds of changes and of mutations differ");
 const _: () = assert!(TRUNCATE < STREAM_FIRST, "likewise those of changes of streams");
 const _: () = assert!(STREAM_LAST < SWAP, "likewise");
+const _: () = assert!(SWAP < HASH_FIRST, "likewise");
 
 fn put_place(out: &mut Vec<u8>, kind: u8, key: PartitionKey<'_>) {
     out.push(kind);
@@ -218,6 +219,9 @@ mod tests {
             Change::Expire { at: None },
             Change::Expire { at },
             Change::HashSet { pairs: items },
+            Change::HashUpdate { pairs: items },
+            Change::HashExpire { at, fields: items },
+            Change::HashExpire { at: None, fields: items },
             Change::HashRemove { fields: items },
             Change::ListPush { end: End::Front, values: items },
             Change::ListPush { end: End::Back, values: items },

@@ -66,9 +66,10 @@ impl Object {
         }
     }
 
-    /// When the next of its elements expires, apart from the key.
+    /// When the next of its elements expires, apart from the key: a field or a point.
     pub(crate) fn soonest(&self) -> Option<UnixMs> {
         match self {
+            Object::Hash(hash) => hash.earliest_expiry(),
             Object::Series(series) => series.soonest(),
             _ => None,
         }
@@ -179,6 +180,11 @@ impl Objects {
 
     pub(crate) fn get(&self, index: u32) -> &Object {
         self.slots[index as usize].as_ref().expect("an entry points at its collection")
+    }
+
+    /// Whether a collection is a hash of which all fields have expired.
+    pub(crate) fn has_expired(&self, index: u32, now: UnixMs) -> bool {
+        matches!(self.get(index), Object::Hash(hash) if hash.is_overdue(now))
     }
 
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Object {

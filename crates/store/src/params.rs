@@ -37,6 +37,8 @@ impl Params {
 pub struct DbStats {
     pub keys: u64,
     pub expires: u64,
+    /// Collections with elements that expire: hashes and time series.
+    pub timed_keys: u64,
     /// Mean time to live of the keys that expire, in milliseconds.
     pub ttl_ms_mean: u64,
     /// Bytes of its hash tables, without entries and collections.

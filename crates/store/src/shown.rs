@@ -103,6 +103,11 @@ impl std::fmt::Display for Change<'_> {
             Change::Expire { at: None } => f.write_str("persist"),
             Change::Expire { at: Some(at) } => write!(f, "expire at={}", at.0),
             Change::HashSet { pairs } => items(f, "hash-set", pairs),
+            Change::HashUpdate { pairs } => items(f, "hash-update", pairs),
+            Change::HashExpire { at: None, fields } => items(f, "hash-persist", fields),
+            Change::HashExpire { at: Some(at), fields } => {
+                items(f, &format!("hash-expire at={}", at.0), fields)
+            }
             Change::HashRemove { fields } => items(f, "hash-remove", fields),
             Change::ListPush { end, values } => items(f, &format!("list-push {end:?}"), values),
             Change::ListPop { end, count } => write!(f, "list-pop {end:?} count={count}"),

@@ -7,6 +7,8 @@
 //! single collection of a million members keeps its stripe locked for as long as encoding takes.
 //! Other stripes are not affected.
 
+use base::time::UnixMs;
+
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::items::Writes;
@@ -53,7 +55,7 @@ impl Stripe {
         let mut encoded = Vec::new();
         for (db, contents) in self.dbs.iter() {
             for entry in contents.table.iter() {
-                let change = self.value(entry).to_change(entry.expiry(), &mut encoded);
+                let change = self.value(entry, UnixMs(0)).to_change(entry.expiry(), &mut encoded);
                 let key = Key { bytes: entry.key(), hash: 0 };
                 Mutation::Key { db, key, change }.encode(out);
                 visit(Some(entry));

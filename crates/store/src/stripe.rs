@@ -5,9 +5,6 @@
     reason = "some bits of a hash name the stripe and the database"
 )]
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use base::time::UnixMs;
 
 use crate::DATABASES;
@@ -16,6 +13,7 @@ use crate::databases::{Databases, Db};
 use crate::deferred_free::{DeferredFree, Garbage};
 use crate::entry::{Entry, STRING_BYTES_MAX};
 use crate::error::StoreError;
+use crate::expiries::{ElementExpiries, Expiries, Expiry};
 use crate::indexes::{Registry, Touch};
 use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
 use crate::object::{Depth, Object, Objects};
@@ -31,18 +29,6 @@ use crate::watch::{Presence, Readers, Watches};
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
 /// once.
 const TRASH_BYTES_MIN: usize = 16 * 1024;
-
-/// Minimum length at which the expiry heap is rebuilt when more than half of it is outdated.
-const STALE_EXPIRIES_MIN: usize = 64;
-
-/// When a key expires, in heap order. Outdated if the key has another expiry now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Expiry {
-    pub(crate) at: UnixMs,
-    /// The key's hash with the [tag of the database](Databases::tag) in the bits that name the
-    /// stripe.
-    tagged_hash: u64,
-}
 
 /// Sums over stripes, from which [`DbStats`] is computed.
 #[derive(Debug, Default)]
@@ -76,16 +62,20 @@ pub(crate) struct Stripe {
     pub(crate) watches: Watches,
     pub(crate) tables: Tables,
     objects: Objects,
-    expiries: BinaryHeap<Reverse<Expiry>>,
-    purges: Purges,
+    expiries: Expiries,
+    /// `None` if no collection has an element that expires.
+    element_expiries: Option<Box<ElementExpiries>>,
 }
 
-/// When the next element of a collection expires. An item is outdated if that is another time now.
-#[derive(Debug, Default)]
-struct Purges {
-    heap: BinaryHeap<Reverse<Expiry>>,
-    /// Items that were not outdated when the heap was last rebuilt.
-    current: usize,
+/// What has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// The key, or all fields of its hash.
+    Key,
+    /// Some fields of the hash.
+    Fields,
+    /// Points of the time series.
+    Points,
 }
 
 /// Cache lines of a stripe that a command on one key touches.
@@ -130,11 +120,26 @@ impl Stripe {
     pub(crate) fn live(&self, db: u8, key: Key<'_>, now: UnixMs) -> Option<&Entry> {
         let table = &self.dbs[db].table;
         let entry = table.entry(table.find_key(key.hash, key.bytes)?);
-        (!entry.is_expired(now)).then_some(entry)
+        (!self.is_overdue(entry, now)).then_some(entry)
     }
 
+    /// Whether a key has expired, or all fields of its hash.
     #[inline]
-    pub(crate) fn value<'a>(&'a self, entry: &'a Entry) -> Value<'a> {
+    pub(crate) fn is_overdue(&self, entry: &Entry, now: UnixMs) -> bool {
+        is_overdue(&self.objects, entry, now)
+    }
+
+    /// The hash of a key, if a field of it expires.
+    pub(crate) fn timed_hash(&self, entry: &Entry) -> Option<&Hash> {
+        match self.object_of(entry).filter(|_| entry.has_times()) {
+            Some(Object::Hash(hash)) => Some(hash),
+            _ => None,
+        }
+    }
+
+    /// The value of an entry, without the fields that have expired at `now`.
+    #[inline]
+    pub(crate) fn value<'a>(&'a self, entry: &'a Entry, now: UnixMs) -> Value<'a> {
         if let Some(bytes) = entry.string_value() {
             return Value::String(bytes);
         }
@@ -142,7 +147,7 @@ impl Stripe {
             return Value::of_small(kind, entry.small());
         }
         match self.object_of(entry).expect("not a string") {
-            Object::Hash(hash) => Value::Hash(hash.into()),
+            Object::Hash(hash) => Value::Hash(hash.at(now).into()),
             Object::List(list) => Value::List(list.into()),
             Object::Set(set) => Value::Set(set.into()),
             Object::ZSet(zset) => Value::ZSet(zset.into()),
@@ -186,7 +191,10 @@ impl Stripe {
                 self.remove(db, key, cx);
                 self.insert_object(db, key, object, expiry, cx);
             }
-            Change::HashSet { .. } | Change::HashRemove { .. } => {
+            Change::HashSet { .. }
+            | Change::HashUpdate { .. }
+            | Change::HashExpire { .. }
+            | Change::HashRemove { .. } => {
                 self.change_object(db, key, Kind::Hash, change, cx)?;
             }
             Change::Stream(_) => self.change_object(db, key, Kind::Stream, change, cx)?,
@@ -251,10 +259,10 @@ impl Stripe {
         let Some(place) = table.find_key(key.hash, key.bytes) else {
             return self.insert_string(db, key, value, expiry, cx);
         };
-        let entry = table.entry_mut(place);
-        if let Some(index) = entry.collection_index() {
-            cx.trash.push(Garbage::Object(self.objects.remove(index, &mut self.bytes)));
+        if let Some(index) = table.entry(place).collection_index() {
+            self.drop_object(db, key.hash, index, cx.trash);
         }
+        let entry = self.dbs[db].table.entry_mut(place);
         let (old_bytes, old_expiry) = (entry.allocation_bytes(), entry.expiry());
         entry.set_string(value, expiry);
         cx.params.access.touch(entry);
@@ -288,17 +296,26 @@ impl Stripe {
         let entry = self.entry_of(key.bytes, object, expiry);
         self.insert_entry(db, key.hash, entry, cx);
         self.note_expiry(db, key.hash, None, expiry);
-        if let Some(at) = soonest {
-            self.note_purge(db, key.hash, at);
-        }
+        self.note_element_expiry(db, key.hash, None, soonest);
     }
 
     /// An entry with a collection, small if it can be.
     fn entry_of(&mut self, key: &[u8], object: Object, expiry: Option<UnixMs>) -> Entry {
-        match Small::of_object(&object) {
-            Some((kind, scratch)) => Entry::of_small(key, kind, scratch.block(), expiry),
-            None => Entry::collection(key, self.objects.insert(object, &mut self.bytes), expiry),
+        if let Some((kind, scratch)) = Small::of_object(&object) {
+            return Entry::of_small(key, kind, scratch.block(), expiry);
         }
+        let has_times = object.soonest().is_some();
+        let mut entry =
+            Entry::collection(key, self.objects.insert(object, &mut self.bytes), expiry);
+        entry.note_times(has_times);
+        entry
+    }
+
+    /// Removes the collection of an entry.
+    fn drop_object(&mut self, db: u8, hash: u64, index: u32, trash: &mut DeferredFree) {
+        let object = self.objects.remove(index, &mut self.bytes);
+        self.note_element_expiry(db, hash, object.soonest(), None);
+        trash.push(Garbage::Object(object));
     }
 
     fn insert_entry(&mut self, db: u8, hash: u64, entry: Entry, cx: &Applying<'_>) {
@@ -322,6 +339,7 @@ impl Stripe {
             return Some(object);
         }
         let index = entry.collection_index()?;
+        entry.note_times(false);
         let object = self.objects.get_mut(index);
         let empty = match object.kind() {
             Kind::Hash => Object::Hash(Hash::new()),
@@ -332,7 +350,9 @@ impl Stripe {
             Kind::Series => Object::Series(Box::new(Series::new())),
         };
         self.bytes = self.bytes + empty.heap_bytes() - object.heap_bytes();
-        Some(std::mem::replace(object, empty))
+        let taken = std::mem::replace(object, empty);
+        self.note_element_expiry(db, key.hash, taken.soonest(), None);
+        Some(taken)
     }
 
     /// Sets a key to a collection, whatever it held.
@@ -389,7 +409,7 @@ impl Stripe {
         let entry_bytes = entry.allocation_bytes();
         self.bytes = self.bytes + table.table_bytes() - before - entry_bytes;
         if let Some(index) = entry.collection_index() {
-            cx.trash.push(Garbage::Object(self.objects.remove(index, &mut self.bytes)));
+            self.drop_object(db, key.hash, index, cx.trash);
         }
         if let Some(at) = entry.expiry() {
             self.note_expiry(db, key.hash, Some(at), None);
@@ -440,14 +460,14 @@ impl Stripe {
         let (before, soonest_before) = (object.heap_bytes(), object.soonest());
         change_collection(object, change, compact)?;
         self.bytes = self.bytes + object.heap_bytes() - before;
-        let soonest = object.soonest();
-        if !object.keeps_key() {
+        let (keeps_key, soonest) = (object.keeps_key(), object.soonest());
+        if soonest != soonest_before {
+            self.dbs[db].table.entry_mut(place).note_times(soonest.is_some());
+            self.note_element_expiry(db, key.hash, soonest_before, soonest);
+        }
+        if !keeps_key {
             self.remove(db, key, cx);
             return Ok(());
-        }
-        // A purge of a part may leave the time as it was, but its item is gone.
-        if let Some(at) = soonest.filter(|_| is_purge || soonest != soonest_before) {
-            self.note_purge(db, key.hash, at);
         }
         Ok(())
     }
@@ -493,23 +513,30 @@ impl Stripe {
         if let Err(Rework) = result {
             let mut object = entry.small().to_object(kind);
             change_collection(&mut object, change, compact)?;
-            self.replace_small(db, place, object);
+            self.replace_small(db, key.hash, place, object);
         }
-        if self.value(self.entry(db, place)).is_empty() {
+        let entry = self.entry(db, place);
+        let is_empty = match self.object_of(entry) {
+            Some(object) => !object.keeps_key(),
+            None => entry.small().len() == 0,
+        };
+        if is_empty {
             self.remove(db, key, cx);
         }
         Ok(())
     }
 
     /// Replaces a small collection in its entry.
-    fn replace_small(&mut self, db: u8, place: Place, object: Object) {
+    fn replace_small(&mut self, db: u8, hash: u64, place: Place, object: Object) {
         let old = self.entry(db, place);
         let (key, expiry, access) = (old.key().to_vec(), old.expiry(), old.access());
+        let soonest = object.soonest();
         let entry = self.entry_of(&key, object, expiry);
         entry.set_access(access);
         self.bytes += entry.allocation_bytes();
         let old = std::mem::replace(self.dbs[db].table.entry_mut(place), entry);
         self.bytes -= old.allocation_bytes();
+        self.note_element_expiry(db, hash, None, soonest);
     }
 
     /// Sets the time at which a consumer of a stream was last seen, if it exists.
@@ -545,107 +572,137 @@ impl Stripe {
         }
     }
 
-    /// Records that the next element of a collection expires at `at`.
-    fn note_purge(&mut self, db: u8, hash: u64, at: UnixMs) {
-        let slot = size_of::<Reverse<Expiry>>();
-        let before = self.purges.heap.capacity();
-        let len = self.purges.heap.len();
-        if len > STALE_EXPIRIES_MIN && len > 2 * self.purges.current {
-            let heap = std::mem::take(&mut self.purges.heap);
-            let is_current = |item: &Reverse<Expiry>| self.purgeable_key(item.0).is_some();
-            let heap: BinaryHeap<_> = heap.into_iter().filter(is_current).collect();
-            self.purges = Purges { current: heap.len(), heap };
-        }
-        let tagged_hash = tagged(hash, self.dbs.tag(db));
-        self.purges.heap.push(Reverse(Expiry { at, tagged_hash }));
-        self.bytes = self.bytes + self.purges.heap.capacity() * slot - before * slot;
-    }
-
-    /// The database and entry to which an item of the purges refers, unless it is outdated.
-    fn purgeable_key(&self, item: Expiry) -> Option<(u8, &Entry)> {
-        let tag = (item.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
-        let db = self.dbs.tagged(tag)?;
-        let table = &self.dbs[db].table;
-        let is_due = |entry: &Entry| {
-            self.object_of(entry).is_some_and(|object| object.soonest() == Some(item.at))
-        };
-        let place = table.find(item.tagged_hash, is_due)?;
-        Some((db, table.entry(place)))
-    }
-
-    /// A key some of whose elements have expired, if there is one. Drops outdated items on the way.
-    pub(crate) fn next_purgeable(&mut self, now: UnixMs) -> Option<(u8, Vec<u8>)> {
-        loop {
-            let Reverse(next) = *self.purges.heap.peek()?;
-            if next.at > now {
-                return None;
-            }
-            self.purges.heap.pop();
-            if let Some((db, entry)) = self.purgeable_key(next) {
-                return Some((db, entry.key().to_vec()));
-            }
-        }
-    }
-
     fn push_expiry(&mut self, expiry: Expiry) {
-        let before = self.expiries.capacity();
+        let before = self.expiries.heap_bytes();
         let live: usize = self.dbs.iter().map(|(_, db)| db.expires as usize).sum();
-        if self.expiries.len() > STALE_EXPIRIES_MIN && self.expiries.len() > 2 * live {
-            let heap = std::mem::take(&mut self.expiries);
-            self.expiries = heap.into_iter().filter(|e| self.is_current(e.0)).collect();
+        if self.expiries.is_stale(live) {
+            let mut expiries = std::mem::take(&mut self.expiries);
+            expiries.rebuild(|expiry| self.expiring_key(expiry).is_some());
+            self.expiries = expiries;
         }
-        self.expiries.push(Reverse(expiry));
-        let slot = size_of::<Reverse<Expiry>>();
-        self.bytes = self.bytes + self.expiries.capacity() * slot - before * slot;
+        self.expiries.push(expiry);
+        self.bytes = self.bytes + self.expiries.heap_bytes() - before;
     }
 
-    fn is_current(&self, expiry: Expiry) -> bool {
-        self.expiring_key(expiry).is_some()
+    /// Notes that the first expiry of an element of a collection changes.
+    fn note_element_expiry(&mut self, db: u8, hash: u64, old: Option<UnixMs>, new: Option<UnixMs>) {
+        if old == new {
+            return;
+        }
+        let tag = self.dbs.tag(db);
+        let mut expiries = self.element_expiries.take().unwrap_or_else(|| {
+            let expiries = Box::<ElementExpiries>::default();
+            self.bytes += expiries.heap_bytes();
+            expiries
+        });
+        let before = expiries.heap_bytes();
+        let keys = &mut expiries.keys[usize::from(tag)];
+        *keys = *keys + u32::from(new.is_some()) - u32::from(old.is_some());
+        self.dbs[db].has_times = *keys > 0;
+        if let Some(at) = new {
+            if expiries.first.is_stale(expiries.live()) {
+                expiries.first.rebuild(|expiry| self.timed_key(expiry).is_some());
+            }
+            expiries.first.push(Expiry { at, tagged_hash: tagged(hash, tag) });
+        }
+        self.bytes = self.bytes + expiries.heap_bytes() - before;
+        self.keep_element_expiries(expiries);
+    }
+
+    /// Drops the expiries when no collection has elements that expire any more.
+    fn keep_element_expiries(&mut self, expiries: Box<ElementExpiries>) {
+        if expiries.live() > 0 {
+            self.element_expiries = Some(expiries);
+        } else {
+            self.bytes -= expiries.heap_bytes();
+        }
     }
 
     /// The database and entry to which a heap item refers, unless it is outdated.
     fn expiring_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
+        self.find_expiring(expiry, Entry::expiry)
+    }
+
+    /// The same for the first element of a collection.
+    fn timed_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
+        let timed = |entry: &Entry| self.object_of(entry).filter(|_| entry.has_times());
+        self.find_expiring(expiry, |entry| timed(entry)?.soonest())
+    }
+
+    fn find_expiring(
+        &self,
+        expiry: Expiry,
+        time_of: impl Fn(&Entry) -> Option<UnixMs>,
+    ) -> Option<(u8, &Entry)> {
         let tag = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
         let db = self.dbs.tagged(tag)?;
         let table = &self.dbs[db].table;
-        let place = table.find(expiry.tagged_hash, |entry| entry.expiry() == Some(expiry.at))?;
+        let place = table.find(expiry.tagged_hash, |entry| time_of(entry) == Some(expiry.at))?;
         Some((db, table.entry(place)))
     }
 
-    /// An expired key, if there is one. Drops outdated items on the way.
-    pub(crate) fn next_expired(&mut self, now: UnixMs) -> Option<(u8, Vec<u8>)> {
-        loop {
-            let Reverse(next) = *self.expiries.peek()?;
-            if next.at > now {
-                return None;
-            }
-            self.expiries.pop();
+    /// A key that has expired, or of which elements have, if there is one. Drops outdated items on
+    /// the way.
+    pub(crate) fn next_expired(&mut self, now: UnixMs) -> Option<(u8, Vec<u8>, Due)> {
+        while self.expiries.has_due(now) {
+            let next = self.expiries.pop()?;
             if let Some((db, entry)) = self.expiring_key(next) {
-                let key = entry.key().to_vec();
                 // Another key may share tag and expiry time: it needs its own item, and has one.
-                return Some((db, key));
+                return Some((db, entry.key().to_vec(), Due::Key));
             }
         }
+        while let Some(next) = self.element_expiries.as_ref()?.first.first() {
+            if next.at > now {
+                break;
+            }
+            if let Some((db, entry)) = self.timed_key(next) {
+                let due = match self.object_of(entry) {
+                    _ if self.is_overdue(entry, now) => Due::Key,
+                    Some(Object::Series(_)) => Due::Points,
+                    _ => Due::Fields,
+                };
+                // The item stays: it is outdated once no element expires at its time.
+                return Some((db, entry.key().to_vec(), due));
+            }
+            self.element_expiries.as_mut()?.first.pop();
+        }
+        None
     }
 
     /// Adds this stripe to sums over several.
     pub(crate) fn add_stats(&self, sums: &mut StatsSums) {
         sums.bytes += self.bytes;
-        for (index, db) in self.dbs.iter() {
-            let index = usize::from(index);
+        for (number, db) in self.dbs.iter() {
+            let index = usize::from(number);
             let stats = &mut sums.dbs[index];
             stats.keys += db.table.len() as u64;
             stats.expires += u64::from(db.expires);
             stats.table_bytes += db.table.table_bytes() as u64;
-            stats.expiry_bytes += u64::from(db.expires) * size_of::<Reverse<Expiry>>() as u64;
+            stats.expiry_bytes += u64::from(db.expires) * Expiries::ITEM_BYTES as u64;
+            stats.timed_keys += u64::from(self.timed_keys(self.dbs.tag(number)));
             sums.expiries[index] = sums.expiries[index].wrapping_add(db.expiry_sum);
         }
     }
 
+    /// Whether a field of a hash expires, and has not expired. O(collections with elements that
+    /// expire).
+    pub(crate) fn has_timed_fields(&self, now: UnixMs) -> bool {
+        let Some(elements) = &self.element_expiries else { return false };
+        elements.first.as_slice().iter().any(|first| {
+            let hash = self.timed_key(first.0).and_then(|(_, entry)| self.timed_hash(entry));
+            hash.is_some_and(|hash| hash.at(now).has_times())
+        })
+    }
+
+    /// Keys of a database with elements that expire.
+    fn timed_keys(&self, tag: u8) -> u32 {
+        self.element_expiries.as_ref().map_or(0, |expiries| expiries.keys[usize::from(tag)])
+    }
+
     /// Whether a key of this stripe, or an element of one, has expired. Two comparisons.
     pub(crate) fn has_due(&self, now: UnixMs) -> bool {
-        let is_due = |next: &Reverse<Expiry>| next.0.at <= now;
-        self.expiries.peek().is_some_and(is_due) || self.purges.heap.peek().is_some_and(is_due)
+        let elements = self.element_expiries.as_ref();
+        self.expiries.has_due(now) || elements.is_some_and(|elements| elements.first.has_due(now))
     }
 
     /// Up to `count` keys with an expiry, from a random place of the heap, for volatile eviction.
@@ -683,15 +740,11 @@ impl Stripe {
     /// watched keys.
     pub(crate) fn swap(&mut self, dbs: [u8; 2], now: UnixMs) -> Readers {
         self.dbs.swap(dbs[0], dbs[1]);
-        let databases = &self.dbs;
+        let (databases, objects) = (&self.dbs, &self.objects);
         self.watches.swap(dbs, |db, key| {
             let Db { table, .. } = &databases[db];
-            let place = table.find_key(key.hash, key.bytes)?;
-            Some(if table.entry(place).is_expired(now) {
-                Presence::Overdue
-            } else {
-                Presence::Live
-            })
+            let entry = table.entry(table.find_key(key.hash, key.bytes)?);
+            Some(if is_overdue(objects, entry, now) { Presence::Overdue } else { Presence::Live })
         })
     }
 
@@ -702,13 +755,17 @@ impl Stripe {
         if !objects.slots.is_empty() {
             trash.push(Garbage::Objects(objects));
         }
-        self.expiries = BinaryHeap::new();
-        self.purges = Purges::default();
+        self.expiries = Expiries::default();
+        self.element_expiries = None;
         debug_assert!(self.bytes >= self.tables.heap_bytes(), "tables are a part of the account");
         self.bytes = self.tables.heap_bytes();
     }
 
     fn flush_one(&mut self, db: u8, trash: &mut DeferredFree) {
+        if let Some(mut expiries) = self.element_expiries.take() {
+            expiries.keys[usize::from(self.dbs.tag(db))] = 0;
+            self.keep_element_expiries(expiries);
+        }
         let Db { table, .. } = self.dbs.take(db);
         self.bytes -= table.table_bytes();
         for entry in table.iter() {
@@ -723,7 +780,13 @@ impl Stripe {
     }
 }
 
-/// A hash with the tag of a database in the bits that name the stripe.
+#[inline]
+fn is_overdue(objects: &Objects, entry: &Entry, now: UnixMs) -> bool {
+    let has_expired = |index| objects.has_expired(index, now);
+    entry.is_expired(now) || entry.has_times() && entry.collection_index().is_some_and(has_expired)
+}
+
+/// The hash of a key with the tag of its database in the bits that name the stripe.
 fn tagged(hash: u64, tag: u8) -> u64 {
     (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(tag) << STRIPE_SHIFT
 }
@@ -732,7 +795,7 @@ fn tagged(hash: u64, tag: u8) -> u64 {
 /// absent.
 fn created_by(change: &Change<'_>) -> Option<Object> {
     Some(match change {
-        Change::HashSet { .. } => Object::Hash(Hash::new()),
+        Change::HashSet { .. } | Change::HashUpdate { .. } => Object::Hash(Hash::new()),
         Change::ListPush { .. } => Object::List(List::new()),
         Change::SetAdd { .. } => Object::Set(Set::new()),
         Change::ZSetAdd { .. } => Object::ZSet(ZSet::new()),
@@ -753,6 +816,17 @@ fn change_collection(
             while let (Some(field), Some(value)) = (items.next(), items.next()) {
                 hash.set(field, value, compact);
             }
+        }
+        (Object::Hash(hash), Change::HashUpdate { pairs }) => {
+            let mut items = pairs.iter();
+            while let (Some(field), Some(value)) = (items.next(), items.next()) {
+                hash.set_value(field, value, compact);
+            }
+        }
+        (Object::Hash(hash), Change::HashExpire { at, fields }) => {
+            fields.iter().for_each(|field| {
+                hash.expire(field, at, compact);
+            });
         }
         (Object::Hash(hash), Change::HashRemove { fields }) => {
             fields.iter().for_each(|field| {

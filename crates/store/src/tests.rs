@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use crate::types::{Compact, Encoding};
 use crate::{
-    AccessClock, AccessRule, CellValue, Change, End, EvictionPolicy, Items, Keyspace, LockWaits,
-    Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Points, Reach, RowKey, STRIPES,
-    ScanCursor, Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId, Timestamps, Value,
-    WatchFlag, Write, Writes, load_block,
+    AccessClock, AccessRule, CellValue, Change, DATABASES, Due, End, EvictionPolicy, HashRef,
+    Items, Keyspace, LockWaits, Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Points,
+    Reach, RowKey, STRIPES, ScanCursor, Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId,
+    Timestamps, Value, WatchFlag, Write, Writes, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -63,8 +63,12 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
             let text = match locked.peek(db, key).expect("listed") {
                 Value::String(value) => format!("{value:?}"),
                 Value::Hash(hash) => {
-                    let rows = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec()));
-                    format!("{:?}", rows.collect::<BTreeMap<_, _>>())
+                    let rows = hash.iter_timed();
+                    let mut rows: Vec<_> = rows
+                        .map(|(field, value, at)| (field.to_vec(), value.to_vec(), at))
+                        .collect();
+                    rows.sort();
+                    format!("{rows:?}")
                 }
                 Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
                 Value::Set(set) => {
@@ -79,9 +83,15 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
                     format!("{bytes:?}")
                 }
                 Value::Series(series) => {
-                    let mut bytes = Vec::new();
-                    series.encode(&mut bytes);
-                    format!("{bytes:?}")
+                    let points = series.range(i64::MIN, i64::MAX);
+                    let points: Vec<_> = points
+                        .filter(|point| point.expiry.is_none_or(|at| at.0 > now))
+                        .map(|point| (point.timestamp, point.value.to_vec(), point.expiry))
+                        .collect();
+                    if points.is_empty() {
+                        return; // until its points are purged
+                    }
+                    format!("{points:?}")
                 }
                 Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             };
@@ -114,6 +124,8 @@ enum Step {
     Delete(u8),
     Expire(u8, Option<u64>),
     HashSet(u8, u8, Vec<u8>),
+    HashUpdate(u8, u8, Vec<u8>),
+    HashExpire(u8, u8, Option<u64>),
     HashRemove(u8, u8),
     Push(u8, bool, Vec<u8>),
     Pop(u8, bool, u64),
@@ -142,6 +154,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => key.clone().prop_map(Step::Delete),
         2 => (key.clone(), proptest::option::of(1u64..100)).prop_map(|(k, e)| Step::Expire(k, e)),
         3 => (key.clone(), 0u8..8, bytes.clone()).prop_map(|(k, f, v)| Step::HashSet(k, f, v)),
+        1 => (key.clone(), 0u8..8, bytes.clone()).prop_map(|(k, f, v)| Step::HashUpdate(k, f, v)),
+        3 => (key.clone(), 0u8..8, proptest::option::weighted(0.8, 1u64..100))
+            .prop_map(|(k, f, e)| Step::HashExpire(k, f, e)),
         2 => (key.clone(), 0u8..8).prop_map(|(k, f)| Step::HashRemove(k, f)),
         3 => (key.clone(), any::<bool>(), bytes).prop_map(|(k, e, v)| Step::Push(k, e, v)),
         2 => (key.clone(), any::<bool>(), 0u64..4).prop_map(|(k, e, n)| Step::Pop(k, e, n)),
@@ -197,6 +212,16 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
             field = [*name];
             pair = [&field, value];
             (*key, Change::HashSet { pairs: Items::Slice(&pair) })
+        }
+        Step::HashUpdate(key, name, value) => {
+            field = [*name];
+            pair = [&field, value];
+            (*key, Change::HashUpdate { pairs: Items::Slice(&pair) })
+        }
+        Step::HashExpire(key, name, expiry) => {
+            field = [*name];
+            one = [&field];
+            (*key, Change::HashExpire { at: at(*expiry), fields: Items::Slice(&one) })
         }
         Step::HashRemove(key, name) => {
             field = [*name];
@@ -297,10 +322,54 @@ fn take_of_table(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     Some(logged)
 }
 
-/// Keys, expiries and mean time to live of each database.
-fn counts(store: &Keyspace) -> Vec<(u64, u64, u64)> {
+/// Keys, expiries, mean time to live, and collections with elements that expire of each database.
+fn counts(store: &Keyspace) -> Vec<(u64, u64, u64, u64)> {
     let (dbs, _) = store.stats(UnixMs(0));
-    dbs.iter().map(|db| (db.keys, db.expires, db.ttl_ms_mean)).collect()
+    dbs.iter().map(|db| (db.keys, db.expires, db.ttl_ms_mean, db.timed_keys)).collect()
+}
+
+/// The same collections, counted one by one.
+fn timed_keys(store: &Keyspace) -> Vec<u64> {
+    let mut counts = vec![0; DATABASES];
+    store.lock_all(&params(0)).for_each_value(|db, _, value, _| {
+        counts[usize::from(db)] += u64::from(match value {
+            Value::Hash(hash) => hash.has_times(),
+            Value::Series(series) => series.soonest().is_some(),
+            _ => false,
+        });
+    });
+    counts
+}
+
+/// Expires what is due in the way of a server, a few fields at a time. Returns the number of steps.
+fn expire_due(store: &Keyspace, now: u64) -> usize {
+    let params = params(now);
+    let mut steps = 0;
+    for stripe in 0..STRIPES {
+        while store.has_due(stripe, UnixMs(now)) {
+            let mut locked = store.lock_stripe(stripe, &params);
+            let Some((db, name, due)) = locked.next_expired() else { continue };
+            let key = store.key(&name);
+            let fields = locked.due_fields(db, key, 2, usize::MAX);
+            let fields: Vec<&[u8]> = fields.iter().map(Vec::as_slice).collect();
+            let change = match due {
+                Due::Key => Change::Delete,
+                Due::Fields => Change::HashRemove { fields: Items::Slice(&fields) },
+                Due::Points => {
+                    let Some(Value::Series(series)) = locked.peek(db, key) else {
+                        panic!("only series have points")
+                    };
+                    let (first, last) = series.due(UnixMs(now), 2).expect("some are due");
+                    Change::SeriesPurge { at: UnixMs(now), first, last }
+                }
+            };
+            assert_eq!(due == Due::Key, locked.is_overdue(db, key));
+            locked.apply_mutation(&Mutation::Key { db, key, change }).expect("fits");
+            steps += 1;
+            assert!(steps < 10_000, "each step removes something");
+        }
+    }
+    steps
 }
 
 fn replayed(log: &[Vec<u8>], seed: u64) -> Keyspace {
@@ -343,6 +412,14 @@ proptest! {
         prop_assert_eq!(&contents(&live, 0), &expected);
         prop_assert_eq!(counts(&live), counts(&loaded));
         prop_assert_eq!(accounted_bytes(&live), accounted_bytes(&loaded));
+        prop_assert_eq!(
+            counts(&live).into_iter().map(|(.., timed)| timed).collect::<Vec<_>>(),
+            timed_keys(&live)
+        );
+        // What no reader sees after some time, and what is removed at that time, are the same.
+        let later = contents(&live, 1050);
+        expire_due(&live, 1050);
+        prop_assert_eq!(&contents(&live, 0), &later);
         // Deleting everything must bring the accounts to zero, tables and heaps aside.
         let keys = expected.into_keys().filter(|(db, _)| *db != PARTITIONS_DB);
         for (db, key) in keys {
@@ -396,7 +473,8 @@ fn an_expired_key_is_absent_and_found_in_order() {
     for stripe in 0..STRIPES {
         assert!(!store.has_due(stripe, UnixMs(9)));
         let mut locked = store.lock_stripe(stripe, &params);
-        while let Some((db, name)) = locked.next_expired() {
+        while let Some((db, name, due)) = locked.next_expired() {
+            assert_eq!(due, Due::Key);
             let key = store.key(&name);
             locked
                 .apply_mutation(&Mutation::Key { db, key, change: Change::Delete })
@@ -408,6 +486,62 @@ fn an_expired_key_is_absent_and_found_in_order() {
     assert_eq!(gone, [b"b".to_vec(), b"c".to_vec()]);
     assert_eq!(store.stats(UnixMs(0)).0[2].keys, 1);
     assert_eq!(store.stats(UnixMs(0)).0[2].expires, 0);
+}
+
+#[test]
+fn a_key_whose_fields_have_all_expired_is_not_seen() {
+    let store = Keyspace::new(1);
+    let pairs: [&[u8]; 4] = [b"f", b"1", b"g", b"2"];
+    apply(&store, 0, 3, b"h", Change::HashSet { pairs: Items::Slice(&pairs) }).expect("fits");
+    for (field, at) in [(&b"f"[..], 10), (b"g", 20)] {
+        let change = Change::HashExpire { at: Some(UnixMs(at)), fields: Items::Slice(&[field]) };
+        apply(&store, 0, 3, b"h", change).expect("fits");
+    }
+    let key = store.key(b"h");
+    let state = |now| {
+        let params = params(now);
+        let locked = store.lock_one(key.hash, &params);
+        let fields = locked.hash(3, key).expect("a hash").map(HashRef::len);
+        assert_eq!(locked.contains(3, key), fields.is_some());
+        assert_eq!(locked.is_overdue(3, key), fields.is_none());
+        assert_eq!(locked.overdue_fields(3, key), fields.is_none().then_some(2));
+        assert!(locked.may_expire(3, key.hash));
+        assert!(!locked.may_expire(2, key.hash));
+        (fields, locked.due_fields(3, key, 9, 9).len())
+    };
+    assert_eq!(state(9), (Some(2), 0));
+    assert_eq!(state(10), (Some(1), 1));
+    assert_eq!(state(20), (None, 2));
+    // A swap moves the database with its times; watchers see no change of a key that has expired.
+    let swap = Mutation::Swap { dbs: [3, 0] };
+    store.lock_all(&params(0)).apply_mutation(&swap).expect("always fits");
+    assert_eq!(store.stats(UnixMs(0)).0[0].timed_keys, 1);
+    assert_eq!(expire_due(&store, 15), 1);
+    assert_eq!(expire_due(&store, 20), 1);
+    assert_eq!(
+        store.stats(UnixMs(0)).0[0],
+        crate::DbStats {
+            table_bytes: store.stats(UnixMs(0)).0[0].table_bytes,
+            ..Default::default()
+        }
+    );
+    assert!(!store.lock_one(key.hash, &params(0)).may_expire(0, key.hash));
+}
+
+#[test]
+fn times_that_change_to_and_fro_leave_no_garbage() {
+    let store = Keyspace::new(1);
+    let pairs: [&[u8]; 2] = [b"f", b"1"];
+    apply(&store, 0, 0, b"h", Change::HashSet { pairs: Items::Slice(&pairs) }).expect("fits");
+    let fields = Items::Slice(&[b"f"]);
+    let expire = |at| {
+        apply(&store, 0, 0, b"h", Change::HashExpire { at: Some(UnixMs(at)), fields })
+            .expect("fits");
+    };
+    expire(1);
+    (0..20_000).for_each(|round| expire(5 + round % 3));
+    assert!(accounted_bytes(&store) < 4096, "{}", accounted_bytes(&store));
+    assert_eq!(expire_due(&store, 9), 1);
 }
 
 #[test]
@@ -699,11 +833,12 @@ fn series_with_expired_points_are_found() {
     let stripe = store.stripe_of_key(b"ts");
     let purgeable = |store: &Keyspace, ms: u64| {
         let has_due = store.has_due(stripe, UnixMs(ms));
-        let found = store.lock_stripe(stripe, &self::params(ms)).next_purgeable();
-        assert_eq!(has_due, found.is_some());
+        let found = store.lock_stripe(stripe, &self::params(ms)).next_expired();
+        assert!(has_due || found.is_none());
+        assert_eq!(store.has_due(stripe, UnixMs(ms)), found.is_some(), "outdated items are gone");
         found
     };
-    let found = Some((0, b"ts".to_vec()));
+    let found = Some((0, b"ts".to_vec(), Due::Points));
     let purge = |store: &Keyspace, ms: u64, last: i64| {
         let change = Change::SeriesPurge { at: UnixMs(ms), first: i64::MIN, last };
         apply(store, ms, 0, b"ts", change).unwrap();

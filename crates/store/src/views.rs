@@ -4,12 +4,14 @@
 
 use std::ops::{Bound, Range};
 
+use base::time::UnixMs;
+
 use crate::small::{Rows, Small};
 use crate::types::set::{ENCODED_BYTES, ENCODED_INTEGERS};
-use crate::types::{Compact, Encoding, Hash, List, Member, Set, Text, ZSet, ZSetIter};
+use crate::types::{Compact, Encoding, HashView, List, Member, Set, Text, ZSet, ZSetIter};
 use crate::varint::{put_bytes, put_varint};
 
-/// A hash, borrowed.
+/// The fields of a hash that have not expired at a time, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct HashRef<'a> {
     form: HashForm<'a>,
@@ -18,11 +20,11 @@ pub struct HashRef<'a> {
 #[derive(Debug, Clone, Copy)]
 enum HashForm<'a> {
     Small(Small<'a>),
-    Other(&'a Hash),
+    Other(HashView<'a>),
 }
 
-impl<'a> From<&'a Hash> for HashRef<'a> {
-    fn from(hash: &'a Hash) -> HashRef<'a> {
+impl<'a> From<HashView<'a>> for HashRef<'a> {
+    fn from(hash: HashView<'a>) -> HashRef<'a> {
         HashRef { form: HashForm::Other(hash) }
     }
 }
@@ -32,7 +34,7 @@ impl<'a> HashRef<'a> {
         HashRef { form: HashForm::Small(small) }
     }
 
-    /// As [`Hash::len`].
+    /// Number of fields. O(1), or O(expired fields).
     pub fn len(self) -> usize {
         match self.form {
             HashForm::Small(small) => small.len(),
@@ -40,12 +42,13 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// O(1).
+    /// As [`HashRef::len`].
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
     /// As [`Hash::get`].
+    #[inline]
     pub fn get(self, field: &[u8]) -> Option<Text<'a>> {
         match self.form {
             HashForm::Small(small) => small.hash_get(field),
@@ -58,20 +61,60 @@ impl<'a> HashRef<'a> {
         self.get(field).is_some()
     }
 
+    /// When a field expires. `None`: no such field. `Some(None)`: it never expires.
+    pub fn expiry(self, field: &[u8]) -> Option<Option<UnixMs>> {
+        match self.form {
+            HashForm::Small(small) => small.hash_get(field).map(|_| None),
+            HashForm::Other(hash) => hash.live(field).map(|(_, at)| at),
+        }
+    }
+
+    /// Whether a field expires, one that has expired but is stored included. O(1).
+    pub fn is_timed(self) -> bool {
+        match self.form {
+            HashForm::Small(_) => false,
+            HashForm::Other(hash) => hash.is_timed(),
+        }
+    }
+
+    /// Whether one of the fields expires.
+    pub fn has_times(self) -> bool {
+        match self.form {
+            HashForm::Small(_) => false,
+            HashForm::Other(hash) => hash.has_times(),
+        }
+    }
+
     /// As [`Hash::iter`].
     pub fn iter(self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> {
+        self.iter_timed().map(|(field, value, _)| (field, value))
+    }
+
+    /// The same, with the times at which they expire.
+    pub fn iter_timed(self) -> impl Iterator<Item = (Text<'a>, Text<'a>, Option<UnixMs>)> {
         let (mut small, other) = match self.form {
             HashForm::Small(small) => (Some(small.forward()), None),
             HashForm::Other(hash) => (None, Some(hash)),
         };
-        let mut other = other.into_iter().flat_map(Hash::iter);
-        std::iter::from_fn(move || match &mut small {
-            Some(rows) => rows.next(),
-            None => other.next().map(|(field, value)| (Text::from(field), Text::from(value))),
+        let mut other = other.into_iter().flat_map(HashView::iter_timed);
+        std::iter::from_fn(move || {
+            if let Some(rows) = &mut small {
+                return rows.next().map(|(field, value)| (field, value, None));
+            }
+            let (field, value, at) = other.next()?;
+            Some((Text::from(field), Text::from(value), at))
         })
     }
 
-    /// As [`Hash::get_index`].
+    /// Indexes for [`HashRef::get_index`]: of the fields that are stored, expired ones included.
+    pub fn indexes(self) -> usize {
+        match self.form {
+            HashForm::Small(small) => small.len(),
+            HashForm::Other(hash) => hash.indexes(),
+        }
+    }
+
+    /// As [`Hash::get_index`]; `None` also if the field at this index has expired.
     pub fn get_index(self, index: usize) -> Option<(Text<'a>, Text<'a>)> {
         match self.form {
             HashForm::Small(small) => small.rows().nth(index),
@@ -83,12 +126,22 @@ impl<'a> HashRef<'a> {
 
     /// As [`Hash::scan`].
     pub fn scan(self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &[u8])) -> u64 {
+        self.scan_timed(cursor, count, |field, value, _| visit(field, value))
+    }
+
+    /// The same, with the times at which fields expire.
+    pub fn scan_timed(
+        self,
+        cursor: u64,
+        count: usize,
+        mut visit: impl FnMut(&[u8], &[u8], Option<UnixMs>),
+    ) -> u64 {
         match self.form {
             HashForm::Small(_) => {
-                self.iter().for_each(|(field, value)| visit(&field, &value));
+                self.iter().for_each(|(field, value)| visit(&field, &value, None));
                 0
             }
-            HashForm::Other(hash) => hash.scan(cursor, count, visit),
+            HashForm::Other(hash) => hash.scan_timed(cursor, count, visit),
         }
     }
 
@@ -100,8 +153,11 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// As [`Hash::encode`].
+    /// As [`Hash::encode`], with the fields that have expired.
     pub fn encode(self, out: &mut Vec<u8>) {
+        if let HashForm::Other(hash) = self.form {
+            return hash.stored().encode(out);
+        }
         put_varint(out, self.len() as u64);
         for (field, value) in self.iter() {
             put_bytes(out, &field);
@@ -113,7 +169,7 @@ impl<'a> HashRef<'a> {
     pub fn address(self) -> usize {
         match self.form {
             HashForm::Small(small) => small.address(),
-            HashForm::Other(hash) => std::ptr::from_ref(hash).addr(),
+            HashForm::Other(hash) => hash.address(),
         }
     }
 }

@@ -12,9 +12,10 @@ use super::session::Session;
 use crate::config::KeyEvent;
 use crate::engine::commit::{Refusal, Unit};
 pub(crate) use crate::engine::elements::{
-    ARGUMENT_COST, CLAIM_COST, COMBINED_BYTES, DELIVERY_COST, ENTRY_COST, LARGE_ARGUMENT_COST,
-    NOTED_ARGUMENT_COST, POINT_COST, QUEUED_COST, QUEUED_COST_WITH_EVENTS, SCANNED_BYTES, SET_COST,
-    SKETCH_CHANGE_COST, SKETCH_COST, ZSET_COST, copy_cost, may_process,
+    ARGUMENT_COST, CLAIM_COST, COMBINED_BYTES, DELIVERY_COST, ENTRY_COST, FIELD_TIME_COST,
+    LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, POINT_COST, QUEUED_COST, QUEUED_COST_WITH_EVENTS,
+    SCANNED_BYTES, SET_COST, SKETCH_CHANGE_COST, SKETCH_COST, TIMED_FIELD_COST, ZSET_COST,
+    copy_cost, may_process,
 };
 use crate::engine::gate::Gate;
 use crate::engine::named_databases;

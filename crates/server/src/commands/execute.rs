@@ -22,7 +22,7 @@ use crate::config::KeyEvents;
 use crate::engine::command_log::Taken;
 use crate::engine::commit::{LOG_FAILED, Unit};
 use crate::engine::context::ReactorContext;
-use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
+use crate::engine::expire::{expire_key, expire_some_fields, has_room_for, may_expire_at_reads};
 use crate::engine::functions::stored_hash;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Space;
@@ -722,7 +722,7 @@ impl CommandContext<'_> {
     }
 
     /// Deletes the command's expired keys: before a write, so that the log records their expiry,
-    /// and after a read that did not find them.
+    /// and after a read that did not find them. Before a write, also expired fields.
     #[inline]
     fn delete_overdue(&mut self, command: &Command, args: Args<'_>, keys: Option<&Keys>) {
         let may_expire = |(db, hash): &(u8, u64)| self.locked.may_expire(*db, *hash);
@@ -746,6 +746,9 @@ impl CommandContext<'_> {
             // The size of a write's log record was admitted together with its keys.
             if is_write || has_room_for(&self.locked, key) {
                 self.expire_key(self.db, key);
+            }
+            if is_write {
+                expire_some_fields(&mut self.locked, self.shared, self.reactor, self.db, key);
             }
         }
     }

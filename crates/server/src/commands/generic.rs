@@ -24,8 +24,8 @@ use crate::engine::reactor_state::is_gated;
 
 pub(crate) use dump::{DUMP, RESTORE, RESTORE_ASKING};
 pub(crate) use expire::{
-    EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT, PEXPIRETIME,
-    PTTL, TTL,
+    Base, Condition, EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT,
+    PEXPIRETIME, PTTL, TTL, Unit, absolute_ms, in_unit, signed,
 };
 pub(crate) use object::OBJECT;
 pub(crate) use wait::{WAIT, WAITAOF};

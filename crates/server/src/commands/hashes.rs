@@ -1,5 +1,8 @@
 //! Hash commands.
 
+mod combined;
+mod expiry;
+
 use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
@@ -13,6 +16,11 @@ use super::context::{CommandContext, SET_COST, integer, is_option, reply_has_roo
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 use super::strings::{count, float_sum};
+
+pub(crate) use combined::{HGETDEL, HGETEX, HSETEX};
+pub(crate) use expiry::{
+    HEXPIRE, HEXPIREAT, HEXPIRETIME, HPERSIST, HPEXPIRE, HPEXPIREAT, HPEXPIRETIME, HPTTL, HTTL,
+};
 
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
@@ -83,6 +91,16 @@ fn set_fields(cx: &mut CommandContext<'_>, args: Args<'_>) -> Result<usize, Fail
 
 fn set_field(cx: &mut CommandContext<'_>, key: Key<'_>, field: &[u8], value: &[u8]) -> Done {
     cx.change(key, Change::HashSet { pairs: Items::Slice(&[field, value]) })
+}
+
+/// Sets the value of a field, which keeps its expiry.
+fn replace_value(cx: &mut CommandContext<'_>, key: Key<'_>, field: &[u8], value: &[u8]) -> Done {
+    let hash = cx.locked.hash(cx.db, key)?;
+    // A field that has expired, but is still stored, does not keep its expiry.
+    if hash.and_then(|hash| hash.expiry(field)).flatten().is_none() {
+        return set_field(cx, key, field, value);
+    }
+    cx.change(key, Change::HashUpdate { pairs: Items::Slice(&[field, value]) })
 }
 
 /// HSETNX: HSET of a field that does not exist.
@@ -340,7 +358,7 @@ fn hincrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     };
     let new = old.checked_add(by).ok_or(Fail::Overflow)?;
     let mut text = itoa::Buffer::new();
-    set_field(cx, key, field, text.format(new).as_bytes())?;
+    replace_value(cx, key, field, text.format(new).as_bytes())?;
     cx.reply.integer(new);
     Ok(())
 }
@@ -364,7 +382,7 @@ fn hincrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let old = LongDouble::parse(old.as_deref().unwrap_or(b"0"))
         .ok_or(Fail::text("ERR hash value is not a float"))?;
     let value = float_sum(old, by)?;
-    set_field(cx, key, field, &value)?;
+    replace_value(cx, key, field, &value)?;
     cx.reply.bulk(&value);
     Ok(())
 }
@@ -387,8 +405,9 @@ pub(crate) const HRANDFIELD: Command = Command {
 fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let Some(count_text) = args.try_get(2) else {
-        let hash = cx.locked.hash(cx.db, key)?;
-        let field = hash.and_then(|hash| hash.get_index(below(cx.reactor.random(), hash.len())));
+        let fields = cx.locked.hash(cx.db, key)?.map(Fields::of);
+        let random = cx.reactor.random();
+        let field = fields.and_then(|fields| fields.get(below(random, fields.len())));
         reply_value(&mut cx.reply, field.map(|(field, _)| field));
         return Ok(());
     };
@@ -402,6 +421,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.array(0);
         return Ok(());
     };
+    let hash = Fields::of(hash);
     let wanted = count.unsigned_abs();
     let chosen = if count < 0 { wanted } else { wanted.min(hash.len() as u64) };
     if count > 0 || wanted <= RANDOM_FIELDS_MAX {
@@ -416,7 +436,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         writer.header(usize::try_from(wanted).expect("below a limit"));
         for _ in 0..wanted {
-            writer.field(hash.get_index(below(cx.reactor.random(), hash.len())));
+            writer.field(hash.get(below(cx.reactor.random(), hash.len())));
             if !reply_has_room(writer.reply) {
                 break; // the caller rejects the reply as too large
             }
@@ -426,7 +446,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
     if wanted >= hash.len() {
         writer.header(hash.len());
-        for pair in hash.iter() {
+        for pair in hash.view.iter() {
             writer.field(Some(pair));
             if !reply_has_room(writer.reply) {
                 break; // the caller rejects the reply as too large
@@ -437,7 +457,7 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     writer.header(wanted);
     let chosen = choose_indexes(wanted, hash.len(), || cx.reactor.random());
     for index in chosen {
-        writer.field(hash.get_index(index));
+        writer.field(hash.get(index));
         if !reply_has_room(writer.reply) {
             break;
         }
@@ -475,6 +495,35 @@ fn choose_indexes(count: usize, len: usize, mut random: impl FnMut() -> u64) -> 
         chosen.push(index);
     }
     chosen
+}
+
+/// The fields of a hash by number, for a random choice.
+struct Fields<'a> {
+    view: HashRef<'a>,
+    /// Indexes of the fields that have not expired; `None`: all of them.
+    live: Option<Vec<usize>>,
+}
+
+impl<'a> Fields<'a> {
+    /// O(1), or O(fields) while some have expired and are not removed yet.
+    fn of(view: HashRef<'a>) -> Fields<'a> {
+        let has_due = view.len() < view.indexes();
+        let is_live = |index: &usize| view.get_index(*index).is_some();
+        let live = has_due.then(|| (0..view.indexes()).filter(is_live).collect());
+        Fields { view, live }
+    }
+
+    fn len(&self) -> usize {
+        self.live.as_ref().map_or_else(|| self.view.indexes(), Vec::len)
+    }
+
+    fn get(&self, number: usize) -> Option<(Text<'a>, Text<'a>)> {
+        let index = match &self.live {
+            Some(live) => *live.get(number)?,
+            None => number,
+        };
+        self.view.get_index(index)
+    }
 }
 
 /// Writes fields in the form of HRANDFIELD: with values as pairs, which are flat in RESP2.

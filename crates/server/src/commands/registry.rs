@@ -216,7 +216,7 @@ mod tests {
              punsubscribe replconf save ssubscribe subscribe sunsubscribe sync unsubscribe unwatch \
              watch"
         );
-        assert_eq!(with(Flags::MISSES), "getdel getex");
+        assert_eq!(with(Flags::MISSES), "getdel getex hgetex");
         assert_eq!(
             with(Flags::NO_MISSES),
             "memory|usage object|encoding object|freq object|idletime object|refcount"

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::time::MonoNs;
+use base::time::{MonoNs, UnixMs};
 use reactor::{ConnId, Peer};
 use store::WatchFlag;
 use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
@@ -56,8 +56,8 @@ pub(crate) struct Transaction {
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) flag: WatchFlag,
-    /// Database and key, and whether the key had already expired when the watch started.
-    pub(crate) keys: HashMap<(u8, Box<[u8]>), bool>,
+    /// Database and key, and when the watch started.
+    pub(crate) keys: HashMap<(u8, Box<[u8]>), UnixMs>,
     /// Total bytes of the names.
     pub(crate) bytes: usize,
     /// Memory that the connection is charged for.

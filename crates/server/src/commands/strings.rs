@@ -10,7 +10,7 @@ use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, integer};
 use super::fail::Fail;
 use super::generic::{EXPIRES, PERSISTS};
-use expiry::{ExpiryOption, OnlyIf, SetOptions, parse_getex};
+use expiry::{OnlyIf, SetOptions, parse_getex};
 
 mod compare;
 mod expiry;
@@ -19,7 +19,7 @@ mod lcs;
 mod number;
 
 pub(crate) use compare::{DELEX, DELIFEQ, DELVX, DIGEST, reads_old_value};
-pub(super) use expiry::Moment;
+pub(crate) use expiry::{ExpiryOption, Moment};
 pub(crate) use increx::INCREX;
 pub(crate) use lcs::LCS;
 pub(crate) use number::{DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT, float_sum};

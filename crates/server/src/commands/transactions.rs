@@ -86,14 +86,15 @@ fn exec(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Whether a write has raised a flag, or a watched key has expired since the watch started.
+/// Whether a write has raised a flag, or a watched key, or a field of a watched hash, has expired
+/// since the watch started.
 fn watched_key_changed(cx: &CommandContext<'_>) -> bool {
     cx.session.watched.as_ref().is_some_and(|watched| {
         watched.flag.is_raised()
             || watched
                 .keys
                 .iter()
-                .any(|((db, key), overdue)| !overdue && cx.locked.is_overdue(*db, cx.key(key)))
+                .any(|((db, key), since)| cx.locked.has_expired_since(*db, cx.key(key), *since))
     })
 }
 
@@ -154,8 +155,8 @@ fn watch(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             .resp()
             .watch(&mut watched.charged_bytes, watch_bytes(bytes))
             .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
-        let was_overdue = cx.locked.watch(cx.db, key, &watched.flag);
-        watched.keys.insert(name, was_overdue);
+        cx.locked.watch(cx.db, key, &watched.flag);
+        watched.keys.insert(name, cx.now.unix);
         watched.bytes += bytes.len();
     }
     cx.reply.ok();

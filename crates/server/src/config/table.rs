@@ -215,7 +215,7 @@ const EXPIRY: &[OptionSpec] = &[
     option("hz", number!(NUMBER, 1, 500, hz), Running,
         "Rounds per second of background work: expiry, timeouts, statistics."),
     option("active-expire", field!(YesNo, active_expire), Running,
-        "Remove expired keys in the background. Clients never see them in either case. With no, an expired key is removed when a Redis command names it, SCAN reaches it, CQL writes it, or by eviction; KEYS, DBSIZE, RANDOMKEY and CQL SELECT do not remove it, and expired points of time series stay until their key is deleted."),
+        "Remove expired keys, fields of hashes and points of time series in the background. Clients never see them in either case. With no, a key is removed when a Redis command names it, SCAN reaches it, CQL writes it, or by eviction; a field when its hash is written; points stay until their key is deleted."),
     option("active-expire-effort", number!(NUMBER, 1, 10, active_expire_effort), Running,
         "CPU time that background expiry may use, from 1 (little) to 10 (much)."),
 ];

@@ -19,8 +19,8 @@ use std::ops::Deref;
 use binlog::{AppendError, Lsn};
 use reactor::ConnId;
 use store::{
-    Change, ChangedKeys, Key, Locked, Mutation, PARTITIONS_DB, Reader, StoreError, Ticket,
-    WatchFlag,
+    Change, ChangedKeys, Due, Items, Key, Locked, Mutation, PARTITIONS_DB, Reader, StoreError,
+    Ticket, WatchFlag,
 };
 
 use crate::engine::gate::Gate;
@@ -240,8 +240,28 @@ impl<'a> Unit<'a> {
     /// recovery restores the key with its expiry, so it remains invisible.
     pub(crate) fn expire(&mut self, db: u8, key: Key<'_>) -> Result<(), StoreError> {
         debug_assert!(self.is_overdue(db, key));
+        self.remove_expired(db, key, Change::Delete)
+    }
+
+    /// Removes fields of a hash whose TTL has expired. As with [`Unit::expire`], no reply waits for
+    /// it.
+    pub(crate) fn expire_fields(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        fields: &[&[u8]],
+    ) -> Result<(), StoreError> {
+        self.remove_expired(db, key, Change::HashRemove { fields: Items::Slice(fields) })
+    }
+
+    fn remove_expired(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        change: Change<'_>,
+    ) -> Result<(), StoreError> {
         let written = self.record.written.len();
-        let result = self.change(&Mutation::Key { db, key, change: Change::Delete });
+        let result = self.change(&Mutation::Key { db, key, change });
         self.record.written.truncate(written);
         self.locked.take_changed(&mut self.record.changed);
         result
@@ -342,8 +362,8 @@ impl<'a> Unit<'a> {
     }
 
     /// See [`Locked::watch`].
-    pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
-        self.locked.watch(db, key, flag)
+    pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.locked.watch(db, key, flag);
     }
 
     /// See [`Locked::unwatch`].
@@ -373,13 +393,8 @@ impl<'a> Unit<'a> {
     }
 
     /// See [`Locked::next_expired`].
-    pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
+    pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>, Due)> {
         self.locked.next_expired()
-    }
-
-    /// See [`Locked::next_purgeable`].
-    pub(crate) fn next_purgeable(&mut self) -> Option<(u8, Vec<u8>)> {
-        self.locked.next_purgeable()
     }
 
     /// Logs the changes and unlocks the stripes. Returns the gate that replies about the changes

@@ -28,6 +28,11 @@ pub(crate) const COMBINED_BYTES: usize = 128;
 
 /// Cost of a point of a time series that is added or removed: its chunk of 2 KiB may be built again.
 pub(crate) const POINT_COST: usize = 128;
+/// Cost of a field that is read together with its expiry: a second lookup.
+pub(crate) const FIELD_TIME_COST: usize = 8;
+/// Cost of a field that changes together with its expiry: found several times, sorted among the
+/// others of the request, and moved in the heap of times.
+pub(crate) const TIMED_FIELD_COST: usize = 32;
 
 /// Cost of an entry of a stream in a reply, besides its fields.
 pub(crate) const ENTRY_COST: usize = 8;

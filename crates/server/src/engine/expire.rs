@@ -1,10 +1,11 @@
-//! Active expiry: deletes expired keys, and expired points of time series, that no client reads.
+//! Active expiry: deletes expired keys, and expired fields of hashes and points of time series, that
+//! no client reads.
 //!
 //! Each reactor checks its share of the stripes at every tick. A stripe stores its next expiry, so a
 //! stripe without expired keys costs one attempt to lock it, and only expired keys are read.
 
 use base::time::MonoNs;
-use store::{Change, Key, Mutation, STRIPES, Value};
+use store::{Change, Due, Key, Mutation, STRIPES, Value};
 
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::commit::Unit;
@@ -24,9 +25,15 @@ const RECORD_BYTES_MAX: usize = 1 << 20;
 const POINTS_PER_LOCK_MAX: usize = 4096;
 
 const POINTS_EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::MODULE, name: "tsexpired" };
+const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
+
+/// Fields of one hash were removed because they have expired.
+pub(crate) const FIELDS_EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::HASH, name: "hexpired" };
+
 const DELETED: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "del" };
 
-const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
+/// Fields removed under one lock, likewise.
+const FIELDS_PER_LOCK_MAX: usize = 128;
 
 /// Keys deleted under one lock, so that a stripe full of expired keys is not locked for long.
 const KEYS_PER_LOCK_MAX: usize = 32;
@@ -76,13 +83,17 @@ impl ReactorContext<'_> {
             if unit.record_bytes() > RECORD_BYTES_MAX {
                 break;
             }
-            let Some((db, name)) = unit.next_expired() else { break };
+            let Some((db, name, due)) = unit.next_expired() else { break };
             let key = unit.key(&name);
-            expire_key(&mut unit, shared, reactor, db, key);
-        }
-        if let Some((db, name)) = unit.next_purgeable() {
-            let key = unit.key(&name);
-            purge_series(&mut unit, shared, reactor, db, key);
+            let expire = match due {
+                Due::Key => expire_key,
+                Due::Fields => expire_fields,
+                Due::Points => purge_series,
+            };
+            expire(&mut unit, shared, reactor, db, key);
+            if due != Due::Key {
+                break;
+            }
         }
         unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
         reactor.publish_some(shared);
@@ -120,9 +131,61 @@ pub(crate) fn expire_key(
     db: u8,
     key: Key<'_>,
 ) {
-    if unit.expire(db, key).is_ok() {
+    let fields = unit.overdue_fields(db, key);
+    if unit.expire(db, key).is_err() {
+        return;
+    }
+    let Some(fields) = fields else {
         reactor.tally.totals.expired_keys += 1;
-        reactor.publish_event(shared, EXPIRED, db, key.bytes);
+        return reactor.publish_event(shared, EXPIRED, db, key.bytes);
+    };
+    reactor.tally.totals.expired_fields += fields as u64;
+    reactor.publish_event(shared, FIELDS_EXPIRED, db, key.bytes);
+    reactor.publish_event(shared, DELETED, db, key.bytes);
+}
+
+/// Removes some fields of a hash that have expired, at least one.
+fn expire_fields(
+    unit: &mut Unit<'_>,
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    db: u8,
+    key: Key<'_>,
+) {
+    if expire_some_fields(unit, shared, reactor, db, key) == 0 && unit.is_untouched() {
+        // Its name alone is longer than records of several fields may be.
+        let field = unit.due_fields(db, key, 1, usize::MAX);
+        remove_fields(unit, shared, reactor, db, key, &field);
+    }
+}
+
+/// Removes some fields of a hash that have expired, as many as the record has room for. Returns
+/// their number. The others remain invisible.
+pub(crate) fn expire_some_fields(
+    unit: &mut Unit<'_>,
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    db: u8,
+    key: Key<'_>,
+) -> usize {
+    let room_bytes = RECORD_BYTES_MAX.saturating_sub(unit.record_bytes() + key.bytes.len());
+    let fields = unit.due_fields(db, key, FIELDS_PER_LOCK_MAX, room_bytes);
+    remove_fields(unit, shared, reactor, db, key, &fields);
+    fields.len()
+}
+
+fn remove_fields(
+    unit: &mut Unit<'_>,
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    db: u8,
+    key: Key<'_>,
+    fields: &[Vec<u8>],
+) {
+    let fields: Vec<&[u8]> = fields.iter().map(Vec::as_slice).collect();
+    if !fields.is_empty() && unit.expire_fields(db, key, &fields).is_ok() {
+        reactor.tally.totals.expired_fields += fields.len() as u64;
+        reactor.publish_event(shared, FIELDS_EXPIRED, db, key.bytes);
     }
 }
 

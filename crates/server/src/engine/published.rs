@@ -41,6 +41,8 @@ impl std::ops::AddAssign for CommandCounts {
 pub(crate) struct Totals {
     pub(crate) commands: u64,
     pub(crate) expired_keys: u64,
+    /// Fields of hashes.
+    pub(crate) expired_fields: u64,
     pub(crate) evicted_keys: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -61,6 +63,7 @@ impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Totals) {
         self.commands += other.commands;
         self.expired_keys += other.expired_keys;
+        self.expired_fields += other.expired_fields;
         self.evicted_keys += other.evicted_keys;
         self.hits += other.hits;
         self.misses += other.misses;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use base::time::UnixMs;
 use store::types::{Compact, OutOfOrder, Stream, StreamId};
 use store::{Change, Elements, Items, Kind, Scored, Value};
-use wire::rdb::{self, Strings, Written, put_length, put_stream, put_string};
+use wire::rdb::{self, Strings, Written, put_length, put_stream, put_string, put_timed_pairs};
 
 /// The type of a value in a file. `None`: Redis has no such values.
 pub(crate) fn written_type(value: &Value<'_>) -> Option<Written> {
     Some(match value {
         Value::String(_) => Written::String,
+        Value::Hash(hash) if hash.has_times() => Written::TimedHash,
         Value::Hash(_) => Written::Hash,
         Value::List(_) => Written::List,
         Value::Set(_) => Written::Set,
@@ -22,11 +23,20 @@ pub(crate) fn written_type(value: &Value<'_>) -> Option<Written> {
 
 /// Appends a value that has a type, without it.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
-    if !matches!(value, Value::String(_) | Value::Stream(_)) {
+    let has_own_length = match value {
+        Value::String(_) | Value::Stream(_) => true,
+        Value::Hash(hash) => hash.has_times(),
+        _ => false,
+    };
+    if !has_own_length {
         put_length(out, value.len() as u64);
     }
     match value {
         Value::String(bytes) => put_string(out, bytes),
+        Value::Hash(hash) if hash.has_times() => {
+            let fields = hash.iter_timed().map(|(f, value, at)| (f, value, at.map(|at| at.0)));
+            put_timed_pairs(out, hash.len(), fields);
+        }
         Value::Hash(hash) => hash.iter().for_each(|(field, value)| {
             put_string(out, &field);
             put_string(out, &value);
@@ -143,8 +153,6 @@ pub(crate) enum Unsupported {
     MalformedStream,
     #[error("a value of the module {0}")]
     Module(String),
-    #[error("a hash with fields that expire")]
-    FieldExpiry,
 }
 
 fn slices(strings: &Strings) -> Vec<&[u8]> {
@@ -160,7 +168,14 @@ impl Storable {
             rdb::Value::Hash { pairs, expiries } if expiries.is_empty() => {
                 Self::of(Elements::Hash(Items::Slice(&slices(&pairs))))
             }
-            rdb::Value::Hash { .. } => return Err(Unsupported::FieldExpiry),
+            rdb::Value::Hash { pairs, expiries } => {
+                let mut times = vec![None; pairs.len() / 2];
+                for (pair, at) in expiries {
+                    times[pair] = Some(UnixMs(at));
+                }
+                let pairs = slices(&pairs);
+                Self::of(Elements::TimedHash(Items::Slice(&pairs), &times))
+            }
             rdb::Value::ZSet { members, scores } => {
                 let scored: Vec<(f64, &[u8])> = scores.into_iter().zip(members.iter()).collect();
                 Self::of(Elements::ZSet(Scored::Slice(&scored)))
@@ -262,6 +277,7 @@ mod tests {
             rdb::Value::Set(strings(&["1", "2"])),
             rdb::Value::Set(strings(&["a"])),
             rdb::Value::Hash { pairs: strings(&["f", "v"]), expiries: Vec::new() },
+            rdb::Value::Hash { pairs: strings(&["f", "v", "g", "w"]), expiries: vec![(1, 9)] },
             rdb::Value::ZSet { members: strings(&["m", "n"]), scores: vec![-1.5, 2.0] },
             rdb::Value::Stream(Box::new(stream())),
         ];
@@ -270,9 +286,10 @@ mod tests {
             let key = keyspace.key(b"k");
             let locked = keyspace.lock_one(key.hash, &params);
             let stored = locked.get(0, key).unwrap();
-            let mut payload = vec![written_type(&stored).unwrap() as u8];
+            let written = written_type(&stored).unwrap();
+            let mut payload = vec![written as u8];
             put_value(&mut payload, &stored);
-            end_payload(&mut payload);
+            end_payload(&mut payload, written.version());
             assert_eq!(decode_payload(&payload, Limits::NONE).unwrap(), value);
         }
     }
@@ -284,11 +301,10 @@ mod tests {
             rdb::Value::List(Strings::default()),
             rdb::Value::Set(strings(&["a", "a"])),
             rdb::Value::Hash { pairs: strings(&["f", "v", "f", "w"]), expiries: Vec::new() },
+            rdb::Value::Hash { pairs: strings(&["f", "v", "f", "w"]), expiries: vec![(0, 9)] },
         ] {
             assert_eq!(store(&keyspace, "k", value), Err(StoreError::Malformed));
         }
-        let expiring = rdb::Value::Hash { pairs: strings(&["f", "v"]), expiries: vec![(0, 9)] };
-        assert_eq!(Storable::new(expiring).unwrap_err(), Unsupported::FieldExpiry);
         let mut without_fields = stream();
         without_fields.entries[0].fields = Arc::default();
         let malformed = Storable::new(rdb::Value::Stream(Box::new(without_fields)));

@@ -6,7 +6,7 @@
 //! of everything that changes while the file is read, which have no limit.
 
 use store::{Change, Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
-use wire::rdb::{FileEncoder, Written, put_string};
+use wire::rdb::{FileEncoder, Version, Written, put_string};
 
 use super::functions;
 use super::gate::Gate;
@@ -55,6 +55,8 @@ impl Default for Scratch {
 #[derive(Debug)]
 pub(crate) struct RdbFile {
     contents: FileContents,
+    /// Of the header.
+    version: Version,
     /// `None` when the file is complete.
     encoder: Option<FileEncoder>,
     /// Encoded bytes, and how many of them are parts already.
@@ -75,9 +77,24 @@ pub(crate) struct Counts {
     pub(crate) omitted: u64,
 }
 
+/// A hash has fields that expire, for which the version at the beginning of the file has no form:
+/// the first of them got its TTL after that.
+#[derive(Debug, thiserror::Error)]
+#[error("fields of hashes got a TTL after the file began in the form of Redis 7.0")]
+pub(crate) struct LateTimes;
+
+/// The oldest version that has a form for all keys.
+pub(crate) fn version_for(keyspace: &Keyspace, params: &Params) -> Version {
+    if keyspace.has_timed_fields(params.now()) {
+        Version::WRITTEN_WITH_TIMES
+    } else {
+        Version::WRITTEN
+    }
+}
+
 /// Begins a file: its header and the libraries of functions.
-pub(crate) fn begin_file(libraries: &[(Vec<u8>, Vec<u8>)]) -> FileEncoder {
-    let mut encoder = FileEncoder::new();
+pub(crate) fn begin_file(version: Version, libraries: &[(Vec<u8>, Vec<u8>)]) -> FileEncoder {
+    let mut encoder = FileEncoder::new(version);
     encoder.put_fact("redis-bits", "64");
     encoder.put_fact("myriad-ver", env!("CARGO_PKG_VERSION"));
     for (_, source) in libraries {
@@ -92,6 +109,7 @@ impl RdbFile {
     pub(crate) fn new(contents: FileContents, mark: &[u8]) -> RdbFile {
         RdbFile {
             contents,
+            version: Version::WRITTEN,
             encoder: None,
             bytes: [b"$EOF:", mark, b"\r\n"].concat(),
             taken: 0,
@@ -110,9 +128,9 @@ impl RdbFile {
         params: &Params,
         position: &dyn Fn() -> Gate,
         scratch: &mut Scratch,
-    ) -> Part {
+    ) -> Result<Part, LateTimes> {
         while self.bytes.len() - self.taken < PART_BYTES && self.next_stripe <= STRIPES {
-            self.step(keyspace, params, position, scratch);
+            self.step(keyspace, params, position, scratch)?;
         }
         let end = self.bytes.len().min(self.taken + PART_BYTES);
         let bytes = self.bytes[self.taken..end].to_vec();
@@ -123,7 +141,7 @@ impl RdbFile {
             self.taken = 0;
         }
         let is_last = self.next_stripe > STRIPES && self.bytes.is_empty();
-        Part { bytes, gate: self.gate, is_last }
+        Ok(Part { bytes, gate: self.gate, is_last })
     }
 
     /// Encodes the beginning with the first stripe, and the end after the last one.
@@ -133,7 +151,7 @@ impl RdbFile {
         params: &Params,
         position: &dyn Fn() -> Gate,
         scratch: &mut Scratch,
-    ) {
+    ) -> Result<(), LateTimes> {
         let mut encoder = match self.encoder.take() {
             Some(encoder) => encoder,
             None => self.begin(keyspace, params, position),
@@ -145,19 +163,23 @@ impl RdbFile {
             self.bytes.extend_from_slice(&encoder.finish());
             self.bytes.extend_from_slice(&self.mark);
             self.next_stripe += 1;
-            return;
+            return Ok(());
         }
         let Scratch { keyspace: of_one, block } = scratch;
         keyspace.snapshot_stripe(self.next_stripe, || position().position(), block);
         if block.keys > 0 {
             self.gate = self.gate.max(Gate::from_store(block.lsn));
         }
-        put_block(&mut encoder, &block.bytes, of_one, params, &mut self.counts);
+        let has_times = put_block(&mut encoder, &block.bytes, of_one, params, &mut self.counts);
+        if has_times && self.version != Version::WRITTEN_WITH_TIMES {
+            return Err(LateTimes);
+        }
         block.bytes.clear();
         block.bytes.shrink_to(BUFFER_BYTES_KEPT);
         self.bytes.extend_from_slice(&encoder.take());
         self.next_stripe += 1;
         self.encoder = Some(encoder);
+        Ok(())
     }
 
     fn begin(
@@ -167,24 +189,29 @@ impl RdbFile {
         position: &dyn Fn() -> Gate,
     ) -> FileEncoder {
         if self.contents == FileContents::Nothing {
-            return begin_file(&[]);
+            return begin_file(self.version, &[]);
         }
         let libraries = functions::stored(keyspace, params);
         if !libraries.is_empty() {
             self.gate = position();
         }
-        begin_file(&libraries)
+        if self.contents == FileContents::Everything {
+            self.version = version_for(keyspace, params);
+        }
+        begin_file(self.version, &libraries)
     }
 }
 
-/// Encodes the keys of a stripe that have not expired, and counts them.
+/// Encodes the keys of a stripe that have not expired, and counts them. Returns whether a field of
+/// a hash expires.
 fn put_block(
     encoder: &mut FileEncoder,
     mut block: &[u8],
     scratch: &Keyspace,
     params: &Params,
     counts: &mut Counts,
-) {
+) -> bool {
+    let mut has_times = false;
     while !block.is_empty() {
         let mutation = Mutation::decode(&mut block, |bytes| scratch.hash(bytes));
         let mutation = mutation.expect("a stripe encodes itself as mutations");
@@ -211,6 +238,7 @@ fn put_block(
         apply(change);
         if let Some(value) = scratch.lock_one(key.hash, params).get(db, key) {
             if let Some(kind) = written_type(&value) {
+                has_times |= kind == Written::TimedHash;
                 put_value(encoder.put_key(db, key.bytes, expires_unix_ms, kind), &value);
                 counts.keys += 1;
             } else {
@@ -219,4 +247,5 @@ fn put_block(
         }
         apply(Change::Delete);
     }
+    has_times
 }

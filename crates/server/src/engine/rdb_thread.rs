@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::time::UnixMs;
+use reactor::ConnId;
 
 use super::clock;
 use super::gate::Gate;
@@ -36,19 +37,34 @@ pub(crate) fn serve(shared: &ServerState, now: UnixMs, scratch: &mut Scratch) {
     for (id, reactor) in transfers.ready() {
         let Some(mut file) = transfers.take(id) else { continue };
         let position = || Gate::at(shared.log.next());
-        let Part { bytes, gate, is_last } = file.next_part(keyspace, &params, &position, scratch);
+        let part = match file.next_part(keyspace, &params, &position, scratch) {
+            Ok(part) => {
+                if part.is_last {
+                    note_complete(id, file.counts);
+                }
+                part
+            }
+            Err(error) => {
+                tracing::warn!(client = id.0, %error, "RDB file abandoned");
+                // The client is disconnected without the mark, so that it reports an error.
+                Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true }
+            }
+        };
+        let Part { bytes, gate, is_last } = part;
         // Update the state before sending: the reactor may answer at once.
         if is_last {
-            let Counts { keys, omitted } = file.counts;
-            tracing::info!(client = id.0, keys, "RDB file made for a client");
-            if omitted > 0 {
-                tracing::warn!(client = id.0, keys = omitted, "keys were left out of an RDB file");
-            }
             transfers.close(id);
         } else {
             transfers.put_back(id, file);
         }
         send(shared, reactor, Mail::RdbPart { id, bytes: bytes.into(), gate, is_last });
+    }
+}
+
+fn note_complete(id: ConnId, Counts { keys, omitted }: Counts) {
+    tracing::info!(client = id.0, keys, "RDB file made for a client");
+    if omitted > 0 {
+        tracing::warn!(client = id.0, keys = omitted, "keys were left out of an RDB file");
     }
 }
 

@@ -170,6 +170,12 @@ fn describe(mutation: &Mutation<'_>) -> Value {
         Change::Delete => json!({ "change": "delete" }),
         Change::Expire { at } => json!({ "change": "expire", "expires_ms": at.map(|at| at.0) }),
         Change::HashSet { pairs } => json!({ "change": "hash-set", "pairs": list(*pairs) }),
+        Change::HashUpdate { pairs } => json!({ "change": "hash-update", "pairs": list(*pairs) }),
+        Change::HashExpire { at, fields } => json!({
+            "change": "hash-expire",
+            "expires_ms": at.map(|at| at.0),
+            "fields": list(*fields),
+        }),
         Change::HashRemove { fields } => {
             json!({ "change": "hash-remove", "fields": list(*fields) })
         }
@@ -395,6 +401,14 @@ mod tests {
             r#"{"change":"edit","offset":2,"value":{"base64":"/w=="}}"#,
         );
         check(Change::Delete, r#"{"change":"delete"}"#);
+        check(
+            Change::HashUpdate { pairs: Items::Slice(&[b"f", b"v"]) },
+            r#"{"change":"hash-update","pairs":["f","v"]}"#,
+        );
+        check(
+            Change::HashExpire { at: Some(UnixMs(5)), fields: Items::Slice(&[b"f"]) },
+            r#"{"change":"hash-expire","expires_ms":5,"fields":["f"]}"#,
+        );
         let long = vec![b'x'; VALUE_BYTES_MAX + 1];
         check(
             Change::ListPush { end: End::Back, values: Items::Slice(&[b"a", &long]) },

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use base::time::UnixMs;
 use store::{Keyspace, Value};
-use wire::rdb::{FileEncoder, Item, Written, put_string};
+use wire::rdb::{FileEncoder, Item, Version, Written, put_string, put_timed_pairs};
 
 use super::*;
 use crate::engine::server_state::params;
@@ -76,7 +76,7 @@ fn command(words: &[&str]) -> Vec<u8> {
 
 /// One string key, with what a server would do with it.
 fn rdb(key: &str, expires_unix_ms: Option<u64>) -> Vec<u8> {
-    let mut encoder = FileEncoder::new();
+    let mut encoder = FileEncoder::new(Version::WRITTEN);
     put_string(encoder.put_key(3, key.as_bytes(), expires_unix_ms, Written::String), b"value");
     encoder.finish()
 }
@@ -84,7 +84,7 @@ fn rdb(key: &str, expires_unix_ms: Option<u64>) -> Vec<u8> {
 #[test]
 fn an_rdb_file_becomes_a_data_directory_without_what_cannot_be_held() {
     let folder = Folder::new("rdb");
-    let mut lossy = FileEncoder::new();
+    let mut lossy = FileEncoder::new(Version::WRITTEN);
     put_string(lossy.put_key(20, b"k", None, Written::String), b"value");
     let lossy = folder.file("lossy.rdb", &lossy.finish());
     let (outcome, text) = folder.import(&lossy, Losses::Refuse);
@@ -179,6 +179,49 @@ fn expired_keys_are_left_out() {
     outcome.unwrap();
     assert!(text.contains("1 keys had expired"), "{text}");
     assert_eq!(shown(&folder.recover(), 3, "k"), "nothing");
+}
+
+#[test]
+fn fields_keep_their_expiry_in_an_import_and_an_export() {
+    let folder = Folder::new("fields");
+    let mut encoder = FileEncoder::new(Version::WRITTEN_WITH_TIMES);
+    let later = 4_102_444_800_000;
+    let fields = [
+        (&b"gone"[..], &b"v"[..], Some(1000)),
+        (b"later", b"v", Some(later)),
+        (b"never", b"v", None),
+    ];
+    let hash = encoder.put_key(0, b"h", None, Written::TimedHash);
+    put_timed_pairs(hash, 3, fields.into_iter());
+    let dead = encoder.put_key(0, b"dead", None, Written::TimedHash);
+    put_timed_pairs(dead, 1, fields.into_iter().take(1));
+    let from = folder.file("valkey.rdb", &encoder.finish());
+    let (outcome, text) = folder.import(&from, Losses::Refuse);
+    outcome.unwrap();
+    assert!(text.contains("1 keys had expired"), "{text}");
+    let data = folder.recover();
+    let params = params(&Settings::default(), UnixMs(1), 5, 5);
+    let key = data.key(b"h");
+    let expiries = {
+        let locked = data.lock_one(key.hash, &params);
+        let hash = locked.hash(0, key).unwrap().unwrap();
+        fields.map(|(field, ..)| hash.expiry(field))
+    };
+    assert_eq!(expiries, [None, Some(Some(UnixMs(later))), Some(None)]);
+    let to = folder.0.join("out.rdb");
+    crate::export::export(&folder.0.join("data"), &to, &mut Vec::new()).unwrap();
+    let exported = fs::read(&to).unwrap();
+    assert!(exported.starts_with(b"VALKEY080"));
+    let mut reader = wire::rdb::FileReader::new(&exported[..]).unwrap();
+    let mut found = Vec::new();
+    while let Some(item) = reader.read_item().unwrap() {
+        if let wire::rdb::Item::Entry(entry) = item
+            && let wire::rdb::Value::Hash { pairs, expiries } = entry.value
+        {
+            found.push((entry.key, pairs.len(), expiries.into_iter().map(|(_, at)| at).collect()));
+        }
+    }
+    assert_eq!(found, [(b"h".to_vec(), 4, vec![later])]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use base::time::UnixMs;
 use store::{DATABASES, Key, Keyspace, Mutation, Params, StoreError};
-use wire::rdb::{Entry, FileReader, Item, Value};
+use wire::rdb::{Entry, FileReader, Item, Strings, Value};
 
 use super::report::Report;
 use super::source::Opened;
@@ -58,7 +58,11 @@ impl Target<'_> {
             return Ok(());
         };
         let type_name = value.type_name();
-        let storable = match Storable::new(self.without_expired_fields(value)) {
+        let Some(value) = self.without_expired_fields(value) else {
+            self.report.add_expired();
+            return Ok(());
+        };
+        let storable = match Storable::new(value) {
             Ok(storable) => storable,
             Err(error) => {
                 self.report.lose(error.to_string(), place);
@@ -78,16 +82,25 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Removes the fields of a hash that have expired.
-    fn without_expired_fields(&self, value: Value) -> Value {
-        let Value::Hash { pairs, expiries } = value else { return value };
+    /// Removes the fields of a hash that have expired. `None`: all have.
+    fn without_expired_fields(&self, value: Value) -> Option<Value> {
+        let Value::Hash { pairs, expiries } = value else { return Some(value) };
         let now = self.params.now().0;
-        if expiries.iter().any(|(_, at)| *at > now) {
-            return Value::Hash { pairs, expiries };
+        if expiries.iter().all(|(_, at)| *at > now) {
+            return Some(Value::Hash { pairs, expiries });
         }
-        let mut expired = expiries.into_iter().map(|(pair, _)| pair).peekable();
-        let live = (0..pairs.len() / 2).filter(|pair| expired.next_if_eq(pair).is_none());
-        let parts = live.flat_map(|pair| [pairs.get(2 * pair), pairs.get(2 * pair + 1)]);
-        Value::Hash { pairs: parts.collect(), expiries: Vec::new() }
+        let mut times = expiries.into_iter().peekable();
+        let (mut live, mut live_expiries) = (Strings::default(), Vec::new());
+        for pair in 0..pairs.len() / 2 {
+            let at = times.next_if(|(timed, _)| *timed == pair).map(|(_, at)| at);
+            if at.is_some_and(|at| at <= now) {
+                continue;
+            }
+            live_expiries.extend(at.map(|at| (live.len() / 2, at)));
+            live.push(pairs.get(2 * pair));
+            live.push(pairs.get(2 * pair + 1));
+        }
+        let value = Value::Hash { pairs: live, expiries: live_expiries };
+        (!value.is_empty()).then_some(value)
     }
 }

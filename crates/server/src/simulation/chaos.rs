@@ -28,6 +28,7 @@ pub(super) fn questions() -> Vec<Command> {
             command(&["GET", key]),
             command(&["HLEN", key]),
             of_members("HMGET"),
+            command(&[&["HPEXPIRETIME", key, "FIELDS", "4"], MEMBERS.as_slice()].concat()),
             command(&["LRANGE", key, "0", "-1"]),
             command(&["SCARD", key]),
             of_members("SMISMEMBER"),
@@ -331,7 +332,8 @@ pub(super) fn random_command(random: &mut SmallRng) -> Command {
     let (set, scores) = (key_of(random, "set"), key_of(random, "zset"));
     let any = key_of(random, "");
     let words = |name: &str, words: Vec<Bytes>| [vec![name.into()], words].concat();
-    match random.random_range(0..60) {
+    let one = || vec![b"FIELDS".to_vec(), b"1".to_vec(), member.clone()];
+    match random.random_range(0..66) {
         0..6 => words("SET", vec![text, value]),
         6 => words("SET", vec![text, value, b"PX".to_vec(), small]),
         7 => words("SET", vec![text, value, b"NX".to_vec()]),
@@ -364,6 +366,15 @@ pub(super) fn random_command(random: &mut SmallRng) -> Command {
         53 => words("PEXPIRETIME", vec![any]),
         54..57 => words("RENAME", vec![any, text]),
         57 => words("FLUSHDB", vec![]),
+        58 => words("HPEXPIRE", [vec![hash, small], one()].concat()),
+        59 => {
+            let timed = vec![hash, b"PX".to_vec(), small];
+            words("HSETEX", [timed, one(), vec![value]].concat())
+        }
+        60 => words("HGETEX", [vec![hash, b"PX".to_vec(), small], one()].concat()),
+        61 => words("HPERSIST", [vec![hash], one()].concat()),
+        62 => words("HGETDEL", [vec![hash], one()].concat()),
+        63 => words("HPEXPIRETIME", [vec![hash], one()].concat()),
         _ => words("GET", vec![any]),
     }
 }

@@ -30,6 +30,7 @@ mod cql_experiments;
 mod cql_model;
 mod cql_notes;
 mod cql_statements;
+mod field_expiry;
 mod groups;
 mod histories;
 mod hostile;

@@ -19,7 +19,8 @@ pub(super) fn command(words: &[&str]) -> Command {
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Text(Bytes),
-    Hash(BTreeMap<Bytes, Bytes>),
+    /// Values with the time from which on the field does not exist.
+    Hash(BTreeMap<Bytes, (Bytes, Option<u64>)>),
     List(VecDeque<Bytes>),
     Set(BTreeSet<Bytes>),
     Scores(BTreeMap<Bytes, i64>),
@@ -62,12 +63,13 @@ pub(super) fn keys_of(command: &Command) -> Option<Vec<Bytes>> {
 }
 
 pub(super) fn is_write(command: &Command) -> bool {
-    const READS: [&[u8]; 11] = [
+    const READS: [&[u8]; 12] = [
         b"GET",
         b"MGET",
         b"EXISTS",
         b"HMGET",
         b"HLEN",
+        b"HPEXPIRETIME",
         b"LRANGE",
         b"SCARD",
         b"SMISMEMBER",
@@ -101,23 +103,31 @@ macro_rules! with_value {
 impl Model {
     /// The keys that exist at the given time.
     pub(super) fn names(&self, now_ms: u64) -> BTreeSet<Bytes> {
-        let live = self.keys.iter().filter(|(_, entry)| !is_over(entry, now_ms));
+        let live = self.keys.iter().filter(|(_, entry)| entry.at(now_ms).is_some());
         live.map(|(key, _)| key.clone()).collect()
     }
 
     /// The value of a key as read at the given time.
-    pub(super) fn entry(&self, key: &[u8], now_ms: u64) -> Option<&Entry> {
-        self.keys.get(key).filter(|entry| !is_over(entry, now_ms))
+    pub(super) fn entry(&self, key: &[u8], now_ms: u64) -> Option<Entry> {
+        self.keys.get(key)?.at(now_ms)
     }
 
-    /// Whether a key exists and has no expiry time.
+    /// Whether a key exists and nothing of it has an expiry time.
     pub(super) fn is_lasting(&self, key: &[u8]) -> bool {
-        self.keys.get(key).is_some_and(|entry| entry.expires.is_none())
+        let Some(entry) = self.keys.get(key) else { return false };
+        let has_times = match &entry.value {
+            Value::Hash(fields) => fields.values().any(|(_, at)| at.is_some()),
+            _ => false,
+        };
+        entry.expires.is_none() && !has_times
     }
 
     /// Runs a command and appends its reply.
     pub(super) fn run(&mut self, command: &Command, now_ms: u64, out: &mut Bytes) {
-        self.keys.retain(|_, entry| !is_over(entry, now_ms));
+        self.keys = std::mem::take(&mut self.keys)
+            .into_iter()
+            .filter_map(|(key, entry)| Some((key, entry.at(now_ms)?)))
+            .collect();
         let reply = &mut ReplyWriter::new(out, Protocol::Resp2);
         let args = &command[1..];
         match command[0].as_slice() {
@@ -127,9 +137,24 @@ impl Model {
             b"DEL" | b"EXISTS" | b"RENAME" | b"FLUSHDB" | b"PEXPIRE" | b"PERSIST"
             | b"PEXPIRETIME" => self.run_generic(command, now_ms, reply),
             b"HSET" => with_value!(self, &args[0], reply, Hash, |fields| {
-                let is_new = fields.insert(args[1].clone(), args[2].clone()).is_none();
+                let is_new = fields.insert(args[1].clone(), (args[2].clone(), None)).is_none();
                 reply.integer(i64::from(is_new));
             }),
+            b"HPEXPIRETIME" => with_value!(self, &args[0], reply, Hash, |fields| {
+                reply.array(args.len() - 3);
+                for field in &args[3..] {
+                    reply.integer(match fields.get(field) {
+                        None => -2,
+                        Some((_, None)) => -1,
+                        Some((_, Some(at))) => i64::try_from(*at).unwrap(),
+                    });
+                }
+            }),
+            b"HSETEX" | b"HGETEX" | b"HGETDEL" | b"HPEXPIRE" | b"HPERSIST" => {
+                with_value!(self, &args[0], reply, Hash, |fields| {
+                    run_on_field(fields, command, now_ms, reply);
+                });
+            }
             b"HDEL" => with_value!(self, &args[0], reply, Hash, |fields| {
                 reply.integer(i64::from(fields.remove(&args[1]).is_some()));
             }),
@@ -138,7 +163,9 @@ impl Model {
             }),
             b"HMGET" => with_value!(self, &args[0], reply, Hash, |fields| {
                 reply.array(args.len() - 1);
-                args[1..].iter().for_each(|field| bulk_or_null(reply, fields.get(field)));
+                for field in &args[1..] {
+                    bulk_or_null(reply, fields.get(field).map(|(value, _)| value));
+                }
             }),
             b"LPUSH" | b"RPUSH" => with_value!(self, &args[0], reply, List, |items| {
                 for item in &args[1..] {
@@ -295,8 +322,52 @@ impl Model {
     }
 }
 
-fn is_over(entry: &Entry, now_ms: u64) -> bool {
-    entry.expires.is_some_and(|at| at <= now_ms)
+impl Entry {
+    /// The entry at the given time; `None` if it has expired, or all its fields have.
+    fn at(&self, now_ms: u64) -> Option<Entry> {
+        let is_live = |at: Option<u64>| at.is_none_or(|at| at > now_ms);
+        let mut entry = self.clone();
+        if let Value::Hash(fields) = &mut entry.value {
+            fields.retain(|_, (_, at)| is_live(*at));
+        }
+        (is_live(entry.expires) && !entry.value.is_empty()).then_some(entry)
+    }
+}
+
+/// Runs a command on one field of a hash: KEY [PX MS | MS] FIELDS 1 FIELD [VALUE].
+fn run_on_field(
+    fields: &mut BTreeMap<Bytes, (Bytes, Option<u64>)>,
+    command: &Command,
+    now_ms: u64,
+    reply: &mut ReplyWriter<'_>,
+) {
+    let name = command[0].as_slice();
+    let place = command.iter().position(|word| word == b"FIELDS").expect("with FIELDS");
+    let field = &command[place + 2];
+    let at = (place > 2).then(|| after(now_ms, &command[place - 1]));
+    if name == b"HSETEX" {
+        fields.insert(field.clone(), (command[place + 3].clone(), at));
+        return reply.integer(1);
+    }
+    reply.array(1);
+    match name {
+        b"HGETDEL" => bulk_or_null(reply, fields.remove(field).map(|(value, _)| value).as_ref()),
+        b"HGETEX" => {
+            bulk_or_null(reply, fields.get(field).map(|(value, _)| value));
+            if let (Some((_, own)), Some(_)) = (fields.get_mut(field), at) {
+                *own = at;
+            }
+        }
+        b"HPEXPIRE" => {
+            let found = fields.get_mut(field).map(|(_, own)| *own = at);
+            reply.integer(found.map_or(-2, |()| 1));
+        }
+        _ => reply.integer(match fields.get_mut(field).map(|(_, own)| own.take()) {
+            None => -2,
+            Some(None) => -1,
+            Some(Some(_)) => 1,
+        }),
+    }
 }
 
 fn after(now_ms: u64, text: &[u8]) -> u64 {

@@ -19,7 +19,7 @@ fn listen(events: &str) -> (World, SimClient, SimClient) {
 }
 
 /// Channels and payloads of the received messages; for events of database 0 only their names.
-fn received_events(listener: &SimClient) -> Vec<String> {
+pub(super) fn received_events(listener: &SimClient) -> Vec<String> {
     let bytes = listener.received();
     let (mut rest, mut events) = (bytes.as_slice(), Vec::new());
     while let Ok(Some((Reply::Array(parts), used))) = decode_reply(rest) {
@@ -135,7 +135,25 @@ fn commands_on_collections_send_events() {
     check(
         "EA",
         &[
-            ("HSET h f 1 g 2", &["hset h"]),
+            ("HSET h f 1 g 2 t 3", &["hset h"]),
+            ("HEXPIRE h 100 FIELDS 2 none t", &["hexpire h"]),
+            ("HEXPIRE h 100 NX FIELDS 1 t", &[]),
+            ("HPERSIST h FIELDS 1 t", &["hpersist h"]),
+            ("HPERSIST h FIELDS 1 t", &[]),
+            ("HGETEX h EX 100 FIELDS 1 t", &["hexpire h"]),
+            ("HGETEX h FIELDS 1 t", &[]),
+            ("HGETEX h PERSIST FIELDS 1 t", &["hpersist h"]),
+            ("HGETEX h PERSIST FIELDS 1 t", &[]),
+            ("HGETEX h EX 0 FIELDS 2 none t", &["hexpired h"]),
+            ("HGETDEL h FIELDS 1 t", &[]),
+            ("HSETEX h EX 100 FIELDS 2 t 1 u 2", &["hset h", "hexpire h"]),
+            ("HSETEX h KEEPTTL FIELDS 2 t 1 v 2", &["hset h"]),
+            ("HSETEX h FNX FIELDS 1 t 1", &[]),
+            ("HSETEX h EX 0 FIELDS 1 t 1", &["hset h", "hexpire h", "hexpired h"]),
+            ("HGETDEL h FIELDS 2 u v", &["hdel h"]),
+            ("HSETEX i PXAT 1 FIELDS 1 t 1", &["hset i", "hexpire i", "hexpired i", "del i"]),
+            ("HSET i t 1", &["hset i"]),
+            ("HEXPIREAT i 1 FIELDS 1 t", &["hexpired i", "del i"]),
             ("HINCRBY h f 1", &["hincrby h"]),
             ("HINCRBYFLOAT h f 1.5", &["hincrbyfloat h"]),
             ("HDEL h f", &["hdel h"]),

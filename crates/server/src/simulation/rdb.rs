@@ -185,6 +185,51 @@ fn a_client_that_does_not_read_holds_little_memory_and_is_disconnected() {
 }
 
 #[test]
+fn a_file_has_the_form_that_its_fields_need() {
+    let mut world = World::new(5, Plan::default());
+    let file = |world: &mut World| {
+        let client = sync(world, REQUEST);
+        let sent = receive(world, &client, ACCEPTED);
+        let header = sent[b"$EOF:".len() + MARK_BYTES + 2..][..9].to_vec();
+        (header, items(&sent).0)
+    };
+    ask(&mut world, "HSET h a 1 b 2|TSADD series 1 a EXPIRE_IN 1000|");
+    assert_eq!(file(&mut world).0, b"REDIS0010");
+    assert_eq!(ask(&mut world, "HPEXPIRE h 1500 FIELDS 1 a|"), "*1\r\n:1\r\n");
+    let (header, entries) = file(&mut world);
+    assert_eq!(header, b"VALKEY080");
+    let Value::Hash { expiries, .. } = &entries[0].value else { panic!("{entries:?}") };
+    assert_eq!(expiries.len(), 1);
+    // The field has expired.
+    world.advance(2 * SECOND_NS);
+    let (header, entries) = file(&mut world);
+    assert_eq!(header, b"REDIS0010");
+    let pairs = [&b"b"[..], b"2"].into_iter().collect();
+    assert_eq!(entries[0].value, Value::Hash { pairs, expiries: Vec::new() });
+}
+
+#[test]
+fn a_file_without_a_form_for_a_late_ttl_is_not_completed() {
+    let mut world = World::new(6, Plan::default());
+    fill(&mut world);
+    let stripe = |key: &str| world.shared().keyspace.stripe_of_key(key.as_bytes());
+    let names = (0..100).map(|number| format!("hash{number}"));
+    let late = names.max_by_key(|name| stripe(name)).unwrap();
+    ask(&mut world, &format!("HSET {late} f v|"));
+    let client = sync(&mut world, REQUEST);
+    make_parts(&mut world, &mut Scratch::default());
+    let reply = ask(&mut world, &format!("HEXPIRE {late} 1000 FIELDS 1 f|"));
+    assert_eq!(reply, "*1\r\n:1\r\n");
+    let sent = receive(&mut world, &client, ACCEPTED);
+    let mark = &sent[b"$EOF:".len()..][..MARK_BYTES];
+    assert!(sent.len() > VALUE_BYTES, "it was given up in the middle");
+    assert!(!sent.ends_with(mark));
+    let client = sync(&mut world, REQUEST);
+    let (entries, _) = items(&receive(&mut world, &client, ACCEPTED));
+    assert_eq!(entries.len(), KEYS + 1);
+}
+
+#[test]
 fn packed_and_large_collections_are_sent_and_time_series_left_out() {
     const LARGE: usize = 3_000;
     let mut world = World::new(4, Plan::default());

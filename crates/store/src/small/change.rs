@@ -106,7 +106,7 @@ pub(crate) fn create(
     compact: &Compact,
 ) -> Result<(SmallKind, Scratch), Rework> {
     let kind = match change {
-        Change::HashSet { .. } => SmallKind::Hash,
+        Change::HashSet { .. } | Change::HashUpdate { .. } => SmallKind::Hash,
         Change::ListPush { .. } => SmallKind::List,
         Change::ZSetAdd { .. } => SmallKind::ZSet,
         Change::SetAdd { members } => {
@@ -129,12 +129,13 @@ pub(crate) fn change(
     compact: &Compact,
 ) -> Result<(), Rework> {
     match (kind, *change) {
-        (SmallKind::Hash, Change::HashSet { pairs }) => {
+        (SmallKind::Hash, Change::HashSet { pairs } | Change::HashUpdate { pairs }) => {
             let mut items = pairs.iter();
             while let (Some(field), Some(value)) = (items.next(), items.next()) {
                 set_field(block, field, value, compact)?;
             }
         }
+        (SmallKind::Hash, Change::HashExpire { at: None, .. }) => {} // none expires
         (SmallKind::Hash, Change::HashRemove { fields }) => {
             fields.iter().for_each(|field| remove_field(block, field));
         }

@@ -1,13 +1,29 @@
-//! Fields with values: one packed block of field, value, field, value ..., or a table.
+//! Fields with values: one packed block of field, value, field, value ..., or a table. While a field
+//! expires, the table is together with the times of its fields.
 
+mod timed;
+mod times;
+mod view;
+
+use base::time::UnixMs;
+
+use self::timed::TimedTable;
+use self::times::FieldTimes;
+pub(crate) use self::view::HashView;
 use super::packed::Packed;
 use super::table::Table;
-use super::{Compact, Encoding, Malformed};
+use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
-/// A map from field to value, both byte strings.
+/// Begins the encoded form of a hash with fields that expire. No other begins with it: a hash
+/// without fields is not stored.
+pub(crate) const ENCODED_TIMED: u64 = 0;
+
+/// A map from field to value, both byte strings. A field may have a time at which it expires.
+/// Readers use a [`HashRef`](crate::HashRef), which hides the fields that have expired.
 ///
-/// Compact: every operation is O(fields), at most `hash_entries_max` of them. Table: O(1).
+/// Compact: every operation is O(fields), at most `hash_entries_max` of them. Table: O(1), or
+/// O(log(fields that expire)) if the field expires.
 #[derive(Debug, Clone)]
 pub struct Hash {
     form: Form,
@@ -17,6 +33,7 @@ pub struct Hash {
 enum Form {
     Packed(Packed),
     Table(Table<()>),
+    Timed(Box<TimedTable>),
 }
 
 /// Positions of a field, of its value, and of what follows.
@@ -43,6 +60,12 @@ fn pairs(packed: &Packed) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || Some((elements.next()?, elements.next()?)))
 }
 
+impl Default for Form {
+    fn default() -> Form {
+        Form::Packed(Packed::default())
+    }
+}
+
 impl Default for Hash {
     fn default() -> Hash {
         Hash::new()
@@ -52,7 +75,7 @@ impl Default for Hash {
 impl Hash {
     /// No fields, no allocation.
     pub fn new() -> Hash {
-        Hash { form: Form::Packed(Packed::default()) }
+        Hash { form: Form::default() }
     }
 
     /// Field, value, field, value ...
@@ -65,7 +88,7 @@ impl Hash {
     pub(crate) fn packed(&self) -> Option<&Packed> {
         match &self.form {
             Form::Packed(packed) => Some(packed),
-            Form::Table(_) => None,
+            Form::Table(_) | Form::Timed(_) => None,
         }
     }
 
@@ -74,6 +97,7 @@ impl Hash {
         match &self.form {
             Form::Packed(packed) => packed.len() / 2,
             Form::Table(table) => table.len(),
+            Form::Timed(timed) => timed.table.len(),
         }
     }
 
@@ -90,6 +114,15 @@ impl Hash {
                 packed.element(pair.value_at).map(|value| value.bytes)
             }
             Form::Table(table) => table.content(field),
+            Form::Timed(timed) => timed.table.content(field),
+        }
+    }
+
+    /// The value of a field, and when it expires.
+    fn stored(&self, field: &[u8]) -> Option<(&[u8], Option<UnixMs>)> {
+        match &self.form {
+            Form::Timed(timed) => timed.stored(field),
+            _ => self.get(field).map(|value| (value, None)),
         }
     }
 
@@ -98,8 +131,8 @@ impl Hash {
         self.get(field).is_some()
     }
 
-    /// Sets a field; true if it is new. O(1), compact O(bytes of the hash); O(fields) the one time
-    /// when the hash becomes a table.
+    /// Sets a field, which then does not expire; true if it is new. O(1), compact O(bytes of the
+    /// hash); O(fields) the one time when the hash becomes a table.
     pub fn set(&mut self, field: &[u8], value: &[u8], compact: &Compact) -> bool {
         if let Form::Packed(packed) = &mut self.form {
             if field.len().max(value.len()) <= compact.hash_value_bytes_max {
@@ -117,8 +150,94 @@ impl Hash {
         }
         match &mut self.form {
             Form::Table(table) => set_in_table(table, field, value),
+            Form::Timed(timed) => {
+                let is_new = timed.set(field, value);
+                self.drop_times_if_empty();
+                is_new
+            }
             Form::Packed(_) => unreachable!("the hash has just become a table"),
         }
+    }
+
+    /// Like [`Hash::set`], but a field that expires keeps its time.
+    pub fn set_value(&mut self, field: &[u8], value: &[u8], compact: &Compact) -> bool {
+        match &mut self.form {
+            Form::Timed(timed) => set_in_table(&mut timed.table, field, value),
+            _ => self.set(field, value, compact),
+        }
+    }
+
+    /// Sets when a field expires; `None`: never. False if it is not there. O(fields) if the hash is
+    /// compact, which then becomes a table.
+    pub fn expire(&mut self, field: &[u8], at: Option<UnixMs>, compact: &Compact) -> bool {
+        if !self.contains(field) {
+            return false;
+        }
+        if at.is_some() {
+            self.become_timed(compact.seed);
+        }
+        if let Form::Timed(timed) = &mut self.form {
+            timed.expire(field, at);
+            self.drop_times_if_empty();
+        }
+        true
+    }
+
+    fn become_timed(&mut self, seed: u64) {
+        self.become_table(seed);
+        if matches!(self.form, Form::Table(_))
+            && let Form::Table(table) = std::mem::take(&mut self.form)
+        {
+            self.form = Form::Timed(Box::new(TimedTable { table, times: FieldTimes::default() }));
+        }
+    }
+
+    /// Returns to the form without times when no field expires any more.
+    fn drop_times_if_empty(&mut self) {
+        if let Form::Timed(timed) = &self.form
+            && timed.times.len() == 0
+            && let Form::Timed(timed) = std::mem::take(&mut self.form)
+        {
+            self.form = Form::Table(timed.table);
+        }
+    }
+
+    /// When the first field expires; `None`: none does. O(1).
+    pub fn earliest_expiry(&self) -> Option<UnixMs> {
+        match &self.form {
+            Form::Timed(timed) => timed.times.earliest(),
+            _ => None,
+        }
+    }
+
+    /// Whether every field has expired: then no reader sees the key.
+    pub fn is_overdue(&self, now: UnixMs) -> bool {
+        match &self.form {
+            Form::Timed(timed) => {
+                timed.times.len() == timed.table.len() && timed.times.are_all_due(now)
+            }
+            _ => false,
+        }
+    }
+
+    /// Calls `visit` with fields that have expired, until it returns false.
+    pub fn visit_due(&self, now: UnixMs, mut visit: impl FnMut(&[u8]) -> bool) {
+        let Form::Timed(timed) = &self.form else { return };
+        timed.times.visit_due(now, |index, _| {
+            let (field, ..) = timed.table.get_index(index).expect("times are of fields");
+            visit(field)
+        });
+    }
+
+    /// Whether a field that had not expired at `from` has expired at `now`. O(expired fields).
+    pub fn has_expired_since(&self, from: UnixMs, now: UnixMs) -> bool {
+        let Form::Timed(timed) = &self.form else { return false };
+        let mut has_expired = false;
+        timed.times.visit_due(now, |_, at| {
+            has_expired |= at > from;
+            !has_expired
+        });
+        has_expired
     }
 
     fn become_table(&mut self, seed: u64) {
@@ -140,17 +259,30 @@ impl Hash {
                 true
             }
             Form::Table(table) => table.remove(field),
+            Form::Timed(timed) => {
+                let is_removed = timed.remove(field);
+                self.drop_times_if_empty();
+                is_removed
+            }
         }
     }
 
     /// All fields with their values, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let (packed, table) = match &self.form {
-            Form::Packed(packed) => (Some(packed), None),
-            Form::Table(table) => (None, Some(table)),
+        self.iter_timed().map(|(field, value, _)| (field, value))
+    }
+
+    /// The same, with the times at which they expire.
+    fn iter_timed(&self) -> impl Iterator<Item = (&[u8], &[u8], Option<UnixMs>)> {
+        let (packed, table, timed) = match &self.form {
+            Form::Packed(packed) => (Some(packed), None, None),
+            Form::Table(table) => (None, Some(table), None),
+            Form::Timed(timed) => (None, None, Some(&**timed)),
         };
+        let packed = packed.into_iter().flat_map(pairs).map(|(field, value)| (field, value, None));
         let rows = table.into_iter().flat_map(Table::iter);
-        packed.into_iter().flat_map(pairs).chain(rows.map(|(field, value, ())| (field, value)))
+        let rows = rows.map(|(field, value, ())| (field, value, None));
+        packed.chain(rows).chain(timed.into_iter().flat_map(TimedTable::iter))
     }
 
     /// The field at an index below `len`, for uniform random choice; indexes change with every
@@ -163,6 +295,9 @@ impl Hash {
                 Some((field.bytes, value.bytes))
             }
             Form::Table(table) => table.get_index(index).map(|(field, value, ())| (field, value)),
+            Form::Timed(timed) => {
+                timed.table.get_index(index).map(|(field, value, ())| (field, value))
+            }
         }
     }
 
@@ -176,6 +311,9 @@ impl Hash {
                 0
             }
             Form::Table(table) => table.scan(cursor, count, |field, value, ()| visit(field, value)),
+            Form::Timed(timed) => {
+                timed.table.scan(cursor, count, |field, value, ()| visit(field, value))
+            }
         }
     }
 
@@ -191,6 +329,7 @@ impl Hash {
         match &self.form {
             Form::Packed(packed) => packed.heap_bytes(),
             Form::Table(table) => table.heap_bytes(),
+            Form::Timed(timed) => allocation_bytes(size_of::<TimedTable>()) + timed.heap_bytes(),
         }
     }
 
@@ -198,31 +337,56 @@ impl Hash {
     pub fn encoding(&self) -> Encoding {
         match &self.form {
             Form::Packed(_) => Encoding::Listpack,
-            Form::Table(_) => Encoding::Hashtable,
+            Form::Table(_) | Form::Timed(_) => Encoding::Hashtable,
         }
     }
 
     /// Appends: number of fields v, then for each the field and the value as length v and bytes
-    /// (v = LEB128 varint). O(bytes).
+    /// (v = LEB128 varint). If a field expires: 0 v before the number, and after each value when
+    /// the field expires v, 0 for never, otherwise 1 + Unix milliseconds. O(bytes).
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let is_timed = matches!(self.form, Form::Timed(_));
+        if is_timed {
+            put_varint(out, ENCODED_TIMED);
+        }
         put_varint(out, self.len() as u64);
-        for (field, value) in self.iter() {
+        for (field, value, at) in self.iter_timed() {
             put_bytes(out, field);
             put_bytes(out, value);
+            if is_timed {
+                put_time(out, at);
+            }
         }
     }
 
     /// Takes what `encode` wrote off the front of `input`. A duplicate field is malformed.
     pub fn decode(input: &mut &[u8], compact: &Compact) -> Result<Hash, Malformed> {
         let mut hash = Hash::new();
-        for _ in 0..take_varint(input)? {
+        let mut count = take_varint(input)?;
+        let is_timed = count == ENCODED_TIMED && !input.is_empty();
+        if is_timed {
+            count = take_varint(input)?;
+        }
+        for _ in 0..count {
             let field = take_bytes(input)?;
-            if !hash.set(field, take_bytes(input)?, compact) {
+            if !hash.set_value(field, take_bytes(input)?, compact) {
                 return Err(Malformed);
+            }
+            if is_timed && let Some(at) = take_time(input)? {
+                hash.expire(field, Some(at), compact);
             }
         }
         Ok(hash)
     }
+}
+
+/// Appends when a field expires, in the encoded form of a hash.
+pub(crate) fn put_time(out: &mut Vec<u8>, at: Option<UnixMs>) {
+    put_varint(out, at.map_or(0, |at| at.0.saturating_add(1)));
+}
+
+fn take_time(input: &mut &[u8]) -> Result<Option<UnixMs>, Malformed> {
+    Ok(take_varint(input)?.checked_sub(1).map(UnixMs))
 }
 
 fn set_in_table(table: &mut Table<()>, field: &[u8], value: &[u8]) -> bool {
@@ -234,11 +398,11 @@ fn set_in_table(table: &mut Table<()>, field: &[u8], value: &[u8]) -> bool {
     found.is_none()
 }
 
-/// The same fields with the same values, in whatever form.
+/// The same fields with the same values and times, in whatever form.
 impl PartialEq for Hash {
     fn eq(&self, other: &Hash) -> bool {
         self.len() == other.len()
-            && self.iter().all(|(field, value)| other.get(field) == Some(value))
+            && self.iter_timed().all(|(field, value, at)| other.stored(field) == Some((value, at)))
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) mod zset;
 
 pub use crate::varint::Malformed;
 pub use hash::Hash;
+pub(crate) use hash::HashView;
+pub(crate) use hash::{ENCODED_TIMED, put_time};
 pub use list::List;
 pub use partition::{
     CellValue, CellView, Expiry, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,

@@ -281,16 +281,21 @@ impl<V> Table<V> {
         count: usize,
         mut visit: impl FnMut(&[u8], &[u8], &V),
     ) -> u64 {
+        self.scan_indexes(cursor, count, |index| {
+            if let Some((key, content, value)) = self.get_index(index) {
+                visit(key, content, value);
+            }
+        })
+    }
+
+    /// Like [`Table::scan`], but visits the indexes of the entries.
+    pub(crate) fn scan_indexes(&self, cursor: u64, count: usize, visit: impl FnMut(usize)) -> u64 {
         let end = match usize::try_from(cursor) {
             Ok(cursor) if cursor > 0 => cursor.min(self.len()),
             _ => self.len(),
         };
         let start = end.saturating_sub(count.max(1));
-        for index in (start..end).rev() {
-            if let Some((key, content, value)) = self.get_index(index) {
-                visit(key, content, value);
-            }
-        }
+        (start..end).rev().for_each(visit);
         start as u64
     }
 

@@ -2,8 +2,9 @@
 //! the property tests. A violation panics.
 
 use super::{
-    FileEncoder, FileReader, Item, Limits, RdbError, Strings, Value, Written, decode_payload,
-    end_payload, put_pairs, put_scored, put_stream, put_string, put_strings,
+    FileEncoder, FileReader, Item, Limits, RdbError, Strings, Value, Version, Written,
+    decode_payload, end_payload, put_pairs, put_scored, put_stream, put_string, put_strings,
+    put_timed_pairs,
 };
 
 /// Any bytes are a file or are refused, and so is every beginning of them; what was read is the
@@ -11,7 +12,7 @@ use super::{
 pub fn check_file(data: &[u8]) {
     let Ok((items, used)) = read_all(data) else { return };
     assert!(used <= data.len());
-    let mut encoder = FileEncoder::new();
+    let mut encoder = FileEncoder::new(Version::WRITTEN_WITH_TIMES);
     let mut expected = Vec::new();
     for item in items {
         let Item::Entry(entry) = item else { continue };
@@ -37,14 +38,14 @@ pub fn check_file(data: &[u8]) {
 pub fn check_payload(data: &[u8]) {
     // With a right end, most inputs get beyond it.
     let mut ended = data.to_vec();
-    end_payload(&mut ended);
+    end_payload(&mut ended, Version::WRITTEN);
     for payload in [data, &ended] {
         let limits = Limits { bytes_max: 1 << 20, elements_max: 1 << 16 };
         let Ok(value) = decode_payload(payload, limits) else { continue };
         let Some(kind) = written_type(&value) else { continue };
         let mut again = vec![kind as u8];
         put_value(&mut again, &value);
-        end_payload(&mut again);
+        end_payload(&mut again, kind.version());
         let decoded =
             decode_payload(&again, Limits::NONE).expect("a written payload is well formed");
         assert_eq!(decoded, value);
@@ -67,7 +68,12 @@ fn written_type(value: &Value) -> Option<Written> {
         Value::String(_) => Some(Written::String),
         Value::List(_) => Some(Written::List),
         Value::Set(_) => Some(Written::Set),
-        Value::Hash { expiries, .. } => expiries.is_empty().then_some(Written::Hash),
+        Value::Hash { expiries, .. } if expiries.is_empty() => Some(Written::Hash),
+        // Later times are written as those of fields that do not expire.
+        Value::Hash { expiries, .. } => {
+            let are_signed = expiries.iter().all(|(_, at)| i64::try_from(*at).is_ok());
+            are_signed.then_some(Written::TimedHash)
+        }
         Value::ZSet { .. } => Some(Written::ZSet),
         // Times of activity are not written.
         Value::Stream(stream) => {
@@ -82,7 +88,17 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::String(bytes) => put_string(out, bytes),
         Value::List(items) | Value::Set(items) => put_strings(out, items.len(), items.iter()),
-        Value::Hash { pairs, .. } => put_pairs(out, pairs.len() / 2, pairs.iter()),
+        Value::Hash { pairs, expiries } if expiries.is_empty() => {
+            put_pairs(out, pairs.len() / 2, pairs.iter());
+        }
+        Value::Hash { pairs, expiries } => {
+            let mut times = expiries.iter().copied().peekable();
+            let fields = (0..pairs.len() / 2).map(|pair| {
+                let at = times.next_if(|(timed, _)| *timed == pair).map(|(_, at)| at);
+                (pairs.get(2 * pair), pairs.get(2 * pair + 1), at)
+            });
+            put_timed_pairs(out, pairs.len() / 2, fields);
+        }
         Value::ZSet { members, scores } => put_members(out, members, scores),
         Value::Stream(stream) => put_stream(out, stream),
         Value::Module(_) => unreachable!("it has no type to write"),

@@ -35,7 +35,10 @@ pub use stream_write::put_stream;
 pub use strings::Strings;
 pub use value::Value;
 pub use version::Version;
-pub use write::{FileEncoder, Written, put_length, put_pairs, put_scored, put_string, put_strings};
+pub use write::{
+    FileEncoder, Written, put_length, put_pairs, put_scored, put_string, put_strings,
+    put_timed_pairs,
+};
 
 #[cfg(test)]
 mod tests;

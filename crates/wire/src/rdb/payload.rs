@@ -24,8 +24,8 @@ const FOOTER_BYTES: usize = 10;
 
 /// Appends the end of a payload: its version, and the checksum of all of `out`.
 // Source: Redis 7.2 `cluster.c`, `createDumpPayload`
-pub fn end_payload(out: &mut Vec<u8>) {
-    out.extend_from_slice(&Version::WRITTEN.number().to_le_bytes());
+pub fn end_payload(out: &mut Vec<u8>, version: Version) {
+    out.extend_from_slice(&version.number().to_le_bytes());
     out.extend_from_slice(&Checksum::of(out).to_le_bytes());
 }
 
@@ -105,7 +105,7 @@ mod tests {
 
     fn payload(content: &[u8]) -> Vec<u8> {
         let mut bytes = content.to_vec();
-        end_payload(&mut bytes);
+        end_payload(&mut bytes, Version::WRITTEN);
         bytes
     }
 

@@ -289,7 +289,7 @@ fn refusals_say_what_is_wrong_and_where() {
 
 #[test]
 fn written_files_have_these_bytes() {
-    let mut encoder = FileEncoder::new();
+    let mut encoder = FileEncoder::new(Version::WRITTEN);
     encoder.put_fact("a", "b");
     put_string(encoder.put_key(0, b"k", None, Written::String), b"v");
     let expires = Some(0x0102);
@@ -303,6 +303,22 @@ fn written_files_have_these_bytes() {
     assert_eq!(file, expected);
     file.extend(encoder.finish());
     assert_eq!(read(&file).unwrap().entries.len(), 3);
+}
+
+#[test]
+fn a_hash_with_times_has_these_bytes() {
+    let fields = [(&b"f"[..], &b"v"[..], Some(0x0102)), (b"g", b"w", None)];
+    let mut encoder = FileEncoder::new(Version::WRITTEN_WITH_TIMES);
+    let out = encoder.put_key(0, b"k", None, Written::TimedHash);
+    put_timed_pairs(out, 2, fields.into_iter());
+    let mut file = encoder.take();
+    let expected = b"VALKEY080\xfe\x00\x16\x01k\x02\x01f\x01v\x02\x01\0\0\0\0\0\0\
+        \x01g\x01w\xff\xff\xff\xff\xff\xff\xff\xff";
+    assert_eq!(file, expected);
+    file.extend(encoder.finish());
+    let value = &read(&file).unwrap().entries[&(0, "k".to_owned())].value;
+    assert_eq!(value, &hash(&["f", "v", "g", "w"], &[(0, 0x0102)]));
+    assert_eq!(Written::TimedHash.version().number(), 80);
 }
 
 #[test]
@@ -326,7 +342,7 @@ fn long_entries_of_streams_come_back() {
     };
     let mut bytes = vec![Written::Stream as u8];
     put_stream(&mut bytes, &stream);
-    end_payload(&mut bytes);
+    end_payload(&mut bytes, Version::WRITTEN);
     let decoded = decode_payload(&bytes, Limits::NONE).unwrap();
     assert_eq!(decoded, Value::Stream(Box::new(stream)));
 }
@@ -348,7 +364,7 @@ fn fields_that_entries_share_count_for_each_entry() {
     };
     let mut bytes = vec![Written::Stream as u8];
     put_stream(&mut bytes, &stream);
-    end_payload(&mut bytes);
+    end_payload(&mut bytes, Version::WRITTEN);
     assert!(bytes.len() < 1_500, "{}", bytes.len());
     let decode = |bytes_max| decode_payload(&bytes, Limits { bytes_max, elements_max: 1000 });
     assert!(decode(4_000).is_ok());
@@ -399,7 +415,7 @@ proptest! {
         let long = vec![7; long];
         let all: Vec<&[u8]> = items.iter().map(Vec::as_slice).chain([&long[..]]).collect();
         put_strings(&mut bytes, all.len(), all.iter().copied());
-        end_payload(&mut bytes);
+        end_payload(&mut bytes, Version::WRITTEN);
         let decoded = decode_payload(&bytes, Limits::NONE).unwrap();
         prop_assert_eq!(decoded, Value::List(all.into_iter().collect()));
     }

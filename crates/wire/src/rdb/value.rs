@@ -86,7 +86,7 @@ pub(super) const STREAM_LISTPACKS_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
 const STREAM_LISTPACKS_3: u8 = 21;
 // Source: Valkey 9.0 `rdb.h`
-const VALKEY_HASH_2: u8 = 22;
+pub(super) const VALKEY_HASH_2: u8 = 22;
 // Source: Redis 7.4 `rdb.h`; the first two are those of its release candidates
 const HASH_METADATA_PRE_GA: u8 = 22;
 const HASH_LISTPACK_EX_PRE_GA: u8 = 23;

@@ -15,6 +15,8 @@ const CHECKSUM_MIN: u16 = 5;
 impl Version {
     /// What this program writes. Source: Redis 7.0 `rdb.h`
     pub const WRITTEN: Version = Version(10);
+    /// What it writes if a field of a hash expires. Source: Valkey 9.0 `rdb.h`
+    pub const WRITTEN_WITH_TIMES: Version = Version(VALKEY_MIN);
 
     /// `None`: unknown.
     pub fn of_number(number: u16) -> Option<Version> {
@@ -29,6 +31,15 @@ impl Version {
     /// Whether types and opcodes that Redis and Valkey define differently are those of Valkey.
     pub fn is_valkey(self) -> bool {
         (VALKEY_MIN..=VALKEY_MAX).contains(&self.0)
+    }
+
+    /// The beginning of a file.
+    pub(super) fn magic(self) -> String {
+        if self.is_valkey() {
+            format!("VALKEY{:03}", self.0)
+        } else {
+            format!("REDIS{:04}", self.0)
+        }
     }
 
     pub(super) fn has_checksum(self) -> bool {

@@ -1,9 +1,11 @@
 //! Writes values and files, with the encodings that every version reads.
 
+use std::ops::Deref;
+
 use super::checksum::Checksum;
 use super::file::{END, EXPIRES_MS, FACT, SELECT_DB};
 use super::payload::put_function;
-use super::value::{HASH, LIST, SET, STREAM_LISTPACKS_2, STRING, ZSET_2};
+use super::value::{HASH, LIST, SET, STREAM_LISTPACKS_2, STRING, VALKEY_HASH_2, ZSET_2};
 use super::version::Version;
 
 /// The type byte of a value that this program writes; what follows it is in the comment.
@@ -18,6 +20,8 @@ pub enum Written {
     Set = SET,
     /// [`put_pairs`]
     Hash = HASH,
+    /// [`put_timed_pairs`]; only in what has the version [`Version::WRITTEN_WITH_TIMES`].
+    TimedHash = VALKEY_HASH_2,
     /// [`put_scored`]
     ZSet = ZSET_2,
     /// [`put_stream`](super::put_stream)
@@ -67,6 +71,22 @@ pub fn put_pairs<'a>(out: &mut Vec<u8>, count: usize, parts: impl Iterator<Item 
     put_strings(out, count, parts);
 }
 
+/// Appends a hash with the expiry times of its fields. `count`: of fields.
+// Source: Valkey 9.0 `rdb.c`, `rdbSaveObject`
+pub fn put_timed_pairs<B: Deref<Target = [u8]>>(
+    out: &mut Vec<u8>,
+    count: usize,
+    fields: impl Iterator<Item = (B, B, Option<u64>)>,
+) {
+    const NEVER: u64 = u64::MAX;
+    put_length(out, count as u64);
+    for (field, value, expires_unix_ms) in fields {
+        put_string(out, &field);
+        put_string(out, &value);
+        out.extend_from_slice(&expires_unix_ms.unwrap_or(NEVER).to_le_bytes());
+    }
+}
+
 /// Appends a sorted set.
 // Source: Redis 7.2 `rdb.c`, `rdbSaveObject`
 pub fn put_scored<'a>(
@@ -89,17 +109,21 @@ pub struct FileEncoder {
     db: Option<u8>,
 }
 
-impl Default for FileEncoder {
-    fn default() -> FileEncoder {
-        FileEncoder::new()
+impl Written {
+    /// The version of a payload with a value of this type.
+    pub fn version(self) -> Version {
+        match self {
+            Written::TimedHash => Version::WRITTEN_WITH_TIMES,
+            _ => Version::WRITTEN,
+        }
     }
 }
 
 impl FileEncoder {
     /// Begins with the header.
     // Source: Redis 7.2 `rdb.c`, `rdbSaveRio`
-    pub fn new() -> FileEncoder {
-        let out = format!("REDIS{:04}", Version::WRITTEN.number()).into_bytes();
+    pub fn new(version: Version) -> FileEncoder {
+        let out = version.magic().into_bytes();
         FileEncoder { out, checksum: Checksum::new(), db: None }
     }
 

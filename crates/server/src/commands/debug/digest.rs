@@ -1,6 +1,7 @@
 //! DEBUG DIGEST and DEBUG DIGEST-VALUE: the digests that Redis computes, by which tests compare
 //! data, also that of two servers.
-// Source: Redis 7.2 `debug.c`, `computeDatasetDigest` and `xorObjectDigest`
+// Source: Redis 7.2 and, for fields that expire, 8.0 `debug.c`, `computeDatasetDigest` and
+// `xorObjectDigest`
 
 use base::hex::hex;
 use base::time::UnixMs;
@@ -50,7 +51,15 @@ impl Digest {
             Value::List(list) => list.iter().for_each(|element| self.mix(&element)),
             Value::Set(set) => set.iter().for_each(|it| it.with_bytes(|bytes| self.xor(bytes))),
             Value::Hash(hash) => {
-                hash.iter().for_each(|(field, value)| self.xor_parts([&*field, &*value]));
+                for (field, value, at) in hash.iter_timed() {
+                    let mut element = Digest::default();
+                    element.mix(&field);
+                    element.mix(&value);
+                    if at.is_some() {
+                        element.xor(b"!!hexpire!!");
+                    }
+                    self.xor(&element.0);
+                }
             }
             Value::ZSet(zset) => {
                 for (member, score) in zset.iter() {

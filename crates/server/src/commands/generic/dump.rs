@@ -22,7 +22,8 @@ const BAD_FORMAT: Fail = Fail::text("ERR Bad data format");
 pub(crate) const DUMP: Command = Command {
     name: "dump",
     syntax: "key",
-    summary: "Returns a value in a form that RESTORE reads, also that of Redis 7.0 and later.",
+    summary: "Returns a value in a form that RESTORE reads, also that of Redis 7.0 and later; a \
+              hash with fields that expire in the form of Valkey 9.",
     since: "2.6.0",
     complexity: "O(N) in the size of the value",
     group: Group::Generic,
@@ -45,7 +46,7 @@ fn dump(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     let mut payload = vec![written as u8];
     put_value(&mut payload, &value);
-    end_payload(&mut payload);
+    end_payload(&mut payload, written.version());
     cx.reply.bulk(&payload);
     cx.check_reply()
 }
@@ -160,7 +161,9 @@ fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
     cx.spend(value.len().saturating_mul(kind_of(&value).map_or(1, copy_cost)))?;
     let value = Storable::new(value).map_err(|error| match error {
         Unsupported::MalformedStream => BAD_FORMAT,
-        other => Fail::owned(format!("ERR the payload is {other}: not supported")),
+        module @ Unsupported::Module(_) => {
+            Fail::owned(format!("ERR the payload is {module}: not supported"))
+        }
     })?;
     cx.admit_record(cx.command, value.record_bytes().saturating_add(payload.len()))?;
     Ok(value)

@@ -17,14 +17,14 @@ pub(crate) const PERSISTS: KeyEvent = Group::Generic.event("persist");
 
 /// Unit of an argument or of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+pub(crate) enum Unit {
     Seconds,
     Milliseconds,
 }
 
 /// Reference point of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Base {
+pub(crate) enum Base {
     Now,
     Epoch,
 }
@@ -72,7 +72,7 @@ pub(crate) const PEXPIREAT: Command = Command {
 
 /// Source: Redis 7.2 `expire.c`, `expireGenericCommand`.
 fn expire(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
-    let condition = Condition::parse(args)?;
+    let condition = Condition::parse(args.skip(3).iter())?;
     let time = integer(args.get(2))?;
     let base_ms = match base {
         Base::Now => signed(cx.unix()),
@@ -96,7 +96,7 @@ fn expire(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -
 }
 
 /// Milliseconds since the epoch, which may be negative; `None` on overflow.
-fn absolute_ms(time: i64, unit: Unit, base_ms: i64) -> Option<i64> {
+pub(crate) fn absolute_ms(time: i64, unit: Unit, base_ms: i64) -> Option<i64> {
     let ms = match unit {
         Unit::Seconds => time.checked_mul(1000)?,
         Unit::Milliseconds => time,
@@ -104,13 +104,13 @@ fn absolute_ms(time: i64, unit: Unit, base_ms: i64) -> Option<i64> {
     ms.checked_add(base_ms)
 }
 
-fn signed(time: UnixMs) -> i64 {
+pub(crate) fn signed(time: UnixMs) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
-/// NX, XX, GT and LT as bits: conditions on a key's current expiry.
+/// NX, XX, GT and LT as bits: conditions on the current expiry of a key, or of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Condition(u8);
+pub(crate) struct Condition(u8);
 
 impl Condition {
     /// Only if the key has no expiry.
@@ -123,7 +123,7 @@ impl Condition {
     const LT: u8 = 8;
 
     /// Parses the options after the time.
-    fn parse(args: Args<'_>) -> Result<Condition, Fail> {
+    pub(crate) fn parse<'o>(options: impl Iterator<Item = &'o [u8]>) -> Result<Condition, Fail> {
         const NAMES: [(&str, u8); 4] = [
             ("NX", Condition::NX),
             ("XX", Condition::XX),
@@ -131,7 +131,7 @@ impl Condition {
             ("LT", Condition::LT),
         ];
         let mut condition = Condition(0);
-        for option in args.skip(3) {
+        for option in options {
             let known = NAMES.iter().find(|(name, _)| is_option(option, name));
             let unknown = || Fail::quoting("ERR Unsupported option ", option, "");
             let (_, bit) = known.ok_or_else(unknown)?;
@@ -157,7 +157,7 @@ impl Condition {
         self.0 & any != 0
     }
 
-    fn allows(self, at_ms: i64, current: Option<UnixMs>) -> bool {
+    pub(crate) fn allows(self, at_ms: i64, current: Option<UnixMs>) -> bool {
         let Some(current) = current else {
             return !self.has(Condition::XX | Condition::GT);
         };
@@ -250,7 +250,7 @@ fn expiry_time(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Un
 }
 
 /// Seconds are rounded to the nearest.
-fn in_unit(time: UnixMs, unit: Unit) -> i64 {
+pub(crate) fn in_unit(time: UnixMs, unit: Unit) -> i64 {
     match unit {
         Unit::Seconds => signed(time).saturating_add(500) / 1000,
         Unit::Milliseconds => signed(time),
@@ -266,7 +266,7 @@ mod tests {
         let mut args = OwnedArgs::new();
         let line = format!("EXPIRE k 10 {options}");
         line.split_whitespace().for_each(|word| args.push(word.as_bytes()));
-        Condition::parse(args.as_args())
+        Condition::parse(args.as_args().skip(3).iter())
     }
 
     /// Changes that the options allow: from no expiry, from 99, from 100 and from 101 to 100.

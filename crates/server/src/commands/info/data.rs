@@ -109,8 +109,10 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
 pub(super) fn keyspace(page: &mut Page<'_, '_>) {
     let dbs = page.data().0;
     for (db, stats) in dbs.iter().enumerate().filter(|(_, stats)| stats.keys > 0) {
-        let value =
-            format!("keys={},expires={},avg_ttl={}", stats.keys, stats.expires, stats.ttl_ms_mean);
+        let value = format!(
+            "keys={},expires={},avg_ttl={},keys_with_volatile_items={}",
+            stats.keys, stats.expires, stats.ttl_ms_mean, stats.timed_keys
+        );
         page.field(&format!("db{db}"), value);
     }
 }

@@ -58,6 +58,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     let refused = acceptor.refused_over_limit + acceptor.refused_no_descriptor;
     page.field("rejected_connections", refused);
     page.field("expired_keys", totals.expired_keys);
+    page.field("expired_fields", totals.expired_fields);
     page.field("expired_stale_perc", "0.00");
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);

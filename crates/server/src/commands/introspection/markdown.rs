@@ -67,7 +67,9 @@ What differs from Redis 7.2:
 - CLUSTERSCAN visits the keys of all slots in one iteration; with SLOT it leaves out the others.
   CLUSTER SLOT-STATS knows only `key-count`.
 - CLIENT CAPA has no effect but its mention in CLIENT LIST; this server has no failovers to redirect from.
-- RESTORE refuses values of modules, hashes with fields that expire, and collections with equal members. DUMP has other bytes for most values.
+- RESTORE refuses values of modules, and collections with equal members. DUMP has other bytes for most values; a hash with fields that expire has the form of Valkey 9.0, which Redis does not load.
+- The commands about the expiry of fields of hashes reply as Valkey 9.1; texts of errors, and the options NX and XX of HSETEX, differ from Redis 8. An expired field is never seen: HLEN does not count it, and a hash without other fields does not exist. In Valkey both are so only once it is removed.
+- HGETEX and HSETEX work on a key named `fields`; Valkey 9.1 takes it for the word FIELDS.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
 - SYNC and PSYNC send one RDB file, to a client that has set REPLCONF rdb-only 1 and capa eof: there is no replication.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.

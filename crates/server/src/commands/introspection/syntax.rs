@@ -187,16 +187,8 @@ impl<I: Iterator<Item = &'static str> + Clone> Parser<I> {
     fn optional(&mut self, before: &mut Vec<Argument>) {
         let mut group = self.group("]");
         if let (true, [again]) = (group.repeats, group.alternatives.as_slice())
-            && let Some(start) = before.len().checked_sub(again.len())
-            && before[start..].iter().zip(again).all(|(old, new)| old.name == new.name)
+            && repeat(before, again)
         {
-            let repeats_token = matches!(again.as_slice(), [single] if single.token.is_some());
-            let repeated = before.split_off(start);
-            before.extend(block(repeated).map(|whole| Argument {
-                multiple: true,
-                repeats_token,
-                ..whole
-            }));
             return;
         }
         let alternatives = std::mem::take(&mut group.alternatives);
@@ -258,6 +250,23 @@ impl Argument {
     }
 }
 
+/// Makes the last arguments a repeated one if they are named like `again`: those before it, or the
+/// last ones that belong to a token. False if neither are.
+fn repeat(before: &mut Vec<Argument>, again: &[Argument]) -> bool {
+    if let Some(start) = before.len().checked_sub(again.len())
+        && before[start..].iter().zip(again).all(|(old, new)| old.name == new.name)
+    {
+        let repeats_token = matches!(again, [single] if single.token.is_some());
+        let repeated = block(before.split_off(start));
+        before.extend(repeated.map(|whole| Argument { multiple: true, repeats_token, ..whole }));
+        return true;
+    }
+    match before.last_mut() {
+        Some(Argument { token: Some(_), kind: Kind::Block(parts), .. }) => repeat(parts, again),
+        _ => false,
+    }
+}
+
 /// Combines consecutive arguments into one block; `None` if there are none.
 fn block(mut parts: Vec<Argument>) -> Option<Argument> {
     if parts.len() > 1 {
@@ -293,8 +302,10 @@ fn value(word: &str) -> Argument {
 fn value_type(word: &str) -> &'static str {
     match word {
         "client-id" | "count" | "cursor" | "db" | "decrement" | "destination-db" | "index"
-        | "len" | "limit" | "milliseconds" | "min-match-len" | "num-matches" | "numkeys"
-        | "numlocal" | "numreplicas" | "offset" | "protover" | "rank" | "seconds" => "integer",
+        | "len" | "limit" | "milliseconds" | "min-match-len" | "num-matches" | "numfields"
+        | "numkeys" | "numlocal" | "numreplicas" | "offset" | "protover" | "rank" | "seconds" => {
+            "integer"
+        }
         "increment" | "score" | "timeout" | "weight" => "double",
         "pattern" => "pattern",
         "unix-time-seconds" | "unix-time-milliseconds" => "unix-time",
@@ -433,6 +444,7 @@ mod tests {
                      ONE=one:pure-token) destkey:key key:key+",
             ),
             ("zdiffstore", "destination:key numkeys:integer key:key+"),
+            ("httl", "key:key FIELDS=block(numfields:integer field:string+)"),
             (
                 "xread",
                 "COUNT=count:integer? BLOCK=milliseconds:integer? STREAMS=key:key+ id:string+",

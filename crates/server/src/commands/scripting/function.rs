@@ -171,7 +171,7 @@ fn dump(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     wait_for_libraries(cx);
     let mut payload = Vec::new();
     libraries.iter().for_each(|library| wire::rdb::put_function(&mut payload, &library.text));
-    wire::rdb::end_payload(&mut payload);
+    wire::rdb::end_payload(&mut payload, wire::rdb::Version::WRITTEN);
     cx.reply.bulk(&payload);
     Ok(())
 }

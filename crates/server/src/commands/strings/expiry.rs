@@ -18,7 +18,7 @@ pub(super) enum OnlyIf<'a> {
 
 /// Form in which an option specifies a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Moment {
+pub(crate) enum Moment {
     InSeconds,
     InMs,
     AtSeconds,
@@ -66,8 +66,8 @@ impl Moment {
 
 /// Expiry option of SET and GETEX. The number is parsed after the syntax of all options, as in
 /// Redis.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ExpiryOption<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpiryOption<'a> {
     /// No expiry option.
     Unsaid,
     Keep,
@@ -76,8 +76,28 @@ pub(super) enum ExpiryOption<'a> {
 }
 
 impl<'a> ExpiryOption<'a> {
+    /// The option EX, PX, EXAT or PXAT, whose time is the next word.
+    pub(crate) fn until(
+        name: &[u8],
+        words: &mut dyn Iterator<Item = &'a [u8]>,
+    ) -> Result<ExpiryOption<'a>, Fail> {
+        let moment = Moment::of_option(name).ok_or(Fail::Syntax)?;
+        Ok(ExpiryOption::Until(moment, words.next().ok_or(Fail::Syntax)?))
+    }
+
+    /// The same or PERSIST: an option of GETEX and HGETEX.
+    pub(crate) fn of_getex(
+        name: &[u8],
+        words: &mut dyn Iterator<Item = &'a [u8]>,
+    ) -> Result<ExpiryOption<'a>, Fail> {
+        if is_option(name, "PERSIST") {
+            return Ok(ExpiryOption::Persist);
+        }
+        ExpiryOption::until(name, words)
+    }
+
     /// Adds an option. The same one may be repeated; the last one counts.
-    fn add(&mut self, option: ExpiryOption<'a>) -> Done {
+    pub(crate) fn add(&mut self, option: ExpiryOption<'a>) -> Done {
         let fits = match (*self, option) {
             (ExpiryOption::Until(old, _), ExpiryOption::Until(new, _)) => old == new,
             (ExpiryOption::Unsaid, _)
@@ -144,9 +164,7 @@ impl<'a> SetOptions<'a> {
             } else if is_option(name, "KEEPTTL") {
                 options.expiry.add(ExpiryOption::Keep)?;
             } else if !parse_own(&mut options, name, &mut rest)? {
-                let moment = Moment::of_option(name).ok_or(Fail::Syntax)?;
-                let text = rest.next().ok_or(Fail::Syntax)?;
-                options.expiry.add(ExpiryOption::Until(moment, text))?;
+                options.expiry.add(ExpiryOption::until(name, &mut rest)?)?;
             }
         }
         Ok(options)
@@ -167,12 +185,7 @@ pub(super) fn parse_getex(args: Args<'_>) -> Result<ExpiryOption<'_>, Fail> {
     let mut option = ExpiryOption::Unsaid;
     let mut rest = args.skip(2).iter();
     while let Some(name) = rest.next() {
-        if is_option(name, "PERSIST") {
-            option.add(ExpiryOption::Persist)?;
-        } else {
-            let moment = Moment::of_option(name).ok_or(Fail::Syntax)?;
-            option.add(ExpiryOption::Until(moment, rest.next().ok_or(Fail::Syntax)?))?;
-        }
+        option.add(ExpiryOption::of_getex(name, &mut rest)?)?;
     }
     Ok(option)
 }

@@ -103,6 +103,11 @@ fn data(page: &mut Page, shared: &ServerState, now: Now) {
             "Keys removed because their TTL expired.",
             totals.expired_keys,
         ),
+        (
+            "myriad_expired_fields_total",
+            "Fields of hashes removed because their TTL expired.",
+            totals.expired_fields,
+        ),
         ("myriad_evicted_keys_total", "Keys evicted to free memory.", totals.evicted_keys),
         (
             "myriad_unauthenticated_closed_total",

@@ -5,7 +5,9 @@ use cql::schema::Table;
 use cql::type_name::Native;
 use cql::types::CqlType;
 use cql::value::comparable;
-use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write};
+use store::{
+    CellValue, Expiry, HashRef, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write,
+};
 
 use super::DB;
 use crate::statements::execute::ranges::Rows;
@@ -223,30 +225,50 @@ pub(super) fn visit_some(
 }
 
 /// Adds rows to a partition.
-pub(super) struct Maker {
+pub(super) struct Maker<'l> {
     /// The only column with cells.
     column: u32,
-    expiry: Option<Expiry>,
+    now: UnixMs,
+    /// When the key expires.
+    expires: Option<UnixMs>,
+    /// The hash, if some of its fields expire.
+    times: Option<HashRef<'l>>,
     pub(super) partition: Partition,
 }
 
-impl Maker {
+impl<'l> Maker<'l> {
     /// Creates a builder for rows of this key.
-    pub(super) fn new(locked: &Locked<'_>, table: &Table, key: Key<'_>) -> Maker {
-        let now_ms = locked.params().now().0;
-        let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
-        let expiry = locked.expiry(DB, key).flatten().map(|at| {
-            // The remaining time, rounded up: never more than was requested, and not 0 before the
-            // key expires.
-            let left = at.0.saturating_sub(now_ms).div_ceil(1000);
-            Expiry { at: seconds((now_ms / 1000).saturating_add(left)), ttl: seconds(left) }
-        });
-        let column = table.cells().first().map_or(0, |column| column.number);
-        Maker { column, expiry, partition: Partition::new() }
+    pub(super) fn new(locked: &'l Locked<'_>, table: &Table, key: Key<'_>) -> Maker<'l> {
+        let times = match locked.peek(DB, key) {
+            Some(Value::Hash(hash)) => Some(hash).filter(|hash| hash.is_timed()),
+            _ => None,
+        };
+        Maker {
+            column: table.cells().first().map_or(0, |column| column.number),
+            now: locked.params().now(),
+            expires: locked.expiry(DB, key).flatten(),
+            times,
+            partition: Partition::new(),
+        }
     }
 
     pub(super) fn add(&mut self, row: &[u8], cell: Option<&[u8]>) {
-        let expiry = self.expiry;
+        let mut expires = self.expires;
+        if let Some(times) = self.times {
+            let field = Shape::Hashes.row_value(row);
+            // The field may have expired since it was visited.
+            let Some(own) = field.and_then(|field| times.expiry(&field)) else { return };
+            // A row expires with its field or with its key.
+            expires = own.into_iter().chain(expires).min();
+        }
+        let now_ms = self.now.0;
+        let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
+        let expiry = expires.map(|at| {
+            // The remaining time, rounded up: never more than was requested, and not 0 before the
+            // row expires.
+            let left = at.0.saturating_sub(now_ms).div_ceil(1000);
+            Expiry { at: seconds((now_ms / 1000).saturating_add(left)), ttl: seconds(left) }
+        });
         self.partition.write(Write::InsertRow { row, timestamp: 0, expiry });
         if let Some(bytes) = cell {
             self.partition.write(Write::Cell {

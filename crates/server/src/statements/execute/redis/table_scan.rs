@@ -18,6 +18,9 @@ use crate::statements::execute::row_scan::RowScan;
 use crate::statements::execute::table_scan::Scan;
 use crate::statements::executor::CqlExecutor;
 
+/// Rows that are visited at a time in search of one that has not expired.
+const DISTINCT_ROWS: usize = 128;
+
 impl Scan<'_> {
     /// Visits keys by name.
     pub(in crate::statements::execute) fn redis_keys(
@@ -49,15 +52,20 @@ impl Scan<'_> {
         if self.plan.is_distinct {
             // The caller needs to know only that a row exists.
             let mut maker = Maker::new(locked, table, found);
-            // The first points of a series may have expired.
-            let count = if let Value::Series(_) = value { usize::MAX } else { 1 };
+            // Fields and points that have expired are not visited.
             let now = locked.params().now();
-            let mut is_first = true;
-            visit_some(value, now, &self.rows, (0, count), |row, cell| {
-                if std::mem::take(&mut is_first) {
-                    maker.add(row, cell);
+            let (mut from, mut is_first) = (0, true);
+            loop {
+                let piece = (from, DISTINCT_ROWS);
+                from = visit_some(value, now, &self.rows, piece, |row, cell| {
+                    if std::mem::take(&mut is_first) {
+                        maker.add(row, cell);
+                    }
+                });
+                if from == 0 || !is_first {
+                    break;
                 }
-            });
+            }
             return self.visit(key, &maker.partition, resume);
         }
         if begun.is_none() && elements < ELEMENTS_MIN {

@@ -223,6 +223,67 @@ fn strings_of_every_length_are_deleted() {
 }
 
 #[test]
+fn a_row_expires_with_its_field() {
+    let mut server = server(
+        r#"
+        # HSET h a 1 b 2
+        :2
+        # HPEXPIRE h 50500 FIELDS 1 a
+        *1 :1
+        > SELECT field, TTL(value) FROM hashes WHERE key = 0x68
+        "0x61" | 51
+        "0x62" | null
+        # EXPIRE h 20
+        :1
+        > SELECT field, TTL(value) FROM hashes WHERE key = 0x68
+        "0x61" | 20
+        "0x62" | 20
+        # EXPIRE h 100
+        :1
+        > SELECT field, TTL(value) FROM hashes WHERE key = 0x68
+        "0x61" | 51
+        "0x62" | 100
+        > SELECT TTL(value) FROM hashes WHERE key = 0x68 AND field = 0x61
+        51
+        "#,
+    );
+    server.pass_seconds(60);
+    server.check(
+        r#"
+        > SELECT * FROM hashes
+        "0x68" | "0x62" | "0x32"
+        > SELECT DISTINCT key FROM hashes
+        "0x68"
+        > SELECT * FROM hashes WHERE key = 0x68 AND field = 0x61
+        > INSERT INTO hashes (key, field, value) VALUES (0x68, 0x61, 0x33) IF NOT EXISTS
+        true
+        # HTTL h FIELDS 2 a b
+        *2 :-1 :-1
+        # HEXPIRE h 10 FIELDS 1 a
+        *1 :1
+        > UPDATE hashes SET value = 0x34 WHERE key = 0x68 AND field = 0x61
+        # HTTL h FIELDS 1 a
+        *1 :-1
+        # HEXPIRE h 10 FIELDS 2 a b
+        *2 :1 :1
+        "#,
+    );
+    server.pass_seconds(15);
+    server.check(
+        r"
+        > SELECT * FROM hashes
+        > INSERT INTO hashes (key, field, value) VALUES (0x68, 0x62, 0x35)
+        # HGETALL h
+        *2 $1 b $1 5
+        # HTTL h FIELDS 1 b
+        *1 :-1
+        # TTL h
+        :-1
+        ",
+    );
+}
+
+#[test]
 fn a_row_expires_with_its_key() {
     let mut server = server(
         "
