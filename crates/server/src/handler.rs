@@ -454,6 +454,9 @@ impl Handler for ReactorHandler {
             Mail::RdbPart { id, bytes, gate, is_last } => {
                 self.deliver_rdb_part(cx, connections, id, (&bytes, gate), is_last);
             }
+            Mail::Migrated { id, error, gate } => {
+                self.end_migration(cx, connections, id, error.as_deref(), gate);
+            }
             Mail::SchemaChanged { event, gate } => {
                 self.send_schema_event(connections, &event, gate);
             }

@@ -36,6 +36,7 @@ use crate::engine::invalidations::Invalidations;
 use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::mail::Mail;
+use crate::engine::migrations::Migrations;
 use crate::engine::monitor_feeds::MonitorFeeds;
 use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
@@ -49,7 +50,7 @@ use crate::engine::server_state::{Identity, Rates, ReactorCount, ServerState};
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
-use crate::engine::{clock, rdb_thread, snapshot_taker, stall_detector};
+use crate::engine::{clock, migration_threads, rdb_thread, snapshot_taker, stall_detector};
 use crate::handler::{ReactorHandler, State};
 use crate::http::ROUTES;
 use crate::http::early::Early;
@@ -113,6 +114,7 @@ pub(crate) fn run(
     let group = start_group(&state, &settings, sockets)?;
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
     rdb_thread::start(shared).context("could not start the thread for RDB files")?;
+    migration_threads::start(shared).context("could not start the threads of MIGRATE")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
     start_pools(&state, &settings)?;
@@ -126,6 +128,7 @@ pub(crate) fn run(
     shared.stalls.stop();
     shared.snapshots.stop();
     shared.rdb_transfers.stop();
+    shared.migrations.stop();
     shared.free_thread.stop();
     shared.lines.stop();
     writer.stop().map_err(|cause| anyhow::anyhow!("could not close log: {cause}"))?;
@@ -201,6 +204,7 @@ pub(crate) fn build_state(
         lines: Arc::default(),
         snapshots,
         rdb_transfers: RdbTransfers::default(),
+        migrations: Migrations::default(),
         pubsub: Directory::new(reactors.all()),
         recovery: recovered.report,
         pause: Pause::default(),

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod command_line;
+mod migrate;
 mod options;
 mod pipeline;
 mod request_lines;

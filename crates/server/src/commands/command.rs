@@ -362,6 +362,14 @@ pub(crate) enum KeyPlaces {
     /// The first half of the arguments after the option STREAMS, which follows other options from
     /// `start` on.
     Streams { start: usize },
+    /// All arguments after `keyword`, which follows other options from `first` on; without it the
+    /// argument at `instead`. `options`: words with the number of values that follow each.
+    Tail {
+        keyword: &'static str,
+        first: usize,
+        options: &'static [(&'static str, usize)],
+        instead: usize,
+    },
     /// Keys whose names the command makes of stored values.
     Elsewhere,
 }
@@ -440,6 +448,18 @@ impl KeySpec {
                     at += 1 + values;
                 }
                 Ok(key.step_by(1))
+            }
+            KeyPlaces::Tail { keyword, first, options, instead } => {
+                let mut at = first;
+                while let Some(word) = args.try_get(at) {
+                    if is_option(word, keyword) {
+                        return Ok((at + 1..args.len()).step_by(1));
+                    }
+                    let known = options.iter().find(|(option, _)| is_option(word, option));
+                    at += 1 + known.map_or(0, |(_, values)| *values);
+                }
+                // ACL DRYRUN checks requests that have too few arguments.
+                Ok((instead.min(args.len())..args.len().min(instead + 1)).step_by(1))
             }
             KeyPlaces::Streams { .. } => {
                 let first = streams_at(args).ok_or(BadKeyCount)? + 1;
@@ -539,7 +559,7 @@ impl Command {
     pub(crate) fn argument_cost(&self, tells: bool) -> usize {
         let is_keys = |spec: &KeySpec| match spec.places {
             KeyPlaces::Range { last, .. } => last < 0,
-            KeyPlaces::Counted { .. } | KeyPlaces::Streams { .. } => true,
+            KeyPlaces::Counted { .. } | KeyPlaces::Streams { .. } | KeyPlaces::Tail { .. } => true,
             KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => false,
         };
         let is_write = self.flags.has(Flags::WRITE);

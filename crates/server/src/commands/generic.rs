@@ -3,6 +3,7 @@
 
 mod dump;
 mod expire;
+mod migrate;
 mod object;
 mod wait;
 
@@ -27,6 +28,7 @@ pub(crate) use expire::{
     Base, Condition, EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT,
     PEXPIRETIME, PTTL, TTL, Unit, absolute_ms, in_unit, signed,
 };
+pub(crate) use migrate::MIGRATE;
 pub(crate) use object::OBJECT;
 pub(crate) use wait::{WAIT, WAITAOF};
 

@@ -196,7 +196,9 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             reply.bulk(b"startfrom");
             reply.integer(length(first));
         }
-        KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => write_search(reply, "unknown", &[]),
+        KeyPlaces::Keyword { .. } | KeyPlaces::Tail { .. } | KeyPlaces::Elsewhere => {
+            write_search(reply, "unknown", &[]);
+        }
         KeyPlaces::Streams { start } => {
             write_search_head(reply, "keyword", 2);
             reply.bulk(b"keyword");
@@ -221,7 +223,9 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             // Half of the arguments.
             write_search(reply, "range", &[("lastkey", -1), ("keystep", 1), ("limit", 2)]);
         }
-        KeyPlaces::Keyword { .. } | KeyPlaces::Elsewhere => write_search(reply, "unknown", &[]),
+        KeyPlaces::Keyword { .. } | KeyPlaces::Tail { .. } | KeyPlaces::Elsewhere => {
+            write_search(reply, "unknown", &[]);
+        }
     }
 }
 

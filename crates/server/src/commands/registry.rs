@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(with(Flags::TOUCHES), "touch");
         assert_eq!(
             with(Flags::NO_HTTP),
-            "auth client discard exec hello monitor multi psubscribe psync quit reset select \
+            "auth client discard exec hello migrate monitor multi psubscribe psync quit reset select \
              punsubscribe replconf save ssubscribe subscribe sunsubscribe sync unsubscribe unwatch \
              watch"
         );

@@ -165,6 +165,8 @@ pub(crate) enum Wait {
     Until { at: MonoNs, reply: WaitReply },
     /// Waits for the snapshot with this number.
     Snapshot { number: u64 },
+    /// Waits for the end of MIGRATE.
+    Migration,
     /// Waits for space in the log.
     Room,
     /// Receives an RDB file, after which the connection ends.

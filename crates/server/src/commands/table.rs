@@ -137,6 +137,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &lists::LTRIM,
     &memory::MEMORY,
     &strings::MGET,
+    &generic::MIGRATE,
     &probes::MODULE,
     &monitor::MONITOR,
     &generic::MOVE,

@@ -25,6 +25,8 @@ pub(crate) enum Mail {
     Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
     /// The next part of an RDB file; `is_last`: its client is disconnected after it.
     RdbPart { id: ConnId, bytes: Arc<[u8]>, gate: Gate, is_last: bool },
+    /// A MIGRATE has ended, with the error that is its reply. `gate`: of the deletions.
+    Migrated { id: ConnId, error: Option<Arc<str>>, gate: Gate },
     /// The response of a CQL request that ran on another thread.
     CqlReply(Box<CqlReply>),
 }

@@ -4,7 +4,8 @@
 //! `commit` (the only path by which data changes), `room`, `elements` and
 //! `queue_age` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
-//! `rdb_file`, `rdb_transfers` and `rdb_thread` (files for `redis-cli --rdb`),
+//! `rdb_file`, `rdb_transfers` and `rdb_thread` (files for `redis-cli --rdb`), `migrations` and
+//! `migration_threads` (MIGRATE),
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
 
@@ -33,6 +34,8 @@ pub(crate) mod key_usage;
 pub(crate) mod latency;
 pub(crate) mod line_writer;
 pub(crate) mod mail;
+pub(crate) mod migration_threads;
+pub(crate) mod migrations;
 pub(crate) mod monitor_feeds;
 pub(crate) mod named_databases;
 pub(crate) mod pause;

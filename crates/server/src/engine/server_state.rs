@@ -30,6 +30,7 @@ use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::line_writer::LineWriter;
 use crate::engine::mail::Mail;
+use crate::engine::migrations::Migrations;
 use crate::engine::monitor_feeds::MonitorFeeds;
 use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
@@ -178,6 +179,7 @@ pub(crate) struct ServerState {
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
     pub(crate) rdb_transfers: RdbTransfers,
+    pub(crate) migrations: Migrations,
     /// Subscribers, and published messages on their way to them.
     pub(crate) pubsub: Directory,
     pub(crate) recovery: RecoveryReport,

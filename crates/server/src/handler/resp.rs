@@ -195,7 +195,7 @@ impl Protocol for Session {
     fn closed(&mut self, server: &mut ReactorHandler) {
         end_watches(&server.shared, &mut server.reactor, self);
         end_tracking(&server.shared, self);
-        if let Some(Wait::Until { .. } | Wait::Snapshot { .. }) = self.wait {
+        if let Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Migration) = self.wait {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             server.deadlines.cancel(self.id);
             self.leave_keys(&server.shared, &mut server.reactor);

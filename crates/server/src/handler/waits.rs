@@ -2,7 +2,9 @@
 
 use super::{DEADLINE_TIMER, PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
+use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
+use crate::engine::reactor_state::is_gated;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;
@@ -68,6 +70,33 @@ impl ReactorHandler {
             }
         }
         self.arm_deadlines(cx);
+    }
+
+    /// Sends the reply of a MIGRATE, after its deletions are on disk.
+    pub(super) fn end_migration(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        id: ConnId,
+        error: Option<&str>,
+        gate: Gate,
+    ) {
+        let Some((session, out)) = connections.get_mut(id) else { return };
+        let waiting = Some(Wait::Migration);
+        let Some(session) = session.as_resp().filter(|session| session.wait == waiting) else {
+            return;
+        };
+        if is_gated(session.durability) {
+            session.last_gate = session.last_gate.max(gate);
+            if !gate.is_open_at(self.reactor.durable) {
+                self.reactor.note_gate(gate, session.last_command);
+            }
+        }
+        let write = |writer: &mut ReplyWriter<'_>| match error {
+            None => writer.ok(),
+            Some(error) => writer.error(error),
+        };
+        self.end_wait(cx, session, write, out);
     }
 
     /// Serves the clients that are blocked on keys which changed in this turn, and sends the replies

@@ -16,7 +16,7 @@ use crate::engine::records::RECORD_BYTES_MAX;
 
 const BUSY_KEY: Fail = Fail::text("BUSYKEY Target key name already exists.");
 const BAD_FOOTER: Fail = Fail::text("ERR DUMP payload version or checksum are wrong");
-const NO_FORM: Fail = Fail::text("ERR a time series has no form that RESTORE reads");
+pub(super) const NO_FORM: Fail = Fail::text("ERR a time series has no form that RESTORE reads");
 const BAD_FORMAT: Fail = Fail::text("ERR Bad data format");
 
 pub(crate) const DUMP: Command = Command {

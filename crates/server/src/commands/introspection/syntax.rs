@@ -63,10 +63,15 @@ pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument>
         place = place.and_then(|place| mark_keys(command.keys, place, argument));
         mark_optional_keys(command.keys, argument);
     }
-    let is_streams = |spec: &KeySpec| matches!(spec.places, KeyPlaces::Streams { .. });
-    let streams = arguments.iter_mut().find(|argument| argument.token == Some("STREAMS"));
-    if let (Some(spec), Some(streams)) = (command.keys.iter().position(is_streams), streams) {
-        streams.kind = Kind::Key(spec);
+    for (spec, KeySpec { places, .. }) in command.keys.iter().enumerate() {
+        let keyword = match places {
+            KeyPlaces::Streams { .. } => "STREAMS",
+            KeyPlaces::Tail { keyword, .. } => keyword,
+            _ => continue,
+        };
+        if let Some(named) = arguments.iter_mut().find(|it| it.token == Some(keyword)) {
+            named.kind = Kind::Key(spec);
+        }
     }
     arguments
 }
@@ -107,7 +112,10 @@ fn spec_at(specs: &[KeySpec], place: usize) -> Option<usize> {
             place == first || (place > first && place.cast_signed() <= last)
         }
         KeyPlaces::Counted { count_at, .. } => place == count_at + 1,
-        KeyPlaces::Keyword { .. } | KeyPlaces::Streams { .. } | KeyPlaces::Elsewhere => false,
+        KeyPlaces::Keyword { .. }
+        | KeyPlaces::Streams { .. }
+        | KeyPlaces::Tail { .. }
+        | KeyPlaces::Elsewhere => false,
     })
 }
 
