@@ -432,7 +432,7 @@ impl<'a> ReactorContext<'a> {
 
     /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`]. A request
     /// whose keys a slow script holds is not run.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn run(
         &mut self,
         session: &mut Session,
@@ -446,7 +446,7 @@ impl<'a> ReactorContext<'a> {
         ran.map(|((), gate)| gate)
     }
 
-    #[inline(always)]
+    #[inline]
     fn run_with<T>(
         &mut self,
         session: &mut Session,
