@@ -3,6 +3,8 @@
 //! A batch is visited in passes: the address of each part is known only when the part before it has
 //! been loaded. A stripe that another thread holds is skipped.
 
+use std::ops::Range;
+
 use crate::blob::prefetch;
 use crate::key::{TableId, stripe_of, stripe_of_token};
 use crate::keyspace::Keyspace;
@@ -12,16 +14,19 @@ use crate::stripe::{COLLECTION_LINES, PARTITION_LINES, STRIPE_LINES};
 
 impl Keyspace {
     #[inline]
-    fn prefetch_lines(&self, stripe: usize, lines: usize) {
+    fn prefetch_lines(&self, stripe: usize, lines: Range<usize>) {
         let slot = (&raw const self.slots[stripe]).cast::<u8>();
-        (0..lines).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
+        lines.for_each(|line| prefetch(slot.wrapping_add(64 * line)));
     }
 
     /// First pass: prefetches the stripe's own cache lines.
     #[inline]
     pub fn prefetch_stripe(&self, hash: u64, is_collection: bool) {
-        let lines = if is_collection { COLLECTION_LINES } else { STRIPE_LINES };
-        self.prefetch_lines(stripe_of(hash), lines);
+        // Loops of constant lengths have no counters.
+        self.prefetch_lines(stripe_of(hash), 0..STRIPE_LINES);
+        if is_collection {
+            self.prefetch_lines(stripe_of(hash), STRIPE_LINES..COLLECTION_LINES);
+        }
     }
 
     /// Second pass: prefetches the bucket.
@@ -52,7 +57,7 @@ impl Keyspace {
     pub fn prefetch_partition(&self, table: TableId, token: i64, reach: Reach) {
         let stripe = stripe_of_token(token);
         if reach == Reach::Stripe {
-            return self.prefetch_lines(stripe, PARTITION_LINES);
+            return self.prefetch_lines(stripe, 0..PARTITION_LINES);
         }
         if let Some(stripe) = self.try_stripe(stripe) {
             stripe.tables.prefetch(table, token, reach);

@@ -46,6 +46,21 @@ pub struct DeferredFree {
     parts: Option<Vec<Garbage>>,
 }
 
+impl Drop for DeferredFree {
+    /// Most requests remove nothing: in them a drop is a comparison.
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            free(parts);
+        }
+    }
+}
+
+#[inline(never)]
+fn free(parts: Vec<Garbage>) {
+    drop(parts);
+}
+
 impl DeferredFree {
     pub fn is_empty(&self) -> bool {
         self.parts.is_none()

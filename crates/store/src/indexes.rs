@@ -403,7 +403,7 @@ mod tests {
                 let mut locked = keyspace.lock_one(key.hash(), params);
                 let mutation = Mutation::Purge { key, now: *now, gc_before: *now };
                 locked.apply_mutation(&mutation).unwrap();
-                return locked.unlock().1;
+                return locked.unlock();
             }
         };
         let bytes = bytes(token);
@@ -413,7 +413,7 @@ mod tests {
         locked
             .apply_mutation(&Mutation::Partition { key, writes: Writes::Slice(&writes) })
             .unwrap();
-        locked.unlock().1
+        locked.unlock()
     }
 
     /// What a walk over all partitions of the first stripe of these tokens finds.

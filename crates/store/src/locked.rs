@@ -126,12 +126,17 @@ impl<'a> Locked<'a> {
         Locked { keyspace, params, guards, grown_bytes: 0, trash: DeferredFree::default(), lookups }
     }
 
-    /// Releases the locks. Returns what the changes removed, to be dropped now that no lock is
-    /// held, and the number of bytes by which the data grew.
+    /// Releases the locks. Returns the number of bytes by which the data grew.
     #[inline]
-    pub fn unlock(&mut self) -> (DeferredFree, isize) {
+    pub fn unlock(&mut self) -> isize {
         self.guards = Guards::None;
-        (std::mem::take(&mut self.trash), std::mem::take(&mut self.grown_bytes))
+        std::mem::take(&mut self.grown_bytes)
+    }
+
+    /// What the changes removed, if anything, to be dropped while no lock is held.
+    #[inline]
+    pub fn take_trash(&mut self) -> Option<DeferredFree> {
+        (!self.trash.is_empty()).then(|| std::mem::take(&mut self.trash))
     }
 
     /// Whether no stripe is locked: for a command without keys, and after [`Locked::unlock`].

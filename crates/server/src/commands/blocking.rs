@@ -258,15 +258,15 @@ impl ReactorContext<'_> {
     /// Runs the request of a claimed client again, and hands over its reply if it has one.
     fn run_again(&mut self, client: Arc<BlockedClient>) {
         let (connection, request) = (&client.connection, &client.request);
-        let command = REGISTRY.entry(request.id).command;
+        let entry = REGISTRY.entry(request.id);
         let args = request.args.as_args();
         let mut session = Session::for_rerun(connection, self.now.mono);
         session.last_command = request.id;
         let mut bytes = Vec::new();
         let mut reply = ReplyWriter::new(&mut bytes, connection.protocol);
-        let mut gate = match self.admit_rerun(&mut session, command.flags, args) {
+        let mut gate = match self.admit_rerun(&mut session, entry.command.flags, args) {
             Ok(()) => {
-                let ran = self.run(&mut session, request.id, None, args, reply.reborrow());
+                let ran = self.run(&mut session, entry, None, args, reply.reborrow());
                 ran.expect("a request that runs again waits for its keys")
             }
             Err(fail) => {

@@ -14,7 +14,7 @@ use super::client::{end_caching, stops};
 use super::command::{Command, Done, Flags};
 use super::context::{CommandContext, QUEUED_COST, QUEUED_COST_WITH_EVENTS, check_elements};
 use super::fail::{Fail, shown};
-use super::registry::REGISTRY;
+use super::registry::{Entry, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{acl, audit};
 use super::{pubsub, transactions};
@@ -36,9 +36,15 @@ use crate::engine::server_state::ServerState;
 /// The command and key hash of a request, determined before it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared {
-    pub(crate) id: Option<RequestId>,
+    pub(crate) entry: Option<&'static Entry>,
     /// Hash of the key if the command has exactly one.
     pub(crate) hash: Option<u64>,
+}
+
+impl Prepared {
+    pub(crate) fn id(&self) -> Option<RequestId> {
+        self.entry.map(|entry| entry.id)
+    }
 }
 
 /// The request was not run, not even in part, because of CLIENT PAUSE or of a slow script.
@@ -55,29 +61,18 @@ const UNMONITORED: Flags = Flags::ADMIN.and(Flags::SKIP_MONITOR);
 /// Number of arguments up to which the limit of elements is not checked.
 pub(super) const ARGUMENTS_FREE: usize = 1024;
 
-/// Finds the command of a request, and the hash of its key if it has exactly one. `known`: the name
-/// and command of the previous request, which is usually the same.
+/// Finds the command of a request, and the hash of its key if it has exactly one.
 #[inline]
-pub(crate) fn prepare(
-    shared: &ServerState,
-    args: Args<'_>,
-    known: Option<(&[u8], RequestId)>,
-) -> Prepared {
-    let name = args.get(0);
-    let found = match known {
-        Some((known, id)) if known == name => Some(id),
-        _ => REGISTRY.find(name),
-    };
-    let Some(mut id) = found else { return Prepared { id: None, hash: None } };
-    let mut command = REGISTRY.entry(id).command;
-    if command.flags.has(Flags::CONTAINER)
-        && let Some(child) = args.try_get(1).and_then(|name| REGISTRY.find_child(id, name))
+pub(crate) fn prepare(shared: &ServerState, args: Args<'_>) -> Prepared {
+    let Some(id) = REGISTRY.find(args.get(0)) else { return Prepared { entry: None, hash: None } };
+    let mut entry = REGISTRY.entry(id);
+    if entry.command.flags.has(Flags::CONTAINER)
+        && let Some(child) = args.try_get(1).and_then(|name| REGISTRY.find_child(entry.id, name))
     {
-        id = child;
-        command = REGISTRY.entry(id).command;
+        entry = REGISTRY.entry(child);
     }
-    let key = command.single_key().and_then(|at| args.try_get(at));
-    Prepared { id: Some(id), hash: key.map(|key| shared.keyspace.hash(key)) }
+    let key = entry.command.single_key().and_then(|at| args.try_get(at));
+    Prepared { entry: Some(entry), hash: key.map(|key| shared.keyspace.hash(key)) }
 }
 
 /// Whether a request is a line of an HTTP request that a browser sends to this port on behalf of a
@@ -137,8 +132,8 @@ impl<'a> ReactorContext<'a> {
         let is_answered = session.reply_mode == ReplyMode::On && session.transaction.is_some();
         self.begin(session);
         let gate = match self.admit(session, prepared, args) {
-            Ok(Admitted::Run(id)) => {
-                match self.run(session, id, prepared.hash, args, reply.reborrow()) {
+            Ok(Admitted::Run(entry)) => {
+                match self.run(session, entry, prepared.hash, args, reply.reborrow()) {
                     Ok(gate) => gate,
                     Err(Contended) => return self.defer(session, reply),
                 }
@@ -153,7 +148,7 @@ impl<'a> ReactorContext<'a> {
                 return Gate::OPEN;
             }
             Err(fail) => {
-                self.reject(session, prepared.id, args, &fail, reply.reborrow());
+                self.reject(session, prepared.id(), args, &fail, reply.reborrow());
                 Gate::OPEN
             }
         };
@@ -173,7 +168,7 @@ impl<'a> ReactorContext<'a> {
                 ReplyMode::SkipNext => ReplyMode::Skip,
                 ReplyMode::Skip | ReplyMode::On => ReplyMode::On,
             };
-            if !is_answered && !pubsub::is_message(prepared.id, reply.since(mark)) {
+            if !is_answered && !pubsub::is_message(prepared.id(), reply.since(mark)) {
                 reply.rewind(mark);
             }
         }
@@ -213,19 +208,19 @@ impl<'a> ReactorContext<'a> {
         body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<(Result<T, Fail>, Gate), Deferred> {
         debug_assert!(session.transaction.is_none(), "its commands are run by EXEC");
-        let prepared = prepare(self.shared, args, None);
+        let prepared = prepare(self.shared, args);
         self.begin(session);
-        let id = match self.admit(session, prepared, args) {
-            Ok(Admitted::Run(id)) => id,
+        let entry = match self.admit(session, prepared, args) {
+            Ok(Admitted::Run(entry)) => entry,
             Ok(Admitted::Queued) => unreachable!("there is no transaction"),
             Ok(Admitted::Later) => return Err(Deferred),
             Err(fail) => {
-                self.count_rejected(session, prepared.id, args, &fail);
+                self.count_rejected(session, prepared.id(), args, &fail);
                 return Ok((Err(fail), Gate::OPEN));
             }
         };
-        let ran = self.run_with(session, id, prepared.hash, args, reply, |cx, keys| {
-            cx.call_with(id, args, Some(keys), body)
+        let ran = self.run_with(session, entry, prepared.hash, args, reply, |cx, keys| {
+            cx.call_with(entry, args, Some(keys), body)
         });
         let (result, gate) = ran.map_err(|Contended| Deferred)?;
         if self.is_lost(gate) {
@@ -248,7 +243,7 @@ impl<'a> ReactorContext<'a> {
         for args in commands {
             let args = args.as_args();
             let mark = reply.mark();
-            let prepared = prepare(self.shared, args, None);
+            let prepared = prepare(self.shared, args);
             self.request(session, prepared, args, reply.reborrow());
             if session.wait.is_some() || session.transaction.as_ref().is_none_or(|it| it.aborted) {
                 transactions::discard_queue(self.reactor, session);
@@ -258,7 +253,7 @@ impl<'a> ReactorContext<'a> {
         }
         let mut exec = OwnedArgs::new();
         exec.push(transactions::EXEC.name.as_bytes());
-        let prepared = prepare(self.shared, exec.as_args(), None);
+        let prepared = prepare(self.shared, exec.as_args());
         let gate = self.request(session, prepared, exec.as_args(), reply);
         if session.wait.is_some() {
             transactions::discard_queue(self.reactor, session);
@@ -316,9 +311,8 @@ impl<'a> ReactorContext<'a> {
         prepared: Prepared,
         args: Args<'_>,
     ) -> Result<Admitted, Fail> {
-        let Some(id) = prepared.id else { return Err(unknown(None, args)) };
-        let entry = REGISTRY.entry(id);
-        let command = entry.command;
+        let Some(entry) = prepared.entry else { return Err(unknown(None, args)) };
+        let Entry { id, command, .. } = *entry;
         if !command.arity_fits(args.len()) {
             return Err(Fail::arity(&entry.full_name));
         }
@@ -357,9 +351,9 @@ impl<'a> ReactorContext<'a> {
             self.reactor.has_no_room = self.make_room(args.bytes_max()).is_err();
         }
         if session.transaction.is_some() {
-            return self.queue(session, id, command, args);
+            return self.queue(session, entry, args);
         }
-        Ok(Admitted::Run(id))
+        Ok(Admitted::Run(entry))
     }
 
     fn publishes_key_events(&self) -> bool {
@@ -373,12 +367,12 @@ impl<'a> ReactorContext<'a> {
     fn queue(
         &mut self,
         session: &mut Session,
-        id: RequestId,
-        command: &Command,
+        entry: &'static Entry,
         args: Args<'_>,
     ) -> Result<Admitted, Fail> {
+        let command = entry.command;
         if command.flags.has(Flags::UNQUEUED) {
-            return Ok(Admitted::Run(id));
+            return Ok(Admitted::Run(entry));
         }
         if command.flags.has(Flags::NO_MULTI) {
             return Err(Fail::text("ERR Command not allowed inside a transaction"));
@@ -404,7 +398,7 @@ impl<'a> ReactorContext<'a> {
         transaction.queued_bytes += bytes;
         transaction.queued_work = work;
         if !transaction.aborted {
-            transaction.queued.push((id, args.to_owned()));
+            transaction.queued.push((entry.id, args.to_owned()));
         }
         Ok(Admitted::Queued)
     }
@@ -438,31 +432,32 @@ impl<'a> ReactorContext<'a> {
 
     /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`]. A request
     /// whose keys a slow script holds is not run.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn run(
         &mut self,
         session: &mut Session,
-        id: RequestId,
+        entry: &'static Entry,
         hash: Option<u64>,
         args: Args<'_>,
         reply: ReplyWriter<'_>,
     ) -> Result<Gate, Contended> {
-        let ran = self.run_with(session, id, hash, args, reply, |cx, keys| cx.call(id, args, keys));
+        let call = |cx: &mut CommandContext<'_>, keys: &Keys| cx.call(entry, args, keys);
+        let ran = self.run_with(session, entry, hash, args, reply, call);
         ran.map(|((), gate)| gate)
     }
 
-    #[inline(always)]
+    #[inline]
     fn run_with<T>(
         &mut self,
         session: &mut Session,
-        id: RequestId,
+        entry: &'static Entry,
         hash: Option<u64>,
         args: Args<'_>,
         reply: ReplyWriter<'_>,
         call: impl FnOnce(&mut CommandContext<'_>, &Keys) -> T,
     ) -> Result<(T, Gate), Contended> {
-        let command = REGISTRY.entry(id).command;
-        self.shared.activities.begin(self.reactor.index, id);
+        let command = entry.command;
+        self.shared.activities.begin(self.reactor.index, entry.id);
         if command.flags.has(Flags::SEES_STATS) {
             let now = self.now.mono;
             self.reactor.publish(self.shared, session.id, |row| session.update_row(row, now));
@@ -487,7 +482,7 @@ impl<'a> ReactorContext<'a> {
         let result = call(&mut cx, &keys);
         cx.feed_monitors(command, args);
         let gate = cx.commit(command, &keys);
-        if std::mem::take(&mut self.reactor.is_contended) {
+        if std::mem::take(&mut cx.reactor.is_contended) {
             return Err(Contended);
         }
         Ok((result, gate))
@@ -549,11 +544,10 @@ pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
 impl CommandContext<'_> {
     /// Runs the only command of a request and appends its reply.
-    #[inline]
-    fn call(&mut self, id: RequestId, args: Args<'_>, keys: &Keys) {
+    #[inline(always)]
+    fn call(&mut self, entry: &'static Entry, args: Args<'_>, keys: &Keys) {
         let mark = self.reply.mark();
-        let run = REGISTRY.entry(id).command.run;
-        if let Err(fail) = self.call_with(id, args, Some(keys), run) {
+        if let Err(fail) = self.call_with(entry, args, Some(keys), entry.command.run) {
             self.reply.rewind(mark);
             self.reply.error_bytes(&fail.bytes());
         }
@@ -562,17 +556,17 @@ impl CommandContext<'_> {
     /// Runs one command of a transaction and appends its reply, unless its user may no longer run
     /// it.
     pub(super) fn call_queued(&mut self, id: RequestId, args: Args<'_>) {
+        let entry = REGISTRY.entry(id);
         if let Err(fail) = acl::recheck(self, id, args) {
             self.reactor.tally.error(Some(id), &fail.to_string());
-            if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
+            if entry.is_audited && self.reactor.settings.audit_log {
                 audit::log(&self.reactor.settings, self.session, id, args, Some(&fail));
             }
             return self.reply.error_bytes(&fail.bytes());
         }
         self.shared.activities.begin(self.reactor.index, id);
         let mark = self.reply.mark();
-        let run = REGISTRY.entry(id).command.run;
-        match self.call_with(id, args, None, run) {
+        match self.call_with(entry, args, None, entry.command.run) {
             // The transaction has turned replies off: discard the replies from here on.
             _ if self.session.reply_mode == ReplyMode::Off => self.reply.rewind(mark),
             Ok(()) => {}
@@ -585,17 +579,17 @@ impl CommandContext<'_> {
 
     /// Runs `body` as a command: the only one of a request, or one of a transaction or script.
     /// `keys`: the command's keys, if they are known.
-    #[inline]
+    #[inline(always)]
     pub(super) fn call_with<T>(
         &mut self,
-        id: RequestId,
+        entry: &'static Entry,
         args: Args<'_>,
         keys: Option<&Keys>,
         body: impl FnOnce(&mut CommandContext<'_>, Args<'_>) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
         let clock_start = self.reactor.stamp;
         let reply_start = self.reply.bytes();
-        let command = REGISTRY.entry(id).command;
+        let Entry { id, command, .. } = *entry;
         self.command = command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
@@ -606,14 +600,14 @@ impl CommandContext<'_> {
             self.reactor.tally.error(Some(id), &fail.to_string());
         }
         let lookups = self.locked.take_lookups();
-        // The keys that were not found may have expired.
-        if lookups.misses > 0 && command.flags.has(Flags::READONLY) {
-            self.delete_overdue(command, args, keys);
-        }
-        if self.session.tracks && command.flags.has(Flags::READONLY) {
-            self.track_keys(command, args);
-        }
         if command.flags.has(Flags::READONLY) {
+            // The keys that were not found may have expired.
+            if lookups.misses > 0 {
+                self.delete_overdue(command, args, keys);
+            }
+            if self.session.tracks {
+                self.track_keys(command, args);
+            }
             self.reactor.tally.totals.hits += u64::from(lookups.hits);
             self.reactor.tally.totals.misses += u64::from(lookups.misses);
         }
@@ -635,12 +629,31 @@ impl CommandContext<'_> {
         }
         self.reactor.tally.executed(id, ns);
         self.reactor.tally.totals.commands += 1;
-        let reply_bytes = match &result {
-            Ok(_) => self.reply.bytes().saturating_sub(reply_start),
-            Err(fail) => fail.bytes().len(),
-        };
         let request_bytes = args.wire_bytes_max() as u64;
-        let taken = Taken { ns, request_bytes, reply_bytes: reply_bytes as u64 };
+        // The bytes of the whole reply are at least those of this command's.
+        let taken_max = Taken { ns, request_bytes, reply_bytes: self.reply.bytes() as u64 };
+        let is_noted = self.reactor.is_noted(taken_max) || self.shared.key_usage.is_active();
+        if is_noted || result.is_err() {
+            let reply_bytes = match &result {
+                Ok(_) => self.reply.bytes().saturating_sub(reply_start),
+                Err(fail) => fail.bytes().len(),
+            };
+            self.note(command, args, Taken { reply_bytes: reply_bytes as u64, ..taken_max });
+        }
+        if self.reactor.key_sampler.is_due() {
+            self.sample_key(command, args);
+        }
+        if entry.is_audited && self.reactor.settings.audit_log {
+            let fail = result.as_ref().err();
+            audit::log(&self.reactor.settings, self.session, id, args, fail);
+        }
+        result
+    }
+
+    /// Records a command that may be slow or large, or one while the usage of keys is measured.
+    #[cold]
+    fn note(&mut self, command: &Command, args: Args<'_>, taken: Taken) {
+        let Taken { ns, request_bytes, reply_bytes } = taken;
         if self.reactor.thresholds.are_reached(taken) && !command.flags.has(Flags::SKIP_SLOWLOG) {
             self.note_taken(command, args, taken);
         }
@@ -649,22 +662,12 @@ impl CommandContext<'_> {
             let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
             self.shared.latency.lock().note(event, self.now.unix, ns / 1_000_000);
         }
-        if self.reactor.key_sampler.is_due() {
-            self.sample_key(command, args);
-        }
         if self.shared.key_usage.is_active() {
-            let bytes = request_bytes.saturating_add(reply_bytes as u64);
+            let bytes = request_bytes.saturating_add(reply_bytes);
             self.note_usage(command, args, Sums { ns, bytes });
         }
-        if REGISTRY.entry(id).is_audited && self.reactor.settings.audit_log {
-            let fail = result.as_ref().err();
-            audit::log(&self.reactor.settings, self.session, id, args, fail);
-        }
-        result
     }
 
-    /// Records a slow or large command.
-    #[cold]
     fn note_taken(&self, command: &Command, args: Args<'_>, taken: Taken) {
         let details = &self.session.details;
         let taken = Taken { request_bytes: args.wire_bytes() as u64, ..taken };
@@ -704,7 +707,7 @@ impl CommandContext<'_> {
         self.reactor.feed_monitors(&self.session.db, client, self.now, command.shown(args));
     }
 
-    #[inline]
+    #[inline(always)]
     fn run_command<T>(
         &mut self,
         command: &Command,
@@ -764,7 +767,7 @@ impl CommandContext<'_> {
     /// the gate of the reply: the position of the changes, or of the newest write to the keys that
     /// were read.
     #[inline(always)]
-    fn commit(self, command: &Command, keys: &Keys) -> Gate {
+    fn commit(&mut self, command: &Command, keys: &Keys) -> Gate {
         let is_gated = is_gated(self.session.durability);
         let seen = if is_gated && !self.locked.has_written() {
             self.seen(command, keys)
@@ -773,6 +776,7 @@ impl CommandContext<'_> {
         };
         let other = seen.max(self.gate);
         let CommandContext { locked: unit, session, reactor, shared, .. } = self;
+        let shared = *shared;
         let has_written = unit.has_written();
         let publishes = reactor.pubsub.has_deferred();
         let written = unit.commit_then(reactor, |reactor, written| {
@@ -806,7 +810,7 @@ impl CommandContext<'_> {
 }
 
 enum Admitted {
-    Run(RequestId),
+    Run(&'static Entry),
     Queued,
     /// Deferred: the server is paused.
     Later,

@@ -13,6 +13,7 @@ use crate::engine::requests::RequestId;
 
 #[derive(Debug)]
 pub(crate) struct Entry {
+    pub(crate) id: RequestId,
     pub(crate) command: &'static Command,
     /// `get`, or `client|list`.
     pub(crate) full_name: String,
@@ -30,44 +31,120 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Registry {
     entries: Vec<Entry>,
-    /// Names of at most 16 bytes, packed by [`pack`].
-    short: HashMap<u128, RequestId, foldhash::fast::FixedState>,
+    short: ShortNames,
     long: HashMap<&'static str, RequestId>,
 }
 
-/// Names of up to this length are looked up by a single integer comparison.
+/// Names of up to this length are looked up as integers.
 const PACKED_BYTES_MAX: usize = 16;
 
-/// Packs a name in lowercase into an integer. The cases of a letter differ only in bit 5, so
-/// setting this bit everywhere also maps a few non-letters together; the name is compared again
-/// after a hit.
+/// Bit 5 of all bytes: the cases of a letter differ only there.
+const CASE_BITS: u128 = u128::from_le_bytes([0x20; PACKED_BYTES_MAX]);
+
+/// Packs a name of 1 to 16 bytes into an integer. The pieces of a name may overlap: they agree
+/// where they do.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
-    if name.len() > PACKED_BYTES_MAX {
-        return None;
+    let len = name.len();
+    let byte = |at: usize| u128::from(name[at]) << (8 * at);
+    let four = |at: usize| {
+        let bytes = name[at..].first_chunk().expect("the length was checked");
+        u128::from(u32::from_le_bytes(*bytes)) << (8 * at)
+    };
+    let eight = |at: usize| {
+        let bytes = name[at..].first_chunk().expect("the length was checked");
+        u128::from(u64::from_le_bytes(*bytes)) << (8 * at)
+    };
+    match len {
+        1..4 => Some(byte(0) | byte(len / 2) | byte(len - 1)),
+        4..8 => Some(four(0) | four(len - 4)),
+        8..=PACKED_BYTES_MAX => Some(eight(0) | eight(len - 8)),
+        _ => None,
     }
-    let mut bytes = [0u8; PACKED_BYTES_MAX];
-    bytes[..name.len()].copy_from_slice(name);
-    Some(u128::from_le_bytes(bytes) | u128::from_le_bytes([0x20; PACKED_BYTES_MAX]))
+}
+
+/// A name of at most 16 bytes and its command.
+#[derive(Debug, Clone, Copy, Default)]
+struct ShortName {
+    /// In lowercase.
+    packed: u128,
+    /// Bit 5 of each letter.
+    letters: u128,
+    /// 0 if the place is free.
+    len: usize,
+    id: RequestId,
+}
+
+/// A table of short names with open addressing, at most half full.
+#[derive(Debug)]
+struct ShortNames(Box<[ShortName]>);
+
+impl ShortNames {
+    fn new(names: &[(&[u8], RequestId)]) -> ShortNames {
+        let places = (2 * names.len()).next_power_of_two();
+        let mut table = ShortNames(vec![ShortName::default(); places].into());
+        for (name, id) in names {
+            let packed = pack(name).expect("a short name");
+            let letter = |byte: &u8| if byte.is_ascii_lowercase() { 0x20 } else { 0 };
+            let letters: Vec<u8> = name.iter().map(letter).collect();
+            let letters = pack(&letters).expect("of the same length");
+            let mut place = table.place(packed);
+            while table.0[place].len > 0 {
+                place = (place + 1) % places;
+            }
+            table.0[place] = ShortName { packed, letters, len: name.len(), id: *id };
+        }
+        table
+    }
+
+    /// Where the search for a name begins.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a hash may lose bits")]
+    fn place(&self, packed: u128) -> usize {
+        let folded = packed | CASE_BITS;
+        let mixed = (folded as u64 ^ (folded >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40) as usize & (self.0.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, packed: u128, len: usize) -> Option<RequestId> {
+        let mut place = self.place(packed);
+        loop {
+            let known = &self.0[place];
+            if known.len == len && (packed ^ known.packed) & !known.letters == 0 {
+                return Some(known.id);
+            }
+            if known.len == 0 {
+                return None;
+            }
+            place = (place + 1) & (self.0.len() - 1);
+        }
+    }
 }
 
 pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::build);
 
 impl Registry {
     fn build() -> Registry {
-        let mut registry =
-            Registry { entries: Vec::new(), short: HashMap::default(), long: HashMap::new() };
+        let mut registry = Registry {
+            entries: Vec::new(),
+            short: ShortNames(Box::default()),
+            long: HashMap::new(),
+        };
+        let mut short = Vec::new();
         for command in COMMANDS {
             let id = registry.push(command, command.name.to_owned(), None);
             for sub in command.subcommands {
                 let child = registry.push(sub, format!("{}|{}", command.name, sub.name), Some(id));
                 registry.entries[usize::from(id)].children.insert(sub.name, child);
             }
-            match pack(command.name.as_bytes()) {
-                Some(packed) => registry.short.insert(packed, id),
-                None => registry.long.insert(command.name, id),
-            };
+            if command.name.len() <= PACKED_BYTES_MAX {
+                short.push((command.name.as_bytes(), id));
+            } else {
+                registry.long.insert(command.name, id);
+            }
         }
+        registry.short = ShortNames::new(&short);
         registry
     }
 
@@ -79,6 +156,7 @@ impl Registry {
     ) -> RequestId {
         let id = RequestId::try_from(self.entries.len()).expect("fewer than 65,536 commands");
         self.entries.push(Entry {
+            id,
             command,
             full_name,
             parent,
@@ -107,14 +185,11 @@ impl Registry {
     /// Finds the top-level command with this name, in any case.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<RequestId> {
-        let id = if let Some(packed) = pack(name) {
-            *self.short.get(&packed)?
-        } else {
-            let name = name.to_ascii_lowercase();
-            *self.long.get(std::str::from_utf8(&name).ok()?)?
-        };
-        let known = self.entry(id).command.name.as_bytes();
-        known.eq_ignore_ascii_case(name).then_some(id)
+        if let Some(packed) = pack(name) {
+            return self.short.find(packed, name.len());
+        }
+        let name = name.to_ascii_lowercase();
+        self.long.get(std::str::from_utf8(&name).ok()?).copied()
     }
 
     /// Finds a subcommand of a container.
@@ -170,9 +245,24 @@ mod tests {
         let get = REGISTRY.find(b"GeT").expect("known");
         assert_eq!(REGISTRY.entry(get).command.name, "get");
         assert_eq!(REGISTRY.find(b"g\x45t"), Some(get));
-        assert_eq!(REGISTRY.find(b"get\0"), None);
+        for other in [&b"get\0"[..], b"\0get", b"ge", b"g\x05t", b"ge\x14", b"G\xc5T", b"get "] {
+            assert_eq!(REGISTRY.find(other), None, "{}", other.escape_ascii());
+        }
         assert_eq!(REGISTRY.find(b""), None);
         assert_eq!(REGISTRY.find(&[b'x'; 100]), None);
+        for (id, entry) in REGISTRY.entries().filter(|(_, entry)| entry.parent.is_none()) {
+            let name = entry.command.name;
+            assert_eq!(REGISTRY.find(name.as_bytes()), Some(id), "{name}");
+            assert_eq!(REGISTRY.find(name.to_ascii_uppercase().as_bytes()), Some(id), "{name}");
+            for at in 0..name.len() {
+                // The same byte with another bit 5 is another name, unless it is a letter.
+                let mut other = name.as_bytes().to_vec();
+                other[at] ^= 0x20;
+                let expected = Some(id).filter(|_| other[at].is_ascii_alphabetic());
+                assert_eq!(REGISTRY.find(&other), expected, "{}", other.escape_ascii());
+                assert_eq!(REGISTRY.find(&name.as_bytes()[..at]).filter(|it| *it == id), None);
+            }
+        }
         let list = REGISTRY.find_full(b"CLIENT|LIST").expect("known");
         assert_eq!(REGISTRY.entry(list).full_name, "client|list");
     }

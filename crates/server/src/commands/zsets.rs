@@ -239,15 +239,15 @@ fn rank(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Do
     let found = cx.locked.zset(cx.db, key)?.and_then(|zset| {
         let rank = zset.rank(member)?;
         let rank = if direction == Direction::Forward { rank } else { zset.len() - 1 - rank };
-        Some((rank, zset.score(member)?))
+        Some((rank, option.and_then(|_| zset.score(member))))
     });
     match found {
-        Some((rank, score)) if option.is_some() => {
+        Some((rank, Some(score))) => {
             cx.reply.array(2);
             reply_count(&mut cx.reply, rank);
             cx.reply.double(score);
         }
-        Some((rank, _)) => reply_count(&mut cx.reply, rank),
+        Some((rank, None)) => reply_count(&mut cx.reply, rank),
         None if option.is_some() => cx.reply.null_array(),
         None => cx.reply.null(),
     }

@@ -12,7 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use base::time::MonoNs;
 use parking_lot::Mutex;
@@ -24,6 +24,7 @@ use crate::config::Durability;
 use crate::engine::acl::Identity;
 use crate::engine::client_address::ClientAddress;
 use crate::engine::gate::Gate;
+use crate::engine::inbox::Inbox;
 use crate::engine::requests::RequestId;
 
 const WAITING: u8 = 0;
@@ -134,10 +135,9 @@ pub(crate) struct BlockedClients {
     next_ticket: AtomicU64,
     by_ticket: [Mutex<HashMap<u64, Arc<BlockedClient>>>; SHARDS],
     /// For each reactor, its clients whose requests have ended.
-    served: Vec<Mutex<Vec<Arc<BlockedClient>>>>,
+    served: Vec<Inbox<Vec<Arc<BlockedClient>>>>,
     /// Keys that threads outside the reactors have changed. The first reactor takes them.
-    changed_elsewhere: Mutex<VecDeque<ReadyKey>>,
-    has_changed_elsewhere: AtomicBool,
+    changed_elsewhere: Inbox<VecDeque<ReadyKey>>,
 }
 
 impl BlockedClients {
@@ -145,9 +145,8 @@ impl BlockedClients {
         BlockedClients {
             next_ticket: AtomicU64::new(1),
             by_ticket: std::array::from_fn(|_| Mutex::default()),
-            served: (0..reactors).map(|_| Mutex::default()).collect(),
-            changed_elsewhere: Mutex::default(),
-            has_changed_elsewhere: AtomicBool::new(false),
+            served: (0..reactors).map(|_| Inbox::default()).collect(),
+            changed_elsewhere: Inbox::default(),
         }
     }
 
@@ -190,23 +189,23 @@ impl BlockedClients {
         *client.reply.lock() = Some(reply);
         let was = client.state.swap(ENDED, Ordering::AcqRel);
         debug_assert_eq!(was, RUNNING, "only the claimant changes the state");
-        self.served[client.connection.reactor].lock().push(client);
+        self.served[client.connection.reactor].add(|served| served.push(client));
     }
 
     /// Takes a reactor's clients whose requests have ended.
     pub(crate) fn take_served(&self, reactor: usize) -> Vec<Arc<BlockedClient>> {
-        std::mem::take(&mut self.served[reactor].lock())
+        self.served[reactor].take()
     }
 
     /// Adds keys that a thread outside the reactors has changed. The caller wakes the first reactor.
     pub(crate) fn add_changed_elsewhere(&self, keys: &mut VecDeque<ReadyKey>) {
-        self.changed_elsewhere.lock().append(keys);
-        self.has_changed_elsewhere.store(true, Ordering::Release);
+        self.changed_elsewhere.add(|changed| changed.append(keys));
     }
 
     pub(crate) fn take_changed_elsewhere(&self, keys: &mut VecDeque<ReadyKey>) {
-        if self.has_changed_elsewhere.swap(false, Ordering::AcqRel) {
-            keys.append(&mut self.changed_elsewhere.lock());
+        let mut changed = self.changed_elsewhere.take();
+        if !changed.is_empty() {
+            keys.append(&mut changed);
         }
     }
 }

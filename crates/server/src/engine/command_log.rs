@@ -89,6 +89,11 @@ impl Thresholds {
         }
     }
 
+    /// These thresholds, and another execution time.
+    pub(crate) fn or_slower_than(self, ns: u64) -> Thresholds {
+        Thresholds { slow_ns: self.slow_ns.min(ns), ..self }
+    }
+
     /// Whether a command is recorded for any reason.
     #[inline]
     pub(crate) fn are_reached(&self, taken: Taken) -> bool {

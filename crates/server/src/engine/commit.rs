@@ -400,19 +400,16 @@ impl<'a> Unit<'a> {
     /// Logs the changes and unlocks the stripes. Returns the gate that replies about the changes
     /// wait for.
     #[inline]
-    pub(crate) fn commit(self, reactor: &mut ReactorState) -> Gate {
+    pub(crate) fn commit(mut self, reactor: &mut ReactorState) -> Gate {
         self.commit_then(reactor, |_, _| ())
     }
 
     /// Like [`Unit::commit`], and calls `publish` under the locks once the changes have their
     /// position in the log: messages are published in log order.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a call copies the unit; most callers are the only one"
-    )]
+    #[expect(clippy::inline_always, reason = "each request that runs commits its unit")]
     pub(crate) fn commit_then(
-        mut self,
+        &mut self,
         reactor: &mut ReactorState,
         publish: impl FnOnce(&mut ReactorState, Gate),
     ) -> Gate {
@@ -420,15 +417,14 @@ impl<'a> Unit<'a> {
         reactor.tally.totals.changes += changes as u64;
         let gate = self.append();
         publish(reactor, gate);
-        let (trash, grown_bytes) = self.locked.unlock();
+        reactor.store_bytes += self.locked.unlock();
         debug_assert!(self.locked.is_unlocked(), "the drop that follows logs nothing");
-        reactor.store_bytes += grown_bytes;
         if reactor.is_off_reactor && self.record.has_news() {
             self.record.send_invalidations(self.shared, None);
             self.shared.blocked.add_changed_elsewhere(&mut self.record.changed.ready);
             self.shared.links().wake(0);
         }
-        if !trash.is_empty() {
+        if let Some(trash) = self.locked.take_trash() {
             self.shared.free_thread.free(trash);
         }
         gate
@@ -512,12 +508,14 @@ impl Unit<'_> {
     #[cold]
     fn abandon(&mut self) {
         self.append();
-        let (trash, grown_bytes) = self.locked.unlock();
+        let grown_bytes = self.locked.unlock();
         if self.shared.settings.load().experiments.counts_memory() {
             let bytes = grown_bytes.unsigned_abs() as u64;
             let store = &self.shared.memory.store;
             if grown_bytes < 0 { store.release(bytes) } else { store.consume(bytes) }
         }
-        self.shared.free_thread.free(trash);
+        if let Some(trash) = self.locked.take_trash() {
+            self.shared.free_thread.free(trash);
+        }
     }
 }

@@ -35,8 +35,11 @@ impl ReactorContext<'_> {
 
     /// Queues the invalidations of changed keys for the clients that track them, but none for
     /// `except`.
+    #[inline]
     pub(crate) fn send_invalidations(&mut self, except: Option<ConnId>) {
-        self.record.send_invalidations(self.shared, except);
+        if self.record.has_news() {
+            self.record.send_invalidations(self.shared, except);
+        }
     }
 
     /// Whether a reply that waits for `gate` would wait forever.

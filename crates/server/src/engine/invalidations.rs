@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use reactor::ConnId;
 use store::{ChangedKeys, Reader};
 
+use crate::engine::inbox::Inbox;
+
 /// Bytes of invalidations that wait for one reactor. Above it, its clients are notified that everything
 /// has changed. The reactor sends them in one turn.
 const QUEUE_BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 16 << 20 };
@@ -58,7 +60,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn is_empty(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty() && !self.is_flushed
     }
 
@@ -110,7 +113,7 @@ impl Broadcasts {
 /// Tracking clients of the server, and their invalidations.
 #[derive(Debug)]
 pub(crate) struct Invalidations {
-    queues: Vec<Mutex<Queue>>,
+    queues: Vec<Inbox<Queue>>,
     /// Of all broadcasting clients. Replaced as a whole, under the lock.
     broadcasts: ArcSwap<Broadcasts>,
     broadcasts_lock: Mutex<()>,
@@ -122,7 +125,7 @@ pub(crate) struct Invalidations {
 impl Invalidations {
     pub(crate) fn new(reactors: usize) -> Invalidations {
         Invalidations {
-            queues: (0..reactors).map(|_| Mutex::default()).collect(),
+            queues: (0..reactors).map(|_| Inbox::default()).collect(),
             broadcasts: ArcSwap::default(),
             broadcasts_lock: Mutex::default(),
             has_broadcasts: AtomicBool::new(false),
@@ -182,17 +185,18 @@ impl Invalidations {
     /// Queues an invalidation. Returns whether the queue was empty: the caller then wakes the
     /// reactor.
     pub(crate) fn send(&self, reactor: usize, invalidation: Invalidation) -> bool {
-        let mut queue = self.queues[reactor].lock();
-        if queue.is_flushed && !invalidation.is_redirected {
-            return false;
-        }
-        let was_empty = queue.is_empty();
-        queue.bytes += invalidation.key.as_ref().map_or(0, |key| key.len()) + ITEM_BYTES;
-        queue.items.push(invalidation);
-        if queue.bytes > QUEUE_BYTES_MAX {
-            queue.flush();
-        }
-        was_empty
+        self.queues[reactor].add(|queue| {
+            if queue.is_flushed && !invalidation.is_redirected {
+                return false;
+            }
+            let was_empty = queue.is_empty();
+            queue.bytes += invalidation.key.as_ref().map_or(0, |key| key.len()) + ITEM_BYTES;
+            queue.items.push(invalidation);
+            if queue.bytes > QUEUE_BYTES_MAX {
+                queue.flush();
+            }
+            was_empty
+        })
     }
 
     /// Queues the invalidations of changed keys. `except`: a client that does not want those of its
@@ -234,17 +238,19 @@ impl Invalidations {
 
     /// Notifies the clients of every reactor to forget all keys. The caller wakes the reactors.
     pub(crate) fn flush(&self) {
-        self.queues.iter().for_each(|queue| queue.lock().flush());
+        self.queues.iter().for_each(|queue| queue.add(Queue::flush));
     }
 
     /// Takes the invalidations of a reactor.
+    #[inline]
     pub(crate) fn take(&self, reactor: usize) -> Queue {
-        std::mem::take(&mut self.queues[reactor].lock())
+        self.queues[reactor].take()
     }
 
     /// Bytes of the invalidations that wait for a reactor.
+    #[inline]
     pub(crate) fn queued_bytes(&self, reactor: usize) -> usize {
-        self.queues[reactor].lock().bytes
+        self.queues[reactor].measure(|queue| queue.bytes).unwrap_or(0)
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) mod functions;
 pub(crate) mod gate;
 pub(crate) mod glob;
 pub(crate) mod hot_keys;
+pub(crate) mod inbox;
 pub(crate) mod invalidations;
 pub(crate) mod key_usage;
 pub(crate) mod latency;

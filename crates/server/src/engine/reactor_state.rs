@@ -3,7 +3,7 @@
 use crate::config::{Durability, Settings};
 use crate::engine::accounts::Accounts;
 use crate::engine::client_row::ClientRow;
-use crate::engine::command_log::Thresholds;
+use crate::engine::command_log::{Taken, Thresholds};
 use crate::engine::functions::Libraries;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
@@ -62,6 +62,8 @@ pub(crate) struct ReactorState {
     /// Values from which a command is recorded in a log.
     pub(crate) thresholds: Thresholds,
     pub(crate) latency_ns: u64,
+    /// The lowest values from which a command is recorded anywhere.
+    noted: Thresholds,
     queue_age: QueueAge,
     /// Requests of the current read are refused because of their age.
     pub(crate) refuses_old: bool,
@@ -126,6 +128,7 @@ impl ReactorState {
             accounts: Accounts::new(&shared.memory, settings.experiments.counts_memory()),
             thresholds: Thresholds::NEVER,
             latency_ns: u64::MAX,
+            noted: Thresholds::NEVER,
             queue_age: QueueAge::default(),
             refuses_old: false,
             room: Room::new(&settings, &shared.memory),
@@ -166,7 +169,10 @@ impl ReactorState {
     /// Ends a turn. `has_begun`: [`ReactorState::begin_turn`] was called in this turn.
     pub(crate) fn end_turn(&mut self, has_begun: bool) {
         let (now, began) = self.turn_began;
-        let lasted_ns = if has_begun { self.clock.delta_ns(began, self.clock.now()) } else { 0 };
+        // The limit is in milliseconds, so a shorter turn need not be measured.
+        let ended = self.clock.now();
+        let is_long = has_begun && self.clock.has_passed_ms(began, ended);
+        let lasted_ns = if is_long { self.clock.delta_ns(began, ended) } else { 0 };
         self.refuses_old = false;
         match self.queue_age.end_turn(now.mono, lasted_ns) {
             None => {}
@@ -222,6 +228,12 @@ impl ReactorState {
 
     pub(crate) fn random(&mut self) -> u64 {
         self.random.next_u64()
+    }
+
+    /// Whether a command is recorded in a log or as a latency event.
+    #[inline]
+    pub(crate) fn is_noted(&self, taken: Taken) -> bool {
+        self.noted.are_reached(taken)
     }
 
     #[inline]
@@ -367,6 +379,7 @@ impl ReactorState {
             0 => u64::MAX,
             ms => ms.saturating_mul(1_000_000),
         };
+        self.noted = self.thresholds.or_slower_than(self.latency_ns);
         self.settings = settings;
         self.refresh_room(shared);
     }

@@ -162,6 +162,9 @@ impl ReactorHandler {
             self.index_generation = generation;
             self.next_index_stripe = self.reactor.index;
         }
+        if self.next_index_stripe >= STRIPES {
+            return;
+        }
         let reactors = self.shared.reactors.regular;
         let start = self.reactor.clock.now();
         while self.next_index_stripe < STRIPES {

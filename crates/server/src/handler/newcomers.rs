@@ -42,6 +42,9 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
+        if self.newcomers.0.is_empty() {
+            return;
+        }
         let reactors = self.shared.reactors.regular;
         let count_max = (self.reactor.settings.maxclients / 2).div_ceil(reactors);
         if self.newcomers.0.len() <= count_max {

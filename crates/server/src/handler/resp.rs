@@ -14,7 +14,7 @@ use super::pubsub::catch_up;
 use super::waits::write_wait_reply;
 use crate::commands::client::end_tracking;
 use crate::commands::execute::prepare;
-use crate::commands::registry::REGISTRY;
+use crate::commands::registry::Entry;
 use crate::commands::session::{Session, Wait};
 use crate::commands::transactions::end_watches;
 use crate::config::{OutputLimit, Settings};
@@ -25,7 +25,7 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Subscriptions;
-use crate::engine::requests::{RequestId, RequestKinds};
+use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
 
 /// Maximum requests decoded at a time. More do not fit into the L1 cache together with their keys.
@@ -227,17 +227,11 @@ impl ReactorHandler {
         self.prefetched.clear();
         self.collections.clear();
         let keyspace = &self.shared.keyspace;
-        let mut known = None;
         for index in 0..self.batch.len() {
             let args = self.batch.get(index, input);
-            let prepared = prepare(&self.shared, args, known);
-            // A subcommand starts with its container's name, which does not determine the next
-            // command.
-            let is_whole = |id: &RequestId| REGISTRY.entry(*id).parent.is_none();
-            known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
+            let prepared = prepare(&self.shared, args);
             self.prepared.push(prepared);
-            let Some(id) = prepared.id else { continue };
-            let command = REGISTRY.entry(id).command;
+            let Some(Entry { command, .. }) = prepared.entry else { continue };
             let is_collection = command.group.has_collections();
             let room = PREFETCHED_KEYS_MAX.saturating_sub(self.prefetched.len());
             let mut prefetch = |hash| {
@@ -292,7 +286,7 @@ impl ReactorHandler {
             now: self.now,
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
-            if context.reactor.is_spare && context.must_leave(session, prepared.id) {
+            if context.reactor.is_spare && context.must_leave(session, prepared.id()) {
                 context.reactor.is_leaving = true;
                 return Some(index);
             }

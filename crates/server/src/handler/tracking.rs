@@ -20,6 +20,9 @@ impl ReactorHandler {
     ) {
         self.context().send_invalidations(None);
         let queue = self.shared.invalidations.take(self.reactor.index);
+        if queue.is_empty() {
+            return;
+        }
         if queue.is_flushed {
             let mut ids = Vec::new();
             for (id, _, session, _) in connections.iter() {

@@ -47,7 +47,8 @@ pub fn check_heads(data: &[u8]) {
         let mut args = OwnedArgs::new();
         if command::push_path(&request, &mut args).is_ok() && !args.as_args().is_empty() {
             let id = REGISTRY.find(args.as_args().get(0));
-            let _ = command::refusal(Prepared { id, hash: None });
+            let entry = id.map(|id| REGISTRY.entry(id));
+            let _ = command::refusal(Prepared { entry, hash: None });
         }
     }
 }

@@ -205,7 +205,7 @@ impl Exchange<'_> {
 
     /// Finds the command of a request.
     pub(super) fn prepare(&self, args: &OwnedArgs) -> Prepared {
-        prepare(self.context.shared, args.as_args(), None)
+        prepare(self.context.shared, args.as_args())
     }
 
     /// Runs one command and appends its reply to the content.

@@ -57,7 +57,7 @@ impl Hand<'_> {
     /// Like [`Hand::ask`], but skips the initial checks, as if the state had changed after them.
     fn ask_unchecked(&mut self, words: &[&str]) -> (Gate, String) {
         self.execute(words, |context, session, prepared, args, reply| {
-            context.run(session, prepared.id.unwrap(), prepared.hash, args, reply).unwrap()
+            context.run(session, prepared.entry.unwrap(), prepared.hash, args, reply).unwrap()
         })
     }
 
@@ -73,7 +73,7 @@ impl Hand<'_> {
         ) -> Gate,
     ) -> (Gate, String) {
         let args: OwnedArgs = words.iter().copied().collect();
-        let prepared = prepare(self.shared, args.as_args(), None);
+        let prepared = prepare(self.shared, args.as_args());
         let (now, seed) = (Now::default(), self.shared.keyspace.seed());
         let params = params(&self.reactor.settings, now.unix, seed, seed);
         let mut context = ReactorContext {

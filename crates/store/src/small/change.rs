@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::score;
-use super::{COUNT_MAX, Needle, Small, SmallKind, needle, put_number};
+use super::{COUNT_MAX, Needle, Small, SmallKind, is_at, needle, put_number};
 use crate::change::{Change, End};
 use crate::items::Items;
 use crate::types::Compact;
@@ -350,7 +350,7 @@ fn add_scored(
     let small = block.small();
     let (mut found, mut place) = (None, None);
     for row in small.scored() {
-        if found.is_none() && small.bytes[row.member_at..row.next] == *needle {
+        if found.is_none() && is_at(&small.bytes[row.member_at..row.next], &needle) {
             if zset::is_same_score(row.score, score) {
                 return Ok(());
             }

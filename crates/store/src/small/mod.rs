@@ -82,6 +82,12 @@ fn needle(bytes: &[u8]) -> Option<Needle> {
     Some(needle)
 }
 
+/// Whether an element is the one that is searched for. Those of a collection often begin alike.
+#[inline]
+fn is_at(element: &[u8], needle: &[u8]) -> bool {
+    element.len() == needle.len() && element.last() == needle.last() && element == needle
+}
+
 /// Count and elements of a small collection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Small<'a> {
@@ -151,7 +157,7 @@ impl<'a> Small<'a> {
         let mut at = 0;
         while at < self.bytes.len() {
             let next = at + element::len(&self.bytes[at..]);
-            if self.bytes[at..next] == *needle {
+            if is_at(&self.bytes[at..next], needle) {
                 return Some((at, next));
             }
             at = next;
@@ -165,7 +171,7 @@ impl<'a> Small<'a> {
         while at < self.bytes.len() {
             let value_at = at + element::len(&self.bytes[at..]);
             let next = value_at + element::len(&self.bytes[value_at..]);
-            if self.bytes[at..value_at] == *needle {
+            if is_at(&self.bytes[at..value_at], needle) {
                 return Some(Pair { field_at: at, value_at, next });
             }
             at = next;
@@ -191,9 +197,19 @@ impl<'a> Small<'a> {
         })
     }
 
+    /// Rank and positions of a member of a sorted set.
     fn find_scored(self, needle: &[u8]) -> Option<(usize, Scored)> {
-        let is_it = |row: &Scored| self.bytes[row.member_at..row.next] == *needle;
-        self.scored().enumerate().find(|(_, row)| is_it(row))
+        let (mut at, mut rank) = (0, 0);
+        while at < self.bytes.len() {
+            let member_at = at + score::len(&self.bytes[at..]);
+            let next = member_at + element::len(&self.bytes[member_at..]);
+            if is_at(&self.bytes[member_at..next], needle) {
+                let score = score::take(&mut &self.bytes[at..]);
+                return Some((rank, Scored { at, member_at, next, score }));
+            }
+            (at, rank) = (next, rank + 1);
+        }
+        None
     }
 
     pub(crate) fn hash_get(self, field: &[u8]) -> Option<Text<'a>> {

@@ -41,6 +41,16 @@ fn is_integral(score: f64) -> bool {
         && score.to_bits() != (-0.0_f64).to_bits()
 }
 
+/// Length of the score at the front of `bytes`, which `put` made.
+#[inline]
+pub(super) fn len(bytes: &[u8]) -> usize {
+    match bytes[0] {
+        ..DOUBLE => element::len(bytes),
+        DOUBLE => 9,
+        _ => 1 + element::len(&bytes[1..]),
+    }
+}
+
 /// Takes a score that `put` appended.
 #[inline]
 pub(super) fn take(input: &mut &[u8]) -> f64 {
@@ -75,6 +85,7 @@ mod tests {
     fn bytes_of(score: f64) -> usize {
         let mut out = Vec::new();
         put(&mut out, score);
+        assert_eq!(len(&out), out.len(), "{score}");
         let mut input = out.as_slice();
         assert_eq!(take(&mut input).to_bits(), score.to_bits(), "{score}");
         assert!(input.is_empty());

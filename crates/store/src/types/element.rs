@@ -151,11 +151,17 @@ pub(crate) fn len(bytes: &[u8]) -> usize {
     match bytes[0] {
         0..SHORT => 1,
         head @ SHORT..INTEGER_13 => 1 + usize::from(head & 0x3f),
-        _ => {
-            let mut rest = bytes;
-            take(&mut rest).expect("the bytes were made by `put`");
-            bytes.len() - rest.len()
+        INTEGER_13..MEDIUM => 2,
+        head @ MEDIUM..LONG => 2 + (usize::from(head & 0xf) << 8 | usize::from(bytes[1])),
+        LONG => {
+            let len = bytes[1..].first_chunk().expect("the bytes were made by `put`");
+            5 + u32::from_le_bytes(*len) as usize
         }
+        INTEGER_16 => 3,
+        INTEGER_24 => 4,
+        INTEGER_32 => 5,
+        INTEGER_64 => 9,
+        UNUSED_FROM.. => unreachable!("the bytes were made by `put`"),
     }
 }
 
@@ -201,6 +207,7 @@ mod tests {
         let mut out = Vec::new();
         put(&mut out, content);
         assert_eq!(out.len(), bytes, "{}", content.escape_ascii());
+        assert_eq!(len(&out), bytes, "{}", content.escape_ascii());
         let mut input = out.as_slice();
         let element = take(&mut input).expect("own bytes");
         element.with_bytes(|decoded| assert_eq!(decoded, content));

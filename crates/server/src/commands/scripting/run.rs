@@ -307,8 +307,8 @@ impl Run<'_, '_> {
     // Source: Redis 7.2 `script.c`, `scriptCall`
     fn admit(&mut self, args: Args<'_>) -> Result<(RequestId, Option<Keys>), Refusal> {
         let refuse = |id, text| Err(Refusal::Fail(id, Fail::text(text)));
-        let prepared = prepare(self.cx.shared, args, None);
-        let Some(id) = prepared.id else {
+        let prepared = prepare(self.cx.shared, args);
+        let Some(id) = prepared.id() else {
             return refuse(None, "ERR Unknown Redis command called from script");
         };
         let command = REGISTRY.entry(id).command;
@@ -439,11 +439,12 @@ impl Run<'_, '_> {
     /// Runs an admitted command and appends its reply. `keys`: its keys, if they are known.
     fn execute(&mut self, id: RequestId, args: Args<'_>, keys: Option<&Keys>) {
         let cx = &mut *self.cx;
-        let command = REGISTRY.entry(id).command;
+        let entry = REGISTRY.entry(id);
+        let command = entry.command;
         cx.db = cx.session.db;
         cx.elements.set(0);
         let mark = cx.reply.mark();
-        if let Err(fail) = cx.call_with(id, args, keys, command.run) {
+        if let Err(fail) = cx.call_with(entry, args, keys, command.run) {
             cx.reply.rewind(mark);
             cx.reply.error_bytes(&fail.bytes());
         }
@@ -515,9 +516,9 @@ impl ScriptHost for Run<'_, '_> {
     }
 
     fn may_run(&self, args: Args<'_>) -> Option<bool> {
-        let id = prepare(self.cx.shared, args, None).id?;
-        let is_known = !names_no_child(REGISTRY.entry(id).command, args);
-        is_known.then(|| acl::may_run(self.cx, id, args))
+        let entry = prepare(self.cx.shared, args).entry?;
+        let is_known = !names_no_child(entry.command, args);
+        is_known.then(|| acl::may_run(self.cx, entry.id, args))
     }
 
     fn set_protocol(&mut self, protocol: Protocol) {

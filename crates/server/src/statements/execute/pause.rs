@@ -11,7 +11,8 @@ use crate::engine::gate::Gate;
 /// The progress of a paused SELECT.
 #[derive(Debug)]
 pub(crate) struct Paused {
-    pub(super) done: Done,
+    /// In a box: most SELECT statements are not paused, and pass its absence on.
+    pub(super) done: Box<Done>,
     pub(super) when: When,
 }
 

@@ -101,7 +101,7 @@ impl CqlExecutor<'_> {
             return Ok(match self.select(client, &asked, begun, cx, reply)? {
                 Selected::Done(gate) => Executed::Done(gate),
                 Selected::Paused(done) => {
-                    Executed::Paused(Box::new(Paused { done: *done, when: When { moment, now } }))
+                    Executed::Paused(Box::new(Paused { done, when: When { moment, now } }))
                 }
             });
         }

@@ -46,7 +46,7 @@ impl CqlExecutor<'_> {
         &mut self,
         client: &ClientState,
         select: &Select<'_>,
-        begun: Option<Done>,
+        begun: Option<Box<Done>>,
         cx: EvalContext<'_>,
         reply: &mut dyn ResultSink,
     ) -> Result<Selected, CqlError> {

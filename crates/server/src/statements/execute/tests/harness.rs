@@ -271,7 +271,7 @@ impl Server {
         let limits = resp::Limits::DEFAULT;
         self.resp.decoder.decode(input.as_bytes(), &limits, 1, &mut batch);
         let args = batch.get(0, input.as_bytes());
-        let prepared = prepare(&self.shared, args, None);
+        let prepared = prepare(&self.shared, args);
         let mut out = Vec::new();
         let mut context = ReactorContext {
             shared: &self.shared,
