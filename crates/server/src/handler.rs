@@ -460,6 +460,7 @@ impl Handler for ReactorHandler {
             Mail::SchemaChanged { event, gate } => {
                 self.send_schema_event(connections, &event, gate);
             }
+            Mail::Fence(fence) => fence.pass(),
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }

@@ -28,6 +28,7 @@ use store::Keyspace;
 
 use crate::config::{Config, Settings};
 use crate::engine::clock;
+use crate::engine::records::Progress;
 use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::write_whole;
 use crate::logging;
@@ -92,7 +93,7 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
     }
     let disk = FileDisk::open_buffered(work).context("could not open the new directory")?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    write_whole(&disk, &keyspace, 0, 0).context("could not write snapshot")?;
+    write_whole(&disk, &keyspace, 0, Progress::default()).context("could not write snapshot")?;
     drop((disk, keyspace));
     let has_commands = !first.reader.fill_buf()?.is_empty() || source.has_more();
     if has_commands || !functions.is_empty() {

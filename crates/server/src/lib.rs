@@ -19,6 +19,7 @@ pub mod logtool;
 mod protocol;
 mod recovery;
 pub mod repair;
+mod replica;
 mod serve;
 #[cfg(test)]
 mod simulation;

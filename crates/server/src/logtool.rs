@@ -17,10 +17,14 @@ pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     binlog::dump(&disk, Lsn(from.unwrap_or(0)), &mut |record| {
         write!(out, "{} kind={} bytes={}", record.start, record.kind, record.payload.len())?;
-        let (mut input, stamp) = records::mutations(&record).unwrap_or_default();
-        if let Some(stamp) = stamp {
+        let contents = records::contents(&record);
+        if let Some(stamp) = contents.and_then(|contents| contents.stamp) {
             write!(out, " newest={stamp}")?;
         }
+        if let Some(position) = contents.and_then(|contents| contents.position) {
+            write!(out, " stream={position}")?;
+        }
+        let mut input = contents.map_or(&[][..], |contents| contents.mutations);
         while !input.is_empty() {
             match Mutation::decode(&mut input, |_| 0) {
                 Ok(mutation) => write!(out, " {mutation}")?,

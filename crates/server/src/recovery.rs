@@ -12,7 +12,8 @@ use store::{Keyspace, Mutation, Params};
 
 use crate::config::Settings;
 use crate::engine::clock;
-use crate::engine::records;
+use crate::engine::records::{self, Progress};
+use crate::engine::replication::Replication;
 use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
 use crate::statements::stored_schema::{self, Loaded};
@@ -27,8 +28,8 @@ pub(crate) struct Recovered {
     /// Log position of the snapshot; without a snapshot, of the first record.
     pub(crate) snapshot_position: u64,
     pub(crate) schema: Loaded,
-    /// Upper bound of the timestamps that the server has assigned to writes.
-    pub(crate) newest_timestamp: i64,
+    pub(crate) progress: Progress,
+    pub(crate) replication: Replication,
 }
 
 /// Log options from the settings. A group always fits into a segment and a lane into a group, no
@@ -67,12 +68,9 @@ pub(crate) fn recover(
     let reach = Lsn(floors.iter().copied().max().unwrap_or(0));
     let replaying = params(settings, now, keyspace.seed(), random);
     let options = log_options(settings, salt);
-    let mut newest_timestamp = loaded.newest_timestamp;
-    let mut replay = |record: Record<'_>| {
-        let stamp = replay_record(&keyspace, &replaying, &floors, record)?;
-        newest_timestamp = newest_timestamp.max(stamp.unwrap_or(i64::MIN));
-        Ok(())
-    };
+    let mut progress = loaded.progress;
+    let mut replay =
+        |record: Record<'_>| replay_record(&keyspace, &replaying, &floors, record, &mut progress);
     let (log, recovered) =
         Log::open(Arc::clone(disk), options, lanes, Span { from, reach }, &mut replay)
             .context("could not recover log")?;
@@ -82,16 +80,19 @@ pub(crate) fn recover(
     let took_ms = clock::mono_now().since(start) / 1_000_000;
     let report = RecoveryReport { snapshot_keys, log_records: recovered.records, took_ms };
     tracing::info!(snapshot_keys, log_records = recovered.records, took_ms, "data recovered");
-    warn_of_clock(newest_timestamp, now);
+    warn_of_clock(progress.newest_timestamp, now);
     let schema = stored_schema::load(&keyspace, &replaying).context("could not read CQL schema")?;
+    let replication = Replication::load(&keyspace, &replaying, &log, progress.stream_position)
+        .map_err(anyhow::Error::msg)?;
     Ok(Recovered {
+        replication,
         keyspace,
         log,
         report,
         snapshot_unix_ms: taken_unix_ms,
         snapshot_position: from.0,
         schema,
-        newest_timestamp,
+        progress,
     })
 }
 
@@ -111,16 +112,19 @@ fn warn_of_clock(newest_timestamp: i64, now: UnixMs) {
     }
 }
 
-/// Applies a record. Returns the newest server timestamp that the record names.
+/// Applies a record.
 pub(crate) fn replay_record(
     keyspace: &Keyspace,
     params: &Params,
     floors: &[u64],
     record: Record<'_>,
-) -> Result<Option<i64>, binlog::ReplayError> {
-    let Some((mut input, stamp)) = records::mutations(&record) else {
+    progress: &mut Progress,
+) -> Result<(), binlog::ReplayError> {
+    let Some(contents) = records::contents(&record) else {
         return Err(format!("unknown record kind {}", record.kind).into());
     };
+    progress.note(&contents);
+    let mut input = contents.mutations;
     while !input.is_empty() {
         let mutation = Mutation::decode(&mut input, |key| keyspace.hash(key))
             .map_err(|error| error.to_string())?;
@@ -128,5 +132,5 @@ pub(crate) fn replay_record(
             .replay(&mutation, params, |stripe| record.start.0 < floors[stripe])
             .map_err(|error| error.to_string())?;
     }
-    Ok(stamp)
+    Ok(())
 }

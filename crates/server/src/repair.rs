@@ -63,7 +63,7 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
     }
     let old: Vec<String> = disk.list()?.into_iter().filter(|name| is_data(name)).collect();
     let position = found.above.0;
-    let keys = write_whole(&disk, &read.keyspace, position, read.newest_timestamp)
+    let keys = write_whole(&disk, &read.keyspace, position, read.progress)
         .context("could not write new snapshot")?;
     let aside = format!("before-repair-{position}");
     move_to(dir, &aside, old).with_context(|| format!("could not move old files to {aside}"))?;
@@ -86,16 +86,14 @@ pub(crate) fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot,
     let lowest = read.floors.iter().copied().min().unwrap_or(0);
     let highest = read.floors.iter().copied().max().unwrap_or(0);
     let span = Span { from: Lsn(lowest), reach: Lsn(highest) };
-    let mut newest = read.newest_timestamp;
+    let mut progress = read.progress;
     let found = binlog::salvage(disk, span, &mut |record| {
         if record.start >= stop {
             return Err(ReplayError::from("end of the usable records"));
         }
-        let stamp = replay_record(&read.keyspace, &replaying, &read.floors, record)?;
-        newest = newest.max(stamp.unwrap_or(i64::MIN));
-        Ok(())
+        replay_record(&read.keyspace, &replaying, &read.floors, record, &mut progress)
     })?;
-    read.newest_timestamp = newest;
+    read.progress = progress;
     Ok((read, found))
 }
 

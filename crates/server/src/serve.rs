@@ -56,6 +56,7 @@ use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::protocol::ClientProtocol;
 use crate::recovery::{self, Recovered};
+use crate::replica;
 use crate::statements::StatementState;
 use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
@@ -109,6 +110,7 @@ pub(crate) fn run(
     shared.lines.start().context("could not start log-line thread")?;
     stored_schema::install(shared, &statements.schema, started.unix, rand::random())
         .context("could not write schema of the system tables")?;
+    replica::begin(shared).context("could not begin replication")?;
     let writer = log.spawn_writer(clock::mono_now).context("could not start log writer")?;
     drop(early);
     let group = start_group(&state, &settings, sockets)?;
@@ -116,6 +118,7 @@ pub(crate) fn run(
     rdb_thread::start(shared).context("could not start the thread for RDB files")?;
     migration_threads::start(shared).context("could not start the threads of MIGRATE")?;
     feeds.start(shared).context("could not start change-stream thread")?;
+    let link = replica::start(&state).context("could not start the thread of replication")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
     start_pools(&state, &settings)?;
     ready(&group, shared)?;
@@ -124,6 +127,7 @@ pub(crate) fn run(
     cql.pool.stop();
     cql.password_pool.stop();
     feeds.stop();
+    link.stop(shared);
     tracing::info!("connections drained; closing the log");
     shared.stalls.stop();
     shared.snapshots.stop();
@@ -182,7 +186,7 @@ pub(crate) fn build_state(
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
         scripts: Scripts::new(Arc::clone(&memory.scripts)),
         functions: Functions::new(Arc::clone(&memory.scripts)),
-        write_clock: WriteClock::above(recovered.newest_timestamp),
+        write_clock: WriteClock::above(recovered.progress.newest_timestamp),
         log: recovered.log,
         acl,
         refusals: Mutex::default(),
@@ -204,6 +208,7 @@ pub(crate) fn build_state(
         lines: Arc::default(),
         snapshots,
         rdb_transfers: RdbTransfers::default(),
+        replication: recovered.replication,
         migrations: Migrations::default(),
         pubsub: Directory::new(reactors.all()),
         recovery: recovered.report,

@@ -1,6 +1,6 @@
 //! All stripes, and the order of locking that excludes deadlocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::indexes::{Definitions, Registry};
 use crate::key::Key;
-use crate::key::{TableId, stripe_of};
+use crate::key::{PartitionKey, TableId, stripe_of};
 use crate::params::DbStats;
 use crate::stripe::{StatsSums, Stripe};
 use crate::watch::{AwaitedKeys, Readers, WatchFlag};
@@ -89,6 +89,20 @@ impl Keyspace {
     /// The stripe of a key: a scan that reaches this stripe visits the key.
     pub fn stripe_of_key(&self, key: &[u8]) -> usize {
         stripe_of(self.hash(key))
+    }
+
+    /// The tables that have partitions. Visits every partition, and locks one stripe after the
+    /// other: the caller must hold none.
+    pub fn tables(&self) -> BTreeSet<TableId> {
+        let of_stripe = |index| -> BTreeSet<TableId> {
+            self.stripe(index).tables.iter().map(|(key, _)| key.table).collect()
+        };
+        (0..STRIPES).flat_map(of_stripe).collect()
+    }
+
+    /// The stripe of a partition, the same in every keyspace.
+    pub fn stripe_of_partition(key: PartitionKey<'_>) -> usize {
+        stripe_of(key.hash())
     }
 
     #[inline]

@@ -9,4 +9,5 @@
 pub mod cql;
 pub mod http;
 pub mod rdb;
+pub mod replication;
 pub mod resp;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use wire::{cql, http, rdb, resp::check};
+use wire::{cql, http, rdb, replication, resp::check};
 
 /// A corpus with fewer files has been lost, and its test would pass on nothing.
 const FILES_MIN: usize = 20;
@@ -45,6 +45,14 @@ fn cql_segments() {
     for (path, data) in corpus("cql_segment") {
         println!("{}", path.display());
         cql::check::check_segments(&data);
+    }
+}
+
+#[test]
+fn replication_frames() {
+    for (path, data) in corpus("replication_frame") {
+        println!("{}", path.display());
+        replication::check(&data);
     }
 }
 

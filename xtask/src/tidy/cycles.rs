@@ -16,7 +16,7 @@ const FOLDERS: [(&str, &str); 1] = [("server", "engine")];
 
 /// The layers of the modules of a crate. A module imports from layers below its own and, in layer 0, from
 /// its own. Only the wiring at the start of the program is in no layer.
-const LAYERS: [(&str, &str, usize); 17] = [
+const LAYERS: [(&str, &str, usize); 18] = [
     ("server", "config", 0),
     ("server", "logging", 0),
     ("server", "protocol", 0),
@@ -32,10 +32,11 @@ const LAYERS: [(&str, &str, usize); 17] = [
     ("server", "recovery", 3),
     ("server", "handler", 4),
     ("server", "repair", 4),
+    ("server", "replica", 5),
     ("server", "export", 5),
-    ("server", "serve", 5),
-    ("server", "import", 6),
-    ("server", "simulation", 5),
+    ("server", "serve", 6),
+    ("server", "import", 7),
+    ("server", "simulation", 6),
 ];
 
 /// A module below the root of its crate, and everything in it.

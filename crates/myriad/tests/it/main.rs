@@ -6,6 +6,7 @@ mod command_line;
 mod migrate;
 mod options;
 mod pipeline;
+mod replication;
 mod request_lines;
 mod secure;
 mod tls;

@@ -39,7 +39,7 @@ impl ReactorContext<'_> {
     #[cold]
     pub(super) fn check_age(&mut self, session: &Session, entry: &Entry) -> Done {
         let exempt = Flags::ALLOW_BUSY.and(Flags::SUBSCRIBER);
-        if entry.is_administrative || entry.command.flags.has(exempt) || session.is_rerun {
+        if entry.is_administrative || entry.command.flags.has(exempt) || session.is_rerun() {
             return Ok(());
         }
         self.reactor.tally.totals.refused_old += 1;

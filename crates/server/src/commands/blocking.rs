@@ -11,14 +11,14 @@ use super::command::{Done, Flags};
 use super::context::CommandContext;
 use super::fail::Fail;
 use super::registry::REGISTRY;
-use super::session::{Session, Wait, WaitReply};
+use super::session::{Requests, Session, Wait, WaitReply};
 use crate::engine::blocked::{
     BlockedClient, BlockedConnection, BlockedReply, BlockedRequest, Claim,
 };
-use crate::engine::commit::LOG_FAILED;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
+use crate::engine::refusal::LOG_FAILED;
 use crate::engine::server_state::ServerState;
 
 /// Requests that are run again at a time; the rest follow in the next turn.
@@ -88,7 +88,7 @@ impl CommandContext<'_> {
     /// Whether the command may wait. If not, it replies as if its timeout had elapsed: inside
     /// transactions and scripts, and over HTTP.
     pub(super) fn may_block(&self) -> bool {
-        !self.in_exec && !self.session.is_lent
+        !self.in_exec && !self.session.is_lent()
     }
 
     /// Makes the client wait until one of the keys changes such that the request, run again, writes
@@ -98,7 +98,7 @@ impl CommandContext<'_> {
         self.is_blocked = true;
         let Blocking { args, keys, kind, ends_without_key, until, retry_at } = blocking;
         let wait = Wait::Until { at: until, reply: WaitReply::NullArray };
-        if self.session.is_rerun {
+        if self.session.is_rerun() {
             // The client keeps its own deadline.
             self.session.wait = Some(Wait::Until { at: retry_at, reply: WaitReply::NullArray });
             return Ok(());
@@ -138,7 +138,8 @@ impl CommandContext<'_> {
     /// Whether this is a command that waits, and an older client is about to be served from the key.
     /// The command then waits for its turn, it, although the key has elements.
     pub(super) fn is_reserved(&self, key: Key<'_>, kind: Kind) -> bool {
-        if !self.command.flags.has(Flags::BLOCKING) || !self.may_block() || self.session.is_rerun {
+        if !self.command.flags.has(Flags::BLOCKING) || !self.may_block() || self.session.is_rerun()
+        {
             return false;
         }
         self.locked.tickets(self.db, key).filter(|ticket| ticket.kind == kind).any(|ticket| {
@@ -185,7 +186,7 @@ impl Session {
         session.protocol = connection.protocol;
         session.no_touch = connection.no_touch;
         session.details.name.clone_from(&connection.name);
-        session.is_rerun = true;
+        session.source_of_requests = Requests::Rerun;
         session
     }
 }
@@ -300,6 +301,6 @@ impl ReactorContext<'_> {
             let made = self.make_room(args.bytes_max());
             made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;
         }
-        if self.shared.log.takes_writes() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
+        self.shared.check_writes().map_err(Fail::text)
     }
 }

@@ -310,7 +310,7 @@ fn sleep(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     };
     let at = after_seconds(begins, float(args.get(2))?)?;
     if cx.in_exec {
-        if cx.session.is_lent {
+        if cx.session.is_lent() {
             return Err(Fail::text("ERR blocking commands are not supported over HTTP"));
         }
         cx.reply.ok();

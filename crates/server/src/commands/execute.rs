@@ -11,16 +11,16 @@ use store::{Key, Locked, PARTITIONS_DB};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
 
 use super::client::{end_caching, stops};
-use super::command::{Command, Done, Flags};
+use super::command::{Command, Flags};
 use super::context::{CommandContext, QUEUED_COST, QUEUED_COST_WITH_EVENTS, check_elements};
 use super::fail::{Fail, shown};
 use super::registry::{Entry, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{acl, audit};
-use super::{pubsub, transactions};
+use super::{pubsub, replication, transactions};
 use crate::config::KeyEvents;
 use crate::engine::command_log::Taken;
-use crate::engine::commit::{LOG_FAILED, Unit};
+use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
 use crate::engine::expire::{expire_key, expire_some_fields, has_room_for, may_expire_at_reads};
 use crate::engine::functions::stored_hash;
@@ -30,6 +30,9 @@ use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::is_gated;
+use crate::engine::refusal::INCOMPLETE;
+use crate::engine::refusal::LOG_FAILED;
+use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
 
@@ -269,7 +272,7 @@ impl<'a> ReactorContext<'a> {
         fail: &Fail,
         mut reply: ReplyWriter<'_>,
     ) {
-        if id.is_none() && !session.is_lent && is_http(args.get(0)) {
+        if id.is_none() && !session.is_lent() && is_http(args.get(0)) {
             self.shared.warn_of_http(self.now.mono);
             session.closing = true;
             return;
@@ -333,18 +336,25 @@ impl<'a> ReactorContext<'a> {
         if self.reactor.refuses_old {
             self.check_age(session, entry)?;
         }
+        if self.shared.replication.role() == Role::Copying && !command.flags.has(Flags::LOADING) {
+            return Err(Fail::text(INCOMPLETE));
+        }
+        if session.is_replica() && !replication::is_of_replicas(command) {
+            session.closing = true; // a reply would damage the stream
+            return Err(Fail::text("ERR a replica sends only REPLCONF"));
+        }
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
         }
         if stops(&self.shared.pause, self.now.mono, session, command) {
             return Ok(Admitted::Later);
         }
+        if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
+            self.shared.check_writes().map_err(Fail::text)?;
+        }
         if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
             let made = self.make_room(args.bytes_max());
             made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;
-        }
-        if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
-            self.check_log()?;
         }
         if command.flags.has(Flags::RUNS_SCRIPT) {
             // The script itself is refused, or its first write: see `scripting`.
@@ -401,11 +411,6 @@ impl<'a> ReactorContext<'a> {
             transaction.queued.push((entry.id, args.to_owned()));
         }
         Ok(Admitted::Queued)
-    }
-
-    #[inline]
-    fn check_log(&self) -> Done {
-        if self.shared.log.takes_writes() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
     }
 
     /// Replaces a reply whose gate never opens with an error, because its writes may be lost in a
@@ -500,7 +505,7 @@ impl<'a> ReactorContext<'a> {
         keys: &mut Keys,
     ) -> Option<Locked<'a>> {
         let keyspace = &self.shared.keyspace;
-        let give_up = || !session.is_rerun && self.shared.running_scripts.is_slow();
+        let give_up = || !session.is_rerun() && self.shared.running_scripts.is_slow();
         if let Some(hash) = hash {
             keys.push((session.db, hash));
             return keyspace.lock_one_unless(hash, self.params, give_up);
@@ -696,7 +701,8 @@ impl CommandContext<'_> {
     /// Sends an executed command to the clients in MONITOR mode.
     #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
-        if self.shared.is_monitored() && !command.flags.has(UNMONITORED) && !self.session.is_rerun {
+        if self.shared.is_monitored() && !command.flags.has(UNMONITORED) && !self.session.is_rerun()
+        {
             self.feed_request(command, args);
         }
     }

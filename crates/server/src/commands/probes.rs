@@ -1,5 +1,4 @@
 //! Commands by which clients and tools find out what kind of server they talk to.
-#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use wire::resp::Args;
 
@@ -7,56 +6,6 @@ use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::help;
-
-pub(crate) const ROLE: Command = Command {
-    name: "role",
-    summary: "Returns the role of the server: a master without replicas, and its log position.",
-    since: "2.8.12",
-    group: Group::Server,
-    arity: 1,
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
-    more_categories: &["@admin", "@dangerous"],
-    run: role,
-    ..Command::EMPTY
-};
-
-fn role(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    let position = cx.shared.log.durable().0;
-    cx.reply.array(3);
-    cx.reply.bulk(b"master");
-    cx.reply.integer(i64::try_from(position).unwrap_or(i64::MAX));
-    cx.reply.array(0);
-    Ok(())
-}
-
-const REPLICATES: Flags = ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
-
-pub(crate) const REPLICAOF: Command = Command {
-    name: "replicaof",
-    syntax: "<host port | NO ONE>",
-    summary: "Does nothing with NO ONE; another server cannot be replicated.",
-    since: "5.0.0",
-    group: Group::Server,
-    arity: 3,
-    flags: REPLICATES,
-    run: replicaof,
-    ..Command::EMPTY
-};
-
-pub(crate) const SLAVEOF: Command = Command { name: "slaveof", since: "1.0.0", ..REPLICAOF };
-
-// Source: Redis 7.2 `replication.c`, `replicaofCommand`
-fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    if is_option(args.get(1), "NO") && is_option(args.get(2), "ONE") {
-        cx.reply.ok();
-        return Ok(());
-    }
-    let port = wire::resp::parse_i64_strict(args.get(2));
-    if port.is_none_or(|port| !(0..=i64::from(u16::MAX)).contains(&port)) {
-        return Err(Fail::text("ERR Invalid master port"));
-    }
-    Err(Fail::text("ERR this server cannot be a replica of another one"))
-}
 
 pub(crate) const FAILOVER: Command = Command {
     name: "failover",

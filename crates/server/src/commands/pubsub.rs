@@ -12,9 +12,9 @@ use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
 use super::session::Session;
-use crate::engine::commit::LOG_FAILED;
 use crate::engine::glob::TooLong;
 use crate::engine::pubsub::{Kind, Name, Publication};
+use crate::engine::refusal::LOG_FAILED;
 use crate::engine::requests::RequestId;
 
 const PUBSUB_FLAGS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);

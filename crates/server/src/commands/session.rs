@@ -186,6 +186,19 @@ pub(crate) enum WaitReply {
     Delayed,
 }
 
+/// Where the requests of a session come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requests {
+    /// A connection.
+    Client,
+    /// The connection of a replica, which receives the stream and acknowledges it.
+    Replica,
+    /// A single request whose commands are already in memory: queuing them needs no memory.
+    Lent,
+    /// The request of a blocked client, which runs again.
+    Rerun,
+}
+
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Session {
@@ -201,11 +214,7 @@ pub(crate) struct Session {
     pub(crate) no_touch: bool,
     /// CLIENT TRACKING is on.
     pub(crate) tracks: bool,
-    /// True for a session of a single request whose commands are already in memory: queuing them
-    /// needs no memory.
-    pub(crate) is_lent: bool,
-    /// True for a session that runs the request of a blocked client again.
-    pub(crate) is_rerun: bool,
+    pub(crate) source_of_requests: Requests,
     /// Connected to its reactor's own port, or to an address of administration and so to the spare
     /// reactor: it stays there.
     pub(crate) is_pinned: bool,
@@ -248,8 +257,7 @@ impl Session {
             no_evict: false,
             no_touch: false,
             tracks: false,
-            is_lent: false,
-            is_rerun: false,
+            source_of_requests: Requests::Client,
             is_pinned: false,
             source: u16::try_from(peer.listener).unwrap_or(u16::MAX),
             closing: false,
@@ -277,7 +285,24 @@ impl Session {
 
     /// Whether the connection may move to another reactor.
     pub(crate) fn may_move(&self) -> bool {
-        !self.tracks && !self.is_pinned && self.subscriptions.is_none()
+        !self.tracks && !self.is_pinned && !self.is_replica() && self.subscriptions.is_none()
+    }
+
+    pub(crate) fn is_lent(&self) -> bool {
+        self.source_of_requests == Requests::Lent
+    }
+
+    pub(crate) fn is_rerun(&self) -> bool {
+        self.source_of_requests == Requests::Rerun
+    }
+
+    pub(crate) fn is_replica(&self) -> bool {
+        self.source_of_requests == Requests::Replica
+    }
+
+    /// Whether the client is being sent parts of a file or of the replication stream.
+    pub(crate) fn is_receiver(&self) -> bool {
+        self.is_replica() || self.wait == Some(Wait::Transfer)
     }
 
     /// Returns the CLIENT LIST row of a new connection.
@@ -312,7 +337,7 @@ impl Session {
         row.no_touch = self.no_touch;
         row.redirects = self.details.redirects();
         row.tracking = self.details.tracking().map(|one| Box::new(tracking_flags(one)));
-        row.is_replica = self.wait == Some(Wait::Transfer);
+        row.is_replica = self.is_receiver();
         row.blocked = self.wait.is_some() && !row.is_replica;
         row.unblockable = matches!(self.wait, Some(Wait::Until { .. }));
         row.closing = self.closing;

@@ -243,7 +243,7 @@ pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
         if is_exec(command) {
             return any_queued(open, Flags::DENYOOM);
         }
-        !session.is_lent && !command.flags.has(Flags::ABANDONS)
+        !session.is_lent() && !command.flags.has(Flags::ABANDONS)
     })
 }
 

@@ -3,7 +3,7 @@
 
 use options::{Change, Source, ValueError, read_bounded};
 
-use super::{Config, OptionSpec, file, find, owner, rows};
+use super::{Config, OptionSpec, ReplicaOf, file, find, owner, rows};
 
 /// Longer patterns match nothing: every option name is shorter.
 const PATTERN_BYTES_MAX: usize = 256;
@@ -95,6 +95,12 @@ impl Config {
         }
         self.0.settings = settings;
         Ok(changed)
+    }
+
+    /// Sets the option `replicaof`, which REPLICAOF changes and CONFIG SET does not.
+    pub(crate) fn set_master(&mut self, master: ReplicaOf) {
+        self.0.settings.replicaof = master;
+        self.0.sources.insert("replicaof", Source::ConfigSet);
     }
 
     /// Writes the changes made by the command line and CONFIG SET to the configuration file.

@@ -31,8 +31,8 @@ pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
 pub use settings::{
     AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability,
-    FileMode, LogFormat, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement,
-    Settings, TlsAuthClients, TlsAuthClientsUser, TlsProtocols,
+    FileMode, LogFormat, LogLevel, MasterAddress, MaxmemoryPolicy, OutputLimit, OutputLimits,
+    Password, Placement, ReplicaOf, Settings, TlsAuthClients, TlsAuthClientsUser, TlsProtocols,
 };
 pub(crate) use settings::{Endpoint, Place};
 pub use table::OPTIONS;

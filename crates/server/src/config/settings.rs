@@ -229,6 +229,24 @@ impl fmt::Debug for Password {
     }
 }
 
+/// The server whose data this server replicates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MasterAddress {
+    /// A name or an IP address.
+    pub host: String,
+    pub port: u16,
+}
+
+impl fmt::Display for MasterAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.host, self.port)
+    }
+}
+
+/// The master of this server; `None`: it is a master itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplicaOf(pub Option<MasterAddress>);
+
 /// Permissions of a file, written as an octal number; 0: whatever the process's mask leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileMode(pub u32);
@@ -313,6 +331,11 @@ settings! {
         cql_authorizer: CqlAuthorizer = CqlAuthorizer::Roles,
         shutdown_timeout_ms: u64 = 10_000,
         enable_debug_command: DebugCommand = DebugCommand::Local,
+        replicaof: ReplicaOf = ReplicaOf(None),
+        masteruser: String = String::new(),
+        masterauth: Password = Password::default(),
+        /// Read by Sentinel: the lowest is promoted first; zero: never.
+        replica_priority: usize = 100,
         durability: Durability = Durability::Always,
         durability_interval_ms: u64 = 1_000,
         /// Zero: never.

@@ -114,6 +114,14 @@ const SERVER: &[OptionSpec] = &[
         "Channels that a new user may access: none (resetchannels) or all (allchannels)."),
     option("acllog-max-len", number!(NUMBER, 0, 1_000_000, acllog_max_len), Running,
         "Maximum number of entries in ACL LOG; the oldest are removed."),
+    with_aliases(&["slaveof"], option("replicaof", value!(Text, "host port", replicaof), Start,
+        "Host and port of the Redis protocol of the server whose data this server replicates; its own data is replaced. Empty: this server is a master. REPLICAOF changes it while the server runs.")),
+    option("masteruser", value!(Text, "text", masteruser), Running,
+        "User name by which a replica logs in to its master; empty: `default`. The user needs the commands PSYNC, REPLCONF and PING."),
+    option("masterauth", value!(Secret, "text", masterauth), Running,
+        "Password by which a replica logs in to its master; empty: it does not log in."),
+    with_aliases(&["slave-priority"], option("replica-priority", number!(NUMBER, 0, INT_MAX, replica_priority), Running,
+        "Rank of this server when Sentinel chooses a new master among replicas: the lowest is preferred. 0: never.")),
     option("cql-authenticator", word!(CqlAuthenticator, cql_authenticator), Start,
         "How CQL clients are authenticated: by `requirepass` under any user name, or not at all if it is empty (requirepass); not at all (allow-all); or as roles that have their own passwords (password). At the first start with password, `requirepass` becomes the password of the superuser cassandra."),
     option("cql-authorizer", word!(CqlAuthorizer, cql_authorizer), Start,
@@ -347,7 +355,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 89);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 93);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 
@@ -401,6 +409,7 @@ mod tests {
             "127.0.0.1:1",
             "pubsub 1 1 1",
             "Kg",
+            "host 1",
         ];
         let words = match &option.kind {
             Kind::Choice { words, .. } => words,

@@ -6,7 +6,9 @@ use base::units::parse_bytes;
 use options::{Form, Kind, Value, ValueError};
 
 use super::key_events::KeyEvents;
-use super::settings::{FileMode, OutputLimit, OutputLimits, Password, Settings};
+use super::settings::{
+    FileMode, MasterAddress, OutputLimit, OutputLimits, Password, ReplicaOf, Settings,
+};
 
 const NOT_ADDRESSES: ValueError =
     ValueError::Invalid("argument must be addresses such as 127.0.0.1:6379");
@@ -63,6 +65,26 @@ impl Value for Password {
 
     fn text(&self) -> String {
         self.0.clone()
+    }
+}
+
+impl Value for ReplicaOf {
+    // Source: Redis 7.2 `redis.conf`, `replicaof`
+    fn read(text: &str) -> Result<ReplicaOf, ValueError> {
+        const ERROR: ValueError =
+            ValueError::Invalid("argument must be a host and a port, separated by a blank");
+        let mut words = text.split_ascii_whitespace();
+        let (host, port) = match (words.next(), words.next(), words.next()) {
+            (None, ..) => return Ok(ReplicaOf(None)),
+            (Some(host), Some(port), None) => (host, port),
+            _ => return Err(ERROR),
+        };
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or(ERROR)?;
+        Ok(ReplicaOf(Some(MasterAddress { host: host.to_owned(), port })))
+    }
+
+    fn text(&self) -> String {
+        self.0.as_ref().map_or_else(String::new, ToString::to_string)
     }
 }
 

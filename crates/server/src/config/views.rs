@@ -22,7 +22,7 @@ macro_rules! fixed {
 const LAZY: &str = "Memory of removed values is always freed outside the locks.";
 
 const NO_AOF: &str = "There is no append-only file of Redis, and the log is never rewritten.";
-const NO_REPLICAS: &str = "Replication is not supported.";
+const REPLICATION: &str = "Replication has one way of working: see docs/operate/replication.md.";
 const ONE_SERVER: &str =
     "Nodes of `cluster-view` are reactors of this server, which is one machine.";
 const PROCESS: &str = "Is left to whatever starts the process, or does not exist.";
@@ -110,29 +110,21 @@ pub(super) const VIEWS: &[OptionSpec] = &[
     ),
     with_aliases(
         &["min-slaves-to-write"],
-        fixed!(
-            "min-replicas-to-write",
-            "0",
-            "Replication is not supported, so writes never wait for replicas."
-        ),
+        fixed!("min-replicas-to-write", "0", "Writes are not refused if there are few replicas."),
     ),
     with_aliases(
         &["min-slaves-max-lag"],
-        fixed!(
-            "min-replicas-max-lag",
-            "10",
-            "Replication is not supported, so writes never wait for replicas."
-        ),
+        fixed!("min-replicas-max-lag", "10", "Writes are not refused if there are few replicas."),
     ),
-    fixed!("repl-backlog-size", "1048576", NO_REPLICAS),
-    fixed!("repl-backlog-ttl", "3600", NO_REPLICAS),
-    fixed!("repl-diskless-sync", "yes", NO_REPLICAS),
-    fixed!("repl-diskless-sync-delay", "5", NO_REPLICAS),
+    fixed!("repl-backlog-size", "1048576", REPLICATION),
+    fixed!("repl-backlog-ttl", "3600", REPLICATION),
+    fixed!("repl-diskless-sync", "yes", REPLICATION),
+    fixed!("repl-diskless-sync-delay", "5", REPLICATION),
     with_aliases(
         &["repl-ping-slave-period"],
-        fixed!("repl-ping-replica-period", "10", NO_REPLICAS),
+        fixed!("repl-ping-replica-period", "10", REPLICATION),
     ),
-    fixed!("repl-timeout", "60", NO_REPLICAS),
+    fixed!("repl-timeout", "60", REPLICATION),
     fixed!("lazyfree-lazy-eviction", "yes", LAZY),
     fixed!("lazyfree-lazy-expire", "yes", LAZY),
     fixed!("lazyfree-lazy-server-del", "yes", LAZY),
@@ -152,26 +144,22 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "A log that has lost its end is refused: see `myriad log repair`."
     ),
     fixed!("dbfilename", "", "Snapshots have names of their own in `dir`."),
-    with_aliases(&["slaveof"], fixed!("replicaof", "", NO_REPLICAS)),
-    fixed!("masterauth", "", NO_REPLICAS),
-    fixed!("masteruser", "", NO_REPLICAS),
-    with_aliases(&["slave-read-only"], fixed!("replica-read-only", "yes", NO_REPLICAS)),
+    with_aliases(&["slave-read-only"], fixed!("replica-read-only", "yes", REPLICATION)),
     with_aliases(
         &["slave-serve-stale-data"],
-        fixed!("replica-serve-stale-data", "yes", NO_REPLICAS),
+        fixed!("replica-serve-stale-data", "yes", REPLICATION),
     ),
-    with_aliases(&["slave-priority"], fixed!("replica-priority", "100", NO_REPLICAS)),
     with_aliases(
         &["slave-ignore-maxmemory"],
-        fixed!("replica-ignore-maxmemory", "yes", NO_REPLICAS),
+        fixed!("replica-ignore-maxmemory", "yes", REPLICATION),
     ),
-    with_aliases(&["slave-announce-ip"], fixed!("replica-announce-ip", "", NO_REPLICAS)),
-    with_aliases(&["slave-announce-port"], fixed!("replica-announce-port", "0", NO_REPLICAS)),
-    fixed!("replica-announced", "yes", NO_REPLICAS),
-    fixed!("replica-ignore-disk-write-errors", "no", NO_REPLICAS),
-    fixed!("repl-disable-tcp-nodelay", "no", NO_REPLICAS),
-    fixed!("repl-diskless-load", "disabled", NO_REPLICAS),
-    fixed!("repl-diskless-sync-max-replicas", "0", NO_REPLICAS),
+    with_aliases(&["slave-announce-ip"], fixed!("replica-announce-ip", "", REPLICATION)),
+    with_aliases(&["slave-announce-port"], fixed!("replica-announce-port", "0", REPLICATION)),
+    fixed!("replica-announced", "yes", REPLICATION),
+    fixed!("replica-ignore-disk-write-errors", "no", REPLICATION),
+    fixed!("repl-disable-tcp-nodelay", "no", REPLICATION),
+    fixed!("repl-diskless-load", "disabled", REPLICATION),
+    fixed!("repl-diskless-sync-max-replicas", "0", REPLICATION),
     with_aliases(&["slave-lazy-flush"], fixed!("replica-lazy-flush", "yes", LAZY)),
     fixed!("cluster-node-timeout", "15000", ONE_SERVER),
     fixed!("cluster-require-full-coverage", "yes", ONE_SERVER),

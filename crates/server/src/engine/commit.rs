@@ -25,7 +25,7 @@ use store::{
 
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
-use crate::engine::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
+use crate::engine::records::{RECORD_BYTES_MAX, finish};
 use crate::engine::room::{COPIES, UNCHECKED_BYTES_MAX};
 use crate::engine::server_state::ServerState;
 
@@ -40,6 +40,8 @@ pub(crate) struct Record {
     is_flushed: bool,
     /// The newest timestamp that the server assigned to these writes, if any.
     newest_timestamp: Option<i64>,
+    /// See [`Unit::follow`].
+    stream_position: Option<u64>,
     /// See [`Unit::move_from`].
     moved_from: Option<(u8, Box<[u8]>)>,
     /// Changed keys that clients are blocked on or cache: see [`crate::engine::blocked`] and
@@ -93,6 +95,7 @@ impl Record {
         self.written.clear();
         self.is_flushed = false;
         self.newest_timestamp = None;
+        self.stream_position = None;
         if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
             self.bytes = Vec::new();
         }
@@ -101,10 +104,6 @@ impl Record {
         }
     }
 }
-
-/// Error reply to writes, and to reads of data that the log may have lost.
-pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
-                          server's log; repair the disk or make room.";
 
 /// Reason why a change is refused before any part of it is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,6 +273,12 @@ impl<'a> Unit<'a> {
         self.record.newest_timestamp = Some(newest_timestamp);
     }
 
+    /// Makes the unit the record of the replication stream that ends at this position: recovery
+    /// finds how far the data follows the stream.
+    pub(crate) fn follow(&mut self, position: u64) {
+        self.record.stream_position = Some(position);
+    }
+
     /// Announces that the next change is a [`Change::Put`] of this key's collection to another key,
     /// and that this key is deleted after it (RENAME, MOVE). In memory the collection is moved in
     /// constant time.
@@ -437,6 +442,7 @@ impl<'a> Unit<'a> {
         debug_assert!(!self.has_written() || !self.record.bytes.is_empty());
         if self.record.bytes.is_empty() {
             self.record.newest_timestamp = None;
+            self.record.stream_position = None;
             return Gate::OPEN;
         }
         self.append_record()
@@ -446,13 +452,8 @@ impl<'a> Unit<'a> {
         if self.shared.invalidations.clients() > 0 {
             self.note_for_readers();
         }
-        let kind = match self.record.newest_timestamp {
-            None => MUTATIONS,
-            Some(newest) => {
-                self.record.bytes.extend_from_slice(&newest.to_le_bytes());
-                STAMPED_MUTATIONS
-            }
-        };
+        let Record { newest_timestamp, stream_position, bytes, .. } = &mut *self.record;
+        let kind = finish(*newest_timestamp, *stream_position, bytes);
         let lsn = self.shared.log.append(self.lane, kind, &self.record.bytes);
         let gate = lsn.map_or_else(|error| self.lose(&error), Gate::at);
         assert!(!gate.is_open_at(self.durable), "replies wait for a sync that covers the record");

@@ -6,6 +6,7 @@ use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
 use crate::engine::latency::LatencyEvent;
+use crate::engine::replication::Role;
 use crate::engine::room::NoRoom;
 use crate::engine::server_state::eviction_policy;
 
@@ -27,6 +28,10 @@ impl ReactorContext<'_> {
 
     #[cold]
     fn evict_for(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
+        // A replica holds what its master holds. Source: Redis 7.2, `replica-ignore-maxmemory`
+        if self.shared.replication.role() != Role::Master {
+            return Ok(());
+        }
         let room = self.reactor.room;
         let limit_bytes = room.target(request_bytes);
         let start = self.reactor.clock.now();

@@ -42,7 +42,7 @@ impl ReactorContext<'_> {
     /// Visits the stripes that are `reactor.index` modulo `reactors`, beginning at `from`. Returns
     /// where the next tick continues.
     pub(crate) fn expire_cycle(&mut self, from: usize, reactors: usize) -> usize {
-        if !self.shared.log.takes_writes() {
+        if !self.shared.may_change_data() {
             return from;
         }
         let effort = self.reactor.settings.active_expire_effort as u64;
@@ -220,7 +220,7 @@ pub(crate) fn may_expire_at_reads(
 }
 
 fn can_expire(shared: &ServerState, reactor: &ReactorState) -> bool {
-    shared.log.takes_writes() && has_room(shared, reactor)
+    shared.may_change_data() && has_room(shared, reactor)
 }
 
 /// Room for records, and for messages about keys: keys may expire faster than reactors deliver the messages.

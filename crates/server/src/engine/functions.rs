@@ -26,7 +26,7 @@ use crate::engine::scripts::{Routine, ScriptOptions};
 
 /// The place of all libraries. The identifier is part of the log's format; no table of CQL has it,
 /// since its version is not that of generated ones.
-const STORED: PartitionKey<'static> = PartitionKey {
+pub(crate) const STORED: PartitionKey<'static> = PartitionKey {
     table: TableId(0x6d79_7269_6164_8f00_8000_6c69_6272_6172),
     token: 0,
     bytes: b"libraries",
@@ -288,6 +288,11 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
+    /// Whether there are no libraries.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.load().iter().len() == 0
+    }
+
     pub(crate) fn new(memory: Arc<Tracker>) -> Functions {
         Functions {
             current: ArcSwap::default(),

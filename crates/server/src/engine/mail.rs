@@ -1,6 +1,7 @@
 //! Messages that reactors and background threads send to a reactor.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cql::roles::Access;
 use cql::schema::Event;
@@ -25,10 +26,32 @@ pub(crate) enum Mail {
     Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
     /// The next part of an RDB file; `is_last`: its client is disconnected after it.
     RdbPart { id: ConnId, bytes: Arc<[u8]>, gate: Gate, is_last: bool },
+    /// Reports that the reactor has finished what it had begun when this was sent.
+    Fence(Arc<Fence>),
     /// A MIGRATE has ended, with the error that is its reply. `gate`: of the deletions.
     Migrated { id: ConnId, error: Option<Arc<str>>, gate: Gate },
     /// The response of a CQL request that ran on another thread.
     CqlReply(Box<CqlReply>),
+}
+
+/// Counts reactors that have not yet received a [`Mail::Fence`].
+#[derive(Debug)]
+pub(crate) struct Fence {
+    left: AtomicUsize,
+}
+
+impl Fence {
+    pub(crate) fn new(reactors: usize) -> Arc<Fence> {
+        Arc::new(Fence { left: AtomicUsize::new(reactors) })
+    }
+
+    pub(crate) fn pass(&self) {
+        self.left.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_passed(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
 }
 
 /// See [`Mail::CqlReply`].

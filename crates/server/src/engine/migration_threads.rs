@@ -14,12 +14,13 @@ use wire::rdb::end_payload;
 use wire::resp::{Reply, decode_reply, encode_request};
 
 use super::clock;
-use super::commit::{LOG_FAILED, Record, Unit};
+use super::commit::{Record, Unit};
 use super::gate::Gate;
 use super::mail::Mail;
 use super::migrations::{MigratedKey, Migration, Target};
 use super::rdb::{put_value, written_type};
 use super::reactor_state::ReactorState;
+use super::refusal::LOG_FAILED;
 use super::server_state::{ServerState, params};
 use crate::config::{KeyEvent, KeyEvents};
 
@@ -199,9 +200,12 @@ fn delete(
         let is_paused = shared.pause.until(clock::mono_now()).is_some();
         !is_paused && (shared.log.has_room(reactor.index) || !shared.log.takes_writes())
     };
-    if !wait_until(shared, Duration::MAX, has_room) || !shared.log.takes_writes() {
+    if !wait_until(shared, Duration::MAX, has_room) {
         return Err(LOG_FAILED.to_owned());
     }
+    // A server that becomes a replica notes its position under this lock.
+    let applied = shared.replication.applied();
+    shared.check_writes()?;
     let settings = shared.settings.load_full();
     if !Arc::ptr_eq(&settings, &reactor.settings) {
         reactor.take_settings(shared, settings);
@@ -228,6 +232,7 @@ fn delete(
         }
     }
     let gate = unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
+    drop(applied);
     reactor.publish_some(shared);
     let grown_bytes = std::mem::take(&mut reactor.store_bytes);
     reactor.accounts.store_grew(grown_bytes);

@@ -4,6 +4,7 @@
 //! `commit` (the only path by which data changes), `room`, `elements` and
 //! `queue_age` (limits of a request),
 //! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
+//! `replication` and `role_change` (masters and replicas), `refusal` (texts of errors),
 //! `rdb_file`, `rdb_transfers` and `rdb_thread` (files for `redis-cli --rdb`), `migrations` and
 //! `migration_threads` (MIGRATE),
 //! `pubsub`, `prepared` (statements); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
@@ -52,7 +53,10 @@ pub(crate) mod rdb_thread;
 pub(crate) mod rdb_transfers;
 pub(crate) mod reactor_state;
 pub(crate) mod records;
+pub(crate) mod refusal;
+pub(crate) mod replication;
 pub(crate) mod requests;
+pub(crate) mod role_change;
 pub(crate) mod room;
 pub(crate) mod running_scripts;
 pub(crate) mod scripts;

@@ -31,7 +31,7 @@ impl ReactorContext<'_> {
     /// Visits up to `count` of the stripes that are `reactor.index` modulo `reactors`, beginning at
     /// `from`. Returns where the next tick continues.
     pub(crate) fn purge_cycle(&mut self, from: usize, reactors: usize, count: usize) -> usize {
-        if !self.shared.log.takes_writes() {
+        if !self.shared.may_change_data() {
             return from;
         }
         let tables = self.purged_tables();

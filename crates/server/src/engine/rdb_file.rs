@@ -41,7 +41,7 @@ pub(crate) struct Part {
 pub(crate) struct Scratch {
     /// Holds one collection at a time, to read its elements.
     keyspace: Keyspace,
-    block: SnapshotBlock,
+    pub(super) block: SnapshotBlock,
 }
 
 impl Default for Scratch {

@@ -1,4 +1,4 @@
-//! The thread that makes RDB files for clients.
+//! The thread that makes RDB files and replication streams for clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,8 @@ use super::clock;
 use super::gate::Gate;
 use super::mail::Mail;
 use super::rdb_file::{Counts, Part, Scratch};
+use super::rdb_transfers::{Content, Taken};
+use super::replication::Feed;
 use super::server_state::{ServerState, params};
 
 /// Retry interval when a reactor's mailbox is full.
@@ -29,33 +31,50 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Ends a connection.
+const LAST: Part = Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true };
+
 /// Sends one part to each client that is ready for it.
 pub(crate) fn serve(shared: &ServerState, now: UnixMs, scratch: &mut Scratch) {
     let transfers = &shared.rdb_transfers;
     let keyspace = &shared.keyspace;
     let params = params(&shared.settings.load(), now, keyspace.seed(), 0);
+    let ServerState { log, replication, write_clock, .. } = shared;
+    let feed = Feed { keyspace, log, replication, write_clock };
     for (id, reactor) in transfers.ready() {
-        let Some(mut file) = transfers.take(id) else { continue };
-        let position = || Gate::at(shared.log.next());
-        let part = match file.next_part(keyspace, &params, &position, scratch) {
-            Ok(part) => {
-                if part.is_last {
-                    note_complete(id, file.counts);
-                }
-                part
+        let Some(taken) = transfers.take(id) else { continue };
+        let Taken { mut content, is_idle, is_ended } = taken;
+        let part = match &mut *content {
+            _ if is_ended => Some(LAST),
+            Content::File(file) => {
+                let position = || Gate::at(shared.log.next());
+                let part = file.next_part(keyspace, &params, &position, scratch);
+                Some(part.unwrap_or_else(|error| {
+                    tracing::warn!(client = id.0, %error, "RDB file abandoned");
+                    // The client is disconnected without the mark, so that it reports an error.
+                    LAST
+                }))
             }
-            Err(error) => {
-                tracing::warn!(client = id.0, %error, "RDB file abandoned");
-                // The client is disconnected without the mark, so that it reports an error.
-                Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true }
+            Content::Stream(feeder) => {
+                let signal = Arc::clone(&transfers.signal);
+                let wake = move || signal.raise();
+                feeder.next_part(&feed, &mut scratch.block, is_idle, wake)
             }
         };
-        let Part { bytes, gate, is_last } = part;
+        let Some(Part { bytes, gate, is_last }) = part else {
+            transfers.put_back(id, content, true);
+            continue;
+        };
         // Update the state before sending: the reactor may answer at once.
         if is_last {
+            if let Content::File(file) = &*content
+                && !bytes.is_empty()
+            {
+                note_complete(id, file.counts);
+            }
             transfers.close(id);
         } else {
-            transfers.put_back(id, file);
+            transfers.put_back(id, content, false);
         }
         send(shared, reactor, Mail::RdbPart { id, bytes: bytes.into(), gate, is_last });
     }

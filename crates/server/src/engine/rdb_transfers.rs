@@ -1,35 +1,58 @@
-//! RDB files on their way to clients that requested one with SYNC.
+//! RDB files and replication streams on their way to clients that requested one with SYNC or PSYNC.
 //!
-//! One thread makes the parts of all files ([`super::rdb_thread`]), so that no reactor encodes
+//! One thread makes the parts of all of them ([`super::rdb_thread`]), so that no reactor encodes
 //! data. A client is sent the next part after it has read most of the previous one: a slow client
 //! costs memory for one stripe.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use reactor::ConnId;
 
 use super::rdb_file::RdbFile;
+use super::replication::Feeder;
 use super::signal::Signal;
 
-/// Files that are made at the same time; each needs memory for its largest stripe.
-pub(crate) const TRANSFERS_MAX: usize = 8;
+/// Transfers at the same time; each needs memory for its largest stripe.
+pub(crate) const TRANSFERS_MAX: usize = 16;
+
+/// What a client receives.
+#[derive(Debug)]
+pub(crate) enum Content {
+    File(RdbFile),
+    Stream(Feeder),
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct RdbTransfers {
-    pub(super) signal: Signal,
+    pub(super) signal: Arc<Signal>,
     transfers: Mutex<HashMap<ConnId, Transfer>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 struct Transfer {
     reactor: usize,
     /// `None` while the thread makes a part.
-    file: Option<Box<RdbFile>>,
+    content: Option<Box<Content>>,
+    is_stream: bool,
     /// Whether the client has read enough of what it was sent.
     is_ready: bool,
+    /// A heartbeat is due, if it is a stream.
+    is_idle: bool,
+    /// The client must be disconnected.
+    is_ended: bool,
+}
+
+/// What a client receives, while a part of it is made.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) content: Box<Content>,
+    pub(super) is_idle: bool,
+    pub(super) is_ended: bool,
 }
 
 impl RdbTransfers {
@@ -46,13 +69,21 @@ impl RdbTransfers {
         }
     }
 
-    /// Starts a file for this client. False if too many are being made.
-    pub(crate) fn open(&self, id: ConnId, reactor: usize, file: RdbFile) -> bool {
+    /// Starts a transfer to this client. False if there are too many.
+    pub(crate) fn open(&self, id: ConnId, reactor: usize, content: Content) -> bool {
         let mut transfers = self.transfers.lock();
         if transfers.len() >= TRANSFERS_MAX {
             return false;
         }
-        transfers.insert(id, Transfer { reactor, file: Some(Box::new(file)), is_ready: true });
+        let transfer = Transfer {
+            reactor,
+            is_stream: matches!(content, Content::Stream(_)),
+            content: Some(Box::new(content)),
+            is_idle: false,
+            is_ended: false,
+            is_ready: true,
+        };
+        transfers.insert(id, transfer);
         drop(transfers);
         self.signal.raise();
         true
@@ -82,16 +113,44 @@ impl RdbTransfers {
         self.transfers.lock().iter().filter_map(ready).collect()
     }
 
-    /// Takes the file of a client out to make a part. `None`: it has disconnected.
-    pub(super) fn take(&self, id: ConnId) -> Option<Box<RdbFile>> {
-        self.transfers.lock().get_mut(&id)?.file.take()
+    /// Makes the streams of clients of a reactor send a heartbeat unless they have news. Called once
+    /// a second.
+    pub(crate) fn beat(&self, reactor: usize) {
+        let mut transfers = self.transfers.lock();
+        let mut is_any = false;
+        for transfer in transfers.values_mut().filter(|one| one.reactor == reactor) {
+            transfer.is_idle = true;
+            is_any = true;
+        }
+        drop(transfers);
+        if is_any {
+            self.signal.raise();
+        }
     }
 
-    /// Returns the file of a client that is about to be sent a part of it.
-    pub(super) fn put_back(&self, id: ConnId, file: Box<RdbFile>) {
+    /// Ends the connections of the replicas: the data or the epochs of the stream change.
+    pub(crate) fn end_streams(&self) {
+        for transfer in self.transfers.lock().values_mut().filter(|one| one.is_stream) {
+            transfer.is_ended = true;
+            transfer.is_ready = true;
+        }
+        self.signal.raise();
+    }
+
+    /// Takes out what a client receives, to make a part. `None`: it has disconnected.
+    pub(super) fn take(&self, id: ConnId) -> Option<Taken> {
+        let mut transfers = self.transfers.lock();
+        let transfer = transfers.get_mut(&id)?;
+        let content = transfer.content.take()?;
+        let is_idle = std::mem::take(&mut transfer.is_idle);
+        Some(Taken { content, is_idle, is_ended: transfer.is_ended })
+    }
+
+    /// Returns what a client receives. `is_ready`: the client needs nothing more to be sent a part.
+    pub(super) fn put_back(&self, id: ConnId, content: Box<Content>, is_ready: bool) {
         if let Some(transfer) = self.transfers.lock().get_mut(&id) {
-            transfer.file = Some(file);
-            transfer.is_ready = false;
+            transfer.content = Some(content);
+            transfer.is_ready = is_ready;
         }
     }
 }

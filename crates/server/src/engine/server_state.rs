@@ -37,6 +37,9 @@ use crate::engine::prepared::PreparedTable;
 use crate::engine::published::{CommandCounts, PublishedStats, Totals};
 use crate::engine::pubsub::Directory;
 use crate::engine::rdb_transfers::RdbTransfers;
+use crate::engine::refusal::LOG_FAILED;
+use crate::engine::refusal::READONLY;
+use crate::engine::replication::{Replication, Role};
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
@@ -179,6 +182,7 @@ pub(crate) struct ServerState {
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
     pub(crate) rdb_transfers: RdbTransfers,
+    pub(crate) replication: Replication,
     pub(crate) migrations: Migrations,
     /// Subscribers, and published messages on their way to them.
     pub(crate) pubsub: Directory,
@@ -213,6 +217,20 @@ impl ServerState {
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.memory.server.current_bytes()
+    }
+
+    /// Why writes are refused now, as the text of an error reply.
+    #[inline]
+    pub(crate) fn check_writes(&self) -> Result<(), &'static str> {
+        if self.replication.role() != Role::Master {
+            return Err(READONLY);
+        }
+        if self.log.takes_writes() { Ok(()) } else { Err(LOG_FAILED) }
+    }
+
+    /// Whether this server changes data by itself: expiry, eviction, purge. A replica only follows.
+    pub(crate) fn may_change_data(&self) -> bool {
+        self.check_writes().is_ok()
     }
 
     #[inline]

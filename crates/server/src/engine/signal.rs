@@ -1,5 +1,7 @@
 //! Wakes a thread that works for clients, and ends it.
 
+use std::time::Duration;
+
 use parking_lot::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
@@ -31,6 +33,16 @@ impl Signal {
         let mut state = self.state.lock();
         while !state.is_raised && !state.is_over {
             self.changed.wait(&mut state);
+        }
+        state.is_raised = false;
+        !state.is_over
+    }
+
+    /// Waits until the signal is raised or the time has elapsed. Returns false if it has ended.
+    pub(crate) fn wait_for(&self, timeout: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_raised && !state.is_over {
+            self.changed.wait_for(&mut state, timeout);
         }
         state.is_raised = false;
         !state.is_over

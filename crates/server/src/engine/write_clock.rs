@@ -27,6 +27,11 @@ impl WriteClock {
         self.last.load(Ordering::Relaxed)
     }
 
+    /// Makes later numbers exceed one that another server has given.
+    pub(crate) fn pass(&self, given: i64) {
+        self.last.fetch_max(given, Ordering::Relaxed);
+    }
+
     /// Takes a number above `floor`, which a conditional write has read.
     ///
     /// Later numbers continue after it, unless it is so far ahead of the clock that a client must

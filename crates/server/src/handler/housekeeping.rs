@@ -42,7 +42,7 @@ impl ReactorHandler {
             }) {
                 tracing::warn!(
                     client = info.id.0,
-                    "a client does not read its RDB file; disconnecting"
+                    "a client does not read what it has requested; disconnecting"
                 );
                 cx.abort(info.id);
                 continue;
@@ -63,6 +63,7 @@ impl ReactorHandler {
             published.end_window(window_ns);
         }
         drop(published);
+        self.shared.rdb_transfers.beat(self.reactor.index);
         self.sweep_http(cx, connections);
     }
 

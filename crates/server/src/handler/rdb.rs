@@ -1,10 +1,10 @@
-//! Sends parts of RDB files to the clients that requested them.
+//! Sends parts of RDB files and of the replication stream to the clients that requested them.
 
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 
 use super::{ReactorHandler, Session as AnySession};
-use crate::commands::session::{Progress, Session, Wait};
+use crate::commands::session::{Progress, Session};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::reactor_state::is_gated;
@@ -13,13 +13,13 @@ use crate::protocol::ClientProtocol;
 /// Time in which a client must read some of its file. Source: Redis 7.2 `config.c`, `repl-timeout`.
 const STUCK_NS: u64 = 60_000_000_000;
 
-/// A client that is receiving a file.
+/// A client that is receiving a file or the stream.
 fn receiver<'a>(
     connections: &'a mut Connections<'_, AnySession>,
     id: ConnId,
 ) -> Option<(&'a mut Session, &'a mut Output)> {
     let (session, out) = connections.get_mut(id)?;
-    let session = session.as_resp().filter(|session| session.wait == Some(Wait::Transfer))?;
+    let session = session.as_resp().filter(|session| session.is_receiver())?;
     Some((session, out))
 }
 
@@ -78,7 +78,7 @@ pub(super) fn is_stuck(
     sent_bytes: u64,
     now: MonoNs,
 ) -> bool {
-    if session.wait != Some(Wait::Transfer) {
+    if !session.is_receiver() {
         return false;
     }
     let progress = &mut session.details.rare().progress;

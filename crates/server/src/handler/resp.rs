@@ -141,12 +141,12 @@ impl Protocol for Session {
     }
 
     fn is_subscriber(&self) -> bool {
-        self.monitor || self.subscriptions.is_some() || self.wait == Some(Wait::Transfer)
+        self.monitor || self.subscriptions.is_some() || self.is_receiver()
     }
 
     fn output_limit(&mut self, settings: &Settings) -> (&mut Option<MonoNs>, OutputLimit) {
         let limits = &settings.client_output_buffer_limit;
-        let limit = if self.wait == Some(Wait::Transfer) {
+        let limit = if self.is_receiver() {
             limits.replica
         } else if self.is_subscriber() {
             limits.pubsub
@@ -200,8 +200,11 @@ impl Protocol for Session {
             server.deadlines.cancel(self.id);
             self.leave_keys(&server.shared, &mut server.reactor);
         }
-        if self.wait == Some(Wait::Transfer) {
+        if self.is_receiver() {
             server.shared.rdb_transfers.close(self.id);
+        }
+        if self.is_replica() {
+            server.shared.replication.detach(self.id);
         }
         if self.monitor {
             server.shared.monitors.fetch_sub(1, Ordering::Relaxed);

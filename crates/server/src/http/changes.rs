@@ -75,9 +75,9 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
 pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for record in batch.records() {
-        let Some((input, _)) = records::mutations(&record) else { continue };
+        let Some(contents) = records::contents(&record) else { continue };
         out.extend_from_slice(format!("event: change\nid: {}\ndata: {{", record.end).as_bytes());
-        put_changes(input, hides_tables, &mut out);
+        put_changes(contents.mutations, hides_tables, &mut out);
         out.extend_from_slice(format!(",\"position\":{}}}\n\n", record.start.0).as_bytes());
     }
     out

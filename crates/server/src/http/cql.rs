@@ -24,7 +24,7 @@ use wire::resp::write_json_text;
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Response, ResponseOptions, durability};
 use crate::config::CqlAuthenticator;
-use crate::engine::commit::LOG_FAILED;
+use crate::engine::refusal::LOG_FAILED;
 use crate::statements::execute::Paused;
 use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::statements::result_sink::{ResultRows, ResultSink};

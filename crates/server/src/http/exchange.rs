@@ -166,7 +166,7 @@ pub(crate) fn client_of(
     let peer = Peer { remote: session.remote, local: session.local, listener: 0 };
     let opened = base::time::MonoNs::default();
     let mut client = commands::Session::new(session.id, &peer, opened, identity, durability);
-    client.is_lent = true;
+    client.source_of_requests = commands::session::Requests::Lent;
     client.last_gate = session.last_gate;
     client
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::resp::{Protocol, ReplyWriter};
 
 use super::model::{Bytes, Command, Model, is_write, keys_of};
-use crate::engine::commit::LOG_FAILED;
+use crate::engine::refusal::LOG_FAILED;
 
 /// The prefix that distinguishes [`LOG_FAILED`] from other errors.
 const REFUSAL: &[u8] = b"-M";

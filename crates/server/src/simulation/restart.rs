@@ -253,7 +253,7 @@ fn a_snapshot_of_version_1_is_read_and_replaced() {
         assert_eq!(take_snapshot(&mut world), Progress::Idle);
         let names = names(&world, "snapshot-");
         assert_eq!(names.len(), 1);
-        assert_eq!(world.disk.contents(&names[0]).unwrap()[7], 2, "its version");
+        assert_eq!(world.disk.contents(&names[0]).unwrap()[7], 3, "its version");
         world.restart().unwrap();
     }
 }

@@ -15,6 +15,8 @@ use super::state::StatementState;
 use crate::config::Durability;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
+use crate::engine::refusal::INCOMPLETE;
+use crate::engine::replication::Role;
 
 /// Settings of one connection, owned by its session.
 #[derive(Debug, Clone)]
@@ -86,6 +88,7 @@ impl CqlExecutor<'_> {
         turn: Turn,
         reply: &mut dyn ResultSink,
     ) -> Result<Executed, CqlError> {
+        self.check_data()?;
         self.run(client, statement, parameters, turn, reply)
     }
 
@@ -97,6 +100,15 @@ impl CqlExecutor<'_> {
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
+        self.check_data()?;
         self.run_batch(client, batch, find, reply)
+    }
+
+    /// Checks that this server has all data: drivers try another one after this error.
+    fn check_data(&self) -> Result<(), CqlError> {
+        if self.shared.replication.role() == Role::Copying {
+            return Err(CqlError::Overloaded(INCOMPLETE.to_owned()));
+        }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use cql::statements::Statement;
 use store::Mutation;
 use uuid::Uuid;
 
+use super::execute::check_writes;
 use super::executor::CqlExecutor;
 use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
 use crate::engine::commit::Unit;
@@ -88,6 +89,7 @@ impl CqlExecutor<'_> {
         access: Option<&Access>,
     ) -> Result<(Option<Event>, Gate), CqlError> {
         let (shared, params) = (self.context.shared, self.context.params);
+        check_writes(shared)?;
         let mut last = self.statements.schema.0.lock();
         let catalog = shared.catalog.load_full();
         let timestamp = last.next_timestamp(params.now());
@@ -135,6 +137,7 @@ impl CqlExecutor<'_> {
         salted_hash: Option<&str>,
     ) -> Result<(Option<String>, Gate), CqlError> {
         let (shared, params) = (self.context.shared, self.context.params);
+        check_writes(shared)?;
         let mut last = self.statements.schema.0.lock();
         let catalog = shared.catalog.load_full();
         let before = shared.roles.load_full();

@@ -40,6 +40,11 @@ impl LastChange {
     pub(crate) fn gate(&self) -> Gate {
         self.0.lock().gate
     }
+
+    /// Replaces it after the schema was loaded again.
+    pub(crate) fn replace(&self, loaded: LastChange) {
+        *self.0.lock() = loaded.0.into_inner();
+    }
 }
 
 #[derive(Debug, Default)]

@@ -99,6 +99,10 @@ pub(super) const ROWS: &[Row] = &[
         log_in_with_new,
         [WRONG, "+OK"],
     ),
+    row("replicaof", "127.0.0.1 1", &[], role, ["master", "slave"]),
+    row("masterauth", "p", &[], first_word_to_master, ["REPLCONF", "AUTH p"]),
+    row("masteruser", "u", &["--masterauth", "p"], first_word_to_master, ["AUTH p", "AUTH u"]),
+    row("replica-priority", "7", &["--replicaof", "127.0.0.1 1"], priority, ["100", "7"]),
     row("aclfile", "{dir}/users.acl", &[], users, ["*1", "*2"]),
     row("acl-pubsub-default", "allchannels", &[], may_new_user_publish, ["no", "yes"]),
     row("acllog-max-len", "1", &[], refusals, ["several", "1"]),
@@ -462,4 +466,25 @@ fn hears_of_a_key(server: &Server) -> String {
     assert_eq!(server.ask(&["SET", "k", "v"]), "+OK");
     subscriber.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     word(read_reply(&mut subscriber) == "*3", YES)
+}
+
+fn role(server: &Server) -> String {
+    let mut connection = server.connect("resp");
+    ask(&mut connection, &["ROLE"]);
+    read_reply(&mut connection)
+}
+
+/// The command that a replica sends first to its master, with its first argument if it is AUTH.
+fn first_word_to_master(server: &Server) -> String {
+    let master = std::net::TcpListener::bind(ANY).unwrap();
+    let port = master.local_addr().unwrap().port().to_string();
+    server.ask(&["REPLICAOF", "127.0.0.1", &port]);
+    let (mut replica, _) = master.accept().unwrap();
+    read_reply(&mut replica);
+    let command = read_reply(&mut replica);
+    if command == "AUTH" { format!("AUTH {}", read_reply(&mut replica)) } else { command }
+}
+
+fn priority(server: &Server) -> String {
+    server.counter("slave_priority").to_string()
 }

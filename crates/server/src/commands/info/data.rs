@@ -1,7 +1,10 @@
 //! INFO persistence, replication, keyspace: the data and its durability.
 
+use wire::replication::Epoch;
+
 use super::{Page, us};
 use crate::engine::clock;
+use crate::engine::replication::LinkState;
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("loading", 0);
@@ -90,17 +93,55 @@ fn log(page: &mut Page<'_, '_>) {
 /// The value that `repl-backlog-size` shows.
 const REPLICATION_BACKLOG_BYTES: u64 = 1 << 20;
 
+// Source: Redis 7.2 `server.c`, `genRedisInfoString`, section replication
 pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
-    page.field("role", "master");
-    page.field("connected_slaves", 0);
-    // Same values as a Redis server without replicas.
+    let now = page.cx.now.mono;
+    let (replication, settings) = (&shared.replication, shared.settings.load());
+    let position = replication.position(&shared.log);
+    let link = replication.link().clone();
+    let is_replica = link.source.is_some();
+    page.field("role", if is_replica { "slave" } else { "master" });
+    if let Some(master) = link.source {
+        let is_up = link.state == LinkState::Connected;
+        let silent_s = now.since(link.heard) / 1_000_000_000;
+        page.field("master_host", &master.host);
+        page.field("master_port", master.port);
+        page.field("master_link_status", if is_up { "up" } else { "down" });
+        page.field("master_last_io_seconds_ago", if is_up { silent_s.cast_signed() } else { -1 });
+        page.field("master_sync_in_progress", u8::from(link.state == LinkState::Copying));
+        page.field("slave_read_repl_offset", position);
+        page.field("slave_repl_offset", position);
+        if link.state == LinkState::Copying {
+            page.field("master_sync_read_bytes", link.copied_bytes);
+        }
+        if !is_up {
+            page.field("master_link_down_since_seconds", silent_s);
+        }
+        page.field("master_lag_bytes", link.source_position.saturating_sub(position));
+        page.field("slave_priority", settings.replica_priority);
+        page.field("slave_read_only", 1);
+        page.field("replica_announced", 1);
+    }
+    let replicas = replication.replicas();
+    page.field("connected_slaves", replicas.len());
+    for (number, replica) in replicas.iter().enumerate() {
+        let state = if replica.is_online { "online" } else { "send_bulk" };
+        let silent_s = now.since(replica.heard) / 1_000_000_000;
+        let (host, port, offset) = (replica.host(), replica.port, replica.durable);
+        let row = format!("ip={host},port={port},state={state},offset={offset},lag={silent_s}");
+        page.field(&format!("slave{number}"), row);
+    }
+    let (epoch, previous) = replication.epochs();
+    let id = |epoch: Option<Epoch>| epoch.map(|one| String::from_utf8_lossy(&one.id).into_owned());
     page.field("master_failover_state", "no-failover");
-    page.field("master_replid", &shared.identity.run_id);
-    page.field("master_replid2", "0".repeat(40));
-    page.field("master_repl_offset", shared.log.durable().0);
-    page.field("second_repl_offset", -1);
-    page.field("repl_backlog_active", 0);
+    page.field("master_replid", id(epoch).unwrap_or_else(|| shared.identity.run_id.clone()));
+    page.field("master_replid2", id(previous).unwrap_or_else(|| "0".repeat(40)));
+    page.field("master_repl_offset", position);
+    let second = previous.and(epoch).map(|epoch| epoch.start);
+    page.field("second_repl_offset", second.map_or(-1, |start| i64::try_from(start).unwrap_or(-1)));
+    // The log of the server is the backlog.
+    page.field("repl_backlog_active", u8::from(epoch.is_some()));
     page.field("repl_backlog_size", REPLICATION_BACKLOG_BYTES);
     page.field("repl_backlog_first_byte_offset", 0);
     page.field("repl_backlog_histlen", 0);

@@ -195,7 +195,7 @@ pub(crate) fn load_stored(shared: &ServerState, now: UnixMs) {
     let settings = shared.settings.load();
     let params = params(&settings, now, shared.keyspace.seed(), 0);
     let stored = stored(&shared.keyspace, &params);
-    if stored.is_empty() {
+    if stored.is_empty() && shared.functions.is_empty() {
         return;
     }
     let mut libraries = Functions::copy_of(&Libraries::default());

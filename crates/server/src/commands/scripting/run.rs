@@ -16,7 +16,6 @@ use crate::commands::context::{CommandContext, check_elements};
 use crate::commands::execute::{ARGUMENTS_FREE, Contended, Keys, names_no_child, prepare};
 use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
-use crate::engine::commit::LOG_FAILED;
 use crate::engine::gate::Gate;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::requests::RequestId;
@@ -106,8 +105,8 @@ pub(super) fn run(
                  'maxmemory'",
             ));
         }
-        if !options.no_writes && !cx.shared.log.takes_writes() {
-            return Err(Fail::text(LOG_FAILED));
+        if !options.no_writes {
+            cx.shared.check_writes().map_err(Fail::text)?;
         }
         if !options.no_writes && read_only {
             return Err(Fail::text(
@@ -329,8 +328,8 @@ impl Run<'_, '_> {
                     "ERR Write commands are not allowed from read-only scripts.",
                 );
             }
-            if !self.cx.shared.log.takes_writes() {
-                return refuse(Some(id), LOG_FAILED);
+            if let Err(text) = self.cx.shared.check_writes() {
+                return refuse(Some(id), text);
             }
         }
         if self.is_limited && !self.has_called_write && command.flags.has(Flags::DENYOOM) {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use binlog::{Disk, DiskFile, Lsn, write_all_at};
 use store::{Keyspace, STRIPES, SnapshotBlock};
 
+use crate::engine::records::Progress;
 use crate::engine::server_state::ServerState;
 use crate::engine::snapshots::format::{End, block_header, header};
 use crate::engine::snapshots::{TEMPORARY_NAME, file_name, remove_leftover, snapshot_names};
@@ -106,6 +107,8 @@ pub(super) struct Draft {
     block: SnapshotBlock,
     next_stripe: usize,
     keys: u64,
+    /// See [`Progress::stream_position`].
+    stream_position: u64,
     /// Lowest and highest log position of a stripe.
     first: u64,
     last: u64,
@@ -117,14 +120,14 @@ pub(crate) fn write_whole(
     disk: &Arc<dyn Disk>,
     keyspace: &Keyspace,
     position: u64,
-    newest_timestamp: i64,
+    progress: Progress,
 ) -> io::Result<u64> {
     remove_leftover(&**disk)?;
     let mut draft = Draft::begin(Arc::clone(disk), Arc::default(), keyspace.seed(), 0)?;
     while draft.next_stripe < STRIPES {
         draft.put_stripe(keyspace, || position)?;
     }
-    draft.end(newest_timestamp)?;
+    draft.end(progress)?;
     draft.name()?;
     Ok(draft.keys)
 }
@@ -151,19 +154,32 @@ impl Draft {
         let buffer = header(seed, crate::engine::clock::unix_now()).to_vec();
         let pieces = Pieces { file, disk, stop, buffer, offset: 0, synced: 0, kept_bytes };
         let block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
-        let (first, last) = (u64::MAX, 0);
-        Ok(Draft { pieces, block, next_stripe: 0, keys: 0, first, last, is_whole: false })
+        Ok(Draft {
+            pieces,
+            block,
+            next_stripe: 0,
+            keys: 0,
+            stream_position: 0,
+            first: u64::MAX,
+            last: 0,
+            is_whole: false,
+        })
     }
 
     pub(super) fn step(&mut self, shared: &ServerState) -> io::Result<Step> {
         check_not_stopped(&self.pieces.stop)?;
         if self.next_stripe < STRIPES {
+            // The position in the stream is that of the oldest block, where recovery begins: the
+            // records after it name theirs. No record is applied while it is locked.
+            let applied = (self.next_stripe == 0).then(|| shared.replication.applied());
+            self.stream_position = applied.as_ref().map_or(self.stream_position, |at| **at);
             self.put_stripe(&shared.keyspace, || shared.log.next().0)?;
             return Ok(Step::More);
         }
         if !self.is_whole {
             // Taken after the last block: no write in the blocks has a newer timestamp.
-            self.end(shared.write_clock.newest())?;
+            let newest_timestamp = shared.write_clock.newest();
+            self.end(Progress { newest_timestamp, stream_position: self.stream_position })?;
             self.is_whole = true;
         }
         // Records below `last` may not have reached a lane yet; `next` already counts them.
@@ -194,8 +210,8 @@ impl Draft {
         Ok(())
     }
 
-    fn end(&mut self, newest_timestamp: i64) -> io::Result<()> {
-        self.pieces.put(&End { keys: self.keys, newest_timestamp }.encode())?;
+    fn end(&mut self, progress: Progress) -> io::Result<()> {
+        self.pieces.put(&End { keys: self.keys, progress }.encode())?;
         self.pieces.flush()?;
         self.pieces.sync()
     }

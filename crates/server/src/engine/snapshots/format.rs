@@ -3,10 +3,13 @@
 use base::time::UnixMs;
 use store::{STRIPES, SnapshotBlock};
 
+use crate::engine::records::Progress;
+
 const MAGIC: &[u8; 7] = b"MYRSNAP";
 /// The version that this program writes.
-pub(super) const VERSION: u8 = 2;
-/// The oldest version that this program reads: its end has no clock.
+pub(super) const VERSION: u8 = 3;
+/// The oldest version that this program reads: its end has no clock. That of version 2 has no
+/// position in a stream.
 const VERSION_MIN: u8 = 1;
 const END_MAGIC: &[u8; 8] = b"MYRSNEND";
 pub(super) const HEADER_BYTES: usize = 40;
@@ -69,19 +72,23 @@ pub(super) fn block_crc(header: &[u8; BLOCK_HEADER_BYTES], content: &[u8]) -> u3
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) keys: u64,
-    /// Greatest timestamp that the server assigned to a write in the blocks, or a greater one.
-    pub(crate) newest_timestamp: i64,
+    pub(crate) progress: Progress,
 }
 
 impl End {
     pub(super) fn bytes_of(version: u8) -> usize {
-        if version == 1 { 24 } else { 32 }
+        match version {
+            1 => 24,
+            2 => 32,
+            _ => 40,
+        }
     }
 
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = END_MAGIC.to_vec();
         bytes.extend_from_slice(&self.keys.to_le_bytes());
-        bytes.extend_from_slice(&self.newest_timestamp.to_le_bytes());
+        bytes.extend_from_slice(&self.progress.newest_timestamp.to_le_bytes());
+        bytes.extend_from_slice(&self.progress.stream_position.to_le_bytes());
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
         bytes.resize(End::bytes_of(VERSION), 0);
         bytes
@@ -93,10 +100,10 @@ impl End {
         let (content, crc) = bytes.split_at(bytes.len() - 8);
         let crc_fits = le32(crc) == crc32c::crc32c(content);
         let (magic, numbers) = content.split_at(8);
-        let newest = numbers.get(8..).filter(|bytes| !bytes.is_empty());
-        let newest_timestamp = newest.map_or(0, |bytes| le64(bytes).cast_signed());
-        let end = End { keys: le64(numbers), newest_timestamp };
-        (magic == END_MAGIC && crc_fits).then_some(end)
+        let number = |at: usize| numbers.get(8 * at..8 * at + 8).map_or(0, le64);
+        let progress =
+            Progress { newest_timestamp: number(1).cast_signed(), stream_position: number(2) };
+        (magic == END_MAGIC && crc_fits).then_some(End { keys: number(0), progress })
     }
 }
 
@@ -122,11 +129,11 @@ mod tests {
             flipped[at] ^= 4;
             assert!(read_header(&flipped).is_err(), "byte {at}");
         }
-        let end = End { keys: 5, newest_timestamp: -3 };
+        let end = End { keys: 5, progress: Progress { newest_timestamp: -3, stream_position: 6 } };
         let bytes = end.encode();
         assert_eq!(bytes.len(), End::bytes_of(VERSION));
         assert_eq!(End::decode(&bytes), Some(end));
-        for at in 0..28 {
+        for at in 0..36 {
             let mut flipped = bytes.clone();
             flipped[at] ^= 4;
             assert_eq!(End::decode(&flipped), None, "byte {at}");

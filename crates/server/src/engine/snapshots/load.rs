@@ -9,6 +9,7 @@ use store::{Keyspace, Params, STRIPES, load_block};
 
 use super::format::{BLOCK_HEADER_BYTES, End, HEADER_BYTES, block_crc, le32, le64, read_header};
 use super::{remove_leftover, snapshot_names};
+use crate::engine::records::Progress;
 
 /// Bytes per read of the file: most blocks are much smaller.
 const READ_BYTES: usize = 1 << 20;
@@ -21,15 +22,15 @@ pub(crate) struct Snapshot {
     pub(crate) floors: Vec<u64>,
     pub(crate) keys: u64,
     pub(crate) taken_unix_ms: u64,
-    /// Greatest timestamp that the server assigned to a write in the data, or a greater one.
-    pub(crate) newest_timestamp: i64,
+    pub(crate) progress: Progress,
 }
 
 impl Snapshot {
     /// The state without a snapshot: no data, and the complete log to replay.
     pub(crate) fn none(seed: u64, now: UnixMs) -> Snapshot {
         let (keyspace, floors) = (Keyspace::new(seed), vec![0; STRIPES]);
-        Snapshot { keyspace, floors, keys: 0, taken_unix_ms: now.0, newest_timestamp: 0 }
+        let (taken_unix_ms, progress) = (now.0, Progress::default());
+        Snapshot { keyspace, floors, keys: 0, taken_unix_ms, progress }
     }
 }
 
@@ -90,8 +91,8 @@ impl Reader<'_> {
         self.read(&mut tail)?;
         let end = End::decode(&tail).filter(|end| end.keys == keys);
         let end = end.ok_or_else(|| self.damaged_at(at, "malformed end of the snapshot"))?;
-        let (taken_unix_ms, newest_timestamp) = (head.taken_unix_ms, end.newest_timestamp);
-        Ok(Snapshot { keyspace, floors, keys, taken_unix_ms, newest_timestamp })
+        let (taken_unix_ms, progress) = (head.taken_unix_ms, end.progress);
+        Ok(Snapshot { keyspace, floors, keys, taken_unix_ms, progress })
     }
 
     fn load_block(&mut self, keyspace: &Keyspace, stripe: usize) -> Result<(u64, u64), LoadError> {

@@ -42,3 +42,4 @@ mod write;
 pub(crate) use ahead::Places;
 pub(crate) use index::install_indexes;
 pub(crate) use pause::Paused;
+pub(crate) use write::check_writes;

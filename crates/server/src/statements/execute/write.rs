@@ -23,11 +23,12 @@ use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, Elements, KeyChange};
 use super::values::EvalContext;
-use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::{Refusal, Unit};
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::records::RECORD_BYTES_MAX;
+use crate::engine::refusal::READONLY;
+use crate::engine::server_state::ServerState;
 use crate::engine::write_clock::WriteClock;
 use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::ResultSink;
@@ -229,12 +230,20 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &EvalContext<'v>) -> Result<Option<Expiry
     Ok((ttl > 0).then(|| Expiry { at: cx.now.saturating_add(ttl), ttl }))
 }
 
+/// Checks that the server takes writes.
+pub(crate) fn check_writes(shared: &ServerState) -> Result<(), CqlError> {
+    shared.check_writes().map_err(|text| match text {
+        READONLY => CqlError::Invalid(READONLY_CQL.to_owned()),
+        _ => CqlError::Server(text.to_owned()),
+    })
+}
+
+const READONLY_CQL: &str = "This server is a replica and takes no writes: write to its master";
+
 impl CqlExecutor<'_> {
     /// Checks that the server can accept a write: memory has room, and the log is writable.
     pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
-        if !self.context.shared.log.takes_writes() {
-            return Err(CqlError::Server(LOG_FAILED.to_owned()));
-        }
+        check_writes(self.context.shared)?;
         self.make_room(0)
             .map_err(|no_room| CqlError::Overloaded(format!("Memory is full: {no_room}")))
     }

@@ -1,0 +1,12 @@
+//! Texts of error replies that all protocols share.
+
+/// Error reply to writes, and to reads of data that the log may have lost.
+pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
+                          server's log; repair the disk or make room.";
+
+/// Error reply to writes on a replica. Source: Redis 7.2 `server.c`, `shared.roslaveerr`.
+pub(crate) const READONLY: &str = "READONLY You can't write against a read only replica.";
+
+/// Error reply to requests for data while the copy is incomplete.
+pub(crate) const INCOMPLETE: &str =
+    "LOADING The data is being copied from the master; it is incomplete.";

@@ -1,0 +1,392 @@
+//! What one replica is sent: the beginning of the stream, a copy of the data if it needs one, and
+//! the durable records of the log.
+//!
+//! A copy is made as a snapshot is: each stripe is encoded under its lock, with its position, while
+//! the data changes. The log is kept from the beginning of the copy on, so that the records after
+//! each stripe's position follow. Memory: one stripe, or one batch of records.
+
+use std::sync::Arc;
+
+use binlog::{Batch, FollowError, Follower, Log, Lsn, Record as LogRecord, Scope};
+use store::{Keyspace, Mutation, STRIPES, SnapshotBlock};
+use wire::replication::{
+    Copied, EpochId, FRAME_BYTES, Kind, Opening, Record, put_block, put_frame, put_record,
+};
+
+use super::history::{History, Place};
+use super::{Replication, Role};
+use crate::engine::gate::Gate;
+use crate::engine::rdb_file::Part;
+use crate::engine::records;
+use crate::engine::write_clock::WriteClock;
+use reactor::ConnId;
+
+/// Bytes of a part of the stream.
+const PART_BYTES: usize = 512 << 10;
+
+/// What a replica has: the epoch of its last record, and that record's end. `None`: nothing.
+pub(crate) type Request = Option<(EpochId, u64)>;
+
+/// What a feeder reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Feed<'a> {
+    pub(crate) keyspace: &'a Keyspace,
+    pub(crate) log: &'a Arc<Log>,
+    pub(crate) replication: &'a Replication,
+    pub(crate) write_clock: &'a WriteClock,
+}
+
+/// Sends the stream to one replica.
+#[derive(Debug)]
+pub(crate) struct Feeder {
+    id: ConnId,
+    stage: Stage,
+    /// Encoded frames, and how many bytes of them are parts already.
+    bytes: Vec<u8>,
+    taken: usize,
+    gate: Gate,
+    batch: Batch,
+    /// The epoch that the replica knows as the newest.
+    epoch: Option<EpochId>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Begin(Request),
+    /// Searches the log of a replica for the record that ends at this position of the stream.
+    Search {
+        follower: Box<Follower>,
+        position: u64,
+    },
+    Copy(Copy),
+    Follow {
+        follower: Box<Follower>,
+        position: u64,
+    },
+    End,
+}
+
+/// A copy that is being made.
+#[derive(Debug)]
+struct Copy {
+    /// Follows the log from the beginning of the copy on.
+    follower: Box<Follower>,
+    /// Position of the stream where it follows.
+    base: u64,
+    next_stripe: usize,
+    reach: u64,
+    keys: u64,
+}
+
+/// Why the stream of a replica ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FeedError {
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    #[error("the log has failed")]
+    Poisoned,
+    #[error("this server has begun an epoch that the replica does not know")]
+    Epoch,
+    #[error("this server has no complete data")]
+    Incomplete,
+    #[error("a record of the log has an unknown kind, {0}")]
+    Kind(u8),
+}
+
+impl Feeder {
+    pub(crate) fn new(id: ConnId, request: Request) -> Feeder {
+        let stage = Stage::Begin(request);
+        let (bytes, batch) = (Vec::new(), Batch::new());
+        Feeder { id, stage, bytes, taken: 0, gate: Gate::OPEN, batch, epoch: None }
+    }
+
+    /// The next bytes for the replica; `None` if there is nothing to send. `wake` is called when
+    /// there is something after that. `is_idle`: a heartbeat is due.
+    pub(crate) fn next_part(
+        &mut self,
+        feed: &Feed<'_>,
+        block: &mut SnapshotBlock,
+        is_idle: bool,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Option<Part> {
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(PART_BYTES);
+            self.taken = 0;
+            if let Err(error) = self.fill_part(feed, block, is_idle) {
+                tracing::warn!(replica = self.id.0, %error, "could not feed a replica");
+                self.stage = Stage::End;
+                return Some(Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true });
+            }
+        }
+        if self.bytes.is_empty() {
+            match &self.stage {
+                Stage::Follow { follower, .. } => {
+                    follower.set_waker(Box::new(wake));
+                    follower.wake_when_readable();
+                }
+                Stage::Search { .. } => wake(),
+                Stage::Begin(_) | Stage::Copy(_) | Stage::End => {}
+            }
+            return None;
+        }
+        let end = self.bytes.len().min(self.taken + PART_BYTES);
+        let bytes = self.bytes[self.taken..end].to_vec();
+        self.taken = end;
+        Some(Part { bytes, gate: self.gate, is_last: false })
+    }
+
+    /// Encodes frames until there are enough for a part, or nothing more to send now.
+    fn fill_part(
+        &mut self,
+        feed: &Feed<'_>,
+        block: &mut SnapshotBlock,
+        is_idle: bool,
+    ) -> Result<(), FeedError> {
+        loop {
+            self.stage = match std::mem::replace(&mut self.stage, Stage::End) {
+                Stage::Begin(request) => self.begin(feed, request)?,
+                Stage::Search { follower, position } => self.search(feed, follower, position)?,
+                Stage::Copy(copy) => self.copy(feed, copy, block),
+                Stage::Follow { mut follower, position } => {
+                    let position = self.follow(feed, &mut follower, position, is_idle)?;
+                    Stage::Follow { follower, position }
+                }
+                Stage::End => Stage::End,
+            };
+            // Stripes may be empty.
+            if !matches!(self.stage, Stage::Copy(_)) || self.bytes.len() >= PART_BYTES {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Decides whether the replica can continue where it is.
+    fn begin(&mut self, feed: &Feed<'_>, request: Request) -> Result<Stage, FeedError> {
+        let replication = feed.replication;
+        if replication.role() == Role::Copying {
+            return Err(FeedError::Incomplete);
+        }
+        let end = replication.position(feed.log);
+        let history = replication.history().clone();
+        let known = request.filter(|(id, position)| history.includes(id, *position, end));
+        let Some((_, position)) = known else { return self.begin_copy(feed) };
+        match history.find(position) {
+            Some(Place::At(at)) if self.is_readable(feed, at) => {
+                let follower = Box::new(feed.log.follow(at, Scope::Durable)?);
+                self.resume(feed, follower, position)
+            }
+            Some(Place::After(from)) => {
+                // The beginning of the era may have been truncated.
+                let follower = match feed.log.follow(from, Scope::Durable) {
+                    Err(FollowError::Truncated { first, .. }) => {
+                        feed.log.follow(first, Scope::Durable)?
+                    }
+                    other => other?,
+                };
+                Ok(Stage::Search { follower: Box::new(follower), position })
+            }
+            Some(Place::At(_)) | None => self.begin_copy(feed),
+        }
+    }
+
+    /// Whether the log has this position, and a record starts there.
+    fn is_readable(&mut self, feed: &Feed<'_>, at: Lsn) -> bool {
+        let follower = feed.log.follow(at, Scope::Durable);
+        follower.is_ok_and(|mut follower| follower.next_batch(&mut self.batch).is_ok())
+    }
+
+    /// Searches one batch of records.
+    fn search(
+        &mut self,
+        feed: &Feed<'_>,
+        mut follower: Box<Follower>,
+        position: u64,
+    ) -> Result<Stage, FeedError> {
+        if !follower.next_batch(&mut self.batch)? {
+            return self.begin_copy(feed);
+        }
+        match locate(&self.batch, position) {
+            (Some(end), _) => {
+                let follower = Box::new(feed.log.follow(end, Scope::Durable)?);
+                self.resume(feed, follower, position)
+            }
+            (None, true) => self.begin_copy(feed),
+            (None, false) => Ok(Stage::Search { follower, position }),
+        }
+    }
+
+    fn resume(
+        &mut self,
+        feed: &Feed<'_>,
+        follower: Box<Follower>,
+        position: u64,
+    ) -> Result<Stage, FeedError> {
+        tracing::info!(replica = self.id.0, position, "a replica continues");
+        self.open(feed, Kind::Resume, position)?;
+        feed.replication.set_online(self.id);
+        Ok(Stage::Follow { follower, position })
+    }
+
+    fn begin_copy(&mut self, feed: &Feed<'_>) -> Result<Stage, FeedError> {
+        let (base, from) = {
+            let applied = feed.replication.applied();
+            let from = feed.log.next();
+            (feed.replication.history().position(from).unwrap_or(*applied), from)
+        };
+        let follower = Box::new(feed.log.follow(from, Scope::Durable)?);
+        tracing::info!(replica = self.id.0, position = base, "copying the data to a replica");
+        self.open(feed, Kind::Copy, base)?;
+        Ok(Stage::Copy(Copy { follower, base, next_stripe: 0, reach: base, keys: 0 }))
+    }
+
+    /// Appends the reply to PSYNC, and the first frame.
+    fn open(&mut self, feed: &Feed<'_>, kind: Kind, base: u64) -> Result<(), FeedError> {
+        let history = feed.replication.history();
+        let id = history.epoch().ok_or(FeedError::Incomplete)?.id;
+        let name = String::from_utf8_lossy(&id);
+        let reply = match kind {
+            Kind::Resume => format!("+CONTINUE {name}\r\n"),
+            _ => format!("+FULLRESYNC {name} {base}\r\n"),
+        };
+        self.bytes.extend_from_slice(reply.as_bytes());
+        let opening = Opening { seed: feed.keyspace.seed(), epochs: history.epochs().to_vec() };
+        put_frame(kind, base, base, &mut self.bytes, |out| opening.encode(out));
+        self.epoch = Some(id);
+        Ok(())
+    }
+
+    /// Encodes the next stripe, or the end of the copy.
+    fn copy(&mut self, feed: &Feed<'_>, mut copy: Copy, block: &mut SnapshotBlock) -> Stage {
+        if copy.next_stripe == STRIPES {
+            let Copy { base, reach, keys, .. } = copy;
+            let newest_timestamp = feed.write_clock.newest();
+            put_frame(Kind::Copied, base, base, &mut self.bytes, |out| {
+                Copied { reach, keys, newest_timestamp }.encode(out);
+            });
+            feed.replication.set_online(self.id);
+            return Stage::Follow { follower: copy.follower, position: copy.base };
+        }
+        let stripe = u32::try_from(copy.next_stripe).expect("STRIPES fits u32");
+        let floor = encode_stripe(feed, copy.next_stripe, block);
+        self.gate = self.gate.max(Gate::from_store(block.lsn));
+        copy.reach = copy.reach.max(floor);
+        copy.keys += block.keys;
+        copy.next_stripe += 1;
+        let mut rest = block.bytes.as_slice();
+        while !rest.is_empty() {
+            let length = whole_mutations(rest);
+            let (some, more) = rest.split_at(length);
+            put_frame(Kind::Block, floor, floor, &mut self.bytes, |out| {
+                put_block(stripe, some, out);
+            });
+            rest = more;
+        }
+        block.bytes.clear();
+        block.bytes.shrink_to(PART_BYTES);
+        Stage::Copy(copy)
+    }
+
+    /// Encodes the next records as a frame. Returns its end.
+    fn follow(
+        &mut self,
+        feed: &Feed<'_>,
+        follower: &mut Follower,
+        position: u64,
+        is_idle: bool,
+    ) -> Result<u64, FeedError> {
+        if !follower.next_batch(&mut self.batch)? {
+            if feed.log.poisoned().is_some() {
+                return Err(FeedError::Poisoned);
+            }
+            // Marks of the log have positions, too.
+            let history = feed.replication.history();
+            self.check_epoch(&history)?;
+            let end = position_at(&history, follower.position()).unwrap_or(position);
+            if is_idle || end > position {
+                put_frame(Kind::Heartbeat, position, end, &mut self.bytes, |_| {});
+            }
+            return Ok(end);
+        }
+        let history = feed.replication.history();
+        self.check_epoch(&history)?;
+        let end = encode_records(&self.batch, &history, position, &mut self.bytes);
+        drop(history);
+        self.batch.shrink();
+        end
+    }
+
+    /// Checks that the records that have been read are of the epoch that the replica knows: those
+    /// of a later one are written after the history has changed.
+    fn check_epoch(&self, history: &History) -> Result<(), FeedError> {
+        let is_known = history.epoch().map(|epoch| epoch.id) == self.epoch;
+        if is_known { Ok(()) } else { Err(FeedError::Epoch) }
+    }
+}
+
+/// Encodes a stripe. Returns the position of the stream up to which it contains all records.
+fn encode_stripe(feed: &Feed<'_>, stripe: usize, block: &mut SnapshotBlock) -> u64 {
+    let Replication { applied, history, .. } = feed.replication;
+    let applied = applied.lock();
+    feed.keyspace.snapshot_stripe(stripe, || feed.log.next().0, block);
+    history.lock().position(Lsn(block.lsn)).unwrap_or(*applied)
+}
+
+/// Bytes of the first mutations of a block: as many as fit into a frame, and at least one.
+fn whole_mutations(block: &[u8]) -> usize {
+    let mut rest = block;
+    while block.len() - rest.len() < FRAME_BYTES && !rest.is_empty() {
+        Mutation::decode(&mut rest, |_| 0).expect("a stripe encodes itself as mutations");
+    }
+    block.len() - rest.len()
+}
+
+/// Appends the records of a batch as a frame. Returns its end.
+fn encode_records(
+    batch: &Batch,
+    history: &History,
+    position: u64,
+    out: &mut Vec<u8>,
+) -> Result<u64, FeedError> {
+    let mut found = Vec::new();
+    let mut end = position;
+    for record in batch.records() {
+        let contents = records::contents(&record).ok_or(FeedError::Kind(record.kind))?;
+        // Records that name no position are of a time before this server was in a stream, and no
+        // replica continues there.
+        let named = position_at(history, record.end).or(contents.position);
+        let Some(named) = named else { continue };
+        end = named.max(end);
+        found.push(Record { kind: contents.kind(), payload: contents.plain(), end });
+    }
+    end = end.max(position_at(history, batch.end()).unwrap_or(end));
+    if end > position || !found.is_empty() {
+        put_frame(Kind::Records, position, end, out, |out| {
+            for record in &found {
+                put_record(position, record, out);
+            }
+        });
+    }
+    Ok(end)
+}
+
+/// The position of the stream at a position of the log where this server assigned them.
+fn position_at(history: &History, end: Lsn) -> Option<u64> {
+    let own = history.own_at(end)?;
+    Some(own.stream + end.0 - own.log.0)
+}
+
+/// The end of the record of a batch that ends at a position of the stream, and whether a record of
+/// the batch ends after it.
+fn locate(batch: &Batch, position: u64) -> (Option<Lsn>, bool) {
+    let named = |record: LogRecord<'_>| Some((records::contents(&record)?.position?, record.end));
+    let mut found = None;
+    for (named, end) in batch.records().filter_map(named) {
+        if named > position {
+            return (found, true);
+        }
+        // The last one, as the records of this server's own history repeat the position.
+        found = (named == position).then_some(end).or(found);
+    }
+    (found, false)
+}

@@ -1,0 +1,212 @@
+//! Replication: the role of this server, its replicas, and the stream that they read.
+//!
+//! A replica receives a copy of all data, stripe by stripe, then the records of its source's log
+//! ([`feeder`]); it applies each record as a unit of work that goes to its own log. `history` has
+//! the positions of the stream, `stored` keeps them in the data. [`super::role_change`] changes the
+//! role, and `crate::replica` is the other end of the stream.
+
+mod feeder;
+mod history;
+mod stored;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use base::time::MonoNs;
+use binlog::Log;
+use parking_lot::{Mutex, MutexGuard};
+use reactor::ConnId;
+use store::{Keyspace, Params};
+use wire::replication::{Epoch, EpochId};
+
+use super::client_address::ClientAddress;
+use super::signal::Signal;
+use crate::config::MasterAddress;
+pub(crate) use feeder::{Feed, Feeder, Request};
+pub(crate) use history::History;
+pub(crate) use stored::{STORED, put, stored_hash};
+
+/// What a server does with writes of its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Role {
+    Master = 0,
+    /// Refuses writes; reads see the data as of some position of the stream.
+    Replica = 1,
+    /// Refuses reads as well: the copy of the data is incomplete.
+    Copying = 2,
+}
+
+/// State of the connection to the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LinkState {
+    #[default]
+    Connecting,
+    Copying,
+    Connected,
+}
+
+/// The connection to the source.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Link {
+    /// `None`: this server is a master.
+    pub(crate) source: Option<MasterAddress>,
+    /// Different after each change of the source.
+    pub(crate) generation: u64,
+    pub(crate) state: LinkState,
+    /// When the source was last heard; of a connection that is down, when that ended.
+    pub(crate) heard: MonoNs,
+    /// How far the source's log was durable when it was last heard.
+    pub(crate) source_position: u64,
+    /// Bytes of the copy that have been received.
+    pub(crate) copied_bytes: u64,
+}
+
+/// A replica of this server.
+#[derive(Debug, Clone)]
+pub(crate) struct Replica {
+    pub(crate) address: ClientAddress,
+    /// The port on which it serves clients; 0: unknown.
+    pub(crate) port: u16,
+    /// Whether it has a complete copy.
+    pub(crate) is_online: bool,
+    /// The position up to which its own log is durable.
+    pub(crate) durable: u64,
+    pub(crate) heard: MonoNs,
+}
+
+impl Replica {
+    pub(crate) fn host(&self) -> String {
+        self.address.internet().map_or_else(String::new, |address| address.ip().to_string())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Replication {
+    role: AtomicU8,
+    /// The position of the stream up to which a replica has applied it. Locked before stripes, and
+    /// while a record is applied.
+    applied: Mutex<u64>,
+    history: Mutex<History>,
+    link: Mutex<Link>,
+    replicas: Mutex<BTreeMap<ConnId, Replica>>,
+    /// Wakes the thread of the link.
+    pub(crate) signal: Signal,
+}
+
+impl Replication {
+    /// Reads the stored history. `applied`: the position that the log's last record names.
+    pub(crate) fn load(
+        keyspace: &Keyspace,
+        params: &Params,
+        log: &Log,
+        applied: u64,
+    ) -> Result<Replication, &'static str> {
+        let stored = stored::stored(&keyspace.lock_one(stored_hash(), params))?;
+        let is_incomplete = stored.as_ref().is_some_and(History::is_empty);
+        let history = stored.unwrap_or_default();
+        let applied = history.position(log.next()).unwrap_or(applied);
+        let role = if is_incomplete { Role::Copying } else { Role::Master };
+        Ok(Replication {
+            role: AtomicU8::new(role as u8),
+            applied: Mutex::new(applied),
+            history: Mutex::new(history),
+            link: Mutex::default(),
+            replicas: Mutex::default(),
+            signal: Signal::default(),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn role(&self) -> Role {
+        match self.role.load(Ordering::SeqCst) {
+            0 => Role::Master,
+            1 => Role::Replica,
+            _ => Role::Copying,
+        }
+    }
+
+    pub(crate) fn set_role(&self, role: Role) {
+        self.role.store(role as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock()
+    }
+
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock()
+    }
+
+    /// Locks the position up to which a replica has applied the stream. To be locked before
+    /// stripes.
+    pub(crate) fn applied(&self) -> MutexGuard<'_, u64> {
+        self.applied.lock()
+    }
+
+    /// The newest epoch and the one before it.
+    pub(crate) fn epochs(&self) -> (Option<Epoch>, Option<Epoch>) {
+        let history = self.history.lock();
+        (history.epoch().copied(), history.previous().copied())
+    }
+
+    /// The position of the stream up to which this server has data: on a master durable data, and
+    /// on a replica applied records.
+    pub(crate) fn position(&self, log: &Log) -> u64 {
+        if self.role() == Role::Master {
+            let durable = log.durable();
+            self.history.lock().position(durable).unwrap_or(durable.0)
+        } else {
+            *self.applied.lock()
+        }
+    }
+
+    /// Makes the server a replica of `source`. Writes are refused from now on; the thread of the
+    /// link does the rest. False if it is that already.
+    pub(crate) fn set_source(&self, source: MasterAddress) -> bool {
+        let mut link = self.link.lock();
+        if link.source.as_ref() == Some(&source) {
+            return false;
+        }
+        if self.role() == Role::Master {
+            self.set_role(Role::Replica);
+        }
+        *link = Link { source: Some(source), generation: link.generation + 1, ..Link::default() };
+        drop(link);
+        self.signal.raise();
+        true
+    }
+
+    /// Adds a replica that has connected.
+    pub(crate) fn attach(&self, id: ConnId, replica: Replica) {
+        self.replicas.lock().insert(id, replica);
+    }
+
+    pub(crate) fn detach(&self, id: ConnId) {
+        self.replicas.lock().remove(&id);
+    }
+
+    /// Notes that a replica has data up to a position on its disk.
+    pub(crate) fn acknowledged(&self, id: ConnId, durable: u64, now: MonoNs) {
+        if let Some(replica) = self.replicas.lock().get_mut(&id) {
+            replica.durable = replica.durable.max(durable);
+            replica.heard = now;
+        }
+    }
+
+    fn set_online(&self, id: ConnId) {
+        if let Some(replica) = self.replicas.lock().get_mut(&id) {
+            replica.is_online = true;
+        }
+    }
+
+    pub(crate) fn replicas(&self) -> Vec<Replica> {
+        self.replicas.lock().values().cloned().collect()
+    }
+}
+
+/// A new, random name of an epoch.
+pub(crate) fn epoch_id(mut random: impl FnMut() -> u64) -> EpochId {
+    let text = format!("{:016x}{:016x}{:08x}", random(), random(), random() & 0xffff_ffff);
+    text.as_bytes().try_into().expect("40 digits")
+}

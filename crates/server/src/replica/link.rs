@@ -1,0 +1,228 @@
+//! The connection to the master: login, request of the stream, frames.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use base::time::MonoNs;
+use wire::replication::{CAPABILITY, HEADER_BYTES, Header, StreamError};
+use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
+
+use super::mono_now;
+use crate::config::MasterAddress;
+use crate::engine::replication::Request;
+use crate::engine::server_state::ServerState;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two checks of whether the link has ended.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// A master sends at least a heartbeat every second. Source: Redis 7.2 `config.c`, `repl-timeout`.
+const SILENCE_NS_MAX: u64 = 60_000_000_000;
+/// Longest reply before the stream.
+const REPLY_BYTES_MAX: usize = 1024;
+const READ_BYTES: usize = 256 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("could not connect: {0}")]
+    Connect(io::Error),
+    #[error("the connection failed: {0}")]
+    Io(io::Error),
+    #[error("the master ended the connection")]
+    Ended,
+    #[error("the master was silent for {} s", SILENCE_NS_MAX / 1_000_000_000)]
+    Silent,
+    #[error("the master refused {request}: {reply}")]
+    Refused { request: &'static str, reply: String },
+    #[error("the master does not speak the Redis protocol: {0}")]
+    Protocol(#[from] ProtocolError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("the link has ended")]
+    Over,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that were used.
+    used: usize,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Ends a write of the acknowledging thread. Fails if the peer has ended the connection.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Link {
+    /// Connects, logs in and requests the stream from where this server is.
+    pub(super) fn open(
+        shared: &ServerState,
+        master: &MasterAddress,
+        request: Request,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
+        let stream = connect(master).map_err(LinkError::Connect)?;
+        let mut link = Link { stream, buffer: Vec::new(), used: 0 };
+        let settings = shared.settings.load_full();
+        if settings.masterauth.is_set() {
+            let password = settings.masterauth.0.as_bytes();
+            match settings.masteruser.as_bytes() {
+                b"" => link.ask("AUTH", &[password], is_over)?,
+                user => link.ask("AUTH", &[user, password], is_over)?,
+            }
+        }
+        let port = own_port(shared).to_string();
+        let details: [&[u8]; 4] =
+            [b"listening-port", port.as_bytes(), b"capa", CAPABILITY.as_bytes()];
+        link.ask("REPLCONF", &details, is_over)?;
+        let (id, position) = match request {
+            Some((id, position)) => (id.to_vec(), position.to_string()),
+            None => (b"?".to_vec(), "-1".to_owned()),
+        };
+        link.ask("PSYNC", &[&id, position.as_bytes()], is_over)?;
+        Ok(link)
+    }
+
+    /// A handle for writes.
+    pub(super) fn writer(&self) -> Result<TcpStream, LinkError> {
+        self.stream.try_clone().map_err(LinkError::Io)
+    }
+
+    /// Sends a request, and waits for its reply.
+    fn ask(
+        &mut self,
+        name: &'static str,
+        args: &[&[u8]],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), LinkError> {
+        let mut request = Vec::new();
+        let words: Vec<&[u8]> = [name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
+        encode_request(&words, &mut request);
+        self.stream.write_all(&request).map_err(LinkError::Io)?;
+        let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
+        loop {
+            match decode_reply(&self.buffer[self.used..])? {
+                Some((Reply::Simple(_), bytes)) => {
+                    self.used += bytes;
+                    return Ok(());
+                }
+                Some((reply, _)) => return Err(refused(name, &reply)),
+                None if self.buffer.len() - self.used > REPLY_BYTES_MAX => {
+                    return Err(StreamError::NoFrame.into());
+                }
+                None => self.read_some(READ_BYTES, deadline, is_over)?,
+            }
+        }
+    }
+
+    /// Reads the next frame into `payload`. `None`: the link has ended.
+    pub(super) fn read_frame(
+        &mut self,
+        payload: &mut Vec<u8>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<Header>, LinkError> {
+        let found = self.try_read_frame(payload, is_over);
+        if matches!(found, Err(LinkError::Over)) { Ok(None) } else { found.map(Some) }
+    }
+
+    fn try_read_frame(
+        &mut self,
+        payload: &mut Vec<u8>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Header, LinkError> {
+        self.fill(HEADER_BYTES, is_over)?;
+        let head = self.buffer[self.used..].first_chunk().expect("it was filled");
+        let header = Header::decode(head)?;
+        self.used += HEADER_BYTES;
+        self.fill(header.payload_bytes, is_over)?;
+        payload.clear();
+        payload.shrink_to(2 * READ_BYTES);
+        payload.extend_from_slice(&self.buffer[self.used..self.used + header.payload_bytes]);
+        self.used += header.payload_bytes;
+        header.check(payload)?;
+        Ok(header)
+    }
+
+    /// Reads until the buffer has this many unused bytes.
+    fn fill(&mut self, bytes: usize, is_over: &dyn Fn() -> bool) -> Result<(), LinkError> {
+        while self.buffer.len() - self.used < bytes {
+            let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
+            let missing = bytes - (self.buffer.len() - self.used);
+            // In steps, so that a length alone takes no memory.
+            self.read_some(missing.clamp(1, READ_BYTES), deadline, is_over)?;
+        }
+        Ok(())
+    }
+
+    fn read_some(
+        &mut self,
+        wanted: usize,
+        deadline: MonoNs,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), LinkError> {
+        if self.used > 0 && self.used >= self.buffer.len() / 2 {
+            self.buffer.drain(..self.used);
+            self.buffer.shrink_to(2 * READ_BYTES);
+            self.used = 0;
+        }
+        let held = self.buffer.len();
+        self.buffer.resize(held + wanted.max(READ_BYTES / 4), 0);
+        let read = loop {
+            if is_over() {
+                break Err(LinkError::Over);
+            }
+            match self.stream.read(&mut self.buffer[held..]) {
+                Ok(0) => break Err(LinkError::Ended),
+                Ok(count) => break Ok(count),
+                Err(error) if is_timeout(&error) && mono_now() < deadline => {}
+                Err(error) if is_timeout(&error) => break Err(LinkError::Silent),
+                Err(error) => break Err(LinkError::Io(error)),
+            }
+        };
+        self.buffer.truncate(held + read.as_ref().map_or(0, |count| *count));
+        read.map(|_| ())
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn refused(request: &'static str, reply: &Reply) -> LinkError {
+    let reply = match reply {
+        Reply::Error(text) => String::from_utf8_lossy(text).into_owned(),
+        other => format!("{other:?}"),
+    };
+    LinkError::Refused { request, reply }
+}
+
+fn connect(master: &MasterAddress) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
+    for address in (master.host.as_str(), master.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(CHECK_INTERVAL))?;
+                stream.set_write_timeout(Some(Duration::from_nanos(SILENCE_NS_MAX)))?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// The port on which this server serves clients of the Redis protocol.
+fn own_port(shared: &ServerState) -> u16 {
+    let settings = shared.settings.load();
+    let place = settings.endpoints().position(|endpoint| {
+        endpoint.protocol == crate::protocol::ClientProtocol::Resp && !endpoint.is_tls
+    });
+    let addresses = shared.identity.addresses.get();
+    let address = place.and_then(|place| addresses?.get(place));
+    address.map_or(0, std::net::SocketAddr::port)
+}

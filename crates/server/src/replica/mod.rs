@@ -1,0 +1,176 @@
+//! Following a master: a thread that connects to it, applies its stream, and acknowledges what is
+//! on the disk. `link` is the connection, `apply` puts the stream into the data and the log,
+//! `acknowledge` reports how far the log is durable.
+//!
+//! The thread of the link reads and applies in one place, so that a slow replica slows its master's
+//! stream by the flow control of TCP and holds one frame in memory.
+
+mod acknowledge;
+mod apply;
+mod link;
+mod reload;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use base::time::MonoNs;
+use rand::RngCore as _;
+
+use crate::config::MasterAddress;
+use crate::engine::clock;
+use crate::engine::commit::{Record, Unit};
+use crate::engine::mail::{Fence, Mail};
+use crate::engine::reactor_state::ReactorState;
+use crate::engine::replication::{LinkState, epoch_id};
+use crate::engine::role_change;
+use crate::engine::server_state::{ServerState, params};
+use crate::handler::State;
+use acknowledge::Acknowledger;
+#[cfg(test)]
+pub(crate) use apply::Applier as StreamApplier;
+use apply::{Applier, ApplyError};
+use link::{Link, LinkError};
+
+/// Time between two attempts to reach the master.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time between two checks of whether the log has room.
+const ROOM_INTERVAL: Duration = Duration::from_micros(200);
+/// Time between two checks of whether all reactors have finished their writes.
+const FENCE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Sets the role of the server before it serves clients: that of the option `replicaof`.
+pub(crate) fn begin(shared: &ServerState) -> anyhow::Result<()> {
+    let (now, settings) = (clock::unix_now(), shared.settings.load_full());
+    let params = params(&settings, now, shared.keyspace.seed(), 0);
+    let (mut reactor, mut record) = (ReactorState::new(shared, 0), Record::default());
+    let locked = shared.keyspace.lock(std::iter::empty(), &params);
+    let mut unit = Unit::new(shared, &reactor, &mut record, locked);
+    let id = epoch_id(|| rand::rng().next_u64());
+    role_change::begin(shared, settings.replicaof.0.clone(), &mut unit, id)?;
+    unit.commit(&mut reactor);
+    Ok(())
+}
+
+/// The thread that follows a master.
+#[derive(Debug)]
+pub(crate) struct Follower(JoinHandle<()>);
+
+/// Starts the thread.
+pub(crate) fn start(state: &State) -> io::Result<Follower> {
+    let state = state.clone();
+    let run = move || {
+        let mut must_copy = false;
+        while state.shared.replication.signal.wait() {
+            follow_masters(&state, &mut must_copy);
+        }
+    };
+    std::thread::Builder::new().name("replica".to_owned()).spawn(run).map(Follower)
+}
+
+impl Follower {
+    pub(crate) fn stop(self, shared: &ServerState) {
+        shared.replication.signal.end();
+        if self.0.join().is_err() {
+            tracing::error!("the replication thread panicked");
+        }
+    }
+}
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+enum EndOfLink {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+/// Follows the current master, and each one that replaces it, until there is none.
+fn follow_masters(state: &State, must_copy: &mut bool) {
+    let replication = &state.shared.replication;
+    loop {
+        let link = replication.link().clone();
+        let (Some(master), generation) = (link.source, link.generation) else { return };
+        let is_current = || replication.link().generation == generation;
+        let ended = follow(state, &master, generation, must_copy);
+        if replication.signal.is_over() {
+            return;
+        }
+        if is_current() {
+            if let Err(error) = ended {
+                *must_copy |= matches!(error, EndOfLink::Apply(_));
+                tracing::warn!(%master, %error, "the link to the master ended");
+            }
+            let mut link = replication.link();
+            (link.state, link.heard) = (LinkState::Connecting, clock::mono_now());
+            drop(link);
+            if !replication.signal.wait_for(RETRY) {
+                return;
+            }
+        }
+    }
+}
+
+fn follow(
+    state: &State,
+    master: &MasterAddress,
+    generation: u64,
+    must_copy: &mut bool,
+) -> Result<(), EndOfLink> {
+    let shared = &state.shared;
+    let is_over = || {
+        shared.replication.signal.is_over() || shared.replication.link().generation != generation
+    };
+    if !pass_fence(shared, &is_over) {
+        return Ok(());
+    }
+    let mut applier = Applier::new(state, generation);
+    let request = if *must_copy { None } else { applier.request() };
+    let mut link = Link::open(shared, master, request, &is_over)?;
+    let acknowledger = Acknowledger::start(shared, link.writer()?).map_err(LinkError::Io)?;
+    let mut payload = Vec::new();
+    loop {
+        let Some(header) = link.read_frame(&mut payload, &is_over)? else { return Ok(()) };
+        while !applier.has_room() {
+            std::thread::sleep(ROOM_INTERVAL);
+        }
+        let applied = applier.apply(clock::now(), &header, &payload)?;
+        *must_copy = false;
+        acknowledger.note(applied);
+        let mut current = shared.replication.link();
+        if current.generation == generation {
+            current.heard = clock::mono_now();
+            current.state = applier.link_state();
+            current.source_position = current.source_position.max(header.end);
+            current.copied_bytes += if applier.is_copying() { payload.len() as u64 } else { 0 };
+        }
+    }
+}
+
+/// Waits until every reactor has ended the writes that it began as the reactor of a master. False
+/// if the link has ended before.
+fn pass_fence(shared: &ServerState, is_over: &dyn Fn() -> bool) -> bool {
+    let fence = Fence::new(shared.links().mailboxes().len());
+    for mailbox in shared.links().mailboxes() {
+        while mailbox.send(Mail::Fence(Arc::clone(&fence))).is_err() {
+            if is_over() {
+                return false;
+            }
+            std::thread::sleep(FENCE_INTERVAL);
+        }
+    }
+    while !fence.is_passed() {
+        if is_over() {
+            return false;
+        }
+        std::thread::sleep(FENCE_INTERVAL);
+    }
+    true
+}
+
+/// Monotonic time, as the log's functions take it.
+fn mono_now() -> MonoNs {
+    clock::mono_now()
+}

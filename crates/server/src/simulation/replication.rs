@@ -1,0 +1,315 @@
+//! Two servers, of which one replicates the other: crashes, lost links, snapshots and failovers,
+//! from a seed. The link is that of the real server without its sockets.
+
+use binlog::Faults;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reactor::SimClient;
+use wire::cql::Version;
+use wire::replication::{CAPABILITY, HEADER_BYTES, Header};
+use wire::resp::{Reply, decode_reply};
+
+use super::cql_client::{Client, with_options};
+use super::tests::{Announce, seeds};
+use super::world::{Plan, World};
+use crate::config::MasterAddress;
+use crate::engine::rdb_file::Scratch;
+use crate::engine::rdb_thread::serve;
+use crate::engine::replication::{LinkState, Role};
+use crate::engine::snapshot_taker::Progress;
+use crate::handler::State;
+use crate::replica::StreamApplier as Applier;
+
+/// Seeds per `cargo test`.
+const SEEDS: u64 = 60;
+const ROUNDS: usize = 60;
+const TABLE: &str = "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', \
+                     'replication_factor': 1}";
+
+fn plan() -> Plan {
+    with_options(&[("enable-debug-command", "yes")])
+}
+
+fn turn(world: &mut World) {
+    while world.write_log() | (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
+}
+
+fn ask(world: &mut World, requests: &str) -> String {
+    let replies = world.ask(requests.replace('|', "\r\n").as_bytes());
+    String::from_utf8_lossy(&replies).into_owned()
+}
+
+fn master(port: u16) -> MasterAddress {
+    MasterAddress { host: "master".to_owned(), port }
+}
+
+/// A connection between a master and a replica.
+struct Link<'s> {
+    client: SimClient,
+    applier: Applier<'s>,
+    bytes: Vec<u8>,
+}
+
+impl<'s> Link<'s> {
+    fn open(source: &mut World, replica: &'s State, must_copy: bool) -> Link<'s> {
+        let generation = replica.shared.replication.link().generation;
+        let mut applier = Applier::new(replica, generation);
+        let request = applier.request().filter(|_| !must_copy);
+        let client = source.sim().connect();
+        let place = request.map_or_else(
+            || "? -1".to_owned(),
+            |(id, position)| format!("{} {position}", String::from_utf8_lossy(&id)),
+        );
+        client.send(format!("REPLCONF capa {CAPABILITY}\r\nPSYNC {place}\r\n").as_bytes());
+        turn(source);
+        let mut link = Link { client, applier, bytes: Vec::new() };
+        link.receive(source);
+        assert_eq!(link.take_reply(), Some(Reply::Simple(b"OK".to_vec())));
+        link
+    }
+
+    /// Makes the master send a part.
+    fn receive(&mut self, source: &mut World) {
+        let now = source.sim().now().unix;
+        serve(source.shared(), now, &mut Scratch::default());
+        turn(source);
+        self.bytes.extend(self.client.received());
+    }
+
+    fn take_reply(&mut self) -> Option<Reply> {
+        let (reply, bytes) = decode_reply(&self.bytes).expect("a reply")?;
+        self.bytes.drain(..bytes);
+        Some(reply)
+    }
+
+    /// Applies up to `count` of the frames that have arrived. False: the stream must begin again
+    /// with a copy.
+    fn apply(&mut self, count: usize, now: base::time::Now) -> bool {
+        if self.bytes.first() == Some(&b'+') {
+            let reply = self.take_reply();
+            assert!(matches!(reply, Some(Reply::Simple(_))), "{reply:?}");
+        }
+        for _ in 0..count {
+            let Some(head) = self.bytes.first_chunk::<HEADER_BYTES>() else { return true };
+            let header = Header::decode(head).unwrap();
+            let end = HEADER_BYTES + header.payload_bytes;
+            if self.bytes.len() < end {
+                return true;
+            }
+            let payload: Vec<u8> = self.bytes[HEADER_BYTES..end].to_vec();
+            self.bytes.drain(..end);
+            header.check(&payload).unwrap();
+            if self.applier.apply(now, &header, &payload).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Runs a link for a while, or until the replica has everything.
+fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames: Option<usize>) {
+    let state = replica.state().clone();
+    let mut link = Link::open(source, &state, *must_copy);
+    *must_copy = false;
+    let mut left = frames.unwrap_or(usize::MAX);
+    for _ in 0..20_000 {
+        link.receive(source);
+        let count = left.min(7);
+        if !link.apply(count, replica.sim().now()) {
+            *must_copy = true;
+            return follow(source, replica, must_copy, frames);
+        }
+        left -= count;
+        turn(replica);
+        let at = state.shared.replication.position(&state.shared.log);
+        let end = source.shared().replication.position(&source.shared().log);
+        let is_whole = link.applier.link_state() == LinkState::Connected && at == end;
+        if left == 0 || (is_whole && frames.is_none()) {
+            return;
+        }
+    }
+    panic!("the replica does not reach its master");
+}
+
+fn change(world: &mut World, random: &mut SmallRng) {
+    let (key, value) = (random.random_range(0..12), random.random_range(0..1000));
+    let request = match random.random_range(0..18) {
+        0 | 1 => format!("SET s{key} {value}|"),
+        2 => format!("SET s{key} {value} EX {}|", random.random_range(1..300)),
+        3 => format!("APPEND s{key} {value}|"),
+        4 => format!("RPUSH l{key} {value} x|LPOP l{key}|"),
+        5 => format!("HSET h{key} f{value} 1 g {value}|"),
+        6 => format!("ZADD z{key} {value} m{value}|"),
+        7 => format!("SADD t{key} {value}|SPOP t{key}|"),
+        8 => format!("XADD x{key} * f {value}|"),
+        9 => format!("MULTI|INCR n1|INCR n2|INCR n{key}|EXEC|"),
+        10 => format!("RENAME l{key} l{}|", random.random_range(0..12)),
+        11 => format!("DEL s{key} l{key} h{key}|"),
+        12 => format!("EXPIRE h{key} {}|", random.random_range(1..300)),
+        13 => format!("SELECT 3|SET s{key} {value}|"),
+        14 => format!("TSADD r{key} {value} v|"),
+        15 if random.random_bool(0.2) => "FLUSHDB|".to_owned(),
+        15 | 16 if random.random_bool(0.2) => "SWAPDB 0 3|".to_owned(),
+        16 => format!("CREATEDB d{key}|"),
+        _ => format!(
+            "FUNCTION LOAD REPLACE \"#!lua name=lib{key}\\nredis.register_function('f{key}', \
+             function() return {value} end)\"|"
+        ),
+    };
+    ask(world, &request);
+}
+
+fn take_snapshot(world: &mut World) {
+    world.begin_snapshot();
+    while world.go_on_with_snapshot(1000) != Progress::Idle {
+        world.write_log();
+    }
+}
+
+/// What clients see of the data.
+fn shown(world: &mut World) -> String {
+    let mut shown = ask(world, "DEBUG DIGEST|FUNCTION LIST|LISTDB|GET n1|GET n2|");
+    for key in 0..12 {
+        shown += &ask(world, &format!("TSRANGEBYTIME r{key} -1000000 1000000|PEXPIRETIME h{key}|"));
+    }
+    shown
+}
+
+fn check_equal(source: &mut World, replica: &mut World, what: &str) {
+    let (expected, found) = (shown(source), shown(replica));
+    assert!(expected == found, "{what}: the master has {expected}, the replica {found}");
+}
+
+fn run(seed: u64) {
+    let _announce = Announce(seed);
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut worlds = [World::new(seed, plan()), World::new(!seed, plan())];
+    let (mut source, mut must_copy, mut generation) = (0, false, 1);
+    worlds[1].shared().replication.set_source(master(generation));
+    for round in 0..ROUNDS {
+        let [first, second] = &mut worlds;
+        let (one, other) = if source == 0 { (first, second) } else { (second, first) };
+        match random.random_range(0..12) {
+            0..=4 => (0..random.random_range(1..9)).for_each(|_| change(one, &mut random)),
+            5 | 6 => follow(one, other, &mut must_copy, Some(random.random_range(1..900))),
+            7 => {
+                follow(one, other, &mut must_copy, None);
+                check_equal(one, other, &format!("round {round}"));
+                assert!(ask(other, "SET s1 v|").starts_with("-READONLY"));
+            }
+            8 => take_snapshot(if random.random_bool(0.5) { one } else { other }),
+            9 => one.die(random.random_bool(0.5), Faults::default()),
+            10 => {
+                other.die(random.random_bool(0.5), Faults::default());
+                generation += 1;
+                other.shared().replication.set_source(master(generation));
+            }
+            _ => {
+                let seconds = random.random_range(1..60);
+                for world in &mut worlds {
+                    world.advance(seconds * 1_000_000_000);
+                }
+            }
+        }
+        if random.random_bool(0.08) {
+            let [first, second] = &mut worlds;
+            let (old, new) = if source == 0 { (first, second) } else { (second, first) };
+            fail_over(old, new, &mut random, &mut generation);
+            source = 1 - source;
+            must_copy = false;
+        }
+    }
+    let [first, second] = &mut worlds;
+    let (one, other) = if source == 0 { (first, second) } else { (second, first) };
+    follow(one, other, &mut must_copy, None);
+    check_equal(one, other, "at the end");
+}
+
+/// Makes the replica the master, and the master its replica, which may have records of its own.
+fn fail_over(old: &mut World, new: &mut World, random: &mut SmallRng, generation: &mut u16) {
+    let is_whole = new.shared().replication.role() == Role::Replica;
+    if !is_whole || new.shared().replication.history().is_empty() {
+        return fail_over_of_incomplete(old, new, generation);
+    }
+    let before = shown(new);
+    assert_eq!(ask(new, "REPLICAOF NO ONE|"), "+OK\r\n");
+    assert_eq!(shown(new), before, "a promotion changes no data");
+    (0..random.random_range(0..4)).for_each(|_| change(old, random));
+    (0..random.random_range(0..4)).for_each(|_| change(new, random));
+    *generation += 1;
+    old.shared().replication.set_source(master(*generation));
+}
+
+/// A replica without a complete copy cannot be promoted; exchange the roles by a new copy.
+fn fail_over_of_incomplete(old: &mut World, new: &mut World, generation: &mut u16) {
+    let mut must_copy = true;
+    follow(old, new, &mut must_copy, None);
+    assert_eq!(ask(new, "REPLICAOF NO ONE|"), "+OK\r\n");
+    *generation += 1;
+    old.shared().replication.set_source(master(*generation));
+}
+
+#[test]
+fn a_replica_has_the_data_of_its_master_whatever_happens() {
+    seeds(SEEDS).for_each(run);
+}
+
+/// Runs statements. Returns the response of the last one.
+fn query(world: &mut World, statements: &[&str]) -> String {
+    let mut client = Client::start(world, Version::V4, None);
+    let mut last = String::new();
+    for statement in statements {
+        client.query(1, statement);
+        let mut replies = client.ask(world);
+        while world.write_log() {
+            replies.extend(client.ask(world));
+        }
+        assert_eq!(replies.len(), 1, "{statement}: {replies:?}");
+        last = replies.remove(0);
+        assert!(!last.contains("ERROR"), "{statement}: {last}");
+    }
+    client.sim.close();
+    last
+}
+
+#[test]
+fn tables_schema_and_roles_are_replicated() {
+    let mut source = World::new(1, with_options(&[]));
+    let mut replica = World::new(2, with_options(&[]));
+    replica.shared().replication.set_source(master(1));
+    let mut must_copy = false;
+    query(&mut source, &[TABLE, "CREATE TABLE ks.t (k int PRIMARY KEY, v text)"]);
+    query(&mut source, &["INSERT INTO ks.t (k, v) VALUES (1, 'one')"]);
+    follow(&mut source, &mut replica, &mut must_copy, None);
+    let rows = |world: &mut World| query(world, &["SELECT v FROM ks.t WHERE k = 1"]);
+    assert_eq!(rows(&mut replica), rows(&mut source));
+    query(&mut source, &["ALTER TABLE ks.t ADD w int", "UPDATE ks.t SET w = 5 WHERE k = 1"]);
+    follow(&mut source, &mut replica, &mut must_copy, None);
+    let rows = |world: &mut World| query(world, &["SELECT w FROM ks.t WHERE k = 1"]);
+    assert_eq!(rows(&mut replica), rows(&mut source));
+}
+
+#[test]
+fn reads_of_an_incomplete_copy_are_refused_also_after_a_crash() {
+    let mut source = World::new(3, Plan::default());
+    let mut replica = World::new(4, Plan::default());
+    ask(&mut source, "SET s1 v|");
+    replica.shared().replication.set_source(master(1));
+    let mut must_copy = false;
+    follow(&mut source, &mut replica, &mut must_copy, Some(3));
+    for _ in 0..2 {
+        assert!(ask(&mut replica, "GET s1|").starts_with("-LOADING"));
+        assert!(
+            ask(&mut replica, "REPLICAOF NO ONE|").starts_with("-ERR the copy of the master's")
+        );
+        assert_eq!(
+            ask(&mut replica, "PING|"),
+            "-LOADING The data is being copied from the master; it is incomplete.\r\n"
+        );
+        replica.die(true, Faults::default());
+    }
+    replica.shared().replication.set_source(master(1));
+    follow(&mut source, &mut replica, &mut must_copy, None);
+    assert_eq!(ask(&mut replica, "GET s1|"), "$1\r\nv\r\n");
+}

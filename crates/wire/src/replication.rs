@@ -1,0 +1,408 @@
+//! Frames of the replication stream: `docs/internals/replication.md` specifies them.
+//!
+//! A stream is a sequence of frames on a connection of the Redis protocol, after the reply to
+//! PSYNC. Positions are those of the stream; a frame of records continues where the one before it
+//! ended.
+
+use thiserror::Error;
+
+/// Bytes of a frame before its payload.
+pub const HEADER_BYTES: usize = 36;
+/// Maximum payload of a frame: a record of the log of the maximum length, with its header.
+pub const PAYLOAD_BYTES_MAX: usize = (1 << 30) + 64;
+/// Payload after which the source begins another frame.
+pub const FRAME_BYTES: usize = 256 << 10;
+
+/// The value of REPLCONF `capa` by which a replica requests this stream instead of an RDB file.
+pub const CAPABILITY: &str = "myriad-stream-1";
+
+/// Positions fit the integers of the Redis protocol.
+const POSITION_MAX: u64 = i64::MAX as u64;
+
+const MAGIC: [u8; 4] = *b"MYRS";
+const VERSION: u8 = 1;
+const RECORD_HEADER_BYTES: usize = 9;
+const EPOCH_BYTES: usize = 48;
+
+/// Name of an epoch: 40 hexadecimal digits, as those of Redis's replication IDs.
+pub type EpochId = [u8; 40];
+
+/// From position `start` on, the server that chose `id` assigned the positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Epoch {
+    pub id: EpochId,
+    pub start: u64,
+}
+
+/// What a frame contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The beginning of a stream that continues at a position: [`Opening`].
+    Resume = 1,
+    /// The beginning of a stream that starts with a copy of all data: [`Opening`].
+    Copy = 2,
+    /// Mutations that build a part of the copy: [`put_block`].
+    Block = 3,
+    /// The end of the copy: [`Copied`].
+    Copied = 4,
+    /// Records: [`put_record`].
+    Records = 5,
+    /// Nothing new up to the frame's position; the payload is empty.
+    Heartbeat = 6,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        use Kind::{Block, Copied, Copy, Heartbeat, Records, Resume};
+        [Resume, Copy, Block, Copied, Records, Heartbeat].into_iter().find(|one| *one as u8 == byte)
+    }
+}
+
+/// Why a stream cannot continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum StreamError {
+    #[error("the bytes are not a frame of a replication stream")]
+    NoFrame,
+    #[error("the stream has version {0}, and this server reads version {VERSION}")]
+    Version(u8),
+    #[error("a frame is damaged: its checksum is wrong")]
+    Checksum,
+    #[error("a frame of {0} bytes is too long")]
+    TooLong(u64),
+    #[error("a frame is malformed: {0}")]
+    Malformed(&'static str),
+}
+
+/// Appends a frame; `fill` appends its payload.
+pub fn put_frame(
+    kind: Kind,
+    base: u64,
+    end: u64,
+    out: &mut Vec<u8>,
+    fill: impl FnOnce(&mut Vec<u8>),
+) {
+    let at = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    fill(out);
+    let length = (out.len() - at - HEADER_BYTES) as u64;
+    let (header, payload) = out[at..].split_at_mut(HEADER_BYTES);
+    header[..4].copy_from_slice(&MAGIC);
+    (header[4], header[5]) = (VERSION, kind as u8);
+    header[12..20].copy_from_slice(&length.to_le_bytes());
+    header[20..28].copy_from_slice(&base.to_le_bytes());
+    header[28..36].copy_from_slice(&end.to_le_bytes());
+    let crc = checksum(header, payload);
+    header[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// CRC-32 of the header without the checksum, then of the payload.
+fn checksum(header: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&header[..8]);
+    hasher.update(&header[12..HEADER_BYTES]);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// The header of a frame, whose payload is not yet checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub kind: Kind,
+    pub base: u64,
+    pub end: u64,
+    pub payload_bytes: usize,
+    bytes: [u8; HEADER_BYTES],
+}
+
+impl Header {
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, StreamError> {
+        if bytes[..4] != MAGIC {
+            return Err(StreamError::NoFrame);
+        }
+        if bytes[4] != VERSION {
+            return Err(StreamError::Version(bytes[4]));
+        }
+        let kind = Kind::of(bytes[5]).ok_or(StreamError::Malformed("unknown kind"))?;
+        let length = le64(&bytes[12..]);
+        let payload_bytes =
+            usize::try_from(length).ok().filter(|bytes| *bytes <= PAYLOAD_BYTES_MAX);
+        let payload_bytes = payload_bytes.ok_or(StreamError::TooLong(length))?;
+        let (base, end) = (le64(&bytes[20..]), le64(&bytes[28..]));
+        if end < base || end > POSITION_MAX {
+            return Err(StreamError::Malformed("its positions are out of range"));
+        }
+        Ok(Header { kind, base, end, payload_bytes, bytes: *bytes })
+    }
+
+    /// Checks the payload that follows the header.
+    pub fn check(&self, payload: &[u8]) -> Result<(), StreamError> {
+        let expected = u32::from_le_bytes(self.bytes[8..12].try_into().expect("four bytes"));
+        let is_right =
+            payload.len() == self.payload_bytes && checksum(&self.bytes, payload) == expected;
+        if is_right { Ok(()) } else { Err(StreamError::Checksum) }
+    }
+}
+
+/// The payload of [`Kind::Resume`] and [`Kind::Copy`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// Seed of the key hash that divides the copy into stripes.
+    pub seed: u64,
+    /// Oldest first.
+    pub epochs: Vec<Epoch>,
+}
+
+/// Epochs that a server remembers.
+pub const EPOCHS_MAX: usize = 64;
+
+impl Opening {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        put_epochs(&self.epochs, out);
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Opening, StreamError> {
+        let malformed = StreamError::Malformed("opening");
+        let (seed, rest) = payload.split_first_chunk::<8>().ok_or(malformed)?;
+        let epochs = take_epochs(rest).ok_or(malformed)?;
+        Ok(Opening { seed: u64::from_le_bytes(*seed), epochs })
+    }
+}
+
+/// Appends epochs: 48 bytes each.
+pub fn put_epochs(epochs: &[Epoch], out: &mut Vec<u8>) {
+    for epoch in epochs {
+        out.extend_from_slice(&epoch.id);
+        out.extend_from_slice(&epoch.start.to_le_bytes());
+    }
+}
+
+/// Decodes epochs. `None` unless they are in order, at least one and at most [`EPOCHS_MAX`].
+pub fn take_epochs(bytes: &[u8]) -> Option<Vec<Epoch>> {
+    let (chunks, rest) = bytes.as_chunks::<EPOCH_BYTES>();
+    let epoch = |chunk: &[u8; EPOCH_BYTES]| {
+        let (id, start) = chunk.split_first_chunk::<40>().expect("48 bytes");
+        id.iter().all(u8::is_ascii_hexdigit).then(|| Epoch { id: *id, start: le64(start) })
+    };
+    let epochs = chunks.iter().map(epoch).collect::<Option<Vec<_>>>()?;
+    let is_valid = rest.is_empty()
+        && (1..=EPOCHS_MAX).contains(&epochs.len())
+        && epochs.is_sorted_by_key(|epoch| epoch.start);
+    is_valid.then_some(epochs)
+}
+
+/// Appends the payload of [`Kind::Block`]: the mutations of keys of one stripe of the source. They
+/// contain all records of the stripe that end at or before the frame's position.
+pub fn put_block(stripe: u32, mutations: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&stripe.to_le_bytes());
+    out.extend_from_slice(mutations);
+}
+
+/// Decodes the payload of [`Kind::Block`].
+pub fn take_block(payload: &[u8]) -> Result<(u32, &[u8]), StreamError> {
+    let (stripe, mutations) =
+        payload.split_first_chunk::<4>().ok_or(StreamError::Malformed("block"))?;
+    Ok((u32::from_le_bytes(*stripe), mutations))
+}
+
+/// The payload of [`Kind::Copied`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// The data is consistent once all records before this position are applied.
+    pub reach: u64,
+    /// Keys and partitions of all blocks.
+    pub keys: u64,
+    /// The newest timestamp that the source had given to a CQL write, in microseconds.
+    pub newest_timestamp: i64,
+}
+
+impl Copied {
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.reach.to_le_bytes());
+        out.extend_from_slice(&self.keys.to_le_bytes());
+        out.extend_from_slice(&self.newest_timestamp.to_le_bytes());
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Copied, StreamError> {
+        let ([reach, keys, newest], []) = payload.as_chunks::<8>() else {
+            return Err(StreamError::Malformed("end of the copy"));
+        };
+        Ok(Copied {
+            reach: u64::from_le_bytes(*reach),
+            keys: u64::from_le_bytes(*keys),
+            newest_timestamp: i64::from_le_bytes(*newest),
+        })
+    }
+}
+
+/// A record of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    pub kind: u8,
+    pub payload: &'a [u8],
+    /// Position in the stream at which the record ends.
+    pub end: u64,
+}
+
+/// Appends a record to the payload of [`Kind::Records`]. `base`: of the frame, at most 4 GiB before
+/// the record's end.
+pub fn put_record(base: u64, record: &Record<'_>, out: &mut Vec<u8>) {
+    let end = u32::try_from(record.end - base).expect("a frame is shorter than 4 GiB");
+    let length = u32::try_from(record.payload.len()).expect("at most 2^30");
+    out.push(record.kind);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&end.to_le_bytes());
+    out.extend_from_slice(record.payload);
+}
+
+/// Takes the next record from the payload of a frame; `None` at its end. The ends of records grow.
+pub fn take_record<'a>(
+    header: &Header,
+    input: &mut &'a [u8],
+) -> Result<Option<Record<'a>>, StreamError> {
+    if input.is_empty() {
+        return Ok(None);
+    }
+    let malformed = StreamError::Malformed("record");
+    let (head, rest) = input.split_first_chunk::<RECORD_HEADER_BYTES>().ok_or(malformed)?;
+    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+    let offset = u32::from_le_bytes([head[5], head[6], head[7], head[8]]);
+    let length = usize::try_from(length).map_err(|_| malformed)?;
+    let (payload, rest) = rest.split_at_checked(length).ok_or(malformed)?;
+    let end = header.base.saturating_add(u64::from(offset));
+    if end > header.end {
+        return Err(malformed);
+    }
+    *input = rest;
+    Ok(Some(Record { kind: head[0], payload, end }))
+}
+
+fn le64(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+/// Decodes arbitrary bytes in every way: for the fuzz target and the test of random bytes.
+pub fn check(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return };
+    let Ok(header) = Header::decode(head) else { return };
+    let _is_whole = header.check(rest);
+    let mut input = rest;
+    while let Ok(Some(record)) = take_record(&header, &mut input) {
+        assert!((header.base..=header.end).contains(&record.end), "an end inside the frame");
+    }
+    if let Ok(opening) = Opening::decode(rest) {
+        let mut again = Vec::new();
+        opening.encode(&mut again);
+        assert_eq!(again, rest);
+    }
+    if let Ok(copied) = Copied::decode(rest) {
+        let mut again = Vec::new();
+        copied.encode(&mut again);
+        assert_eq!(again, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(kind: Kind, base: u64, end: u64, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_frame(kind, base, end, &mut out, |out| out.extend_from_slice(payload));
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(Header, &[u8]), StreamError> {
+        let (head, payload) = bytes.split_first_chunk().unwrap();
+        let header = Header::decode(head)?;
+        header.check(payload)?;
+        Ok((header, payload))
+    }
+
+    #[test]
+    fn the_bytes_of_a_frame() {
+        let bytes = frame(Kind::Records, 7, 0x0102, b"ab");
+        let head = b"MYRS\x01\x05\0\0\x87\xd5\x39\xf0\x02\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0";
+        assert_eq!(bytes[..8], head[..8]);
+        assert_eq!(bytes[12..36], head[12..]);
+        assert_eq!(&bytes[36..], b"ab");
+        let (header, payload) = decode(&bytes).unwrap();
+        assert_eq!((header.kind, header.base, header.end), (Kind::Records, 7, 0x0102));
+        assert_eq!(payload, b"ab");
+    }
+
+    #[test]
+    fn every_bit_is_checked() {
+        let bytes = frame(Kind::Copy, 1, 2, b"payload");
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn records_come_back() {
+        let mut bytes = Vec::new();
+        let records = [
+            Record { kind: 1, payload: b"one", end: 116 },
+            Record { kind: 2, payload: b"", end: 129 },
+        ];
+        put_frame(Kind::Records, 100, 129, &mut bytes, |out| {
+            for record in &records {
+                put_record(100, record, out);
+            }
+        });
+        let (header, mut payload) = decode(&bytes).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = take_record(&header, &mut payload).unwrap() {
+            found.push(record);
+        }
+        assert_eq!(found, records);
+        let late = Header { end: 128, ..header };
+        let mut payload = &bytes[HEADER_BYTES..];
+        take_record(&late, &mut payload).unwrap();
+        assert_eq!(take_record(&late, &mut payload), Err(StreamError::Malformed("record")));
+    }
+
+    #[test]
+    fn epochs_are_in_order_and_few() {
+        let epoch = |start| Epoch { id: [b'a'; 40], start };
+        let encoded = |epochs: &[Epoch]| {
+            let mut out = Vec::new();
+            put_epochs(epochs, &mut out);
+            out
+        };
+        let epochs = vec![epoch(0), epoch(5), epoch(5)];
+        assert_eq!(take_epochs(&encoded(&epochs)), Some(epochs));
+        assert_eq!(take_epochs(&encoded(&[])), None);
+        assert_eq!(take_epochs(&encoded(&[epoch(5), epoch(4)])), None);
+        assert_eq!(take_epochs(&encoded(&vec![epoch(0); EPOCHS_MAX + 1])), None);
+        assert_eq!(take_epochs(&encoded(&[Epoch { id: [b' '; 40], start: 0 }])), None);
+    }
+
+    #[test]
+    fn a_long_payload_is_refused_before_it_is_read() {
+        let mut bytes = frame(Kind::Block, 0, 0, b"");
+        bytes[12..20].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(decode(&bytes).unwrap_err(), StreamError::TooLong(u64::MAX));
+        bytes[4] = 9;
+        assert_eq!(decode(&bytes).unwrap_err(), StreamError::Version(9));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_without_panic(mut bytes: Vec<u8>, kind in 0u8..8) {
+            check(&bytes);
+            if bytes.len() >= HEADER_BYTES {
+                bytes[..4].copy_from_slice(&MAGIC);
+                (bytes[4], bytes[5]) = (VERSION, kind);
+                bytes[12..20].copy_from_slice(&0u64.to_le_bytes());
+                check(&bytes);
+            }
+        }
+    }
+}
