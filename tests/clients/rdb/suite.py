@@ -300,7 +300,8 @@ def a_running_server_to_both(folder):
 @test
 def a_file_made_under_load(folder):
     """Keys that do not change are in it once, and all others in a state that they had."""
-    still, rounds, ended = 20_000, 200, threading.Event()
+    still, rounds = 20_000, 200
+    begun, ended = threading.Event(), threading.Event()
 
     def write(address):
         client = redis.Redis(*address, protocol=2)
@@ -313,6 +314,7 @@ def a_file_made_under_load(folder):
                     batch.delete(f"new:{number - 2}:{key}")
                     batch.rpush(f"new:{number}:{key}", number, number)
                 batch.execute()
+            begun.set()
         client.close()
 
     with myriad(folder / "data") as server:
@@ -323,6 +325,7 @@ def a_file_made_under_load(folder):
             batch.execute()
         writer = threading.Thread(target=write, args=(server.address,))
         writer.start()
+        assert begun.wait(60), "the writer has not begun"
         status, text = redis_cli(server, "--rdb", folder / "dump.rdb")
         ended.set()
         writer.join()
