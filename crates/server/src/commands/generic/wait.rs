@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF: wait for the log, here and on replicas. Replication is not supported.
+//! WAIT and WAITAOF: wait for the log. Replicas are not counted yet.
 
 use base::time::MonoNs;
 use wire::resp::Args;
@@ -8,7 +8,7 @@ use crate::commands::context::{CommandContext, integer};
 use crate::commands::fail::Fail;
 use crate::commands::session::{Wait, WaitReply};
 
-/// WAIT: waits for replicas, of which there are none.
+/// WAIT: waits until its timeout, as replicas are not counted.
 pub(crate) const WAIT: Command = Command {
     name: "wait",
     syntax: "numreplicas timeout",
@@ -33,7 +33,7 @@ fn wait(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// WAITAOF: waits for the log, here and on replicas, of which there are none.
+/// WAITAOF: waits for the log of this server; replicas are not counted.
 pub(crate) const WAITAOF: Command = Command {
     name: "waitaof",
     syntax: "numlocal numreplicas timeout",
