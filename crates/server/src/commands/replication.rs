@@ -287,8 +287,10 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             return Err(Fail::text("ERR a transaction with REPLICAOF NO ONE must not have keys"));
         }
         let id = epoch_id(|| cx.reactor.random());
-        let promoted = role_change::promote(cx.shared, &mut cx.locked, id);
-        if promoted.map_err(|error| Fail::owned(format!("ERR {error}")))? {
+        let params = cx.locked.params();
+        let promoted = role_change::promote(cx.shared, cx.reactor, params, id);
+        if let Some(gate) = promoted.map_err(|error| Fail::owned(format!("ERR {error}")))? {
+            cx.gate = cx.gate.max(gate);
             set_option(cx, None);
             tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
         }

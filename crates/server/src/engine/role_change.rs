@@ -1,10 +1,12 @@
 //! Changes of the role of this server, whose history is part of the data.
 
 use binlog::Lsn;
-use store::StoreError;
+use store::{Params, StoreError};
 use wire::replication::EpochId;
 
-use super::commit::Unit;
+use super::commit::{Record, Unit};
+use super::gate::Gate;
+use super::reactor_state::ReactorState;
 use super::replication::{History, Link, Role, put, stored_hash};
 use super::server_state::ServerState;
 use crate::config::MasterAddress;
@@ -21,18 +23,19 @@ pub(crate) enum PromoteError {
     Store(#[from] StoreError),
 }
 
-/// Makes a replica a master, which begins an epoch. The change of the history is part of `unit`,
-/// which has locked no stripe. False if the server is a master already.
+/// Makes a replica a master, which begins an epoch. The caller must have locked no stripe. Returns
+/// the gate of the change of the history; `None` if the server is a master already.
 pub(crate) fn promote(
     shared: &ServerState,
-    unit: &mut Unit<'_>,
+    reactor: &mut ReactorState,
+    params: &Params,
     id: EpochId,
-) -> Result<bool, PromoteError> {
+) -> Result<Option<Gate>, PromoteError> {
     let replication = &shared.replication;
     // No record is applied while this is locked, so the log does not grow.
     let applied = replication.applied();
     match replication.role() {
-        Role::Master => return Ok(false),
+        Role::Master => return Ok(None),
         Role::Copying => return Err(PromoteError::Incomplete),
         Role::Replica => {}
     }
@@ -42,7 +45,12 @@ pub(crate) fn promote(
     if promoted.own().is_none() {
         promoted.begin_epoch(id, shared.log.next(), *applied);
     }
-    store(unit, &promoted)?;
+    // Before the first write of a client: recovery must know that this server assigns its position.
+    let mut record = Record::default();
+    let locked = shared.keyspace.lock(std::iter::empty(), params);
+    let mut unit = Unit::new(shared, reactor, &mut record, locked);
+    store(&mut unit, &promoted)?;
+    let gate = unit.commit(reactor);
     *history = promoted;
     *link = Link { generation: link.generation + 1, ..Link::default() };
     replication.set_role(Role::Master);
@@ -50,7 +58,7 @@ pub(crate) fn promote(
     replication.signal.raise();
     // Replicas must learn the new epoch.
     shared.rdb_transfers.end_streams();
-    Ok(true)
+    Ok(Some(gate))
 }
 
 /// Begins the first epoch of a master that gets its first replica. The change is part of `unit`,
@@ -72,11 +80,12 @@ pub(crate) fn ensure_history(
 }
 
 /// Sets the role at the start of the server: a replica of `master`, or a master, which begins an
-/// epoch by `unit` if the data is that of a replica.
+/// epoch if the data is that of a replica.
 pub(crate) fn begin(
     shared: &ServerState,
     master: Option<MasterAddress>,
-    unit: &mut Unit<'_>,
+    reactor: &mut ReactorState,
+    params: &Params,
     id: EpochId,
 ) -> Result<(), PromoteError> {
     let replication = &shared.replication;
@@ -85,7 +94,7 @@ pub(crate) fn begin(
         replication.set_source(master);
     } else if is_of_replica {
         replication.set_role(Role::Replica);
-        promote(shared, unit, id)?;
+        promote(shared, reactor, params, id)?;
     }
     Ok(())
 }

@@ -20,7 +20,6 @@ use rand::RngCore as _;
 
 use crate::config::MasterAddress;
 use crate::engine::clock;
-use crate::engine::commit::{Record, Unit};
 use crate::engine::mail::{Fence, Mail};
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::replication::{LinkState, epoch_id};
@@ -44,12 +43,9 @@ const FENCE_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) fn begin(shared: &ServerState) -> anyhow::Result<()> {
     let (now, settings) = (clock::unix_now(), shared.settings.load_full());
     let params = params(&settings, now, shared.keyspace.seed(), 0);
-    let (mut reactor, mut record) = (ReactorState::new(shared, 0), Record::default());
-    let locked = shared.keyspace.lock(std::iter::empty(), &params);
-    let mut unit = Unit::new(shared, &reactor, &mut record, locked);
+    let mut reactor = ReactorState::new(shared, 0);
     let id = epoch_id(|| rand::rng().next_u64());
-    role_change::begin(shared, settings.replicaof.0.clone(), &mut unit, id)?;
-    unit.commit(&mut reactor);
+    role_change::begin(shared, settings.replicaof.0.clone(), &mut reactor, &params, id)?;
     Ok(())
 }
 
