@@ -166,6 +166,7 @@ impl<S> Connection<S> {
             input_bytes: self.input.unread().len(),
             output_bytes: self.output.pending_bytes(),
             held_bytes: self.output.held_bytes(),
+            waits_for_remote: self.output.waits_for_remote(),
             attached_bytes: self.output.attached_bytes(),
             sent_bytes: self.output.sent_bytes(),
             input_heap_bytes: self.input.heap_bytes(),
@@ -193,6 +194,8 @@ pub struct ConnInfo {
     pub output_bytes: usize,
     /// Part of `output_bytes` that waits for a gate.
     pub held_bytes: usize,
+    /// Whether part of it waits for a gate of [`Level::Remote`](crate::Level).
+    pub waits_for_remote: bool,
     /// Bytes of an attached file that the kernel does not have yet.
     pub attached_bytes: u64,
     /// Bytes that the kernel has taken since the connection began, files included. With TLS it may

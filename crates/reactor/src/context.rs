@@ -9,6 +9,7 @@ use base::time::{MonoNs, Now};
 use crate::balance::Load;
 use crate::limits::Limits;
 use crate::mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
+use crate::output::{Level, Levels};
 use crate::peer::{ConnId, Peer};
 use crate::stats::{AcceptorStats, Counters, ReactorStats};
 use crate::timers::Timers;
@@ -236,7 +237,7 @@ pub(crate) struct Arrival {
 pub(crate) struct Core<M> {
     pub(crate) index: usize,
     pub(crate) now: Now,
-    pub(crate) level: u64,
+    pub(crate) levels: Levels,
     pub(crate) level_rose: bool,
     pub(crate) is_draining: bool,
     pub(crate) timers: Timers,
@@ -260,7 +261,7 @@ impl<M> Core<M> {
         Core {
             index,
             now: Now::default(),
-            level: 0,
+            levels: [0; 2],
             level_rose: false,
             is_draining: false,
             timers: Timers::default(),
@@ -316,16 +317,17 @@ impl<'a, M> Context<'a, M> {
         self.core.links.reactors()
     }
 
-    /// The level up to which gates are open.
-    pub fn level(&self) -> u64 {
-        self.core.level
+    /// A level: gates of it are open up to this value.
+    pub fn level(&self, level: Level) -> u64 {
+        self.core.levels[level as usize]
     }
 
-    /// Opens the gates up to `level` on all connections of this reactor; the released output is
-    /// sent before the loop waits. The level only rises. Free when nothing is held.
-    pub fn set_level(&mut self, level: u64) {
-        if level > self.core.level {
-            self.core.level = level;
+    /// Opens the gates of a level up to `value` on all connections of this reactor; the released
+    /// output is sent before the loop waits. A level only rises. Free when nothing is held.
+    pub fn set_level(&mut self, level: Level, value: u64) {
+        let current = &mut self.core.levels[level as usize];
+        if value > *current {
+            *current = value;
             self.core.level_rose = true;
         }
     }

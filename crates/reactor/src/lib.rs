@@ -6,8 +6,8 @@
 //! requests; then call [`Handler::before_wait`]; then send output whose gate has opened. An
 //! unpipelined request costs `epoll_wait`, `read` and `send`, and no other system call.
 //!
-//! Output may be *held*: each connection's [`Output`] carries gates, and each reactor has a level.
-//! A gate is open when the level has reached it. This is how replies wait for a disk without a
+//! Output may be *held*: each connection's [`Output`] carries gates, and each reactor has levels.
+//! A gate is open when its level has reached it. This is how replies wait for a disk without a
 //! waiting thread. Reactors may have different levels; a connection that moves waits for the level
 //! of its new reactor.
 //!
@@ -63,7 +63,7 @@ pub use handler::{Flow, Handler, Next};
 pub use limits::{Limit, Limits};
 pub use listener::{BACKLOG, Listener, begin_listening, bind, listen};
 pub use mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
-pub use output::Output;
+pub use output::{Level, Output};
 pub use peer::{ConnId, Peer};
 pub use placement::Placement;
 pub use signals::{Signal, Signals, block_signals};

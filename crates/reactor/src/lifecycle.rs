@@ -104,7 +104,7 @@ impl<H: Handler> Reactor<H> {
         channel: Option<Box<Channel>>,
     ) -> Connection<H::Session> {
         let mut output = Output::default();
-        output.release(self.core.level);
+        output.release(self.core.levels);
         let mut cx = Context::new(&mut self.core);
         let session = self.handler.open(&mut cx, id, &peer, &mut output);
         let now = self.core.now.mono;

@@ -15,11 +15,52 @@ const COMPACT_BYTES: usize = 64 * 1024;
 /// and 8 marks are 128 bytes.
 const MARKS_KEPT: usize = 8;
 
+/// The levels of a reactor: gates are compared with one of them. Both only rise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// What this machine has completed.
+    Local = 0,
+    /// What other machines have completed as well: never above the local level.
+    Remote = 1,
+}
+
+/// The current levels, by [`Level`].
+pub(crate) type Levels = [u64; 2];
+
+/// A level, and the value that it must reach. One word, because every held reply has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gate(u64);
+
+impl Gate {
+    fn new(level: Level, value: u64) -> Gate {
+        // The greatest value is never reached, with or without its first bit.
+        Gate((value.min(u64::MAX >> 1) << 1) | level as u64)
+    }
+
+    fn value(self) -> u64 {
+        self.0 >> 1
+    }
+
+    fn level(self) -> Level {
+        if self.0 & 1 == 0 { Level::Local } else { Level::Remote }
+    }
+
+    #[inline]
+    fn is_open(self, levels: Levels) -> bool {
+        self.value() <= levels[self.level() as usize]
+    }
+
+    /// Whether `other` is open whenever this gate is.
+    fn covers(self, other: Gate) -> bool {
+        self.value() >= other.value() && self.level() as usize >= other.level() as usize
+    }
+}
+
 /// Bytes up to the stream position `end` wait for `gate`.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     end: u64,
-    gate: u64,
+    gate: Gate,
 }
 
 /// Fields that few connections use, boxed because every connection pays for the space.
@@ -45,7 +86,7 @@ pub(crate) struct Tail {
 ///
 /// A handler appends to [`Output::buffer`] and calls [`Output::hold`] when the appended bytes may
 /// be sent only at some level of the reactor (the server uses log positions as levels). Order never
-/// changes, so bytes after a closed gate wait as well; gates of one connection never decrease.
+/// changes, so bytes after a closed gate wait as well.
 ///
 /// Invariant, as stream positions: `base + sent <= released <= gated <= base + bytes.len()`.
 /// Bytes below `released` may be sent, those up to `gated` wait for a mark, those above were
@@ -59,9 +100,8 @@ pub struct Output {
     base: u64,
     released: u64,
     gated: u64,
-    gate_max: u64,
-    /// The reactor's level at the last update: gates at or below it are open.
-    level: u64,
+    /// The reactor's levels at the last update: gates at or below them are open.
+    levels: Levels,
     marks: VecDeque<Mark>,
     /// How much was pending before the first append since the last flush, or `UNTOUCHED`.
     appended: usize,
@@ -79,8 +119,7 @@ impl Default for Output {
             base: 0,
             released: 0,
             gated: 0,
-            gate_max: 0,
-            level: 0,
+            levels: [0; 2],
             marks: VecDeque::new(),
             appended: UNTOUCHED,
             extra: None,
@@ -98,25 +137,22 @@ impl Output {
     }
 
     /// Everything appended since the last `hold`, or since the callback began, may be sent only
-    /// when the reactor's level is at least `gate`. `hold(0)` permits it as soon as order allows.
+    /// when this level of the reactor is at least `gate`. A gate of 0 permits it as soon as order
+    /// allows.
     ///
     /// One call per batch is cheaper than one per reply: each new gate costs a 16-byte mark.
-    pub fn hold(&mut self, gate: u64) {
+    pub fn hold(&mut self, level: Level, gate: u64) {
         let end = self.end();
         if end == self.gated {
             return;
         }
         assert!(self.gated < end, "bytes only leave below `released`");
-        self.gate_max = self.gate_max.max(gate);
+        let gate = Gate::new(level, gate);
         self.gated = end;
         match self.marks.back_mut() {
-            None if self.gate_max <= self.level => self.released = end,
-            Some(last) if last.gate == self.gate_max => last.end = end,
-            last => {
-                let last_gate = last.map_or(0, |last| last.gate);
-                assert!(last_gate < self.gate_max, "gates of one connection never shrink");
-                self.marks.push_back(Mark { end, gate: self.gate_max });
-            }
+            None if gate.is_open(self.levels) => self.released = end,
+            Some(last) if last.gate.covers(gate) => last.end = end,
+            _ => self.marks.push_back(Mark { end, gate }),
         }
     }
 
@@ -213,9 +249,14 @@ impl Output {
         self.unsent_bytes() == 0
     }
 
-    /// The lowest gate that output waits for.
-    pub(crate) fn first_gate(&self) -> Option<u64> {
-        self.marks.front().map(|mark| mark.gate)
+    /// Whether output waits for a gate of the remote level.
+    pub(crate) fn waits_for_remote(&self) -> bool {
+        self.marks.iter().any(|mark| mark.gate.level() == Level::Remote)
+    }
+
+    /// Whether the output that waits first must wait longer.
+    pub(crate) fn is_closed(&self, levels: Levels) -> bool {
+        self.marks.front().is_some_and(|mark| !mark.gate.is_open(levels))
     }
 
     /// Whether something was appended since the last call, and how many bytes were pending then.
@@ -230,15 +271,15 @@ impl Output {
 
     /// Ends a callback: bytes it appended without a gate are sent as order allows.
     pub(crate) fn end_callback(&mut self) {
-        self.hold(0);
+        self.hold(Level::Local, 0);
     }
 
-    /// Opens the gates up to `level`.
-    pub(crate) fn release(&mut self, level: u64) {
-        self.level = level;
-        let open = planted::shifted("gate comparison", level);
+    /// Opens the gates up to `levels`.
+    pub(crate) fn release(&mut self, levels: Levels) {
+        self.levels = levels;
+        let open = levels.map(|level| planted::shifted("gate comparison", level));
         while let Some(first) = self.marks.front()
-            && first.gate <= open
+            && first.gate.is_open(open)
         {
             assert!(self.released < first.end, "what may leave stays free to leave");
             self.released = first.end;
@@ -271,8 +312,8 @@ impl Output {
     }
 
     /// Borrows the reactor's buffer unless bytes are waiting here. True if it was borrowed.
-    pub(crate) fn lend(&mut self, scratch: &mut Vec<u8>, level: u64) -> bool {
-        self.level = level;
+    pub(crate) fn lend(&mut self, scratch: &mut Vec<u8>, levels: Levels) -> bool {
+        self.levels = levels;
         let lend = self.bytes.capacity() == 0;
         if lend {
             std::mem::swap(&mut self.bytes, scratch);
@@ -340,7 +381,7 @@ mod tests {
 
     fn appended(output: &mut Output, bytes: &[u8], gate: u64) {
         output.buffer().extend_from_slice(bytes);
-        output.hold(gate);
+        output.hold(Level::Local, gate);
     }
 
     #[test]
@@ -353,9 +394,9 @@ mod tests {
         assert_eq!(output.releasable(), b"free");
         assert_eq!(output.held_bytes(), 8);
         output.advance(4);
-        output.release(9);
+        output.release([9, 0]);
         assert_eq!(output.releasable(), b"");
-        output.release(10);
+        output.release([10, 0]);
         assert_eq!(output.releasable(), b"heldtail");
         output.advance(8);
         assert!(output.is_empty());
@@ -367,16 +408,35 @@ mod tests {
         appended(&mut output, b"a", 10);
         appended(&mut output, b"b", 5);
         assert_eq!(output.marks.len(), 1);
-        output.release(5);
+        output.release([5, 0]);
         assert_eq!(output.releasable(), b"");
-        output.release(10);
+        output.release([10, 0]);
         assert_eq!(output.releasable(), b"ab");
+    }
+
+    #[test]
+    fn a_gate_of_the_remote_level_covers_the_local_one() {
+        let mut output = Output::default();
+        output.release([20, 4]);
+        for (level, gate) in [(Level::Remote, 10), (Level::Local, 7), (Level::Remote, 9)] {
+            output.buffer().push(b'a');
+            output.hold(level, gate);
+        }
+        assert_eq!(output.marks.len(), 1);
+        output.buffer().push(b'b');
+        output.hold(Level::Local, 30);
+        output.release([20, 9]);
+        assert_eq!(output.releasable(), b"");
+        output.release([20, 10]);
+        assert_eq!(output.releasable(), b"aaa");
+        output.release([30, 10]);
+        assert_eq!(output.releasable(), b"aaab");
     }
 
     #[test]
     fn an_open_gate_makes_no_mark() {
         let mut output = Output::default();
-        output.release(100);
+        output.release([100, 0]);
         appended(&mut output, b"a", 100);
         assert!(output.marks.is_empty());
         assert_eq!(output.releasable(), b"a");
@@ -386,7 +446,7 @@ mod tests {
     fn a_lent_buffer_is_returned_and_the_rest_is_kept() {
         let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
         let mut output = Output::default();
-        assert!(output.lend(&mut scratch, 0));
+        assert!(output.lend(&mut scratch, [0; 2]));
         appended(&mut output, b"sent", 0);
         appended(&mut output, b"held", 1);
         output.advance(4);
@@ -394,7 +454,7 @@ mod tests {
         assert_eq!(scratch.capacity(), SCRATCH_BYTES);
         assert!(scratch.is_empty());
         assert!(output.heap_bytes() < 256);
-        output.release(1);
+        output.release([1, 0]);
         assert_eq!(output.releasable(), b"held");
         output.advance(4);
         output.free_if_empty();
@@ -443,42 +503,45 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a list of (byte, gate): the bytes sent at a level are the longest prefix
-        /// whose gates are all open.
+        /// Compares with a list of (byte, level, gate): the bytes sent are the longest prefix whose
+        /// gates are all open.
         #[test]
         fn releases_the_longest_open_prefix(
-            parts in prop::collection::vec((1_usize..20, 0_u64..50), 1..40),
-            levels in prop::collection::vec(0_u64..60, 1..20),
+            parts in prop::collection::vec((1_usize..20, 0_u64..50, any::<bool>()), 1..40),
+            steps in prop::collection::vec((0_u64..60, 0_u64..60), 1..20),
             step in 1_usize..16,
         ) {
             let mut output = Output::default();
             let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
-            let mut model: Vec<(u8, u64)> = Vec::new();
-            let mut level = 0;
+            let mut model: Vec<(u8, Level, u64)> = Vec::new();
+            let mut levels = [0; 2];
             let mut taken = Vec::new();
             let mut next_byte = 0_u8;
-            let mut levels = levels.into_iter().cycle();
-            for (length, gate) in parts {
-                let lent = output.lend(&mut scratch, level);
+            let mut steps = steps.into_iter().cycle();
+            for (length, gate, is_remote) in parts {
+                let level = if is_remote { Level::Remote } else { Level::Local };
+                let lent = output.lend(&mut scratch, levels);
                 for _ in 0..length {
                     next_byte = next_byte.wrapping_add(1);
                     output.buffer().push(next_byte);
-                    model.push((next_byte, gate));
+                    model.push((next_byte, level, gate));
                 }
-                output.hold(gate);
+                output.hold(level, gate);
                 if lent { output.settle(&mut scratch); }
-                level = level.max(levels.next().unwrap());
-                output.release(level);
-                let open = model.iter().take_while(|(_, gate)| *gate <= level).count();
+                let (local, remote) = steps.next().unwrap();
+                levels = [levels[0].max(local), levels[1].max(remote.min(local))];
+                output.release(levels);
+                let is_open = |part: &&(u8, Level, u64)| part.2 <= levels[part.1 as usize];
+                let open = model.iter().take_while(is_open).count();
                 prop_assert_eq!(output.releasable().len(), open - taken.len());
                 let count = output.releasable().len().min(step);
                 taken.extend_from_slice(&output.releasable()[..count]);
                 output.advance(count);
                 output.free_if_empty();
             }
-            output.release(u64::MAX);
+            output.release([u64::MAX; 2]);
             taken.extend_from_slice(output.releasable());
-            let expected: Vec<u8> = model.iter().map(|(byte, _)| *byte).collect();
+            let expected: Vec<u8> = model.iter().map(|(byte, ..)| *byte).collect();
             prop_assert_eq!(taken, expected);
         }
     }

@@ -402,16 +402,16 @@ impl<H: Handler> Reactor<H> {
         any
     }
 
-    /// Sends the output whose gates the risen level has opened. Free when nothing is held.
+    /// Sends the output whose gates the risen levels have opened. Free when nothing is held.
     fn release_held(&mut self) -> bool {
         if !take(&mut self.core.level_rose) || self.holders.is_empty() {
             return false;
         }
-        let level = self.core.level;
+        let levels = self.core.levels;
         let mut holders = replace(&mut self.holders, take(&mut self.spare.holders));
         for token in holders.drain(..) {
             let Some(connection) = self.table.get_mut(token) else { continue };
-            if connection.output.first_gate().is_some_and(|gate| gate > level) {
+            if connection.output.is_closed(levels) {
                 self.holders.push(token);
                 continue;
             }

@@ -95,7 +95,7 @@ impl<H: Handler> Reactor<H> {
     pub(crate) fn call(&mut self, token: Token, source: Source) {
         let Self { handler, core, table, input, output, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
-        let is_lent = connection.output.lend(output, core.level);
+        let is_lent = connection.output.lend(output, core.levels);
         let Connection { id, session, output: out, input: own, .. } = connection;
         let bytes = if source == Source::Shared { input.as_slice() } else { own.unread() };
         let flow = handler.data(&mut Context::new(core), *id, session, bytes, out);
@@ -239,7 +239,7 @@ impl<H: Handler> Reactor<H> {
     fn flush(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         connection.output.end_callback();
-        connection.output.release(self.core.level);
+        connection.output.release(self.core.levels);
         let before = connection.output.take_appended();
         let is_blocked = connection.interest.has(Interest::WRITE);
         if before.is_some_and(|bytes| bytes > self.core.limits().output_bytes_max.bytes()) {

@@ -10,6 +10,7 @@ mod newcomers;
 mod protocol;
 mod pubsub;
 mod rdb;
+mod replica_waits;
 mod resp;
 mod serve;
 mod session;
@@ -41,11 +42,11 @@ use deadlines::Deadlines;
 use newcomers::Newcomers;
 use protocol::Protocol;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
+use replica_waits::ReplicaWaits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{Params, STRIPES};
-use waits::write_wait_reply;
 use wire::resp::RequestBatch;
 
 pub(crate) use session::Session;
@@ -87,6 +88,7 @@ pub(crate) struct ReactorHandler {
     acl_generation: u64,
     /// Connections that wait for log space.
     waiting_for_log_space: Vec<ConnId>,
+    replica_waits: ReplicaWaits,
     newcomers: Newcomers,
     /// Publishers that wait until their messages are matched, or until a full queue is half empty.
     publishers: Vec<(ConnId, Backlog)>,
@@ -146,6 +148,7 @@ impl ReactorHandler {
             now,
             acl_generation: shared.acl.generation(),
             waiting_for_log_space: Vec::new(),
+            replica_waits: ReplicaWaits::default(),
             newcomers: Newcomers::default(),
             publishers: Vec::new(),
             unread_parts: Vec::new(),
@@ -201,7 +204,7 @@ impl ReactorHandler {
             self.reactor.take_settings(&self.shared, Arc::clone(&settings));
         }
         self.derive_params();
-        self.reactor.durable = self.shared.log.durable();
+        self.reactor.refresh_positions(&self.shared);
     }
 
     fn derive_params(&mut self) {
@@ -366,6 +369,7 @@ impl Handler for ReactorHandler {
         // The session brought held replies: this reactor must request their gates.
         let gate = session.protocol().arrive(self);
         self.reactor.gate_max = self.reactor.gate_max.max(gate);
+        self.reactor.replicated_gate_max = self.reactor.replicated_gate_max.max(gate);
     }
 
     fn may_migrate(&self, session: &Session) -> bool {
@@ -402,34 +406,7 @@ impl Handler for ReactorHandler {
             }
             // Do not wait for pending output: a client may be killed because it does not read.
             Mail::Kill(id) => cx.abort(id),
-            Mail::Unblock { id, error } => {
-                let Some((session, out)) = connections.get_mut(id) else { return };
-                let Some(session) = session.as_resp() else { return };
-                let Some(Wait::Until { reply, .. }) = session.wait else { return };
-                if !session.stop_waiting(&self.shared, &mut self.reactor) {
-                    // Its request is running again: decide when that has ended.
-                    let mail = Mail::Unblock { id, error };
-                    if self.shared.links().mailboxes()[self.reactor.index].send(mail).is_err() {
-                        tracing::warn!(
-                            client = id.0,
-                            "could not deliver an unblock request to a reactor"
-                        );
-                    }
-                    return;
-                }
-                self.end_wait(
-                    cx,
-                    session,
-                    |writer| {
-                        if error {
-                            writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
-                        } else {
-                            write_wait_reply(writer, reply);
-                        }
-                    },
-                    out,
-                );
-            }
+            Mail::Unblock { id, error } => self.unblock(cx, connections, id, error),
             Mail::SnapshotDone { number, error } => {
                 let waiting = Some(Wait::Snapshot { number });
                 for (_, _, session, out) in connections.iter() {
@@ -461,6 +438,7 @@ impl Handler for ReactorHandler {
                 self.send_schema_event(connections, &event, gate);
             }
             Mail::Fence(fence) => fence.pass(),
+            Mail::Demoted => self.leave_mastership(cx, connections),
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }

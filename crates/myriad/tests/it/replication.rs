@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -129,4 +130,144 @@ fn a_promoted_replica_is_followed_by_the_others() {
     first.reach(&second);
     assert_eq!(first.ask("GET divergent\r\nGET k"), "$-1\r\n$3\r\nnew\r\n");
     assert_eq!(third.info("master_replid"), second.info("master_replid"));
+}
+
+/// A client of the Redis protocol with one connection.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(server: &str) -> Client {
+        let stream = TcpStream::connect(server).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// The first line of the reply; `None`: the connection has ended.
+    fn ask(&mut self, request: &str) -> Option<String> {
+        let mut line = String::new();
+        self.0.get_mut().write_all(format!("{request}\r\n").as_bytes()).ok()?;
+        (self.0.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
+    }
+}
+
+/// Ends the writers when a test ends or fails.
+struct RaiseAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for RaiseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes numbers to a key of its own, at whichever of the servers is the master. Returns the
+/// highest number that was acknowledged.
+fn write_until(over: &AtomicBool, addresses: &[String], key: &str) -> u64 {
+    let (mut number, mut acknowledged, mut at) = (0, 0, 0);
+    let mut client = None;
+    while !over.load(Ordering::Relaxed) {
+        number += 1;
+        let server = client.get_or_insert_with(|| {
+            let mut server = Client::connect(&addresses[at % addresses.len()]);
+            assert_eq!(server.ask("CLIENT DURABILITY replicated").as_deref(), Some("+OK"));
+            server
+        });
+        match server.ask(&format!("SET {key} {number}")).as_deref() {
+            Some("+OK") => acknowledged = number,
+            refused => {
+                let reply = refused.unwrap_or("-ended");
+                assert!(
+                    ["-READONLY", "-NOREPLICAS", "-ended"].iter().any(|one| reply.starts_with(one)),
+                    "{reply}"
+                );
+                (client, at) = (None, at + 1);
+            }
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn failover_hands_over_the_role_and_all_writes() {
+    let names = ["failover-first", "failover-second", "failover-third"];
+    let directories = names.map(directory);
+    let servers = directories.each_ref().map(|one| Server::start(one, &[]));
+    let [first, second, third] = &servers;
+    assert_eq!(first.ask("FAILOVER"), "-ERR FAILOVER requires connected replicas.\r\n");
+    first.ask("DEBUG POPULATE 2000");
+    for replica in [second, third] {
+        replica.follow(first);
+        replica.reach(first);
+    }
+    assert!(second.ask("FAILOVER").starts_with("-ERR FAILOVER is not valid when server is a"));
+    assert_eq!(second.ask("WAIT 1 0").split(' ').nth(1), Some("WAIT"));
+    let over = AtomicBool::new(false);
+    let addresses = servers.each_ref().map(|server| server.address.clone());
+    let keys = ["a", "b", "c", "d"];
+    let acknowledged = std::thread::scope(|scope| {
+        let writers = keys.map(|key| scope.spawn(|| write_until(&over, &addresses, key)));
+        let end = RaiseAtEnd(&over);
+        for (from, to) in [(first, second), (second, first), (first, third)] {
+            let before = from.info("master_replid");
+            let port = to.address.rsplit(':').next().unwrap();
+            wait_until(|| from.ask("ROLE").contains(port), || from.ask("INFO replication"));
+            assert_eq!(from.ask(&format!("FAILOVER TO {} TIMEOUT 60000", to.place())), "+OK\r\n");
+            wait_until(
+                || from.info("master_link_status") == "up",
+                || from.ask("INFO replication") + &to.ask("INFO replication"),
+            );
+            assert_eq!((from.info("role"), to.info("role")), ("slave".into(), "master".into()));
+            assert_eq!(from.info("master_failover_state"), "no-failover");
+            assert_eq!(to.info("master_replid2"), before, "the old master continues the stream");
+            for other in &servers {
+                if !std::ptr::eq(other, to) && !std::ptr::eq(other, from) {
+                    other.follow(to);
+                }
+            }
+        }
+        drop(end);
+        writers.map(|writer| writer.join().unwrap())
+    });
+    for (key, acknowledged) in keys.iter().zip(acknowledged) {
+        assert!(acknowledged > 0, "{key}: no write was acknowledged");
+        let found: u64 = third.ask(&format!("GET {key}")).lines().nth(1).unwrap().parse().unwrap();
+        assert!(found >= acknowledged, "{key}: {found} is older than {acknowledged}");
+    }
+    first.reach(third);
+    second.reach(third);
+}
+
+#[test]
+fn a_failover_without_a_complete_replica_is_given_up() {
+    let directories = ["failover-late", "failover-lame"].map(directory);
+    let [master, replica] = directories.each_ref().map(|one| Server::start(one, &[]));
+    master.ask("SET k 1");
+    replica.follow(&master);
+    replica.reach(&master);
+    let id = replica.child.id().to_string();
+    let signal =
+        |name: &str| assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    signal("-STOP");
+    master.ask("SET k 2");
+    assert_eq!(master.ask("FAILOVER TIMEOUT 300\r\nFAILOVER"), {
+        "+OK\r\n-ERR FAILOVER already in progress.\r\n"
+    });
+    // A write waits meanwhile, and is served then.
+    assert_eq!(master.ask("SET k 3"), "+OK\r\n");
+    assert_eq!(master.ask("FAILOVER ABORT"), "-ERR No failover in progress.\r\n");
+    assert_eq!(master.ask("FAILOVER\r\nFAILOVER ABORT\r\nSET k 4"), "+OK\r\n+OK\r\n+OK\r\n");
+    assert_eq!(
+        (master.info("role"), master.info("connected_slaves")),
+        ("master".into(), "1".into())
+    );
+    signal("-CONT");
+    replica.reach(&master);
+    assert_eq!(replica.ask("GET k"), "$1\r\n4\r\n");
+}
+
+fn wait_until(condition: impl Fn() -> bool, describe: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{}", describe());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

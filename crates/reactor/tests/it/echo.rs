@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, SimClient};
+use reactor::{ConnId, Connections, Context, Flow, Handler, Level, Next, Output, Peer, SimClient};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
@@ -68,9 +68,9 @@ impl Echo {
         let number: usize = number.parse().unwrap_or(0);
         match word {
             "hold" => {
-                out.hold(0);
+                out.hold(Level::Local, 0);
                 out.buffer().extend_from_slice(format!("held {number}\n").as_bytes());
-                out.hold(number as u64);
+                out.hold(Level::Local, number as u64);
             }
             "pause" => return Next::Pause,
             "quit" => {
@@ -179,7 +179,7 @@ impl Handler for Echo {
         mail: Mail,
     ) {
         match mail {
-            Mail::Level(level) => cx.set_level(level),
+            Mail::Level(level) => cx.set_level(Level::Local, level),
             Mail::Resume(id) => cx.resume(id),
             Mail::Push(id, bytes) => {
                 if let Some((_, out)) = connections.get_mut(id) {
@@ -215,7 +215,7 @@ impl Handler for Echo {
         _connections: &mut Connections<'_, Session>,
     ) {
         let shared = self.shared_level.as_ref().map_or(0, |level| level.load(Ordering::Acquire));
-        cx.set_level(self.level.max(shared));
+        cx.set_level(Level::Local, self.level.max(shared));
     }
 
     fn draining(

@@ -301,6 +301,7 @@ impl ReactorContext<'_> {
             let made = self.make_room(args.bytes_max());
             made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;
         }
-        self.shared.check_writes().map_err(Fail::text)
+        let checked = self.reactor.check_writes(self.shared, session.durability);
+        checked.map_err(Fail::text)
     }
 }

@@ -93,7 +93,7 @@ fn capa(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 /// CLIENT DURABILITY: when writes of this connection are acknowledged. Specific to Myriad.
 const DURABILITY: Command = Command {
     name: "durability",
-    syntax: "[ALWAYS | INTERVAL | NEVER]",
+    syntax: "[ALWAYS | REPLICATED | INTERVAL | NEVER]",
     summary: "Sets when writes of this connection are acknowledged, or returns the current setting.",
     since: "7.2.0",
     group: Group::Connection,
@@ -112,8 +112,9 @@ fn durability(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Err(too_many_arguments("CLIENT", args));
     }
     let known = Durability::ALL.iter().find(|known| is_option(word, known.word()));
-    cx.session.durability =
-        *known.ok_or(Fail::text("ERR CLIENT DURABILITY must be one of always, interval, never"))?;
+    cx.session.durability = *known.ok_or(Fail::text(
+        "ERR CLIENT DURABILITY must be one of always, replicated, interval, never",
+    ))?;
     cx.reply.ok();
     Ok(())
 }
@@ -371,6 +372,7 @@ fn unblock(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 /// Returns true if the client is blocked and the mail to its reactor was sent.
 fn send_unblock(cx: &CommandContext<'_>, id: u64, error: bool) -> bool {
+    let error = error.then_some("UNBLOCKED client unblocked via CLIENT UNBLOCK");
     let mailboxes = cx.shared.links().mailboxes();
     cx.shared.published.iter().zip(mailboxes).any(|(published, mailbox)| {
         let mut published = published.lock();

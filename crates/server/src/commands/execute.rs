@@ -350,7 +350,8 @@ impl<'a> ReactorContext<'a> {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
-            self.shared.check_writes().map_err(Fail::text)?;
+            let checked = self.reactor.check_writes(self.shared, session.durability);
+            checked.map_err(Fail::text)?;
         }
         if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
             let made = self.make_room(args.bytes_max());

@@ -7,43 +7,6 @@ use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::help;
 
-pub(crate) const FAILOVER: Command = Command {
-    name: "failover",
-    syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
-    summary: "Is refused, as by a Redis server without replicas.",
-    since: "6.2.0",
-    group: Group::Server,
-    arity: -1,
-    flags: ADMIN.and(Flags::STALE),
-    run: failover,
-    ..Command::EMPTY
-};
-
-// Source: Redis 7.2 `replication.c`, `failoverCommand`
-fn failover(_: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    if args.len() == 2 && is_option(args.get(1), "ABORT") {
-        return Err(Fail::text("ERR No failover in progress."));
-    }
-    let mut at = 1;
-    while at < args.len() {
-        let (option, more) = (args.get(at), args.len() - 1 - at);
-        at += if is_option(option, "TIMEOUT") && more > 0 {
-            if integer(args.get(at + 1))? <= 0 {
-                return Err(Fail::text("ERR FAILOVER timeout must be greater than 0"));
-            }
-            2
-        } else if is_option(option, "TO") && more > 1 {
-            integer(args.get(at + 2))?;
-            3
-        } else if is_option(option, "FORCE") {
-            1
-        } else {
-            return Err(Fail::Syntax);
-        };
-    }
-    Err(Fail::text("ERR FAILOVER requires connected replicas."))
-}
-
 pub(crate) const LOLWUT: Command = Command {
     name: "lolwut",
     syntax: "[VERSION version]",

@@ -1,8 +1,10 @@
 //! SYNC, PSYNC and REPLCONF: a client receives an RDB file, as `redis-cli --rdb` requests it, or,
 //! if it is a server of this kind, the replication stream. REPLICAOF makes this server a replica.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
+use base::time::MonoNs;
+use reactor::ConnId;
 use wire::replication::{CAPABILITY, EpochId};
 use wire::resp::Args;
 
@@ -10,10 +12,13 @@ use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::session::{Progress, Requests, Wait};
-use crate::config::{MasterAddress, ReplicaOf};
+use crate::config::MasterAddress;
+use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::rdb_transfers::Content;
-use crate::engine::replication::{Feeder, LinkState, Replica, Request, Role, epoch_id};
+use crate::engine::replication::{
+    Failover, FailoverStage, Feeder, LinkState, Replica, Request, Role, epoch_id,
+};
 use crate::engine::role_change;
 
 /// Bytes of the mark that follows a file. Source: Redis 7.2 `replication.c`, `RDB_EOF_MARK_SIZE`.
@@ -75,6 +80,11 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
     if options.reads_stream {
         let id = EpochId::try_from(args.get(1)).ok();
+        match args.try_get(3) {
+            None => {}
+            Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => take_over(cx, id)?,
+            Some(_) => return Err(Fail::Syntax),
+        }
         return stream(cx, id.zip(u64::try_from(offset).ok()), options.port);
     }
     transfer(cx)?;
@@ -82,6 +92,32 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let line = format!("FULLRESYNC {} {position}", cx.shared.identity.run_id);
     cx.reply.simple(&line);
     Ok(())
+}
+
+/// Promotes this server, as its master has requested: this server has all records of it.
+fn take_over(cx: &mut CommandContext<'_>, id: Option<EpochId>) -> Done {
+    let replication = &cx.shared.replication;
+    let known = replication.epochs().0.map(|epoch| epoch.id);
+    if known.is_none() || known != id {
+        return Err(Fail::text("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    if promote(cx)? {
+        tracing::info!(
+            client = cx.session.id.0,
+            "the server is a master, by FAILOVER of its master"
+        );
+    }
+    Ok(())
+}
+
+/// Makes this server a master. False if it is one already.
+fn promote(cx: &mut CommandContext<'_>) -> Result<bool, Fail> {
+    let id = epoch_id(|| cx.reactor.random());
+    let params = cx.locked.params();
+    let promoted = role_change::promote(cx.shared, cx.reactor, params, id);
+    let promoted = promoted.map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    cx.gate = cx.gate.max(promoted.unwrap_or(Gate::OPEN));
+    Ok(promoted.is_some())
 }
 
 /// Makes the client a replica. The thread that makes its stream also sends the reply.
@@ -92,21 +128,45 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, port: u16) -> Done {
     }
     let id = epoch_id(|| cx.reactor.random());
     role_change::ensure_history(shared, &mut cx.locked, id)?;
-    let feeder = Feeder::new(cx.session.id, request);
-    if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
-        return Err(Fail::text("ERR too many clients receive RDB files or the stream"));
-    }
     let replica = Replica {
         address: cx.session.details.remote,
         port,
         is_online: false,
-        durable: request.map_or(0, |(_, position)| position),
+        durable: 0,
         heard: cx.now.mono,
     };
-    shared.replication.attach(cx.session.id, replica);
+    // Before the thread that makes the stream notes that the replica is online.
+    change_replicas(cx, |all| {
+        all.insert(cx.session.id, replica);
+    });
+    let feeder = Feeder::new(cx.session.id, request);
+    if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
+        change_replicas(cx, |all| {
+            all.remove(&cx.session.id);
+        });
+        return Err(Fail::text("ERR too many clients receive RDB files or the stream"));
+    }
     cx.session.details.rare().progress = Progress { sent_bytes: u64::MAX, at: cx.now.mono };
     cx.session.source_of_requests = Requests::Replica;
     Ok(())
+}
+
+fn change_replicas(cx: &CommandContext<'_>, change: impl FnOnce(&mut BTreeMap<ConnId, Replica>)) {
+    let needed = cx.reactor.settings.min_replicas_to_write;
+    cx.shared.replication.change_replicas(needed, cx.now.mono, change);
+}
+
+/// Notes up to where a replica has the stream on disk, and wakes the reactors that wait for it.
+fn acknowledge(cx: &CommandContext<'_>, durable: u64) {
+    change_replicas(cx, |all| {
+        if let Some(replica) = all.get_mut(&cx.session.id) {
+            replica.durable = replica.durable.max(durable);
+            replica.heard = cx.now.mono;
+        }
+    });
+    for reactor in cx.shared.replication.replicas().take_waiting() {
+        cx.shared.links().wake(reactor);
+    }
 }
 
 /// Whether a replica that receives the stream may send this command.
@@ -189,7 +249,7 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         } else if is_option(option, "ack") {
             // As in Redis, without a reply.
             if let Ok(durable) = u64::try_from(integer(value)?) {
-                cx.shared.replication.acknowledged(cx.session.id, durable, cx.now.mono);
+                acknowledge(cx, durable);
             }
             return Ok(());
         } else if is_option(option, "getack") {
@@ -247,7 +307,7 @@ fn role(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         cx.reply.integer(position);
         return Ok(());
     }
-    let mut replicas = replication.replicas();
+    let mut replicas = replication.replicas().list();
     replicas.retain(|replica| replica.is_online);
     cx.reply.array(3);
     cx.reply.bulk(b"master");
@@ -282,16 +342,14 @@ pub(crate) const SLAVEOF: Command = Command { name: "slaveof", since: "1.0.0", .
 
 // Source: Redis 7.2 `replication.c`, `replicaofCommand`
 fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    if cx.shared.replication.failover().is_some() {
+        return Err(Fail::text("ERR REPLICAOF not allowed while failing over."));
+    }
     if is_option(args.get(1), "NO") && is_option(args.get(2), "ONE") {
         if cx.locked.stripes().next().is_some() {
             return Err(Fail::text("ERR a transaction with REPLICAOF NO ONE must not have keys"));
         }
-        let id = epoch_id(|| cx.reactor.random());
-        let params = cx.locked.params();
-        let promoted = role_change::promote(cx.shared, cx.reactor, params, id);
-        if let Some(gate) = promoted.map_err(|error| Fail::owned(format!("ERR {error}")))? {
-            cx.gate = cx.gate.max(gate);
-            set_option(cx, None);
+        if promote(cx)? {
             tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
         }
         cx.reply.ok();
@@ -302,14 +360,95 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let host = std::str::from_utf8(args.get(1)).ok().filter(|host| is_host(host));
     let host = host.ok_or(Fail::text("ERR Invalid master host"))?;
     let master = MasterAddress { host: host.to_owned(), port };
-    if cx.shared.replication.set_source(master.clone()) {
+    if role_change::set_source(cx.shared, master.clone()) {
         tracing::info!(client = cx.session.id.0, %master, "the server is a replica, by REPLICAOF");
-        set_option(cx, Some(master));
         cx.reply.ok();
     } else {
         cx.reply.simple("OK Already connected to specified master");
     }
     Ok(())
+}
+
+pub(crate) const FAILOVER: Command = Command {
+    name: "failover",
+    syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
+    summary: "Makes a replica the master when it has all writes, and this server its replica.",
+    since: "6.2.0",
+    group: Group::Server,
+    arity: -1,
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE),
+    run: failover,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `replication.c`, `failoverCommand`
+fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let request = parse_failover(args, cx.now.mono)?;
+    let replication = &cx.shared.replication;
+    let Some(failover) = request else {
+        replication.abort_failover().map_err(Fail::text)?;
+        cx.reply.ok();
+        return Ok(());
+    };
+    if replication.failover().is_some() {
+        return Err(Fail::text("ERR FAILOVER already in progress."));
+    }
+    if replication.role() != Role::Master {
+        return Err(Fail::text("ERR FAILOVER is not valid when server is a replica."));
+    }
+    let replicas = replication.replicas().list();
+    if replicas.is_empty() {
+        return Err(Fail::text("ERR FAILOVER requires connected replicas."));
+    }
+    if let Some(target) = &failover.target {
+        let found = replicas.iter().find(|replica| replica.place() == *target);
+        let found =
+            found.ok_or(Fail::text("ERR FAILOVER target HOST and PORT is not a replica."))?;
+        if !found.is_online {
+            return Err(Fail::text("ERR FAILOVER target replica is not online."));
+        }
+    }
+    tracing::info!(client = cx.session.id.0, "a failover has begun");
+    replication.begin_failover(failover);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// `None`: ABORT.
+fn parse_failover(args: Args<'_>, now: MonoNs) -> Result<Option<Failover>, Fail> {
+    let (mut target, mut deadline, mut is_forced, mut is_abort) = (None, None, false, false);
+    let mut at = 1;
+    while let Some(word) = args.try_get(at) {
+        at += 1;
+        if is_option(word, "ABORT") && !is_abort {
+            is_abort = true;
+        } else if is_option(word, "TIMEOUT") && deadline.is_none() && at < args.len() {
+            let ms = u64::try_from(integer(args.get(at))?).ok().filter(|ms| *ms > 0);
+            let ms = ms.ok_or(Fail::text("ERR FAILOVER timeout must be greater than 0"))?;
+            deadline = Some(MonoNs(now.0.saturating_add(ms.saturating_mul(1_000_000))));
+            at += 1;
+        } else if is_option(word, "TO") && target.is_none() && at + 1 < args.len() {
+            let host = String::from_utf8_lossy(args.get(at)).into_owned();
+            // No replica has the port 0.
+            let port = u16::try_from(integer(args.get(at + 1))?).unwrap_or(0);
+            target = Some(MasterAddress { host, port });
+            at += 2;
+        } else if is_option(word, "FORCE") && !is_forced {
+            is_forced = true;
+        } else {
+            return Err(Fail::Syntax);
+        }
+    }
+    if is_abort {
+        return if args.len() > 2 { Err(Fail::Syntax) } else { Ok(None) };
+    }
+    if is_forced && (target.is_none() || deadline.is_none()) {
+        return Err(Fail::text(
+            "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
+        ));
+    }
+    let deadline = deadline.unwrap_or(MonoNs(u64::MAX));
+    Ok(Some(Failover { target, deadline, is_forced, stage: FailoverStage::Waiting }))
 }
 
 /// Whether a text can be the name or address of a host.
@@ -318,11 +457,4 @@ fn is_host(text: &str) -> bool {
     const BYTES_MAX: usize = 255;
     let is_part = |letter: char| !letter.is_whitespace() && !letter.is_control();
     (1..=BYTES_MAX).contains(&text.len()) && text.chars().all(is_part)
-}
-
-/// Sets the option `replicaof`, so that CONFIG REWRITE stores it.
-fn set_option(cx: &CommandContext<'_>, master: Option<MasterAddress>) {
-    let mut config = cx.shared.config.lock();
-    config.set_master(ReplicaOf(master));
-    cx.shared.settings.store(Arc::new(config.settings().clone()));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::time::{MonoNs, UnixMs};
 use reactor::{ConnId, Peer};
 use store::WatchFlag;
-use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
+use wire::resp::{OwnedArgs, Protocol, ReplyWriter, RequestDecoder};
 
 use super::replication::ReplicaOptions;
 use crate::config::Durability;
@@ -18,6 +18,7 @@ use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::{ClientRow, SubscriptionCounts, TrackingFlags};
 use crate::engine::gate::Gate;
 use crate::engine::pubsub::Subscriptions;
+use crate::engine::replication::Replication;
 use crate::engine::requests::RequestId;
 
 /// Maximum queued commands of a transaction; further ones are rejected.
@@ -179,11 +180,39 @@ pub(crate) enum Wait {
 pub(crate) enum WaitReply {
     Ok,
     NullArray,
-    Integer(i64),
-    /// WAITAOF: local, replicas.
-    Pair(i64, i64),
+    /// WAIT and WAITAOF.
+    Replicas(ReplicaWait),
     /// The reply of an EXEC that contains DEBUG SLEEP: [`Details::delayed_reply`].
     Delayed,
+}
+
+/// What WAIT or WAITAOF waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReplicaWait {
+    /// The newest write of the connection.
+    pub(crate) written: Gate,
+    /// Number of replicas.
+    pub(crate) wanted: i64,
+    /// WAITAOF: whether the writes are on the disk of this server.
+    pub(crate) local: Option<bool>,
+}
+
+impl ReplicaWait {
+    pub(crate) fn is_over(&self, replication: &Replication) -> bool {
+        self.count(replication) >= self.wanted
+    }
+
+    fn count(&self, replication: &Replication) -> i64 {
+        i64::try_from(replication.confirmations(self.written)).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn write(&self, writer: &mut ReplyWriter<'_>, replication: &Replication) {
+        if let Some(is_local) = self.local {
+            writer.array(2);
+            writer.integer(is_local.into());
+        }
+        writer.integer(self.count(replication));
+    }
 }
 
 /// Where the requests of a session come from.

@@ -59,7 +59,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &generic::EXPIRE,
     &generic::EXPIREAT,
     &generic::EXPIRETIME,
-    &probes::FAILOVER,
+    &replication::FAILOVER,
     &scripting::FCALL,
     &scripting::FCALL_RO,
     &server::FLUSHALL,

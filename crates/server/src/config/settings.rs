@@ -32,6 +32,8 @@ choice! {
     Durability {
         /// After it is on disk.
         Always = "always",
+        /// After it is on disk here and on replicas.
+        Replicated = "replicated",
         /// Immediately; the log is synced every `durability-interval-ms`.
         Interval = "interval",
         /// Immediately; the kernel decides when the log reaches the disk.
@@ -338,6 +340,7 @@ settings! {
         replica_priority: usize = 100,
         durability: Durability = Durability::Always,
         durability_interval_ms: u64 = 1_000,
+        min_replicas_to_write: usize = 0,
         /// Zero: never.
         log_spin_us: u64 = 250,
         log_segment_bytes: u64 = 64 * MIB,
@@ -432,12 +435,18 @@ impl Settings {
     /// Returns when to sync the log.
     pub(crate) fn sync_policy(&self) -> SyncPolicy {
         match self.durability {
-            Durability::Always => SyncPolicy::Always,
+            Durability::Always | Durability::Replicated => SyncPolicy::Always,
             Durability::Interval => {
                 SyncPolicy::Interval(std::time::Duration::from_millis(self.durability_interval_ms))
             }
             Durability::Never => SyncPolicy::Never,
         }
+    }
+
+    /// Number of replicas that must be connected for a write of this durability.
+    #[inline]
+    pub(crate) fn replicas_needed(&self, durability: Durability) -> usize {
+        self.min_replicas_to_write.max(usize::from(durability == Durability::Replicated))
     }
 
     /// Validates the rules that involve several options, or more than the range of one.

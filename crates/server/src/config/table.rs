@@ -135,9 +135,11 @@ const SERVER: &[OptionSpec] = &[
 #[rustfmt::skip]
 const DURABILITY: &[OptionSpec] = &[
     option("durability", word!(Durability, durability), Running,
-        "When the server replies to a write: after the write is on disk (always), or immediately, with the log synced every `durability-interval-ms` (interval) or whenever the kernel writes it back (never)."),
+        "When the server replies to a write: after the write is on disk here and on `min-replicas-to-write` replicas (replicated), after it is on disk here (always), or immediately, with the log synced every `durability-interval-ms` (interval) or whenever the kernel writes it back (never)."),
     option("durability-interval-ms", number!(MS, 1, DAY_MS, durability_interval_ms), Running,
         "If `durability` is interval: milliseconds between two syncs. A machine crash can lose the writes of that period."),
+    with_aliases(&["min-slaves-to-write"], option("min-replicas-to-write", number!(NUMBER, 0, 64, min_replicas_to_write), Running,
+        "Replicas that must be connected, or writes are refused. With `durability` replicated, also the number of replicas on whose disks a write must be before the reply is sent: at least 1.")),
     option("log-spin-us", number!(US, 0, 10_000, log_spin_us), Running,
         "Microseconds for which a reactor whose replies wait for the log polls instead of sleeping, as long as the disk usually completes a sync within that time. On an idle machine this reduces latency at the cost of CPU time. 0: never."),
     option("log-segment-bytes", number!(Unit::Bytes, 64 * KIB, 4 * GIB, log_segment_bytes), Start,
@@ -355,7 +357,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 93);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 94);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -34,7 +34,7 @@ pub(super) const VIEWS: &[OptionSpec] = &[
             words: &["everysec", "always", "no"],
             get: |settings| match settings.durability {
                 Durability::Interval => 0,
-                Durability::Always => 1,
+                Durability::Always | Durability::Replicated => 1,
                 Durability::Never => 2,
             },
             set: |settings, place| {
@@ -43,7 +43,7 @@ pub(super) const VIEWS: &[OptionSpec] = &[
             },
         },
         Change::Through("durability"),
-        "`durability` in Redis terms: always, everysec (interval), no (never).",
+        "`durability` in Redis terms: always (replicated, too), everysec (interval), no (never).",
     ),
     option(
         "loglevel",
@@ -109,12 +109,12 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "There is no separate limit for all clients: see `memory-limit`."
     ),
     with_aliases(
-        &["min-slaves-to-write"],
-        fixed!("min-replicas-to-write", "0", "Writes are not refused if there are few replicas."),
-    ),
-    with_aliases(
         &["min-slaves-max-lag"],
-        fixed!("min-replicas-max-lag", "10", "Writes are not refused if there are few replicas."),
+        fixed!(
+            "min-replicas-max-lag",
+            "10",
+            "Seconds without acknowledgment after which a replica does not count for `min-replicas-to-write`."
+        ),
     ),
     fixed!("repl-backlog-size", "1048576", REPLICATION),
     fixed!("repl-backlog-ttl", "3600", REPLICATION),

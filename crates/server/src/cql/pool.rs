@@ -184,7 +184,7 @@ fn run(
         reactor.take_settings(shared, settings);
     }
     let now = clock::now();
-    reactor.durable = shared.log.durable();
+    reactor.refresh_positions(shared);
     reactor.stamp = reactor.clock.now();
     reactor.begin_turn(now);
     let (seed, random) = (shared.keyspace.seed(), reactor.random());

@@ -38,6 +38,7 @@ use crate::statements::execute::{Paused, Places};
 use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
 use crate::statements::scan_queue::{PausedRequest, ROWS_PER_TURN, ScanQueue};
 use reactor::ConnId;
+use reactor::Level;
 
 type Result<T> = std::result::Result<T, CqlError>;
 
@@ -247,8 +248,9 @@ impl Requests<'_> {
         });
         self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, (header, body), ns, out.len() - start);
-        if !gate.is_open_at(self.reactor.durable) {
-            let is_parked = self.hold(session, header, gate, &out[start..]);
+        let level = self.reactor.level(session.client.durability);
+        if !self.reactor.is_open(gate, level) {
+            let is_parked = self.hold(session, header, (level, gate), &out[start..]);
             out.truncate(start);
             if !is_parked {
                 self.refuse(header, session.compression, &log_failed(), out);
@@ -534,22 +536,29 @@ impl Requests<'_> {
         if reply.keyspace.is_some() {
             session.client.keyspace = reply.keyspace;
         }
-        if reply.gate.is_open_at(self.reactor.durable) {
+        let level = self.reactor.level(session.client.durability);
+        if self.reactor.is_open(reply.gate, level) {
             out.extend_from_slice(&reply.message);
-        } else if !self.hold(session, &reply.header, reply.gate, &reply.message) {
+        } else if !self.hold(session, &reply.header, (level, reply.gate), &reply.message) {
             self.refuse(&reply.header, session.compression, &log_failed(), out);
         }
     }
 
     /// Parks a response until its gate opens. Returns false if it never will.
-    fn hold(&mut self, session: &mut Session, header: &Header, gate: Gate, message: &[u8]) -> bool {
+    fn hold(
+        &mut self,
+        session: &mut Session,
+        header: &Header,
+        (level, gate): (Level, Gate),
+        message: &[u8],
+    ) -> bool {
         let log = &self.shared.log;
         if log.poisoned().is_some() && !gate.is_open_at(log.durable()) {
             return false;
         }
         let id = self.request_id(RequestKind::of(header.opcode));
-        self.reactor.note_gate(gate, id);
-        session.parked.push(gate, message);
+        self.reactor.note_gate(gate, level, id);
+        session.parked.push(level, gate, message);
         true
     }
 

@@ -123,6 +123,7 @@ pub(crate) struct Unit<'a> {
     shared: &'a ServerState,
     lane: usize,
     durable: Lsn,
+    settled: Lsn,
 }
 
 /// Gives read access to the unit's stripes; only [`Unit::change`] changes them.
@@ -146,8 +147,8 @@ impl<'a> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         debug_assert!(record.moved_from.is_none(), "a change follows at once");
         debug_assert!(record.newest_timestamp.is_none(), "a write locks its stripes first");
-        let (lane, durable) = (reactor.index, reactor.durable);
-        Unit { locked, record, shared, lane, durable }
+        let ReactorState { index: lane, durable, settled, .. } = *reactor;
+        Unit { locked, record, shared, lane, durable, settled }
     }
 
     /// Bytes of the record so far.
@@ -463,7 +464,7 @@ impl<'a> Unit<'a> {
         }
         let mut is_awaited = self.record.is_flushed;
         for (db, hash) in &self.record.written {
-            is_awaited |= self.locked.note_write(*db, *hash, position, self.durable.0);
+            is_awaited |= self.locked.note_write(*db, *hash, position, self.settled.0);
         }
         if is_awaited {
             self.locked.take_changed(&mut self.record.changed);

@@ -16,8 +16,8 @@ pub(crate) enum Mail {
     Monitor(Arc<[u8]>),
     /// CLIENT KILL.
     Kill(ConnId),
-    /// CLIENT UNBLOCK; `error`: with an error reply.
-    Unblock { id: ConnId, error: bool },
+    /// CLIENT UNBLOCK; `error`: the reply, unless it is the usual one.
+    Unblock { id: ConnId, error: Option<&'static str> },
     /// A snapshot has ended; the clients that wait for it receive the result.
     SnapshotDone { number: u64, error: Option<Arc<str>> },
     /// The CQL schema has changed; clients are notified after the gate opens.
@@ -28,6 +28,8 @@ pub(crate) enum Mail {
     RdbPart { id: ConnId, bytes: Arc<[u8]>, gate: Gate, is_last: bool },
     /// Reports that the reactor has finished what it had begun when this was sent.
     Fence(Arc<Fence>),
+    /// The server has become a replica.
+    Demoted,
     /// A MIGRATE has ended, with the error that is its reply. `gate`: of the deletions.
     Migrated { id: ConnId, error: Option<Arc<str>>, gate: Gate },
     /// The response of a CQL request that ran on another thread.

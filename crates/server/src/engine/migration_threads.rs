@@ -211,7 +211,7 @@ fn delete(
         reactor.take_settings(shared, settings);
     }
     let now = clock::now();
-    reactor.durable = shared.log.durable();
+    reactor.refresh_positions(shared);
     reactor.stamp = reactor.clock.now();
     reactor.begin_turn(now);
     let random = reactor.random();

@@ -38,9 +38,11 @@ const LAST: Part = Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true };
 pub(crate) fn serve(shared: &ServerState, now: UnixMs, scratch: &mut Scratch) {
     let transfers = &shared.rdb_transfers;
     let keyspace = &shared.keyspace;
-    let params = params(&shared.settings.load(), now, keyspace.seed(), 0);
+    let settings = shared.settings.load();
+    let params = params(&settings, now, keyspace.seed(), 0);
+    let replicas_needed = settings.min_replicas_to_write;
     let ServerState { log, replication, write_clock, .. } = shared;
-    let feed = Feed { keyspace, log, replication, write_clock };
+    let feed = Feed { keyspace, log, replication, write_clock, replicas_needed };
     for (id, reactor) in transfers.ready() {
         let Some(taken) = transfers.take(id) else { continue };
         let Taken { mut content, is_idle, is_ended } = taken;

@@ -14,6 +14,7 @@ use crate::engine::pubsub::{
     Subscriptions,
 };
 use crate::engine::queue_age::{Change, QueueAge};
+use crate::engine::refusal::NO_REPLICAS;
 use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
 use crate::engine::secret::Shown;
@@ -23,7 +24,7 @@ use base::time::Now;
 use binlog::Lsn;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use reactor::ConnId;
+use reactor::{ConnId, Level};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -55,6 +56,12 @@ pub(crate) struct ReactorState {
     pub(crate) times: Vec<base::time::UnixMs>,
     /// The log's durable position as known to this turn.
     pub(crate) durable: Lsn,
+    /// The position that enough replicas have confirmed as well.
+    pub(crate) replicated: Lsn,
+    /// Number of replicas that count for `min-replicas-to-write`, as known to this turn.
+    available_replicas: usize,
+    /// Reads need not wait for writes up to this position, whatever their durability.
+    pub(crate) settled: Lsn,
     pub(crate) tally: LocalCounters,
     /// Growth of the data since last reported to the tracker.
     pub(crate) store_bytes: isize,
@@ -84,6 +91,8 @@ pub(crate) struct ReactorState {
     pub(crate) key_sampler: Sampler,
     /// Highest gate of all replies; a sync is requested while it is ahead of the log.
     pub(crate) gate_max: Gate,
+    /// Highest gate of the replies that wait for replicas.
+    pub(crate) replicated_gate_max: Gate,
     pub(crate) monitor_feed: Vec<u8>,
     /// Messages, and the subscriptions of this reactor's connections.
     pub(crate) pubsub: SubscriberTable,
@@ -123,6 +132,9 @@ impl ReactorState {
             times: Vec::new(),
             clock,
             durable: Lsn::default(),
+            replicated: Lsn::default(),
+            available_replicas: 0,
+            settled: Lsn::default(),
             tally: LocalCounters::default(),
             store_bytes: 0,
             accounts: Accounts::new(&shared.memory, settings.experiments.counts_memory()),
@@ -140,6 +152,7 @@ impl ReactorState {
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             gate_max: Gate::OPEN,
+            replicated_gate_max: Gate::OPEN,
             monitor_feed: Vec::new(),
             pubsub: SubscriberTable::new(index),
             late_messages: Vec::new(),
@@ -149,6 +162,17 @@ impl ReactorState {
         };
         reactor.take_settings(shared, settings);
         reactor
+    }
+
+    /// Reads how far the log is durable, here and on replicas.
+    pub(crate) fn refresh_positions(&mut self, shared: &ServerState) {
+        self.durable = shared.log.durable();
+        let replicas = shared.replication.replicas();
+        self.available_replicas = replicas.available();
+        let confirmed = Lsn(replicas.confirmed());
+        self.replicated = confirmed.min(self.durable);
+        // Before the first confirmation no write is accepted that waits for replicas.
+        self.settled = if confirmed == Lsn(0) { self.durable } else { self.replicated };
     }
 
     /// Starts a turn.
@@ -389,8 +413,54 @@ impl ReactorState {
         self.room = Room::new(&self.settings, &shared.memory);
     }
 
-    pub(crate) fn note_gate(&mut self, gate: Gate, command: RequestId) {
+    /// The level that gated replies at this durability wait for. Without enough replicas, writes
+    /// that wait for them are refused, and reads wait for the local disk alone.
+    #[inline]
+    pub(crate) fn level(&self, durability: Durability) -> Level {
+        if durability == Durability::Replicated && self.has_replicas(durability) {
+            Level::Remote
+        } else {
+            Level::Local
+        }
+    }
+
+    /// Why writes of a client with this durability are refused now, as the text of an error reply.
+    #[inline]
+    pub(crate) fn check_writes(
+        &self,
+        shared: &ServerState,
+        durability: Durability,
+    ) -> Result<(), &'static str> {
+        shared.check_writes()?;
+        if self.has_replicas(durability) { Ok(()) } else { Err(NO_REPLICAS) }
+    }
+
+    /// Whether enough replicas are connected for writes of this durability.
+    #[inline]
+    pub(crate) fn has_replicas(&self, durability: Durability) -> bool {
+        self.available_replicas >= self.settings.replicas_needed(durability)
+    }
+
+    /// Whether a reply that waits for this level may be sent now.
+    #[inline]
+    pub(crate) fn is_open(&self, gate: Gate, level: Level) -> bool {
+        gate.is_open_at(self.reached(level))
+    }
+
+    #[inline]
+    pub(crate) fn reached(&self, level: Level) -> Lsn {
+        match level {
+            Level::Local => self.durable,
+            Level::Remote => self.replicated,
+        }
+    }
+
+    /// Notes that a reply waits for a level.
+    pub(crate) fn note_gate(&mut self, gate: Gate, level: Level, command: RequestId) {
         self.gate_max = self.gate_max.max(gate);
+        if level == Level::Remote {
+            self.replicated_gate_max = self.replicated_gate_max.max(gate);
+        }
         if !self.settings.latency_tracking {
             return;
         }
@@ -415,5 +485,5 @@ pub(crate) fn is_lost(shared: &ServerState, durable: Lsn, gate: Gate) -> bool {
 
 /// Whether replies wait for the log at this durability.
 pub(crate) fn is_gated(durability: Durability) -> bool {
-    durability == Durability::Always
+    matches!(durability, Durability::Always | Durability::Replicated)
 }

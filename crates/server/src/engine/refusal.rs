@@ -7,6 +7,10 @@ pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes a
 /// Error reply to writes on a replica. Source: Redis 7.2 `server.c`, `shared.roslaveerr`.
 pub(crate) const READONLY: &str = "READONLY You can't write against a read only replica.";
 
+/// Error reply to writes if too few replicas are connected. Source: Redis 7.2 `server.c`,
+/// `shared.noreplicaserr`.
+pub(crate) const NO_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+
 /// Error reply to requests for data while the copy is incomplete.
 pub(crate) const INCOMPLETE: &str =
     "LOADING The data is being copied from the master; it is incomplete.";

@@ -1,5 +1,7 @@
 //! Changes of the role of this server, whose history is part of the data.
 
+use std::sync::Arc;
+
 use binlog::Lsn;
 use store::{Params, StoreError};
 use wire::replication::EpochId;
@@ -9,7 +11,7 @@ use super::gate::Gate;
 use super::reactor_state::ReactorState;
 use super::replication::{History, Link, Role, put, stored_hash};
 use super::server_state::ServerState;
-use crate::config::MasterAddress;
+use crate::config::{MasterAddress, ReplicaOf};
 
 /// Why a replica cannot become a master.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +60,40 @@ pub(crate) fn promote(
     replication.signal.raise();
     // Replicas must learn the new epoch.
     shared.rdb_transfers.end_streams();
+    set_option(shared, None);
     Ok(Some(gate))
+}
+
+/// Makes the server a replica of another one, and stores that as an option. False if it is that
+/// already.
+pub(crate) fn set_source(shared: &ServerState, master: MasterAddress) -> bool {
+    let is_new = shared.replication.set_source(master.clone());
+    if is_new {
+        set_option(shared, Some(master));
+    }
+    is_new
+}
+
+/// Makes a server the master that it was: it refused writes, but has applied no record of another.
+pub(crate) fn resume(shared: &ServerState) {
+    let replication = &shared.replication;
+    // No record is applied while this is locked.
+    let applied = replication.applied();
+    if replication.history().own().is_none() || replication.role() != Role::Replica {
+        return;
+    }
+    let mut link = replication.link();
+    *link = Link { generation: link.generation + 1, ..Link::default() };
+    replication.set_role(Role::Master);
+    drop((applied, link));
+    set_option(shared, None);
+}
+
+/// Sets the option `replicaof`, so that CONFIG REWRITE stores it.
+fn set_option(shared: &ServerState, master: Option<MasterAddress>) {
+    let mut config = shared.config.lock();
+    config.set_master(ReplicaOf(master));
+    shared.settings.store(Arc::new(config.settings().clone()));
 }
 
 /// Begins the first epoch of a master that gets its first replica. The change is part of `unit`,

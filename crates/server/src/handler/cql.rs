@@ -4,7 +4,7 @@ use base::memory::{LimitReached, Tracker};
 use base::time::MonoNs;
 use cql::error::CqlError;
 use cql::schema::Event;
-use reactor::{ConnId, Connections, Context, Next, Output};
+use reactor::{ConnId, Connections, Context, Level, Next, Output};
 use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 
 use super::protocol::{Obstacle, Protocol, Step, Then};
@@ -45,7 +45,7 @@ pub(super) struct CqlReactorState {
     /// Bytes of parked replies of all connections.
     parked_bytes: usize,
     /// The durable log position at the last release of parked replies.
-    released: Lsn,
+    released: (Lsn, Lsn),
     /// Connections that are paused until parked replies are sent.
     full: Vec<ConnId>,
     /// CQL execution state of this reactor.
@@ -58,7 +58,7 @@ impl CqlReactorState {
             replies: Vec::new(),
             parked: Vec::new(),
             parked_bytes: 0,
-            released: Lsn::default(),
+            released: Default::default(),
             full: Vec::new(),
             execution: ExecutionState::new(request_lines),
         }
@@ -289,7 +289,7 @@ impl Protocol for Session {
         self.is_listed = false;
         server.note_parked(self, 0);
         // Some gates may already be open: check them in the next turn.
-        server.cql.released = Lsn::default();
+        server.cql.released = Default::default();
         self.parked.gate_max()
     }
 
@@ -442,16 +442,16 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
-        let durable = self.reactor.durable;
-        if durable > self.cql.released && !self.cql.parked.is_empty() {
-            self.cql.released = durable;
+        let reached = (self.reactor.durable, self.reactor.replicated);
+        if reached != self.cql.released && !self.cql.parked.is_empty() {
+            self.cql.released = reached;
             let mut listed = std::mem::take(&mut self.cql.parked);
             let mut left_bytes = 0;
             listed.retain(|id| {
                 let Some((session, out)) = cql_of(connections, *id) else {
                     return false; // closed, or its replies were handed over
                 };
-                self.cql.release(session, durable, out);
+                self.cql.release(session, reached, out);
                 left_bytes += session.parked.bytes();
                 session.is_listed = !session.parked.is_empty();
                 session.is_listed
@@ -503,13 +503,13 @@ impl ReactorHandler {
     fn hand_over_parked(&mut self, session: &mut Session, out: &mut Output) {
         self.cql.parked_bytes -= session.parked.bytes();
         let segments = session.framing.segments;
-        out.hold(Gate::OPEN.position());
-        session.parked.take_by_gate(|gate, reply| {
+        out.hold(Level::Local, 0);
+        session.parked.take_by_gate(|level, gate, reply| {
             match segments {
                 None => out.buffer().extend_from_slice(reply),
                 Some(format) => encode_segments(reply, format, out.buffer()),
             }
-            out.hold(gate.position());
+            out.hold(level, gate.position());
         });
     }
 
@@ -543,7 +543,7 @@ impl ReactorHandler {
                 self.cql.replies.append(&mut message);
                 self.cql.send_replies(session, out);
             } else {
-                session.parked.push(gate, &message);
+                session.parked.push(Level::Local, gate, &message);
             }
             self.note_parked(session, before);
         }
@@ -695,9 +695,9 @@ impl CqlReactorState {
         }
     }
 
-    fn release(&mut self, session: &mut Session, durable: Lsn, out: &mut Output) {
+    fn release(&mut self, session: &mut Session, reached: (Lsn, Lsn), out: &mut Output) {
         let before = session.parked.bytes();
-        session.parked.release(durable, &mut self.replies);
+        session.parked.release(reached, &mut self.replies);
         self.parked_bytes = self.parked_bytes - before + session.parked.bytes();
         self.send_replies(session, out);
     }

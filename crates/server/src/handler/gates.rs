@@ -6,7 +6,7 @@ use crate::engine::latency::LatencyEvent;
 use crate::engine::mail::Mail;
 use base::stages::Stage;
 use binlog::Lsn;
-use reactor::{ConnId, Connections, Context};
+use reactor::{ConnId, ConnInfo, Connections, Context, Level};
 
 /// Maximum connection reads between two groups at which the reactor still spins.
 const AWAKE_REQUESTS_MAX: u32 = 4;
@@ -32,10 +32,11 @@ impl ReactorHandler {
     ) {
         // The time is stale if only the log woke the reactor in this turn.
         self.refresh(cx.now());
-        let durable = self.shared.log.durable();
-        self.reactor.durable = durable;
-        cx.set_level(durable.0);
+        self.reactor.refresh_positions(&self.shared);
+        cx.set_level(Level::Local, self.reactor.durable.0);
+        self.settle_with_replicas(cx, connections);
         self.release_parked(cx, connections);
+        let durable = self.reactor.durable;
         self.record_log_waits(durable);
         if self.log_spin.is_waiting() && self.requested_gate.is_open_at(durable) {
             self.log_spin.end(self.now.mono, self.awake_ns_max());
@@ -50,7 +51,9 @@ impl ReactorHandler {
             }
             log.wake_when_durable(self.reactor.index, Lsn(durable.0 + 1));
             if log.poisoned().is_some() {
-                self.close_held_replies(cx, connections);
+                self.fail_log();
+                close_held_replies(cx, connections, Level::Local);
+                self.reactor.gate_max = Gate::at(durable);
             }
         }
         if !self.waiting_for_log_space.is_empty() && self.has_log_space() {
@@ -108,28 +111,12 @@ impl ReactorHandler {
         self.log_spin.is_short(self.awake_ns_max())
     }
 
-    /// Closes the connections whose gates will never open, without a reply: the server cannot
-    /// determine whether their writes will survive a restart.
-    pub(super) fn close_held_replies(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        connections: &mut Connections<'_, Session>,
-    ) {
+    /// Refuses writes from now on.
+    fn fail_log(&mut self) {
         if !self.log_failed {
             self.log_failed = true;
             tracing::error!("the log has failed: writes are refused from now on");
         }
-        let held: Vec<ConnId> = connections
-            .list()
-            .filter(|(info, session)| {
-                info.held_bytes > 0 || session.as_protocol().kept_bytes().1 > 0
-            })
-            .map(|(info, _)| info.id)
-            .collect();
-        for id in held {
-            cx.abort(id);
-        }
-        self.reactor.gate_max = Gate::at(self.reactor.durable);
     }
 
     pub(super) fn record_log_waits(&mut self, durable: Lsn) {
@@ -152,4 +139,24 @@ impl ReactorHandler {
             self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, ms);
         }
     }
+}
+
+/// Closes the connections whose replies wait for a level that will not rise, without a reply:
+/// the server cannot determine whether their writes will survive. What waits for the
+/// remote level waits for the local one, too.
+pub(super) fn close_held_replies(
+    cx: &mut Context<'_, Mail>,
+    connections: &mut Connections<'_, Session>,
+    level: Level,
+) -> usize {
+    let is_held = |info: &ConnInfo, session: &Session| match level {
+        Level::Local => info.held_bytes > 0 || session.as_protocol().kept_bytes().1 > 0,
+        Level::Remote => info.waits_for_remote || session.waits_for_replicas(),
+    };
+    let held = connections.list().filter(|(info, session)| is_held(info, session));
+    let held: Vec<ConnId> = held.map(|(info, _)| info.id).collect();
+    for id in &held {
+        cx.abort(*id);
+    }
+    held.len()
 }

@@ -65,6 +65,12 @@ impl ReactorHandler {
         drop(published);
         self.shared.rdb_transfers.beat(self.reactor.index);
         self.sweep_http(cx, connections);
+        self.limit_waits_for_replicas(cx, connections);
+        if self.reactor.index == 0 {
+            // Replicas may have been silent for too long.
+            let needed = self.reactor.settings.min_replicas_to_write;
+            self.shared.replication.change_replicas(needed, self.now.mono, |_| {});
+        }
     }
 
     pub(super) fn record_writes(&mut self, cx: &Context<'_, Mail>) {

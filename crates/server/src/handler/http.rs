@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use base::memory::LimitReached;
 use base::time::{MonoNs, Now};
 use foldhash::fast::RandomState;
-use reactor::{ConnId, ConnInfo, Connections, Context, Next, Output};
+use reactor::{ConnId, ConnInfo, Connections, Context, Level, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::protocol::{Obstacle, Protocol, Step, Then};
@@ -148,7 +148,7 @@ impl Protocol for Session {
         self.wait = None;
         self.since = server.now.mono;
         out.buffer().extend_from_slice(&refusal.bytes);
-        out.hold(0);
+        out.hold(Level::Local, 0);
         if refusal.closes {
             self.closing = true;
             cx.close(self.id);
@@ -452,12 +452,12 @@ impl ReactorHandler {
 
     /// Holds a response until its gate opens.
     fn hold_answer(&mut self, session: &mut Session, gate: Gate, out: &mut Output) {
-        let gate = gate.unless_open_at(self.reactor.durable);
-        if gate != Gate::OPEN {
-            self.reactor.note_gate(gate, session.last_request);
+        let level = self.reactor.level(session.durability);
+        if !self.reactor.is_open(gate, level) {
+            self.reactor.note_gate(gate, level, session.last_request);
             session.last_gate = session.last_gate.max(gate);
         }
-        out.hold(gate.position());
+        out.hold(level, gate.position());
     }
 
     /// Resumes a CQL statement whose connection waits for it.
@@ -539,7 +539,7 @@ impl ReactorHandler {
         let mut body = Vec::new();
         let response = Response::error(status, &format!("ERR {text}"), &mut body);
         ResponseOptions::REFUSED.write(&response, &body, &self.http.date.text, out.buffer());
-        out.hold(0);
+        out.hold(Level::Local, 0);
     }
 
     fn publish_http(&mut self, session: &Session) {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use reactor::{ConnId, Connections, Context, Next, Output};
+use reactor::{ConnId, Connections, Context, Level, Next, Output};
 
 use super::{ReactorHandler, Session as AnySession};
 use crate::commands::Session;
@@ -234,7 +234,7 @@ fn is_over(pending_bytes: usize, bytes: usize, hard_bytes: u64) -> bool {
 /// Holds the appended output until the publisher's preceding writes are durable. Returns the gate.
 fn hold(out: &mut Output, message: &Message, durable: Lsn) -> Gate {
     let gate = message.gate().unless_open_at(durable);
-    out.hold(gate.position());
+    out.hold(Level::Local, gate.position());
     gate
 }
 

@@ -1,7 +1,7 @@
 //! Sends parts of RDB files and of the replication stream to the clients that requested them.
 
 use base::time::MonoNs;
-use reactor::{ConnId, Connections, Context, Output};
+use reactor::{ConnId, Connections, Context, Level, Output};
 
 use super::{ReactorHandler, Session as AnySession};
 use crate::commands::session::{Progress, Session};
@@ -38,11 +38,11 @@ impl ReactorHandler {
         out.buffer().extend_from_slice(bytes);
         if is_gated(session.durability) {
             session.last_gate = session.last_gate.max(gate);
-            if !gate.is_open_at(self.reactor.durable) {
-                self.reactor.note_gate(gate, session.last_command);
+            if !self.reactor.is_open(gate, Level::Local) {
+                self.reactor.note_gate(gate, Level::Local, session.last_command);
             }
         }
-        out.hold(session.last_gate.position());
+        out.hold(Level::Local, session.last_gate.position());
         let buffers = self.reactor.accounts.buffers(ClientProtocol::Resp);
         buffers.charge_output(&mut session.charges, out.pending_bytes());
         if is_last {

@@ -1,10 +1,11 @@
 //! RESP: decodes requests and runs them in batches, in order.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::memory::LimitReached;
 use base::time::MonoNs;
-use reactor::{ConnId, Context, Next, Output};
+use reactor::{ConnId, Context, Level, Next, Output};
 use store::Depth;
 use wire::resp::{Limits, ReplyWriter};
 
@@ -124,7 +125,10 @@ impl Protocol for Session {
         if server.now.mono < at {
             server.retry(cx, self, at);
         } else if self.stop_waiting(&server.shared, &mut server.reactor) {
-            server.end_wait(cx, self, |writer| write_wait_reply(writer, reply), out);
+            let shared = Arc::clone(&server.shared);
+            let write =
+                |writer: &mut ReplyWriter<'_>| write_wait_reply(writer, &shared.replication, reply);
+            server.end_wait(cx, self, write, out);
         } else {
             // Its request is running again: decide when that has ended.
             server.wake_at(cx, self.id, MonoNs(server.now.mono.0 + 1));
@@ -204,7 +208,10 @@ impl Protocol for Session {
             server.shared.rdb_transfers.close(self.id);
         }
         if self.is_replica() {
-            server.shared.replication.detach(self.id);
+            let needed = server.reactor.settings.min_replicas_to_write;
+            server.shared.replication.change_replicas(needed, server.now.mono, |all| {
+                all.remove(&self.id);
+            });
         }
         if self.monitor {
             server.shared.monitors.fetch_sub(1, Ordering::Relaxed);
@@ -300,12 +307,14 @@ impl ReactorHandler {
             let gate = context.request(session, *prepared, args, reply.reborrow());
             if context.is_lost(gate) {
                 context.reply_lost(session, gate_before, start, &mut reply);
-                out.hold(0);
-            } else if !gate.is_open_at(context.reactor.durable) {
-                context.reactor.note_gate(gate, session.last_command);
-                out.hold(gate.position());
+                out.hold(Level::Local, 0);
+            } else if let level = context.reactor.level(session.durability)
+                && !context.reactor.is_open(gate, level)
+            {
+                context.reactor.note_gate(gate, level, session.last_command);
+                out.hold(level, gate.position());
             } else {
-                out.hold(0);
+                out.hold(Level::Local, 0);
             }
             if session.wait == Some(Wait::Pause) {
                 return Some(index);

@@ -3,6 +3,7 @@
 use reactor::{ConnId, Connections, Output};
 
 use super::protocol::Protocol;
+use crate::commands::session::{Wait, WaitReply};
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::protocol::ClientProtocol;
 use crate::{commands, cql, http};
@@ -30,6 +31,17 @@ impl Session {
             Session::Cql(session) => &**session,
             Session::Http(session) => &**session,
         }
+    }
+
+    /// Whether a command waits for something that may never happen on a replica.
+    pub(super) fn is_blocked(&self) -> bool {
+        let Session::Resp(session) = self else { return false };
+        matches!(session.wait, Some(Wait::Until { reply, .. }) if reply != WaitReply::Delayed)
+    }
+
+    /// Whether replies outside the output wait for replicas.
+    pub(super) fn waits_for_replicas(&self) -> bool {
+        matches!(self, Session::Cql(session) if session.parked.waits_for_remote())
     }
 
     pub(super) fn as_resp(&mut self) -> Option<&mut commands::Session> {

@@ -1,6 +1,6 @@
 //! Sends invalidation messages to the clients that track keys.
 
-use reactor::{ConnId, Connections, Context};
+use reactor::{ConnId, Connections, Context, Level};
 use wire::resp::{Protocol, ReplyWriter};
 
 use super::{ReactorHandler, Session as AnySession};
@@ -67,7 +67,7 @@ impl ReactorHandler {
             }
         }
         write_message(session, keys, is_redirected, out.buffer());
-        out.hold(session.last_gate.position());
+        out.hold(Level::Local, session.last_gate.position());
         self.reactor.accounts.resp().charge_output(&mut session.charges, out.pending_bytes());
         let hard_bytes = self.reactor.settings.client_output_buffer_limit.pubsub.hard_bytes;
         if hard_bytes != 0 && out.pending_bytes() as u64 > hard_bytes {

@@ -5,8 +5,10 @@ use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::reactor_state::is_gated;
+use crate::engine::replication::Replication;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
 
@@ -22,7 +24,10 @@ impl ReactorHandler {
         }
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
         // The maximum time means no deadline: only CLIENT UNBLOCK or a disconnect ends the wait.
-        if let Some(Wait::Until { at, .. }) = session.wait {
+        if let Some(Wait::Until { at, reply }) = session.wait {
+            if matches!(reply, WaitReply::Replicas(_)) {
+                self.replica_waits.clients.push(session.id);
+            }
             let retry_at = session.details.blocked().map(|client| client.retry_at());
             self.wake_before(cx, session.id, at.min(retry_at.unwrap_or(at)));
         }
@@ -88,8 +93,9 @@ impl ReactorHandler {
         };
         if is_gated(session.durability) {
             session.last_gate = session.last_gate.max(gate);
-            if !gate.is_open_at(self.reactor.durable) {
-                self.reactor.note_gate(gate, session.last_command);
+            let level = self.reactor.level(session.durability);
+            if !self.reactor.is_open(gate, level) {
+                self.reactor.note_gate(gate, level, session.last_command);
             }
         }
         let write = |writer: &mut ReplyWriter<'_>| match error {
@@ -120,8 +126,9 @@ impl ReactorHandler {
             };
             session.last_write = reply.written.unwrap_or(session.last_write);
             session.last_gate = session.last_gate.max(reply.gate);
-            if !reply.gate.is_open_at(self.reactor.durable) {
-                self.reactor.note_gate(reply.gate, session.last_command);
+            let level = self.reactor.level(session.durability);
+            if !self.reactor.is_open(reply.gate, level) {
+                self.reactor.note_gate(reply.gate, level, session.last_command);
             }
             session.leave_keys(&self.shared, &mut self.reactor);
             self.end_wait(cx, session, |writer| writer.out.extend_from_slice(&reply.bytes), out);
@@ -167,6 +174,33 @@ impl ReactorHandler {
         scripts.is_slow() && !scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms)
     }
 
+    /// Ends the wait of a client: with an error, or as if its time had passed.
+    pub(super) fn unblock(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        id: ConnId,
+        error: Option<&'static str>,
+    ) {
+        let Some((session, out)) = connections.get_mut(id) else { return };
+        let Some(session) = session.as_resp() else { return };
+        let Some(Wait::Until { reply, .. }) = session.wait else { return };
+        if !session.stop_waiting(&self.shared, &mut self.reactor) {
+            // Its request is running again: decide when that has ended.
+            let mail = Mail::Unblock { id, error };
+            if self.shared.links().mailboxes()[self.reactor.index].send(mail).is_err() {
+                tracing::warn!(client = id.0, "could not deliver an unblock request to a reactor");
+            }
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let write = |writer: &mut ReplyWriter<'_>| match error {
+            Some(error) => writer.error(error),
+            None => write_wait_reply(writer, &shared.replication, reply),
+        };
+        self.end_wait(cx, session, write, out);
+    }
+
     /// Ends a connection's wait, appends the reply, and resumes the connection.
     pub(super) fn end_wait(
         &mut self,
@@ -185,7 +219,7 @@ impl ReactorHandler {
                 Some(reply) => out.buffer().extend_from_slice(&reply),
             }
         }
-        out.hold(session.last_gate.position());
+        out.hold(self.reactor.level(session.durability), session.last_gate.position());
         cx.resume(session.id);
         let mut published = self.shared.published[cx.index()].lock();
         if let Some(row) = published.clients.get_mut(&session.id.0) {
@@ -194,16 +228,15 @@ impl ReactorHandler {
     }
 }
 
-pub(super) fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
+pub(super) fn write_wait_reply(
+    writer: &mut ReplyWriter<'_>,
+    replication: &Replication,
+    reply: WaitReply,
+) {
     match reply {
+        WaitReply::Replicas(wait) => wait.write(writer, replication),
         WaitReply::Ok => writer.ok(),
         WaitReply::NullArray => writer.null_array(),
-        WaitReply::Integer(number) => writer.integer(number),
-        WaitReply::Pair(local, replicas) => {
-            writer.array(2);
-            writer.integer(local);
-            writer.integer(replicas);
-        }
         // `end_wait` writes it; absent if the log failed and an error was sent instead.
         WaitReply::Delayed => {}
     }

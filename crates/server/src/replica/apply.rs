@@ -171,7 +171,7 @@ impl<'s> Applier<'s> {
         if !std::sync::Arc::ptr_eq(&settings, &self.reactor.settings) {
             self.reactor.take_settings(self.shared, settings);
         }
-        self.reactor.durable = self.shared.log.durable();
+        self.reactor.refresh_positions(self.shared);
         self.reactor.stamp = self.reactor.clock.now();
         self.reactor.begin_turn(now);
         let (seed, random) = (self.shared.keyspace.seed(), self.reactor.random());

@@ -83,7 +83,9 @@ impl Link {
             Some((id, position)) => (id.to_vec(), position.to_string()),
             None => (b"?".to_vec(), "-1".to_owned()),
         };
-        link.ask("PSYNC", &[&id, position.as_bytes()], is_over)?;
+        let place: [&[u8]; 3] = [&id, position.as_bytes(), b"FAILOVER"];
+        let hands_over = shared.replication.failover().is_some();
+        link.ask("PSYNC", if hands_over { &place } else { &place[..2] }, is_over)?;
         Ok(link)
     }
 

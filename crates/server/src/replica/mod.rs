@@ -7,6 +7,7 @@
 
 mod acknowledge;
 mod apply;
+mod failover;
 mod link;
 mod reload;
 
@@ -28,7 +29,7 @@ use crate::engine::server_state::{ServerState, params};
 use crate::handler::State;
 use acknowledge::Acknowledger;
 #[cfg(test)]
-pub(crate) use apply::Applier as StreamApplier;
+pub(crate) use apply::{Applied, Applier as StreamApplier};
 use apply::{Applier, ApplyError};
 use link::{Link, LinkError};
 
@@ -86,6 +87,7 @@ enum EndOfLink {
 /// Follows the current master, and each one that replaces it, until there is none.
 fn follow_masters(state: &State, must_copy: &mut bool) {
     let replication = &state.shared.replication;
+    failover::begin(&state.shared);
     loop {
         let link = replication.link().clone();
         let (Some(master), generation) = (link.source, link.generation) else { return };
@@ -98,6 +100,7 @@ fn follow_masters(state: &State, must_copy: &mut bool) {
             if let Err(error) = ended {
                 *must_copy |= matches!(error, EndOfLink::Apply(_));
                 tracing::warn!(%master, %error, "the link to the master ended");
+                failover::consider_failure(&state.shared, &error);
             }
             let mut link = replication.link();
             (link.state, link.heard) = (LinkState::Connecting, clock::mono_now());
@@ -122,6 +125,7 @@ fn follow(
     if !pass_fence(shared, &is_over) {
         return Ok(());
     }
+    end_mastership(shared);
     let mut applier = Applier::new(state, generation);
     let request = if *must_copy { None } else { applier.request() };
     let mut link = Link::open(shared, master, request, &is_over)?;
@@ -134,6 +138,7 @@ fn follow(
         }
         let applied = applier.apply(clock::now(), &header, &payload)?;
         *must_copy = false;
+        failover::complete(shared);
         acknowledger.note(applied);
         let mut current = shared.replication.link();
         if current.generation == generation {
@@ -141,6 +146,17 @@ fn follow(
             current.state = applier.link_state();
             current.source_position = current.source_position.max(header.end);
             current.copied_bytes += if applier.is_copying() { payload.len() as u64 } else { 0 };
+        }
+    }
+}
+
+/// Ends what clients wait for at this server as a master.
+fn end_mastership(shared: &ServerState) {
+    if std::mem::take(&mut shared.replication.link().was_master) {
+        for mailbox in shared.links().mailboxes() {
+            if mailbox.send(Mail::Demoted).is_err() {
+                tracing::warn!("could not notify a reactor of the change to a replica");
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::engine::rdb_thread::serve;
 use crate::engine::replication::{LinkState, Role};
 use crate::engine::snapshot_taker::Progress;
 use crate::handler::State;
-use crate::replica::StreamApplier as Applier;
+use crate::replica::{Applied, StreamApplier as Applier};
 
 /// Seeds per `cargo test`.
 const SEEDS: u64 = 60;
@@ -47,6 +47,7 @@ fn master(port: u16) -> MasterAddress {
 struct Link<'s> {
     client: SimClient,
     applier: Applier<'s>,
+    applied: Applied,
     bytes: Vec<u8>,
 }
 
@@ -62,7 +63,7 @@ impl<'s> Link<'s> {
         );
         client.send(format!("REPLCONF capa {CAPABILITY}\r\nPSYNC {place}\r\n").as_bytes());
         turn(source);
-        let mut link = Link { client, applier, bytes: Vec::new() };
+        let mut link = Link { client, applier, applied: Applied::default(), bytes: Vec::new() };
         link.receive(source);
         assert_eq!(link.take_reply(), Some(Reply::Simple(b"OK".to_vec())));
         link
@@ -99,11 +100,24 @@ impl<'s> Link<'s> {
             let payload: Vec<u8> = self.bytes[HEADER_BYTES..end].to_vec();
             self.bytes.drain(..end);
             header.check(&payload).unwrap();
-            if self.applier.apply(now, &header, &payload).is_err() {
-                return false;
+            match self.applier.apply(now, &header, &payload) {
+                Ok(applied) => self.applied = applied,
+                Err(_) => return false,
             }
         }
         true
+    }
+
+    /// Brings what has been applied to the replica's disk, and acknowledges it.
+    fn acknowledge(&self, source: &mut World, replica: &mut World) {
+        let Applied { position, log: end } = self.applied;
+        replica.shared().log.request_sync(end);
+        turn(replica);
+        assert!(replica.shared().log.durable() >= end);
+        if let Some(position) = position {
+            self.client.send(format!("REPLCONF ACK {position}\r\n").as_bytes());
+            turn(source);
+        }
     }
 }
 
@@ -122,6 +136,7 @@ fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames:
         }
         left -= count;
         turn(replica);
+        link.acknowledge(source, replica);
         let at = state.shared.replication.position(&state.shared.log);
         let end = source.shared().replication.position(&source.shared().log);
         let is_whole = link.applier.link_state() == LinkState::Connected && at == end;
@@ -181,17 +196,20 @@ fn check_equal(source: &mut World, replica: &mut World, what: &str) {
     assert!(expected == found, "{what}: the master has {expected}, the replica {found}");
 }
 
-fn run(seed: u64) {
+/// Returns the number of replicated writes that were acknowledged, or more.
+fn run(seed: u64) -> u64 {
     let _announce = Announce(seed);
     let mut random = SmallRng::seed_from_u64(seed);
     let mut worlds = [World::new(seed, plan()), World::new(!seed, plan())];
     let (mut source, mut must_copy, mut generation) = (0, false, 1);
     worlds[1].shared().replication.set_source(master(generation));
+    let mut confirmed = Confirmed::default();
     for round in 0..ROUNDS {
         let [first, second] = &mut worlds;
         let (one, other) = if source == 0 { (first, second) } else { (second, first) };
         match random.random_range(0..12) {
-            0..=4 => (0..random.random_range(1..9)).for_each(|_| change(one, &mut random)),
+            0..=3 => (0..random.random_range(1..9)).for_each(|_| change(one, &mut random)),
+            4 => confirmed.write(one),
             5 | 6 => follow(one, other, &mut must_copy, Some(random.random_range(1..900))),
             7 => {
                 follow(one, other, &mut must_copy, None);
@@ -199,7 +217,10 @@ fn run(seed: u64) {
                 assert!(ask(other, "SET s1 v|").starts_with("-READONLY"));
             }
             8 => take_snapshot(if random.random_bool(0.5) { one } else { other }),
-            9 => one.die(random.random_bool(0.5), Faults::default()),
+            9 => {
+                confirmed.collect();
+                one.die(random.random_bool(0.5), Faults::default());
+            }
             10 => {
                 other.die(random.random_bool(0.5), Faults::default());
                 generation += 1;
@@ -215,7 +236,9 @@ fn run(seed: u64) {
         if random.random_bool(0.08) {
             let [first, second] = &mut worlds;
             let (old, new) = if source == 0 { (first, second) } else { (second, first) };
+            confirmed.collect();
             fail_over(old, new, &mut random, &mut generation);
+            confirmed.check(new);
             source = 1 - source;
             must_copy = false;
         }
@@ -224,6 +247,110 @@ fn run(seed: u64) {
     let (one, other) = if source == 0 { (first, second) } else { (second, first) };
     follow(one, other, &mut must_copy, None);
     check_equal(one, other, "at the end");
+    confirmed.collect();
+    confirmed.check(other);
+    confirmed.acknowledged
+}
+
+/// Writes at the durability `replicated`.
+#[derive(Debug, Default)]
+struct Confirmed {
+    /// Each connection with the value of its write.
+    waiting: Vec<(SimClient, u64)>,
+    last: u64,
+    /// The highest value that was acknowledged.
+    acknowledged: u64,
+}
+
+impl Confirmed {
+    fn write(&mut self, world: &mut World) {
+        self.last += 1;
+        let client = world.sim().connect();
+        let request =
+            format!("SELECT 5\r\nCLIENT DURABILITY replicated\r\nSET confirmed {}\r\n", self.last);
+        client.send(request.as_bytes());
+        turn(world);
+        self.waiting.push((client, self.last));
+    }
+
+    fn collect(&mut self) {
+        for (client, value) in self.waiting.drain(..) {
+            if client.received().ends_with(b"+OK\r\n+OK\r\n+OK\r\n") {
+                self.acknowledged = self.acknowledged.max(value);
+            }
+        }
+    }
+
+    /// Checks that a new master has what the old one has acknowledged, or a later write.
+    fn check(&self, world: &mut World) {
+        let reply = ask(world, "SELECT 5|GET confirmed|");
+        let value = reply.split("\r\n").nth(2).and_then(|text| text.parse().ok()).unwrap_or(0);
+        assert!(value >= self.acknowledged, "{value} is older than {}", self.acknowledged);
+    }
+}
+
+#[test]
+fn replies_of_replicated_writes_wait_for_the_disk_of_a_replica() {
+    let mut source = World::new(7, plan());
+    let mut replica = World::new(8, plan());
+    replica.shared().replication.set_source(master(1));
+    let state = replica.state().clone();
+    let client = source.sim().connect();
+    let reader = source.sim().connect();
+    let send = |client: &SimClient, source: &mut World, text: &str| {
+        client.send(text.replace('|', "\r\n").as_bytes());
+        turn(source);
+        String::from_utf8(client.received()).unwrap()
+    };
+    let refused = "-NOREPLICAS Not enough good replicas to write.\r\n";
+    let choose = "CLIENT DURABILITY replicated|";
+    assert_eq!(
+        send(&client, &mut source, &format!("{choose}SET s1 1|")),
+        format!("+OK\r\n{refused}")
+    );
+
+    let mut link = Link::open(&mut source, &state, false);
+    let go_on = |link: &mut Link<'_>, source: &mut World, replica: &mut World| {
+        while {
+            link.receive(source);
+            !link.bytes.is_empty()
+        } {
+            assert!(link.apply(usize::MAX, replica.sim().now()));
+            turn(replica);
+        }
+    };
+    go_on(&mut link, &mut source, &mut replica);
+    link.acknowledge(&mut source, &mut replica);
+    assert_eq!(send(&client, &mut source, "GET s1|"), "$-1\r\n");
+    assert_eq!(send(&client, &mut source, "SET s1 2|GET s2|"), "", "the next reply waits, too");
+    assert_eq!(send(&reader, &mut source, "GET s1|"), "$1\r\n2\r\n", "it is on the local disk");
+    assert_eq!(send(&reader, &mut source, &format!("{choose}|GET s1|")), "+OK\r\n");
+    let waiter = source.sim().connect();
+    assert_eq!(send(&waiter, &mut source, "SET s3 1|WAIT 0 0|WAIT 1 0|"), "+OK\r\n:0\r\n");
+    let other = source.sim().connect();
+    assert_eq!(send(&other, &mut source, "SET s4 1|WAITAOF 1 1 0|"), "+OK\r\n");
+    go_on(&mut link, &mut source, &mut replica);
+    assert_eq!(client.received(), b"", "the replica has not acknowledged it");
+    link.acknowledge(&mut source, &mut replica);
+    assert_eq!(client.received(), b"+OK\r\n$-1\r\n");
+    assert_eq!(reader.received(), b"$1\r\n2\r\n");
+    assert_eq!(waiter.received(), b":1\r\n");
+    assert_eq!(other.received(), b"*2\r\n:1\r\n:1\r\n");
+    assert_eq!(send(&other, &mut source, "SET s4 2|WAIT 2 1|"), "+OK\r\n");
+    source.advance(2_000_000);
+    turn(&mut source);
+    assert_eq!(other.received(), b":0\r\n", "the timeout has elapsed");
+
+    assert_eq!(send(&client, &mut source, "SET s1 3|"), "");
+    drop(link);
+    turn(&mut source);
+    assert!(!client.is_ended());
+    for _ in 0..100 {
+        source.advance(1_000_000_000);
+        turn(&mut source);
+    }
+    assert!(client.is_ended(), "its write was not confirmed");
+    assert_eq!(send(&reader, &mut source, "SET s1 4|GET s1|"), format!("{refused}$1\r\n3\r\n"));
 }
 
 /// Makes the replica the master, and the master its replica, which may have records of its own.
@@ -252,7 +379,8 @@ fn fail_over_of_incomplete(old: &mut World, new: &mut World, generation: &mut u1
 
 #[test]
 fn a_replica_has_the_data_of_its_master_whatever_happens() {
-    seeds(SEEDS).for_each(run);
+    let acknowledged: u64 = seeds(SEEDS).map(run).sum();
+    assert!(acknowledged > 0, "replicated writes are acknowledged");
 }
 
 /// Runs statements. Returns the response of the last one.

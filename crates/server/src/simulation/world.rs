@@ -11,7 +11,7 @@ use binlog::{Disk, FaultDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use reactor::{
-    ConnId, Connections, Context, Flow, Handler, Limits, Links, Output, Peer, Sim, SimClient,
+    ConnId, Connections, Context, Flow, Handler, Level, Limits, Links, Output, Peer, Sim, SimClient,
 };
 use wire::resp::{Reply, decode_reply};
 
@@ -233,7 +233,7 @@ impl Handler for Witness {
     ) {
         self.server.before_wait(cx, connections);
         if self.canary == Some(Canary::OpensGates) {
-            cx.set_level(self.shared.log.next().0);
+            cx.set_level(Level::Local, self.shared.log.next().0);
         }
     }
 

@@ -102,6 +102,7 @@ pub(super) const ROWS: &[Row] = &[
     row("replicaof", "127.0.0.1 1", &[], role, ["master", "slave"]),
     row("masterauth", "p", &[], first_word_to_master, ["REPLCONF", "AUTH p"]),
     row("masteruser", "u", &["--masterauth", "p"], first_word_to_master, ["AUTH p", "AUTH u"]),
+    row("min-replicas-to-write", "1", &[], write, ["+OK", "-NOREPLICAS"]),
     row("replica-priority", "7", &["--replicaof", "127.0.0.1 1"], priority, ["100", "7"]),
     row("aclfile", "{dir}/users.acl", &[], users, ["*1", "*2"]),
     row("acl-pubsub-default", "allchannels", &[], may_new_user_publish, ["no", "yes"]),
@@ -483,6 +484,10 @@ fn first_word_to_master(server: &Server) -> String {
     read_reply(&mut replica);
     let command = read_reply(&mut replica);
     if command == "AUTH" { format!("AUTH {}", read_reply(&mut replica)) } else { command }
+}
+
+fn write(server: &Server) -> String {
+    server.ask(&["SET", "k", "v"]).split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn priority(server: &Server) -> String {

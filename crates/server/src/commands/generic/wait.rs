@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF: wait for the log. Replicas are not counted yet.
+//! WAIT and WAITAOF: wait for the log of this server and of its replicas.
 
 use base::time::MonoNs;
 use wire::resp::Args;
@@ -6,13 +6,14 @@ use wire::resp::Args;
 use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::context::{CommandContext, integer};
 use crate::commands::fail::Fail;
-use crate::commands::session::{Wait, WaitReply};
+use crate::commands::session::{ReplicaWait, Wait, WaitReply};
+use crate::engine::replication::Role;
 
-/// WAIT: waits until its timeout, as replicas are not counted.
+/// WAIT: a replica counts when the writes are on its disk, not only in its memory.
 pub(crate) const WAIT: Command = Command {
     name: "wait",
     syntax: "numreplicas timeout",
-    summary: "Waits until replicas have this connection's writes, or the timeout elapses.",
+    summary: "Waits until this connection's writes are on the disks of replicas, or the timeout elapses.",
     since: "3.0.0",
     group: Group::Generic,
     arity: 3,
@@ -23,21 +24,39 @@ pub(crate) const WAIT: Command = Command {
 };
 
 fn wait(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let replicas = integer(args.get(1))?;
+    check_master(
+        cx,
+        "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a \
+         replica is configured to be writable (which is not the default) writes to replicas are \
+         just local and are not propagated.",
+    )?;
+    let wanted = integer(args.get(1))?;
     let until = deadline(cx, args.get(2))?;
-    if replicas <= 0 || cx.in_exec {
-        cx.reply.integer(0);
-    } else {
-        cx.session.wait = Some(Wait::Until { at: until, reply: WaitReply::Integer(0) });
-    }
+    let written = cx.session.last_write;
+    wait_for_replicas(cx, ReplicaWait { written, wanted, local: None }, until);
     Ok(())
 }
 
-/// WAITAOF: waits for the log of this server; replicas are not counted.
+fn check_master(cx: &CommandContext<'_>, error: &'static str) -> Done {
+    let is_master = cx.shared.replication.role() == Role::Master;
+    if is_master { Ok(()) } else { Err(Fail::text(error)) }
+}
+
+/// Replies now or later.
+fn wait_for_replicas(cx: &mut CommandContext<'_>, wait: ReplicaWait, until: MonoNs) {
+    let replication = &cx.shared.replication;
+    if cx.in_exec || wait.is_over(replication) {
+        wait.write(&mut cx.reply, replication);
+    } else {
+        cx.session.wait = Some(Wait::Until { at: until, reply: WaitReply::Replicas(wait) });
+    }
+}
+
+/// WAITAOF: waits for the logs of this server and of replicas.
 pub(crate) const WAITAOF: Command = Command {
     name: "waitaof",
     syntax: "numlocal numreplicas timeout",
-    summary: "Waits until this connection's writes are on disk, or the timeout elapses.",
+    summary: "Waits until this connection's writes are on disk, here and on replicas, or the timeout elapses.",
     since: "7.2.0",
     group: Group::Generic,
     arity: 4,
@@ -52,30 +71,24 @@ fn waitaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if !(0..=1).contains(&local) {
         return Err(Fail::text("ERR value is out of range, value must between 0 and 1"));
     }
-    let replicas = integer(args.get(2)).ok().filter(|count| *count >= 0);
-    let replicas = replicas.ok_or(Fail::text("ERR value is out of range, must be positive"))?;
+    let wanted = integer(args.get(2)).ok().filter(|count| *count >= 0);
+    let wanted = wanted.ok_or(Fail::text("ERR value is out of range, must be positive"))?;
     let until = deadline(cx, args.get(3))?;
-    let is_durable = cx.session.last_write.is_open_at(cx.reactor.durable);
-    if cx.in_exec || (local == 0 && replicas == 0) {
-        write_pair(cx, i64::from(is_durable));
-    } else {
+    check_master(
+        cx,
+        "ERR WAITAOF cannot be used with replica instances. Please also note that writes to \
+         replicas are just local and are not propagated.",
+    )?;
+    let written = cx.session.last_write;
+    let mut is_local = written.is_open_at(cx.reactor.durable);
+    if !cx.in_exec && (local > 0 || wanted > 0) {
         // The reply waits for the sync even if the writes did not. That takes milliseconds whatever
         // the timeout is, and a log that can no longer sync sends no reply.
-        cx.gate = cx.gate.max(cx.session.last_write);
-        if replicas == 0 {
-            write_pair(cx, 1);
-        } else {
-            cx.session.wait = Some(Wait::Until { at: until, reply: WaitReply::Pair(1, 0) });
-        }
+        cx.gate = cx.gate.max(written);
+        is_local = true;
     }
+    wait_for_replicas(cx, ReplicaWait { written, wanted, local: Some(is_local) }, until);
     Ok(())
-}
-
-/// Writes the reply of WAITAOF: the local log, and the number of replicas.
-fn write_pair(cx: &mut CommandContext<'_>, local: i64) {
-    cx.reply.array(2);
-    cx.reply.integer(local);
-    cx.reply.integer(0);
 }
 
 /// Deadline of a timeout in milliseconds from now; 0 means never.

@@ -123,7 +123,7 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
         page.field("slave_read_only", 1);
         page.field("replica_announced", 1);
     }
-    let replicas = replication.replicas();
+    let replicas = replication.replicas().list();
     page.field("connected_slaves", replicas.len());
     for (number, replica) in replicas.iter().enumerate() {
         let state = if replica.is_online { "online" } else { "send_bulk" };
@@ -134,7 +134,7 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     }
     let (epoch, previous) = replication.epochs();
     let id = |epoch: Option<Epoch>| epoch.map(|one| String::from_utf8_lossy(&one.id).into_owned());
-    page.field("master_failover_state", "no-failover");
+    page.field("master_failover_state", replication.failover_state());
     page.field("master_replid", id(epoch).unwrap_or_else(|| shared.identity.run_id.clone()));
     page.field("master_replid2", id(previous).unwrap_or_else(|| "0".repeat(40)));
     page.field("master_repl_offset", position);

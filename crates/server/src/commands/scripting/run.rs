@@ -106,7 +106,8 @@ pub(super) fn run(
             ));
         }
         if !options.no_writes {
-            cx.shared.check_writes().map_err(Fail::text)?;
+            let durability = cx.session.durability;
+            cx.reactor.check_writes(cx.shared, durability).map_err(Fail::text)?;
         }
         if !options.no_writes && read_only {
             return Err(Fail::text(
@@ -328,7 +329,8 @@ impl Run<'_, '_> {
                     "ERR Write commands are not allowed from read-only scripts.",
                 );
             }
-            if let Err(text) = self.cx.shared.check_writes() {
+            let durability = self.cx.session.durability;
+            if let Err(text) = self.cx.reactor.check_writes(self.cx.shared, durability) {
                 return refuse(Some(id), text);
             }
         }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use base::time::MonoNs;
 use binlog::{Batch, FollowError, Follower, Log, Lsn, Record as LogRecord, Scope};
 use store::{Keyspace, Mutation, STRIPES, SnapshotBlock};
 use wire::replication::{
@@ -34,6 +35,8 @@ pub(crate) struct Feed<'a> {
     pub(crate) log: &'a Arc<Log>,
     pub(crate) replication: &'a Replication,
     pub(crate) write_clock: &'a WriteClock,
+    /// Confirmations that a write needs.
+    pub(crate) replicas_needed: usize,
 }
 
 /// Sends the stream to one replica.
@@ -224,7 +227,7 @@ impl Feeder {
     ) -> Result<Stage, FeedError> {
         tracing::info!(replica = self.id.0, position, "a replica continues");
         self.open(feed, Kind::Resume, position)?;
-        feed.replication.set_online(self.id);
+        self.set_online(feed, position);
         Ok(Stage::Follow { follower, position })
     }
 
@@ -256,6 +259,17 @@ impl Feeder {
         Ok(())
     }
 
+    /// Notes that the replica has what precedes the records that follow. `durable`: the position
+    /// up to which it has them on disk for certain.
+    fn set_online(&self, feed: &Feed<'_>, durable: u64) {
+        // A replica that has just connected is not silent.
+        feed.replication.change_replicas(feed.replicas_needed, MonoNs(0), |all| {
+            if let Some(replica) = all.get_mut(&self.id) {
+                (replica.is_online, replica.durable) = (true, durable);
+            }
+        });
+    }
+
     /// Encodes the next stripe, or the end of the copy.
     fn copy(&mut self, feed: &Feed<'_>, mut copy: Copy, block: &mut SnapshotBlock) -> Stage {
         if copy.next_stripe == STRIPES {
@@ -264,7 +278,7 @@ impl Feeder {
             put_frame(Kind::Copied, base, base, &mut self.bytes, |out| {
                 Copied { reach, keys, newest_timestamp }.encode(out);
             });
-            feed.replication.set_online(self.id);
+            self.set_online(feed, 0);
             return Stage::Follow { follower: copy.follower, position: copy.base };
         }
         let stripe = u32::try_from(copy.next_stripe).expect("STRIPES fits u32");

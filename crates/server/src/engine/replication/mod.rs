@@ -5,8 +5,10 @@
 //! the positions of the stream, `stored` keeps them in the data. [`super::role_change`] changes the
 //! role, and `crate::replica` is the other end of the stream.
 
+mod failover;
 mod feeder;
 mod history;
+mod replicas;
 mod stored;
 
 use std::collections::BTreeMap;
@@ -19,11 +21,13 @@ use reactor::ConnId;
 use store::{Keyspace, Params};
 use wire::replication::{Epoch, EpochId};
 
-use super::client_address::ClientAddress;
+use super::gate::Gate;
 use super::signal::Signal;
 use crate::config::MasterAddress;
+pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Request};
 pub(crate) use history::History;
+pub(crate) use replicas::{Replica, Replicas};
 pub(crate) use stored::{STORED, put, stored_hash};
 
 /// What a server does with writes of its clients.
@@ -53,6 +57,8 @@ pub(crate) struct Link {
     pub(crate) source: Option<MasterAddress>,
     /// Different after each change of the source.
     pub(crate) generation: u64,
+    /// The reactors must end what clients wait for at this server as a master.
+    pub(crate) was_master: bool,
     pub(crate) state: LinkState,
     /// When the source was last heard; of a connection that is down, when that ended.
     pub(crate) heard: MonoNs,
@@ -60,25 +66,6 @@ pub(crate) struct Link {
     pub(crate) source_position: u64,
     /// Bytes of the copy that have been received.
     pub(crate) copied_bytes: u64,
-}
-
-/// A replica of this server.
-#[derive(Debug, Clone)]
-pub(crate) struct Replica {
-    pub(crate) address: ClientAddress,
-    /// The port on which it serves clients; 0: unknown.
-    pub(crate) port: u16,
-    /// Whether it has a complete copy.
-    pub(crate) is_online: bool,
-    /// The position up to which its own log is durable.
-    pub(crate) durable: u64,
-    pub(crate) heard: MonoNs,
-}
-
-impl Replica {
-    pub(crate) fn host(&self) -> String {
-        self.address.internet().map_or_else(String::new, |address| address.ip().to_string())
-    }
 }
 
 #[derive(Debug)]
@@ -89,7 +76,8 @@ pub(crate) struct Replication {
     applied: Mutex<u64>,
     history: Mutex<History>,
     link: Mutex<Link>,
-    replicas: Mutex<BTreeMap<ConnId, Replica>>,
+    replicas: Replicas,
+    failover: Mutex<Option<Failover>>,
     /// Wakes the thread of the link.
     pub(crate) signal: Signal,
 }
@@ -112,7 +100,8 @@ impl Replication {
             applied: Mutex::new(applied),
             history: Mutex::new(history),
             link: Mutex::default(),
-            replicas: Mutex::default(),
+            replicas: Replicas::default(),
+            failover: Mutex::default(),
             signal: Signal::default(),
         })
     }
@@ -161,6 +150,13 @@ impl Replication {
         }
     }
 
+    /// Refuses writes of clients from now on.
+    pub(crate) fn refuse_writes(&self) {
+        if self.role() == Role::Master {
+            self.set_role(Role::Replica);
+        }
+    }
+
     /// Makes the server a replica of `source`. Writes are refused from now on; the thread of the
     /// link does the rest. False if it is that already.
     pub(crate) fn set_source(&self, source: MasterAddress) -> bool {
@@ -168,40 +164,38 @@ impl Replication {
         if link.source.as_ref() == Some(&source) {
             return false;
         }
-        if self.role() == Role::Master {
-            self.set_role(Role::Replica);
-        }
-        *link = Link { source: Some(source), generation: link.generation + 1, ..Link::default() };
+        let was_master = link.source.is_none() || link.was_master;
+        self.refuse_writes();
+        let (source, generation) = (Some(source), link.generation + 1);
+        *link = Link { source, generation, was_master, ..Link::default() };
         drop(link);
         self.signal.raise();
         true
     }
 
-    /// Adds a replica that has connected.
-    pub(crate) fn attach(&self, id: ConnId, replica: Replica) {
-        self.replicas.lock().insert(id, replica);
+    /// The replicas of this server.
+    pub(crate) fn replicas(&self) -> &Replicas {
+        &self.replicas
     }
 
-    pub(crate) fn detach(&self, id: ConnId) {
-        self.replicas.lock().remove(&id);
+    /// Changes the replicas. `needed`: confirmations that a write needs.
+    pub(crate) fn change_replicas(
+        &self,
+        needed: usize,
+        now: MonoNs,
+        change: impl FnOnce(&mut BTreeMap<ConnId, Replica>),
+    ) {
+        let era = self.history.lock().own().copied();
+        self.replicas.change(era, needed, now, change);
     }
 
-    /// Notes that a replica has data up to a position on its disk.
-    pub(crate) fn acknowledged(&self, id: ConnId, durable: u64, now: MonoNs) {
-        if let Some(replica) = self.replicas.lock().get_mut(&id) {
-            replica.durable = replica.durable.max(durable);
-            replica.heard = now;
-        }
-    }
-
-    fn set_online(&self, id: ConnId) {
-        if let Some(replica) = self.replicas.lock().get_mut(&id) {
-            replica.is_online = true;
-        }
-    }
-
-    pub(crate) fn replicas(&self) -> Vec<Replica> {
-        self.replicas.lock().values().cloned().collect()
+    /// Number of replicas that have the local log up to a position on disk.
+    pub(crate) fn confirmations(&self, written: Gate) -> usize {
+        let position = match written.lsn() {
+            Some(written) => self.history.lock().position(written),
+            None => (written == Gate::OPEN).then_some(0),
+        };
+        position.map_or(0, |position| self.replicas.count(position))
     }
 }
 

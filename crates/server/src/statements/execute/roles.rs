@@ -20,7 +20,7 @@ impl CqlExecutor<'_> {
         keyspace: Option<&str>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write()?;
+        self.admit_write(client)?;
         let access = client.access.as_deref();
         let salted_hash = match hashes_password(statement) {
             None => None,

@@ -120,7 +120,7 @@ impl CqlExecutor<'_> {
         match &statement.plan {
             Plan::Select(_) => unreachable!("the caller runs SELECT"),
             Plan::Write(plan) => {
-                self.admit_write()?;
+                self.admit_write(client)?;
                 if plan.is_conditional() {
                     check_serial(parameters.serial_consistency)?;
                 }
@@ -165,7 +165,7 @@ impl CqlExecutor<'_> {
         keyspace: Option<&str>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write()?;
+        self.admit_write(client)?;
         let access = client.access.as_deref();
         let (event, gate) = self.commit_schema_change(statement, keyspace, access)?;
         match event {
@@ -228,7 +228,7 @@ impl CqlExecutor<'_> {
         timestamp: Option<i64>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write()?;
+        self.admit_write(client)?;
         let own = match &plan.timestamp {
             None => None,
             Some(expression) => cx.integer(expression, "timestamp")?,
@@ -252,7 +252,7 @@ impl CqlExecutor<'_> {
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write()?;
+        self.admit_write(client)?;
         let texts = batch.statements.iter().filter(|(it, _)| matches!(it, BatchStatement::Text(_)));
         if texts.count() > BATCH_TEXTS_MAX {
             return Err(CqlError::invalid(format!(
@@ -311,7 +311,7 @@ impl CqlExecutor<'_> {
         table: &Table,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write()?;
+        self.admit_write(client)?;
         let locked = self.context.shared.keyspace.lock_all(self.context.params);
         let mut unit =
             Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);

@@ -36,7 +36,7 @@ impl CqlExecutor<'_> {
         client: &ClientState,
         trace: &Trace,
     ) -> Result<(), CqlError> {
-        self.admit_write()?;
+        self.admit_write(client)?;
         let now_us = self.context.now.unix_us();
         let timestamp = self.context.shared.write_clock.take(now_us, 1);
         let now = Seconds::try_from(self.context.now.unix.0 / 1000).unwrap_or(Seconds::MAX);

@@ -15,6 +15,7 @@ use store::{
     Draft, Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Partition, PartitionKey, RowKey,
     Seconds, Timestamp, Write, Writes,
 };
+use wire::cql::Consistency;
 
 use super::batch_limits;
 use super::change::{Packed, RowChange, When};
@@ -27,7 +28,7 @@ use crate::engine::commit::{Refusal, Unit};
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::records::RECORD_BYTES_MAX;
-use crate::engine::refusal::READONLY;
+use crate::engine::refusal::{NO_REPLICAS, READONLY};
 use crate::engine::server_state::ServerState;
 use crate::engine::write_clock::WriteClock;
 use crate::statements::executor::{ClientState, CqlExecutor};
@@ -232,18 +233,36 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &EvalContext<'v>) -> Result<Option<Expiry
 
 /// Checks that the server takes writes.
 pub(crate) fn check_writes(shared: &ServerState) -> Result<(), CqlError> {
-    shared.check_writes().map_err(|text| match text {
+    shared.check_writes().map_err(refused)
+}
+
+fn refused(text: &'static str) -> CqlError {
+    match text {
         READONLY => CqlError::Invalid(READONLY_CQL.to_owned()),
         _ => CqlError::Server(text.to_owned()),
-    })
+    }
 }
 
 const READONLY_CQL: &str = "This server is a replica and takes no writes: write to its master";
 
 impl CqlExecutor<'_> {
-    /// Checks that the server can accept a write: memory has room, and the log is writable.
-    pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
-        check_writes(self.context.shared)?;
+    /// Checks that the server can accept a write: memory has room, the log is writable, and enough
+    /// replicas are connected.
+    pub(super) fn admit_write(&mut self, client: &ClientState) -> Result<(), CqlError> {
+        let (shared, settings) = (self.context.shared, &self.context.reactor.settings);
+        self.context.reactor.check_writes(shared, client.durability).map_err(
+            |text| match text {
+                NO_REPLICAS => {
+                    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+                    CqlError::Unavailable {
+                        consistency: Consistency::All,
+                        required: 1 + count(settings.replicas_needed(client.durability)),
+                        alive: 1 + count(shared.replication.replicas().available()),
+                    }
+                }
+                _ => refused(text),
+            },
+        )?;
         self.make_room(0)
             .map_err(|no_room| CqlError::Overloaded(format!("Memory is full: {no_room}")))
     }

@@ -1,0 +1,193 @@
+//! The replicas of this server, and what they have confirmed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use base::time::MonoNs;
+use parking_lot::Mutex;
+use reactor::ConnId;
+
+use super::history::Era;
+use crate::config::MasterAddress;
+use crate::engine::client_address::ClientAddress;
+
+/// A replica that has been silent for this long does not count as available. Source: Redis 7.2
+/// `redis.conf`, default of `min-replicas-max-lag`.
+pub(crate) const SILENCE_NS_MAX: u64 = 10_000_000_000;
+
+/// A replica of this server.
+#[derive(Debug, Clone)]
+pub(crate) struct Replica {
+    pub(crate) address: ClientAddress,
+    /// The port on which it serves clients; 0: unknown.
+    pub(crate) port: u16,
+    /// Whether it has a complete copy.
+    pub(crate) is_online: bool,
+    /// The position of the stream up to which its own log is durable.
+    pub(crate) durable: u64,
+    pub(crate) heard: MonoNs,
+}
+
+impl Replica {
+    pub(crate) fn host(&self) -> String {
+        self.address.internet().map_or_else(String::new, |address| address.ip().to_string())
+    }
+
+    /// Where clients, and other servers, reach it.
+    pub(crate) fn place(&self) -> MasterAddress {
+        MasterAddress { host: self.host(), port: self.port }
+    }
+
+    fn is_available(&self, now: MonoNs) -> bool {
+        self.is_online && now.since(self.heard) <= SILENCE_NS_MAX
+    }
+}
+
+/// The replicas that are connected.
+///
+/// Reactors that wait for a confirmation register themselves, and are woken by the next one: it
+/// takes the registered reactors after the change, and they look again after they have registered.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    all: Mutex<BTreeMap<ConnId, Replica>>,
+    /// Number of replicas that count for `min-replicas-to-write`.
+    available: AtomicUsize,
+    /// The position of the local log up to which enough replicas have had the records on disk. It
+    /// does not fall when replicas disconnect.
+    confirmed: AtomicU64,
+    /// How often the reactors that wait have been taken.
+    wakes: AtomicU64,
+    waiting: Mutex<Vec<usize>>,
+}
+
+impl Replicas {
+    /// Changes the replicas. `era`: how their positions are related to the local log, if this
+    /// server assigns them. `needed`: confirmations that a write needs.
+    pub(crate) fn change(
+        &self,
+        era: Option<Era>,
+        needed: usize,
+        now: MonoNs,
+        change: impl FnOnce(&mut BTreeMap<ConnId, Replica>),
+    ) {
+        let mut all = self.all.lock();
+        change(&mut all);
+        let available = all.values().filter(|replica| replica.is_available(now)).count();
+        self.available.store(available, Ordering::Relaxed);
+        if let Some(era) = era {
+            let mut durable: Vec<u64> = online(&all).map(|replica| replica.durable).collect();
+            durable.sort_unstable_by(|left, right| right.cmp(left));
+            let common = durable.get(needed.max(1) - 1).copied().unwrap_or(0);
+            if let Some(bytes) = common.checked_sub(era.stream) {
+                self.confirmed.fetch_max(era.log.0 + bytes, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Returns the reactors to wake after a change.
+    pub(crate) fn take_waiting(&self) -> Vec<usize> {
+        let mut waiting = self.waiting.lock();
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        std::mem::take(&mut *waiting)
+    }
+
+    /// Makes the next confirmation wake a reactor. Returns [`Replicas::wakes`]: as long as that
+    /// stays the same, the reactor is registered.
+    pub(crate) fn register(&self, reactor: usize) -> u64 {
+        let mut waiting = self.waiting.lock();
+        waiting.push(reactor);
+        self.wakes()
+    }
+
+    pub(crate) fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn confirmed(&self) -> u64 {
+        self.confirmed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn available(&self) -> usize {
+        self.available.load(Ordering::Relaxed)
+    }
+
+    /// Number of replicas whose logs are durable up to a position of the stream.
+    pub(crate) fn count(&self, position: u64) -> usize {
+        online(&self.all.lock()).filter(|replica| replica.durable >= position).count()
+    }
+
+    pub(crate) fn list(&self) -> Vec<Replica> {
+        self.all.lock().values().cloned().collect()
+    }
+}
+
+fn online(all: &BTreeMap<ConnId, Replica>) -> impl Iterator<Item = &Replica> {
+    all.values().filter(|replica| replica.is_online)
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog::Lsn;
+
+    use super::*;
+
+    const ERA: Era = Era { log: Lsn(1000), stream: 5000, is_own: true };
+
+    fn replica(durable: u64) -> Replica {
+        Replica {
+            address: ClientAddress::default(),
+            port: 0,
+            is_online: true,
+            durable,
+            heard: MonoNs(0),
+        }
+    }
+
+    fn set(replicas: &Replicas, id: u64, durable: u64, needed: usize) {
+        replicas.change(Some(ERA), needed, MonoNs(0), |all| {
+            all.insert(ConnId(id), replica(durable));
+        });
+    }
+
+    #[test]
+    fn enough_replicas_confirm_a_position() {
+        let replicas = Replicas::default();
+        set(&replicas, 1, 5100, 2);
+        assert_eq!(replicas.confirmed(), 0, "one of two");
+        set(&replicas, 2, 5050, 2);
+        assert_eq!(replicas.confirmed(), 1050);
+        set(&replicas, 3, 5080, 2);
+        assert_eq!(replicas.confirmed(), 1080);
+        replicas.change(Some(ERA), 2, MonoNs(0), BTreeMap::clear);
+        assert_eq!(replicas.confirmed(), 1080, "what was confirmed stays so");
+        assert_eq!(replicas.available(), 0);
+    }
+
+    #[test]
+    fn positions_before_the_era_confirm_nothing() {
+        let replicas = Replicas::default();
+        set(&replicas, 1, 4999, 1);
+        assert_eq!((replicas.confirmed(), replicas.count(4999)), (0, 1));
+        replicas.change(None, 1, MonoNs(0), BTreeMap::clear);
+        assert_eq!(replicas.confirmed(), 0);
+    }
+
+    #[test]
+    fn a_silent_replica_is_not_available() {
+        let replicas = Replicas::default();
+        set(&replicas, 1, 5100, 1);
+        assert_eq!(replicas.available(), 1);
+        replicas.change(Some(ERA), 1, MonoNs(SILENCE_NS_MAX + 1), |_| {});
+        assert_eq!((replicas.available(), replicas.count(5100)), (0, 1));
+    }
+
+    #[test]
+    fn reactors_stay_registered_until_they_are_taken() {
+        let replicas = Replicas::default();
+        let registered = replicas.register(3);
+        assert_eq!(registered, replicas.wakes());
+        assert_eq!(replicas.take_waiting(), [3]);
+        assert_ne!(registered, replicas.wakes());
+        assert!(replicas.take_waiting().is_empty());
+    }
+}

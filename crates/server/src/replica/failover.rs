@@ -1,0 +1,115 @@
+//! FAILOVER: hands the role of the master over to a replica, without losing a write.
+//!
+//! Writes are paused, and this server takes no more of them. When a replica has everything on its
+//! disk, this server becomes its replica, and requests its promotion together with the stream.
+
+use std::time::Duration;
+
+use base::time::MonoNs;
+
+use super::link::LinkError;
+use super::{EndOfLink, pass_fence};
+use crate::config::MasterAddress;
+use crate::engine::clock;
+use crate::engine::replication::{Failover, FailoverStage, Replica};
+use crate::engine::role_change;
+use crate::engine::server_state::ServerState;
+
+/// Time between two checks of whether a replica has everything.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Why the role was not handed over.
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("it was aborted")]
+    Aborted,
+    #[error("no replica had all records in time")]
+    Late,
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// Waits until a replica has everything, and makes this server its replica. Does nothing if no
+/// failover was requested.
+pub(super) fn begin(shared: &ServerState) {
+    let Some(failover) = shared.replication.failover().clone() else { return };
+    shared.pause.begin(clock::mono_now(), MonoNs(u64::MAX), true);
+    match wait_for_replica(shared, &failover) {
+        Ok(target) => {
+            tracing::info!(%target, "handing over to a replica");
+            role_change::set_source(shared, target);
+        }
+        Err(reason) => abort(shared, &reason),
+    }
+}
+
+/// Takes no more writes, and waits until a replica has all of them. Returns its address.
+fn wait_for_replica(shared: &ServerState, failover: &Failover) -> Result<MasterAddress, Reason> {
+    let replication = &shared.replication;
+    let is_late = || clock::mono_now() >= failover.deadline;
+    replication.refuse_writes();
+    let is_over = || replication.signal.is_over() || replication.is_failover_aborted() || is_late();
+    let is_quiet = pass_fence(shared, &is_over);
+    let position = replication.note_own_position(&shared.log);
+    shared.log.request_sync(shared.log.next());
+    loop {
+        if replication.signal.is_over() {
+            return Err(Reason::Stopping);
+        }
+        let has_all = |replica: &Replica| {
+            is_quiet && replica.is_online && position.is_some_and(|all| replica.durable >= all)
+        };
+        let is_target = |replica: &Replica| match &failover.target {
+            Some(target) => *target == replica.place(),
+            None => replica.port != 0,
+        };
+        let replicas = replication.replicas().list();
+        let found = replicas.iter().find(|one| is_target(one) && has_all(one)).map(Replica::place);
+        let forced = failover.target.clone().filter(|_| failover.is_forced && is_late());
+        if let Some(target) = found.or(forced) {
+            // The next step cannot be aborted: the replica may have been promoted.
+            return if replication.begin_hand_over() { Ok(target) } else { Err(Reason::Aborted) };
+        }
+        if replication.is_failover_aborted() {
+            return Err(Reason::Aborted);
+        }
+        if is_late() {
+            return Err(Reason::Late);
+        }
+        std::thread::sleep(CHECK_INTERVAL);
+    }
+}
+
+/// Ends a failover whose replica is the master now: it has sent its stream.
+pub(super) fn complete(shared: &ServerState) {
+    if shared.replication.end_failover().is_some() {
+        tracing::info!("the failover is complete");
+        end_pause(shared);
+    }
+}
+
+/// Ends a failover if the replica cannot have been promoted. Otherwise this server follows it as
+/// soon as it can be reached again.
+pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
+    let is_in_progress = |failover: &Failover| failover.stage == FailoverStage::InProgress;
+    if !shared.replication.failover().as_ref().is_some_and(is_in_progress) {
+        return;
+    }
+    match error {
+        EndOfLink::Link(LinkError::Connect(_) | LinkError::Refused { .. }) => abort(shared, error),
+        _ => end_pause(shared),
+    }
+}
+
+/// Makes this server the master that it was.
+fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
+    tracing::warn!(%reason, "the failover has failed: this server stays the master");
+    role_change::resume(shared);
+    shared.replication.end_failover();
+    end_pause(shared);
+}
+
+fn end_pause(shared: &ServerState) {
+    shared.pause.end();
+    shared.links().wakers().for_each(|waker| waker.wake());
+}
