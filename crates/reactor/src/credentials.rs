@@ -11,7 +11,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, version};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
 /// A bundle of all public authorities has 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -161,6 +161,31 @@ pub enum TlsVersions {
     Tls13,
 }
 
+impl TlsVersions {
+    fn list(self) -> &'static [&'static SupportedProtocolVersion] {
+        static LISTS: [&[&SupportedProtocolVersion]; 3] =
+            [&[&version::TLS13, &version::TLS12], &[&version::TLS12], &[&version::TLS13]];
+        LISTS[self as usize]
+    }
+}
+
+/// The configuration of connections to other servers. `own`: the certificates, and their key, that
+/// are presented if a server asks for them.
+pub fn tls_client(
+    authorities: &Pem,
+    own: Option<(&Pem, &Pem)>,
+    versions: TlsVersions,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(versions.list())?
+        .with_root_certificates(authorities.authorities()?);
+    let Some((certificates, key)) = own else {
+        return Ok(Arc::new(builder.with_no_client_auth()));
+    };
+    let config = builder.with_client_auth_cert(certificates.certificates()?, key.key()?);
+    Ok(Arc::new(config.map_err(|error| key.refused(error))?))
+}
+
 /// All settings of handshakes.
 #[derive(Debug)]
 pub struct TlsRules<'a> {
@@ -179,13 +204,8 @@ impl TlsRules<'_> {
     /// The configuration for [`crate::Tls`]. Fails unless all parts are valid and match each other.
     pub fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let versions: &[_] = match self.versions {
-            TlsVersions::Both => &[&version::TLS13, &version::TLS12],
-            TlsVersions::Tls12 => &[&version::TLS12],
-            TlsVersions::Tls13 => &[&version::TLS13],
-        };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions)?;
+            .with_protocol_versions(self.versions.list())?;
         let verifier = |authorities: &Pem| {
             let authorities = Arc::new(authorities.authorities()?);
             Ok::<_, TlsError>(WebPkiClientVerifier::builder_with_provider(authorities, provider))

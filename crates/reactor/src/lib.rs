@@ -56,7 +56,7 @@ mod unix_socket;
 pub use acceptor::Control;
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
-pub use credentials::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions};
+pub use credentials::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions, tls_client};
 pub use driver::{Faults, Trigger, Watcher};
 pub use group::{Adopter, Config, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{Flow, Handler, Next};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use reactor::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions};
-use rustls::ServerConfig;
+use reactor::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions, tls_client};
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::config::{Settings, TlsAuthClients, TlsProtocols};
 
@@ -35,11 +35,7 @@ pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
         TlsAuthClients::Optional => TlsClients::Optional(authorities()?),
         TlsAuthClients::Yes => TlsClients::Required(authorities()?),
     };
-    let versions = match settings.tls_protocols {
-        TlsProtocols::Both => TlsVersions::Both,
-        TlsProtocols::Tls12 => TlsVersions::Tls12,
-        TlsProtocols::Tls13 => TlsVersions::Tls13,
-    };
+    let versions = versions(settings);
     let certificates = Pem::read(TlsPart::Certificate, &settings.tls_cert_file)?;
     let key = Pem::read(TlsPart::Key, &settings.tls_key_file)?;
     let rules = TlsRules {
@@ -51,6 +47,25 @@ pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
         protocols: &[],
     };
     rules.config()
+}
+
+/// Reads the files that a connection to another server needs. Blocks on disk I/O.
+pub(crate) fn load_client(settings: &Settings) -> Result<Arc<ClientConfig>, TlsError> {
+    let authorities = Pem::read(TlsPart::Authorities, &settings.tls_ca_cert_file)?;
+    if settings.tls_cert_file.as_os_str().is_empty() {
+        return tls_client(&authorities, None, versions(settings));
+    }
+    let certificates = Pem::read(TlsPart::Certificate, &settings.tls_cert_file)?;
+    let key = Pem::read(TlsPart::Key, &settings.tls_key_file)?;
+    tls_client(&authorities, Some((&certificates, &key)), versions(settings))
+}
+
+fn versions(settings: &Settings) -> TlsVersions {
+    match settings.tls_protocols {
+        TlsProtocols::Both => TlsVersions::Both,
+        TlsProtocols::Tls12 => TlsVersions::Tls12,
+        TlsProtocols::Tls13 => TlsVersions::Tls13,
+    }
 }
 
 /// One element of DER: its tag, its content, and the rest of the input.

@@ -80,9 +80,9 @@ class Files:
 class Server:
     """With certificate `one`; clients have to show theirs."""
 
-    def __init__(self, files):
+    def __init__(self, files, data="data", *options):
         self.files = files
-        options = ["--dir", files.path("data"), "--resp", "127.0.0.1:0", "--reactors", "2"]
+        options = [*options, "--dir", files.path(data), "--resp", "127.0.0.1:0", "--reactors", "2"]
         for protocol in ("resp", "cql", "http"):
             options += [f"--{protocol}-tls", "127.0.0.1:0"]
         options += ["--tls-cert-file", files.path("one.pem"), "--tls-key-file", files.path("one.key")]
@@ -256,6 +256,40 @@ def cql(server):
         paged = session.execute("SELECT c FROM tls.t WHERE k = 2")
         equal([row.c for row in paged], list(range(5000)))
         session.execute("DROP KEYSPACE tls")
+
+
+@test
+def replication(server):
+    replica = Server(server.files, "replica", "--tls-replication", "yes")
+    try:
+        with server.redis() as source, replica.redis() as copy:
+            source.set("before", os.urandom(LARGE_BYTES))
+            copy.replicaof("localhost", server.ports["resp-tls"])
+            for count in (1, 2):
+                for key in range(PIPELINE_COMMANDS):
+                    source.hset("hash", key, count)
+                source.set("large", os.urandom(LARGE_BYTES))
+                equal(source.execute_command("WAIT", 1, 1000 * PATIENCE_S), 1)
+                for key in ("before", "large"):
+                    equal(copy.get(key), source.get(key))
+                equal(copy.hgetall("hash"), source.hgetall("hash"))
+            equal(source.info("replication")["slave0"]["port"], replica.ports["resp-tls"])
+        a_stranger_is_no_master(server.files, replica)
+    finally:
+        replica.stop()
+
+
+def a_stranger_is_no_master(files, replica):
+    files.openssl("req", "-x509", "-subj", "/CN=localhost", *files.new_key("stranger"), "-out", "stranger.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.path("stranger.pem"), files.path("stranger.key"))
+    with socket.create_server(("127.0.0.1", 0)) as listener, replica.plain() as copy:
+        listener.settimeout(PATIENCE_S)
+        copy.replicaof("localhost", listener.getsockname()[1])
+        connection, _ = listener.accept()
+        connection.settimeout(PATIENCE_S)
+        refused(ssl.SSLError, lambda: context.wrap_socket(connection, server_side=True))
+        copy.replicaof("NO", "ONE")
 
 
 @test

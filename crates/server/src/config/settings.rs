@@ -309,6 +309,7 @@ settings! {
         tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes,
         tls_auth_clients_user: TlsAuthClientsUser = TlsAuthClientsUser::Off,
         tls_protocols: TlsProtocols = TlsProtocols::Both,
+        tls_replication: bool = false,
         /// Zero: one per core.
         reactors: usize = 0,
         placement: Placement = Placement::LeastLoaded,
@@ -607,6 +608,10 @@ impl Settings {
     }
 
     fn validate_tls(&self) -> Result<(), Conflict> {
+        if self.tls_replication && self.tls_ca_cert_file.as_os_str().is_empty() {
+            let what = "tls-replication requires the authorities of the master's certificate";
+            return Err(Conflict::new("tls-ca-cert-file", what));
+        }
         let Some(endpoint) = self.endpoints().find(|endpoint| endpoint.is_tls) else {
             return Ok(());
         };

@@ -84,6 +84,8 @@ const SERVER: &[OptionSpec] = &[
         "Whether a TLS client must present a certificate signed by an authority in `tls-ca-cert-file`. With optional, a client may omit its certificate, but an invalid one is rejected."),
     option("tls-auth-clients-user", word!(TlsAuthClientsUser, tls_auth_clients_user), Running,
         "What in the verified certificate of a client of the Redis protocol names its ACL user, so that it needs no AUTH: nothing (off), or the common name of the subject (CN). If no enabled user has this name, the client is the default user."),
+    option("tls-replication", field!(YesNo, tls_replication), Running,
+        "Connects to the master with TLS: checks its certificate by tls-ca-cert-file, and presents tls-cert-file if that is set."),
     option("tls-protocols", word!(TlsProtocols, tls_protocols), Running,
         "TLS versions that the server accepts."),
     option("reactors", number!(NUMBER, 0, 1_000, reactors), Start,
@@ -357,7 +359,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 94);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 95);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

@@ -182,7 +182,6 @@ pub(super) const VIEWS: &[OptionSpec] = &[
     fixed!("cluster-preferred-endpoint-type", "ip", ONE_SERVER),
     fixed!("cluster-slot-stats-enabled", "no", ONE_SERVER),
     fixed!("tls-cluster", "no", ONE_SERVER),
-    fixed!("tls-replication", "no", ONE_SERVER),
     fixed!(
         "io-threads",
         "1",

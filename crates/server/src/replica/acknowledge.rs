@@ -1,8 +1,7 @@
 //! Reports to the master how far the stream is on the disk of this server: after each sync, and
 //! once a second.
 
-use std::io::{self, Write as _};
-use std::net::TcpStream;
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use wire::resp::encode_request;
 
 use super::apply::Applied;
+use super::channel::Channel;
 use super::mono_now;
 use crate::engine::server_state::ServerState;
 
@@ -38,7 +38,7 @@ pub(super) struct Acknowledger {
 }
 
 impl Acknowledger {
-    pub(super) fn start(server: &ServerState, writer: TcpStream) -> io::Result<Acknowledger> {
+    pub(super) fn start(server: &ServerState, writer: Channel) -> io::Result<Acknowledger> {
         let shared = Arc::new(Shared::default());
         let (of_thread, log) = (Arc::clone(&shared), Arc::clone(&server.log));
         let run = move || {
@@ -73,7 +73,7 @@ impl Drop for Acknowledger {
     }
 }
 
-fn acknowledge(shared: &Shared, log: &Log, mut writer: TcpStream) -> io::Result<()> {
+fn acknowledge(shared: &Shared, log: &Log, mut writer: Channel) -> io::Result<()> {
     let mut request = Vec::new();
     loop {
         let mut state = shared.state.lock();

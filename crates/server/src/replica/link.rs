@@ -1,17 +1,20 @@
 //! The connection to the master: login, request of the stream, frames.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use base::time::MonoNs;
+use reactor::TlsError;
 use wire::replication::{CAPABILITY, HEADER_BYTES, Header, StreamError};
 use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
 
+use super::channel::Channel;
 use super::mono_now;
 use crate::config::MasterAddress;
 use crate::engine::replication::Request;
 use crate::engine::server_state::ServerState;
+use crate::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two checks of whether the link has ended.
@@ -26,6 +29,8 @@ const READ_BYTES: usize = 256 << 10;
 pub(super) enum LinkError {
     #[error("could not connect: {0}")]
     Connect(io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("the connection failed: {0}")]
     Io(io::Error),
     #[error("the master ended the connection")]
@@ -44,7 +49,7 @@ pub(super) enum LinkError {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: TcpStream,
+    channel: Channel,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were used.
     used: usize,
@@ -52,8 +57,8 @@ pub(super) struct Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Ends a write of the acknowledging thread. Fails if the peer has ended the connection.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        // Ends a write of the acknowledging thread.
+        self.channel.end();
     }
 }
 
@@ -65,9 +70,15 @@ impl Link {
         request: Request,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Link, LinkError> {
-        let stream = connect(master).map_err(LinkError::Connect)?;
-        let mut link = Link { stream, buffer: Vec::new(), used: 0 };
         let settings = shared.settings.load_full();
+        let socket = connect(master).map_err(LinkError::Connect)?;
+        let channel = if settings.tls_replication {
+            Channel::tls(socket, tls::load_client(&settings)?, &master.host)
+                .map_err(LinkError::Connect)?
+        } else {
+            Channel::plain(socket)
+        };
+        let mut link = Link { channel, buffer: Vec::new(), used: 0 };
         if settings.masterauth.is_set() {
             let password = settings.masterauth.0.as_bytes();
             match settings.masteruser.as_bytes() {
@@ -90,8 +101,8 @@ impl Link {
     }
 
     /// A handle for writes.
-    pub(super) fn writer(&self) -> Result<TcpStream, LinkError> {
-        self.stream.try_clone().map_err(LinkError::Io)
+    pub(super) fn writer(&self) -> Result<Channel, LinkError> {
+        self.channel.try_clone().map_err(LinkError::Io)
     }
 
     /// Sends a request, and waits for its reply.
@@ -104,7 +115,7 @@ impl Link {
         let mut request = Vec::new();
         let words: Vec<&[u8]> = [name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
         encode_request(&words, &mut request);
-        self.stream.write_all(&request).map_err(LinkError::Io)?;
+        self.channel.write_all(&request).map_err(LinkError::Io)?;
         let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
         loop {
             match decode_reply(&self.buffer[self.used..])? {
@@ -177,7 +188,7 @@ impl Link {
             if is_over() {
                 break Err(LinkError::Over);
             }
-            match self.stream.read(&mut self.buffer[held..]) {
+            match self.channel.read(&mut self.buffer[held..]) {
                 Ok(0) => break Err(LinkError::Ended),
                 Ok(count) => break Ok(count),
                 Err(error) if is_timeout(&error) && mono_now() < deadline => {}
@@ -222,7 +233,8 @@ fn connect(master: &MasterAddress) -> io::Result<TcpStream> {
 fn own_port(shared: &ServerState) -> u16 {
     let settings = shared.settings.load();
     let place = settings.endpoints().position(|endpoint| {
-        endpoint.protocol == crate::protocol::ClientProtocol::Resp && !endpoint.is_tls
+        endpoint.protocol == crate::protocol::ClientProtocol::Resp
+            && endpoint.is_tls == settings.tls_replication
     });
     let addresses = shared.identity.addresses.get();
     let address = place.and_then(|place| addresses?.get(place));

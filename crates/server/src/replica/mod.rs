@@ -7,6 +7,7 @@
 
 mod acknowledge;
 mod apply;
+mod channel;
 mod failover;
 mod link;
 mod reload;

@@ -102,6 +102,13 @@ pub(super) const ROWS: &[Row] = &[
     row("replicaof", "127.0.0.1 1", &[], role, ["master", "slave"]),
     row("masterauth", "p", &[], first_word_to_master, ["REPLCONF", "AUTH p"]),
     row("masteruser", "u", &["--masterauth", "p"], first_word_to_master, ["AUTH p", "AUTH u"]),
+    row(
+        "tls-replication",
+        "yes",
+        &["--tls-ca-cert-file", "{dir}/ca.pem"],
+        first_byte_to_master,
+        ["request", "handshake"],
+    ),
     row("min-replicas-to-write", "1", &[], write, ["+OK", "-NOREPLICAS"]),
     row("replica-priority", "7", &["--replicaof", "127.0.0.1 1"], priority, ["100", "7"]),
     row("aclfile", "{dir}/users.acl", &[], users, ["*1", "*2"]),
@@ -484,6 +491,16 @@ fn first_word_to_master(server: &Server) -> String {
     read_reply(&mut replica);
     let command = read_reply(&mut replica);
     if command == "AUTH" { format!("AUTH {}", read_reply(&mut replica)) } else { command }
+}
+
+fn first_byte_to_master(server: &Server) -> String {
+    let master = std::net::TcpListener::bind(ANY).unwrap();
+    let port = master.local_addr().unwrap().port().to_string();
+    server.ask(&["REPLICAOF", "127.0.0.1", &port]);
+    let mut byte = [0];
+    master.accept().unwrap().0.read_exact(&mut byte).unwrap();
+    // Source: RFC 8446 5.1 (the type of a record is handshake)
+    word(byte == [22], ["handshake", "request"])
 }
 
 fn write(server: &Server) -> String {
