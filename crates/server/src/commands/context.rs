@@ -76,6 +76,12 @@ pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
     reply.bytes() <= REPLY_BYTES_MAX
 }
 
+/// As [`CommandContext::check_reply`], while elements of the data are borrowed.
+#[inline]
+pub(crate) fn check_room(reply: &ReplyWriter<'_>) -> Done {
+    if reply_has_room(reply) { Ok(()) } else { Err(Fail::text("ERR reply is too large")) }
+}
+
 /// Fails if a command would process more elements than allowed.
 #[inline]
 pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
