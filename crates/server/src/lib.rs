@@ -4,7 +4,7 @@
 //! reactor) -> `commands::execute` (locks, runs, logs, gates) -> the command's function in
 //! `commands/<family>.rs` -> `store` through mutations -> `binlog`. The reply is sent when its gate
 //! opens.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod commands;
 pub mod config;

@@ -58,7 +58,7 @@ pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
 pub use items::{Deliveries, Ids, Items, Points, Scored, Timestamps, Writes};
 pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use keyspace::{Keyspace, LockWaits};
-pub use locked::{Locked, Lookups, Seen};
+pub use locked::{Locked, Lookups, Seen, StoredString};
 pub use mutation::Mutation;
 pub use object::Depth;
 pub use params::{DbStats, Params, ScanCursor};

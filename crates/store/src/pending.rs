@@ -53,8 +53,7 @@ impl Pending {
 
     #[inline]
     fn find(&self, tag: u32) -> Option<usize> {
-        let known = self.tags.iter().take(usize::from(self.len));
-        known.enumerate().find(|(_, known)| **known == tag).map(|(place, _)| place)
+        self.tags[..usize::from(self.len)].iter().position(|known| *known == tag)
     }
 
     fn free_place(&mut self, durable: u64) -> usize {

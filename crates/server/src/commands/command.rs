@@ -605,6 +605,10 @@ impl Command {
         args: Args<'_>,
         mut visit: impl FnMut(usize, KeyAccess),
     ) -> Result<(), BadKeyCount> {
+        if let [spec] = self.keys {
+            spec.positions(args)?.for_each(|at| visit(at, spec.access));
+            return Ok(());
+        }
         // A caller must find the stripes of all keys locked, or of none.
         for spec in self.keys {
             let _checked = spec.positions(args)?;

@@ -76,6 +76,12 @@ pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
     reply.bytes() <= REPLY_BYTES_MAX
 }
 
+/// As [`CommandContext::check_reply`], while elements of the data are borrowed.
+#[inline]
+pub(crate) fn check_room(reply: &ReplyWriter<'_>) -> Done {
+    if reply_has_room(reply) { Ok(()) } else { Err(Fail::text("ERR reply is too large")) }
+}
+
 /// Fails if a command would process more elements than allowed.
 #[inline]
 pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
@@ -89,10 +95,7 @@ impl CommandContext<'_> {
     /// Fails if the reply is too large. Needed by commands that can return a value many times.
     #[inline]
     pub(crate) fn check_reply(&self) -> Done {
-        if reply_has_room(&self.reply) {
-            return Ok(());
-        }
-        Err(Fail::text("ERR reply is too large"))
+        check_room(&self.reply)
     }
 
     /// Counts `elements` before a command visits them, and fails above the limit, because no
@@ -119,27 +122,32 @@ impl CommandContext<'_> {
     #[inline]
     pub(crate) fn change(&mut self, key: Key<'_>, change: Change<'_>) -> Done {
         debug_assert!(matches!(self.command.events, Events::Each(_)), "{}", self.command.name);
+        // Made before the branch: a copy of the change would wait for its parts to leave the store
+        // buffer.
+        let mutation = Mutation::Key { db: self.db, key, change };
         if self.publishes_events() {
-            return self.change_and_publish(self.command.events.each(), key, change);
+            return self.change_and_publish(self.command.events.each(), key, &mutation);
         }
-        self.apply(self.db, key, change)
+        self.locked.change(&mutation).map_err(Fail::from)
     }
 
     /// Like [`CommandContext::change`], but publishes `event`.
     #[inline]
     pub(crate) fn change_as(&mut self, event: KeyEvent, key: Key<'_>, change: Change<'_>) -> Done {
+        let mutation = Mutation::Key { db: self.db, key, change };
         if self.publishes_events() {
-            return self.change_and_publish(Some(event), key, change);
+            return self.change_and_publish(Some(event), key, &mutation);
         }
-        self.apply(self.db, key, change)
+        self.locked.change(&mutation).map_err(Fail::from)
     }
 
     /// Deletes a key, and publishes only the event `del`.
     pub(crate) fn delete(&mut self, key: Key<'_>) -> Done {
+        let mutation = Mutation::Key { db: self.db, key, change: Change::Delete };
         if self.publishes_events() {
-            return self.change_and_publish(None, key, Change::Delete);
+            return self.change_and_publish(None, key, &mutation);
         }
-        self.apply(self.db, key, Change::Delete)
+        self.locked.change(&mutation).map_err(Fail::from)
     }
 
     /// Publishes one more event about a key.

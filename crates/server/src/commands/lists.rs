@@ -8,7 +8,7 @@ use store::{Change, End, Items, Key, Kind, ListRef};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
-use super::context::{CommandContext, integer, is_option, reply_has_room};
+use super::context::{CommandContext, check_room, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::strings::count;
 use crate::config::KeyEvent;
@@ -466,11 +466,12 @@ fn lrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let range = clamp_range(start, stop, list.len());
     cx.spend(range.len())?;
     cx.reply.array(range.len());
-    for element in list.iter_from(range.start).take(range.len()) {
-        cx.reply.bulk(&element);
-        cx.check_reply()?;
-    }
-    Ok(())
+    // Faster than a loop, whose every step finds out again which form the list has.
+    let reply = &mut cx.reply;
+    list.iter_from(range.start).take(range.len()).try_for_each(|element| {
+        reply.bulk(&element);
+        check_room(reply)
+    })
 }
 
 pub(crate) const LTRIM: Command = Command {

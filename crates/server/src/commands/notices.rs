@@ -9,7 +9,7 @@
 // `notifyKeyspaceEvent` in the commands
 
 use smallvec::SmallVec;
-use store::{Change, Key};
+use store::{Key, Mutation};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
@@ -33,11 +33,11 @@ impl CommandContext<'_> {
         &mut self,
         event: Option<KeyEvent>,
         key: Key<'_>,
-        change: Change<'_>,
+        mutation: &Mutation<'_>,
     ) -> Done {
         let db = self.db;
         let existed = self.is_stored(db, key);
-        self.apply(db, key, change)?;
+        self.locked.change(mutation)?;
         let exists = self.is_stored(db, key);
         if exists && !existed {
             self.announce(NEW, db, key);

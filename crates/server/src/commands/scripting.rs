@@ -20,10 +20,13 @@ mod registration;
 mod reply;
 mod run;
 mod shebang;
+#[allow(unsafe_code)]
+mod stack;
 mod structs;
 #[cfg(test)]
 mod tests;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -118,7 +121,7 @@ pub(crate) const EVALSHA_RO: Command = Command {
 };
 
 /// Finds the script of a request, and compiles it if this thread has not run it before.
-type FindScript = fn(&mut Interpreter, &Scripts, &[u8]) -> Result<Compiled, Fail>;
+type FindScript = fn(&mut Interpreter, &Scripts, &[u8]) -> Result<Rc<Compiled>, Fail>;
 
 fn eval(cx: &mut CommandContext<'_>, args: Args<'_>, find: FindScript, read_only: bool) -> Done {
     // MONITOR shows a script before the commands that it runs.
@@ -168,7 +171,7 @@ fn by_text(
     interpreter: &mut Interpreter,
     scripts: &Scripts,
     text: &[u8],
-) -> Result<Compiled, Fail> {
+) -> Result<Rc<Compiled>, Fail> {
     match interpreter.find_text(text) {
         Some(known) => Ok(known),
         None => load(interpreter, scripts, text, false),
@@ -179,7 +182,7 @@ fn by_name(
     interpreter: &mut Interpreter,
     scripts: &Scripts,
     name: &[u8],
-) -> Result<Compiled, Fail> {
+) -> Result<Rc<Compiled>, Fail> {
     let name: ScriptName = name.to_ascii_lowercase().try_into().map_err(|_| NO_SCRIPT)?;
     if let Some(known) = interpreter.find_name(&name) {
         return Ok(known);
@@ -194,7 +197,7 @@ fn load(
     scripts: &Scripts,
     text: &[u8],
     is_kept: bool,
-) -> Result<Compiled, Fail> {
+) -> Result<Rc<Compiled>, Fail> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(TOO_LONG);
     }
@@ -209,7 +212,7 @@ fn load(
     Ok(interpreter.keep(script, function))
 }
 
-fn compile(interpreter: &mut Interpreter, script: Arc<Script>) -> Result<Compiled, Fail> {
+fn compile(interpreter: &mut Interpreter, script: Arc<Script>) -> Result<Rc<Compiled>, Fail> {
     let function = compile_text(interpreter, &script.text)?;
     Ok(interpreter.keep(script, function))
 }

@@ -1,6 +1,6 @@
 //! What each reactor runs at this moment, for threads that watch the reactors.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
@@ -15,7 +15,8 @@ const SCRIPT_NAME_BYTES_MAX: usize = 128;
 struct Activity {
     /// Number of the running request plus one; 0: none.
     request: AtomicU32,
-    /// Name of the running script; empty: none.
+    runs_script: AtomicBool,
+    /// Name of the running script, or of the last one.
     script: Mutex<Vec<u8>>,
 }
 
@@ -53,10 +54,11 @@ impl Activities {
         let mut script = self.0[reactor].script.lock();
         script.clear();
         script.extend_from_slice(&name[..name.len().min(SCRIPT_NAME_BYTES_MAX)]);
+        self.0[reactor].runs_script.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn end_script(&self, reactor: usize) {
-        self.0[reactor].script.lock().clear();
+        self.0[reactor].runs_script.store(false, Ordering::Relaxed);
     }
 
     /// Returns what a reactor runs; `None` if it is not in a request.
@@ -64,8 +66,9 @@ impl Activities {
         let activity = &self.0[reactor];
         let id = activity.request.load(Ordering::Relaxed).checked_sub(1)?;
         let request = kinds.name(usize::try_from(id).unwrap_or(usize::MAX));
-        let script = activity.script.lock();
-        let script = (!script.is_empty()).then(|| String::from_utf8_lossy(&script).into_owned());
+        let runs_script = activity.runs_script.load(Ordering::Relaxed);
+        let script =
+            runs_script.then(|| String::from_utf8_lossy(&activity.script.lock()).into_owned());
         Some(Running { request, script })
     }
 }

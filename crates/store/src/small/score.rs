@@ -54,6 +54,16 @@ pub(super) fn len(bytes: &[u8]) -> usize {
 /// Takes a score that `put` appended.
 #[inline]
 pub(super) fn take(input: &mut &[u8]) -> f64 {
+    match input.split_first() {
+        Some((&head @ 0..element::SHORT, rest)) => {
+            *input = rest;
+            f64::from(head)
+        }
+        _ => take_longer(input),
+    }
+}
+
+fn take_longer(input: &mut &[u8]) -> f64 {
     match input[0] {
         ..DOUBLE => take_number(input),
         DOUBLE => {

@@ -19,7 +19,8 @@ use crate::varint::Malformed;
 
 const SHORT_BYTES_MAX: usize = 63;
 const MEDIUM_BYTES_MAX: usize = 4095;
-const SHORT: u8 = 0x80;
+/// Smaller first bytes are a number themselves.
+pub(crate) const SHORT: u8 = 0x80;
 const MEDIUM: u8 = 0xe0;
 const LONG: u8 = 0xf0;
 const INTEGER_13: u8 = 0xc0;

@@ -2,19 +2,24 @@
 
 use std::cell::RefCell;
 
-use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 use wire::resp::{Args, OwnedArgs, Protocol};
 
 use super::host::{CallError, HOST, is_stopping, stop, stopped};
 use super::native::{NativeError, guard, reply_error, to_visible};
 use super::reply::IS_COUNTED;
-use super::{bits, cjson, cmsgpack, numbers, registration, reply, structs};
+use super::stack::{self, Argument, Arguments, Ending, StackFunction};
+use super::{bits, cjson, cmsgpack, numbers, registration, structs};
 
 /// What the prelude has made.
 #[derive(Debug)]
 pub(super) struct Prelude {
     /// Runs a script.
     pub(super) run: Function,
+    /// Handles an error of a script.
+    pub(super) on_error: Function,
+    /// `KEYS` and `ARGV`.
+    pub(super) input_names: (LuaString, LuaString),
     /// Runs a function.
     pub(super) run_function: Function,
     /// Runs the code of a library.
@@ -33,19 +38,21 @@ pub(super) struct Prelude {
 /// Creates what scripts see.
 pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
     let native = lua.create_table()?;
-    native.raw_set("call", guard(lua, call)?)?;
-    native.raw_set("pcall", guard(lua, protected_call)?)?;
+    native.raw_set("call", stack::function::<Call>(lua)?)?;
+    native.raw_set("pcall", stack::function::<ProtectedCall>(lua)?)?;
+    stack::set_stop(lua, lua.create_function(|lua, ()| stop(lua).and(Err::<(), _>(stopped())))?)?;
     native.raw_set("visible", lua.create_function(to_visible)?)?;
     native.raw_set("sha1hex", guard(lua, sha1hex)?)?;
     native.raw_set("log", guard(lua, log)?)?;
     native.raw_set("setresp", guard(lua, set_protocol)?)?;
     native.raw_set("set_repl", guard(lua, set_replication)?)?;
-    native.raw_set("acl_check_cmd", guard(lua, may_run)?)?;
+    native.raw_set("acl_check_cmd", stack::function::<MayRun>(lua)?)?;
     native.raw_set("random", guard(lua, random)?)?;
     native.raw_set("randomseed", guard(lua, set_seed)?)?;
     native.raw_set("register_function", guard(lua, registration::register)?)?;
     native.raw_set("is_stopping", lua.create_function(|_, ()| Ok(is_stopping()))?)?;
-    native.raw_set("on_error", lua.create_function(describe)?)?;
+    let on_error = lua.create_function(describe)?;
+    native.raw_set("on_error", &on_error)?;
     native.raw_set("version", super::REDIS_VERSION)?;
     native.raw_set("version_number", super::REDIS_VERSION_NUMBER)?;
     let libraries = lua.create_table()?;
@@ -60,7 +67,9 @@ pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
     let chunk = lua.load(include_str!("prelude.lua")).set_name("=prelude");
     let made: Table = chunk.set_environment(environment).call((native, std))?;
     Ok(Prelude {
-        run: made.raw_get("run")?,
+        run: stack::runner(lua)?,
+        on_error,
+        input_names: (lua.create_string("KEYS")?, lua.create_string("ARGV")?),
         run_function: made.raw_get("run_function")?,
         load_library: made.raw_get("load_library")?,
         globals: made.raw_get("globals")?,
@@ -79,36 +88,46 @@ fn processor_seconds() -> f64 {
 
 const OUTSIDE: &str = "can only be called inside a script invocation";
 
-fn outside(function: &str) -> NativeError {
-    NativeError::Reply(format!("ERR {function} {OUTSIDE}").into_bytes())
+fn outside_text(function: &str) -> String {
+    format!("ERR {function} {OUTSIDE}")
 }
+
+fn outside(function: &str) -> NativeError {
+    NativeError::Reply(outside_text(function).into_bytes())
+}
+
+/// Bytes of the arguments of one command, as those of one bulk string: they are copied.
+const ARGUMENT_BYTES_MAX: usize = 512 << 20;
 
 thread_local! {
     /// Arguments of the command that a script runs; kept for the next one.
     static ARGUMENTS: RefCell<OwnedArgs> = RefCell::new(OwnedArgs::new());
 }
 
-/// Runs `body` with the arguments of a command.
+/// Runs `body` with the arguments of a command. Fails with the text of an error reply.
 fn with_arguments<T>(
-    values: &MultiValue,
+    arguments: &Arguments<'_>,
     body: impl FnOnce(Args<'_>) -> T,
-) -> Result<T, NativeError> {
-    if values.is_empty() {
-        let text = "ERR Please specify at least one argument for this redis lib call";
-        return Err(reply_error(text));
-    }
+) -> Result<T, &'static str> {
     ARGUMENTS.with_borrow_mut(|args| {
         args.clear();
-        for value in values {
-            match value {
-                Value::String(text) => args.push(&text.as_bytes()),
-                Value::Integer(number) => args.push(itoa::Buffer::new().format(*number).as_bytes()),
-                Value::Number(number) => args.push(numbers::argument_text(*number).as_bytes()),
-                _ => {
-                    let text = "ERR Lua redis lib command arguments must be strings or integers";
-                    return Err(reply_error(text));
+        let mut bytes_left = ARGUMENT_BYTES_MAX;
+        for argument in arguments.iter() {
+            match argument {
+                Argument::Text(text) => {
+                    bytes_left = bytes_left
+                        .checked_sub(text.len())
+                        .ok_or("ERR the arguments of the command are too large")?;
+                    args.push(text);
+                }
+                Argument::Number(number) => push_number(args, number),
+                Argument::Other => {
+                    return Err("ERR Lua redis lib command arguments must be strings or integers");
                 }
             }
+        }
+        if args.as_args().is_empty() {
+            return Err("ERR Please specify at least one argument for this redis lib call");
         }
         let result = body(args.as_args());
         if args.memory_bytes() > super::ARGUMENT_BYTES_KEPT_MAX {
@@ -118,58 +137,78 @@ fn with_arguments<T>(
     })
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "checked")]
+fn push_number(args: &mut OwnedArgs, number: f64) {
+    /// 2^63.
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if number.fract() == 0.0 && (-LIMIT..LIMIT).contains(&number) {
+        args.push(itoa::Buffer::new().format(number as i64).as_bytes());
+    } else {
+        args.push(numbers::argument_text(number).as_bytes());
+    }
+}
+
 /// `redis.call`: raises an error reply.
-fn call(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
-    run_command(lua, values, |line| {
-        Err(CallError::Fail(line.strip_suffix(b"\r\n").unwrap_or(line).to_vec()))
-    })
+struct Call;
+
+impl StackFunction for Call {
+    const RAISES: bool = true;
+
+    fn call(arguments: &Arguments<'_>, result: &mut Vec<u8>) -> Ending {
+        run_command(arguments, result)
+    }
 }
 
 /// `redis.pcall`: returns an error reply as a table.
-fn protected_call(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
-    let result = run_command(lua, values, |line| Ok(reply::to_lua(lua, &[b"-", line].concat())?));
-    match result {
-        Err(NativeError::Counted(text)) => Ok(Value::Table(reply::error_table(lua, &text, true)?)),
-        Err(NativeError::Reply(text)) => Ok(Value::Table(reply::error_table(lua, &text, false)?)),
-        other => other,
+struct ProtectedCall;
+
+impl StackFunction for ProtectedCall {
+    const RAISES: bool = false;
+
+    fn call(arguments: &Arguments<'_>, result: &mut Vec<u8>) -> Ending {
+        run_command(arguments, result)
     }
 }
 
-/// Runs a command of the script. `failed` handles an error reply.
-fn run_command(
-    lua: &Lua,
-    values: &MultiValue,
-    failed: impl Fn(&[u8]) -> Result<Value, CallError>,
-) -> Result<Value, NativeError> {
+/// Runs a command of the script.
+fn run_command(arguments: &Arguments<'_>, result: &mut Vec<u8>) -> Ending {
     if !HOST.is_set() {
-        return Err(outside("redis.call/pcall"));
+        return error(result, outside_text("redis.call/pcall").as_bytes());
     }
-    let ran = with_arguments(values, |args| {
-        HOST.with(|host| {
-            host.call(args, &mut |bytes| match bytes.strip_prefix(b"-") {
-                Some(line) => failed(line),
-                None => Ok(reply::to_lua(lua, bytes)?),
-            })
-        })
-    })?;
-    match ran {
-        Ok(value) => Ok(value),
-        Err(CallError::Fail(text)) => Err(NativeError::Counted(text)),
-        Err(CallError::Lua(error)) => Err(NativeError::Lua(error)),
-        Err(CallError::Stop) => {
-            stop(lua)?;
-            Err(NativeError::Lua(stopped()))
+    let called = with_arguments(arguments, |args| HOST.with(|host| host.call(args, result)));
+    match called {
+        Ok(Ok(())) => Ending::Reply,
+        Ok(Err(CallError::Stop)) => Ending::Stop,
+        Ok(Err(CallError::Fail(text))) => {
+            result.extend_from_slice(&text);
+            Ending::Error { is_counted: true }
         }
+        Err(text) => error(result, text.as_bytes()),
     }
 }
 
-fn may_run(_: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
-    if !HOST.is_set() {
-        return Err(outside("redis.acl_check_cmd"));
-    }
-    match with_arguments(values, |args| HOST.with(|host| host.may_run(args)))? {
-        Some(allowed) => Ok(Value::Boolean(allowed)),
-        None => Err(reply_error("ERR Invalid command passed to redis.acl_check_cmd()")),
+/// An error reply that no counter includes.
+fn error(result: &mut Vec<u8>, text: &[u8]) -> Ending {
+    result.extend_from_slice(text);
+    Ending::Error { is_counted: false }
+}
+
+/// `redis.acl_check_cmd`.
+struct MayRun;
+
+impl StackFunction for MayRun {
+    const RAISES: bool = true;
+
+    fn call(arguments: &Arguments<'_>, result: &mut Vec<u8>) -> Ending {
+        if !HOST.is_set() {
+            return error(result, outside_text("redis.acl_check_cmd").as_bytes());
+        }
+        let allowed = with_arguments(arguments, |args| HOST.with(|host| host.may_run(args)));
+        match allowed {
+            Ok(Some(allowed)) => Ending::Boolean(allowed),
+            Ok(None) => error(result, b"ERR Invalid command passed to redis.acl_check_cmd()"),
+            Err(text) => error(result, text.as_bytes()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Functions of Lua must not borrow, so the running command is reached through [`HOST`], which is
 //! set only while a script runs.
 
-use mlua::{HookTriggers, Lua, Value, VmState};
+use mlua::{HookTriggers, Lua, VmState};
 use scoped_tls_hkt::scoped_thread_local;
 use wire::resp::{Args, Protocol};
 
@@ -16,12 +16,8 @@ scoped_thread_local!(pub(super) static mut HOST: for<'a> &'a mut (dyn ScriptHost
 
 /// What a running script needs from the command that runs it.
 pub(super) trait ScriptHost {
-    /// Runs a command and passes its reply in RESP to `take`.
-    fn call(
-        &mut self,
-        args: Args<'_>,
-        take: &mut dyn FnMut(&[u8]) -> Result<Value, CallError>,
-    ) -> Result<Value, CallError>;
+    /// Runs a command, and appends its reply in RESP to `reply`.
+    fn call(&mut self, args: Args<'_>, reply: &mut Vec<u8>) -> Result<(), CallError>;
 
     /// Whether the client of the script may run a command. `None`: there is no such command.
     fn may_run(&self, args: Args<'_>) -> Option<bool>;
@@ -46,15 +42,8 @@ pub(super) type Place = (String, usize);
 pub(super) enum CallError {
     /// An error that the script can catch.
     Fail(Vec<u8>),
-    Lua(mlua::Error),
     /// The script must end.
     Stop,
-}
-
-impl From<mlua::Error> for CallError {
-    fn from(error: mlua::Error) -> CallError {
-        CallError::Lua(error)
-    }
 }
 
 thread_local! {

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use base::memory::Tracker;
@@ -17,6 +18,7 @@ use super::cjson;
 use super::host::{HOST, ScriptHost, set_hook, set_hook_if_changed};
 use super::native::to_visible;
 use super::registration::{LOADING, Loading, Registered};
+use super::stack::{RUNNING, Running};
 use crate::engine::functions::{self, Libraries, Library};
 use crate::engine::running_scripts::RoutineKind;
 use crate::engine::scripts::{Routine, Script, ScriptName, Scripts};
@@ -65,9 +67,9 @@ pub(super) struct Interpreter {
     pub(super) lua: Lua,
     prelude: Prelude,
     /// Scripts by the SHA-1 of their text.
-    by_name: HashMap<ScriptName, Compiled, FixedState>,
+    by_name: HashMap<ScriptName, Rc<Compiled>, FixedState>,
     /// The same scripts by their text.
-    by_text: HashMap<Box<[u8]>, Compiled, FixedState>,
+    by_text: HashMap<Box<[u8]>, Rc<Compiled>, FixedState>,
     /// Functions of the libraries that this interpreter has loaded, by their names.
     functions: HashMap<Box<[u8]>, LoadedFunction, FixedState>,
     /// [`Libraries::generation`] when `functions` was last cleaned.
@@ -92,7 +94,7 @@ impl IntoLua for LuaBytes<'_> {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) script: Arc<Script>,
     pub(super) function: Function,
@@ -179,12 +181,12 @@ impl Interpreter {
     }
 
     #[inline]
-    pub(super) fn find_text(&self, text: &[u8]) -> Option<Compiled> {
+    pub(super) fn find_text(&self, text: &[u8]) -> Option<Rc<Compiled>> {
         self.by_text.get(text).cloned()
     }
 
     #[inline]
-    pub(super) fn find_name(&self, name: &ScriptName) -> Option<Compiled> {
+    pub(super) fn find_name(&self, name: &ScriptName) -> Option<Rc<Compiled>> {
         self.by_name.get(name).cloned()
     }
 
@@ -264,16 +266,16 @@ impl Interpreter {
     }
 
     /// Keeps a compiled script.
-    pub(super) fn keep(&mut self, script: Arc<Script>, function: Function) -> Compiled {
+    pub(super) fn keep(&mut self, script: Arc<Script>, function: Function) -> Rc<Compiled> {
         if self.by_name.len() >= COMPILED_MAX {
             self.by_name.clear();
             self.by_text.clear();
         }
-        let compiled = Compiled { script, function };
+        let compiled = Rc::new(Compiled { script, function });
         let script = &compiled.script;
-        self.by_name.insert(script.name, compiled.clone());
+        self.by_name.insert(script.name, Rc::clone(&compiled));
         if script.text.len() <= KNOWN_TEXT_BYTES_MAX {
-            self.by_text.insert(script.text.clone(), compiled.clone());
+            self.by_text.insert(script.text.clone(), Rc::clone(&compiled));
         }
         compiled
     }
@@ -287,21 +289,15 @@ impl Interpreter {
         bytes_max: usize,
         host: &mut dyn ScriptHost,
     ) -> Outcome {
-        let (keys, arguments) = match (self.strings(keys), self.strings(arguments)) {
-            (Ok(keys), Ok(arguments)) => (keys, arguments),
-            (Err(error), _) | (_, Err(error)) => return Outcome::Failed(error),
+        let inputs = match callee.kind {
+            RoutineKind::Script => Ok(None),
+            RoutineKind::Function => self.tables(keys, arguments).map(Some),
         };
         cjson::reset();
         self.bytes_max = bytes_max;
-        // A limit makes every conversion slower, so functions of Rust remove it and check the
-        // memory themselves: see `native::Unlimited`.
-        let limited = self.lua.set_memory_limit(bytes_max);
-        let result = limited.and_then(|_| {
-            let run = match callee.kind {
-                RoutineKind::Script => &self.prelude.run,
-                RoutineKind::Function => &self.prelude.run_function,
-            };
-            HOST.set(host, || run.call::<(bool, Value)>((callee.code, keys, arguments)))
+        let running = Running { lua: &self.lua, keys, arguments, bytes_max };
+        let result = inputs.and_then(|inputs| {
+            RUNNING.set(&running, || HOST.set(host, || self.call(callee.code, inputs, bytes_max)))
         });
         let unlimited = self.lua.set_memory_limit(0);
         let restored = unlimited.and_then(|_| set_hook_if_changed(&self.lua));
@@ -312,8 +308,28 @@ impl Interpreter {
         }
     }
 
-    fn strings(&self, strings: Args<'_>) -> mlua::Result<Table> {
-        self.lua.create_sequence_from(strings.iter().map(LuaBytes))
+    /// `inputs`: keys and arguments of a function; those of a script are in [`RUNNING`].
+    fn call(
+        &self,
+        code: &Function,
+        inputs: Option<(Table, Table)>,
+        bytes_max: usize,
+    ) -> mlua::Result<(bool, Value)> {
+        let Prelude { run, run_function, on_error, globals, input_names, .. } = &self.prelude;
+        match inputs {
+            None => run.call((code, on_error, globals, &input_names.0, &input_names.1)),
+            Some((keys, arguments)) => {
+                // A limit makes every conversion slower, so functions of Rust remove it and check
+                // the memory themselves: see `native::Unlimited`.
+                self.lua.set_memory_limit(bytes_max)?;
+                run_function.call((code, keys, arguments))
+            }
+        }
+    }
+
+    fn tables(&self, keys: Args<'_>, arguments: Args<'_>) -> mlua::Result<(Table, Table)> {
+        let table = |texts: Args<'_>| self.lua.create_sequence_from(texts.iter().map(LuaBytes));
+        Ok((table(keys)?, table(arguments)?))
     }
 
     /// Whether variables of libraries leave too little memory for other scripts. The interpreter is

@@ -13,8 +13,6 @@ pub(super) enum NativeError {
     Text(Vec<u8>),
     /// An error reply.
     Reply(Vec<u8>),
-    /// An error reply that the counters of errors include already.
-    Counted(Vec<u8>),
     Lua(mlua::Error),
 }
 
@@ -37,8 +35,7 @@ impl NativeError {
             NativeError::Text(text) => {
                 RaisedError::Text([place(lua).unwrap_or_default().as_bytes(), &text].concat())
             }
-            NativeError::Reply(text) => RaisedError::Reply { text, is_counted: false },
-            NativeError::Counted(text) => RaisedError::Reply { text, is_counted: true },
+            NativeError::Reply(text) => RaisedError::Reply(text),
         };
         mlua::Error::external(raised)
     }
@@ -59,12 +56,12 @@ fn place(lua: &Lua) -> Option<String> {
 #[derive(Debug)]
 enum RaisedError {
     Text(Vec<u8>),
-    Reply { text: Vec<u8>, is_counted: bool },
+    Reply(Vec<u8>),
 }
 
 impl std::fmt::Display for RaisedError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (RaisedError::Text(text) | RaisedError::Reply { text, .. }) = self;
+        let (RaisedError::Text(text) | RaisedError::Reply(text)) = self;
         formatter.write_str(&String::from_utf8_lossy(text))
     }
 }
@@ -85,9 +82,7 @@ pub(super) fn to_visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
     };
     Ok(match raised {
         Some(RaisedError::Text(text)) => Value::String(lua.create_string(text)?),
-        Some(RaisedError::Reply { text, is_counted }) => {
-            Value::Table(super::reply::error_table(lua, text, *is_counted)?)
-        }
+        Some(RaisedError::Reply(text)) => Value::Table(super::reply::error_table(lua, text)?),
         None => Value::String(lua.create_string(cause.to_string())?),
     })
 }

@@ -329,21 +329,12 @@ local function load_library(code) return pcall(code) end
 globals._G = setmetatable(environment, of_environment)
 local on_error = native.on_error
 
-local function run(script, keys, arguments)
-  globals.KEYS, globals.ARGV = keys, arguments
-  local ok, result = xpcall(script, on_error)
-  globals.KEYS, globals.ARGV = nil, nil
-  return ok, result
-end
-
 local function run_function(body, keys, arguments)
-  -- A script that was ended may have left its own.
-  globals.KEYS, globals.ARGV = nil, nil
   return xpcall(function() return (body(keys, arguments)) end, on_error)
 end
 
 return {
-  run = run, run_function = run_function, load_library = load_library,
+  run_function = run_function, load_library = load_library,
   globals = globals, load_globals = load_globals, environment = environment,
   library_environment = library_environment, of_libraries = of_libraries,
 }

@@ -6,6 +6,7 @@ use memchr::memchr;
 use mlua::{Lua, LuaString, Table, Value};
 use wire::resp::{Protocol, ReplyWriter};
 
+use super::stack::Stack;
 use crate::commands::context::reply_has_room;
 use crate::commands::fail::Fail;
 
@@ -17,19 +18,11 @@ const DEPTH_MAX: usize = 1_000;
 // Source: Redis 7.2 `script_lua.c`, `luaPushError`
 pub(super) const IS_COUNTED: &str = "ignore_error_stats_update";
 
-/// A table that stands for an error reply.
-pub(super) fn error_table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
+/// A table that stands for an error reply that no counter includes.
+pub(super) fn error_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(0, 4)?;
     table.raw_set("err", lua.create_string(text)?)?;
-    if is_counted {
-        table.raw_set(IS_COUNTED, true)?;
-    }
     Ok(table)
-}
-
-/// Converts a complete reply.
-pub(super) fn to_lua(lua: &Lua, mut bytes: &[u8]) -> mlua::Result<Value> {
-    next_value(lua, &mut bytes)
 }
 
 /// Whether a converted reply is an error.
@@ -37,90 +30,150 @@ pub(super) fn is_error(table: &Table) -> mlua::Result<bool> {
     table.raw_get::<Value>(IS_COUNTED).map(|value| value == Value::Boolean(true))
 }
 
-fn malformed() -> mlua::Error {
-    mlua::Error::runtime("malformed reply of a command")
+/// Why a reply cannot be converted.
+#[derive(Debug)]
+enum ConversionError {
+    /// Not a reply, which no command writes.
+    Malformed,
+    /// More elements or levels than Lua can hold.
+    TooLarge,
 }
 
-fn line<'b>(bytes: &mut &'b [u8]) -> mlua::Result<&'b [u8]> {
-    let end = memchr(b'\r', bytes).ok_or_else(malformed)?;
+fn line<'b>(bytes: &mut &'b [u8]) -> Result<&'b [u8], ConversionError> {
+    let end = memchr(b'\r', bytes).ok_or(ConversionError::Malformed)?;
     let line = &bytes[..end];
-    *bytes = bytes.get(end + 2..).ok_or_else(malformed)?;
+    *bytes = bytes.get(end + 2..).ok_or(ConversionError::Malformed)?;
     Ok(line)
 }
 
-fn number(text: &[u8]) -> mlua::Result<i64> {
-    wire::resp::parse_i64_strict(text).ok_or_else(malformed)
+fn number(text: &[u8]) -> Result<i64, ConversionError> {
+    wire::resp::parse_i64_strict(text).ok_or(ConversionError::Malformed)
 }
 
-fn blob<'b>(bytes: &mut &'b [u8], length: i64) -> mlua::Result<&'b [u8]> {
-    let length = usize::try_from(length).map_err(|_| malformed())?;
-    let blob = bytes.get(..length).ok_or_else(malformed)?;
-    *bytes = bytes.get(length + 2..).ok_or_else(malformed)?;
+fn blob<'b>(bytes: &mut &'b [u8], length: i64) -> Result<&'b [u8], ConversionError> {
+    let length = usize::try_from(length).map_err(|_| ConversionError::Malformed)?;
+    let blob = bytes.get(..length).ok_or(ConversionError::Malformed)?;
+    *bytes = bytes.get(length + 2..).ok_or(ConversionError::Malformed)?;
     Ok(blob)
 }
 
-/// A table with one field.
-fn single(lua: &Lua, name: &str, value: impl mlua::IntoLua) -> mlua::Result<Value> {
-    let table = lua.create_table_with_capacity(0, 1)?;
-    table.raw_set(name, value)?;
-    Ok(Value::Table(table))
+/// Pushes a table with one field.
+fn push_single(
+    stack: &mut Stack<'_>,
+    name: &str,
+    push: impl FnOnce(&mut Stack<'_>) -> Result<(), ConversionError>,
+) -> Result<(), ConversionError> {
+    stack.push_table(0, 1);
+    stack.push_text(name.as_bytes());
+    push(stack)?;
+    stack.set_field();
+    Ok(())
 }
 
-fn next_value(lua: &Lua, bytes: &mut &[u8]) -> mlua::Result<Value> {
-    let kind = *bytes.first().ok_or_else(malformed)?;
+fn push_single_text(stack: &mut Stack<'_>, name: &str, text: &[u8]) {
+    stack.push_table(0, 1);
+    stack.push_text(name.as_bytes());
+    stack.push_text(text);
+    stack.set_field();
+}
+
+/// Pushes the table of an error reply.
+pub(super) fn push_error(stack: &mut Stack<'_>, text: &[u8], is_counted: bool) {
+    stack.push_table(0, 4);
+    stack.push_text(b"err");
+    stack.push_text(text);
+    stack.set_field();
+    if is_counted {
+        stack.push_text(IS_COUNTED.as_bytes());
+        stack.push_boolean(true);
+        stack.set_field();
+    }
+}
+
+/// Converts a complete reply and pushes it. Returns whether it is an error.
+pub(super) fn push_or_error(stack: &mut Stack<'_>, bytes: &[u8]) -> bool {
+    let text = match push(stack, &mut &*bytes) {
+        Ok(()) => return bytes.starts_with(b"-"),
+        Err(ConversionError::Malformed) => "ERR malformed reply of a command",
+        Err(ConversionError::TooLarge) => "ERR reply is too large",
+    };
+    stack.clear();
+    push_error(stack, text.as_bytes(), false);
+    true
+}
+
+/// Converts the next reply of `bytes` and pushes it. Has nothing to drop: see `stack`.
+fn push(stack: &mut Stack<'_>, bytes: &mut &[u8]) -> Result<(), ConversionError> {
+    if !stack.reserve() {
+        return Err(ConversionError::TooLarge);
+    }
+    let kind = *bytes.first().ok_or(ConversionError::Malformed)?;
     *bytes = &bytes[1..];
     let head = line(bytes)?;
-    Ok(match kind {
-        b'+' => single(lua, "ok", lua.create_string(head)?)?,
-        b'-' => Value::Table(error_table(lua, head, true)?),
-        b':' => Value::Integer(number(head)?),
+    match kind {
+        b'+' => push_single_text(stack, "ok", head),
+        b'-' => push_error(stack, head, true),
+        b':' => stack.push_integer(number(head)?),
         b'$' => match number(head)? {
-            -1 => Value::Boolean(false),
-            length => Value::String(lua.create_string(blob(bytes, length)?)?),
+            -1 => stack.push_boolean(false),
+            length => stack.push_text(blob(bytes, length)?),
         },
         b'*' | b'>' => match number(head)? {
-            -1 => Value::Boolean(false),
-            count => {
-                let count = usize::try_from(count).map_err(|_| malformed())?;
-                let table = lua.create_table_with_capacity(count, 0)?;
-                for index in 1..=count {
-                    table.raw_seti(index, next_value(lua, bytes)?)?;
-                }
-                Value::Table(table)
-            }
+            -1 => stack.push_boolean(false),
+            count => push_array(stack, count, bytes)?,
         },
-        b'_' => Value::Nil,
-        b'#' => Value::Boolean(head == b"t"),
+        b'_' => stack.push_nil(),
+        b'#' => stack.push_boolean(head == b"t"),
         b',' => {
-            let value = wire::resp::parse_f64(head).ok_or_else(malformed)?;
-            single(lua, "double", value)?
+            let value = wire::resp::parse_f64(head).ok_or(ConversionError::Malformed)?;
+            push_single(stack, "double", |stack| {
+                stack.push_number(value);
+                Ok(())
+            })?;
         }
-        b'(' => single(lua, "big_number", lua.create_string(head)?)?,
+        b'(' => push_single_text(stack, "big_number", head),
         b'=' => {
             let text = blob(bytes, number(head)?)?;
-            let (format, text) = (text.get(..3), text.get(4..));
-            let table = lua.create_table_with_capacity(0, 2)?;
-            table.raw_set("format", lua.create_string(format.ok_or_else(malformed)?)?)?;
-            table.raw_set("string", lua.create_string(text.ok_or_else(malformed)?)?)?;
-            single(lua, "verbatim_string", table)?
+            let (format, text) = text.split_at_checked(4).ok_or(ConversionError::Malformed)?;
+            push_single(stack, "verbatim_string", |stack| {
+                push_single_text(stack, "format", &format[..3]);
+                stack.push_text(b"string");
+                stack.push_text(text);
+                stack.set_field();
+                Ok(())
+            })?;
         }
-        b'%' => {
-            let table = lua.create_table()?;
+        b'%' => push_single(stack, "map", |stack| {
+            stack.push_table(0, 0);
             for _ in 0..number(head)? {
-                let key = next_value(lua, bytes)?;
-                table.raw_set(key, next_value(lua, bytes)?)?;
+                push(stack, bytes)?;
+                push(stack, bytes)?;
+                stack.set_field();
             }
-            single(lua, "map", table)?
-        }
-        b'~' => {
-            let table = lua.create_table()?;
+            Ok(())
+        })?,
+        b'~' => push_single(stack, "set", |stack| {
+            stack.push_table(0, 0);
             for _ in 0..number(head)? {
-                table.raw_set(next_value(lua, bytes)?, true)?;
+                push(stack, bytes)?;
+                stack.push_boolean(true);
+                stack.set_field();
             }
-            single(lua, "set", table)?
-        }
-        _ => return Err(malformed()),
-    })
+            Ok(())
+        })?,
+        _ => return Err(ConversionError::Malformed),
+    }
+    Ok(())
+}
+
+fn push_array(stack: &mut Stack<'_>, count: i64, bytes: &mut &[u8]) -> Result<(), ConversionError> {
+    let count = i32::try_from(count).map_err(|_| ConversionError::TooLarge)?;
+    stack.push_table(usize::try_from(count).map_err(|_| ConversionError::Malformed)?, 0);
+    for index in 1..=count {
+        push(stack, bytes)?;
+        stack.set_element(index);
+    }
+    Ok(())
 }
 
 /// Writes the result of a script.

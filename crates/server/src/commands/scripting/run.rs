@@ -485,11 +485,7 @@ enum Refusal {
 }
 
 impl ScriptHost for Run<'_, '_> {
-    fn call(
-        &mut self,
-        args: Args<'_>,
-        take: &mut dyn FnMut(&[u8]) -> Result<Value, CallError>,
-    ) -> Result<Value, CallError> {
+    fn call(&mut self, args: Args<'_>, reply: &mut Vec<u8>) -> Result<(), CallError> {
         if self.stop.is_some() {
             return Err(CallError::Stop);
         }
@@ -497,9 +493,9 @@ impl ScriptHost for Run<'_, '_> {
             Ok((id, keys)) => {
                 let mark = self.cx.reply.mark();
                 self.execute(id, args, keys.as_ref());
-                let result = take(self.cx.reply.since(mark));
+                reply.extend_from_slice(self.cx.reply.since(mark));
                 self.cx.reply.rewind(mark);
-                result
+                Ok(())
             }
             Err(Refusal::Fail(id, fail)) => {
                 let text = fail.bytes().into_owned();

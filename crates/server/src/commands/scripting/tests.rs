@@ -122,11 +122,7 @@ struct EndingHost {
 }
 
 impl ScriptHost for EndingHost {
-    fn call(
-        &mut self,
-        _: Args<'_>,
-        _: &mut dyn FnMut(&[u8]) -> Result<Value, CallError>,
-    ) -> Result<Value, CallError> {
+    fn call(&mut self, _: Args<'_>, _: &mut Vec<u8>) -> Result<(), CallError> {
         self.calls += 1;
         Err(CallError::Stop)
     }

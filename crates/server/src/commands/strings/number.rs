@@ -3,7 +3,7 @@
 use store::Change;
 use wire::resp::{Args, LongDouble};
 
-use super::{GROWS_FAST, kept_expiry};
+use super::GROWS_FAST;
 use crate::commands::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer};
 use crate::commands::fail::Fail;
@@ -71,11 +71,13 @@ fn decrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 fn increment(cx: &mut CommandContext<'_>, args: Args<'_>, by: i64) -> Done {
     let key = cx.key(args.get(1));
-    let old = cx.locked.string(cx.db, key)?.map_or(Ok(0), integer)?;
+    let (old, expiry) = match cx.locked.string_and_expiry(cx.db, key)? {
+        None => (0, None),
+        Some(old) => (integer(old.bytes)?, old.expiry),
+    };
     let new = old.checked_add(by).ok_or(Fail::Overflow)?;
     let mut text = itoa::Buffer::new();
     let value = text.format(new).as_bytes();
-    let expiry = kept_expiry(cx, key);
     cx.change(key, Change::Set { value, expiry })?;
     cx.reply.integer(new);
     Ok(())
@@ -94,11 +96,11 @@ pub(crate) const INCRBYFLOAT: Command = Command {
 
 fn incrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
-    let old = cx.locked.string(cx.db, key)?.unwrap_or(b"0");
+    let old = cx.locked.string_and_expiry(cx.db, key)?;
+    let (old, expiry) = old.map_or((&b"0"[..], None), |old| (old.bytes, old.expiry));
     let old = LongDouble::parse(old).ok_or(Fail::NotFloat)?;
     let by = LongDouble::parse(args.get(2)).ok_or(Fail::NotFloat)?;
     let value = float_sum(old, by)?;
-    let expiry = kept_expiry(cx, key);
     cx.change(key, Change::Set { value: &value, expiry })?;
     cx.locked.mark_text(cx.db, key);
     cx.reply.bulk(&value);
