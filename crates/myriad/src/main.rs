@@ -4,15 +4,17 @@
 //! the reader of the output closes it early (`myriad log dump DIR | head`).
 #![forbid(unsafe_code)]
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use base::usage::UsageError;
-use lexopt::{Arg, Parser};
-use server::config::{self, Arguments, ArgumentsError, Config};
+use lexopt::{Arg, Parser, ValueExt as _};
+use server::backup::{self, Backup, Begin, Until};
+use server::config::{self, Arguments, ArgumentsError, Config, MasterAddress};
 use server::import::Losses;
-use server::repair;
+use server::{repair, restore};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -27,6 +29,9 @@ Usage:
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
   myriad log repair DIR         Recover the readable data of a directory that the server refuses
+  myriad backup HOST:PORT --to DIR
+                                Store all data of a running server, or what is new, in a directory
+  myriad restore DIR --to DIR   Make the directory of a server from a backup, as of a position
   myriad import FILE --dir DIR  Make the directory of a server from files of Redis or Valkey
   myriad export DIR FILE        Write the keys in the directory of a server to an RDB file
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
@@ -75,6 +80,30 @@ Writes all keys in DIR, the `dir` of a stopped server, to the new RDB file FILE,
 later and Valkey load. Tables of CQL are not part of it.
 ";
 
+const BACKUP_HELP: &str = "\
+Usage: myriad backup HOST:PORT --to DIR [--full] [--follow] [--user NAME] [--password-file FILE]
+
+Stores the data of the server that speaks the Redis protocol at HOST:PORT in files in DIR, which is
+made if it is missing. The first backup is a full one; later ones store only what is new. With
+--full, begin with a full one again. With --follow, continue until SIGTERM or SIGINT, and complete a
+file every 10 seconds.
+
+The password is that in FILE, or the environment variable MYRIAD_PASSWORD. The user needs permission
+for ROLE, REPLCONF and PSYNC. Reports each file on standard output, progress on standard error.
+";
+
+const RESTORE_HELP: &str = "\
+Usage:
+  myriad restore DIR --to DATA-DIR [--until POSITION]
+                                     Make the new directory DATA-DIR, with which a server can start,
+                                     from the backup in DIR: with all records that end at or before
+                                     POSITION, or with all
+  myriad restore DIR --verify [--until POSITION]
+                                     Check the backup, replay it in memory, and report its contents
+
+Fails if a file is missing or damaged; then DATA-DIR is not made.
+";
+
 const CONFIG_HELP: &str = "\
 Usage: myriad config --markdown
 
@@ -119,6 +148,13 @@ enum Command {
     Export {
         dir: PathBuf,
         to: PathBuf,
+    },
+    Backup(Backup),
+    Restore {
+        dir: PathBuf,
+        /// `None`: only check the backup.
+        to: Option<PathBuf>,
+        target: restore::Target,
     },
     /// The pipeline parses the rest of the command line itself.
     Pipeline,
@@ -168,6 +204,13 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
             server::import::import(&from, &dir, losses, &mut io::stdout().lock())
         }
         Command::Export { dir, to } => server::export::export(&dir, &to, &mut io::stdout().lock()),
+        Command::Backup(backup) => backup::take(&backup, &mut io::stdout().lock()),
+        Command::Restore { dir, to: Some(to), target } => {
+            restore::restore(&dir, &to, target, &mut io::stdout().lock())
+        }
+        Command::Restore { dir, to: None, target } => {
+            restore::verify(&dir, target, &mut io::stdout().lock())
+        }
         Command::Web => web::run(parser),
         Command::Pipeline => pipeline::run(parser),
     }
@@ -184,6 +227,8 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("log") => parse_log(parser),
             Some("import") => parse_import(parser),
             Some("export") => parse_export(parser),
+            Some("backup") => parse_backup(parser),
+            Some("restore") => parse_restore(parser),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
@@ -278,6 +323,76 @@ fn parse_export(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
+fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let (mut source, mut dir, mut user) = (None, None, String::new());
+    let mut password = std::env::var("MYRIAD_PASSWORD").ok();
+    let (mut begin, mut until) = (Begin::Continue, Until::Reached);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Print(BACKUP_HELP.to_owned()));
+            }
+            Arg::Long("to") => dir = Some(PathBuf::from(parser.value()?)),
+            Arg::Long("full") => begin = Begin::Full,
+            Arg::Long("follow") => until = Until::Stopped,
+            Arg::Long("user") => user = parser.value()?.string()?,
+            Arg::Long("password-file") => {
+                let path = PathBuf::from(parser.value()?);
+                let text = std::fs::read_to_string(&path);
+                let text = text.map_err(|error| {
+                    usage(&format!("could not read {}: {error}", path.display()))
+                })?;
+                password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+            }
+            Arg::Value(place) if source.is_none() => source = Some(address(&place)?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if !user.is_empty() && password.is_none() {
+        return Err(usage("--user requires --password-file or MYRIAD_PASSWORD"));
+    }
+    match (source, dir) {
+        (Some(source), Some(dir)) => {
+            Ok(Command::Backup(Backup { source, dir, user, password, begin, until }))
+        }
+        _ => Err(usage("myriad backup requires HOST:PORT and --to DIR")),
+    }
+}
+
+/// Parses HOST:PORT; an IPv6 address may be in brackets.
+fn address(place: &OsStr) -> Result<MasterAddress, ArgumentsError> {
+    let parts = place.to_str().and_then(|text| text.rsplit_once(':'));
+    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let parts = parts.filter(|(host, port)| !host.is_empty() && *port != 0);
+    let (host, port) = parts.ok_or_else(|| usage("the address of a server is HOST:PORT"))?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Ok(MasterAddress { host: host.to_owned(), port })
+}
+
+fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let (mut dir, mut to, mut target, mut verifies) = (None, None, None, false);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Print(RESTORE_HELP.to_owned()));
+            }
+            Arg::Long("to") => to = Some(PathBuf::from(parser.value()?)),
+            Arg::Long("verify") => verifies = true,
+            Arg::Long("until") => {
+                let position = parser.value()?;
+                let position = position.to_str().and_then(|text| text.parse().ok());
+                target = Some(position.ok_or_else(|| usage("--until requires a position"))?);
+            }
+            Arg::Value(path) if dir.is_none() => dir = Some(PathBuf::from(path)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    match (dir, verifies == to.is_none()) {
+        (Some(dir), true) => Ok(Command::Restore { dir, to, target }),
+        _ => Err(usage("myriad restore requires DIR and either --to DATA-DIR or --verify")),
+    }
+}
+
 /// Parses `--markdown`, which prints a document generated from a table, or `--help`.
 fn parse_document(
     parser: &mut Parser,
@@ -335,6 +450,8 @@ mod tests {
             (&["log", "dump", "-h"], "--from LSN"),
             (&["import", "--help"], "--partial"),
             (&["export", "--help"], "RDB file"),
+            (&["backup", "--help"], "--password-file FILE"),
+            (&["restore", "--help"], "--verify"),
             (&["config", "--help"], "docs/reference/config.md"),
             (&["config", "--markdown"], "# Configuration"),
             (&["commands", "--help"], "docs/reference/commands.md"),
@@ -403,6 +520,37 @@ mod tests {
         let missing = "myriad import requires --dir DIR, a new directory; see myriad --help";
         check_fault(&["import", "a.rdb"], missing);
         check_fault(&["import", "a", "b"], "unexpected argument \"b\"");
+    }
+
+    #[test]
+    fn a_backup_names_a_server_and_a_restore_one_purpose() {
+        match parsed(&["backup", "[::1]:6379", "--to", "b", "--full", "--follow"]) {
+            Ok(Command::Backup(backup)) => {
+                assert_eq!((backup.source.host.as_str(), backup.source.port), ("::1", 6_379));
+                assert_eq!((backup.begin, backup.until), (Begin::Full, Until::Stopped));
+                assert_eq!(backup.dir, PathBuf::from("b"));
+            }
+            other => panic!("{other:?}"),
+        }
+        match parsed(&["restore", "b", "--to", "data", "--until", "77"]) {
+            Ok(Command::Restore { dir, to, target }) => {
+                assert_eq!((dir, to), (PathBuf::from("b"), Some(PathBuf::from("data"))));
+                assert_eq!(target, Some(77));
+            }
+            other => panic!("{other:?}"),
+        }
+        let missing = "myriad backup requires HOST:PORT and --to DIR; see myriad --help";
+        check_fault(&["backup", "host:1"], missing);
+        let malformed = "the address of a server is HOST:PORT; see myriad --help";
+        for place in ["host", ":1", "host:0", "host:x"] {
+            check_fault(&["backup", place, "--to", "b"], malformed);
+        }
+        let purpose =
+            "myriad restore requires DIR and either --to DATA-DIR or --verify; see myriad --help";
+        check_fault(&["restore", "b"], purpose);
+        check_fault(&["restore", "b", "--to", "data", "--verify"], purpose);
+        let position = "--until requires a position; see myriad --help";
+        check_fault(&["restore", "b", "--verify", "--until", "noon"], position);
     }
 
     #[test]

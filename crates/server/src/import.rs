@@ -1,8 +1,5 @@
 //! `myriad import`: makes a data directory from the files of Redis or Valkey, without a server.
 //!
-//! Everything is made in a directory next to the new one, which gets its name when it is complete:
-//! an interruption leaves no directory that a server would accept.
-//!
 //! 1. The values of an RDB file, or of the RDB part of an append-only file, are put into an empty
 //!    keyspace, which is written as a snapshot.
 //! 2. If there are also commands or functions, a server starts with this snapshot, on a free port
@@ -15,11 +12,8 @@ mod report;
 mod source;
 mod values;
 
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
 use std::io::{BufRead as _, Write};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -32,6 +26,7 @@ use crate::engine::records::Progress;
 use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::write_whole;
 use crate::logging;
+use crate::new_directory::make;
 use report::Report;
 use source::Source;
 
@@ -55,25 +50,14 @@ pub fn import(from: &Path, dir: &Path, losses: Losses, out: &mut dyn Write) -> a
 
 fn run(from: &Path, dir: &Path, losses: Losses, out: &mut dyn Write) -> anyhow::Result<()> {
     let source = Source::find(from)?;
-    check_new(dir)?;
-    let work = beside(dir)?;
-    DirBuilder::new().mode(0o700).create(&work).with_context(|| {
-        let work = work.display();
-        format!("could not create {work}; if an import was interrupted, remove this directory")
-    })?;
-    let made = fill(&work, source, out).and_then(|report| {
+    make(dir, "importing", |work| {
+        let report = fill(work, source, out)?;
         report.write(out)?;
         if losses == Losses::Refuse && report.has_losses() {
             bail!("no directory was made; to import everything else, run again with --partial");
         }
-        name(&work, dir).with_context(|| format!("could not rename {}", work.display()))
-    });
-    if made.is_err()
-        && let Err(error) = fs::remove_dir_all(&work)
-    {
-        tracing::warn!(dir = %work.display(), %error, "could not remove the unfinished directory");
-    }
-    made?;
+        Ok(())
+    })?;
     writeln!(out, "start the server with --dir {}", dir.display())?;
     Ok(())
 }
@@ -100,32 +84,6 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
         feed::feed(work, feed::Commands { functions, first, rest: source }, &mut report, out)?;
     }
     Ok(report)
-}
-
-/// Checks that there is no data that the import would replace.
-fn check_new(dir: &Path) -> anyhow::Result<()> {
-    match fs::read_dir(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("could not read {}", dir.display())),
-        Ok(mut files) => match files.next() {
-            None => Ok(()),
-            Some(_) => bail!("{} is not empty: an import makes a new directory", dir.display()),
-        },
-    }
-}
-
-/// The name of the unfinished directory.
-fn beside(dir: &Path) -> anyhow::Result<PathBuf> {
-    let name = dir.file_name().with_context(|| format!("{} has no name", dir.display()))?;
-    let name: OsString = [name, ".importing".as_ref()].into_iter().collect();
-    Ok(dir.with_file_name(name))
-}
-
-fn name(work: &Path, dir: &Path) -> std::io::Result<()> {
-    // An empty directory of this name is replaced.
-    fs::rename(work, dir)?;
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! opens.
 #![deny(unsafe_code)]
 
+pub mod backup;
 mod commands;
 pub mod config;
 mod cql;
@@ -16,10 +17,12 @@ mod http;
 pub mod import;
 mod logging;
 pub mod logtool;
+mod new_directory;
 mod protocol;
 mod recovery;
 pub mod repair;
 mod replica;
+pub mod restore;
 mod serve;
 #[cfg(test)]
 mod simulation;

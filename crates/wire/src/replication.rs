@@ -15,6 +15,9 @@ pub const FRAME_BYTES: usize = 256 << 10;
 
 /// The value of REPLCONF `capa` by which a replica requests this stream instead of an RDB file.
 pub const CAPABILITY: &str = "myriad-stream-1";
+/// The value of REPLCONF `capa` by which a reader of the stream announces that it only stores it,
+/// so that it is not a replica.
+pub const ARCHIVE_CAPABILITY: &str = "myriad-archive-1";
 
 /// Positions fit the integers of the Redis protocol.
 const POSITION_MAX: u64 = i64::MAX as u64;
@@ -133,6 +136,11 @@ impl Header {
             return Err(StreamError::Malformed("its positions are out of range"));
         }
         Ok(Header { kind, base, end, payload_bytes, bytes: *bytes })
+    }
+
+    /// The header as it was received.
+    pub fn bytes(&self) -> &[u8; HEADER_BYTES] {
+        &self.bytes
     }
 
     /// Checks the payload that follows the header.

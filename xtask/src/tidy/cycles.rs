@@ -16,9 +16,10 @@ const FOLDERS: [(&str, &str); 1] = [("server", "engine")];
 
 /// The layers of the modules of a crate. A module imports from layers below its own and, in layer 0, from
 /// its own. Only the wiring at the start of the program is in no layer.
-const LAYERS: [(&str, &str, usize); 18] = [
+const LAYERS: [(&str, &str, usize); 21] = [
     ("server", "config", 0),
     ("server", "logging", 0),
+    ("server", "new_directory", 0),
     ("server", "protocol", 0),
     ("server", "tls", 0),
     ("server", "engine", 1),
@@ -35,7 +36,9 @@ const LAYERS: [(&str, &str, usize); 18] = [
     ("server", "replica", 5),
     ("server", "export", 5),
     ("server", "serve", 6),
+    ("server", "backup", 6),
     ("server", "import", 7),
+    ("server", "restore", 7),
     ("server", "simulation", 6),
 ];
 

@@ -1,6 +1,7 @@
 //! Tests of the `myriad` binary, run as its users run it.
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod backup;
 mod cluster;
 mod command_line;
 mod migrate;

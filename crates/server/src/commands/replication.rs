@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base::time::MonoNs;
 use reactor::ConnId;
-use wire::replication::{CAPABILITY, EpochId};
+use wire::replication::{ARCHIVE_CAPABILITY, CAPABILITY, EpochId};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
@@ -33,6 +33,7 @@ const SYNCS: Flags = Flags::ADMIN
 
 /// What a client has announced by REPLCONF.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is announced on its own")]
 pub(crate) struct ReplicaOptions {
     /// It requests a file without the changes that follow.
     rdb_only: bool,
@@ -41,6 +42,8 @@ pub(crate) struct ReplicaOptions {
     contents: FileContents,
     /// It reads the stream of this kind of server.
     reads_stream: bool,
+    /// It only stores the stream: it is not a replica.
+    is_archive: bool,
     /// The port on which it serves clients; 0: unknown.
     port: u16,
 }
@@ -85,7 +88,7 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => take_over(cx, id)?,
             Some(_) => return Err(Fail::Syntax),
         }
-        return stream(cx, id.zip(u64::try_from(offset).ok()), options.port);
+        return stream(cx, id.zip(u64::try_from(offset).ok()), options);
     }
     transfer(cx)?;
     let position = cx.shared.log.durable().0;
@@ -120,25 +123,27 @@ fn promote(cx: &mut CommandContext<'_>) -> Result<bool, Fail> {
     Ok(promoted.is_some())
 }
 
-/// Makes the client a replica. The thread that makes its stream also sends the reply.
-fn stream(cx: &mut CommandContext<'_>, request: Request, port: u16) -> Done {
+/// Makes the client a reader of the stream. The thread that makes its stream also sends the reply.
+fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions) -> Done {
     let shared = cx.shared;
     if shared.replication.role() == Role::Copying {
         return Err(Fail::text("NOMASTERLINK Can't SYNC while the data is incomplete"));
     }
     let id = epoch_id(|| cx.reactor.random());
     role_change::ensure_history(shared, &mut cx.locked, id)?;
-    let replica = Replica {
-        address: cx.session.details.remote,
-        port,
-        is_online: false,
-        durable: 0,
-        heard: cx.now.mono,
-    };
     // Before the thread that makes the stream notes that the replica is online.
-    change_replicas(cx, |all| {
-        all.insert(cx.session.id, replica);
-    });
+    if !options.is_archive {
+        let replica = Replica {
+            address: cx.session.details.remote,
+            port: options.port,
+            is_online: false,
+            durable: 0,
+            heard: cx.now.mono,
+        };
+        change_replicas(cx, |all| {
+            all.insert(cx.session.id, replica);
+        });
+    }
     let feeder = Feeder::new(cx.session.id, request);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
@@ -244,6 +249,7 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             // Unknown ones are of newer versions.
             replica.knows_marks |= is_option(value, "eof");
             replica.reads_stream |= is_option(value, CAPABILITY);
+            replica.is_archive |= is_option(value, ARCHIVE_CAPABILITY);
         } else if is_option(option, "listening-port") {
             replica.port = u16::try_from(integer(value)?).map_err(|_| Fail::NotInteger)?;
         } else if is_option(option, "ack") {
@@ -409,6 +415,8 @@ fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
     }
     tracing::info!(client = cx.session.id.0, "a failover has begun");
+    // Before the reply: a write that follows it waits.
+    cx.shared.pause.begin(cx.now.mono, MonoNs(u64::MAX), true);
     replication.begin_failover(failover);
     cx.reply.ok();
     Ok(())

@@ -1,6 +1,8 @@
 //! Imports of files into temporary directories.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 
 use base::time::UnixMs;
 use store::{Keyspace, Value};

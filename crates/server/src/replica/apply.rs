@@ -444,7 +444,7 @@ fn partition<'a>(mutation: &Mutation<'a>) -> Option<PartitionKey<'a>> {
 }
 
 /// Whether a mutation changes data that describes the source alone.
-fn is_of_source_alone(mutation: &Mutation<'_>) -> bool {
+pub(crate) fn is_of_source_alone(mutation: &Mutation<'_>) -> bool {
     partition(mutation).is_some_and(|key| is_local(key.table))
 }
 

@@ -1,11 +1,9 @@
 //! FAILOVER: hands the role of the master over to a replica, without losing a write.
 //!
-//! Writes are paused, and this server takes no more of them. When a replica has everything on its
+//! The command has paused writes, and this server takes no more of them. When a replica has everything on its
 //! disk, this server becomes its replica, and requests its promotion together with the stream.
 
 use std::time::Duration;
-
-use base::time::MonoNs;
 
 use super::link::LinkError;
 use super::{EndOfLink, pass_fence};
@@ -33,7 +31,6 @@ enum Reason {
 /// failover was requested.
 pub(super) fn begin(shared: &ServerState) {
     let Some(failover) = shared.replication.failover().clone() else { return };
-    shared.pause.begin(clock::mono_now(), MonoNs(u64::MAX), true);
     match wait_for_replica(shared, &failover) {
         Ok(target) => {
             tracing::info!(%target, "handing over to a replica");

@@ -2,10 +2,12 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::time::MonoNs;
 use reactor::TlsError;
+use rustls::ClientConfig;
 use wire::replication::{CAPABILITY, HEADER_BYTES, Header, StreamError};
 use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
 
@@ -21,12 +23,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A master sends at least a heartbeat every second. Source: Redis 7.2 `config.c`, `repl-timeout`.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
-/// Longest reply before the stream.
-const REPLY_BYTES_MAX: usize = 1024;
+/// Longest reply before the stream: that of ROLE names all replicas.
+const REPLY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
+pub(crate) enum LinkError {
     #[error("could not connect: {0}")]
     Connect(io::Error),
     #[error(transparent)]
@@ -47,8 +49,16 @@ pub(super) enum LinkError {
     Over,
 }
 
+/// The account of the client. An empty user is the default one; without a password, no AUTH is
+/// sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Login<'a> {
+    pub(crate) user: &'a [u8],
+    pub(crate) password: Option<&'a [u8]>,
+}
+
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     channel: Channel,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were used.
@@ -71,33 +81,58 @@ impl Link {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Link, LinkError> {
         let settings = shared.settings.load_full();
-        let socket = connect(master).map_err(LinkError::Connect)?;
-        let channel = if settings.tls_replication {
-            Channel::tls(socket, tls::load_client(&settings)?, &master.host)
-                .map_err(LinkError::Connect)?
-        } else {
-            Channel::plain(socket)
-        };
-        let mut link = Link { channel, buffer: Vec::new(), used: 0 };
-        if settings.masterauth.is_set() {
-            let password = settings.masterauth.0.as_bytes();
-            match settings.masteruser.as_bytes() {
-                b"" => link.ask("AUTH", &[password], is_over)?,
-                user => link.ask("AUTH", &[user, password], is_over)?,
-            }
-        }
+        let tls = settings.tls_replication.then(|| tls::load_client(&settings)).transpose()?;
+        let password = settings.masterauth.is_set().then(|| settings.masterauth.0.as_bytes());
+        let login = Login { user: settings.masteruser.as_bytes(), password };
+        let mut link = Link::log_in(master, tls, &login, is_over)?;
         let port = own_port(shared).to_string();
         let details: [&[u8]; 4] =
             [b"listening-port", port.as_bytes(), b"capa", CAPABILITY.as_bytes()];
-        link.ask("REPLCONF", &details, is_over)?;
+        let hands_over = shared.replication.failover().is_some();
+        let more: &[&[u8]] = if hands_over { &[b"FAILOVER"] } else { &[] };
+        link.request(&details, request, more, is_over)?;
+        Ok(link)
+    }
+
+    /// Connects, with TLS if that is configured, and logs in.
+    pub(crate) fn log_in(
+        master: &MasterAddress,
+        tls: Option<Arc<ClientConfig>>,
+        login: &Login<'_>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
+        let socket = connect(master).map_err(LinkError::Connect)?;
+        let channel = match tls {
+            Some(config) => {
+                Channel::tls(socket, config, &master.host).map_err(LinkError::Connect)?
+            }
+            None => Channel::plain(socket),
+        };
+        let mut link = Link { channel, buffer: Vec::new(), used: 0 };
+        match (login.user, login.password) {
+            (_, None) => {}
+            (b"", Some(password)) => link.ask("AUTH", &[password], is_over)?,
+            (user, Some(password)) => link.ask("AUTH", &[user, password], is_over)?,
+        }
+        Ok(link)
+    }
+
+    /// Requests the stream. `details` are those of REPLCONF, `more` follows the position.
+    pub(crate) fn request(
+        &mut self,
+        details: &[&[u8]],
+        request: Request,
+        more: &[&[u8]],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), LinkError> {
+        self.ask("REPLCONF", details, is_over)?;
         let (id, position) = match request {
             Some((id, position)) => (id.to_vec(), position.to_string()),
             None => (b"?".to_vec(), "-1".to_owned()),
         };
-        let place: [&[u8]; 3] = [&id, position.as_bytes(), b"FAILOVER"];
-        let hands_over = shared.replication.failover().is_some();
-        link.ask("PSYNC", if hands_over { &place } else { &place[..2] }, is_over)?;
-        Ok(link)
+        let words: Vec<&[u8]> =
+            [&id[..], position.as_bytes()].into_iter().chain(more.iter().copied()).collect();
+        self.ask("PSYNC", &words, is_over)
     }
 
     /// A handle for writes.
@@ -105,13 +140,26 @@ impl Link {
         self.channel.try_clone().map_err(LinkError::Io)
     }
 
-    /// Sends a request, and waits for its reply.
+    /// Sends a request, and waits until it is confirmed.
     fn ask(
         &mut self,
         name: &'static str,
         args: &[&[u8]],
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), LinkError> {
+        match self.query(name, args, is_over)? {
+            Reply::Simple(_) => Ok(()),
+            reply => Err(refused(name, &reply)),
+        }
+    }
+
+    /// Sends a request, and waits for its reply.
+    pub(crate) fn query(
+        &mut self,
+        name: &'static str,
+        args: &[&[u8]],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Reply, LinkError> {
         let mut request = Vec::new();
         let words: Vec<&[u8]> = [name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
         encode_request(&words, &mut request);
@@ -119,11 +167,10 @@ impl Link {
         let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
         loop {
             match decode_reply(&self.buffer[self.used..])? {
-                Some((Reply::Simple(_), bytes)) => {
+                Some((reply, bytes)) => {
                     self.used += bytes;
-                    return Ok(());
+                    return Ok(reply);
                 }
-                Some((reply, _)) => return Err(refused(name, &reply)),
                 None if self.buffer.len() - self.used > REPLY_BYTES_MAX => {
                     return Err(StreamError::NoFrame.into());
                 }
@@ -133,7 +180,7 @@ impl Link {
     }
 
     /// Reads the next frame into `payload`. `None`: the link has ended.
-    pub(super) fn read_frame(
+    pub(crate) fn read_frame(
         &mut self,
         payload: &mut Vec<u8>,
         is_over: &dyn Fn() -> bool,

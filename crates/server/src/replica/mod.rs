@@ -29,10 +29,11 @@ use crate::engine::role_change;
 use crate::engine::server_state::{ServerState, params};
 use crate::handler::State;
 use acknowledge::Acknowledger;
+pub(crate) use apply::is_of_source_alone;
 #[cfg(test)]
 pub(crate) use apply::{Applied, Applier as StreamApplier};
 use apply::{Applier, ApplyError};
-use link::{Link, LinkError};
+pub(crate) use link::{Link, LinkError, Login};
 
 /// Time between two attempts to reach the master.
 const RETRY: Duration = Duration::from_secs(1);

@@ -1,0 +1,383 @@
+//! Backups of a running server, and what is restored from them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Server {
+    child: Child,
+    resp: String,
+    cql: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(directory: &Path, options: &[&str]) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--reactors", "2"])
+            .arg("--dir")
+            .arg(directory)
+            .args(["--enable-debug-command", "yes", "--elements-per-command-max", "0"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let address = |name: &str| {
+            let found = ready.split_whitespace().find_map(|word| word.strip_prefix(name));
+            found.unwrap().to_owned()
+        };
+        Server { resp: address("resp="), cql: address("cql="), child }
+    }
+
+    /// The replies to inline requests, as they are sent.
+    fn ask(&self, requests: &str) -> String {
+        let mut stream = TcpStream::connect(&self.resp).unwrap();
+        write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply.strip_suffix("+OK\r\n").unwrap().to_owned()
+    }
+
+    /// The position up to which the log is durable.
+    fn position(&self) -> u64 {
+        let info = self.ask("INFO replication");
+        let field = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
+        field.unwrap().trim().parse().unwrap()
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Runs statements of CQL. Returns the last result.
+    fn cql(&self, statements: &[&str]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(&self.cql).unwrap();
+        let mut startup = vec![0, 1, 0, 11];
+        startup.extend_from_slice(b"CQL_VERSION\0\x053.0.0");
+        exchange(&mut stream, 1, &startup);
+        let mut result = Vec::new();
+        for statement in statements {
+            let length = u32::try_from(statement.len()).unwrap();
+            let mut query = length.to_be_bytes().to_vec();
+            query.extend_from_slice(statement.as_bytes());
+            query.extend_from_slice(&[0, 1, 0]); // consistency ONE, no flags
+            result = exchange(&mut stream, 7, &query);
+        }
+        result
+    }
+}
+
+/// Sends a frame of CQL's protocol version 4. Returns the body of the response, no error.
+fn exchange(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> Vec<u8> {
+    let mut frame = vec![4, 0, 0, 1, opcode];
+    frame.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
+    frame.extend_from_slice(body);
+    stream.write_all(&frame).unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).unwrap();
+    let mut body = vec![0; u32::from_be_bytes(head[5..].try_into().unwrap()) as usize];
+    stream.read_exact(&mut body).unwrap();
+    assert_ne!(head[4], 0, "{}", String::from_utf8_lossy(&body));
+    body
+}
+
+/// Directories of one test.
+struct Places {
+    data: PathBuf,
+    backup: PathBuf,
+    restored: PathBuf,
+}
+
+impl Places {
+    fn new(name: &str) -> Places {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("backup-{name}"));
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(&root).unwrap();
+        let place = |name| root.join(name);
+        Places { data: place("data"), backup: place("backup"), restored: place("restored") }
+    }
+
+    fn backup_command(&self, server: &Server, options: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command.args(["backup", &server.resp, "--to"]).arg(&self.backup).args(options);
+        command
+    }
+
+    /// Takes a backup. Returns what it reported.
+    fn back_up(&self, server: &Server, options: &[&str]) -> String {
+        shown(&self.backup_command(server, options).output().unwrap(), true)
+    }
+
+    fn restore(&self, options: &[&str]) -> Output {
+        let _ = fs::remove_dir_all(&self.restored);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command.arg("restore").arg(&self.backup).arg("--to").arg(&self.restored).args(options);
+        command.output().unwrap()
+    }
+
+    /// A server with the data up to a position of the backup.
+    fn restored(&self, position: Option<u64>) -> Server {
+        let until =
+            position.map_or_else(Vec::new, |one| vec!["--until".to_owned(), one.to_string()]);
+        let until: Vec<&str> = until.iter().map(String::as_str).collect();
+        shown(&self.restore(&until), true);
+        Server::start(&self.restored, &[])
+    }
+
+    /// Restores, which must fail, with this part in the error.
+    fn refused(&self, options: &[&str], expected: &str) {
+        let text = shown(&self.restore(options), false);
+        assert!(text.contains(expected), "{text}");
+        assert!(!self.restored.exists(), "nothing is made");
+    }
+
+    fn verify(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command.arg("restore").arg(&self.backup).arg("--verify");
+        shown(&command.output().unwrap(), true)
+    }
+
+    fn file(&self, number: u64) -> PathBuf {
+        self.backup.join(format!("backup-{number:08}.myb"))
+    }
+}
+
+/// Standard output and standard error of a program that must have succeeded or failed.
+fn shown(output: &Output, is_success: bool) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(output.status.success(), is_success, "{text}");
+    text
+}
+
+const EVERY_TYPE: &str = "SET s v\r\nSET t v EX 100000\r\nRPUSH l a b\r\nHSET h f 1\r\nSADD e a b\r\n\
+    ZADD z 1 a\r\nXADD x 1-1 f v\r\nPFADD p a b c\r\nSELECT 3\r\nSET other v\r\n\
+    FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function() return 1 end)\"";
+
+#[test]
+fn a_backup_contains_every_kind_of_data() {
+    let places = Places::new("kinds");
+    let server = Server::start(&places.data, &[]);
+    server.ask(EVERY_TYPE);
+    server.ask("DEBUG POPULATE 20000");
+    server.cql(&[
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE k.t (a int PRIMARY KEY, b text, c set<int>)",
+        "INSERT INTO k.t (a, b, c) VALUES (1, 'one', {1, 2})",
+    ]);
+    assert!(places.back_up(&server, &[]).contains("file 1: full"));
+    assert_eq!(server.ask("INFO replication").matches("connected_slaves:0").count(), 1);
+    server.ask("DEL s\r\nRPUSH l c\r\nSWAPDB 0 3");
+    server.cql(&["INSERT INTO k.t (a, b) VALUES (2, 'two')", "DELETE b FROM k.t WHERE a = 1"]);
+    assert!(places.back_up(&server, &[]).contains("file 2: incremental"));
+    assert!(places.back_up(&server, &[]).contains("nothing new"));
+    assert!(places.verify().contains("the backup is intact"), "{}", places.verify());
+
+    let restored = places.restored(None);
+    assert_eq!(restored.ask("DEBUG DIGEST"), server.ask("DEBUG DIGEST"));
+    assert_eq!(restored.ask("FCALL f 0"), ":1\r\n");
+    let all = ["SELECT a, b, c FROM k.t"];
+    assert_eq!(restored.cql(&all), server.cql(&all));
+    // It is a master, whose history is its own.
+    assert!(restored.ask("ROLE").contains("master"));
+    assert_eq!(restored.ask("SET k v"), "+OK\r\n");
+}
+
+/// A client that appends numbers to a list, 16 at a time.
+struct Load {
+    sent: AtomicU64,
+    acknowledged: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Load {
+    fn run(&self, address: &str) {
+        let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
+        while !self.is_over.load(Ordering::SeqCst) {
+            let from = self.sent.load(Ordering::SeqCst);
+            let requests: String =
+                (from..from + 16).map(|number| format!("RPUSH load {number}\r\n")).collect();
+            self.sent.store(from + 16, Ordering::SeqCst);
+            if stream.get_mut().write_all(requests.as_bytes()).is_err() {
+                return;
+            }
+            for number in from..from + 16 {
+                let mut reply = String::new();
+                if !stream.read_line(&mut reply).is_ok_and(|bytes| bytes > 0) {
+                    return;
+                }
+                assert_eq!(reply, format!(":{}\r\n", number + 1));
+                self.acknowledged.store(number + 1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// A position, and the bounds of the number of writes before it: those acknowledged before, and
+    /// those sent.
+    fn sample(&self, server: &Server) -> (u64, u64, u64) {
+        let acknowledged = self.acknowledged.load(Ordering::SeqCst);
+        let position = server.position();
+        (position, acknowledged, self.sent.load(Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn a_restore_at_a_position_has_the_writes_acknowledged_before_it() {
+    let places = Places::new("positions");
+    let server = Server::start(&places.data, &[]);
+    server.ask("DEBUG POPULATE 5000");
+    let zero = || AtomicU64::new(0);
+    let load = Load { sent: zero(), acknowledged: zero(), is_over: AtomicBool::new(false) };
+    let mut samples = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| load.run(&server.resp));
+        places.back_up(&server, &[]);
+        for round in 0..6 {
+            std::thread::sleep(Duration::from_millis(40));
+            samples.push(load.sample(&server));
+            if round % 2 == 1 {
+                places.back_up(&server, &[]);
+            }
+        }
+        load.is_over.store(true, Ordering::SeqCst);
+    });
+    places.back_up(&server, &[]);
+    let end = server.position();
+    for (position, acknowledged, sent) in samples {
+        let restored = places.restored(Some(position));
+        let length = restored.ask("LLEN load");
+        let length: u64 = length.trim_start_matches(':').trim_end().parse().unwrap();
+        assert!((acknowledged..=sent).contains(&length), "{acknowledged} {length} {sent}");
+        let last = format!("{}", length - 1);
+        assert_eq!(restored.ask("LINDEX load -1"), format!("${}\r\n{last}\r\n", last.len()));
+        assert!(restored.ask("DBSIZE").starts_with(":5001"));
+    }
+    let late = (end + 1_000_000).to_string();
+    places.refused(&["--until", &late], "cannot be restored at position");
+    places.refused(&["--until", "1"], "cannot be restored at position");
+    assert_eq!(places.restored(None).ask("DEBUG DIGEST"), server.ask("DEBUG DIGEST"));
+}
+
+#[test]
+fn a_damaged_backup_is_refused() {
+    let places = Places::new("damage");
+    let server = Server::start(&places.data, &[]);
+    server.ask(EVERY_TYPE);
+    places.back_up(&server, &[]);
+    for round in 2..5 {
+        server.ask(&format!("SET round {round}"));
+        places.back_up(&server, &[]);
+    }
+    let whole: Vec<Vec<u8>> = (1..5).map(|number| fs::read(places.file(number)).unwrap()).collect();
+    let repair = || {
+        for (number, bytes) in (1..5).zip(&whole) {
+            fs::write(places.file(number), bytes).unwrap();
+        }
+    };
+    // Every part of a file is checked: header, frames, end.
+    for at in (0..whole[1].len()).step_by(3).chain([whole[1].len() - 1]) {
+        let mut bytes = whole[1].clone();
+        bytes[at] ^= 4;
+        fs::write(places.file(2), bytes).unwrap();
+        places.refused(&[], "backup-00000002.myb");
+    }
+    repair();
+    for length in [0, 50, whole[2].len() / 2, whole[2].len() - 1] {
+        fs::write(places.file(3), &whole[2][..length]).unwrap();
+        places.refused(&[], "backup-00000003.myb is damaged");
+    }
+    repair();
+    fs::remove_file(places.file(3)).unwrap();
+    places.refused(&[], "backup-00000003.myb is missing");
+    repair();
+    fs::remove_file(places.file(4)).unwrap();
+    places.refused(&[], "backup-00000004.myb is missing");
+    repair();
+    fs::write(places.file(2), &whole[2]).unwrap();
+    fs::write(places.file(3), &whole[1]).unwrap();
+    places.refused(&[], "was number 3");
+    repair();
+    assert_eq!(places.restored(None).ask("GET round"), "$1\r\n4\r\n");
+    let text = shown(
+        &Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .arg("restore")
+            .arg(&places.backup)
+            .arg("--to")
+            .arg(&places.data)
+            .output()
+            .unwrap(),
+        false,
+    );
+    assert!(text.contains("is not empty"), "{text}");
+}
+
+#[test]
+fn a_backup_continues_after_kills_and_starts_again_after_a_truncation() {
+    let places = Places::new("kills");
+    let options = ["--log-segment-bytes", "1048576"];
+    let server = Server::start(&places.data, &options);
+    server.ask("SET k 1");
+    let mut following = places
+        .backup_command(&server, &["--follow"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut reported = BufReader::new(following.stdout.take().unwrap());
+    let mut line = String::new();
+    reported.read_line(&mut line).unwrap();
+    assert!(line.contains("file 1: full"), "{line}");
+    following.kill().unwrap();
+    following.wait().unwrap();
+    server.ask("SET k 2");
+    server.kill();
+    let server = Server::start(&places.data, &options);
+    server.ask("SET l 3");
+    assert!(places.back_up(&server, &[]).contains("file 2: incremental"));
+
+    let value = "v".repeat(50_000);
+    for number in 0..200 {
+        server.ask(&format!("SET big {number}{value}"));
+    }
+    server.ask("SET m 4\r\nBGSAVE");
+    let first = server.position();
+    let deadline = Instant::now() + PATIENCE;
+    while server.ask("INFO persistence").contains("rdb_bgsave_in_progress:1") {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let text = places.back_up(&server, &[]);
+    assert!(text.contains("cannot continue at position"), "{text}");
+    assert!(text.contains("file 3: full"), "{text}");
+    let restored = places.restored(None);
+    assert_eq!(restored.ask("DEBUG DIGEST"), server.ask("DEBUG DIGEST"));
+    assert!(server.position() >= first);
+
+    // A stop completes the last file.
+    let following = places.backup_command(&server, &["--follow"]).stdout(Stdio::piped()).spawn();
+    let following = following.unwrap();
+    server.ask("SET n 5");
+    std::thread::sleep(Duration::from_millis(500));
+    let id = following.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let text = shown(&following.wait_with_output().unwrap(), true);
+    assert!(text.contains("file 4: incremental"), "{text}");
+    assert_eq!(places.restored(None).ask("GET n"), "$1\r\n5\r\n");
+    assert!(places.verify().contains("2 files"));
+}
