@@ -172,7 +172,7 @@ fn arguments_and_replies_keep_to_the_memory_of_the_script() {
 
 #[test]
 fn errors_of_lua_during_a_call_are_errors_of_the_script() {
-    let large = [b"*100000\r\n".to_vec(), b"$9\r\n123456789\r\n".repeat(100_000)].concat();
+    let large = [b"*400000\r\n".to_vec(), b"$9\r\n123456789\r\n".repeat(400_000)].concat();
     let script = "local errors = {} for i = 1, 20 do \
                   local ok, text = pcall(redis.call, 'x') \
                   errors[i] = tostring(ok) .. text end return errors[20]";
@@ -181,7 +181,7 @@ fn errors_of_lua_during_a_call_are_errors_of_the_script() {
     assert_eq!(run.run(b":1\r\n", "return redis.call('x')"), "1");
     // The collector calls destructors, which fail if calls of C are nested too deeply.
     let script = "local function deep(n) \
-                  if n > 0 then return pcall(deep, n - 1) end \
+                  if n > 0 then pcall(deep, n - 1) return end \
                   for i = 1, 300 do pcall(cjson.decode, '!') end \
                   for i = 1, 2000 do redis.call('x', i) end end \
                   for n = 150, 200 do deep(n) end return redis.call('x')";
