@@ -211,8 +211,9 @@ impl Load {
         let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
         while !self.is_over.load(Ordering::SeqCst) {
             let from = self.sent.load(Ordering::SeqCst);
-            let requests: String =
+            let requests: Vec<String> =
                 (from..from + 16).map(|number| format!("RPUSH load {number}\r\n")).collect();
+            let requests = requests.concat();
             self.sent.store(from + 16, Ordering::SeqCst);
             if stream.get_mut().write_all(requests.as_bytes()).is_err() {
                 return;
