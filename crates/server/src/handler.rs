@@ -41,7 +41,7 @@ use base::time::{MonoNs, Now};
 use deadlines::Deadlines;
 use newcomers::Newcomers;
 use protocol::Protocol;
-use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
+use reactor::{ConnId, Connections, Context, Flow, Handler, Level, Output, Peer};
 use replica_waits::ReplicaWaits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -367,9 +367,11 @@ impl Handler for ReactorHandler {
         }
         self.register(session, ClientRow { reactor: self.reactor.index, ..row });
         // The session brought held replies: this reactor must request their gates.
-        let gate = session.protocol().arrive(self);
+        let (level, gate) = session.protocol().arrive(self);
         self.reactor.gate_max = self.reactor.gate_max.max(gate);
-        self.reactor.replicated_gate_max = self.reactor.replicated_gate_max.max(gate);
+        if level == Level::Remote {
+            self.reactor.replicated_gate_max = self.reactor.replicated_gate_max.max(gate);
+        }
     }
 
     fn may_migrate(&self, session: &Session) -> bool {

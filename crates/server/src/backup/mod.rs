@@ -192,7 +192,8 @@ impl<'a> Taker<'a> {
         let known = self.newest.filter(|_| !self.must_copy).map(|one| (one.epoch, one.position));
         let capabilities = [CAPABILITY.as_bytes(), ARCHIVE_CAPABILITY.as_bytes()];
         let details: [&[u8]; 4] = [b"capa", capabilities[0], b"capa", capabilities[1]];
-        link.request(&details, known, &[], is_over)?;
+        link.ask("REPLCONF", &details, is_over)?;
+        link.request(known, &[], is_over)?;
         let ended = match self.receive(&mut link, target, is_over) {
             Ok(()) => Ended::Done,
             Err(error) if self.follows() && error.is::<LinkError>() => {

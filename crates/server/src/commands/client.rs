@@ -68,7 +68,7 @@ pub(super) fn id_of(session: &Session) -> i64 {
     i64::try_from(session.id.0).unwrap_or(i64::MAX)
 }
 
-/// CLIENT CAPA: what the client can handle. There are no failovers, so nothing follows from it.
+/// CLIENT CAPA: what the client can handle. Nothing follows from it: no write is redirected.
 const CAPA: Command = Command {
     name: "capa",
     syntax: "capability [capability ...]",

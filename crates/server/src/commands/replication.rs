@@ -17,7 +17,7 @@ use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::rdb_transfers::Content;
 use crate::engine::replication::{
-    Failover, FailoverStage, Feeder, LinkState, Replica, Request, Role, epoch_id,
+    Failover, FailoverStage, Feeder, LinkState, Replica, Request, Role, RunId, epoch_id,
 };
 use crate::engine::role_change;
 
@@ -46,6 +46,8 @@ pub(crate) struct ReplicaOptions {
     is_archive: bool,
     /// The port on which it serves clients; 0: unknown.
     port: u16,
+    /// Names the process, in all its connections.
+    run_id: Option<RunId>,
 }
 
 pub(crate) const SYNC: Command = Command {
@@ -83,12 +85,21 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
     if options.reads_stream {
         let id = EpochId::try_from(args.get(1)).ok();
-        match args.try_get(3) {
-            None => {}
-            Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => take_over(cx, id)?,
+        let is_hand_over = match args.try_get(3) {
+            None => false,
+            Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => true,
             Some(_) => return Err(Fail::Syntax),
+        };
+        if is_hand_over {
+            take_over(cx, id)?;
         }
-        return stream(cx, id.zip(u64::try_from(offset).ok()), options);
+        let begun = stream(cx, id.zip(u64::try_from(offset).ok()), options);
+        if is_hand_over && begun.is_err() {
+            // An error would be taken for a refusal of the promotion.
+            cx.session.closing = true;
+            return Ok(());
+        }
+        return begun;
     }
     transfer(cx)?;
     let position = cx.shared.log.durable().0;
@@ -100,8 +111,15 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 /// Promotes this server, as its master has requested: this server has all records of it.
 fn take_over(cx: &mut CommandContext<'_>, id: Option<EpochId>) -> Done {
     let replication = &cx.shared.replication;
-    let known = replication.epochs().0.map(|epoch| epoch.id);
-    if known.is_none() || known != id {
+    let is_known = if replication.role() == Role::Master {
+        // Promoted by an earlier request, whose reply was lost.
+        let history = replication.history();
+        history.epochs().iter().any(|epoch| Some(epoch.id) == id)
+    } else {
+        let newest = replication.epochs().0.map(|epoch| epoch.id);
+        newest.is_some() && newest == id
+    };
+    if !is_known {
         return Err(Fail::text("ERR PSYNC FAILOVER replid must match my replid."));
     }
     if promote(cx)? {
@@ -136,11 +154,14 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
         let replica = Replica {
             address: cx.session.details.remote,
             port: options.port,
+            run_id: options.run_id,
             is_online: false,
             durable: 0,
             heard: cx.now.mono,
         };
         change_replicas(cx, |all| {
+            // An earlier connection of the same server must not count as another one.
+            all.retain(|_, other| replica.run_id.is_none() || other.run_id != replica.run_id);
             all.insert(cx.session.id, replica);
         });
     }
@@ -162,7 +183,16 @@ fn change_replicas(cx: &CommandContext<'_>, change: impl FnOnce(&mut BTreeMap<Co
 }
 
 /// Notes up to where a replica has the stream on disk, and wakes the reactors that wait for it.
-fn acknowledge(cx: &CommandContext<'_>, durable: u64) {
+fn acknowledge(cx: &mut CommandContext<'_>, durable: u64) {
+    if !cx.session.is_replica() {
+        return;
+    }
+    if durable > cx.shared.replication.end(&cx.shared.log) {
+        let replica = cx.session.id.0;
+        tracing::warn!(replica, durable, "a replica acknowledges more than there is");
+        cx.session.closing = true;
+        return;
+    }
     change_replicas(cx, |all| {
         if let Some(replica) = all.get_mut(&cx.session.id) {
             replica.durable = replica.durable.max(durable);
@@ -220,6 +250,7 @@ pub(crate) const REPLCONF: Command = Command {
         .and(Flags::LOADING)
         .and(Flags::STALE)
         .and(Flags::ALLOW_BUSY)
+        .and(Flags::NO_MULTI)
         .and(Flags::NO_HTTP),
     run: replconf,
     ..Command::EMPTY
@@ -250,6 +281,8 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             replica.knows_marks |= is_option(value, "eof");
             replica.reads_stream |= is_option(value, CAPABILITY);
             replica.is_archive |= is_option(value, ARCHIVE_CAPABILITY);
+        } else if is_option(option, "run-id") {
+            replica.run_id = Some(RunId::try_from(value).map_err(|_| Fail::Syntax)?);
         } else if is_option(option, "listening-port") {
             replica.port = u16::try_from(integer(value)?).map_err(|_| Fail::NotInteger)?;
         } else if is_option(option, "ack") {
@@ -348,8 +381,11 @@ pub(crate) const SLAVEOF: Command = Command { name: "slaveof", since: "1.0.0", .
 
 // Source: Redis 7.2 `replication.c`, `replicaofCommand`
 fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    if cx.shared.replication.failover().is_some() {
-        return Err(Fail::text("ERR REPLICAOF not allowed while failing over."));
+    let stage = cx.shared.replication.failover().as_ref().map(|failover| failover.stage);
+    match stage {
+        // In the last case, the sender knows the state of the replica.
+        None | Some(FailoverStage::Uncertain) => {}
+        Some(_) => return Err(Fail::text("ERR REPLICAOF not allowed while failing over.")),
     }
     if is_option(args.get(1), "NO") && is_option(args.get(2), "ONE") {
         if cx.locked.stripes().next().is_some() {
@@ -357,6 +393,7 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         if promote(cx)? {
             tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
+            cx.shared.replication.end_failover();
         }
         cx.reply.ok();
         return Ok(());
@@ -367,6 +404,7 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let host = host.ok_or(Fail::text("ERR Invalid master host"))?;
     let master = MasterAddress { host: host.to_owned(), port };
     if role_change::set_source(cx.shared, master.clone()) {
+        cx.shared.replication.end_failover();
         tracing::info!(client = cx.session.id.0, %master, "the server is a replica, by REPLICAOF");
         cx.reply.ok();
     } else {

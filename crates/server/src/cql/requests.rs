@@ -29,7 +29,7 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::prepared::{PreparedLimits, StatementCache};
-use crate::engine::reactor_state::ReactorState;
+use crate::engine::reactor_state::{ReactorState, level_of_write};
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
@@ -536,7 +536,7 @@ impl Requests<'_> {
         if reply.keyspace.is_some() {
             session.client.keyspace = reply.keyspace;
         }
-        let level = self.reactor.level(session.client.durability);
+        let level = level_of_write(session.client.durability);
         if self.reactor.is_open(reply.gate, level) {
             out.extend_from_slice(&reply.message);
         } else if !self.hold(session, &reply.header, (level, reply.gate), &reply.message) {

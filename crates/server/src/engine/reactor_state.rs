@@ -15,6 +15,7 @@ use crate::engine::pubsub::{
 };
 use crate::engine::queue_age::{Change, QueueAge};
 use crate::engine::refusal::NO_REPLICAS;
+use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
 use crate::engine::secret::Shown;
@@ -168,11 +169,14 @@ impl ReactorState {
     pub(crate) fn refresh_positions(&mut self, shared: &ServerState) {
         self.durable = shared.log.durable();
         let replicas = shared.replication.replicas();
-        self.available_replicas = replicas.available();
+        // The writes of a replica are those of its master, which waits for their replicas.
+        let is_master = shared.replication.role() == Role::Master;
+        self.available_replicas = if is_master { replicas.available() } else { 0 };
         let confirmed = Lsn(replicas.confirmed());
         self.replicated = confirmed.min(self.durable);
-        // Before the first confirmation no write is accepted that waits for replicas.
-        self.settled = if confirmed == Lsn(0) { self.durable } else { self.replicated };
+        // Before there is a replica, no write is accepted that waits for one.
+        let had_replica = confirmed > Lsn(0) || self.available_replicas > 0;
+        self.settled = if had_replica { self.replicated } else { self.durable };
     }
 
     /// Starts a turn.
@@ -481,6 +485,12 @@ pub(crate) fn is_lost(shared: &ServerState, durable: Lsn, gate: Gate) -> bool {
     !gate.is_open_at(durable)
         && shared.log.poisoned().is_some()
         && !gate.is_open_at(shared.log.durable())
+}
+
+/// The level that the reply of a write waits for. At another place, a write was admitted that has
+/// enough replicas: so this does not depend on how many there are now.
+pub(crate) fn level_of_write(durability: Durability) -> Level {
+    if durability == Durability::Replicated { Level::Remote } else { Level::Local }
 }
 
 /// Whether replies wait for the log at this durability.

@@ -41,16 +41,17 @@ pub(crate) fn promote(
         Role::Copying => return Err(PromoteError::Incomplete),
         Role::Replica => {}
     }
+    // Before the first write of a client: recovery must know that this server assigns its position.
+    let mut record = Record::default();
+    // Stripes are locked before the link and the history: commands that read these have locked some.
+    let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
+    let mut unit = Unit::new(shared, reactor, &mut record, locked);
     let mut link = replication.link();
     let mut history = replication.history();
     let mut promoted = history.clone();
     if promoted.own().is_none() {
         promoted.begin_epoch(id, shared.log.next(), *applied);
     }
-    // Before the first write of a client: recovery must know that this server assigns its position.
-    let mut record = Record::default();
-    let locked = shared.keyspace.lock(std::iter::empty(), params);
-    let mut unit = Unit::new(shared, reactor, &mut record, locked);
     store(&mut unit, &promoted)?;
     let gate = unit.commit(reactor);
     *history = promoted;
@@ -103,7 +104,12 @@ pub(crate) fn ensure_history(
     unit: &mut Unit<'_>,
     id: EpochId,
 ) -> Result<(), StoreError> {
+    let is_first = || shared.replication.history().is_empty();
+    if shared.replication.role() != Role::Master || !is_first() {
+        return Ok(());
+    }
     let _applied = shared.replication.applied();
+    lock_stored(unit);
     let mut history = shared.replication.history();
     if shared.replication.role() == Role::Master && history.is_empty() {
         let mut first = History::default();
@@ -153,12 +159,17 @@ pub(crate) fn follow(
 }
 
 fn store(unit: &mut Unit<'_>, history: &History) -> Result<(), StoreError> {
-    let is_locked = unit.add_unless(stored_hash(), || false);
-    assert!(is_locked, "it never gives up");
+    lock_stored(unit);
     let mut encoded = Vec::new();
     put(unit, history, |mutation| {
         mutation.encode(&mut encoded);
         Ok(())
     })?;
     unit.change_encoded(&encoded)
+}
+
+/// Locks the stripe of the stored history.
+fn lock_stored(unit: &mut Unit<'_>) {
+    let is_locked = unit.add_unless(stored_hash(), || false);
+    assert!(is_locked, "it never gives up");
 }

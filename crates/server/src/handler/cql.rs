@@ -285,12 +285,13 @@ impl Protocol for Session {
         server.forget_cql(self);
     }
 
-    fn arrive(&mut self, server: &mut ReactorHandler) -> Gate {
+    fn arrive(&mut self, server: &mut ReactorHandler) -> (Level, Gate) {
         self.is_listed = false;
         server.note_parked(self, 0);
         // Some gates may already be open: check them in the next turn.
         server.cql.released = Default::default();
-        self.parked.gate_max()
+        let level = if self.parked.waits_for_remote() { Level::Remote } else { Level::Local };
+        (level, self.parked.gate_max())
     }
 
     fn closing(&mut self, server: &mut ReactorHandler, out: &mut Output) {

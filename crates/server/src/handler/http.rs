@@ -20,6 +20,7 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Subscriptions;
+use crate::engine::reactor_state::level_of_write;
 use crate::engine::requests::RequestKinds;
 use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::http::changes::HEARTBEAT;
@@ -221,8 +222,8 @@ impl Protocol for Session {
         false // HTTP has its own timeouts
     }
 
-    fn arrive(&mut self, _: &mut ReactorHandler) -> Gate {
-        self.last_gate
+    fn arrive(&mut self, _: &mut ReactorHandler) -> (Level, Gate) {
+        (level_of_write(self.durability), self.last_gate)
     }
 
     fn closed(&mut self, server: &mut ReactorHandler) {

@@ -6,7 +6,7 @@
 
 use base::memory::LimitReached;
 use base::time::MonoNs;
-use reactor::{ConnId, Context, Next, Output};
+use reactor::{ConnId, Context, Level, Next, Output};
 
 use super::ReactorHandler;
 use crate::config::{OutputLimit, Settings};
@@ -161,7 +161,7 @@ pub(super) trait Protocol {
     fn depart(&mut self, _: &mut ReactorHandler) {}
 
     /// Called after the connection moved to this reactor. Returns the highest gate of its replies.
-    fn arrive(&mut self, server: &mut ReactorHandler) -> Gate;
+    fn arrive(&mut self, server: &mut ReactorHandler) -> (Level, Gate);
 
     /// Called when the connection is no longer read; held output is still sent.
     fn closing(&mut self, _: &mut ReactorHandler, _: &mut Output) {}

@@ -8,6 +8,7 @@ use wire::resp::ReplyWriter;
 
 use super::gates::close_held_replies;
 use super::{ReactorHandler, Session};
+use crate::commands;
 use crate::commands::session::{Wait, WaitReply};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
@@ -23,7 +24,7 @@ const NO_LONGER_MASTER: &str = "UNBLOCKED force unblock from blocking operation,
 /// What a reactor waits for.
 #[derive(Debug, Default)]
 pub(super) struct ReplicaWaits {
-    /// Connections that wait in WAIT or WAITAOF; some may have ended their wait.
+    /// Connections that wait in WAIT or WAITAOF.
     pub(super) clients: Vec<ConnId>,
     /// The number under which the reactor is registered to be woken.
     registration: Option<u64>,
@@ -87,6 +88,13 @@ impl ReactorHandler {
         self.replica_waits.clients = clients;
     }
 
+    /// Forgets that a client waits in WAIT or WAITAOF.
+    pub(super) fn forget_replica_wait(&mut self, session: &commands::Session) {
+        if let Some(Wait::Until { reply: WaitReply::Replicas(_), .. }) = session.wait {
+            self.replica_waits.clients.retain(|id| *id != session.id);
+        }
+    }
+
     /// Closes the connections whose replies have waited for replicas for too long.
     pub(super) fn limit_waits_for_replicas(
         &mut self,
@@ -99,7 +107,9 @@ impl ReactorHandler {
             self.replica_waits.progress = (replicated, now);
         } else if now.since(since) > WAIT_NS_MAX {
             let closed = close_held_replies(cx, connections, Level::Remote);
-            tracing::warn!(closed, "no replica has confirmed writes for 60 s");
+            if closed > 0 {
+                tracing::warn!(closed, "no replica has confirmed writes for 60 s");
+            }
             self.reactor.replicated_gate_max = Gate::OPEN;
         }
     }

@@ -26,6 +26,7 @@ use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Subscriptions;
+use crate::engine::reactor_state::level_of_write;
 use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
 
@@ -192,8 +193,8 @@ impl Protocol for Session {
         !self.is_subscriber()
     }
 
-    fn arrive(&mut self, _: &mut ReactorHandler) -> Gate {
-        self.last_gate
+    fn arrive(&mut self, _: &mut ReactorHandler) -> (Level, Gate) {
+        (level_of_write(self.durability), self.last_gate)
     }
 
     fn closed(&mut self, server: &mut ReactorHandler) {
@@ -201,6 +202,7 @@ impl Protocol for Session {
         end_tracking(&server.shared, self);
         if let Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Migration) = self.wait {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+            server.forget_replica_wait(self);
             server.deadlines.cancel(self.id);
             self.leave_keys(&server.shared, &mut server.reactor);
         }
@@ -301,15 +303,18 @@ impl ReactorHandler {
                 return Some(index);
             }
             let args = self.batch.get(index, input);
-            let gate_before = session.last_gate;
+            let (gate_before, written_before) = (session.last_gate, session.last_write);
             let mut reply = ReplyWriter::new(out.buffer(), session.protocol);
             let start = reply.mark();
             let gate = context.request(session, *prepared, args, reply.reborrow());
             if context.is_lost(gate) {
                 context.reply_lost(session, gate_before, start, &mut reply);
                 out.hold(Level::Local, 0);
-            } else if let level = context.reactor.level(session.durability)
-                && !context.reactor.is_open(gate, level)
+            } else if let level = if session.last_write == written_before {
+                context.reactor.level(session.durability)
+            } else {
+                level_of_write(session.durability)
+            } && !context.reactor.is_open(gate, level)
             {
                 context.reactor.note_gate(gate, level, session.last_command);
                 out.hold(level, gate.position());

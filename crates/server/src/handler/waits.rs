@@ -4,10 +4,10 @@ use super::{DEADLINE_TIMER, PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
-use crate::engine::reactor_state::is_gated;
+use crate::engine::reactor_state::{is_gated, level_of_write};
 use crate::engine::replication::Replication;
 use base::time::MonoNs;
-use reactor::{ConnId, Connections, Context, Output};
+use reactor::{ConnId, Connections, Context, Level, Output};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
@@ -91,9 +91,9 @@ impl ReactorHandler {
         let Some(session) = session.as_resp().filter(|session| session.wait == waiting) else {
             return;
         };
+        let level = level_of_write(session.durability);
         if is_gated(session.durability) {
             session.last_gate = session.last_gate.max(gate);
-            let level = self.reactor.level(session.durability);
             if !self.reactor.is_open(gate, level) {
                 self.reactor.note_gate(gate, level, session.last_command);
             }
@@ -102,7 +102,7 @@ impl ReactorHandler {
             None => writer.ok(),
             Some(error) => writer.error(error),
         };
-        self.end_wait(cx, session, write, out);
+        self.end_wait_at(cx, session, level, write, out);
     }
 
     /// Serves the clients that are blocked on keys which changed in this turn, and sends the replies
@@ -126,12 +126,16 @@ impl ReactorHandler {
             };
             session.last_write = reply.written.unwrap_or(session.last_write);
             session.last_gate = session.last_gate.max(reply.gate);
-            let level = self.reactor.level(session.durability);
+            let level = match reply.written {
+                Some(_) => level_of_write(session.durability),
+                None => self.reactor.level(session.durability),
+            };
             if !self.reactor.is_open(reply.gate, level) {
                 self.reactor.note_gate(reply.gate, level, session.last_command);
             }
             session.leave_keys(&self.shared, &mut self.reactor);
-            self.end_wait(cx, session, |writer| writer.out.extend_from_slice(&reply.bytes), out);
+            let write = |writer: &mut ReplyWriter<'_>| writer.out.extend_from_slice(&reply.bytes);
+            self.end_wait_at(cx, session, level, write, out);
         }
     }
 
@@ -201,7 +205,7 @@ impl ReactorHandler {
         self.end_wait(cx, session, write, out);
     }
 
-    /// Ends a connection's wait, appends the reply, and resumes the connection.
+    /// Ends a connection's wait, appends the reply of a read, and resumes the connection.
     pub(super) fn end_wait(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -209,7 +213,26 @@ impl ReactorHandler {
         write: impl FnOnce(&mut ReplyWriter<'_>),
         out: &mut Output,
     ) {
+        let level = match session.wait {
+            Some(Wait::Until { reply: WaitReply::Delayed, .. }) => {
+                level_of_write(session.durability)
+            }
+            _ => self.reactor.level(session.durability),
+        };
+        self.end_wait_at(cx, session, level, write, out);
+    }
+
+    /// Ends a connection's wait with a reply that is sent when a level has reached the gate.
+    fn end_wait_at(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        level: Level,
+        write: impl FnOnce(&mut ReplyWriter<'_>),
+        out: &mut Output,
+    ) {
         let delayed = session.details.rare_if_set().and_then(|rare| rare.delayed_reply.take());
+        self.forget_replica_wait(session);
         session.wait = None;
         self.deadlines.cancel(session.id);
         self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
@@ -219,7 +242,7 @@ impl ReactorHandler {
                 Some(reply) => out.buffer().extend_from_slice(&reply),
             }
         }
-        out.hold(self.reactor.level(session.durability), session.last_gate.position());
+        out.hold(level, session.last_gate.position());
         cx.resume(session.id);
         let mut published = self.shared.published[cx.index()].lock();
         if let Some(row) = published.clients.get_mut(&session.id.0) {

@@ -113,8 +113,11 @@ impl<'s> Applier<'s> {
         let replication = &self.shared.replication;
         let mut applied = replication.applied();
         let history = replication.history();
-        if let Some(position) = history.position(self.shared.log.next()) {
+        // The first acknowledgment waits for the disk, too.
+        self.log_end = self.shared.log.next();
+        if let Some(position) = history.position(self.log_end) {
             *applied = position;
+            replication.publish_applied(position);
         }
         self.position = *applied;
         let epoch = history.epoch().filter(|_| replication.role() != Role::Copying)?;
@@ -209,6 +212,7 @@ impl<'s> Applier<'s> {
         let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
         change(&mut unit, &mut applied)?;
         let gate = unit.commit(&mut self.reactor);
+        self.shared.replication.publish_applied(*applied);
         drop(applied);
         if gate == Gate::NEVER {
             return Err(ApplyError::Poisoned);
@@ -386,6 +390,7 @@ impl<'s> Applier<'s> {
             return Err(ApplyError::Superseded);
         }
         (*applied, self.position) = (end, end);
+        self.shared.replication.publish_applied(end);
         Ok(())
     }
 

@@ -30,7 +30,8 @@ enum Reason {
 /// Waits until a replica has everything, and makes this server its replica. Does nothing if no
 /// failover was requested.
 pub(super) fn begin(shared: &ServerState) {
-    let Some(failover) = shared.replication.failover().clone() else { return };
+    let failover = shared.replication.failover().clone();
+    let Some(failover) = failover.filter(|one| one.stage <= FailoverStage::Aborted) else { return };
     match wait_for_replica(shared, &failover) {
         Ok(target) => {
             tracing::info!(%target, "handing over to a replica");
@@ -85,16 +86,17 @@ pub(super) fn complete(shared: &ServerState) {
     }
 }
 
-/// Ends a failover if the replica cannot have been promoted. Otherwise this server follows it as
-/// soon as it can be reached again.
+/// Ends a failover if the replica cannot have been promoted. Otherwise this server requests it again
+/// as soon as it can be reached.
 pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
-    let is_in_progress = |failover: &Failover| failover.stage == FailoverStage::InProgress;
-    if !shared.replication.failover().as_ref().is_some_and(is_in_progress) {
+    if shared.replication.failover().is_none() {
         return;
     }
-    match error {
-        EndOfLink::Link(LinkError::Connect(_) | LinkError::Refused { .. }) => abort(shared, error),
-        _ => end_pause(shared),
+    let is_refused = matches!(error, EndOfLink::Link(LinkError::Refused { .. }));
+    if shared.replication.note_broken_failover(is_refused) {
+        abort(shared, error);
+    } else {
+        end_pause(shared);
     }
 }
 

@@ -86,11 +86,16 @@ impl Link {
         let login = Login { user: settings.masteruser.as_bytes(), password };
         let mut link = Link::log_in(master, tls, &login, is_over)?;
         let port = own_port(shared).to_string();
-        let details: [&[u8]; 4] =
-            [b"listening-port", port.as_bytes(), b"capa", CAPABILITY.as_bytes()];
-        let hands_over = shared.replication.failover().is_some();
-        let more: &[&[u8]] = if hands_over { &[b"FAILOVER"] } else { &[] };
-        link.request(&details, request, more, is_over)?;
+        let details = [
+            ("listening-port", port.as_str()),
+            ("run-id", &shared.identity.run_id),
+            ("capa", CAPABILITY),
+        ];
+        let details: Vec<&[u8]> =
+            details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
+        link.ask("REPLCONF", &details, is_over)?;
+        let more: &[&[u8]] = if shared.replication.begin_request() { &[b"FAILOVER"] } else { &[] };
+        link.request(request, more, is_over)?;
         Ok(link)
     }
 
@@ -117,15 +122,13 @@ impl Link {
         Ok(link)
     }
 
-    /// Requests the stream. `details` are those of REPLCONF, `more` follows the position.
+    /// Requests the stream. `more` follows the position.
     pub(crate) fn request(
         &mut self,
-        details: &[&[u8]],
         request: Request,
         more: &[&[u8]],
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), LinkError> {
-        self.ask("REPLCONF", details, is_over)?;
         let (id, position) = match request {
             Some((id, position)) => (id.to_vec(), position.to_string()),
             None => (b"?".to_vec(), "-1".to_owned()),
@@ -141,7 +144,7 @@ impl Link {
     }
 
     /// Sends a request, and waits until it is confirmed.
-    fn ask(
+    pub(crate) fn ask(
         &mut self,
         name: &'static str,
         args: &[&[u8]],

@@ -89,8 +89,8 @@ enum EndOfLink {
 /// Follows the current master, and each one that replaces it, until there is none.
 fn follow_masters(state: &State, must_copy: &mut bool) {
     let replication = &state.shared.replication;
-    failover::begin(&state.shared);
     loop {
+        failover::begin(&state.shared);
         let link = replication.link().clone();
         let (Some(master), generation) = (link.source, link.generation) else { return };
         let is_current = || replication.link().generation == generation;

@@ -89,6 +89,8 @@ impl CqlExecutor<'_> {
         access: Option<&Access>,
     ) -> Result<(Option<Event>, Gate), CqlError> {
         let (shared, params) = (self.context.shared, self.context.params);
+        // A server that becomes a replica notes its position under this lock.
+        let _applied = shared.replication.applied();
         check_writes(shared)?;
         let mut last = self.statements.schema.0.lock();
         let catalog = shared.catalog.load_full();
@@ -137,6 +139,8 @@ impl CqlExecutor<'_> {
         salted_hash: Option<&str>,
     ) -> Result<(Option<String>, Gate), CqlError> {
         let (shared, params) = (self.context.shared, self.context.params);
+        // A server that becomes a replica notes its position under this lock.
+        let _applied = shared.replication.applied();
         check_writes(shared)?;
         let mut last = self.statements.schema.0.lock();
         let catalog = shared.catalog.load_full();

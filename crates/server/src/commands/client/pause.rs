@@ -28,6 +28,9 @@ pub(in crate::commands) fn stops(
 // Source: Redis 7.2 `server.c`, `processCommand`; there, too, UNPAUSE waits like all other commands
 #[cold]
 fn stops_while_on(pause: &Pause, session: &Session, command: &Command) -> bool {
+    if session.is_replica() {
+        return false; // an acknowledgment
+    }
     if !pause.is_for_writes() {
         return !command.flags.has(Flags::UNPAUSABLE);
     }

@@ -57,7 +57,7 @@ What differs from Redis 7.2:
   present size of the reply buffer (`rbs`), not its peak.
 - INFO: `lazyfree_pending_objects` and `lazyfreed_objects` count batches of removed values for the thread that frees
   them; a batch of up to 64 elements is freed at once and not counted. `expired_stale_perc` is always 0.00.
-  Fields of Redis about forks, replicas, I/O threads, rewrites of a file and defragmentation, which do not exist here, are constants.
+  Fields of Redis about forks, I/O threads, rewrites of a file and defragmentation, which do not exist here, are constants.
 - DEBUG has the subcommands with which client libraries test themselves. Subcommands that show or change internals of
   Redis (LISTPACK, HTSTATS, SDSLEN, PAUSE-CRON, ...) or end the process do not exist.
 - HOTKEYS counts the bytes of requests and replies without those of the transport, cuts keys after 1,024 bytes,
@@ -66,12 +66,13 @@ What differs from Redis 7.2:
   every 10 ms. XTRIM with ACKED counts trimmed entries as deleted ones, as XDEL does.
 - CLUSTERSCAN visits the keys of all slots in one iteration; with SLOT it leaves out the others.
   CLUSTER SLOT-STATS knows only `key-count`.
-- CLIENT CAPA has no effect but its mention in CLIENT LIST; this server has no failovers to redirect from.
+- CLIENT CAPA has no effect but its mention in CLIENT LIST; writes that wait during FAILOVER are refused after it, not redirected.
 - RESTORE refuses values of modules, and collections with equal members. DUMP has other bytes for most values; a hash with fields that expire has the form of Valkey 9.0, which Redis does not load.
 - The commands about the expiry of fields of hashes reply as Valkey 9.1; texts of errors, and the options NX and XX of HSETEX, differ from Redis 8. An expired field is never seen: HLEN does not count it, and a hash without other fields does not exist. In Valkey both are so only once it is removed.
 - HGETEX and HSETEX work on a key named `fields`; Valkey 9.1 takes it for the word FIELDS.
 - PFCOUNT does not store the count in the value, so it is a read; a count that Redis stored is used.
-- SYNC and PSYNC send one RDB file, to a client that has set REPLCONF rdb-only 1 and capa eof: there is no replication.
+- SYNC and PSYNC send one RDB file, to a client that has set REPLCONF rdb-only 1 and capa eof; replicas are servers of this kind.
+- WAIT and WAITAOF count a replica when the writes are on its disk.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
 - SWAPDB discards the caches of all clients that track keys, as FLUSHALL does.
 - The points of a time series expire each on its own, and its key only with the last of them, or by

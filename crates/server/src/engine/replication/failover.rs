@@ -8,13 +8,17 @@ use parking_lot::MutexGuard;
 use super::Replication;
 use crate::config::MasterAddress;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FailoverStage {
     /// Waits until a replica has all records.
     Waiting,
     Aborted,
-    /// This server follows the replica, which may have been promoted.
-    InProgress,
+    /// This server connects to the replica.
+    Connecting,
+    /// It has requested the promotion, for the first time.
+    Requested,
+    /// The connection ended before the reply: the replica may have been promoted.
+    Uncertain,
 }
 
 #[derive(Debug, Clone)]
@@ -40,12 +44,13 @@ impl Replication {
     pub(crate) fn abort_failover(&self) -> Result<(), &'static str> {
         match &mut *self.failover.lock() {
             None => Err("ERR No failover in progress."),
-            Some(failover) if failover.stage == FailoverStage::InProgress => {
-                Err("ERR the replica may have been promoted: the failover cannot be aborted.")
-            }
-            Some(failover) => {
-                failover.stage = FailoverStage::Aborted;
+            Some(Failover { stage, .. }) if *stage <= FailoverStage::Aborted => {
+                *stage = FailoverStage::Aborted;
+                self.signal.raise();
                 Ok(())
+            }
+            Some(_) => {
+                Err("ERR the replica may have been promoted: the failover cannot be aborted.")
             }
         }
     }
@@ -59,8 +64,31 @@ impl Replication {
     pub(crate) fn begin_hand_over(&self) -> bool {
         match &mut *self.failover.lock() {
             Some(failover) if failover.stage == FailoverStage::Waiting => {
-                failover.stage = FailoverStage::InProgress;
+                failover.stage = FailoverStage::Connecting;
                 true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that the promotion is requested now. False if there is no failover.
+    pub(crate) fn begin_request(&self) -> bool {
+        let mut failover = self.failover.lock();
+        if let Some(Failover { stage: stage @ FailoverStage::Connecting, .. }) = &mut *failover {
+            *stage = FailoverStage::Requested;
+        }
+        failover.is_some()
+    }
+
+    /// Notes that the link to the replica has ended. Returns whether the replica was certainly not
+    /// promoted. `is_refused`: it has refused the last request.
+    pub(crate) fn note_broken_failover(&self, is_refused: bool) -> bool {
+        match &mut *self.failover.lock() {
+            Some(Failover { stage: FailoverStage::Connecting, .. }) => true,
+            Some(Failover { stage: FailoverStage::Requested, .. }) if is_refused => true,
+            Some(Failover { stage: stage @ FailoverStage::Requested, .. }) => {
+                *stage = FailoverStage::Uncertain;
+                false
             }
             _ => false,
         }
@@ -76,6 +104,7 @@ impl Replication {
         let mut applied = self.applied();
         let position = self.history().position(log.next());
         *applied = position.unwrap_or(*applied);
+        self.publish_applied(*applied);
         position
     }
 
@@ -84,7 +113,7 @@ impl Replication {
         match self.failover.lock().as_ref().map(|failover| failover.stage) {
             None => "no-failover",
             Some(FailoverStage::Waiting | FailoverStage::Aborted) => "waiting-for-sync",
-            Some(FailoverStage::InProgress) => "failover-in-progress",
+            Some(_) => "failover-in-progress",
         }
     }
 }

@@ -227,7 +227,7 @@ impl Feeder {
     ) -> Result<Stage, FeedError> {
         tracing::info!(replica = self.id.0, position, "a replica continues");
         self.open(feed, Kind::Resume, position)?;
-        self.set_online(feed, position);
+        self.set_online(feed);
         Ok(Stage::Follow { follower, position })
     }
 
@@ -259,13 +259,13 @@ impl Feeder {
         Ok(())
     }
 
-    /// Notes that the replica has what precedes the records that follow. `durable`: the position
-    /// up to which it has them on disk for certain.
-    fn set_online(&self, feed: &Feed<'_>, durable: u64) {
+    /// Notes that the replica has what precedes the records that follow. It acknowledges that when
+    /// it is on its disk.
+    fn set_online(&self, feed: &Feed<'_>) {
         // A replica that has just connected is not silent.
         feed.replication.change_replicas(feed.replicas_needed, MonoNs(0), |all| {
             if let Some(replica) = all.get_mut(&self.id) {
-                (replica.is_online, replica.durable) = (true, durable);
+                replica.is_online = true;
             }
         });
     }
@@ -278,7 +278,7 @@ impl Feeder {
             put_frame(Kind::Copied, base, base, &mut self.bytes, |out| {
                 Copied { reach, keys, newest_timestamp }.encode(out);
             });
-            self.set_online(feed, 0);
+            self.set_online(feed);
             return Stage::Follow { follower: copy.follower, position: copy.base };
         }
         let stripe = u32::try_from(copy.next_stripe).expect("STRIPES fits u32");

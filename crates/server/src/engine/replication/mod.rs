@@ -12,7 +12,7 @@ mod replicas;
 mod stored;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use base::time::MonoNs;
 use binlog::Log;
@@ -27,7 +27,7 @@ use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Request};
 pub(crate) use history::History;
-pub(crate) use replicas::{Replica, Replicas};
+pub(crate) use replicas::{Replica, Replicas, RunId};
 pub(crate) use stored::{STORED, put, stored_hash};
 
 /// What a server does with writes of its clients.
@@ -74,6 +74,8 @@ pub(crate) struct Replication {
     /// The position of the stream up to which a replica has applied it. Locked before stripes, and
     /// while a record is applied.
     applied: Mutex<u64>,
+    /// The same for readers, which may have locked stripes.
+    published: AtomicU64,
     history: Mutex<History>,
     link: Mutex<Link>,
     replicas: Replicas,
@@ -98,6 +100,7 @@ impl Replication {
         Ok(Replication {
             role: AtomicU8::new(role as u8),
             applied: Mutex::new(applied),
+            published: AtomicU64::new(applied),
             history: Mutex::new(history),
             link: Mutex::default(),
             replicas: Replicas::default(),
@@ -146,8 +149,12 @@ impl Replication {
             let durable = log.durable();
             self.history.lock().position(durable).unwrap_or(durable.0)
         } else {
-            *self.applied.lock()
+            self.published.load(Ordering::SeqCst)
         }
+    }
+
+    pub(crate) fn publish_applied(&self, position: u64) {
+        self.published.store(position, Ordering::SeqCst);
     }
 
     /// Refuses writes of clients from now on.
@@ -155,6 +162,12 @@ impl Replication {
         if self.role() == Role::Master {
             self.set_role(Role::Replica);
         }
+    }
+
+    /// The position of the stream where the data ends, on disk or not.
+    pub(crate) fn end(&self, log: &Log) -> u64 {
+        let own = self.history.lock().position(log.next());
+        own.unwrap_or_else(|| self.published.load(Ordering::SeqCst))
     }
 
     /// Makes the server a replica of `source`. Writes are refused from now on; the thread of the

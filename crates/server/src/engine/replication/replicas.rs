@@ -15,12 +15,17 @@ use crate::engine::client_address::ClientAddress;
 /// `redis.conf`, default of `min-replicas-max-lag`.
 pub(crate) const SILENCE_NS_MAX: u64 = 10_000_000_000;
 
+/// The name of a process: 40 hexadecimal digits.
+pub(crate) type RunId = [u8; 40];
+
 /// A replica of this server.
 #[derive(Debug, Clone)]
 pub(crate) struct Replica {
     pub(crate) address: ClientAddress,
     /// The port on which it serves clients; 0: unknown.
     pub(crate) port: u16,
+    /// `None`: unknown.
+    pub(crate) run_id: Option<RunId>,
     /// Whether it has a complete copy.
     pub(crate) is_online: bool,
     /// The position of the stream up to which its own log is durable.
@@ -137,6 +142,7 @@ mod tests {
         Replica {
             address: ClientAddress::default(),
             port: 0,
+            run_id: None,
             is_online: true,
             durable,
             heard: MonoNs(0),
