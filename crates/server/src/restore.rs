@@ -55,7 +55,7 @@ pub fn verify(dir: &Path, target: Target, out: &mut dyn Write) -> anyhow::Result
         let files = chain.len();
         writeln!(
             out,
-            "{files} files, {bytes} bytes: can be restored at positions {reach} to {end}"
+            "files: {files}, {bytes} bytes: can be restored at positions {reach} to {end}"
         )?;
     }
     let (chain, summary) = choose(dir, target)?;

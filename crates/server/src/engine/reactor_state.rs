@@ -487,8 +487,8 @@ pub(crate) fn is_lost(shared: &ServerState, durable: Lsn, gate: Gate) -> bool {
         && !gate.is_open_at(shared.log.durable())
 }
 
-/// The level that the reply of a write waits for. At another place, a write was admitted that has
-/// enough replicas: so this does not depend on how many there are now.
+/// The level that the reply of a write waits for. The write was admitted with enough replicas, so
+/// this does not depend on how many are connected now.
 pub(crate) fn level_of_write(durability: Durability) -> Level {
     if durability == Durability::Replicated { Level::Remote } else { Level::Local }
 }

@@ -335,7 +335,7 @@ fn replies_of_replicated_writes_wait_for_the_disk_of_a_replica() {
     link = Link::open(&mut source, &state, false);
     go_on(&mut link, &mut source, &mut replica);
     assert_eq!(link.applied.log, replica.shared().log.next());
-    assert_eq!(client.received(), b"", "a position in a request is no acknowledgment");
+    assert_eq!(client.received(), b"", "the position of a request does not acknowledge it");
     link.acknowledge(&mut source, &mut replica);
     assert_eq!(client.received(), b"+OK\r\n$-1\r\n");
     assert_eq!(reader.received(), b"$1\r\n2\r\n");
