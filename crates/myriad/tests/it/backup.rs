@@ -371,14 +371,27 @@ fn a_backup_continues_after_kills_and_starts_again_after_a_truncation() {
     assert!(server.position() >= first);
 
     // A stop completes the last file.
-    let following = places.backup_command(&server, &["--follow"]).stdout(Stdio::piped()).spawn();
-    let following = following.unwrap();
+    let mut following = places.backup_command(&server, &["--follow"]);
+    let following = following.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut following = following.unwrap();
     server.ask("SET n 5");
-    std::thread::sleep(Duration::from_millis(500));
+    wait_for_position(following.stderr.take().unwrap(), server.position());
     let id = following.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let text = shown(&following.wait_with_output().unwrap(), true);
     assert!(text.contains("file 4: incremental"), "{text}");
     assert_eq!(places.restored(None).ask("GET n"), "$1\r\n5\r\n");
-    assert!(places.verify().contains("2 files"));
+    assert!(places.verify().contains("files: 2,"));
+}
+
+/// Reads reports of the progress until one names this position or a later one.
+fn wait_for_position(reports: impl std::io::Read, wanted: u64) {
+    for line in BufReader::new(reports).lines() {
+        let line = line.unwrap();
+        let named = line.split_once("position ").and_then(|(_, rest)| rest.split(' ').next());
+        if named.is_some_and(|position| position.parse::<u64>().is_ok_and(|at| at >= wanted)) {
+            return;
+        }
+    }
+    panic!("the backup ended before position {wanted}");
 }
