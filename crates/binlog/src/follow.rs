@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::disk::read_full_at;
 use crate::log::Log;
-use crate::record::{self, Header, KIND_MARK, Lsn, RECORD_HEADER_BYTES, Record};
+use crate::record::{self, Header, KIND_MARK, Lsn, Mark, RECORD_HEADER_BYTES, Record};
 use crate::segment::{Segment, file_name};
 use crate::slot::{Scope, Signal, Slot};
 use crate::to_usize;
@@ -86,6 +86,15 @@ impl Batch {
 
     /// The users' records in order; the log's own marks are left out.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        self.all().filter(|record| record.kind != KIND_MARK)
+    }
+
+    /// The log's own marks in order. A mark is in a later group than what it describes.
+    pub fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.all().filter_map(|record| Mark::read(&record))
+    }
+
+    fn all(&self) -> impl Iterator<Item = Record<'_>> {
         let mut rest = &self.bytes[..];
         let mut start = self.start;
         std::iter::from_fn(move || {
@@ -96,7 +105,6 @@ impl Batch {
             (rest, start) = (behind, end);
             Some(record)
         })
-        .filter(|record| record.kind != KIND_MARK)
     }
 }
 
@@ -165,7 +173,7 @@ impl Follower {
         self.limit() > self.position() || !self.slot.holds()
     }
 
-    /// Reads the next records. False, and an empty batch, when there is nothing new.
+    /// Reads the next records and marks. False, and an empty batch, when there is nothing new.
     ///
     /// In a poisoned log everything durable can still be read. After [`FollowError::TooFarBehind`] the
     /// follower cannot be used any more.
@@ -181,22 +189,18 @@ impl Follower {
     }
 
     fn read_on(&self, batch: &mut Batch) -> Result<bool, FollowError> {
-        loop {
-            let position = self.position();
-            batch.bytes.clear();
-            (batch.start, batch.end) = (position, position);
-            let limit = self.limit();
-            if position >= limit {
-                return Ok(false);
-            }
-            let (segment, end) =
-                self.segment_at(position, limit).ok_or_else(|| self.too_far_behind())?;
-            self.read(&segment, end, batch)?;
-            self.slot.position.store(batch.end.0, Ordering::SeqCst);
-            if batch.records().next().is_some() {
-                return Ok(true);
-            }
+        let position = self.position();
+        batch.bytes.clear();
+        (batch.start, batch.end) = (position, position);
+        let limit = self.limit();
+        if position >= limit {
+            return Ok(false);
         }
+        let (segment, end) =
+            self.segment_at(position, limit).ok_or_else(|| self.too_far_behind())?;
+        self.read(&segment, end, batch)?;
+        self.slot.position.store(batch.end.0, Ordering::SeqCst);
+        Ok(true)
     }
 
     fn limit(&self) -> Lsn {

@@ -48,7 +48,7 @@ pub use inspect::{DumpError, Report, SegmentReport, dump, verify};
 pub use log::{AppendError, Log, Poisoned};
 pub use open::{OpenError, Recovered, ReplayError};
 pub use options::{Options, OptionsError, SyncPolicy};
-pub use record::{KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, Record};
+pub use record::{KIND_MARK, Lsn, Mark, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, Record};
 pub use salvage::{Salvage, salvage};
 pub use scan::{Damage, Fault, ScanError, Span, Tail};
 pub use segment::SEGMENT_HEADER_BYTES;

@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::lane::Lane;
 use crate::manifest::{MANIFEST_NAME, ManifestFile};
 use crate::options::{Options, SyncPolicy};
-use crate::record::{Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
+use crate::record::{Checksum, KIND_MARK, Lsn, Mark, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::slot::Slot;
@@ -82,6 +82,15 @@ struct Requests {
     asleep: AtomicBool,
 }
 
+/// The wall clock, in microseconds since the Unix epoch.
+pub(crate) struct WallClock(Box<dyn Fn() -> i64 + Send + Sync>);
+
+impl std::fmt::Debug for WallClock {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("WallClock")
+    }
+}
+
 /// An ordered, durable log of opaque records, shared by reference.
 #[derive(Debug)]
 pub struct Log {
@@ -114,6 +123,7 @@ pub struct Log {
     signal: Mutex<bool>,
     signal_changed: Condvar,
     pub(crate) stopping: AtomicBool,
+    pub(crate) wall_clock: OnceLock<WallClock>,
 }
 
 const POLICY_NEVER: u64 = 0;
@@ -190,6 +200,7 @@ impl Log {
             signal: Mutex::new(false),
             signal_changed: Condvar::new(),
             stopping: AtomicBool::new(false),
+            wall_clock: OnceLock::new(),
         };
         log.set_sync_policy(options.sync);
         log
@@ -223,10 +234,22 @@ impl Log {
         Ok(end)
     }
 
+    /// Marks of the log state from now on when their position became durable. `unix_us` returns the
+    /// wall clock, in microseconds since the Unix epoch. Has no effect if called again.
+    pub fn set_wall_clock(&self, unix_us: impl Fn() -> i64 + Send + Sync + 'static) {
+        self.wall_clock.get_or_init(|| WallClock(Box::new(unix_us)));
+    }
+
+    /// The present time of the wall clock that was set.
+    pub fn unix_us(&self) -> Option<i64> {
+        self.wall_clock.get().map(|clock| clock.0())
+    }
+
     /// Appends a mark on the writer's own lane.
-    pub(crate) fn append_mark(&self, durable: Lsn) {
-        assert!(durable <= self.durable(), "recovery takes a mark for proof");
-        let payload = crate::record::mark_payload(durable);
+    pub(crate) fn append_mark(&self, mark: Mark) {
+        assert!(mark.durable <= self.durable(), "recovery takes a mark for proof");
+        let mut payload = Vec::new();
+        mark.encode(&mut payload);
         let lane = self.lanes.last().expect("the marks' lane is the last");
         lane.append(&self.next.0, KIND_MARK, &payload, self.checksum.of_payload(&payload));
     }

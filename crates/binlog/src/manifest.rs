@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn bytes_are_pinned() {
         let bytes = Manifest { sequence: 9, ..manifest(0x0102_0304) }.encode();
-        let mut want = b"MYRIADLM\x02\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\xbb\xaa\0\0\0\0\0\0".to_vec();
+        let mut want = b"MYRIADLM\x03\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\xbb\xaa\0\0\0\0\0\0".to_vec();
         want.extend_from_slice(
             b"\x05\0\0\0\0\0\0\0\x04\x03\x02\x01\0\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0",
         );

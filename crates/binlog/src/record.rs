@@ -27,17 +27,22 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 pub const KIND_MARK: u8 = 255;
 /// Kind 0 is invalid: zeros never look like a record, whatever their checksum.
 const KIND_NONE: u8 = 0;
-/// Size of a mark with its header: the search for proof of durability looks for these bytes.
-pub(crate) const MARK_BYTES: usize = RECORD_HEADER_BYTES + MARK_PAYLOAD_BYTES;
+/// Size of the smallest and the largest mark with its header: the search for proof of durability
+/// looks for these bytes.
+pub(crate) const MARK_BYTES_MIN: usize = RECORD_HEADER_BYTES + MARK_PAYLOAD_BYTES;
+pub(crate) const MARK_BYTES_MAX: usize = RECORD_HEADER_BYTES + TIMED_MARK_PAYLOAD_BYTES;
 const MARK_PAYLOAD_BYTES: usize = 8;
+const TIMED_MARK_PAYLOAD_BYTES: usize = 20;
 
 /// Size of a seal with its header: a full segment keeps this much room after its last record.
 pub(crate) const SEAL_BYTES: usize = RECORD_HEADER_BYTES + SEAL_PAYLOAD_BYTES;
 const SEAL_PAYLOAD_BYTES: usize = 16;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
-const _: () = assert!(MARK_PAYLOAD_BYTES == 8, "`may_be_mark` compares the encoded length");
-const _: () = assert!(MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES, "their lengths differ");
+const _: () = assert!(
+    MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES && TIMED_MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES,
+    "marks and seals differ in their length"
+);
 
 /// A position in the endless stream of record bytes: where a record starts or ends; the next one
 /// starts where the previous one ends. Segment headers and unused ends of segments do not count.
@@ -151,18 +156,38 @@ pub(crate) fn decode(checksum: Checksum, start: Lsn, bytes: &[u8]) -> Option<Rec
     (crc == header.crc).then_some(Record { start, end, kind: header.kind, payload })
 }
 
-/// The payload of a mark, which states that everything before `durable` was on stable storage when
-/// it was written.
-pub(crate) fn mark_payload(durable: Lsn) -> [u8; MARK_PAYLOAD_BYTES] {
-    durable.0.to_le_bytes()
+/// What a mark states: everything before `durable` was on stable storage when the mark was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub durable: Lsn,
+    /// When that became durable, before the position was published: microseconds since the Unix
+    /// epoch. `None` in a log without a wall clock.
+    pub unix_us: Option<i64>,
 }
 
-/// The durable position that a mark states; None for any other record.
-pub(crate) fn read_mark(record: &Record<'_>) -> Option<Lsn> {
-    if record.kind != KIND_MARK {
-        return None;
+impl Mark {
+    /// Appends the payload of the mark.
+    pub(crate) fn encode(self, payload: &mut Vec<u8>) {
+        payload.extend_from_slice(&self.durable.0.to_le_bytes());
+        if let Some(unix_us) = self.unix_us {
+            payload.extend_from_slice(&unix_us.to_le_bytes());
+            payload.extend_from_slice(&[0; 4]);
+        }
     }
-    record.payload.try_into().ok().map(|bytes| Lsn(u64::from_le_bytes(bytes)))
+
+    /// None for any other record.
+    pub(crate) fn read(record: &Record<'_>) -> Option<Self> {
+        if record.kind != KIND_MARK || !is_mark_payload(record.payload.len()) {
+            return None;
+        }
+        let (durable, rest) = record.payload.split_first_chunk::<8>()?;
+        let unix_us = rest.first_chunk::<8>().map(|bytes| i64::from_le_bytes(*bytes));
+        Some(Self { durable: Lsn(u64::from_le_bytes(*durable)), unix_us })
+    }
+}
+
+fn is_mark_payload(bytes: usize) -> bool {
+    bytes == MARK_PAYLOAD_BYTES || bytes == TIMED_MARK_PAYLOAD_BYTES
 }
 
 /// The file in which the log continues. Written after the last record of a full segment, at the
@@ -203,7 +228,10 @@ impl Seal {
 
 /// Whether a mark may start here. Cheap enough to be asked at every byte of a segment.
 pub(crate) fn may_be_mark(bytes: &[u8]) -> bool {
-    bytes.len() >= MARK_BYTES && bytes[4] == KIND_MARK && bytes[..4] == [8, 0, 0, 0]
+    bytes.len() >= MARK_BYTES_MIN
+        && bytes[4] == KIND_MARK
+        && bytes[1..4] == [0; 3]
+        && is_mark_payload(usize::from(bytes[0]))
 }
 
 /// Bytes of the leading whole records of `bytes` that fit into `room`. `bytes` is of our making.

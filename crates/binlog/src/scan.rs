@@ -14,7 +14,9 @@ use thiserror::Error;
 use crate::aligned::BLOCK_BYTES;
 use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::manifest::{self, MANIFEST_NAME, Manifest};
-use crate::record::{self, Checksum, Header, Lsn, MARK_BYTES, Record, Seal};
+use crate::record::{
+    self, Checksum, Header, Lsn, MARK_BYTES_MAX, MARK_BYTES_MIN, Mark, Record, Seal,
+};
 use crate::segment::{
     FORMAT_VERSION, FORMAT_VERSION_MIN, HeaderState, SEGMENT_HEADER_BYTES, Segment, SegmentHeader,
     file_name, parse_file_name, read_header,
@@ -22,7 +24,7 @@ use crate::segment::{
 
 /// Files are read in pieces of this size.
 const READ_BYTES: usize = 1 << 20;
-const _: () = assert!(READ_BYTES >= MARK_BYTES, "the search for marks gets on");
+const _: () = assert!(READ_BYTES >= MARK_BYTES_MAX, "the search for marks gets on");
 
 /// Advice to the operator after damage; the last part of every message about it.
 pub(crate) const ADVICE: &str = "copy the directory, then restore it from a backup or a replica; \
@@ -343,7 +345,7 @@ impl Files {
         let mut chain: Vec<Scanned> = Vec::new();
         let mut proved = Lsn(0);
         let mut visit_and_note = |record: Record<'_>| {
-            proved = proved.max(record::read_mark(&record).unwrap_or_default());
+            proved = Mark::read(&record).map_or(proved, |mark| proved.max(mark.durable));
             visit(record)
         };
         for (found, header) in &active[start..] {
@@ -604,18 +606,19 @@ fn search(file: &dyn DiskFile, from: u64, marks: Option<(Checksum, Lsn)>) -> io:
             return Ok(facts);
         }
         // The pieces overlap, so that no mark is cut in two.
-        offset += (count - (MARK_BYTES - 1)) as u64;
+        offset += (count - (MARK_BYTES_MAX - 1)) as u64;
     }
 }
 
 /// The largest durable position that a valid mark in `bytes` states; `at` is that of byte 0.
 fn newest_mark(checksum: Checksum, at: Lsn, bytes: &[u8]) -> Option<Lsn> {
     let mut newest = None;
-    for (index, window) in bytes.windows(MARK_BYTES).enumerate() {
+    for (index, window) in bytes.windows(MARK_BYTES_MIN).enumerate() {
         if record::may_be_mark(window) {
             let start = Lsn(at.0.saturating_add(index as u64));
-            let mark = record::decode(checksum, start, window);
-            newest = newest.max(mark.and_then(|mark| record::read_mark(&mark)));
+            let record = record::decode(checksum, start, &bytes[index..]);
+            let mark = record.and_then(|record| Mark::read(&record));
+            newest = newest.max(mark.map(|mark| mark.durable));
         }
     }
     newest

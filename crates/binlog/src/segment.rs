@@ -26,7 +26,7 @@ use crate::to_usize;
 /// Records start here. The header has a block of its own, so writing records never rewrites it.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 /// Version of the format that this code writes.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 3;
 /// The oldest version that this code reads: its full segments have no seal, its headers no size.
 pub(crate) const FORMAT_VERSION_MIN: u32 = 1;
 /// Segments of this version and later end with a seal when they are full.

@@ -22,7 +22,7 @@ use crate::disk::write_all_at;
 use crate::gathering::Gathering;
 use crate::log::{Log, Poisoned};
 use crate::options::{RECYCLED_SEGMENTS_DEFAULT, SyncPolicy, WRITE_TICK_NS};
-use crate::record::{self, Header, Lsn, Seal};
+use crate::record::{self, Header, Lsn, Mark, Seal};
 use crate::segment::{activate, file_name};
 use crate::to_usize;
 use crate::window::Window;
@@ -226,13 +226,9 @@ impl Log {
         now: MonoNs,
         clock: Clock<'_>,
     ) -> Result<(), Failure> {
-        assert!(writer.marked <= writer.tail.synced);
         assert!(writer.tail.synced <= writer.tail.at);
         if plan.write {
-            if writer.tail.synced > writer.marked {
-                writer.marked = writer.tail.synced;
-                self.append_mark(writer.marked);
-            }
+            self.append_marks(&mut writer.tail);
             self.write_group(writer, clock)?;
             writer.written_at = now;
         }
@@ -403,8 +399,22 @@ impl Log {
             counters.file_syncs += tail.unsynced.len() as u64 + 1;
         }
         tail.unsynced.clear();
+        if tail.synced < tail.at {
+            // Read before the position is published, so that no reply is older than this.
+            tail.unmarked.push(Mark { durable: tail.at, unix_us: self.unix_us() });
+        }
         tail.synced = tail.at;
         Ok(took_ns)
+    }
+
+    /// Appends a mark for each position that has become durable since the last ones.
+    fn append_marks(&self, tail: &mut WriteTail) {
+        assert!(tail.unmarked.iter().is_sorted_by_key(|mark| mark.durable), "in order of syncs");
+        for mark in tail.unmarked.drain(..) {
+            // What recovery has found was durable at some time before.
+            let unix_us = mark.unix_us.or_else(|| self.unix_us());
+            self.append_mark(Mark { unix_us, ..mark });
+        }
     }
 
     fn next_step(&self, writer: &WriterState, now: MonoNs) -> Next {
@@ -434,13 +444,7 @@ impl Log {
     /// later appends. For programs that drive the writer themselves.
     pub fn close(&self, clock: &dyn Fn() -> MonoNs) -> Result<(), Poisoned> {
         self.sync_all(clock)?;
-        {
-            let mut writer = self.writer.lock();
-            if writer.tail.synced > writer.marked {
-                writer.marked = writer.tail.synced;
-                self.append_mark(writer.marked);
-            }
-        }
+        self.append_marks(&mut self.writer.lock().tail);
         self.sync_all(clock)?;
         let recorded = self.record_end();
         self.set_poison(Poisoned::Closed);

@@ -4,7 +4,7 @@ use base::time::MonoNs;
 
 use crate::gathering::Gathering;
 use crate::lane::LaneBuffer;
-use crate::record::Lsn;
+use crate::record::{Lsn, Mark};
 use crate::segment::Segment;
 use crate::window::Window;
 
@@ -19,8 +19,6 @@ pub(crate) struct WriterState {
     pub(crate) gathering: Gathering,
     /// Users' records written since the last sync.
     pub(crate) unsynced_records: u64,
-    /// The newest durable position that a mark states.
-    pub(crate) marked: Lsn,
     pub(crate) written_at: MonoNs,
     pub(crate) synced_at: MonoNs,
     /// When to retry to create the next segment; `None` unless the log is stalled.
@@ -35,6 +33,9 @@ pub(crate) struct WriteTail {
     pub(crate) synced: Lsn,
     /// Filled segments that are not synced, oldest first.
     pub(crate) unsynced: Vec<Segment>,
+    /// What the next marks will state, oldest first: what was found durable at the start, and what
+    /// each sync since the last marks has made durable.
+    pub(crate) unmarked: Vec<Mark>,
     /// Write system calls so far.
     pub(crate) writes: u64,
 }
@@ -47,14 +48,21 @@ impl WriterState {
         lanes: usize,
         lane_cap_bytes: usize,
     ) -> Self {
+        let found = (at > Lsn(0)).then_some(Mark { durable: at, unix_us: None });
         Self {
             window,
             taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
             lane_cap_bytes,
-            tail: WriteTail { segment, at, synced: at, unsynced: Vec::new(), writes: 0 },
+            tail: WriteTail {
+                segment,
+                at,
+                synced: at,
+                unsynced: Vec::new(),
+                unmarked: found.into_iter().collect(),
+                writes: 0,
+            },
             gathering: Gathering::default(),
             unsynced_records: 0,
-            marked: Lsn(0),
             written_at: MonoNs(0),
             synced_at: MonoNs(0),
             retry_at: None,

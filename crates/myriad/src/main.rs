@@ -14,7 +14,9 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use server::backup::{self, Backup, Begin, Until};
 use server::config::{self, Arguments, ArgumentsError, Config, MasterAddress};
 use server::import::Losses;
-use server::{repair, restore};
+use server::logtool::{self, Follow};
+use server::repair;
+use server::restore::{self, Target};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -27,11 +29,12 @@ Myriad: a multi-core data server in which every acknowledged write is on the log
 Usage:
   myriad serve [OPTIONS]        Serve the data in a directory
   myriad log dump DIR           Print the records of a log
+  myriad log tail DIR           Print the records of a log as JSON, and new ones as they come
   myriad log verify DIR         Check a log without changing it
   myriad log repair DIR         Recover the readable data of a directory that the server refuses
   myriad backup HOST:PORT --to DIR
                                 Store all data of a running server, or what is new, in a directory
-  myriad restore DIR --to DIR   Make the directory of a server from a backup, as of a position
+  myriad restore DIR --to DIR   Make the directory of a server from a backup, as of a moment
   myriad import FILE --dir DIR  Make the directory of a server from files of Redis or Valkey
   myriad export DIR FILE        Write the keys in the directory of a server to an RDB file
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
@@ -53,12 +56,15 @@ const LOG_HELP: &str = "\
 Usage:
   myriad log dump DIR [--from LSN]   Print the records of the log in DIR, one per line, to standard
                                      output, from the record at or after LSN (a byte position)
+  myriad log tail DIR [--from LSN] [--follow]
+                                     Print the records as lines of JSON, with all keys and values.
+                                     With --follow, continue with new ones until interrupted
   myriad log verify DIR              Check every record of the log in DIR; fails at the first damage
   myriad log repair DIR [--apply]    Report how much data of a directory that the server refuses can
                                      be recovered. With --apply, write it to a new snapshot: all data
                                      up to the first damage. The old files move to a subdirectory
 
-DIR is the server's `dir`. dump and verify only read it, even while the server is running; repair
+DIR is the server's `dir`. dump, tail and verify only read it, even while the server is running; repair
 requires a stopped server. Exit status of repair: 0 if the server can start with DIR now, else 1.
 ";
 
@@ -94,14 +100,15 @@ for ROLE, REPLCONF and PSYNC. Reports each file on standard output, progress on 
 
 const RESTORE_HELP: &str = "\
 Usage:
-  myriad restore DIR --to DATA-DIR [--until POSITION]
+  myriad restore DIR --to DATA-DIR [--until POSITION|TIME]
                                      Make the new directory DATA-DIR, with which a server can start,
                                      from the backup in DIR: with all records that end at or before
-                                     POSITION, or with all
-  myriad restore DIR --verify [--until POSITION]
+                                     POSITION, or that were durable at TIME, or with all
+  myriad restore DIR --verify [--until POSITION|TIME]
                                      Check the backup, replay it in memory, and report its contents
 
-Fails if a file is missing or damaged; then DATA-DIR is not made.
+TIME has a time zone: 2026-11-24T15:04:05Z, 2026-11-24T16:04:05.25+01:00. Fails if a file is missing
+or damaged; then DATA-DIR is not made.
 ";
 
 const CONFIG_HELP: &str = "\
@@ -133,6 +140,11 @@ enum Command {
         dir: PathBuf,
         from: Option<u64>,
     },
+    LogTail {
+        dir: PathBuf,
+        from: Option<u64>,
+        follow: Follow,
+    },
     LogVerify {
         dir: PathBuf,
     },
@@ -154,7 +166,7 @@ enum Command {
         dir: PathBuf,
         /// `None`: only check the backup.
         to: Option<PathBuf>,
-        target: restore::Target,
+        target: Target,
     },
     /// The pipeline parses the rest of the command line itself.
     Pipeline,
@@ -197,8 +209,9 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
             Ok(out.flush()?)
         }
         Command::Serve(config) => server::serve(*config),
-        Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
-        Command::LogVerify { dir } => server::logtool::verify(&dir),
+        Command::LogDump { dir, from } => logtool::dump(&dir, from),
+        Command::LogTail { dir, from, follow } => logtool::tail(&dir, from, follow),
+        Command::LogVerify { dir } => logtool::verify(&dir),
         Command::LogRepair { dir, mode } => repair::repair(&dir, mode, &mut io::stdout().lock()),
         Command::Import { from, dir, losses } => {
             server::import::import(&from, &dir, losses, &mut io::stdout().lock())
@@ -254,6 +267,7 @@ fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut words = Vec::new();
     let mut from = None;
+    let mut follow = Follow::No;
     let mut mode = repair::Mode::Try;
     while let Some(argument) = parser.next()? {
         match argument {
@@ -263,6 +277,7 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
                 let lsn = lsn.to_str().and_then(|text| text.parse().ok());
                 from = Some(lsn.ok_or_else(|| usage("--from requires an LSN, a byte position"))?);
             }
+            Arg::Long("follow") => follow = Follow::Yes,
             Arg::Long("apply") => mode = repair::Mode::Apply,
             Arg::Value(word) if words.len() < 2 => words.push(word),
             other => return Err(other.unexpected().into()),
@@ -272,17 +287,23 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let (action, dir) = (words.next(), words.next().map(PathBuf::from));
     let action = action.as_ref().and_then(|word| word.to_str());
     match (action, dir, from) {
-        (Some("dump" | "verify"), _, _) if mode == repair::Mode::Apply => {
+        (Some("dump" | "verify" | "repair"), _, _) if follow == Follow::Yes => {
+            Err(usage("--follow is an option of log tail only"))
+        }
+        (Some("dump" | "tail" | "verify"), _, _) if mode == repair::Mode::Apply => {
             Err(usage("--apply is an option of log repair only"))
         }
         (Some("dump"), Some(dir), from) => Ok(Command::LogDump { dir, from }),
+        (Some("tail"), Some(dir), from) => Ok(Command::LogTail { dir, from, follow }),
         (Some("verify"), Some(dir), None) => Ok(Command::LogVerify { dir }),
         (Some("repair"), Some(dir), None) => Ok(Command::LogRepair { dir, mode }),
         (Some("verify" | "repair"), Some(_), Some(_)) => {
-            Err(usage("--from is an option of log dump only"))
+            Err(usage("--from is an option of log dump and log tail only"))
         }
-        (Some("dump" | "verify" | "repair"), None, _) => Err(usage("missing directory of the log")),
-        _ => Err(usage("myriad log requires dump DIR, verify DIR or repair DIR")),
+        (Some("dump" | "tail" | "verify" | "repair"), None, _) => {
+            Err(usage("missing directory of the log"))
+        }
+        _ => Err(usage("myriad log requires dump, tail, verify or repair, and DIR")),
     }
 }
 
@@ -370,7 +391,7 @@ fn address(place: &OsStr) -> Result<MasterAddress, ArgumentsError> {
 }
 
 fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let (mut dir, mut to, mut target, mut verifies) = (None, None, None, false);
+    let (mut dir, mut to, mut target, mut verifies) = (None, None, Target::End, false);
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
@@ -379,9 +400,10 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Arg::Long("to") => to = Some(PathBuf::from(parser.value()?)),
             Arg::Long("verify") => verifies = true,
             Arg::Long("until") => {
-                let position = parser.value()?;
-                let position = position.to_str().and_then(|text| text.parse().ok());
-                target = Some(position.ok_or_else(|| usage("--until requires a position"))?);
+                let until = parser.value()?.to_str().and_then(Target::parse);
+                target = until.ok_or_else(|| {
+                    usage("--until requires a position, or a time such as 2026-11-24T15:04:05Z")
+                })?;
             }
             Arg::Value(path) if dir.is_none() => dir = Some(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),
@@ -478,6 +500,14 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+        match parsed(&["log", "tail", "data", "--follow", "--from", "9"]) {
+            Ok(Command::LogTail { dir, from, follow }) => {
+                assert_eq!((dir, from, follow), (PathBuf::from("data"), Some(9), Follow::Yes));
+            }
+            other => panic!("{other:?}"),
+        }
+        let follow = "--follow is an option of log tail only; see myriad --help";
+        check_fault(&["log", "dump", "data", "--follow"], follow);
         match parsed(&["log", "verify", "data"]) {
             Ok(Command::LogVerify { dir }) => assert_eq!(dir, PathBuf::from("data")),
             other => panic!("{other:?}"),
@@ -535,9 +565,17 @@ mod tests {
         match parsed(&["restore", "b", "--to", "data", "--until", "77"]) {
             Ok(Command::Restore { dir, to, target }) => {
                 assert_eq!((dir, to), (PathBuf::from("b"), Some(PathBuf::from("data"))));
-                assert_eq!(target, Some(77));
+                assert_eq!(target, Target::Position(77));
             }
             other => panic!("{other:?}"),
+        }
+        for time in ["2026-11-24T15:04:05.25Z", "2026-11-24T16:04:05.250000+01:00"] {
+            match parsed(&["restore", "b", "--verify", "--until", time]) {
+                Ok(Command::Restore { target, .. }) => {
+                    assert_eq!(target, Target::Time(1_795_532_645_250_000));
+                }
+                other => panic!("{other:?}"),
+            }
         }
         let missing = "myriad backup requires HOST:PORT and --to DIR; see myriad --help";
         check_fault(&["backup", "host:1"], missing);
@@ -549,8 +587,11 @@ mod tests {
             "myriad restore requires DIR and either --to DATA-DIR or --verify; see myriad --help";
         check_fault(&["restore", "b"], purpose);
         check_fault(&["restore", "b", "--to", "data", "--verify"], purpose);
-        let position = "--until requires a position; see myriad --help";
-        check_fault(&["restore", "b", "--verify", "--until", "noon"], position);
+        let until = "--until requires a position, or a time such as 2026-11-24T15:04:05Z; see \
+                     myriad --help";
+        for text in ["noon", "-1", "2026-11-24", "2026-11-24T15:04:05", ""] {
+            check_fault(&["restore", "b", "--verify", "--until", text], until);
+        }
     }
 
     #[test]
@@ -585,11 +626,11 @@ mod tests {
         );
         check_fault(
             &["log"],
-            "myriad log requires dump DIR, verify DIR or repair DIR; see myriad --help",
+            "myriad log requires dump, tail, verify or repair, and DIR; see myriad --help",
         );
         check_fault(
             &["log", "cut", "data"],
-            "myriad log requires dump DIR, verify DIR or repair DIR; see myriad --help",
+            "myriad log requires dump, tail, verify or repair, and DIR; see myriad --help",
         );
         check_fault(&["log", "dump"], "missing directory of the log; see myriad --help");
         check_fault(
@@ -598,7 +639,7 @@ mod tests {
         );
         check_fault(
             &["log", "verify", "data", "--from", "1"],
-            "--from is an option of log dump only; see myriad --help",
+            "--from is an option of log dump and log tail only; see myriad --help",
         );
         check_fault(
             &["log", "verify", "data", "--apply"],

@@ -1,13 +1,15 @@
-//! `myriad log dump` and `myriad log verify`: inspect a data directory, even while a server is
-//! using it.
+//! `myriad log dump`, `tail` and `verify`: inspect a data directory, even while a server is using
+//! it.
 
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use binlog::{FileDisk, Lsn, Tail};
+use binlog::{FileDisk, Lsn, Record, Tail};
 use store::Mutation;
 
+use crate::engine::change_json::Limits;
 use crate::engine::records;
 
 /// Prints every record from position `from`, one per line.
@@ -38,6 +40,73 @@ pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
     })?;
     out.flush()?;
     Ok(())
+}
+
+/// Time between two checks of the directory.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Whether `tail` ends with the last record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    No,
+    /// Prints new records until the process is ended.
+    Yes,
+}
+
+/// Prints every record from position `from` as a line of JSON with all keys and values.
+pub fn tail(dir: &Path, from: Option<u64>, follow: Follow) -> anyhow::Result<()> {
+    let disk =
+        FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut next = Lsn(from.unwrap_or(0));
+    let mut seen = None;
+    loop {
+        // Before the records are read, so that a later change is noticed.
+        let changed = last_change(dir)?;
+        if seen != Some(changed) {
+            seen = Some(changed);
+            binlog::dump(&disk, next, &mut |record| {
+                next = record.end;
+                put_line(&record, &mut out)
+            })?;
+            out.flush()?;
+        }
+        if follow == Follow::No {
+            return Ok(());
+        }
+        std::thread::sleep(FOLLOW_INTERVAL);
+    }
+}
+
+/// When a file of the directory was last written.
+fn last_change(dir: &Path) -> std::io::Result<SystemTime> {
+    let mut newest = SystemTime::UNIX_EPOCH;
+    for entry in std::fs::read_dir(dir)? {
+        match entry?.metadata().and_then(|metadata| metadata.modified()) {
+            Ok(modified) => newest = newest.max(modified),
+            // Removed in the meantime.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(newest)
+}
+
+fn put_line(record: &Record<'_>, out: &mut dyn Write) -> std::io::Result<()> {
+    let Some(contents) = records::contents(record) else {
+        // Marks of the log.
+        return Ok(());
+    };
+    let mut line = format!("{{\"position\":{},\"end\":{},", record.start, record.end).into_bytes();
+    if let Some(stamp) = contents.stamp {
+        write!(line, "\"timestamp_us\":{stamp},")?;
+    }
+    if let Some(position) = contents.position {
+        write!(line, "\"stream_position\":{position},")?;
+    }
+    Limits::NONE.put_changes(contents.mutations, false, &mut line);
+    line.extend_from_slice(b"}\n");
+    out.write_all(&line)
 }
 
 /// Checks the whole log and prints a summary. Fails if durable records are missing.

@@ -1,4 +1,4 @@
-//! `myriad restore`: makes a data directory from a backup, as of a position of the stream.
+//! `myriad restore`: makes a data directory from a backup, as of a position of the stream or a time.
 //!
 //! The data is made as the server makes it at its start: a backup is the blocks of a snapshot, each
 //! with its own position, and the records of a log. All files are checked first, so that nothing is
@@ -11,10 +11,11 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use binlog::{Disk, FileDisk};
 use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
-use wire::replication::{Copied, Header, Kind, Opening, take_block, take_record};
+use wire::replication::{Copied, Header, Kind, Opening, Time, take_block, take_record, take_times};
 
 use crate::backup::Report;
 use crate::backup::archive::{self, Chain};
+use crate::backup::moments::Search;
 use crate::config::Settings;
 use crate::engine::clock;
 use crate::engine::records::{self, Progress};
@@ -23,22 +24,47 @@ use crate::engine::snapshot_taker::write_whole;
 use crate::new_directory::{check_new, make};
 use crate::replica::is_of_source_alone;
 
-/// Where to end: before the first record that ends after this position. `None`: at the end.
-pub type Target = Option<u64>;
+/// Where to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// After everything that the backup has.
+    End,
+    /// Before the first record that ends after this position.
+    Position(u64),
+    /// Before the first record that was not durable at this time: microseconds since the Unix
+    /// epoch.
+    Time(i64),
+}
+
+impl Target {
+    /// Parses a position, or a time of RFC 3339 with a time zone.
+    pub fn parse(text: &str) -> Option<Target> {
+        if let Ok(position) = text.parse() {
+            return Some(Target::Position(position));
+        }
+        let time: jiff::Timestamp = text.parse().ok()?;
+        Some(Target::Time(time.as_microsecond()))
+    }
+}
+
+fn shown_time(unix_us: i64) -> String {
+    let time = jiff::Timestamp::from_microsecond(unix_us);
+    time.map_or_else(|_| format!("{unix_us} us"), |time| time.to_string())
+}
 
 /// Makes the new data directory `to` from the backup in `dir`.
 pub fn restore(dir: &Path, to: &Path, target: Target, out: &mut dyn Write) -> anyhow::Result<()> {
     check_new(to)?;
-    let (chain, summary) = choose(dir, target)?;
-    let position = make(to, "restoring", |work| {
-        let replay = replay(&chain, &summary, target)?;
+    let (chain, position) = choose(dir, target)?;
+    make(to, "restoring", |work| {
+        let replay = replay(&chain, position)?;
         let disk = FileDisk::open_buffered(work).context("could not open the new directory")?;
         let disk: Arc<dyn Disk> = Arc::new(disk);
         let progress = Progress { newest_timestamp: replay.newest_timestamp, stream_position: 0 };
         let keys = write_whole(&disk, &replay.keyspace, 0, progress);
         let keys = keys.context("could not write snapshot")?;
         writeln!(out, "{keys} keys and partitions")?;
-        Ok(target.unwrap_or(summary.end))
+        Ok(())
     })?;
     writeln!(
         out,
@@ -51,16 +77,12 @@ pub fn restore(dir: &Path, to: &Path, target: Target, out: &mut dyn Write) -> an
 /// Replays the backup in `dir` in memory, and reports what it contains.
 pub fn verify(dir: &Path, target: Target, out: &mut dyn Write) -> anyhow::Result<()> {
     for chain in archive::chains(dir)? {
-        let Summary { reach, end, bytes } = summarize(&chain)?;
-        let files = chain.len();
-        writeln!(
-            out,
-            "files: {files}, {bytes} bytes: can be restored at positions {reach} to {end}"
-        )?;
+        let summary = summarize(&chain, target)?;
+        let (files, bytes) = (chain.len(), summary.bytes);
+        writeln!(out, "files: {files}, {bytes} bytes: can be restored at {}", summary.range())?;
     }
-    let (chain, summary) = choose(dir, target)?;
-    let replay = replay(&chain, &summary, target)?;
-    let position = target.unwrap_or(summary.end);
+    let (chain, position) = choose(dir, target)?;
+    let replay = replay(&chain, position)?;
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     let mut keys = 0;
     for stripe in 0..STRIPES {
@@ -82,11 +104,50 @@ struct Summary {
     reach: u64,
     end: u64,
     bytes: u64,
+    /// The first and the last time at which it can be restored.
+    times: Option<(i64, i64)>,
+    /// The position of the target.
+    position: Option<u64>,
+}
+
+impl Summary {
+    /// The positions and times at which the chain can be restored.
+    fn range(&self) -> String {
+        let positions = format!("positions {} to {}", self.reach, self.end);
+        match self.times {
+            Some((first, last)) => {
+                format!("{positions}, times {} to {}", shown_time(first), shown_time(last))
+            }
+            None => positions,
+        }
+    }
+}
+
+/// The times of a chain.
+#[derive(Debug)]
+struct Times {
+    first: Option<i64>,
+    last: Option<i64>,
+    search: Option<Search>,
+}
+
+impl Times {
+    fn note(&mut self, time: Time, reach: Option<u64>) {
+        if reach.is_some_and(|reach| time.position >= reach) {
+            self.first = self.first.or(Some(time.unix_us));
+            self.last = self.last.max(Some(time.unix_us - 1));
+        }
+        if let Some(search) = &mut self.search {
+            search.note(time);
+        }
+    }
 }
 
 /// Checks all files of a chain.
-fn summarize(chain: &Chain) -> anyhow::Result<Summary> {
+fn summarize(chain: &Chain, target: Target) -> anyhow::Result<Summary> {
     let (mut is_begun, mut position, mut reach) = (false, 0, None);
+    let search = if let Target::Time(time) = target { Some(Search::new(time)) } else { None };
+    let mut times = Times { first: None, last: None, search };
     for file in chain {
         file.read(&mut |header, payload| {
             match header.kind {
@@ -99,6 +160,12 @@ fn summarize(chain: &Chain) -> anyhow::Result<Summary> {
                     bail!("a frame begins at position {}, not at {position}", header.base)
                 }
                 Kind::Records | Kind::Heartbeat => position = header.end,
+                Kind::Times => {
+                    let all = take_times(header, payload)?;
+                    for time in all {
+                        times.note(time, reach);
+                    }
+                }
                 Kind::Block | Kind::Resume => {}
             }
             Ok(())
@@ -108,26 +175,39 @@ fn summarize(chain: &Chain) -> anyhow::Result<Summary> {
     let reach = reach.filter(|reach| *reach <= position);
     let reach = reach.with_context(|| format!("{last} ends before the copy is complete"))?;
     let bytes = chain.iter().map(|file| file.end.bytes).sum();
-    Ok(Summary { reach, end: position, bytes })
+    let found = match target {
+        Target::End => Some(position),
+        Target::Position(target) => Some(target),
+        Target::Time(_) => times.search.and_then(|search| search.found()),
+    };
+    Ok(Summary {
+        reach,
+        end: position,
+        bytes,
+        times: times.first.zip(times.last).filter(|(first, last)| first <= last),
+        position: found.filter(|found| (reach..=position).contains(found)),
+    })
 }
 
-/// The newest chain that contains the target.
-fn choose(dir: &Path, target: Target) -> anyhow::Result<(Chain, Summary)> {
+/// The newest chain that contains the target, and the position of the target.
+fn choose(dir: &Path, target: Target) -> anyhow::Result<(Chain, u64)> {
     let mut ranges = Vec::new();
     for chain in archive::chains(dir)?.into_iter().rev() {
-        let summary = summarize(&chain)?;
-        if target.is_none_or(|target| (summary.reach..=summary.end).contains(&target)) {
-            return Ok((chain, summary));
+        let summary = summarize(&chain, target)?;
+        if let Some(position) = summary.position {
+            return Ok((chain, position));
         }
-        ranges.push(format!("{} to {}", summary.reach, summary.end));
+        ranges.push(summary.range());
     }
-    match target {
-        None => bail!("{} has no files of a backup", dir.display()),
-        Some(target) => bail!(
-            "the backup cannot be restored at position {target}, only at {}",
-            ranges.join(" and ")
-        ),
+    if ranges.is_empty() {
+        bail!("{} has no files of a backup", dir.display());
     }
+    let place = match target {
+        Target::End => "its end".to_owned(),
+        Target::Position(position) => format!("position {position}"),
+        Target::Time(unix_us) => format!("time {}", shown_time(unix_us)),
+    };
+    bail!("the backup cannot be restored at {place}, only at {}", ranges.join(" and "))
 }
 
 /// Data that is being made from a backup.
@@ -163,7 +243,7 @@ impl Replay {
                 self.newest_timestamp = self.newest_timestamp.max(copied.newest_timestamp);
             }
             Kind::Records => self.apply_records(header, payload, target)?,
-            Kind::Resume | Kind::Heartbeat => {}
+            Kind::Resume | Kind::Heartbeat | Kind::Times => {}
         }
         Ok(())
     }
@@ -219,8 +299,7 @@ impl Replay {
     }
 }
 
-fn replay(chain: &Chain, summary: &Summary, target: Target) -> anyhow::Result<Replay> {
-    let target = target.unwrap_or(summary.end);
+fn replay(chain: &Chain, target: u64) -> anyhow::Result<Replay> {
     let mut replay = Replay::new(0);
     let (mut report, mut bytes) = (Report::new(target), 0);
     for file in chain.iter().take_while(|file| file.header.base <= target) {

@@ -111,6 +111,7 @@ pub(crate) fn run(
     stored_schema::install(shared, &statements.schema, started.unix, rand::random())
         .context("could not write schema of the system tables")?;
     replica::begin(shared).context("could not begin replication")?;
+    log.set_wall_clock(|| clock::now().unix_us());
     let writer = log.spawn_writer(clock::mono_now).context("could not start log writer")?;
     drop(early);
     let group = start_group(&state, &settings, sockets)?;

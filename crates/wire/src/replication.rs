@@ -19,6 +19,9 @@ pub const CAPABILITY: &str = "myriad-stream-1";
 /// so that it is not a replica.
 pub const ARCHIVE_CAPABILITY: &str = "myriad-archive-1";
 
+/// The value of REPLCONF `capa` by which a reader of the stream requests [`Kind::Times`].
+pub const TIMES_CAPABILITY: &str = "myriad-times-1";
+
 /// Positions fit the integers of the Redis protocol.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
@@ -53,12 +56,15 @@ pub enum Kind {
     Records = 5,
     /// Nothing new up to the frame's position; the payload is empty.
     Heartbeat = 6,
+    /// When positions before the frame's became durable: [`put_time`].
+    Times = 7,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        use Kind::{Block, Copied, Copy, Heartbeat, Records, Resume};
-        [Resume, Copy, Block, Copied, Records, Heartbeat].into_iter().find(|one| *one as u8 == byte)
+        use Kind::{Block, Copied, Copy, Heartbeat, Records, Resume, Times};
+        let all = [Resume, Copy, Block, Copied, Records, Heartbeat, Times];
+        all.into_iter().find(|one| *one as u8 == byte)
     }
 }
 
@@ -286,6 +292,33 @@ pub fn take_record<'a>(
     Ok(Some(Record { kind: head[0], payload, end }))
 }
 
+/// From this time on, everything before the position was durable on the source, and nothing after
+/// it until the time of a later position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time {
+    pub position: u64,
+    /// Microseconds since the Unix epoch.
+    pub unix_us: i64,
+}
+
+/// Appends a time to the payload of [`Kind::Times`].
+pub fn put_time(time: Time, out: &mut Vec<u8>) {
+    out.extend_from_slice(&time.position.to_le_bytes());
+    out.extend_from_slice(&time.unix_us.to_le_bytes());
+}
+
+/// Decodes the payload of [`Kind::Times`]: positions that grow and are not after the frame's.
+pub fn take_times(header: &Header, payload: &[u8]) -> Result<Vec<Time>, StreamError> {
+    let malformed = StreamError::Malformed("times");
+    let (chunks, []) = payload.as_chunks::<16>() else { return Err(malformed) };
+    let time =
+        |chunk: &[u8; 16]| Time { position: le64(chunk), unix_us: le64(&chunk[8..]).cast_signed() };
+    let times: Vec<Time> = chunks.iter().map(time).collect();
+    let is_in_range = times.last().is_none_or(|last| last.position <= header.base);
+    let is_valid = is_in_range && times.is_sorted_by_key(|time| time.position);
+    is_valid.then_some(times).ok_or(malformed)
+}
+
 fn le64(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
 }
@@ -307,6 +340,13 @@ pub fn check(bytes: &[u8]) {
     if let Ok(copied) = Copied::decode(rest) {
         let mut again = Vec::new();
         copied.encode(&mut again);
+        assert_eq!(again, rest);
+    }
+    if let Ok(times) = take_times(&header, rest) {
+        let mut again = Vec::new();
+        for time in times {
+            put_time(time, &mut again);
+        }
         assert_eq!(again, rest);
     }
 }

@@ -1,13 +1,13 @@
 //! Groups: what is written and synced when, which threads are woken, what stops the log.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::time::MonoNs;
 use binlog::{
-    AppendError, FaultDisk, Faults, Log, Lsn, Next, Options, Poisoned, StepOutcome, SyncPolicy,
-    Tail,
+    AppendError, Batch, FaultDisk, Faults, Log, Lsn, Mark, Next, Options, Poisoned, Scope,
+    StepOutcome, SyncPolicy, Tail,
 };
 
 use crate::{append, no_time, open, open_from, small, sync};
@@ -50,6 +50,51 @@ fn one_group_syncs_all_lanes_at_once() {
     assert_eq!((stats.groups, stats.syncs, stats.records, stats.bytes), (1, 1, 10, 120));
     assert_eq!((stats.waiting_bytes, stats.unsynced_bytes), (0, 0));
     assert!((stats.records_per_sync() - 10.0).abs() < f64::EPSILON);
+}
+
+/// The marks that a follower reads from the beginning on.
+fn marks_of(log: &Arc<Log>) -> Vec<Mark> {
+    let mut follower = log.follow(Lsn(0), Scope::Durable).unwrap();
+    let (mut batch, mut marks) = (Batch::new(), Vec::new());
+    while follower.next_batch(&mut batch).unwrap() {
+        marks.extend(batch.marks());
+    }
+    marks
+}
+
+#[test]
+fn marks_state_when_each_position_became_durable() {
+    let disk = Arc::new(FaultDisk::new(3));
+    let (log, _, _) = open(&disk);
+    let clock = Arc::new(AtomicI64::new(1000));
+    let read = Arc::clone(&clock);
+    log.set_wall_clock(move || read.load(Ordering::SeqCst));
+    let mut expected = Vec::new();
+    for group in 0..6 {
+        clock.store(2000 + group, Ordering::SeqCst);
+        // The last groups fill segments of their own, whose end is published before the rest.
+        let records = if group < 3 { 1 } else { 40 };
+        for _ in 0..records {
+            log.append(0, 1, &[7; 300]).unwrap();
+        }
+        sync(&log);
+        expected.push(Mark { durable: log.durable(), unix_us: Some(2000 + group) });
+    }
+    log.close(&no_time).unwrap();
+    let marks = marks_of(&log);
+    assert!(marks.is_sorted_by_key(|mark| (mark.durable, mark.unix_us)));
+    assert!(expected.iter().all(|mark| marks.contains(mark)), "{marks:?} {expected:?}");
+    assert!(marks.len() > expected.len(), "the ends of segments too");
+
+    // What recovery finds was durable before; its time is not known.
+    drop(log);
+    clock.store(9000, Ordering::SeqCst);
+    let (log, _, _) = open(&disk);
+    let end = log.durable();
+    log.set_wall_clock(|| 9000);
+    log.append(0, 1, b"a").unwrap();
+    sync(&log);
+    assert_eq!(marks_of(&log).last(), Some(&Mark { durable: end, unix_us: Some(9000) }));
 }
 
 /// The files after several runs of a log with many small groups, all of them synced.

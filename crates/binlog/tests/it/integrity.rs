@@ -47,6 +47,7 @@ struct Sample {
 fn sample(records: u8, is_closed: bool, prepares: bool) -> Sample {
     let disk = Arc::new(FaultDisk::new(0));
     let (log, _, mut kept) = open(&disk);
+    log.set_wall_clock(|| 1);
     for n in 0..records {
         append(&log, &mut kept, 0, &[n + 1; 150]);
         sync(&log);
@@ -319,18 +320,18 @@ fn a_log_without_its_manifest_is_opened_and_gets_one() {
     assert!(matches!(error, OpenError::Scan(ScanError::NoSegment(_))), "{error}");
 }
 
-/// Files that version 1 has written: three segments, the last one for a large record, closed.
-#[test]
-fn a_log_of_version_1_is_opened_and_continued() {
+/// Files that an earlier version has written: three segments, the last one for a large record,
+/// closed.
+fn opens_and_continues(version: &str, files: &[String]) {
     let disk = Arc::new(FaultDisk::new(0));
-    for number in 1..=3_u64 {
-        let name = segment(number);
-        let path = format!("{}/tests/fixtures/v1/{name}", env!("CARGO_MANIFEST_DIR"));
-        disk.put(&name, &std::fs::read(path).unwrap());
+    for name in files {
+        let path = format!("{}/tests/fixtures/{version}/{name}", env!("CARGO_MANIFEST_DIR"));
+        disk.put(name, &std::fs::read(path).unwrap());
     }
     let report = verify(&*disk).unwrap();
     assert_eq!((report.segments.len(), report.tail), (3, Tail::Clean));
     let (log, recovered, mut kept) = open(&disk);
+    log.set_wall_clock(|| 1);
     assert_eq!((recovered.tail, kept.len()), (Tail::Clean, 42));
     for n in 0..40_u8 {
         assert_eq!(kept[usize::from(n)].payload, [n; 150]);
@@ -347,4 +348,15 @@ fn a_log_of_version_1_is_opened_and_continued() {
     let payloads = |kept: &[Kept]| kept.iter().map(|one| one.payload.clone()).collect::<Vec<_>>();
     assert_eq!((recovered.tail, payloads(&got)), (Tail::Clean, payloads(&kept)));
     assert!(verify(&*disk).unwrap().segments.len() > 4);
+}
+
+#[test]
+fn a_log_of_version_1_is_opened_and_continued() {
+    opens_and_continues("v1", &[1, 2, 3].map(segment));
+}
+
+#[test]
+fn a_log_of_version_2_is_opened_and_continued() {
+    let segments = [1, 2, 3].map(segment);
+    opens_and_continues("v2", &[&segments[..], &[MANIFEST.to_owned()]].concat());
 }

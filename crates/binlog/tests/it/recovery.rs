@@ -194,11 +194,11 @@ fn damage_to_a_header_or_a_lost_segment_is_found() {
 fn another_version_or_another_log_is_refused() {
     let (bytes, _) = one_segment(&[]);
     let mut newer = bytes.clone();
-    newer[8] = 3;
+    newer[8] = 4;
     let crc = crc_of(&newer);
     newer[60..64].copy_from_slice(&crc);
     let opened = open_from(&disk_with(FIRST, &newer), small(), 2, Lsn(0));
-    assert!(matches!(opened, Err(OpenError::Scan(ScanError::Version { version: 3, .. }))));
+    assert!(matches!(opened, Err(OpenError::Scan(ScanError::Version { version: 4, .. }))));
 
     let (disk, _) = two_segments();
     let mut foreign = disk.contents(SECOND).unwrap();

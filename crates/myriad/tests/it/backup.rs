@@ -131,12 +131,10 @@ impl Places {
         command.output().unwrap()
     }
 
-    /// A server with the data up to a position of the backup.
-    fn restored(&self, position: Option<u64>) -> Server {
-        let until =
-            position.map_or_else(Vec::new, |one| vec!["--until".to_owned(), one.to_string()]);
-        let until: Vec<&str> = until.iter().map(String::as_str).collect();
-        shown(&self.restore(&until), true);
+    /// A server with the data up to a position or a time of the backup.
+    fn restored(&self, until: Option<&str>) -> Server {
+        let options = until.map_or_else(Vec::new, |until| vec!["--until", until]);
+        shown(&self.restore(&options), true);
         Server::start(&self.restored, &[])
     }
 
@@ -199,6 +197,51 @@ fn a_backup_contains_every_kind_of_data() {
     assert_eq!(restored.ask("SET k v"), "+OK\r\n");
 }
 
+/// The lines of `myriad log tail`.
+fn tail(dir: &Path, options: &[&str]) -> Vec<serde_json::Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    let output = command.args(["log", "tail"]).arg(dir).args(options).output().unwrap();
+    shown(&output, true).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_log_of_a_running_server_is_printed_as_json() {
+    let places = Places::new("tail");
+    let server = Server::start(&places.data, &[]);
+    server.ask("SET s v\r\nHSET h f 1");
+    server.ask(&format!("RPUSH long{}", " a".repeat(2000)));
+    let changes = |lines: &[serde_json::Value]| -> Vec<serde_json::Value> {
+        let all = lines.iter().flat_map(|line| line["changes"].as_array().unwrap().clone());
+        all.filter(|change| change["database"] == 0).collect()
+    };
+    let lines = tail(&places.data, &[]);
+    let found = changes(&lines);
+    assert_eq!(found.len(), 3);
+    assert_eq!((&found[0]["key"], &found[0]["value"]), (&"s".into(), &"v".into()));
+    assert_eq!(found[1]["pairs"], serde_json::json!(["f", "1"]));
+    assert_eq!(found[2]["values"], serde_json::json!(vec!["a"; 2000]), "all elements");
+    let last = lines.last().unwrap();
+    let from = last["position"].to_string();
+    assert_eq!(tail(&places.data, &["--from", &from]), lines[lines.len() - 1..]);
+
+    let mut follower = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["log", "tail", "--follow", "--from", &last["end"].to_string()])
+        .arg(&places.data)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(follower.stdout.take().unwrap());
+    for round in 0..3 {
+        server.ask(&format!("SET round {round}"));
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["changes"][0]["value"], round.to_string());
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+}
+
 /// A client that appends numbers to a list, 16 at a time.
 struct Load {
     sent: AtomicU64,
@@ -229,17 +272,21 @@ impl Load {
         }
     }
 
-    /// A position, and the bounds of the number of writes before it: those acknowledged before, and
-    /// those sent.
-    fn sample(&self, server: &Server) -> (u64, u64, u64) {
+    /// A position or time, and the bounds of the number of writes before it: those acknowledged
+    /// before, and those sent.
+    fn sample(&self, place: impl FnOnce() -> String) -> (String, u64, u64) {
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
-        let position = server.position();
-        (position, acknowledged, self.sent.load(Ordering::SeqCst))
+        let place = place();
+        (place, acknowledged, self.sent.load(Ordering::SeqCst))
     }
 }
 
+fn now() -> String {
+    humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()
+}
+
 #[test]
-fn a_restore_at_a_position_has_the_writes_acknowledged_before_it() {
+fn a_restore_at_a_position_or_time_has_the_writes_acknowledged_before_it() {
     let places = Places::new("positions");
     let server = Server::start(&places.data, &[]);
     server.ask("DEBUG POPULATE 5000");
@@ -251,7 +298,8 @@ fn a_restore_at_a_position_has_the_writes_acknowledged_before_it() {
         places.back_up(&server, &[]);
         for round in 0..6 {
             std::thread::sleep(Duration::from_millis(40));
-            samples.push(load.sample(&server));
+            samples.push(load.sample(|| server.position().to_string()));
+            samples.push(load.sample(now));
             if round % 2 == 1 {
                 places.back_up(&server, &[]);
             }
@@ -260,11 +308,11 @@ fn a_restore_at_a_position_has_the_writes_acknowledged_before_it() {
     });
     places.back_up(&server, &[]);
     let end = server.position();
-    for (position, acknowledged, sent) in samples {
-        let restored = places.restored(Some(position));
+    for (place, acknowledged, sent) in samples {
+        let restored = places.restored(Some(&place));
         let length = restored.ask("LLEN load");
         let length: u64 = length.trim_start_matches(':').trim_end().parse().unwrap();
-        assert!((acknowledged..=sent).contains(&length), "{acknowledged} {length} {sent}");
+        assert!((acknowledged..=sent).contains(&length), "{place}: {acknowledged} {length} {sent}");
         let last = format!("{}", length - 1);
         assert_eq!(restored.ask("LINDEX load -1"), format!("${}\r\n{last}\r\n", last.len()));
         assert!(restored.ask("DBSIZE").starts_with(":5001"));
@@ -272,6 +320,8 @@ fn a_restore_at_a_position_has_the_writes_acknowledged_before_it() {
     let late = (end + 1_000_000).to_string();
     places.refused(&["--until", &late], "cannot be restored at position");
     places.refused(&["--until", "1"], "cannot be restored at position");
+    places.refused(&["--until", "2001-01-01T00:00:00Z"], "at time 2001-01-01T00:00:00Z, only at");
+    places.refused(&["--until", &now()], "cannot be restored at time");
     assert_eq!(places.restored(None).ask("DEBUG DIGEST"), server.ask("DEBUG DIGEST"));
 }
 

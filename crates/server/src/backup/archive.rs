@@ -15,7 +15,9 @@ use wire::replication::{EpochId, HEADER_BYTES as FRAME_HEADER_BYTES, Header, Kin
 
 const MAGIC: [u8; 8] = *b"MYRIADBK";
 const END_MAGIC: [u8; 8] = *b"MYRIADBE";
-const VERSION: u32 = 1;
+/// Files of version 1 have no times.
+const VERSION: u32 = 2;
+const VERSION_MIN: u32 = 1;
 /// Bytes of a file before its frames.
 const HEADER_BYTES: usize = 80;
 /// Bytes of a file after its frames.
@@ -61,8 +63,10 @@ impl FileHeader {
             return Err("it is not a file of a backup".to_owned());
         }
         let version = le32(&bytes[8..]);
-        if version != VERSION {
-            return Err(format!("it has version {version}, and this program reads {VERSION}"));
+        if !(VERSION_MIN..=VERSION).contains(&version) {
+            return Err(format!(
+                "it has version {version}, and this program reads {VERSION_MIN} to {VERSION}"
+            ));
         }
         if le32(&bytes[76..]) != crc32c::crc32c(&bytes[..76]) {
             return Err("its header is damaged".to_owned());

@@ -5,6 +5,7 @@
 //! [`crate::restore`] reads them.
 
 pub(crate) mod archive;
+pub(crate) mod moments;
 
 use std::cell::Cell;
 use std::io::Write;
@@ -13,7 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use binlog::FileDisk;
-use wire::replication::{ARCHIVE_CAPABILITY, CAPABILITY, Copied, EpochId, Header, Kind, Opening};
+use wire::replication::{
+    ARCHIVE_CAPABILITY, CAPABILITY, Copied, EpochId, Header, Kind, Opening, TIMES_CAPABILITY,
+    take_times,
+};
 use wire::resp::Reply;
 
 use crate::config::MasterAddress;
@@ -135,6 +139,10 @@ struct Receiving<'d> {
     position: u64,
     /// The position from which on the data is consistent; `None`: the copy is not complete.
     reach: Option<u64>,
+    /// The newest position whose time is known.
+    timed: u64,
+    /// A frame that repeats this position with a later time: kept only until the next one.
+    repeated: Option<(Header, Vec<u8>)>,
     began: Instant,
 }
 
@@ -154,6 +162,9 @@ impl Receiving<'_> {
 
     /// Stores a frame.
     fn put(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
+        if header.kind == Kind::Times {
+            return self.put_times(header, payload);
+        }
         if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
             let (at, found) = (self.position, header.base);
             if at != found {
@@ -167,7 +178,28 @@ impl Receiving<'_> {
         if header.kind == Kind::Copied {
             self.reach = Some(Copied::decode(payload)?.reach);
         }
+        self.flush_times()?;
         self.draft.put(header, payload)
+    }
+
+    /// Stores times. A source without news sends the time of the same position once a second: the
+    /// last one is enough.
+    fn put_times(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
+        let newest = take_times(header, payload)?.last().map_or(0, |time| time.position);
+        if newest > self.timed {
+            self.timed = newest;
+            self.flush_times()?;
+            return self.draft.put(header, payload);
+        }
+        self.repeated = Some((*header, payload.to_vec()));
+        Ok(())
+    }
+
+    fn flush_times(&mut self) -> anyhow::Result<()> {
+        match self.repeated.take() {
+            Some((header, payload)) => self.draft.put(&header, &payload),
+            None => Ok(()),
+        }
     }
 }
 
@@ -190,9 +222,9 @@ impl<'a> Taker<'a> {
             Link::log_in(source, None, &Login { user: user.as_bytes(), password }, is_over)?;
         let target = position_of(&link.query("ROLE", &[], is_over)?)?;
         let known = self.newest.filter(|_| !self.must_copy).map(|one| (one.epoch, one.position));
-        let capabilities = [CAPABILITY.as_bytes(), ARCHIVE_CAPABILITY.as_bytes()];
-        let details: [&[u8]; 4] = [b"capa", capabilities[0], b"capa", capabilities[1]];
-        link.ask("REPLCONF", &details, is_over)?;
+        let capabilities = [CAPABILITY, ARCHIVE_CAPABILITY, TIMES_CAPABILITY];
+        let details = capabilities.map(|name| [&b"capa"[..], name.as_bytes()]);
+        link.ask("REPLCONF", details.as_flattened(), is_over)?;
         link.request(known, &[], is_over)?;
         let ended = match self.receive(&mut link, target, is_over) {
             Ok(()) => Ended::Done,
@@ -236,7 +268,12 @@ impl<'a> Taker<'a> {
             if !receiving.is_whole() {
                 continue;
             }
-            if self.backup.until == Until::Reached && receiving.position >= target {
+            // The time of the last position follows, unless the source is of a version that sends
+            // none.
+            let has_time = receiving.timed >= target;
+            let is_idle = header.kind == Kind::Heartbeat && header.base == header.end;
+            let is_reached = receiving.position >= target && (has_time || is_idle);
+            if self.backup.until == Until::Reached && is_reached {
                 break;
             }
             if self.backup.until == Until::Stopped && receiving.has_news() && receiving.is_due() {
@@ -273,7 +310,18 @@ impl<'a> Taker<'a> {
         let previous = self.newest.filter(|_| !is_full).map(|newest| newest.crc);
         let draft = Draft::begin(self.disk, &FileHeader { number, base, epoch, previous })?;
         let began = Instant::now();
-        Ok(Receiving { draft, number, base, epoch, is_full, position: base, reach, began })
+        Ok(Receiving {
+            draft,
+            number,
+            base,
+            epoch,
+            is_full,
+            position: base,
+            reach,
+            timed: 0,
+            repeated: None,
+            began,
+        })
     }
 
     /// Ends the file that is being received, and begins another one.
@@ -286,7 +334,8 @@ impl<'a> Taker<'a> {
     }
 
     /// Ends a file, unless it has nothing new.
-    fn finish(&mut self, receiving: Receiving<'_>) -> anyhow::Result<()> {
+    fn finish(&mut self, mut receiving: Receiving<'_>) -> anyhow::Result<()> {
+        receiving.flush_times()?;
         let has_news = receiving.has_news();
         let Receiving { draft, number, epoch, is_full, position, .. } = receiving;
         let kind = if is_full { "full" } else { "incremental" };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base::time::MonoNs;
 use reactor::ConnId;
-use wire::replication::{ARCHIVE_CAPABILITY, CAPABILITY, EpochId};
+use wire::replication::{ARCHIVE_CAPABILITY, CAPABILITY, EpochId, TIMES_CAPABILITY};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
@@ -17,7 +17,7 @@ use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::rdb_transfers::Content;
 use crate::engine::replication::{
-    Failover, FailoverStage, Feeder, LinkState, Replica, Request, Role, RunId, epoch_id,
+    Failover, FailoverStage, Feeder, LinkState, Replica, Request, Role, RunId, Times, epoch_id,
 };
 use crate::engine::role_change;
 
@@ -44,6 +44,8 @@ pub(crate) struct ReplicaOptions {
     reads_stream: bool,
     /// It only stores the stream: it is not a replica.
     is_archive: bool,
+    /// It reads when positions became durable.
+    reads_times: bool,
     /// The port on which it serves clients; 0: unknown.
     port: u16,
     /// Names the process, in all its connections.
@@ -165,7 +167,8 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
             all.insert(cx.session.id, replica);
         });
     }
-    let feeder = Feeder::new(cx.session.id, request);
+    let times = if options.reads_times { Times::Sent } else { Times::Left };
+    let feeder = Feeder::new(cx.session.id, request, times);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
             all.remove(&cx.session.id);
@@ -281,6 +284,7 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             replica.knows_marks |= is_option(value, "eof");
             replica.reads_stream |= is_option(value, CAPABILITY);
             replica.is_archive |= is_option(value, ARCHIVE_CAPABILITY);
+            replica.reads_times |= is_option(value, TIMES_CAPABILITY);
         } else if is_option(option, "run-id") {
             replica.run_id = Some(RunId::try_from(value).map_err(|_| Fail::Syntax)?);
         } else if is_option(option, "listening-port") {

@@ -16,6 +16,7 @@ pub(crate) mod activity;
 pub(crate) mod baseline;
 pub(crate) mod blocked;
 pub(crate) mod busiest_clients;
+pub(crate) mod change_json;
 pub(crate) mod client_address;
 pub(crate) mod client_row;
 pub(crate) mod clock;

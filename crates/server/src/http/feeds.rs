@@ -101,6 +101,11 @@ impl Feeds {
             let taken = self.followers.lock().get_mut(&id).and_then(|feed| feed.follower.take());
             let Some(mut follower) = taken else { continue };
             let (part, is_last) = match follower.next_batch(batch) {
+                Ok(true) if batch.records().next().is_none() => {
+                    self.return_follower(id, follower, true);
+                    self.signal.raise();
+                    continue;
+                }
                 Ok(true) => (changes::encode(batch, hides_tables), false),
                 Ok(false) if shared.log.poisoned().is_some() => {
                     (changes::encode_end("the log has failed"), true)

@@ -156,6 +156,7 @@ impl<'s> Applier<'s> {
             Kind::Copied => self.end_blocks(payload)?,
             Kind::Records => self.apply_records(&params, header, payload)?,
             Kind::Heartbeat => self.check_place(header)?,
+            Kind::Times => return Err(ApplyError::Order(header.kind)), // for archives
         }
         if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
             self.advance(header.end)?;

@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use base::time::MonoNs;
-use binlog::{Batch, FollowError, Follower, Log, Lsn, Record as LogRecord, Scope};
+use binlog::{Batch, FollowError, Follower, Log, Lsn, Mark, Record as LogRecord, Scope};
 use store::{Keyspace, Mutation, STRIPES, SnapshotBlock};
 use wire::replication::{
-    Copied, EpochId, FRAME_BYTES, Kind, Opening, Record, put_block, put_frame, put_record,
+    Copied, EpochId, FRAME_BYTES, Kind, Opening, Record, Time, put_block, put_frame, put_record,
+    put_time,
 };
 
 use super::history::{History, Place};
@@ -51,6 +52,16 @@ pub(crate) struct Feeder {
     batch: Batch,
     /// The epoch that the replica knows as the newest.
     epoch: Option<EpochId>,
+    times: Times,
+    /// The last position that was sent with the present time.
+    timed: Option<u64>,
+}
+
+/// Whether the reader receives the times at which positions became durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    Left,
+    Sent,
 }
 
 #[derive(Debug)]
@@ -97,10 +108,20 @@ pub(crate) enum FeedError {
 }
 
 impl Feeder {
-    pub(crate) fn new(id: ConnId, request: Request) -> Feeder {
+    pub(crate) fn new(id: ConnId, request: Request, times: Times) -> Feeder {
         let stage = Stage::Begin(request);
         let (bytes, batch) = (Vec::new(), Batch::new());
-        Feeder { id, stage, bytes, taken: 0, gate: Gate::OPEN, batch, epoch: None }
+        Feeder {
+            id,
+            stage,
+            bytes,
+            taken: 0,
+            gate: Gate::OPEN,
+            batch,
+            epoch: None,
+            times,
+            timed: None,
+        }
     }
 
     /// The next bytes for the replica; `None` if there is nothing to send. `wake` is called when
@@ -320,14 +341,35 @@ impl Feeder {
             if is_idle || end > position {
                 put_frame(Kind::Heartbeat, position, end, &mut self.bytes, |_| {});
             }
+            if is_idle || self.timed != Some(end) {
+                self.put_present(feed, follower, end);
+            }
             return Ok(end);
         }
         let history = feed.replication.history();
         self.check_epoch(&history)?;
-        let end = encode_records(&self.batch, &history, position, &mut self.bytes);
+        let end = encode_records(&self.batch, &history, position, &mut self.bytes)?;
+        if self.times == Times::Sent {
+            put_times(&times_of(&self.batch, &history, position), end, &mut self.bytes);
+        }
         drop(history);
         self.batch.shrink();
-        end
+        Ok(end)
+    }
+
+    /// Appends the present time, at which everything durable has been sent, up to `end`.
+    fn put_present(&mut self, feed: &Feed<'_>, follower: &Follower, end: u64) {
+        if self.times == Times::Left {
+            return;
+        }
+        self.timed = Some(end);
+        let unix_us = feed.log.unix_us();
+        // Read after the clock: if nothing has become durable since, nothing was at that time.
+        if let Some(unix_us) = unix_us
+            && feed.log.durable() == follower.position()
+        {
+            put_times(&[Time { position: end, unix_us }], end, &mut self.bytes);
+        }
     }
 
     /// Checks that the records that have been read are of the epoch that the replica knows: those
@@ -382,6 +424,38 @@ fn encode_records(
         });
     }
     Ok(end)
+}
+
+/// The marks of a batch as times of the stream. `position`: where the batch starts.
+fn times_of(batch: &Batch, history: &History, position: u64) -> Vec<Time> {
+    // Of a replica: only the records name positions of the stream, and marks describe records
+    // before them.
+    let mut named = vec![(batch.start(), position)];
+    named.extend(batch.records().filter_map(|record| {
+        let position = records::contents(&record)?.position?;
+        Some((record.end, position))
+    }));
+    let find = |durable: Lsn| {
+        let before = named.partition_point(|(end, _)| *end <= durable);
+        before.checked_sub(1).map(|at| named[at].1)
+    };
+    let time = |mark: Mark| {
+        let position = position_at(history, mark.durable).or_else(|| find(mark.durable))?;
+        Some(Time { position, unix_us: mark.unix_us? })
+    };
+    let mut times: Vec<Time> = batch.marks().filter_map(time).collect();
+    times.sort_by_key(|time| time.position);
+    times
+}
+
+fn put_times(times: &[Time], end: u64, out: &mut Vec<u8>) {
+    if !times.is_empty() {
+        put_frame(Kind::Times, end, end, out, |out| {
+            for time in times {
+                put_time(*time, out);
+            }
+        });
+    }
 }
 
 /// The position of the stream at a position of the log where this server assigned them.

@@ -25,7 +25,7 @@ use super::gate::Gate;
 use super::signal::Signal;
 use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
-pub(crate) use feeder::{Feed, Feeder, Request};
+pub(crate) use feeder::{Feed, Feeder, Request, Times};
 pub(crate) use history::History;
 pub(crate) use replicas::{Replica, Replicas, RunId};
 pub(crate) use stored::{STORED, put, stored_hash};

@@ -1,0 +1,312 @@
+//! Changes as JSON: for clients that follow the log, and for the tools that read it.
+
+use std::fmt::Write as _;
+
+use cql::roles::is_table_of_roles;
+use serde_json::{Value, json};
+use store::{Change, End, GroupRead, Items, Mutation, StreamChange};
+
+/// How much of a change is shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Of longer values only the length is shown.
+    pub(crate) value_bytes: usize,
+    /// Elements of one change, and their bytes. Of larger changes only the number is shown.
+    pub(crate) items: usize,
+    pub(crate) items_bytes: usize,
+    /// Changes of a record are listed until they have this many bytes, then only the number of
+    /// omitted ones.
+    pub(crate) record_bytes: usize,
+}
+
+impl Limits {
+    /// Everything is shown.
+    pub(crate) const NONE: Limits = Limits {
+        value_bytes: usize::MAX,
+        items: usize::MAX,
+        items_bytes: usize::MAX,
+        record_bytes: usize::MAX,
+    };
+
+    /// Writes the changes of one record one by one, because a record may hold a million.
+    pub(crate) fn put_changes(self, mut input: &[u8], hides_tables: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\"changes\":[");
+        let start = out.len();
+        let mut omitted = 0_u64;
+        let mut put = |change: &dyn Fn() -> Value| {
+            if out.len() - start > self.record_bytes {
+                omitted += 1;
+                return;
+            }
+            if out.len() > start {
+                out.push(b',');
+            }
+            serde_json::to_writer(&mut *out, &change()).expect("writing to memory does not fail");
+        };
+        while !input.is_empty() {
+            match Mutation::decode(&mut input, |_| 0) {
+                Ok(mutation) if is_hidden(&mutation, hides_tables) => {}
+                Ok(mutation) => put(&|| self.describe(&mutation)),
+                Err(error) => {
+                    put(&|| json!({ "error": error.to_string() }));
+                    break;
+                }
+            }
+        }
+        out.push(b']');
+        if omitted > 0 {
+            out.extend_from_slice(format!(",\"omitted\":{omitted}").as_bytes());
+        }
+    }
+
+    /// Describes one change. A reader that applies all changes in order to an empty server gets the
+    /// same data, except for values that are too long.
+    pub(crate) fn describe(self, mutation: &Mutation<'_>) -> Value {
+        let (db, key, change) = match mutation {
+            Mutation::Key { db, key, change } => (db, key, change),
+            Mutation::Flush { db } => return json!({ "change": "flush", "database": db }),
+            Mutation::Swap { dbs } => return json!({ "change": "swap", "databases": dbs }),
+            Mutation::Partition { key, writes } => {
+                return json!({
+                    "change": "partition",
+                    "table": table_name(key.table.0),
+                    "token": key.token.to_string(),
+                    "key": self.bytes(key.bytes),
+                    "writes": writes.len(),
+                    "text": self.shown(mutation),
+                });
+            }
+            Mutation::Purge { key, .. } => {
+                return json!({ "change": "purge", "table": table_name(key.table.0), "key": self.bytes(key.bytes) });
+            }
+            Mutation::Truncate { table } => {
+                return json!({ "change": "truncate", "table": table_name(table.0) });
+            }
+        };
+        let mut value = match change {
+            Change::Set { value, expiry } => {
+                json!({ "change": "set", "value": self.bytes(value), "expires_ms": expiry.map(|at| at.0) })
+            }
+            Change::Edit { offset, bytes: part } => {
+                json!({ "change": "edit", "offset": offset, "value": self.bytes(part) })
+            }
+            Change::Delete => json!({ "change": "delete" }),
+            Change::Expire { at } => json!({ "change": "expire", "expires_ms": at.map(|at| at.0) }),
+            Change::HashSet { pairs } => {
+                json!({ "change": "hash-set", "pairs": self.list(*pairs) })
+            }
+            Change::HashUpdate { pairs } => {
+                json!({ "change": "hash-update", "pairs": self.list(*pairs) })
+            }
+            Change::HashExpire { at, fields } => json!({
+                "change": "hash-expire",
+                "expires_ms": at.map(|at| at.0),
+                "fields": self.list(*fields),
+            }),
+            Change::HashRemove { fields } => {
+                json!({ "change": "hash-remove", "fields": self.list(*fields) })
+            }
+            Change::ListPush { end, values } => {
+                json!({ "change": "list-push", "end": end_name(*end), "values": self.list(*values) })
+            }
+            Change::ListPop { end, count } => {
+                json!({ "change": "list-pop", "end": end_name(*end), "count": count })
+            }
+            Change::ListSet { index, value } => {
+                json!({ "change": "list-set", "index": index, "value": self.bytes(value) })
+            }
+            Change::ListInsert { index, value } => {
+                json!({ "change": "list-insert", "index": index, "value": self.bytes(value) })
+            }
+            Change::ListRemove { count, value } => {
+                json!({ "change": "list-remove", "count": count, "value": self.bytes(value) })
+            }
+            Change::ListTrim { start, count } => {
+                json!({ "change": "list-trim", "start": start, "count": count })
+            }
+            Change::SetAdd { members } => {
+                json!({ "change": "set-add", "members": self.list(*members) })
+            }
+            Change::SetRemove { members } => {
+                json!({ "change": "set-remove", "members": self.list(*members) })
+            }
+            Change::ZSetAdd { members } => {
+                let mut bytes_left = self.items_bytes;
+                let pairs = members.iter().take(self.items).take_while(|(_, member)| {
+                    bytes_left = bytes_left.saturating_sub(member.len());
+                    bytes_left > 0
+                });
+                // JSON numbers cannot be infinite, so scores are sent as strings.
+                let pairs: Vec<_> = pairs
+                    .map(|(score, member)| json!([score.to_string(), self.bytes(member)]))
+                    .collect();
+                json!({ "change": "zset-add", "count": members.len(), "members": pairs })
+            }
+            Change::ZSetRemove { members } => {
+                json!({ "change": "zset-remove", "members": self.list(*members) })
+            }
+            Change::SeriesAdd { points, expiry } => {
+                let mut bytes_left = self.items_bytes;
+                let pairs = points.iter().take(self.items).take_while(|(_, value)| {
+                    bytes_left = bytes_left.saturating_sub(value.len());
+                    bytes_left > 0
+                });
+                // Readers of JSON may take numbers for doubles, so timestamps are sent as strings.
+                let pairs: Vec<_> =
+                    pairs.map(|(at, value)| json!([at.to_string(), self.bytes(value)])).collect();
+                json!({
+                    "change": "series-add",
+                    "count": points.len(),
+                    "points": pairs,
+                    "expires_ms": expiry.map(|at| at.0),
+                })
+            }
+            Change::SeriesRemove { timestamps } => {
+                let shown = timestamps.iter().take(self.items);
+                let shown: Vec<_> = shown.map(|at| at.to_string()).collect();
+                json!({ "change": "series-remove", "count": timestamps.len(), "timestamps": shown })
+            }
+            Change::SeriesPurge { at, first, last } => json!({
+                "change": "series-purge",
+                "expired_ms": at.0,
+                "first": first.to_string(),
+                "last": last.to_string(),
+            }),
+            Change::Stream(change) => self.describe_stream(&change.get()),
+            Change::Put { kind, encoded, expiry } => json!({
+                "change": "put",
+                "kind": format!("{kind:?}").to_lowercase(),
+                "bytes": encoded.len(),
+                "expires_ms": expiry.map(|at| at.0),
+            }),
+        };
+        value["database"] = json!(db);
+        value["key"] = self.bytes(key.bytes);
+        value
+    }
+
+    fn describe_stream(self, change: &StreamChange<'_>) -> Value {
+        let ids = |ids: store::Ids<'_>| -> Value {
+            let shown: Vec<_> = ids.iter().take(self.items).map(|id| id.to_string()).collect();
+            json!({ "count": ids.len(), "ids": shown })
+        };
+        let read = |read: GroupRead| json!({ "last_id": read.last_id.to_string(), "entries_read": read.entries_read });
+        match *change {
+            StreamChange::Add { id, fields } => {
+                json!({ "change": "stream-add", "id": id.to_string(), "fields": self.list(fields) })
+            }
+            StreamChange::Trim { count } => json!({ "change": "stream-trim", "count": count }),
+            StreamChange::Delete { ids: deleted } => {
+                json!({ "change": "stream-delete", "entries": ids(deleted) })
+            }
+            StreamChange::SetIds { last_id, entries_added, max_deleted_id } => json!({
+                "change": "stream-set-ids",
+                "last_id": last_id.to_string(),
+                "entries_added": entries_added,
+                "max_deleted_id": max_deleted_id.map(|id| id.to_string()),
+            }),
+            StreamChange::SetGroup { group, read: it } => {
+                json!({ "change": "stream-set-group", "group": self.bytes(group), "read": read(it) })
+            }
+            StreamChange::DeleteGroup { group } => {
+                json!({ "change": "stream-delete-group", "group": self.bytes(group) })
+            }
+            StreamChange::SetConsumer { group, consumer, seen_ms } => json!({
+                "change": "stream-set-consumer",
+                "group": self.bytes(group),
+                "consumer": self.bytes(consumer),
+                "seen_ms": seen_ms,
+            }),
+            StreamChange::DeleteConsumer { group, consumer } => json!({
+                "change": "stream-delete-consumer",
+                "group": self.bytes(group),
+                "consumer": self.bytes(consumer),
+            }),
+            StreamChange::Assign(it) => {
+                let entries = it.entries.iter().take(self.items);
+                let entries: Vec<_> =
+                    entries.map(|(id, deliveries)| json!([id.to_string(), deliveries])).collect();
+                json!({
+                    "change": "stream-assign",
+                    "group": self.bytes(it.group),
+                    "consumer": self.bytes(it.consumer),
+                    "seen_ms": it.seen_ms,
+                    "is_active": it.is_active,
+                    "delivered_ms": it.delivered_ms,
+                    "read": it.read.map(read),
+                    "count": it.entries.len(),
+                    "entries": entries,
+                })
+            }
+            StreamChange::Acknowledge { group, ids: acknowledged } => json!({
+                "change": "stream-acknowledge",
+                "group": self.bytes(group),
+                "entries": ids(acknowledged),
+            }),
+        }
+    }
+
+    /// Formats a change as the log tools do, truncated after the part that exceeds the limit of a value.
+    fn shown(self, mutation: &Mutation<'_>) -> String {
+        struct Shown {
+            text: String,
+            bytes_max: usize,
+        }
+        impl std::fmt::Write for Shown {
+            fn write_str(&mut self, part: &str) -> std::fmt::Result {
+                if self.text.len() > self.bytes_max {
+                    return Err(std::fmt::Error);
+                }
+                self.text.push_str(part);
+                Ok(())
+            }
+        }
+        let mut shown = Shown { text: String::new(), bytes_max: self.value_bytes };
+        if write!(shown, "{mutation}").is_err() {
+            shown.text.push_str("...");
+        }
+        shown.text
+    }
+
+    fn list(self, items: Items<'_>) -> Value {
+        let is_long = || items.iter().map(<[u8]>::len).sum::<usize>() > self.items_bytes;
+        if items.len() > self.items || is_long() {
+            return json!({ "count": items.len() });
+        }
+        Value::Array(items.iter().map(|item| self.bytes(item)).collect())
+    }
+
+    /// Converts bytes to a string if they are short valid UTF-8, otherwise to an object: `base64` with
+    /// the encoded bytes, or `bytes` with the length of a value that is too long.
+    fn bytes(self, value: &[u8]) -> Value {
+        use base64::Engine as _;
+        if value.len() > self.value_bytes {
+            return json!({ "bytes": value.len() });
+        }
+        match std::str::from_utf8(value) {
+            Ok(text) => Value::String(text.to_owned()),
+            Err(_) => json!({ "base64": base64::engine::general_purpose::STANDARD.encode(value) }),
+        }
+    }
+}
+
+fn is_hidden(mutation: &Mutation<'_>, hides_tables: bool) -> bool {
+    let table = match mutation {
+        Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => key.table,
+        Mutation::Truncate { table } => *table,
+        _ => return false,
+    };
+    hides_tables || is_table_of_roles(table.0)
+}
+
+fn end_name(end: End) -> &'static str {
+    match end {
+        End::Front => "front",
+        End::Back => "back",
+    }
+}
+
+/// Formats the ID of a table as `system_schema` does.
+fn table_name(id: u128) -> String {
+    uuid::Uuid::from_u128(id).to_string()
+}
