@@ -255,6 +255,11 @@ fn a_failover_without_a_complete_replica_is_given_up() {
     assert_eq!(master.ask("SET k 3"), "+OK\r\n");
     assert_eq!(master.ask("FAILOVER ABORT"), "-ERR No failover in progress.\r\n");
     assert_eq!(master.ask("FAILOVER\r\nFAILOVER ABORT\r\nSET k 4"), "+OK\r\n+OK\r\n+OK\r\n");
+    // After a pause of all commands, the failover still stops only writes.
+    assert_eq!(
+        master.ask("FAILOVER\r\nCLIENT PAUSE 50 ALL\r\nGET k\r\nFAILOVER ABORT\r\nSET k 4"),
+        "+OK\r\n+OK\r\n$1\r\n4\r\n+OK\r\n+OK\r\n"
+    );
     assert_eq!(
         (master.info("role"), master.info("connected_slaves")),
         ("master".into(), "1".into())

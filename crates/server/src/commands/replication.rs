@@ -458,7 +458,7 @@ fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     tracing::info!(client = cx.session.id.0, "a failover has begun");
     // Before the reply: a write that follows it waits.
-    cx.shared.pause.begin(cx.now.mono, MonoNs(u64::MAX), true);
+    cx.shared.pause.begin_failover();
     replication.begin_failover(failover);
     cx.reply.ok();
     Ok(())

@@ -216,7 +216,7 @@ pub(crate) fn may_expire_at_reads(
     reactor: &ReactorState,
     now: MonoNs,
 ) -> bool {
-    can_expire(shared, reactor) && shared.pause.until(now).is_none()
+    can_expire(shared, reactor) && shared.pause.at(now).is_none()
 }
 
 fn can_expire(shared: &ServerState, reactor: &ReactorState) -> bool {

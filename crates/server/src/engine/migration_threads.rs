@@ -197,7 +197,7 @@ fn delete(
         return Ok(Deleted { gate: Gate::OPEN, is_complete: true });
     }
     let has_room = || {
-        let is_paused = shared.pause.until(clock::mono_now()).is_some();
+        let is_paused = shared.pause.at(clock::mono_now()).is_some();
         !is_paused && (shared.log.has_room(reactor.index) || !shared.log.takes_writes())
     };
     if !wait_until(shared, Duration::MAX, has_room) {

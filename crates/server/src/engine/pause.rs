@@ -1,45 +1,73 @@
-//! A pause of all clients, or of their writes: CLIENT PAUSE.
+//! Pauses of all clients, or of their writes: CLIENT PAUSE, and FAILOVER.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::time::MonoNs;
 
-/// End and scope of the server's pause. A single word, read by every request.
+/// The pauses of the server in a single word, which every request reads: the end of CLIENT PAUSE in
+/// nanoseconds, a multiple of four, and two bits. Zero: no pause.
 #[derive(Debug, Default)]
 pub(crate) struct Pause(AtomicU64);
 
-/// Bit that is set if only writes are paused. The other bits are the end in nanoseconds, so ends
-/// are even. Zero: no pause.
+/// CLIENT PAUSE stops only writes.
 const WRITES_ONLY: u64 = 1;
+/// A failover stops writes, until it ends.
+const FAILOVER: u64 = 2;
+const FLAGS: u64 = WRITES_ONLY | FAILOVER;
+
+/// The pause in effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InEffect {
+    pub(crate) until: MonoNs,
+    pub(crate) writes_only: bool,
+}
 
 impl Pause {
-    /// Returns the end of the pause in effect at `now`.
+    /// Returns the pause in effect at `now`. A different one may follow it.
     #[inline]
-    pub(crate) fn until(&self, now: MonoNs) -> Option<MonoNs> {
-        let end = self.0.load(Ordering::Relaxed) & !WRITES_ONLY;
-        (end > now.0).then_some(MonoNs(end))
+    pub(crate) fn at(&self, now: MonoNs) -> Option<InEffect> {
+        let word = self.0.load(Ordering::Relaxed);
+        if word == 0 { None } else { in_effect(word, now) }
     }
 
-    /// Whether the pause affects writes only.
-    pub(crate) fn is_for_writes(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & WRITES_ONLY != 0
-    }
-
-    /// Starts or extends a pause. A pause is never shortened, and one of all commands is not
-    /// reduced to writes.
+    /// Starts or extends the pause of CLIENT PAUSE. It is never shortened, and one of all commands
+    /// is not reduced to writes.
     // Source: Redis 7.2 `networking.c`, `pauseClientsByClient`
     pub(crate) fn begin(&self, now: MonoNs, until: MonoNs, writes_only: bool) {
-        let extend = |word: u64| {
-            let known_end = word & !WRITES_ONLY;
+        self.change(|word| {
+            let known_end = word & !FLAGS;
             let stopped_all = known_end > now.0 && word & WRITES_ONLY == 0;
-            let end = known_end.max(until.0 & !WRITES_ONLY);
-            Some(if writes_only && !stopped_all { end | WRITES_ONLY } else { end })
-        };
-        // The closure always returns a word.
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, extend);
+            let end = known_end.max(until.0 & !FLAGS);
+            let scope = if writes_only && !stopped_all { WRITES_ONLY } else { 0 };
+            end | scope | (word & FAILOVER)
+        });
     }
 
+    /// Ends the pause of CLIENT PAUSE.
     pub(crate) fn end(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.change(|word| word & FAILOVER);
     }
+
+    pub(crate) fn begin_failover(&self) {
+        self.change(|word| word | FAILOVER);
+    }
+
+    pub(crate) fn end_failover(&self) {
+        self.change(|word| word & !FAILOVER);
+    }
+
+    fn change(&self, next: impl Fn(u64) -> u64) {
+        // The closure always returns a word.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(next(word)));
+    }
+}
+
+#[cold]
+fn in_effect(word: u64, now: MonoNs) -> Option<InEffect> {
+    let end = word & !FLAGS;
+    let by_client = (end > now.0)
+        .then_some(InEffect { until: MonoNs(end), writes_only: word & WRITES_ONLY != 0 });
+    let by_failover =
+        (word & FAILOVER != 0).then_some(InEffect { until: MonoNs(u64::MAX), writes_only: true });
+    by_client.filter(|pause| !pause.writes_only).or(by_failover).or(by_client)
 }

@@ -143,7 +143,7 @@ impl ReactorHandler {
     pub(super) fn expire_due(&mut self) {
         let is_on = self.reactor.settings.active_expire
             && self.shared.active_expire.load(Ordering::Relaxed)
-            && self.shared.pause.until(self.now.mono).is_none();
+            && self.shared.pause.at(self.now.mono).is_none();
         if !is_on {
             return;
         }

@@ -139,8 +139,8 @@ impl ReactorHandler {
         }
     }
 
-    /// Resumes the connections that CLIENT PAUSE stopped, or sets a timer if the pause has not
-    /// ended.
+    /// Resumes the connections that a pause stopped when it has ended, and sets a timer for the
+    /// pause in effect. A different pause may stop fewer of them.
     pub(super) fn end_pause(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -149,14 +149,13 @@ impl ReactorHandler {
         if self.postponed.is_empty() {
             return;
         }
-        if let Some(until) = self.shared.pause.until(cx.now().mono) {
-            if until != self.pause_timer {
-                self.pause_timer = until;
-                cx.set_timer(until, PAUSE_TIMER);
+        if let Some(pause) = self.shared.pause.at(cx.now().mono) {
+            if pause.until == self.pause_timer {
+                return;
             }
-            return;
-        }
-        if self.waits_for_script() {
+            self.pause_timer = pause.until;
+            cx.set_timer(pause.until, PAUSE_TIMER);
+        } else if self.waits_for_script() {
             let at = MonoNs(cx.now().mono.0 + SCRIPT_CHECK_NS);
             if self.pause_timer <= cx.now().mono {
                 self.pause_timer = at;

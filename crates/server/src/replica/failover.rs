@@ -109,6 +109,6 @@ fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
 }
 
 fn end_pause(shared: &ServerState) {
-    shared.pause.end();
+    shared.pause.end_failover();
     shared.links().wakers().for_each(|waker| waker.wake());
 }

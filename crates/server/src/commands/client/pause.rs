@@ -12,7 +12,7 @@ use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
 use crate::commands::session::{Session, Transaction};
 use crate::commands::transactions::is_exec;
-use crate::engine::pause::Pause;
+use crate::engine::pause::{InEffect, Pause};
 
 /// Whether this request has to wait.
 #[inline]
@@ -22,16 +22,16 @@ pub(in crate::commands) fn stops(
     session: &Session,
     command: &Command,
 ) -> bool {
-    pause.until(now).is_some() && stops_while_on(pause, session, command)
+    pause.at(now).is_some_and(|pause| stops_while_on(pause, session, command))
 }
 
 // Source: Redis 7.2 `server.c`, `processCommand`; there, too, UNPAUSE waits like all other commands
 #[cold]
-fn stops_while_on(pause: &Pause, session: &Session, command: &Command) -> bool {
+fn stops_while_on(pause: InEffect, session: &Session, command: &Command) -> bool {
     if session.is_replica() {
         return false; // an acknowledgment
     }
-    if !pause.is_for_writes() {
+    if !pause.writes_only {
         return !command.flags.has(Flags::UNPAUSABLE);
     }
     let queued = session.transaction.as_deref().filter(|_| is_exec(command));
@@ -121,27 +121,28 @@ mod tests {
     #[test]
     fn a_pause_is_extended_and_never_shortened() {
         let pause = Pause::default();
-        assert_eq!(pause.until(MonoNs(0)), None);
+        let until = |now| pause.at(now).map(|pause| pause.until);
+        assert_eq!(pause.at(MonoNs(0)), None);
         pause.begin(MonoNs(10), MonoNs(100), WRITE);
-        assert_eq!(pause.until(MonoNs(99)), Some(MonoNs(100)));
-        assert_eq!(pause.until(MonoNs(100)), None);
+        assert_eq!(until(MonoNs(99)), Some(MonoNs(100)));
+        assert_eq!(pause.at(MonoNs(100)), None);
         pause.begin(MonoNs(20), MonoNs(50), WRITE);
-        assert_eq!(pause.until(MonoNs(20)), Some(MonoNs(100)));
+        assert_eq!(until(MonoNs(20)), Some(MonoNs(100)));
         pause.begin(MonoNs(20), MonoNs(200), WRITE);
-        assert_eq!(pause.until(MonoNs(199)), Some(MonoNs(200)));
+        assert_eq!(until(MonoNs(199)), Some(MonoNs(200)));
         pause.begin(MonoNs(300), MonoNs(301), WRITE);
-        assert_eq!(pause.until(MonoNs(300)), None, "ends are even");
+        assert_eq!(pause.at(MonoNs(300)), None, "ends are multiples of four");
         pause.end();
-        assert_eq!(pause.until(MonoNs(20)), None);
+        assert_eq!(pause.at(MonoNs(20)), None);
     }
 
     #[test]
     fn a_pause_of_no_time_is_none() {
         let pause = Pause::default();
         pause.begin(MonoNs(10), MonoNs(10), ALL);
-        assert_eq!(pause.until(MonoNs(10)), None);
+        assert_eq!(pause.at(MonoNs(10)), None);
         pause.begin(MonoNs(11), MonoNs(11), WRITE);
-        assert_eq!(pause.until(MonoNs(11)), None);
+        assert_eq!(pause.at(MonoNs(11)), None);
     }
 
     #[test]
@@ -157,6 +158,22 @@ mod tests {
         assert!(!stops(250, &connection::PING));
         assert!(!stops(250, &strings::GET));
         assert!(stops(250, &strings::SET));
+    }
+
+    #[test]
+    fn a_failover_and_client_pause_do_not_end_each_other() {
+        let (pause, session) = (Pause::default(), session());
+        let stops = |now, command: &Command| stops(&pause, MonoNs(now), &session, command);
+        pause.begin_failover();
+        assert!(stops(u64::MAX - 1, &strings::SET) && !stops(0, &strings::GET));
+        pause.begin(MonoNs(0), MonoNs(100), ALL);
+        assert!(stops(99, &strings::GET), "all commands");
+        assert!(!stops(100, &strings::GET) && stops(100, &strings::SET), "only writes after it");
+        pause.end();
+        assert!(!stops(50, &strings::GET) && stops(50, &strings::SET), "the failover continues");
+        pause.begin(MonoNs(0), MonoNs(100), WRITE);
+        pause.end_failover();
+        assert!(stops(99, &strings::SET) && !stops(100, &strings::SET));
     }
 
     #[test]
