@@ -18,7 +18,7 @@ use crate::statements::executor::ClientState;
 use crate::statements::virtual_tables::CQL_VERSION;
 
 /// Myriad's own STARTUP option: when the connection's writes are acknowledged.
-const DURABILITY: &str = "MYRIAD_DURABILITY";
+pub(super) const DURABILITY: &str = "MYRIAD_DURABILITY";
 
 type Result<T> = std::result::Result<T, CqlError>;
 
@@ -277,12 +277,11 @@ fn check_cql_version(version: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Parses the connection's durability, which replaces the server's, like CLIENT DURABILITY of the
-/// Redis protocol.
-fn durability_of(word: &str) -> Result<Durability> {
+/// Parses the durability of a connection or a request, which replaces the server's.
+pub(super) fn durability_of(word: &str) -> Result<Durability> {
     let known = Durability::ALL.iter().find(|known| known.word().eq_ignore_ascii_case(word));
     known.copied().ok_or_else(|| {
-        CqlError::Protocol(format!("{DURABILITY} must be one of always, interval, never"))
+        CqlError::Protocol(format!("{DURABILITY} must be one of {}", Durability::WORDS.join(", ")))
     })
 }
 

@@ -208,7 +208,8 @@ fn run(
     let mut published = shared.published[reactor.index].lock();
     reactor.tally.publish(&mut published, reactor.settings.latency_tracking);
     drop(published);
+    let durability = client.durability;
     let keyspace = (client.keyspace != before).then_some(client.keyspace).flatten();
     let access = client.access.filter(|_| header.opcode == Opcode::AuthResponse as u8);
-    (reactor_index, CqlReply { id, header, gate, message, keyspace, access })
+    (reactor_index, CqlReply { id, header, gate, message, durability, keyspace, access })
 }

@@ -15,6 +15,7 @@ use wire::cql::{
 };
 
 use super::auth::Credentials;
+use super::handshake::{DURABILITY, durability_of};
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
 use super::processor::{Processor, with_processor};
@@ -24,6 +25,7 @@ use super::session::{Phase, Session, Wait};
 use super::state::CqlState;
 use super::traces;
 use super::wire_reply::WireReply;
+use crate::config::Durability;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -132,6 +134,23 @@ impl Requests<'_> {
     /// Handles one message: appends its response to `out`, parks it until its gate opens, or leaves
     /// it to a timer, a later turn or the pool.
     pub(crate) fn answer(
+        &mut self,
+        session: &mut Session,
+        own: &mut ExecutionState,
+        header: &Header,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let may_differ = header.flags.has(Flags::CUSTOM_PAYLOAD) && session.phase == Phase::Ready;
+        let of_connection = session.client.durability;
+        self.answer_one(session, own, header, body, out);
+        // Another one was for this request alone.
+        if may_differ {
+            session.client.durability = of_connection;
+        }
+    }
+
+    fn answer_one(
         &mut self,
         session: &mut Session,
         own: &mut ExecutionState,
@@ -296,7 +315,9 @@ impl Requests<'_> {
         };
         session.in_flight -= 1;
         session.paused_scans -= 1;
+        let of_connection = std::mem::replace(&mut session.client.durability, client.durability);
         self.finish(session, (&header, &body), responded, (start, ns), out);
+        session.client.durability = of_connection;
     }
 
     fn run_paused(
@@ -466,6 +487,7 @@ impl Requests<'_> {
                     header,
                     gate: Gate::OPEN,
                     message,
+                    durability: Durability::default(),
                     keyspace: None,
                     access: None,
                 };
@@ -536,7 +558,7 @@ impl Requests<'_> {
         if reply.keyspace.is_some() {
             session.client.keyspace = reply.keyspace;
         }
-        let level = level_of_write(session.client.durability);
+        let level = level_of_write(reply.durability);
         if self.reactor.is_open(reply.gate, level) {
             out.extend_from_slice(&reply.message);
         } else if !self.hold(session, &reply.header, (level, reply.gate), &reply.message) {
@@ -641,7 +663,12 @@ impl Requests<'_> {
             return Err(CqlError::Overloaded(text.to_owned()));
         }
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
-        let (request, _) = decode_request(header, &body).map_err(malformed)?;
+        let (request, extras) = decode_request(header, &body).map_err(malformed)?;
+        if let Some((_, word)) = extras.custom_payload.iter().find(|(name, _)| *name == DURABILITY)
+        {
+            let word = String::from_utf8_lossy(word.unwrap_or_default());
+            client.durability = durability_of(&word)?;
+        }
         if stub >= stub::DECODED {
             return answer.void();
         }

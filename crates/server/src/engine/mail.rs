@@ -8,6 +8,7 @@ use cql::schema::Event;
 use reactor::ConnId;
 use wire::cql::Header;
 
+use crate::config::Durability;
 use crate::engine::gate::Gate;
 
 #[derive(Debug, Clone)]
@@ -63,6 +64,8 @@ pub(crate) struct CqlReply {
     pub(crate) header: Header,
     pub(crate) gate: Gate,
     pub(crate) message: Vec<u8>,
+    /// That of the request.
+    pub(crate) durability: Durability,
     /// The keyspace selected by USE.
     pub(crate) keyspace: Option<String>,
     /// Permissions of a successful login.
