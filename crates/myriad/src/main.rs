@@ -28,6 +28,7 @@ Myriad: a multi-core data server in which every acknowledged write is on the log
 
 Usage:
   myriad serve [OPTIONS]        Serve the data in a directory
+  myriad hub [OPTIONS]          The same, as the hub of several masters: see docs/operate/hub.md
   myriad log dump DIR           Print the records of a log
   myriad log tail DIR           Print the records of a log as JSON, and new ones as they come
   myriad log verify DIR         Check a log without changing it
@@ -237,6 +238,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Short('V') | Arg::Long("version")) => print(VERSION),
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
+            Some("hub") => parse_hub(parser),
             Some("log") => parse_log(parser),
             Some("import") => parse_import(parser),
             Some("export") => parse_export(parser),
@@ -262,6 +264,16 @@ fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Arguments::Help => Command::Print(format!("{SERVE_HELP}{}", config::help())),
         Arguments::Serve(config) => Command::Serve(config),
     })
+}
+
+/// A server that relays what several masters write.
+fn parse_hub(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let mut command = parse_serve(parser)?;
+    if let Command::Serve(config) = &mut command {
+        config.take_argument("hub", "yes")?;
+        config.validate()?;
+    }
+    Ok(command)
 }
 
 fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {

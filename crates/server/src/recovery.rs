@@ -12,6 +12,7 @@ use store::{Keyspace, Mutation, Params};
 
 use crate::config::Settings;
 use crate::engine::clock;
+use crate::engine::hub::Hub;
 use crate::engine::records::{self, Progress};
 use crate::engine::replication::Replication;
 use crate::engine::server_state::{RecoveryReport, params};
@@ -30,6 +31,7 @@ pub(crate) struct Recovered {
     pub(crate) schema: Loaded,
     pub(crate) progress: Progress,
     pub(crate) replication: Replication,
+    pub(crate) hub: Hub,
 }
 
 /// Log options from the settings. A group always fits into a segment and a lane into a group, no
@@ -84,8 +86,10 @@ pub(crate) fn recover(
     let schema = stored_schema::load(&keyspace, &replaying).context("could not read CQL schema")?;
     let replication = Replication::load(&keyspace, &replaying, &log, progress.stream_position)
         .map_err(anyhow::Error::msg)?;
+    let hub = Hub::load(&keyspace, &replaying, settings).map_err(anyhow::Error::msg)?;
     Ok(Recovered {
         replication,
+        hub,
         keyspace,
         log,
         report,

@@ -166,6 +166,7 @@ fn summarize(chain: &Chain, target: Target) -> anyhow::Result<Summary> {
                         times.note(time, reach);
                     }
                 }
+                Kind::States => bail!("a frame for a peer of a group of masters"),
                 Kind::Block | Kind::Resume => {}
             }
             Ok(())
@@ -244,6 +245,7 @@ impl Replay {
             }
             Kind::Records => self.apply_records(header, payload, target)?,
             Kind::Resume | Kind::Heartbeat | Kind::Times => {}
+            Kind::States => bail!("a frame for a peer of a group of masters"),
         }
         Ok(())
     }

@@ -120,6 +120,7 @@ pub(crate) fn run(
     migration_threads::start(shared).context("could not start the threads of MIGRATE")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     let link = replica::start(&state).context("could not start the thread of replication")?;
+    let pulling = replica::start_pulling(&state).context("could not start the thread of peers")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
     start_pools(&state, &settings)?;
     ready(&group, shared)?;
@@ -129,6 +130,7 @@ pub(crate) fn run(
     cql.password_pool.stop();
     feeds.stop();
     link.stop(shared);
+    pulling.stop(shared);
     tracing::info!("connections drained; closing the log");
     shared.stalls.stop();
     shared.snapshots.stop();
@@ -210,6 +212,7 @@ pub(crate) fn build_state(
         snapshots,
         rdb_transfers: RdbTransfers::default(),
         replication: recovered.replication,
+        hub: recovered.hub,
         migrations: Migrations::default(),
         pubsub: Directory::new(reactors.all()),
         recovery: recovered.report,

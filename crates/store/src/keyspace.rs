@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::key::{PartitionKey, TableId, stripe_of};
 use crate::params::DbStats;
 use crate::stripe::{StatsSums, Stripe};
+use crate::versions::Version;
 use crate::watch::{AwaitedKeys, Readers, WatchFlag};
 use crate::{DATABASES, DeferredFree, STRIPES};
 
@@ -56,6 +57,8 @@ pub struct Keyspace {
     readers: AtomicUsize,
     read_keys: AtomicUsize,
     pub(crate) indexes: Registry,
+    /// Of each database: the version at which it was emptied. Changes while all stripes are locked.
+    floors: Mutex<[Version; DATABASES]>,
 }
 
 impl Keyspace {
@@ -74,7 +77,18 @@ impl Keyspace {
             readers: AtomicUsize::new(0),
             read_keys: AtomicUsize::new(0),
             indexes: Registry::default(),
+            floors: Mutex::default(),
         }
+    }
+
+    /// The version at which a database was emptied: lesser ones are not stored any more.
+    pub fn floor(&self, db: u8) -> Version {
+        self.floors.lock()[usize::from(db)]
+    }
+
+    pub(crate) fn raise_floor(&self, db: u8, version: Version) {
+        let floor = &mut self.floors.lock()[usize::from(db)];
+        *floor = version.max(*floor);
     }
 
     pub fn seed(&self) -> u64 {

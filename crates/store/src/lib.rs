@@ -44,6 +44,7 @@ mod tests;
 pub mod types;
 mod value;
 mod varint;
+mod versions;
 mod views;
 mod watch;
 
@@ -59,7 +60,7 @@ pub use items::{Deliveries, Ids, Items, Points, Scored, Timestamps, Writes};
 pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use keyspace::{Keyspace, LockWaits};
 pub use locked::{Locked, Lookups, Seen, StoredString};
-pub use mutation::Mutation;
+pub use mutation::{Mutation, Scope};
 pub use object::Depth;
 pub use params::{DbStats, Params, ScanCursor};
 pub use partitions::Reach;
@@ -71,6 +72,7 @@ pub use types::{
     Write,
 };
 pub use value::{Value, ValueKind};
+pub use versions::Version;
 pub use views::{HashRef, ListRef, RowsRef, SetRef, ZSetRef};
 pub use watch::{
     AwaitedKeys, ChangedKeys, InvalidatedKey, Reader, Readers, ReadyKey, Ticket, WatchFlag,

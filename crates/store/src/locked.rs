@@ -7,7 +7,7 @@ use base::time::UnixMs;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use crate::change::Kind;
+use crate::change::{Change, Kind};
 use crate::deferred_free::DeferredFree;
 use crate::entry::Entry;
 use crate::error::StoreError;
@@ -22,6 +22,7 @@ use crate::params::{DbStats, Params, ScanCursor};
 use crate::stripe::{Applying, Due, StatsSums, Stripe};
 use crate::types::{Encoding, Partition, Seconds, Series, Stream};
 use crate::value::Value;
+use crate::versions::Version;
 use crate::views::{HashRef, ListRef, SetRef, ZSetRef};
 use crate::watch::{ChangedKeys, Reader, Ticket, WatchFlag};
 use crate::{DATABASES, STRIPES};
@@ -475,6 +476,20 @@ impl<'a> Locked<'a> {
                 }
                 Ok(())
             }
+            Mutation::Version { db, key, version } => {
+                let stripe = self.stripe_mut(key.hash);
+                let before = stripe.bytes.cast_signed();
+                stripe.set_version(*db, key.bytes, *version);
+                let grown_bytes = stripe.bytes.cast_signed() - before;
+                self.grown_bytes += grown_bytes;
+                Ok(())
+            }
+            Mutation::Floor { db, version } => {
+                assert!(self.is_all(), "a floor is of every stripe");
+                self.keyspace.raise_floor(*db, *version);
+                Ok(())
+            }
+            Mutation::Origin { .. } => Ok(()),
             Mutation::Swap { dbs } => {
                 assert!(self.is_all(), "a database is in every stripe");
                 for guard in self.guards.iter_mut() {
@@ -717,6 +732,50 @@ impl<'a> Locked<'a> {
         let mut sums = StatsSums::default();
         self.guards.iter().for_each(|guard| guard.stripe.add_stats(&mut sums));
         sums.finish(self.params.now())
+    }
+
+    /// The version of a key's present value, or of its deletion.
+    pub fn version(&self, db: u8, key: Key<'_>) -> Version {
+        self.stripe(key.hash).version(db, key.bytes)
+    }
+
+    /// Appends the present state of a key: `Set`, `Put` or `Delete`, whether it has expired or not.
+    pub fn encode_state(&self, db: u8, key: Key<'_>, out: &mut Vec<u8>) {
+        let stripe = self.stripe(key.hash);
+        let mut encoded = Vec::new();
+        let change = match stripe.place(db, key) {
+            None => Change::Delete,
+            Some(place) => {
+                let entry = stripe.entry(db, place);
+                stripe.value(entry, UnixMs(0)).to_change(entry.expiry(), &mut encoded)
+            }
+        };
+        Mutation::Key { db, key, change }.encode(out);
+    }
+
+    /// Whether the key is stored, expired or not.
+    pub fn is_stored(&self, db: u8, key: Key<'_>) -> bool {
+        self.stripe(key.hash).place(db, key).is_some()
+    }
+
+    /// Names of up to `count` keys of a database in the first locked stripe that have a lesser
+    /// version than this.
+    pub fn older_keys(&self, db: u8, version: Version, count: usize) -> Vec<Vec<u8>> {
+        let stripe = &self.guards[0].stripe;
+        let names = stripe.dbs[db].table.iter().map(Entry::key);
+        let older = names.filter(|name| stripe.version(db, name) < version);
+        older.take(count).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Database and name of up to `count` keys of the first locked stripe that do not exist and
+    /// whose versions are of before `time`.
+    pub fn old_deletions(&self, time: u64, count: usize) -> Vec<(u8, Vec<u8>)> {
+        let stripe = &self.guards[0].stripe;
+        let versions = stripe.versions.iter().flat_map(|versions| versions.iter());
+        let old = versions.filter(|(db, name, version)| {
+            version.time < time && stripe.place(*db, self.key(name)).is_none()
+        });
+        old.take(count).map(|(db, name, _)| (db, name.to_vec())).collect()
     }
 
     /// Rebuilds all data from its snapshot form, as a restart would. The data stays the same, so

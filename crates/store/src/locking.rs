@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::key::stripe_of;
 use crate::keyspace::Keyspace;
 use crate::locked::{Guard, Guards, Locked, Seen, stripe_number};
-use crate::mutation::Mutation;
+use crate::mutation::{Mutation, Scope};
 use crate::params::{Params, ScanCursor};
 
 impl Keyspace {
@@ -146,14 +146,21 @@ impl Keyspace {
         skip: impl Fn(usize) -> bool,
     ) -> Result<(), StoreError> {
         match mutation {
-            Mutation::Key { key, .. } if skip(stripe_of(key.hash)) => Ok(()),
-            Mutation::Key { key, .. } => self.lock_one(key.hash, params).apply_mutation(mutation),
-            Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => {
-                if skip(stripe_of(key.hash())) {
-                    return Ok(());
+            Mutation::Key { .. }
+            | Mutation::Version { .. }
+            | Mutation::Partition { .. }
+            | Mutation::Purge { .. } => match mutation.scope() {
+                Scope::One(hash) if !skip(stripe_of(hash)) => {
+                    self.lock_one(hash, params).apply_mutation(mutation)
                 }
-                self.lock_one(key.hash(), params).apply_mutation(mutation)
+                _ => Ok(()),
+            },
+            // It only rises, so that a snapshot may hold it already.
+            Mutation::Floor { db, version } => {
+                self.raise_floor(*db, *version);
+                Ok(())
             }
+            Mutation::Origin { .. } => Ok(()),
             Mutation::Truncate { table } => {
                 for index in (0..STRIPES).filter(|index| !skip(*index)) {
                     self.stripe(index).truncate(*table, &mut DeferredFree::default());

@@ -9,7 +9,9 @@
 //! [`crate::StreamChange`]. Of a partition: kind u8, table u128, token
 //! i64, key length v, key, then the number of writes v and the writes as in
 //! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A swap
-//! ends with its second database u8. A log record is one or more mutations.
+//! ends with its second database u8. Of a version: kind u8, database u8, key length v, key, time u64,
+//! server u16; of a floor the same without the key. Of an origin: kind u8, server u16. A log record
+//! is one or more mutations.
 
 use crate::change::{Change, HASH_FIRST, PUT_EXPIRING};
 use crate::items::Writes;
@@ -17,6 +19,7 @@ use crate::key::{Key, PartitionKey, TableId};
 use crate::stream_change::{STREAM_FIRST, STREAM_LAST};
 use crate::types::{Malformed, Seconds};
 use crate::varint::{put_bytes, take_bytes, take_u8, take_u32, take_u64};
+use crate::versions::Version;
 
 /// One change to a key, a partition, or a whole database or table.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +52,32 @@ pub enum Mutation<'a> {
     Truncate {
         table: TableId,
     },
+    /// States the version of the key's present value, or of its deletion; [`Version::NONE`] removes
+    /// it.
+    Version {
+        db: u8,
+        key: Key<'a>,
+        version: Version,
+    },
+    /// States that a database was emptied: values of lesser versions are not stored any more.
+    /// Stored ones stay, until their own mutations delete them.
+    Floor {
+        db: u8,
+        version: Version,
+    },
+    /// Names the server that wrote the rows before it in the same record. Changes nothing.
+    Origin {
+        server: u16,
+    },
+}
+
+/// What a mutation reads and changes, and must be locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The stripe of a hash.
+    One(u64),
+    All,
+    Nothing,
 }
 
 // The numbers are part of the log's format, those of `crate::change` and `crate::stream_change`
@@ -59,6 +88,9 @@ const PARTITION: u8 = 25;
 const PURGE: u8 = 26;
 const TRUNCATE: u8 = 27;
 const SWAP: u8 = 38;
+const VERSION: u8 = 56;
+const FLOOR: u8 = 57;
+const ORIGIN: u8 = 58;
 const _: () = assert!(PUT_EXPIRING < FLUSH_DB, "the kinds of changes and of mutations differ");
 const _: () = assert!(TRUNCATE < STREAM_FIRST, "likewise those of changes of streams");
 const _: () = assert!(STREAM_LAST < SWAP, "likewise");
@@ -88,7 +120,25 @@ fn take_database(input: &mut &[u8]) -> Result<u8, Malformed> {
     if usize::from(db) < crate::DATABASES { Ok(db) } else { Err(Malformed) }
 }
 
+fn take_server(input: &mut &[u8]) -> Result<u16, Malformed> {
+    let (server, rest) = input.split_first_chunk().ok_or(Malformed)?;
+    *input = rest;
+    Ok(u16::from_le_bytes(*server))
+}
+
 impl<'a> Mutation<'a> {
+    pub fn scope(&self) -> Scope {
+        match self {
+            Mutation::Key { key, .. } | Mutation::Version { key, .. } => Scope::One(key.hash),
+            Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => Scope::One(key.hash()),
+            Mutation::Flush { .. }
+            | Mutation::Swap { .. }
+            | Mutation::Truncate { .. }
+            | Mutation::Floor { .. } => Scope::All,
+            Mutation::Origin { .. } => Scope::Nothing,
+        }
+    }
+
     /// Appends the mutation's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -116,6 +166,19 @@ impl<'a> Mutation<'a> {
                 out.push(TRUNCATE);
                 out.extend_from_slice(&table.0.to_le_bytes());
             }
+            Mutation::Version { db, key, version } => {
+                out.extend_from_slice(&[VERSION, *db]);
+                put_bytes(out, key.bytes);
+                version.encode(out);
+            }
+            Mutation::Floor { db, version } => {
+                out.extend_from_slice(&[FLOOR, *db]);
+                version.encode(out);
+            }
+            Mutation::Origin { server } => {
+                out.push(ORIGIN);
+                out.extend_from_slice(&server.to_le_bytes());
+            }
         }
     }
 
@@ -136,6 +199,7 @@ impl<'a> Mutation<'a> {
                 return Ok(Mutation::Purge { key, now, gc_before });
             }
             TRUNCATE => return Ok(Mutation::Truncate { table: take_table(input)? }),
+            ORIGIN => return Ok(Mutation::Origin { server: take_server(input)? }),
             _ => {}
         }
         let db = take_database(input)?;
@@ -143,9 +207,13 @@ impl<'a> Mutation<'a> {
             SWAP => Ok(Mutation::Swap { dbs: [db, take_database(input)?] }),
             FLUSH_DB => Ok(Mutation::Flush { db: Some(db) }),
             FLUSH_ALL => Ok(Mutation::Flush { db: None }),
+            FLOOR => Ok(Mutation::Floor { db, version: Version::decode(input)? }),
             _ => {
                 let bytes = take_bytes(input)?;
                 let key = Key { bytes, hash: hash_of(bytes) };
+                if kind == VERSION {
+                    return Ok(Mutation::Version { db, key, version: Version::decode(input)? });
+                }
                 Ok(Mutation::Key { db, key, change: Change::decode(kind, input)? })
             }
         }
@@ -199,6 +267,10 @@ mod tests {
         round_trip_of(Mutation::Truncate { table });
         round_trip_of(Mutation::Swap { dbs: [3, 15] });
         assert!(Mutation::decode(&mut &[SWAP, 3, 16][..], |_| 3).is_err());
+        let version = Version { time: 1 << 50, server: 7 };
+        round_trip_of(Mutation::Version { db: 2, key: Key { bytes: b"key", hash: 3 }, version });
+        round_trip_of(Mutation::Floor { db: 15, version });
+        round_trip_of(Mutation::Origin { server: 300 });
         let shown = Mutation::Partition { key, writes: Writes::Slice(&writes) }.to_string();
         let expected = "table=00000010000000000000000000000000 token=-5 key=\"key\"; delete at=7; \
                         static column=300[\"i\"] deleted at=-1";

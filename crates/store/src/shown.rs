@@ -6,6 +6,7 @@ use crate::key::PartitionKey;
 use crate::mutation::Mutation;
 use crate::stream_change::{Assignment, StreamChange};
 use crate::types::{CellValue, RowKey, Write};
+use crate::versions::Version;
 
 /// Database, key and change, values cut short.
 impl std::fmt::Display for Mutation<'_> {
@@ -25,6 +26,14 @@ impl std::fmt::Display for Mutation<'_> {
                 write!(f, "{} purge now={now} gc-before={gc_before}", ShownPlace(*key))
             }
             Mutation::Truncate { table } => write!(f, "table={:032x} truncate", table.0),
+            Mutation::Version { db, key, version } => {
+                let (key, Version { time, server }) = (Shown(key.bytes), *version);
+                write!(f, "db={db} key={key} version={time} server={server}")
+            }
+            Mutation::Floor { db, version: Version { time, server } } => {
+                write!(f, "floor db={db} version={time} server={server}")
+            }
+            Mutation::Origin { server } => write!(f, "origin server={server}"),
         }
     }
 }

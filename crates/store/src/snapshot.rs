@@ -1,6 +1,6 @@
 //! The encoded form of a stripe: the mutations that rebuild it.
 //!
-//! A block is a sequence of `Set` and `Put` mutations in the encoding of [`crate::Mutation`], so
+//! A block is a sequence of `Set` and `Put` mutations, then `Partition`, then `Version`, in the encoding of [`crate::Mutation`], so
 //! that there is one codec, one golden test and one path for changes.
 //!
 //! Known weakness: a stripe stays locked while it is encoded. At 10 M keys that is 2,441 keys; a
@@ -18,13 +18,15 @@ use crate::mutation::Mutation;
 use crate::params::Params;
 use crate::stripe::{Applying, Stripe};
 use crate::types::Malformed;
-use crate::{DeferredFree, STRIPES};
+use crate::versions::Version;
+use crate::{DATABASES, DeferredFree, STRIPES};
 
 /// The contents of one stripe after everything logged before `lsn`, and nothing logged after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotBlock {
     pub stripe: usize,
     pub lsn: u64,
+    /// Number of mutations.
     pub keys: u64,
     pub bytes: Vec<u8>,
 }
@@ -45,12 +47,29 @@ impl Keyspace {
         let locked = self.stripe(stripe);
         block.lsn = position();
         locked.encode(&mut block.bytes, |_| block.keys += 1);
+        if stripe == 0 {
+            block.keys += self.encode_floors(&mut block.bytes);
+        }
+    }
+
+    /// Appends the floors of databases, which are of all stripes. Returns their number.
+    fn encode_floors(&self, out: &mut Vec<u8>) -> u64 {
+        let mut count = 0;
+        for db in 0..DATABASES {
+            let db = u8::try_from(db).expect("DATABASES fits u8");
+            let version = self.floor(db);
+            if version != Version::NONE {
+                Mutation::Floor { db, version }.encode(out);
+                count += 1;
+            }
+        }
+        count
     }
 }
 
 impl Stripe {
     /// Appends the contents of the stripe, and passes each entry to `visit` in the order of the
-    /// bytes, then `None` for each partition.
+    /// bytes, then `None` for each partition and version.
     fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(Option<&Entry>)) {
         let mut encoded = Vec::new();
         for (db, contents) in self.dbs.iter() {
@@ -66,6 +85,10 @@ impl Stripe {
             partition.encode(&mut encoded);
             let writes = Writes::of_partition(&encoded);
             Mutation::Partition { key, writes }.encode(out);
+            visit(None);
+        }
+        for (db, bytes, version) in self.versions.iter().flat_map(|versions| versions.iter()) {
+            Mutation::Version { db, key: Key { bytes, hash: 0 }, version }.encode(out);
             visit(None);
         }
     }
@@ -94,7 +117,8 @@ impl Stripe {
         }
         debug_assert_eq!(fresh.dbs.keys(), self.dbs.keys(), "the bytes hold every key");
         std::mem::swap(&mut fresh.tables, &mut self.tables);
-        fresh.bytes += fresh.tables.heap_bytes();
+        std::mem::swap(&mut fresh.versions, &mut self.versions);
+        fresh.bytes += fresh.tables.heap_bytes() + fresh.version_bytes();
         std::mem::swap(&mut fresh.pending, &mut self.pending);
         std::mem::swap(&mut fresh.watches, &mut self.watches);
         std::mem::replace(self, fresh).flush_all(trash);
@@ -102,7 +126,7 @@ impl Stripe {
     }
 }
 
-/// Applies a block to an empty stripe. Returns the number of keys.
+/// Applies a block to an empty stripe. Returns the number of mutations.
 pub fn load_block(
     keyspace: &Keyspace,
     params: &Params,

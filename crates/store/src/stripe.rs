@@ -24,6 +24,7 @@ use crate::small::{self, Block, Rework, Small, SmallKind};
 use crate::table::Place;
 use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
 use crate::value::Value;
+use crate::versions::{Version, Versions};
 use crate::watch::{Presence, Readers, Watches};
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
@@ -65,6 +66,8 @@ pub(crate) struct Stripe {
     expiries: Expiries,
     /// `None` if no collection has an element that expires.
     element_expiries: Option<Box<ElementExpiries>>,
+    /// `None` if no key has a version.
+    pub(crate) versions: Option<Box<Versions>>,
 }
 
 /// What has expired.
@@ -220,6 +223,29 @@ impl Stripe {
             self.watches.touch(db, key, exists_now);
         }
         Ok(())
+    }
+
+    pub(crate) fn version(&self, db: u8, name: &[u8]) -> Version {
+        self.versions.as_ref().map_or(Version::NONE, |versions| versions.get(db, name))
+    }
+
+    pub(crate) fn set_version(&mut self, db: u8, name: &[u8], version: Version) {
+        let versions = self.versions.get_or_insert_default();
+        let before = versions.heap_bytes();
+        versions.set(db, name, version);
+        self.bytes = self.bytes + versions.heap_bytes() - before;
+    }
+
+    pub(crate) fn version_bytes(&self) -> usize {
+        self.versions.as_ref().map_or(0, |versions| versions.heap_bytes())
+    }
+
+    fn clear_versions(&mut self, db: Option<u8>) {
+        if let Some(versions) = &mut self.versions {
+            self.bytes -= versions.heap_bytes();
+            versions.clear(db);
+            self.bytes += versions.heap_bytes();
+        }
     }
 
     /// Changes one partition.
@@ -728,6 +754,7 @@ impl Stripe {
         let dbs = &self.dbs;
         let removed =
             self.watches.flush(db, |db, key| dbs[db].table.find_key(key.hash, key.bytes).is_some());
+        self.clear_versions(db);
         let is_flushed = |index: u8| db.is_none_or(|db| db == index);
         if self.dbs.iter().all(|(index, db)| is_flushed(index) || db.table.len() == 0) {
             self.flush_all(trash);
@@ -741,6 +768,9 @@ impl Stripe {
     /// watched keys.
     pub(crate) fn swap(&mut self, dbs: [u8; 2], now: UnixMs) -> Readers {
         self.dbs.swap(dbs[0], dbs[1]);
+        if let Some(versions) = &mut self.versions {
+            versions.swap(dbs);
+        }
         let (databases, objects) = (&self.dbs, &self.objects);
         self.watches.swap(dbs, |db, key| {
             let Db { table, .. } = &databases[db];
@@ -749,7 +779,7 @@ impl Stripe {
         })
     }
 
-    /// No key remains, so no entry is visited: O(tables), and the time to free them.
+    /// No key remains, so no entry is visited: O(tables), and the time to free them. Versions stay.
     pub(crate) fn flush_all(&mut self, trash: &mut DeferredFree) {
         trash.push_databases(std::mem::take(&mut self.dbs));
         let objects = std::mem::take(&mut self.objects);
@@ -758,8 +788,9 @@ impl Stripe {
         }
         self.expiries = Expiries::default();
         self.element_expiries = None;
-        debug_assert!(self.bytes >= self.tables.heap_bytes(), "tables are a part of the account");
-        self.bytes = self.tables.heap_bytes();
+        let kept = self.tables.heap_bytes() + self.version_bytes();
+        debug_assert!(self.bytes >= kept, "tables and versions are a part of the account");
+        self.bytes = kept;
     }
 
     fn flush_one(&mut self, db: u8, trash: &mut DeferredFree) {

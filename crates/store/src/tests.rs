@@ -11,7 +11,7 @@ use crate::{
     AccessClock, AccessRule, CellValue, Change, DATABASES, Due, End, EvictionPolicy, HashRef,
     Items, Keyspace, LockWaits, Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Points,
     Reach, RowKey, STRIPES, ScanCursor, Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId,
-    Timestamps, Value, WatchFlag, Write, Writes, load_block,
+    Timestamps, Value, Version, WatchFlag, Write, Writes, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -861,4 +861,50 @@ fn series_with_expired_points_are_found() {
         assert_eq!(purgeable(store, 60), None);
         assert!(store.lock_stripe(stripe, &params).is_empty(0), "its last point has expired");
     }
+}
+
+#[test]
+fn versions_are_in_the_log_and_in_snapshots_and_stay_in_a_reload() {
+    let live = Keyspace::new(5);
+    let version = |time| Version { time, server: 3 };
+    let mut log = Vec::new();
+    let mut write = |mutation: &Mutation<'_>| {
+        live.replay(mutation, &params(0), |_| false).expect("fits");
+        let mut bytes = Vec::new();
+        mutation.encode(&mut bytes);
+        log.push(bytes);
+    };
+    let (kept, deleted, flushed) = (live.key(b"kept"), live.key(b"deleted"), live.key(b"flushed"));
+    for (db, key, time) in [(0, kept, 5), (0, deleted, 6), (2, flushed, 7)] {
+        write(&Mutation::Key { db, key, change: Change::Set { value: b"v", expiry: None } });
+        write(&Mutation::Version { db, key, version: version(time) });
+    }
+    write(&Mutation::Key { db: 0, key: deleted, change: Change::Delete });
+    write(&Mutation::Version { db: 0, key: deleted, version: version(8) });
+    write(&Mutation::Flush { db: Some(2) });
+    write(&Mutation::Floor { db: 2, version: version(9) });
+    write(&Mutation::Floor { db: 2, version: version(4) });
+    let loaded = Keyspace::new(5);
+    for block in snapshot(&live) {
+        assert_eq!(load_block(&loaded, &params(0), &block.bytes).expect("own bytes"), block.keys);
+    }
+    live.lock_all(&params(0)).reload().expect("own bytes");
+    for store in [&live, &loaded, &replayed(&log, 99)] {
+        let params = params(0);
+        let locked = store.lock_all(&params);
+        let of = |db, name| locked.version(db, store.key(name));
+        assert_eq!((of(0, b"kept"), of(0, b"deleted")), (version(5), version(8)));
+        assert_eq!((of(2, b"flushed"), of(0, b"flushed")), (Version::NONE, Version::NONE));
+        assert_eq!((store.floor(2), store.floor(0)), (version(9), Version::NONE));
+        drop(locked);
+        let stripe = store.stripe_of_key(b"deleted");
+        let locked = store.lock_stripe(stripe, &params);
+        assert_eq!(locked.old_deletions(9, 9), [(0, b"deleted".to_vec())]);
+        assert_eq!(locked.old_deletions(8, 9), []);
+        drop(locked);
+        let locked = store.lock_stripe(store.stripe_of_key(b"kept"), &params);
+        assert_eq!(locked.older_keys(0, version(6), 9), [b"kept".to_vec()]);
+        assert!(locked.older_keys(0, version(5), 9).is_empty());
+    }
+    assert_eq!(accounted_bytes(&live), accounted_bytes(&loaded));
 }

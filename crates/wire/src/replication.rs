@@ -58,12 +58,14 @@ pub enum Kind {
     Heartbeat = 6,
     /// When positions before the frame's became durable: [`put_time`].
     Times = 7,
+    /// To a peer of a group of masters: values of keys with their versions, and rows, as mutations.
+    States = 8,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        use Kind::{Block, Copied, Copy, Heartbeat, Records, Resume, Times};
-        let all = [Resume, Copy, Block, Copied, Records, Heartbeat, Times];
+        use Kind::{Block, Copied, Copy, Heartbeat, Records, Resume, States, Times};
+        let all = [Resume, Copy, Block, Copied, Records, Heartbeat, Times, States];
         all.into_iter().find(|one| *one as u8 == byte)
     }
 }

@@ -58,6 +58,7 @@ const SECTIONS: &[Section] = &[
     section("Persistence", data::persistence),
     section("Stats", traffic::stats),
     section("Replication", data::replication),
+    section("Hub", data::hub),
     section("CPU", process::cpu),
     section("Modules", |_| ()),
     on_request("Commandstats", load::commands),

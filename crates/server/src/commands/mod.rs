@@ -24,6 +24,7 @@ mod geo;
 mod hashes;
 mod help;
 mod hot_keys;
+mod hub;
 mod hyperloglog;
 mod info;
 mod introspection;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base::time::MonoNs;
 use reactor::ConnId;
 use wire::replication::{ARCHIVE_CAPABILITY, CAPABILITY, EpochId, TIMES_CAPABILITY};
-use wire::resp::Args;
+use wire::resp::{Args, parse_i64_strict};
 
 use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, integer, is_option};
@@ -17,7 +17,7 @@ use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::rdb_transfers::Content;
 use crate::engine::replication::{
-    Failover, FailoverStage, Feeder, LinkState, Replica, Request, Role, RunId, Times, epoch_id,
+    Failover, FailoverStage, Feeder, LinkState, Reader, Replica, Request, Role, RunId, epoch_id,
 };
 use crate::engine::role_change;
 
@@ -46,6 +46,8 @@ pub(crate) struct ReplicaOptions {
     is_archive: bool,
     /// It reads when positions became durable.
     reads_times: bool,
+    /// Its number in a group of masters, if it requests the states of keys; else 0.
+    peer: u16,
     /// The port on which it serves clients; 0: unknown.
     port: u16,
     /// Names the process, in all its connections.
@@ -152,7 +154,7 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
     let id = epoch_id(|| cx.reactor.random());
     role_change::ensure_history(shared, &mut cx.locked, id)?;
     // Before the thread that makes the stream notes that the replica is online.
-    if !options.is_archive {
+    if !options.is_archive && options.peer == 0 {
         let replica = Replica {
             address: cx.session.details.remote,
             port: options.port,
@@ -167,8 +169,12 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
             all.insert(cx.session.id, replica);
         });
     }
-    let times = if options.reads_times { Times::Sent } else { Times::Left };
-    let feeder = Feeder::new(cx.session.id, request, times);
+    let reader = match options.peer {
+        0 if options.reads_times => Reader::Archive,
+        0 => Reader::Replica,
+        peer => Reader::Peer(peer),
+    };
+    let feeder = Feeder::new(cx.session.id, request, reader);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
             all.remove(&cx.session.id);
@@ -285,6 +291,19 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             replica.reads_stream |= is_option(value, CAPABILITY);
             replica.is_archive |= is_option(value, ARCHIVE_CAPABILITY);
             replica.reads_times |= is_option(value, TIMES_CAPABILITY);
+        } else if is_option(option, "server-id") {
+            let peer = number_of_server(value)?;
+            match cx.shared.hub.server {
+                0 => return Err(Fail::text("ERR this server has no server-id")),
+                own if own == peer => {
+                    return Err(Fail::text("ERR this server has the same server-id"));
+                }
+                _ => replica.peer = peer,
+            }
+        } else if is_option(option, "to-server-id") {
+            if number_of_server(value)? != cx.shared.hub.server {
+                return Err(Fail::text("ERR this server has another server-id"));
+            }
         } else if is_option(option, "run-id") {
             replica.run_id = Some(RunId::try_from(value).map_err(|_| Fail::Syntax)?);
         } else if is_option(option, "listening-port") {
@@ -304,6 +323,12 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     cx.reply.ok();
     Ok(())
+}
+
+pub(super) fn number_of_server(word: &[u8]) -> Result<u16, Fail> {
+    let number = parse_i64_strict(word).and_then(|number| u16::try_from(number).ok());
+    let number = number.filter(|number| *number != 0);
+    number.ok_or(Fail::text("ERR invalid server-id: a number from 1 to 65535 is required"))
 }
 
 /// The parts of a file that a client lists.
@@ -402,11 +427,7 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.ok();
         return Ok(());
     }
-    let port = wire::resp::parse_i64_strict(args.get(2)).and_then(|port| u16::try_from(port).ok());
-    let port = port.filter(|port| *port > 0).ok_or(Fail::text("ERR Invalid master port"))?;
-    let host = std::str::from_utf8(args.get(1)).ok().filter(|host| is_host(host));
-    let host = host.ok_or(Fail::text("ERR Invalid master host"))?;
-    let master = MasterAddress { host: host.to_owned(), port };
+    let master = address(args.get(1), args.get(2))?;
     if role_change::set_source(cx.shared, master.clone()) {
         cx.shared.replication.end_failover();
         tracing::info!(client = cx.session.id.0, %master, "the server is a replica, by REPLICAOF");
@@ -415,6 +436,15 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.simple("OK Already connected to specified master");
     }
     Ok(())
+}
+
+/// The address of another server.
+pub(super) fn address(host: &[u8], port: &[u8]) -> Result<MasterAddress, Fail> {
+    let port = parse_i64_strict(port).and_then(|port| u16::try_from(port).ok());
+    let port = port.filter(|port| *port > 0).ok_or(Fail::text("ERR Invalid master port"))?;
+    let host = std::str::from_utf8(host).ok().filter(|host| is_host(host));
+    let host = host.ok_or(Fail::text("ERR Invalid master host"))?;
+    Ok(MasterAddress { host: host.to_owned(), port })
 }
 
 pub(crate) const FAILOVER: Command = Command {

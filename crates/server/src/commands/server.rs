@@ -110,6 +110,9 @@ fn swapdb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (Some(first), Some(second)) = (database(first), database(second)) else {
         return Err(Fail::text("ERR DB index is out of range"));
     };
+    if cx.shared.hub.server != 0 {
+        return Err(Fail::text("ERR SWAPDB is not possible on a server with a server-id"));
+    }
     if first != second {
         cx.swap([first, second])?;
     }

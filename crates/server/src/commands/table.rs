@@ -4,7 +4,7 @@
 use super::command::Command;
 use super::{
     acl, bitmaps, client, cluster, command_log, config, connection, databases, debug, diagnosis,
-    generic, geo, hashes, hot_keys, hyperloglog, info, introspection, lists, memory, monitor,
+    generic, geo, hashes, hot_keys, hub, hyperloglog, info, introspection, lists, memory, monitor,
     probes, pubsub, replication, scripting, server, sets, sort, streams, strings, timeseries,
     transactions, zset_algebra, zset_range, zsets,
 };
@@ -110,6 +110,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &hashes::HSETNX,
     &hashes::HSTRLEN,
     &hashes::HTTL,
+    &hub::HUB,
     &hashes::HVALS,
     &strings::INCR,
     &strings::INCRBY,

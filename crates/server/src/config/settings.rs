@@ -339,6 +339,9 @@ settings! {
         masterauth: Password = Password::default(),
         /// Read by Sentinel: the lowest is promoted first; zero: never.
         replica_priority: usize = 100,
+        /// Zero: none.
+        server_id: u16 = 0,
+        hub: bool = false,
         durability: Durability = Durability::Always,
         durability_interval_ms: u64 = 1_000,
         min_replicas_to_write: usize = 0,
@@ -457,6 +460,7 @@ impl Settings {
         self.validate_protection()?;
         self.validate_tls()?;
         self.validate_log()?;
+        self.validate_group()?;
         if !self.experiments.counts_memory() && self.maxmemory_bytes != 0 {
             let reason = "maxmemory requires memory tracking: set maxmemory to 0".to_owned();
             return Err(Conflict::new("memory-tracking", reason));
@@ -486,6 +490,19 @@ impl Settings {
                 return Err(Conflict::new(option, format!("{address} is listed twice")));
             }
             listed.push(address);
+        }
+        Ok(())
+    }
+
+    fn validate_group(&self) -> Result<(), Conflict> {
+        if self.hub && self.server_id == 0 {
+            return Err(Conflict::new("hub", "a server-id is required".to_owned()));
+        }
+        if self.server_id != 0 && self.maxmemory_policy != MaxmemoryPolicy::Noeviction {
+            let reason = "a server with a server-id does not evict: set maxmemory-policy to \
+                          noeviction"
+                .to_owned();
+            return Err(Conflict::new("server-id", reason));
         }
         Ok(())
     }

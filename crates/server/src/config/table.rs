@@ -124,6 +124,10 @@ const SERVER: &[OptionSpec] = &[
         "Password by which a replica logs in to its master; empty: it does not log in."),
     with_aliases(&["slave-priority"], option("replica-priority", number!(NUMBER, 0, INT_MAX, replica_priority), Running,
         "Rank of this server when Sentinel chooses a new master among replicas: the lowest is preferred. 0: never.")),
+    option("server-id", number!(NUMBER, 0, u16::MAX as usize, server_id), Start,
+        "Number of this server among masters that receive each other's writes (HUB), different in each; 0: it is in no such group, and keys have no versions. A data directory keeps its number."),
+    option("hub", field!(YesNo, hub), Start,
+        "This server relays what its peers write to the other peers, and takes no writes of clients. `myriad hub` sets it."),
     option("cql-authenticator", word!(CqlAuthenticator, cql_authenticator), Start,
         "How CQL clients are authenticated: by `requirepass` under any user name, or not at all if it is empty (requirepass); not at all (allow-all); or as roles that have their own passwords (password). At the first start with password, `requirepass` becomes the password of the superuser cassandra."),
     option("cql-authorizer", word!(CqlAuthorizer, cql_authorizer), Start,
@@ -359,7 +363,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 95);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 97);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

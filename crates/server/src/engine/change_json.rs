@@ -79,6 +79,24 @@ impl Limits {
             Mutation::Purge { key, .. } => {
                 return json!({ "change": "purge", "table": table_name(key.table.0), "key": self.bytes(key.bytes) });
             }
+            Mutation::Version { db, key, version } => {
+                return json!({
+                    "change": "version",
+                    "database": db,
+                    "key": self.bytes(key.bytes),
+                    "time_us": version.time,
+                    "server": version.server,
+                });
+            }
+            Mutation::Floor { db, version } => {
+                return json!({
+                    "change": "floor",
+                    "database": db,
+                    "time_us": version.time,
+                    "server": version.server,
+                });
+            }
+            Mutation::Origin { server } => return json!({ "change": "origin", "server": server }),
             Mutation::Truncate { table } => {
                 return json!({ "change": "truncate", "table": table_name(table.0) });
             }

@@ -14,18 +14,20 @@
 //! logs its changes. If the log rejects a record, it rejects all later ones: memory is ahead of the
 //! log.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use binlog::{AppendError, Lsn};
 use reactor::ConnId;
 use store::{
-    Change, ChangedKeys, Due, Items, Key, Locked, Mutation, PARTITIONS_DB, Reader, StoreError,
-    Ticket, WatchFlag,
+    Change, ChangedKeys, DATABASES, Due, Items, Key, Locked, Mutation, PARTITIONS_DB, Reader,
+    StoreError, Ticket, Version, WatchFlag,
 };
 
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::{RECORD_BYTES_MAX, finish};
+use crate::engine::replication::Role;
 use crate::engine::room::{COPIES, UNCHECKED_BYTES_MAX};
 use crate::engine::server_state::ServerState;
 
@@ -42,6 +44,8 @@ pub(crate) struct Record {
     newest_timestamp: Option<i64>,
     /// See [`Unit::follow`].
     stream_position: Option<u64>,
+    /// See [`Unit::keep_versions`].
+    keeps_versions: bool,
     /// See [`Unit::move_from`].
     moved_from: Option<(u8, Box<[u8]>)>,
     /// Changed keys that clients are blocked on or cache: see [`crate::engine::blocked`] and
@@ -58,6 +62,12 @@ pub(crate) struct Record {
 /// Larger buffers are freed after use.
 const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
 
+/// A record with the versions of its keys has at most this many times the bytes of its changes: a
+/// key is named again, with 13 more bytes, and a change of a key has 3 bytes and the name. Shorter
+/// names are few.
+const VERSIONED_RATIO: usize = 4;
+
+const _: () = assert!(2 * VERSIONED_RATIO * UNCHECKED_BYTES_MAX <= RECORD_BYTES_MAX);
 const _: () = assert!(2 * UNCHECKED_BYTES_MAX <= RECORD_BYTES_MAX, "`admit` need not look further");
 const _: () = assert!(RECORD_BYTES_KEPT_MAX <= RECORD_BYTES_MAX);
 
@@ -96,6 +106,7 @@ impl Record {
         self.is_flushed = false;
         self.newest_timestamp = None;
         self.stream_position = None;
+        self.keeps_versions = false;
         if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
             self.bytes = Vec::new();
         }
@@ -176,11 +187,22 @@ impl<'a> Unit<'a> {
 
     #[cold]
     fn admit_large(&self, bytes: usize, memory_bytes_max: u64) -> Result<(), Refusal> {
-        if self.record_bytes().saturating_add(bytes) > RECORD_BYTES_MAX {
+        if self.record_bytes().saturating_add(bytes) > self.record_bytes_max() {
             return Err(Refusal::TooLong);
         }
         let needed = self.used_bytes().saturating_add(COPIES * bytes as u64);
         if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }
+    }
+
+    /// Versions of keys follow the changes in the record of a server that gives them.
+    fn record_bytes_max(&self) -> usize {
+        if self.server() == 0 { RECORD_BYTES_MAX } else { RECORD_BYTES_MAX / VERSIONED_RATIO }
+    }
+
+    /// The number of this server in a group of masters; 0: none.
+    #[inline]
+    pub(crate) fn server(&self) -> u16 {
+        self.shared.hub.server
     }
 
     /// Checks that the data may grow by bytes that are not in the record: zeros in a string.
@@ -223,8 +245,11 @@ impl<'a> Unit<'a> {
             Mutation::Flush { .. } | Mutation::Swap { .. } | Mutation::Truncate { .. } => {
                 self.record.is_flushed = true;
             }
-            // A purge removes only data that no read returns.
-            Mutation::Purge { .. } => {}
+            // A purge removes only data that no read returns, and no client reads versions.
+            Mutation::Purge { .. }
+            | Mutation::Version { .. }
+            | Mutation::Floor { .. }
+            | Mutation::Origin { .. } => {}
         }
         Ok(())
     }
@@ -278,6 +303,58 @@ impl<'a> Unit<'a> {
     /// finds how far the data follows the stream.
     pub(crate) fn follow(&mut self, position: u64) {
         self.record.stream_position = Some(position);
+    }
+
+    /// Keeps the versions that the unit sets: they are those of other servers.
+    pub(crate) fn keep_versions(&mut self) {
+        self.record.keeps_versions = true;
+    }
+
+    /// Gives a version to each key that the unit has changed, under the locks. Keys that only
+    /// expired keep theirs: the time at which a key expires is part of its value.
+    #[cold]
+    fn give_versions(&mut self) {
+        if self.record.keeps_versions || self.shared.replication.role() != Role::Master {
+            return;
+        }
+        let now_us = i64::try_from(self.params().now().0.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let changes = std::mem::take(&mut self.record.bytes);
+        let (mut input, mut seen) = (changes.as_slice(), BTreeSet::new());
+        let mut versions = Vec::new();
+        let mut given = None;
+        let mut version = || {
+            let time = *given.get_or_insert_with(|| self.shared.write_clock.take(now_us, 1));
+            Version { time: time.cast_unsigned(), server: self.shared.hub.server }
+        };
+        // Keys that expired are missing in the list.
+        let mut written = self.record.written.iter().peekable();
+        while !input.is_empty() {
+            let keyspace = self.locked.keyspace();
+            let decoded = Mutation::decode(&mut input, |key| keyspace.hash(key));
+            match decoded.expect("the unit has encoded it") {
+                Mutation::Key { db, key, .. } => {
+                    let is_written = written.next_if(|next| **next == (db, key.hash)).is_some();
+                    if is_written && seen.insert((db, key.bytes)) {
+                        versions.push(Mutation::Version { db, key, version: version() });
+                    }
+                }
+                Mutation::Partition { key, .. } => {
+                    written.next_if(|next| **next == (PARTITIONS_DB, key.hash()));
+                }
+                Mutation::Flush { db } => {
+                    let all = 0..u8::try_from(DATABASES).expect("16 fits u8");
+                    let flushed = all.filter(|number| db.is_none_or(|db| db == *number));
+                    versions.extend(flushed.map(|db| Mutation::Floor { db, version: version() }));
+                }
+                _ => {}
+            }
+        }
+        self.record.bytes.extend_from_slice(&changes);
+        for mutation in &versions {
+            mutation.encode(&mut self.record.bytes);
+            self.locked.apply_mutation(mutation).expect("a version fits any key");
+        }
+        self.record.newest_timestamp = self.record.newest_timestamp.max(given);
     }
 
     /// Announces that the next change is a [`Change::Put`] of this key's collection to another key,
@@ -444,12 +521,16 @@ impl<'a> Unit<'a> {
         if self.record.bytes.is_empty() {
             self.record.newest_timestamp = None;
             self.record.stream_position = None;
+            self.record.keeps_versions = false;
             return Gate::OPEN;
         }
         self.append_record()
     }
 
     fn append_record(&mut self) -> Gate {
+        if self.server() != 0 {
+            self.give_versions();
+        }
         if self.shared.invalidations.clients() > 0 {
             self.note_for_readers();
         }

@@ -6,7 +6,7 @@
 //! reply waits for those records.
 
 use cql::schema::TableSource;
-use store::{Mutation, PartitionKey, STRIPES, Seconds, TableId};
+use store::{Mutation, PartitionKey, STRIPES, Seconds, TableId, Version};
 
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
@@ -16,6 +16,13 @@ const SCAN_MS: u64 = 60_000;
 
 /// A tick ends after this long; the next one continues with the next stripe.
 const CYCLE_NS_MAX: u64 = 1_000_000;
+
+/// How long a server in a group of masters remembers a deletion, so that an older value that
+/// arrives later stays deleted. Source: Cassandra 4.1, default of `gc_grace_seconds`
+const DELETION_GRACE_MS: u64 = 864_000_000;
+
+/// Deletions forgotten under one lock.
+const DELETIONS_PER_LOCK_MAX: usize = 256;
 
 /// Partitions purged under one lock, so that a stripe is not held for long.
 const PARTITIONS_PER_LOCK_MAX: usize = 32;
@@ -39,6 +46,9 @@ impl ReactorContext<'_> {
         let start = self.reactor.clock.now();
         let mut stripe = first;
         for _ in 0..count {
+            if self.shared.hub.server != 0 {
+                self.forget_deletions(stripe);
+            }
             for (table, gc_before) in &tables {
                 self.purge(stripe, *table, *gc_before);
             }
@@ -67,6 +77,21 @@ impl ReactorContext<'_> {
             (TableId(table.id.as_u128()), gc_before)
         });
         rows.collect()
+    }
+
+    /// Removes old versions of deleted keys.
+    fn forget_deletions(&mut self, stripe: usize) {
+        let before_ms = self.params.now().0.saturating_sub(DELETION_GRACE_MS);
+        let ReactorContext { shared, params, reactor, record, .. } = self;
+        let locked = shared.keyspace.lock_stripe(stripe, params);
+        let mut unit = Unit::new(shared, reactor, record, locked);
+        unit.keep_versions();
+        for (db, name) in unit.old_deletions(before_ms * 1000, DELETIONS_PER_LOCK_MAX) {
+            let key = shared.keyspace.key(&name);
+            let mutation = Mutation::Version { db, key, version: Version::NONE };
+            unit.change(&mutation).expect("a version fits any key");
+        }
+        unit.commit(reactor);
     }
 
     fn purge(&mut self, stripe: usize, table: TableId, gc_before: Seconds) {

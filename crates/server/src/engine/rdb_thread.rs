@@ -41,8 +41,9 @@ pub(crate) fn serve(shared: &ServerState, now: UnixMs, scratch: &mut Scratch) {
     let settings = shared.settings.load();
     let params = params(&settings, now, keyspace.seed(), 0);
     let replicas_needed = settings.min_replicas_to_write;
-    let ServerState { log, replication, write_clock, .. } = shared;
-    let feed = Feed { keyspace, log, replication, write_clock, replicas_needed };
+    let ServerState { log, replication, write_clock, hub, .. } = shared;
+    let params = &params;
+    let feed = Feed { keyspace, log, replication, write_clock, hub, params, replicas_needed };
     for (id, reactor) in transfers.ready() {
         let Some(taken) = transfers.take(id) else { continue };
         let Taken { mut content, is_idle, is_ended } = taken;
@@ -50,7 +51,7 @@ pub(crate) fn serve(shared: &ServerState, now: UnixMs, scratch: &mut Scratch) {
             _ if is_ended => Some(LAST),
             Content::File(file) => {
                 let position = || Gate::at(shared.log.next());
-                let part = file.next_part(keyspace, &params, &position, scratch);
+                let part = file.next_part(keyspace, params, &position, scratch);
                 Some(part.unwrap_or_else(|error| {
                     tracing::warn!(client = id.0, %error, "RDB file abandoned");
                     // The client is disconnected without the mark, so that it reports an error.

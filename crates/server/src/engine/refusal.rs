@@ -5,6 +5,9 @@ pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes a
                           server's log; repair the disk or make room.";
 
 /// Error reply to writes on a replica. Source: Redis 7.2 `server.c`, `shared.roslaveerr`.
+pub(crate) const READONLY_HUB: &str =
+    "READONLY You can't write against a hub: write to one of its masters.";
+
 pub(crate) const READONLY: &str = "READONLY You can't write against a read only replica.";
 
 /// Error reply to writes if too few replicas are connected. Source: Redis 7.2 `server.c`,

@@ -25,6 +25,7 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::{CommandLogs, Taken};
 use crate::engine::free_thread::FreeThread;
 use crate::engine::functions::Functions;
+use crate::engine::hub::Hub;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
@@ -37,7 +38,7 @@ use crate::engine::prepared::PreparedTable;
 use crate::engine::published::{CommandCounts, PublishedStats, Totals};
 use crate::engine::pubsub::Directory;
 use crate::engine::rdb_transfers::RdbTransfers;
-use crate::engine::refusal::{LOG_FAILED, READONLY};
+use crate::engine::refusal::{LOG_FAILED, READONLY, READONLY_HUB};
 use crate::engine::replication::{Replication, Role};
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
@@ -182,6 +183,7 @@ pub(crate) struct ServerState {
     pub(crate) snapshots: Snapshots,
     pub(crate) rdb_transfers: RdbTransfers,
     pub(crate) replication: Replication,
+    pub(crate) hub: Hub,
     pub(crate) migrations: Migrations,
     /// Subscribers, and published messages on their way to them.
     pub(crate) pubsub: Directory,
@@ -224,12 +226,15 @@ impl ServerState {
         if self.replication.role() != Role::Master {
             return Err(READONLY);
         }
+        if self.hub.relays {
+            return Err(READONLY_HUB);
+        }
         if self.log.takes_writes() { Ok(()) } else { Err(LOG_FAILED) }
     }
 
     /// Whether this server changes data by itself: expiry, eviction, purge. A replica only follows.
     pub(crate) fn may_change_data(&self) -> bool {
-        self.check_writes().is_ok()
+        self.replication.role() == Role::Master && self.log.takes_writes()
     }
 
     #[inline]

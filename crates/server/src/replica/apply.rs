@@ -4,14 +4,15 @@
 use base::time::Now;
 use binlog::Lsn;
 use smallvec::SmallVec;
-use store::{Keyspace, Mutation, Params, PartitionKey, STRIPES, StoreError};
+use store::{Keyspace, Mutation, Params, PartitionKey, STRIPES, Scope, StoreError};
 use wire::replication::{
     Copied, Header, Kind, Opening, Record as StreamRecord, StreamError, take_block, take_record,
 };
 
-use super::reload::{is_cached, is_local, reload};
+use super::reload::{is_cached, reload};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
+use crate::engine::local_tables::is_local;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::{self, RECORD_BYTES_MAX};
 use crate::engine::replication::{History, LinkState, Request, Role};
@@ -20,7 +21,7 @@ use crate::engine::server_state::{ServerState, params};
 use crate::handler::State;
 
 /// The lane of the log that the records go to, which is that of this reactor.
-const LANE: usize = 0;
+pub(super) const LANE: usize = 0;
 
 /// How far the stream is applied, and where the last record ends in the log of this server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -148,7 +149,7 @@ impl<'s> Applier<'s> {
         header: &Header,
         payload: &[u8],
     ) -> Result<Applied, ApplyError> {
-        let params = self.begin_turn(now);
+        let params = begin_turn(self.shared, &mut self.reactor, now);
         match header.kind {
             Kind::Resume => self.resume(&params, header, payload)?,
             Kind::Copy => self.begin_copy(&params, header, payload)?,
@@ -156,7 +157,8 @@ impl<'s> Applier<'s> {
             Kind::Copied => self.end_blocks(payload)?,
             Kind::Records => self.apply_records(&params, header, payload)?,
             Kind::Heartbeat => self.check_place(header)?,
-            Kind::Times => return Err(ApplyError::Order(header.kind)), // for archives
+            // For archives, and for the peers of a group of masters.
+            Kind::Times | Kind::States => return Err(ApplyError::Order(header.kind)),
         }
         if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
             self.advance(header.end)?;
@@ -165,29 +167,9 @@ impl<'s> Applier<'s> {
         if std::mem::take(&mut self.is_cache_stale) && !self.is_copying() {
             reload(self.state, &params).map_err(ApplyError::Schema)?;
         }
-        self.end_turn();
+        end_turn(self.shared, &mut self.reactor);
         let position = (!self.is_copying()).then_some(self.position);
         Ok(Applied { position, log: self.log_end })
-    }
-
-    fn begin_turn(&mut self, now: Now) -> Params {
-        let settings = self.shared.settings.load_full();
-        if !std::sync::Arc::ptr_eq(&settings, &self.reactor.settings) {
-            self.reactor.take_settings(self.shared, settings);
-        }
-        self.reactor.refresh_positions(self.shared);
-        self.reactor.stamp = self.reactor.clock.now();
-        self.reactor.begin_turn(now);
-        let (seed, random) = (self.shared.keyspace.seed(), self.reactor.random());
-        params(&self.reactor.settings, now.unix, seed, random)
-    }
-
-    fn end_turn(&mut self) {
-        let grown_bytes = std::mem::take(&mut self.reactor.store_bytes);
-        self.reactor.accounts.store_grew(grown_bytes);
-        self.reactor.accounts.flush();
-        let mut published = self.shared.published[self.reactor.index].lock();
-        self.reactor.tally.publish(&mut published, self.reactor.settings.latency_tracking);
     }
 
     fn check_place(&self, header: &Header) -> Result<(), ApplyError> {
@@ -436,7 +418,32 @@ impl<'s> Applier<'s> {
     }
 }
 
-fn decode<'a>(input: &mut &'a [u8], shared: &ServerState) -> Result<Mutation<'a>, ApplyError> {
+/// Prepares the state of a reactor, on a thread of its own, for the changes of one frame.
+pub(super) fn begin_turn(shared: &ServerState, reactor: &mut ReactorState, now: Now) -> Params {
+    let settings = shared.settings.load_full();
+    if !std::sync::Arc::ptr_eq(&settings, &reactor.settings) {
+        reactor.take_settings(shared, settings);
+    }
+    reactor.refresh_positions(shared);
+    reactor.stamp = reactor.clock.now();
+    reactor.begin_turn(now);
+    let (seed, random) = (shared.keyspace.seed(), reactor.random());
+    params(&reactor.settings, now.unix, seed, random)
+}
+
+/// Accounts for the changes of a frame.
+pub(super) fn end_turn(shared: &ServerState, reactor: &mut ReactorState) {
+    let grown_bytes = std::mem::take(&mut reactor.store_bytes);
+    reactor.accounts.store_grew(grown_bytes);
+    reactor.accounts.flush();
+    let mut published = shared.published[reactor.index].lock();
+    reactor.tally.publish(&mut published, reactor.settings.latency_tracking);
+}
+
+pub(super) fn decode<'a>(
+    input: &mut &'a [u8],
+    shared: &ServerState,
+) -> Result<Mutation<'a>, ApplyError> {
     let decoded = Mutation::decode(input, |key| shared.keyspace.hash(key));
     decoded.map_err(|_| StreamError::Malformed("mutation").into())
 }
@@ -455,7 +462,7 @@ pub(crate) fn is_of_source_alone(mutation: &Mutation<'_>) -> bool {
 }
 
 /// Whether a mutation changes data that other parts of the server keep a copy of.
-fn changes_cache(mutation: &Mutation<'_>) -> bool {
+pub(super) fn changes_cache(mutation: &Mutation<'_>) -> bool {
     match mutation {
         Mutation::Truncate { table } => is_cached(*table),
         other => partition(other).is_some_and(|key| is_cached(key.table)),
@@ -466,7 +473,10 @@ fn changes_cache(mutation: &Mutation<'_>) -> bool {
 fn is_copied(copy: Option<&Copy>, mutation: &Mutation<'_>, end: u64) -> Result<bool, ApplyError> {
     let Some(copy) = copy else { return Ok(false) };
     let stripe = match mutation {
-        Mutation::Key { key, .. } => copy.hasher.stripe_of_key(key.bytes),
+        Mutation::Key { key, .. } | Mutation::Version { key, .. } => {
+            copy.hasher.stripe_of_key(key.bytes)
+        }
+        Mutation::Floor { .. } | Mutation::Origin { .. } => return Ok(false),
         Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => {
             Keyspace::stripe_of_partition(*key)
         }
@@ -479,13 +489,13 @@ fn is_copied(copy: Option<&Copy>, mutation: &Mutation<'_>, end: u64) -> Result<b
 }
 
 /// Locks what the mutations change.
-fn lock(unit: &mut Unit<'_>, mutations: &[Mutation<'_>]) {
-    let hash = |mutation: &Mutation<'_>| match mutation {
-        Mutation::Key { key, .. } => Some(key.hash),
-        Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => Some(key.hash()),
-        Mutation::Flush { .. } | Mutation::Swap { .. } | Mutation::Truncate { .. } => None,
+pub(super) fn lock(unit: &mut Unit<'_>, mutations: &[Mutation<'_>]) {
+    let hash = |mutation: &Mutation<'_>| match mutation.scope() {
+        Scope::One(hash) => Some(Some(hash)),
+        Scope::All => Some(None),
+        Scope::Nothing => None,
     };
-    let hashes: Option<SmallVec<[u64; 4]>> = mutations.iter().map(hash).collect();
+    let hashes: Option<SmallVec<[u64; 4]>> = mutations.iter().filter_map(hash).collect();
     match hashes {
         Some(hashes) => assert!(unit.relock_with(&hashes, || false), "it never gives up"),
         None => lock_all(unit),

@@ -80,11 +80,7 @@ impl Link {
         request: Request,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Link, LinkError> {
-        let settings = shared.settings.load_full();
-        let tls = settings.tls_replication.then(|| tls::load_client(&settings)).transpose()?;
-        let password = settings.masterauth.is_set().then(|| settings.masterauth.0.as_bytes());
-        let login = Login { user: settings.masteruser.as_bytes(), password };
-        let mut link = Link::log_in(master, tls, &login, is_over)?;
+        let mut link = Link::log_in_as_server(shared, master, is_over)?;
         let port = own_port(shared).to_string();
         let details = [
             ("listening-port", port.as_str()),
@@ -97,6 +93,37 @@ impl Link {
         let more: &[&[u8]] = if shared.replication.begin_request() { &[b"FAILOVER"] } else { &[] };
         link.request(request, more, is_over)?;
         Ok(link)
+    }
+
+    /// Connects to a peer of a group of masters, logs in and requests what it writes, from where
+    /// this server is.
+    pub(super) fn open_peer(
+        shared: &ServerState,
+        address: &MasterAddress,
+        server: u16,
+        request: Request,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
+        let mut link = Link::log_in_as_server(shared, address, is_over)?;
+        let (own, server) = (shared.hub.server.to_string(), server.to_string());
+        let details = [("capa", CAPABILITY), ("server-id", &own), ("to-server-id", &server)];
+        let details: Vec<&[u8]> =
+            details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
+        link.ask("REPLCONF", &details, is_over)?;
+        link.request(request, &[], is_over)?;
+        Ok(link)
+    }
+
+    fn log_in_as_server(
+        shared: &ServerState,
+        address: &MasterAddress,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
+        let settings = shared.settings.load_full();
+        let tls = settings.tls_replication.then(|| tls::load_client(&settings)).transpose()?;
+        let password = settings.masterauth.is_set().then(|| settings.masterauth.0.as_bytes());
+        let login = Login { user: settings.masteruser.as_bytes(), password };
+        Link::log_in(address, tls, &login, is_over)
     }
 
     /// Connects, with TLS if that is configured, and logs in.

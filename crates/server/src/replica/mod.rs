@@ -1,4 +1,5 @@
-//! Following a master: a thread that connects to it, applies its stream, and acknowledges what is
+//! Following other servers. `peers` follows those of a group of masters, by `merge`. The rest of
+//! this page is about following a master: a thread that connects to it, applies its stream, and acknowledges what is
 //! on the disk. `link` is the connection, `apply` puts the stream into the data and the log,
 //! `acknowledge` reports how far the log is durable.
 //!
@@ -10,6 +11,8 @@ mod apply;
 mod channel;
 mod failover;
 mod link;
+mod merge;
+mod peers;
 mod reload;
 
 use std::io;
@@ -34,6 +37,9 @@ pub(crate) use apply::is_of_source_alone;
 pub(crate) use apply::{Applied, Applier as StreamApplier};
 use apply::{Applier, ApplyError};
 pub(crate) use link::{Link, LinkError, Login};
+#[cfg(test)]
+pub(crate) use merge::Merger;
+pub(crate) use peers::start_pulling;
 
 /// Time between two attempts to reach the master.
 const RETRY: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use store::{Params, TableId};
 
 use crate::commands::scripting::load_stored;
-use crate::engine::{functions, replication};
+use crate::engine::functions;
 use crate::handler::State;
 use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
@@ -21,17 +21,8 @@ static CACHED: LazyLock<Vec<TableId>> = LazyLock::new(|| {
     ids
 });
 
-/// The table with the row that describes this server.
-static LOCAL: LazyLock<TableId> =
-    LazyLock::new(|| TableId(builtin_table("system", "local").id.as_u128()));
-
 pub(super) fn is_cached(table: TableId) -> bool {
     CACHED.contains(&table)
-}
-
-/// Whether a table describes one server alone.
-pub(super) fn is_local(table: TableId) -> bool {
-    table == replication::STORED.table || table == *LOCAL
 }
 
 /// Reads them from the data again.

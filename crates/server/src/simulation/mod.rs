@@ -41,6 +41,7 @@ mod http_hottest;
 mod http_pipelines;
 mod http_routes;
 mod http_users;
+mod hub;
 mod linear;
 mod model;
 mod options;

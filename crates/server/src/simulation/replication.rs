@@ -23,18 +23,18 @@ use crate::replica::{Applied, StreamApplier as Applier};
 /// Seeds per `cargo test`.
 const SEEDS: u64 = 60;
 const ROUNDS: usize = 60;
-const TABLE: &str = "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', \
+pub(super) const TABLE: &str = "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', \
                      'replication_factor': 1}";
 
 fn plan() -> Plan {
     with_options(&[("enable-debug-command", "yes")])
 }
 
-fn turn(world: &mut World) {
+pub(super) fn turn(world: &mut World) {
     while world.write_log() | (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
 }
 
-fn ask(world: &mut World, requests: &str) -> String {
+pub(super) fn ask(world: &mut World, requests: &str) -> String {
     let replies = world.ask(requests.replace('|', "\r\n").as_bytes());
     String::from_utf8_lossy(&replies).into_owned()
 }
@@ -175,7 +175,7 @@ fn change(world: &mut World, random: &mut SmallRng) {
     ask(world, &request);
 }
 
-fn take_snapshot(world: &mut World) {
+pub(super) fn take_snapshot(world: &mut World) {
     world.begin_snapshot();
     while world.go_on_with_snapshot(1000) != Progress::Idle {
         world.write_log();
@@ -389,7 +389,7 @@ fn a_replica_has_the_data_of_its_master_whatever_happens() {
 }
 
 /// Runs statements. Returns the response of the last one.
-fn query(world: &mut World, statements: &[&str]) -> String {
+pub(super) fn query(world: &mut World, statements: &[&str]) -> String {
     let mut client = Client::start(world, Version::V4, None);
     let mut last = String::new();
     for statement in statements {

@@ -111,6 +111,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row("min-replicas-to-write", "1", &[], write, ["+OK", "-NOREPLICAS"]),
     row("replica-priority", "7", &["--replicaof", "127.0.0.1 1"], priority, ["100", "7"]),
+    row("server-id", "7", &[], role_in_group, ["none", "master"]),
+    row("hub", "yes", &["--server-id", "7"], role_in_group, ["master", "hub"]),
     row("aclfile", "{dir}/users.acl", &[], users, ["*1", "*2"]),
     row("acl-pubsub-default", "allchannels", &[], may_new_user_publish, ["no", "yes"]),
     row("acllog-max-len", "1", &[], refusals, ["several", "1"]),
@@ -505,6 +507,12 @@ fn first_byte_to_master(server: &Server) -> String {
 
 fn write(server: &Server) -> String {
     server.ask(&["SET", "k", "v"]).split(' ').next().unwrap_or_default().to_owned()
+}
+
+fn role_in_group(server: &Server) -> String {
+    let info = server.ask(&["INFO", "hub"]);
+    let role = info.lines().find_map(|line| line.strip_prefix("hub_role:"));
+    role.unwrap_or_default().to_owned()
 }
 
 fn priority(server: &Server) -> String {

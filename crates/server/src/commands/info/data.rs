@@ -3,6 +3,8 @@
 use wire::replication::Epoch;
 
 use super::{Page, us};
+use crate::commands::hub::state_name;
+use crate::config::MasterAddress;
 use crate::engine::clock;
 use crate::engine::replication::LinkState;
 
@@ -145,6 +147,30 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     page.field("repl_backlog_size", REPLICATION_BACKLOG_BYTES);
     page.field("repl_backlog_first_byte_offset", 0);
     page.field("repl_backlog_histlen", 0);
+}
+
+pub(super) fn hub(page: &mut Page<'_, '_>) {
+    let hub = &page.cx.shared.hub;
+    let now = page.cx.now.mono;
+    let peers = hub.peers().all().clone();
+    let role = if hub.relays { "hub" } else { "master" };
+    page.field("hub_server_id", hub.server);
+    page.field("hub_role", if hub.server == 0 { "none" } else { role });
+    page.field("hub_peers", peers.len());
+    page.field("hub_conflicts", peers.values().map(|peer| peer.lost).sum::<u64>());
+    for (server, peer) in &peers {
+        let position = peer.place.map_or(0, |(_, position)| position);
+        let state = state_name(peer.state);
+        let MasterAddress { host, port } = &peer.address;
+        let lag_bytes = peer.source_position.saturating_sub(position);
+        let silent_s = now.since(peer.heard) / 1_000_000_000;
+        let (received, lost) = (peer.received, peer.lost);
+        let row = format!(
+            "host={host},port={port},state={state},position={position},lag_bytes={lag_bytes},\
+             silent_s={silent_s},received={received},lost={lost}"
+        );
+        page.field(&format!("hub_peer{server}"), row);
+    }
 }
 
 pub(super) fn keyspace(page: &mut Page<'_, '_>) {

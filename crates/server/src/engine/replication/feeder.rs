@@ -9,15 +9,17 @@ use std::sync::Arc;
 
 use base::time::MonoNs;
 use binlog::{Batch, FollowError, Follower, Log, Lsn, Mark, Record as LogRecord, Scope};
-use store::{Keyspace, Mutation, STRIPES, SnapshotBlock};
+use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
 use wire::replication::{
     Copied, EpochId, FRAME_BYTES, Kind, Opening, Record, Time, put_block, put_frame, put_record,
     put_time,
 };
 
 use super::history::{History, Place};
-use super::{Replication, Role};
+use super::states::{States, put_stripe};
+use super::{Replication, Request, Role};
 use crate::engine::gate::Gate;
+use crate::engine::hub::Hub;
 use crate::engine::rdb_file::Part;
 use crate::engine::records;
 use crate::engine::write_clock::WriteClock;
@@ -26,9 +28,6 @@ use reactor::ConnId;
 /// Bytes of a part of the stream.
 const PART_BYTES: usize = 512 << 10;
 
-/// What a replica has: the epoch of its last record, and that record's end. `None`: nothing.
-pub(crate) type Request = Option<(EpochId, u64)>;
-
 /// What a feeder reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Feed<'a> {
@@ -36,6 +35,8 @@ pub(crate) struct Feed<'a> {
     pub(crate) log: &'a Arc<Log>,
     pub(crate) replication: &'a Replication,
     pub(crate) write_clock: &'a WriteClock,
+    pub(crate) hub: &'a Hub,
+    pub(crate) params: &'a Params,
     /// Confirmations that a write needs.
     pub(crate) replicas_needed: usize,
 }
@@ -52,16 +53,20 @@ pub(crate) struct Feeder {
     batch: Batch,
     /// The epoch that the replica knows as the newest.
     epoch: Option<EpochId>,
-    times: Times,
+    reader: Reader,
     /// The last position that was sent with the present time.
     timed: Option<u64>,
 }
 
-/// Whether the reader receives the times at which positions became durable.
+/// What the reader is sent after a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Times {
-    Left,
-    Sent,
+pub(crate) enum Reader {
+    /// Records.
+    Replica,
+    /// Records, and the times at which positions became durable.
+    Archive,
+    /// The states of keys: a server of a group of masters, with its number.
+    Peer(u16),
 }
 
 #[derive(Debug)]
@@ -76,6 +81,13 @@ enum Stage {
     Follow {
         follower: Box<Follower>,
         position: u64,
+    },
+    /// Sends states to a peer, up to `end`.
+    Send {
+        follower: Box<Follower>,
+        position: u64,
+        end: u64,
+        states: States,
     },
     End,
 }
@@ -105,10 +117,12 @@ pub(crate) enum FeedError {
     Incomplete,
     #[error("a record of the log has an unknown kind, {0}")]
     Kind(u8),
+    #[error("a record of the log is malformed")]
+    Malformed,
 }
 
 impl Feeder {
-    pub(crate) fn new(id: ConnId, request: Request, times: Times) -> Feeder {
+    pub(crate) fn new(id: ConnId, request: Request, reader: Reader) -> Feeder {
         let stage = Stage::Begin(request);
         let (bytes, batch) = (Vec::new(), Batch::new());
         Feeder {
@@ -119,7 +133,7 @@ impl Feeder {
             gate: Gate::OPEN,
             batch,
             epoch: None,
-            times,
+            reader,
             timed: None,
         }
     }
@@ -150,7 +164,7 @@ impl Feeder {
                     follower.wake_when_readable();
                 }
                 Stage::Search { .. } => wake(),
-                Stage::Begin(_) | Stage::Copy(_) | Stage::End => {}
+                Stage::Begin(_) | Stage::Copy(_) | Stage::Send { .. } | Stage::End => {}
             }
             return None;
         }
@@ -171,7 +185,13 @@ impl Feeder {
             self.stage = match std::mem::replace(&mut self.stage, Stage::End) {
                 Stage::Begin(request) => self.begin(feed, request)?,
                 Stage::Search { follower, position } => self.search(feed, follower, position)?,
-                Stage::Copy(copy) => self.copy(feed, copy, block),
+                Stage::Copy(copy) => self.copy(feed, copy, block)?,
+                Stage::Follow { follower, position } if self.peer().is_some() => {
+                    self.follow_states(feed, follower, position, is_idle)?
+                }
+                Stage::Send { follower, position, end, states } => {
+                    self.send_states(feed, follower, (position, end), states)
+                }
                 Stage::Follow { mut follower, position } => {
                     let position = self.follow(feed, &mut follower, position, is_idle)?;
                     Stage::Follow { follower, position }
@@ -179,7 +199,8 @@ impl Feeder {
                 Stage::End => Stage::End,
             };
             // Stripes may be empty.
-            if !matches!(self.stage, Stage::Copy(_)) || self.bytes.len() >= PART_BYTES {
+            let is_going_on = matches!(self.stage, Stage::Copy(_) | Stage::Send { .. });
+            if !is_going_on || self.bytes.len() >= PART_BYTES {
                 return Ok(());
             }
         }
@@ -292,7 +313,12 @@ impl Feeder {
     }
 
     /// Encodes the next stripe, or the end of the copy.
-    fn copy(&mut self, feed: &Feed<'_>, mut copy: Copy, block: &mut SnapshotBlock) -> Stage {
+    fn copy(
+        &mut self,
+        feed: &Feed<'_>,
+        mut copy: Copy,
+        block: &mut SnapshotBlock,
+    ) -> Result<Stage, FeedError> {
         if copy.next_stripe == STRIPES {
             let Copy { base, reach, keys, .. } = copy;
             let newest_timestamp = feed.write_clock.newest();
@@ -300,7 +326,7 @@ impl Feeder {
                 Copied { reach, keys, newest_timestamp }.encode(out);
             });
             self.set_online(feed);
-            return Stage::Follow { follower: copy.follower, position: copy.base };
+            return Ok(Stage::Follow { follower: copy.follower, position: copy.base });
         }
         let stripe = u32::try_from(copy.next_stripe).expect("STRIPES fits u32");
         let floor = encode_stripe(feed, copy.next_stripe, block);
@@ -308,6 +334,10 @@ impl Feeder {
         copy.reach = copy.reach.max(floor);
         copy.keys += block.keys;
         copy.next_stripe += 1;
+        if let Some(peer) = self.peer() {
+            put_stripe(feed, peer, block, copy.base, &mut self.bytes)?;
+            block.bytes.clear();
+        }
         let mut rest = block.bytes.as_slice();
         while !rest.is_empty() {
             let length = whole_mutations(rest);
@@ -319,7 +349,59 @@ impl Feeder {
         }
         block.bytes.clear();
         block.bytes.shrink_to(PART_BYTES);
-        Stage::Copy(copy)
+        Ok(Stage::Copy(copy))
+    }
+
+    /// The number of a peer.
+    fn peer(&self) -> Option<u16> {
+        if let Reader::Peer(number) = self.reader { Some(number) } else { None }
+    }
+
+    /// Reads the next records for a peer.
+    fn follow_states(
+        &mut self,
+        feed: &Feed<'_>,
+        mut follower: Box<Follower>,
+        position: u64,
+        is_idle: bool,
+    ) -> Result<Stage, FeedError> {
+        let peer = self.peer().unwrap_or_default();
+        let has_more = follower.next_batch(&mut self.batch)?;
+        if !has_more && feed.log.poisoned().is_some() {
+            return Err(FeedError::Poisoned);
+        }
+        let history = feed.replication.history();
+        self.check_epoch(&history)?;
+        let end = position_at(&history, follower.position()).unwrap_or(position).max(position);
+        drop(history);
+        let states =
+            if has_more { States::of_batch(feed, peer, &self.batch)? } else { States::default() };
+        self.batch.shrink();
+        self.gate = Gate::OPEN;
+        if !states.is_empty() {
+            return Ok(Stage::Send { follower, position, end, states });
+        }
+        if is_idle || end > position {
+            put_frame(Kind::Heartbeat, position, end, &mut self.bytes, |_| {});
+        }
+        Ok(Stage::Follow { follower, position: end })
+    }
+
+    /// Encodes the next states for a peer as a frame.
+    fn send_states(
+        &mut self,
+        feed: &Feed<'_>,
+        follower: Box<Follower>,
+        (position, end): (u64, u64),
+        mut states: States,
+    ) -> Stage {
+        let peer = self.peer().unwrap_or_default();
+        let (at, gate) = states.put_next(feed, peer, (position, end), &mut self.bytes);
+        self.gate = self.gate.max(gate);
+        if states.is_empty() {
+            return Stage::Follow { follower, position: at };
+        }
+        Stage::Send { follower, position: at, end, states }
     }
 
     /// Encodes the next records as a frame. Returns its end.
@@ -349,7 +431,7 @@ impl Feeder {
         let history = feed.replication.history();
         self.check_epoch(&history)?;
         let end = encode_records(&self.batch, &history, position, &mut self.bytes)?;
-        if self.times == Times::Sent {
+        if self.reader == Reader::Archive {
             put_times(&times_of(&self.batch, &history, position), end, &mut self.bytes);
         }
         drop(history);
@@ -359,7 +441,7 @@ impl Feeder {
 
     /// Appends the present time, at which everything durable has been sent, up to `end`.
     fn put_present(&mut self, feed: &Feed<'_>, follower: &Follower, end: u64) {
-        if self.times == Times::Left {
+        if self.reader != Reader::Archive {
             return;
         }
         self.timed = Some(end);

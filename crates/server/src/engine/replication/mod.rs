@@ -9,6 +9,7 @@ mod failover;
 mod feeder;
 mod history;
 mod replicas;
+mod states;
 mod stored;
 
 use std::collections::BTreeMap;
@@ -22,13 +23,14 @@ use store::{Keyspace, Params};
 use wire::replication::{Epoch, EpochId};
 
 use super::gate::Gate;
+pub(crate) use super::link_state::{LinkState, Request};
 use super::signal::Signal;
 use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
-pub(crate) use feeder::{Feed, Feeder, Request, Times};
+pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::History;
 pub(crate) use replicas::{Replica, Replicas, RunId};
-pub(crate) use stored::{STORED, put, stored_hash};
+pub(crate) use stored::{put, stored_hash};
 
 /// What a server does with writes of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +41,6 @@ pub(crate) enum Role {
     Replica = 1,
     /// Refuses reads as well: the copy of the data is incomplete.
     Copying = 2,
-}
-
-/// State of the connection to the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum LinkState {
-    #[default]
-    Connecting,
-    Copying,
-    Connected,
 }
 
 /// The connection to the source.

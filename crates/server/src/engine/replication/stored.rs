@@ -5,19 +5,16 @@
 use std::ops::Bound;
 
 use store::{
-    CellValue, Locked, Mutation, Partition, PartitionKey, RowKey, Seconds, StoreError, TableId,
-    Write, Writes,
+    CellValue, Locked, Mutation, Partition, PartitionKey, RowKey, Seconds, StoreError, Write,
+    Writes,
 };
 
 use super::history::History;
+use crate::engine::local_tables::HISTORY;
 
-/// The place of the row. The identifier is part of the log's format; no table of CQL has it, since
-/// its version is not that of generated ones.
-pub(crate) const STORED: PartitionKey<'static> = PartitionKey {
-    table: TableId(0x6d79_7269_6164_8f00_8000_7265_706c_6963),
-    token: 0,
-    bytes: b"replication",
-};
+/// The place of the row.
+pub(crate) const STORED: PartitionKey<'static> =
+    PartitionKey { table: HISTORY, token: 0, bytes: b"replication" };
 
 const ROW: &[u8] = b"history";
 const BYTES_COLUMN: u32 = 0;

@@ -312,6 +312,10 @@ impl CqlExecutor<'_> {
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write(client)?;
+        if self.context.shared.hub.server != 0 {
+            let reason = "TRUNCATE is not possible on a server with a server-id: delete the rows";
+            return Err(CqlError::Invalid(reason.to_owned()));
+        }
         let locked = self.context.shared.keyspace.lock_all(self.context.params);
         let mut unit =
             Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);

@@ -28,7 +28,7 @@ use crate::engine::commit::{Refusal, Unit};
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::records::RECORD_BYTES_MAX;
-use crate::engine::refusal::{NO_REPLICAS, READONLY};
+use crate::engine::refusal::{NO_REPLICAS, READONLY, READONLY_HUB};
 use crate::engine::server_state::ServerState;
 use crate::engine::write_clock::WriteClock;
 use crate::statements::executor::{ClientState, CqlExecutor};
@@ -239,10 +239,13 @@ pub(crate) fn check_writes(shared: &ServerState) -> Result<(), CqlError> {
 fn refused(text: &'static str) -> CqlError {
     match text {
         READONLY => CqlError::Invalid(READONLY_CQL.to_owned()),
+        READONLY_HUB => CqlError::Invalid(READONLY_HUB_CQL.to_owned()),
         _ => CqlError::Server(text.to_owned()),
     }
 }
 
+const READONLY_HUB_CQL: &str =
+    "This server is a hub and takes no writes: write to one of its masters";
 const READONLY_CQL: &str = "This server is a replica and takes no writes: write to its master";
 
 impl CqlExecutor<'_> {

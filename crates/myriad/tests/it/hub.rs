@@ -1,0 +1,144 @@
+//! Three masters and their hub as processes: concurrent writes, kills, and members that come and go.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Server {
+    child: Child,
+    id: u16,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(root: &Path, id: u16, port: u16, command: &str) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .args([command, "--reactors", "2", "--enable-debug-command", "yes"])
+            .args(["--resp", &format!("127.0.0.1:{port}"), "--server-id", &id.to_string()])
+            .arg("--dir")
+            .arg(root.join(id.to_string()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.contains("resp="), "{ready}");
+        Server { child, id, port }
+    }
+
+    fn ask(&self, requests: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply.strip_suffix("+OK\r\n").unwrap().to_owned()
+    }
+
+    fn follow(&self, other: &Server) {
+        let request = format!("HUB ADD {} 127.0.0.1 {}", other.id, other.port);
+        assert_eq!(self.ask(&request), "+OK\r\n");
+    }
+
+    fn write_some(&self, round: usize) {
+        let id = self.id;
+        for key in 0..20 {
+            self.ask(&format!(
+                "SET s{key} {id}-{round}\r\nSADD t{key} {id}\r\nHSET h{key} f{id} {round}\r\n\
+                 INCR n{id}\r\nRPUSH l{id} {round}\r\nDEL s{}",
+                (key + round) % 20
+            ));
+        }
+    }
+
+    fn digest(&self) -> String {
+        self.ask("DEBUG DIGEST")
+    }
+}
+
+/// Ports that were free a moment ago: a server that was killed starts again at its port.
+fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let sockets = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+fn wait_until_equal(servers: &[&Server]) {
+    let began = Instant::now();
+    loop {
+        let digests: Vec<String> = servers.iter().map(|server| server.digest()).collect();
+        if digests.iter().all(|digest| *digest == digests[0]) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "the servers differ: {digests:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn masters_and_their_hub_become_equal_after_kills() {
+    let root = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub");
+    let _ = std::fs::remove_dir_all(root);
+    std::fs::create_dir(root).unwrap();
+    let [one_port, two_port, three_port, hub_port] = free_ports();
+    let one = Server::start(root, 1, one_port, "serve");
+    let mut two = Server::start(root, 2, two_port, "serve");
+    let three = Server::start(root, 3, three_port, "serve");
+    let mut hub = Server::start(root, 9, hub_port, "hub");
+    for master in [&one, &two] {
+        hub.follow(master);
+        master.follow(&hub);
+    }
+    one.write_some(0);
+    two.write_some(0);
+    // Joins while the others write, with data of its own.
+    three.write_some(0);
+    hub.follow(&three);
+    three.follow(&hub);
+    for round in 1..4 {
+        std::thread::scope(|scope| {
+            for master in [&one, &two, &three] {
+                scope.spawn(move || master.write_some(round));
+            }
+        });
+        hub.child.kill().unwrap();
+        hub.child.wait().unwrap();
+        one.write_some(round + 10);
+        hub = Server::start(root, 9, hub_port, "hub");
+        two.child.kill().unwrap();
+        two.child.wait().unwrap();
+        three.write_some(round + 20);
+        two = Server::start(root, 2, two_port, "serve");
+    }
+    wait_until_equal(&[&one, &two, &three, &hub]);
+    // Each counter has one author: nothing acknowledged was lost.
+    for id in 1..4 {
+        let counts = [&one, &two, &three, &hub].map(|server| server.ask(&format!("GET n{id}")));
+        let writes = [7 * 20, 4 * 20, 7 * 20][id - 1];
+        assert_eq!(
+            counts,
+            [(); 4].map(|()| format!("${}\r\n{writes}\r\n", writes.to_string().len()))
+        );
+    }
+    assert!(hub.ask("SET s1 x").starts_with("-READONLY"));
+
+    assert_eq!(hub.ask("HUB REMOVE 3"), "+OK\r\n");
+    assert_eq!(hub.ask("HUB REMOVE 3"), "-ERR no such peer\r\n");
+    three.ask("SET alone 1");
+    one.ask("SET together 1");
+    wait_until_equal(&[&one, &two, &hub]);
+    assert_eq!(two.ask("GET alone\r\nGET together"), "$-1\r\n$1\r\n1\r\n");
+    hub.follow(&three);
+    wait_until_equal(&[&one, &two, &three, &hub]);
+    assert_eq!(two.ask("GET alone"), "$1\r\n1\r\n");
+}

@@ -1,0 +1,97 @@
+//! HUB: the servers whose writes this server receives.
+
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::context::{CommandContext, is_option};
+use super::fail::Fail;
+use super::replication::{address, number_of_server};
+use crate::engine::hub::{self, PEERS_MAX};
+use crate::engine::replication::{LinkState, Request};
+
+pub(crate) const HUB: Command = Command {
+    name: "hub",
+    syntax: "<ADD server-id host port | REMOVE server-id | LIST>",
+    summary: "Sets or lists the servers whose writes this server receives and merges with its own.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of peers",
+    group: Group::Server,
+    arity: -2,
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI),
+    run: hub,
+    ..Command::EMPTY
+};
+
+fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    let own = cx.shared.hub.server;
+    if own == 0 {
+        return Err(Fail::text("ERR this server is in no group of masters: set server-id"));
+    }
+    let name = args.get(1);
+    if is_option(name, "LIST") && args.len() == 2 {
+        list(cx);
+        return Ok(());
+    }
+    if is_option(name, "ADD") && args.len() == 5 {
+        let server = number_of_server(args.get(2))?;
+        if server == own {
+            return Err(Fail::text("ERR this is the server-id of this server"));
+        }
+        let address = address(args.get(3), args.get(4))?;
+        let peers = cx.shared.hub.peers().all().clone();
+        if !peers.contains_key(&server) && peers.len() >= PEERS_MAX {
+            return Err(Fail::text("ERR too many peers"));
+        }
+        // A server keeps its log when it moves to another address.
+        let place = peers.get(&server).and_then(|peer| peer.place);
+        store(cx, server, Some((&address, place)))?;
+        cx.shared.hub.peers().put(server, address, place);
+    } else if is_option(name, "REMOVE") && args.len() == 3 {
+        let server = number_of_server(args.get(2))?;
+        if !cx.shared.hub.peers().all().contains_key(&server) {
+            return Err(Fail::text("ERR no such peer"));
+        }
+        store(cx, server, None)?;
+        cx.shared.hub.peers().remove(server);
+    } else {
+        return Err(Fail::Syntax);
+    }
+    cx.shared.hub.signal.raise();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn store(
+    cx: &mut CommandContext<'_>,
+    server: u16,
+    peer: Option<(&crate::config::MasterAddress, Request)>,
+) -> Done {
+    let is_locked = cx.locked.add_unless(hub::STORED.hash(), || false);
+    assert!(is_locked, "it never gives up");
+    let mut encoded = Vec::new();
+    hub::put(&cx.locked, server, peer, |mutation| {
+        mutation.encode(&mut encoded);
+        Ok(())
+    })?;
+    cx.locked.change_encoded(&encoded)?;
+    Ok(())
+}
+
+/// One line for each peer, as in INFO.
+fn list(cx: &mut CommandContext<'_>) {
+    let peers = cx.shared.hub.peers().all().clone();
+    cx.reply.array(peers.len());
+    for (server, peer) in peers {
+        let state = state_name(peer.state);
+        let line = format!("{server} {} {} {state}", peer.address.host, peer.address.port);
+        cx.reply.bulk(line.as_bytes());
+    }
+}
+
+pub(super) fn state_name(state: LinkState) -> &'static str {
+    match state {
+        LinkState::Connecting => "down",
+        LinkState::Copying => "copying",
+        LinkState::Connected => "up",
+    }
+}

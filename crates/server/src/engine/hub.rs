@@ -1,0 +1,199 @@
+//! Several servers that all take writes: the peers of this server, and what it has received from
+//! each. `docs/operate/hub.md` describes the group; `crate::replica` has the links to the peers.
+//!
+//! The peers are rows of a partition that no table of CQL has, as the history of replication: so
+//! they, and how far each is followed, are in the log and in snapshots. They describe this server
+//! alone.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use base::time::MonoNs;
+use parking_lot::{Mutex, MutexGuard};
+use store::{
+    CellValue, Keyspace, Locked, Mutation, Params, Partition, PartitionKey, RowKey, Seconds,
+    StoreError, Write, Writes,
+};
+use wire::replication::EpochId;
+
+use super::link_state::{LinkState, Request};
+use super::local_tables::PEERS;
+use super::signal::Signal;
+use crate::config::{MasterAddress, Settings};
+
+/// The place of the rows.
+pub(crate) const STORED: PartitionKey<'static> =
+    PartitionKey { table: PEERS, token: 0, bytes: b"peers" };
+
+const BYTES_COLUMN: u32 = 0;
+/// Cells of these rows never expire.
+const NOW: Seconds = 0;
+const ROW_VERSION: u8 = 1;
+
+/// Peers of one server. Each has a thread and a connection.
+pub(crate) const PEERS_MAX: usize = 64;
+
+/// A server whose writes this server receives.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) address: MasterAddress,
+    /// Different after each change of the peer.
+    pub(crate) generation: u64,
+    /// How far it is followed. `None`: from the beginning.
+    pub(crate) place: Request,
+    pub(crate) state: LinkState,
+    /// How far the peer's log was durable when it was last heard.
+    pub(crate) source_position: u64,
+    pub(crate) heard: MonoNs,
+    /// Values that were received.
+    pub(crate) received: u64,
+    /// Received values that this server did not store, because it had newer ones.
+    pub(crate) lost: u64,
+}
+
+impl Peer {
+    fn new(address: MasterAddress, place: Request, generation: u64) -> Peer {
+        Peer {
+            address,
+            generation,
+            place,
+            state: LinkState::Connecting,
+            source_position: 0,
+            heard: MonoNs(0),
+            received: 0,
+            lost: 0,
+        }
+    }
+}
+
+/// The peers by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    all: BTreeMap<u16, Peer>,
+    generation: u64,
+}
+
+impl Peers {
+    pub(crate) fn all(&self) -> &BTreeMap<u16, Peer> {
+        &self.all
+    }
+
+    /// The peer, unless it was replaced or removed.
+    pub(crate) fn get_mut(&mut self, server: u16, generation: u64) -> Option<&mut Peer> {
+        self.all.get_mut(&server).filter(|peer| peer.generation == generation)
+    }
+
+    /// Adds a peer, or gives it another address.
+    pub(crate) fn put(&mut self, server: u16, address: MasterAddress, place: Request) {
+        self.generation += 1;
+        self.all.insert(server, Peer::new(address, place, self.generation));
+    }
+
+    pub(crate) fn remove(&mut self, server: u16) {
+        self.all.remove(&server);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Hub {
+    /// The number of this server; 0: it is in no group.
+    pub(crate) server: u16,
+    /// Whether this server passes on what others wrote, and takes no writes of clients.
+    pub(crate) relays: bool,
+    peers: Mutex<Peers>,
+    /// Wakes the thread that starts links.
+    pub(crate) signal: Signal,
+}
+
+impl Hub {
+    /// Reads the stored peers.
+    pub(crate) fn load(
+        keyspace: &Keyspace,
+        params: &Params,
+        settings: &Settings,
+    ) -> Result<Hub, &'static str> {
+        let mut peers = Peers::default();
+        let locked = keyspace.lock_one(STORED.hash(), params);
+        let rows = locked.partition(STORED).into_iter();
+        for row in rows.flat_map(|rows| rows.rows(Bound::Unbounded, Bound::Unbounded, NOW)) {
+            let Some(cell) = row.column(BYTES_COLUMN).next() else { continue };
+            let server = <[u8; 2]>::try_from(row.key).map(u16::from_be_bytes);
+            let server = server.map_err(|_| "the number of a stored peer is malformed")?;
+            if !cell.bytes.is_empty() {
+                let (address, place) = decode(cell.bytes).ok_or("a stored peer is malformed")?;
+                peers.put(server, address, place);
+            }
+        }
+        let signal = Signal::default();
+        signal.raise();
+        let (server, relays) = (settings.server_id, settings.hub);
+        Ok(Hub { server, relays, peers: Mutex::new(peers), signal })
+    }
+
+    /// To be locked after stripes.
+    pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock()
+    }
+
+    /// Whether a peer reads what `author` wrote: no write returns to its author, and only a hub
+    /// passes on what others wrote.
+    pub(crate) fn sends(&self, peer: u16, author: u16) -> bool {
+        author != peer && (self.relays || author == self.server)
+    }
+}
+
+/// Stores a peer, or that there is none of this number: passes the mutation to `apply`.
+pub(crate) fn put(
+    locked: &Locked<'_>,
+    server: u16,
+    peer: Option<(&MasterAddress, Request)>,
+    apply: impl FnOnce(&Mutation<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let newest = locked.partition(STORED).and_then(Partition::newest_of_all).unwrap_or(0);
+    let bytes = peer.map_or_else(Vec::new, |(address, place)| encode(address, place));
+    let cell = Write::Cell {
+        row: RowKey::Clustering(&server.to_be_bytes()),
+        column: BYTES_COLUMN,
+        item: None,
+        timestamp: newest + 1,
+        value: CellValue::Live { bytes: &bytes, expiry: None },
+    };
+    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&[cell]) })
+}
+
+/// Version 1: version u8, port u16, epoch (40 bytes, zeros for none), position u64, host.
+fn encode(address: &MasterAddress, place: Request) -> Vec<u8> {
+    let (epoch, position) = place.unwrap_or(([0; 40], 0));
+    let mut bytes = vec![ROW_VERSION];
+    bytes.extend_from_slice(&address.port.to_le_bytes());
+    bytes.extend_from_slice(&epoch);
+    bytes.extend_from_slice(&position.to_le_bytes());
+    bytes.extend_from_slice(address.host.as_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<(MasterAddress, Request)> {
+    let (&version, rest) = bytes.split_first()?;
+    let (port, rest) = rest.split_first_chunk()?;
+    let (epoch, rest) = rest.split_first_chunk::<40>()?;
+    let (position, host) = rest.split_first_chunk()?;
+    let host = str::from_utf8(host).ok()?.to_owned();
+    let place = (*epoch != [0; 40]).then_some((*epoch as EpochId, u64::from_le_bytes(*position)));
+    let address = MasterAddress { host, port: u16::from_le_bytes(*port) };
+    (version == ROW_VERSION).then_some((address, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_peer_keeps_its_meaning() {
+        let address = MasterAddress { host: "::1".to_owned(), port: 6379 };
+        for place in [None, Some(([b'a'; 40], 7))] {
+            let bytes = encode(&address, place);
+            assert_eq!(decode(&bytes), Some((address.clone(), place)));
+            assert_eq!(decode(&bytes[..50]), None);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Merges what a peer of a group of masters has written: of two values of a key, the one with the
+//! greater version stays. Nothing depends on the order or the number of deliveries.
+//!
+//! Each value is a unit of work, with the version that its author gave it. Rows of tables are
+//! written as they are: their cells are resolved by their own timestamps.
+
+use base::time::Now;
+use binlog::Lsn;
+use smallvec::SmallVec;
+use store::{Change, Key, Mutation, Params, STRIPES, Version};
+use wire::replication::{Copied, EpochId, Header, Kind, Opening, StreamError};
+
+use super::apply::{ApplyError, LANE, begin_turn, changes_cache, decode, end_turn, lock};
+use super::reload::reload;
+use crate::engine::commit::{Record, Unit};
+use crate::engine::gate::Gate;
+use crate::engine::hub;
+use crate::engine::local_tables::is_local;
+use crate::engine::reactor_state::ReactorState;
+use crate::engine::records::RECORD_BYTES_MAX;
+use crate::engine::replication::{LinkState, Request, Role};
+use crate::engine::server_state::ServerState;
+use crate::handler::State;
+
+/// Keys of an emptied database that are deleted under one lock.
+const DELETIONS_PER_LOCK_MAX: usize = 256;
+
+/// Growth of the peer's log without news for this server after which its position is stored again.
+/// Storing grows the log of this server, which its peer may follow.
+const SILENT_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Copying,
+    Following,
+}
+
+#[derive(Debug)]
+pub(crate) struct Merger<'s> {
+    state: &'s State,
+    shared: &'s ServerState,
+    reactor: ReactorState,
+    record: Record,
+    server: u16,
+    generation: u64,
+    stage: Stage,
+    epoch: Option<EpochId>,
+    /// Where the next frame begins.
+    position: u64,
+    /// The position in the log of this server.
+    stored: u64,
+    log_end: Lsn,
+    received: u64,
+    lost: u64,
+    is_cache_stale: bool,
+}
+
+impl<'s> Merger<'s> {
+    /// `generation`: of the peer with this number.
+    pub(crate) fn new(state: &'s State, server: u16, generation: u64) -> Merger<'s> {
+        let shared = &*state.shared;
+        let mut reactor = ReactorState::new(shared, LANE);
+        reactor.is_off_reactor = true;
+        Merger {
+            state,
+            shared,
+            reactor,
+            record: Record::default(),
+            server,
+            generation,
+            stage: Stage::Begin,
+            epoch: None,
+            position: 0,
+            stored: 0,
+            log_end: Lsn(0),
+            received: 0,
+            lost: 0,
+            is_cache_stale: false,
+        }
+    }
+
+    /// Where the stream should continue; `None`: at its beginning, with a copy.
+    pub(crate) fn request(&mut self) -> Request {
+        let place = self.shared.hub.peers().get_mut(self.server, self.generation)?.place?;
+        (self.position, self.stored) = (place.1, place.1);
+        Some(place)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.shared.log.has_room(LANE)
+    }
+
+    pub(crate) fn link_state(&self) -> LinkState {
+        match self.stage {
+            Stage::Begin => LinkState::Connecting,
+            Stage::Copying => LinkState::Copying,
+            Stage::Following => LinkState::Connected,
+        }
+    }
+
+    /// Merges one frame. Returns where the last record ends in the log of this server.
+    pub(crate) fn apply(
+        &mut self,
+        now: Now,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<Lsn, ApplyError> {
+        let params = begin_turn(self.shared, &mut self.reactor, now);
+        let is_first = matches!(header.kind, Kind::Resume | Kind::Copy);
+        if is_first != (self.stage == Stage::Begin) {
+            return Err(ApplyError::Order(header.kind));
+        }
+        if header.kind == Kind::Copy {
+            self.position = header.base;
+        }
+        if self.position != header.base {
+            return Err(ApplyError::Gap { at: self.position, found: header.base });
+        }
+        match header.kind {
+            Kind::Resume | Kind::Copy => self.open(header.kind, payload)?,
+            Kind::States => self.merge(&params, payload)?,
+            Kind::Copied if self.stage == Stage::Copying => {
+                Copied::decode(payload)?;
+                self.stage = Stage::Following;
+                self.store_place(&params)?;
+            }
+            Kind::Heartbeat => {}
+            kind => return Err(ApplyError::Order(kind)),
+        }
+        self.position = header.end;
+        let silent_bytes = self.position - self.stored;
+        let has_news = header.kind == Kind::States && silent_bytes > 0;
+        if self.stage == Stage::Following && (has_news || silent_bytes > SILENT_BYTES_MAX) {
+            self.store_place(&params)?;
+        }
+        if std::mem::take(&mut self.is_cache_stale) {
+            reload(self.state, &params).map_err(ApplyError::Schema)?;
+        }
+        end_turn(self.shared, &mut self.reactor);
+        // No reactor does it for this thread, and the peers of this server read what is durable.
+        self.shared.log.request_sync(self.log_end);
+        self.publish(now, header.end)?;
+        Ok(self.log_end)
+    }
+
+    fn open(&mut self, kind: Kind, payload: &[u8]) -> Result<(), ApplyError> {
+        let opening = Opening::decode(payload)?;
+        self.epoch = opening.epochs.last().map(|epoch| epoch.id);
+        let (server, position) = (self.server, self.position);
+        if kind == Kind::Copy {
+            self.stage = Stage::Copying;
+            tracing::info!(server, position, "merging all data of a peer");
+        } else {
+            self.stage = Stage::Following;
+            tracing::info!(server, position, "following a peer");
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, now: Now, source_position: u64) -> Result<(), ApplyError> {
+        let mut peers = self.shared.hub.peers();
+        let peer = peers.get_mut(self.server, self.generation).ok_or(ApplyError::Superseded)?;
+        peer.heard = now.mono;
+        peer.state = self.link_state();
+        peer.source_position = source_position;
+        peer.received += std::mem::take(&mut self.received);
+        peer.lost += std::mem::take(&mut self.lost);
+        Ok(())
+    }
+
+    /// Runs `change` on a unit of work that has locked no stripe and keeps the versions of others,
+    /// while this server is a master and follows the peer.
+    fn commit<T>(
+        &mut self,
+        params: &Params,
+        change: impl FnOnce(&mut Unit<'_>) -> Result<T, ApplyError>,
+    ) -> Result<T, ApplyError> {
+        // The role changes only while this is not locked.
+        let _applied = self.shared.replication.applied();
+        let is_current = self.shared.replication.role() == Role::Master
+            && self.shared.hub.peers().get_mut(self.server, self.generation).is_some();
+        if !is_current {
+            return Err(ApplyError::Superseded);
+        }
+        let locked = self.shared.keyspace.lock(std::iter::empty(), params);
+        let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
+        unit.keep_versions();
+        let result = change(&mut unit)?;
+        let gate = unit.commit(&mut self.reactor);
+        if gate == Gate::NEVER {
+            return Err(ApplyError::Poisoned);
+        }
+        self.log_end = gate.lsn().unwrap_or(self.log_end).max(self.log_end);
+        Ok(result)
+    }
+
+    /// Stores how far the peer is followed.
+    fn store_place(&mut self, params: &Params) -> Result<(), ApplyError> {
+        let (shared, server, generation) = (self.shared, self.server, self.generation);
+        let place = self.epoch.map(|epoch| (epoch, self.position));
+        self.commit(params, |unit| {
+            assert!(unit.relock_with(&[hub::STORED.hash()], || false), "it never gives up");
+            let mut encoded = Vec::new();
+            let mut peers = shared.hub.peers();
+            let peer = peers.get_mut(server, generation).ok_or(ApplyError::Superseded)?;
+            hub::put(unit, server, Some((&peer.address, place)), |mutation| {
+                mutation.encode(&mut encoded);
+                Ok(())
+            })
+            .and_then(|()| unit.change_encoded(&encoded))
+            .map_err(ApplyError::Differs)?;
+            peer.place = place;
+            Ok(())
+        })?;
+        self.stored = self.position;
+        Ok(())
+    }
+
+    fn merge(&mut self, params: &Params, payload: &[u8]) -> Result<(), ApplyError> {
+        let malformed = || ApplyError::Stream(StreamError::Malformed("state"));
+        let mut input = payload;
+        let mut value = None;
+        let mut rows: SmallVec<[Mutation<'_>; 4]> = SmallVec::new();
+        while !input.is_empty() {
+            let before = input.len();
+            let mutation = decode(&mut input, self.shared)?;
+            let bytes = before - input.len();
+            if bytes > RECORD_BYTES_MAX / 2 {
+                return Err(ApplyError::TooLong(bytes));
+            }
+            match mutation {
+                Mutation::Key { db, key, change } if value.is_none() => {
+                    if !matches!(change, Change::Set { .. } | Change::Put { .. } | Change::Delete) {
+                        return Err(malformed());
+                    }
+                    value = Some((db, key, change));
+                }
+                Mutation::Version { db, key, version } => {
+                    let state = value.take().filter(|(at, name, _)| {
+                        (*at, name.bytes) == (db, key.bytes) && is_given(version)
+                    });
+                    let (_, _, change) = state.ok_or_else(malformed)?;
+                    self.merge_key(params, (db, key), change, version)?;
+                }
+                Mutation::Floor { db, version } if is_given(version) => {
+                    self.merge_floor(params, db, version)?;
+                }
+                Mutation::Partition { key, .. } if !is_local(key.table) => rows.push(mutation),
+                Mutation::Truncate { table } if !is_local(table) => rows.push(mutation),
+                Mutation::Origin { server } if server != 0 => {
+                    self.write_rows(params, &rows, server)?;
+                    rows.clear();
+                }
+                _ => return Err(malformed()),
+            }
+        }
+        if value.is_some() || !rows.is_empty() { Err(malformed()) } else { Ok(()) }
+    }
+
+    fn merge_key(
+        &mut self,
+        params: &Params,
+        (db, key): (u8, Key<'_>),
+        change: Change<'_>,
+        version: Version,
+    ) -> Result<(), ApplyError> {
+        let shared = self.shared;
+        shared.write_clock.pass(version.time.cast_signed());
+        let is_lost = self.commit(params, |unit| {
+            assert!(unit.relock_with(&[key.hash], || false), "it never gives up");
+            let own = stored_version(unit, db, key);
+            if version <= own || version < shared.keyspace.floor(db) {
+                return Ok(version != own);
+            }
+            unit.change(&Mutation::Key { db, key, change }).map_err(ApplyError::Differs)?;
+            unit.change(&Mutation::Version { db, key, version }).map_err(ApplyError::Differs)?;
+            unit.stamp(version.time.cast_signed());
+            Ok(false)
+        })?;
+        self.received += 1;
+        self.lost += u64::from(is_lost);
+        Ok(())
+    }
+
+    /// Notes that a database was emptied, and deletes what is older. Other clients see the keys
+    /// disappear stripe by stripe.
+    fn merge_floor(&mut self, params: &Params, db: u8, version: Version) -> Result<(), ApplyError> {
+        let shared = self.shared;
+        shared.write_clock.pass(version.time.cast_signed());
+        if version < shared.keyspace.floor(db) {
+            return Ok(());
+        }
+        let floor = Mutation::Floor { db, version };
+        // Before the keys are deleted, so that no older value is stored after its stripe was
+        // emptied. An interrupted deletion is repeated with the frame.
+        if version > shared.keyspace.floor(db) {
+            self.commit(params, |unit| {
+                lock(unit, &[floor]);
+                unit.stamp(version.time.cast_signed());
+                unit.change(&floor).map_err(ApplyError::Differs)
+            })?;
+        }
+        for stripe in 0..STRIPES {
+            while self.delete_older(params, stripe, db, version)? {}
+        }
+        Ok(())
+    }
+
+    /// Deletes some keys of a stripe that are older than the emptying of their database. False if
+    /// none is left.
+    fn delete_older(
+        &mut self,
+        params: &Params,
+        stripe: usize,
+        db: u8,
+        version: Version,
+    ) -> Result<bool, ApplyError> {
+        let shared = self.shared;
+        self.commit(params, |unit| {
+            assert!(unit.relock_stripes(vec![stripe], || false), "it never gives up");
+            let names = unit.older_keys(db, version, DELETIONS_PER_LOCK_MAX);
+            for name in &names {
+                let key = shared.keyspace.key(name);
+                let delete = Mutation::Key { db, key, change: Change::Delete };
+                unit.change(&delete).map_err(ApplyError::Differs)?;
+                // The floor is in place of their versions.
+                let forgotten = Mutation::Version { db, key, version: Version::NONE };
+                unit.change(&forgotten).map_err(ApplyError::Differs)?;
+            }
+            Ok(names.len() == DELETIONS_PER_LOCK_MAX)
+        })
+    }
+
+    fn write_rows(
+        &mut self,
+        params: &Params,
+        rows: &[Mutation<'_>],
+        server: u16,
+    ) -> Result<(), ApplyError> {
+        self.is_cache_stale |= rows.iter().any(changes_cache);
+        self.commit(params, |unit| {
+            lock(unit, rows);
+            for row in rows {
+                unit.change(row).map_err(ApplyError::Differs)?;
+            }
+            unit.change(&Mutation::Origin { server }).map_err(ApplyError::Differs)
+        })?;
+        self.received += rows.len() as u64;
+        Ok(())
+    }
+}
+
+/// Whether a server has given this version.
+fn is_given(version: Version) -> bool {
+    version.server != 0 && i64::try_from(version.time).is_ok()
+}
+
+/// The version of a key in this server. A value that is older than the number of this server has
+/// the least version of the server.
+fn stored_version(unit: &Unit<'_>, db: u8, key: Key<'_>) -> Version {
+    let version = unit.version(db, key);
+    if version == Version::NONE && unit.is_stored(db, key) {
+        return Version { server: unit.server(), ..Version::NONE };
+    }
+    version
+}

@@ -1,0 +1,326 @@
+//! Several masters that follow each other, directly or by a hub: concurrent writes, lost links,
+//! crashes and clocks that differ, from a seed. The links are those of the real server without
+//! their sockets.
+
+use binlog::Faults;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reactor::SimClient;
+use wire::replication::{CAPABILITY, HEADER_BYTES, Header};
+use wire::resp::decode_reply;
+
+use super::cql_client::with_options;
+use super::replication::{TABLE, ask, query, take_snapshot, turn};
+use super::tests::{Announce, seeds};
+use super::world::{Plan, World};
+use crate::engine::hub::Peer;
+use crate::engine::rdb_file::Scratch;
+use crate::engine::rdb_thread::serve;
+use crate::engine::replication::LinkState;
+use crate::handler::State;
+use crate::replica::Merger;
+
+/// Seeds per `cargo test`.
+const SEEDS: u64 = 40;
+const ROUNDS: usize = 60;
+
+fn plan(server: u16, is_hub: bool) -> Plan {
+    let server = server.to_string();
+    let hub = if is_hub { "yes" } else { "no" };
+    with_options(&[("enable-debug-command", "yes"), ("server-id", &server), ("hub", hub)])
+}
+
+fn number(index: usize) -> u16 {
+    u16::try_from(index + 1).unwrap()
+}
+
+/// Makes `to` a server that follows `from`.
+fn add_peer(world: &mut World, from: usize) {
+    let server = number(from);
+    assert_eq!(ask(world, &format!("HUB ADD {server} peer {}|", 1000 + server)), "+OK\r\n");
+}
+
+fn peer(world: &World, from: usize) -> Peer {
+    world.shared().hub.peers().all()[&number(from)].clone()
+}
+
+/// A connection by which one server follows another.
+struct Link<'s> {
+    client: SimClient,
+    merger: Merger<'s>,
+    bytes: Vec<u8>,
+}
+
+impl<'s> Link<'s> {
+    fn open(source: &mut World, state: &'s State, (from, to): (usize, usize)) -> Link<'s> {
+        let generation = state.shared.hub.peers().all()[&number(from)].generation;
+        let mut merger = Merger::new(state, number(from), generation);
+        let place = merger.request().map_or_else(
+            || "? -1".to_owned(),
+            |(id, position)| format!("{} {position}", String::from_utf8_lossy(&id)),
+        );
+        let client = source.sim().connect();
+        let (own, other) = (number(to), number(from));
+        let request = format!(
+            "REPLCONF capa {CAPABILITY} server-id {own} to-server-id {other}\r\nPSYNC {place}\r\n"
+        );
+        client.send(request.as_bytes());
+        turn(source);
+        let mut link = Link { client, merger, bytes: Vec::new() };
+        link.receive(source);
+        link.take_reply("+OK\r\n");
+        link
+    }
+
+    /// Makes the source send a part.
+    fn receive(&mut self, source: &mut World) {
+        let now = source.sim().now().unix;
+        serve(source.shared(), now, &mut Scratch::default());
+        turn(source);
+        self.bytes.extend(self.client.received());
+    }
+
+    fn take_reply(&mut self, start: &str) {
+        let (_, bytes) = decode_reply(&self.bytes).expect("a reply").expect("a whole one");
+        let reply: Vec<u8> = self.bytes.drain(..bytes).collect();
+        assert!(reply.starts_with(start.as_bytes()), "{}", String::from_utf8_lossy(&reply));
+    }
+
+    /// Merges one frame. False if none has arrived.
+    fn merge_one(&mut self, receiver: &mut World) -> bool {
+        if self.bytes.first() == Some(&b'+') {
+            self.take_reply("+");
+        }
+        let Some(head) = self.bytes.first_chunk::<HEADER_BYTES>() else { return false };
+        let header = Header::decode(head).unwrap();
+        let end = HEADER_BYTES + header.payload_bytes;
+        if self.bytes.len() < end {
+            return false;
+        }
+        let payload: Vec<u8> = self.bytes[HEADER_BYTES..end].to_vec();
+        self.bytes.drain(..end);
+        header.check(&payload).unwrap();
+        self.merger.apply(receiver.sim().now(), &header, &payload).expect("a valid stream");
+        true
+    }
+}
+
+/// Runs a link for a number of frames, or until nothing more arrives. Returns whether any value
+/// arrived.
+fn follow(source: &mut World, to: &mut World, ends: (usize, usize), frames: Option<usize>) -> bool {
+    let before = peer(to, ends.0).received;
+    let state = to.state().clone();
+    let mut link = Link::open(source, &state, ends);
+    let mut left = frames.unwrap_or(usize::MAX);
+    let mut idle = 0;
+    while left > 0 && idle < 3 {
+        link.receive(source);
+        if link.merge_one(to) {
+            (left, idle) = (left - 1, 0);
+        } else {
+            idle += 1;
+        }
+        turn(to);
+    }
+    assert!(!link.client.is_ended(), "the stream continues");
+    let is_whole = link.merger.link_state() == LinkState::Connected;
+    assert!(is_whole || frames.is_some(), "the link does not catch up");
+    link.client.close();
+    turn(source);
+    peer(to, ends.0).received > before
+}
+
+/// The servers, and the links between them: (source, receiver).
+struct Group {
+    worlds: Vec<World>,
+    links: Vec<(usize, usize)>,
+}
+
+impl Group {
+    /// `hub`: its place, if there is one.
+    fn new(seed: u64, links: &[(usize, usize)], hub: Option<usize>) -> Group {
+        let count = links.iter().map(|(from, to)| from.max(to) + 1).max().unwrap();
+        let new = |index| {
+            let plan = plan(number(index), hub == Some(index));
+            World::new(seed.wrapping_add(index as u64), plan)
+        };
+        let mut worlds: Vec<World> = (0..count).map(new).collect();
+        for (from, to) in links {
+            add_peer(&mut worlds[*to], *from);
+        }
+        Group { worlds, links: links.to_vec() }
+    }
+
+    fn pair(&mut self, (from, to): (usize, usize)) -> (&mut World, &mut World) {
+        let [source, receiver] = self.worlds.get_disjoint_mut([from, to]).unwrap();
+        (source, receiver)
+    }
+
+    fn follow(&mut self, ends: (usize, usize), frames: Option<usize>) -> bool {
+        let (source, receiver) = self.pair(ends);
+        follow(source, receiver, ends, frames)
+    }
+
+    /// Lets all links run until no value is sent any more. Returns the number of rounds.
+    fn settle(&mut self) -> usize {
+        for round in 0..20 {
+            let links = self.links.clone();
+            let sent = links.into_iter().map(|ends| self.follow(ends, None)).collect::<Vec<_>>();
+            if !sent.contains(&true) {
+                return round;
+            }
+        }
+        panic!("values circulate");
+    }
+
+    fn check_equal(&mut self, what: &str) {
+        let shown: Vec<String> = self.worlds.iter_mut().map(shown).collect();
+        for (index, other) in shown.iter().enumerate() {
+            assert!(shown[0] == *other, "{what}: 1 has {}, {} has {other}", shown[0], index + 1);
+        }
+    }
+}
+
+/// What clients see of the data.
+fn shown(world: &mut World) -> String {
+    let mut shown = ask(world, "DEBUG DIGEST|DBSIZE|FUNCTION LIST|");
+    for key in 0..6 {
+        for kind in ["s", "l", "h", "z", "t", "x"] {
+            shown += &ask(world, &format!("DUMP {kind}{key}|PEXPIRETIME {kind}{key}|"));
+        }
+        shown += &ask(world, &format!("TSRANGEBYTIME r{key} -1000000 1000000|"));
+    }
+    shown
+}
+
+fn change(world: &mut World, random: &mut SmallRng) {
+    let (key, value) = (random.random_range(0..6), random.random_range(0..1000));
+    let request = match random.random_range(0..17) {
+        0 | 1 => format!("SET s{key} {value}|"),
+        2 => format!("SET s{key} {value} PX {}|", random.random_range(1..90_000)),
+        3 => format!("APPEND s{key} {value}|"),
+        4 => format!("RPUSH l{key} {value} x|LPOP l{key}|"),
+        5 => format!("HSET h{key} f{value} 1 g {value}|"),
+        6 => format!("ZADD z{key} {value} m{value}|"),
+        7 => format!("SADD t{key} {value}|SPOP t{key}|"),
+        8 => format!("XADD x{key} * f {value}|"),
+        9 => format!("MULTI|INCR s{key}|SET s1 {value}|DEL l{key}|EXEC|"),
+        10 => format!("RENAME l{key} l{}|", random.random_range(0..6)),
+        11 => format!("DEL s{key} l{key} h{key}|"),
+        12 => format!("EXPIRE h{key} {}|", random.random_range(1..90)),
+        13 => format!("SELECT 3|SET s{key} {value}|"),
+        14 => format!("TSADD r{key} {value} v|"),
+        15 if random.random_bool(0.3) => "FLUSHALL|".to_owned(),
+        15 => "SELECT 3|FLUSHDB|".to_owned(),
+        _ => format!("HPEXPIRE h{key} {} FIELDS 1 g|", random.random_range(1..90_000)),
+    };
+    ask(world, &request);
+}
+
+fn run(seed: u64, links: &[(usize, usize)], hub: Option<usize>) {
+    let _announce = Announce(seed);
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut group = Group::new(seed, links, hub);
+    let masters: Vec<usize> = (0..group.worlds.len()).filter(|at| hub != Some(*at)).collect();
+    for world in &mut group.worlds {
+        world.advance(random.random_range(0..5_000_000_000));
+    }
+    for round in 0..ROUNDS {
+        let at = masters[random.random_range(0..masters.len())];
+        let any = random.random_range(0..group.worlds.len());
+        let ends = links[random.random_range(0..links.len())];
+        match random.random_range(0..12) {
+            0..=5 => (0..random.random_range(1..6))
+                .for_each(|_| change(&mut group.worlds[at], &mut random)),
+            6 | 7 => {
+                group.follow(ends, Some(random.random_range(1..6)));
+            }
+            8 => take_snapshot(&mut group.worlds[any]),
+            9 => {
+                let loses_power = random.random_bool(0.5);
+                group.worlds[any].die(loses_power, Faults::default());
+            }
+            10 => group.worlds[any].advance(random.random_range(0..3_000_000_000)),
+            _ if random.random_bool(0.3) => {
+                group.settle();
+                wait_for_expiry(&mut group);
+                group.check_equal(&format!("round {round}"));
+            }
+            _ => {}
+        }
+    }
+    let rounds = group.settle();
+    assert!(rounds <= 4, "every value reaches every server after two links: {rounds} rounds");
+    wait_for_expiry(&mut group);
+    group.check_equal("at the end");
+}
+
+/// Keys expire by the clock of each server: lets all that expire do so everywhere.
+fn wait_for_expiry(group: &mut Group) {
+    for world in &mut group.worlds {
+        world.advance(200_000_000_000);
+        turn(world);
+    }
+}
+
+#[test]
+fn two_masters_that_follow_each_other_become_equal() {
+    seeds(SEEDS).for_each(|seed| run(seed, &[(0, 1), (1, 0)], None));
+}
+
+#[test]
+fn masters_and_their_hub_become_equal() {
+    seeds(SEEDS).for_each(|seed| run(seed, &[(0, 2), (1, 2), (2, 0), (2, 1)], Some(2)));
+}
+
+#[test]
+fn the_later_write_wins_everywhere_and_none_returns_to_its_author() {
+    let mut group = Group::new(5, &[(0, 2), (1, 2), (2, 0), (2, 1)], Some(2));
+    ask(&mut group.worlds[0], "SET k old|SADD s a b|SET gone 1|");
+    group.settle();
+    let received = |group: &Group| [0, 1].map(|at| peer(&group.worlds[at], 2).received);
+    let before = received(&group);
+    ask(&mut group.worlds[1], "DEL gone|");
+    ask(&mut group.worlds[0], "SET k first|");
+    group.worlds[1].advance(1_000_000_000);
+    ask(&mut group.worlds[1], "SET k second|");
+    group.settle();
+    for world in &mut group.worlds {
+        assert_eq!(ask(world, "GET k|GET gone|SCARD s|"), "$6\r\nsecond\r\n$-1\r\n:2\r\n");
+    }
+    // The second value of `k` and the deletion went to the first master only.
+    let after = received(&group);
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [2, 0]);
+    let refused = "-READONLY You can't write against a hub: write to one of its masters.\r\n";
+    assert_eq!(ask(&mut group.worlds[2], "SET k 1|"), refused);
+    let swap = ask(&mut group.worlds[0], "SWAPDB 0 1|");
+    assert_eq!(swap, "-ERR SWAPDB is not possible on a server with a server-id\r\n");
+}
+
+#[test]
+fn rows_of_tables_are_merged_cell_by_cell() {
+    let mut group = Group::new(6, &[(0, 2), (1, 2), (2, 0), (2, 1)], Some(2));
+    let [one, other] = [0, 1];
+    query(&mut group.worlds[one], &[TABLE, "CREATE TABLE ks.t (k int PRIMARY KEY, v int, w int)"]);
+    group.settle();
+    query(&mut group.worlds[one], &["INSERT INTO ks.t (k, v) VALUES (1, 10) USING TIMESTAMP 5"]);
+    query(
+        &mut group.worlds[other],
+        &[
+            "INSERT INTO ks.t (k, v) VALUES (1, 11) USING TIMESTAMP 5",
+            "UPDATE ks.t USING TIMESTAMP 7 SET w = 3 WHERE k = 1",
+            "DELETE FROM ks.t USING TIMESTAMP 9 WHERE k = 2",
+        ],
+    );
+    query(&mut group.worlds[one], &["INSERT INTO ks.t (k, v) VALUES (2, 1) USING TIMESTAMP 8"]);
+    group.settle();
+    let rows = |world: &mut World| query(world, &["SELECT k, v, w FROM ks.t"]);
+    let expected = rows(&mut group.worlds[0]);
+    for world in &mut group.worlds {
+        assert_eq!(rows(world), expected);
+    }
+    assert!(
+        expected.contains("0000000b"),
+        "of equal timestamps the greater value stays: {expected}"
+    );
+}
