@@ -15,8 +15,8 @@ use server::backup::{self, Backup, Begin, Until};
 use server::config::{self, Arguments, ArgumentsError, Config, MasterAddress};
 use server::import::Losses;
 use server::logtool::{self, Follow};
-use server::repair;
 use server::restore::{self, Target};
+use server::{config_check, repair};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,6 +40,7 @@ Usage:
   myriad export DIR FILE        Write the keys in the directory of a server to an RDB file
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
+  myriad config check FILE      Validate a configuration file, and print what differs from defaults
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
   myriad cql --markdown         Print the documentation of CQL's statements, types and functions
@@ -113,9 +114,12 @@ or damaged; then DATA-DIR is not made.
 ";
 
 const CONFIG_HELP: &str = "\
-Usage: myriad config --markdown
-
-Prints the documentation of all options, which is docs/reference/config.md.
+Usage:
+  myriad config check FILE     Validate FILE as the start of the server does, without the server.
+                               Prints the values that are not the defaults, or every error with its
+                               line; exit status 2 if there is one
+  myriad config --markdown     Print the documentation of all options, which is
+                               docs/reference/config.md
 ";
 
 const COMMANDS_HELP: &str = "\
@@ -137,6 +141,9 @@ enum Command {
     /// Prints a text and exits.
     Print(String),
     Serve(Box<Config>),
+    ConfigCheck {
+        file: PathBuf,
+    },
     LogDump {
         dir: PathBuf,
         from: Option<u64>,
@@ -210,6 +217,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
             Ok(out.flush()?)
         }
         Command::Serve(config) => server::serve(*config),
+        Command::ConfigCheck { file } => config_check::check(&file, &mut io::stdout().lock()),
         Command::LogDump { dir, from } => logtool::dump(&dir, from),
         Command::LogTail { dir, from, follow } => logtool::tail(&dir, from, follow),
         Command::LogVerify { dir } => logtool::verify(&dir),
@@ -246,7 +254,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("restore") => parse_restore(parser),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
-            Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
+            Some("config") => parse_config(parser),
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)
             }
@@ -427,6 +435,29 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
+fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let command = match parser.next()? {
+        Some(Arg::Short('h') | Arg::Long("help")) => {
+            return Ok(Command::Print(CONFIG_HELP.to_owned()));
+        }
+        Some(Arg::Long("markdown")) => Command::Print(config::markdown()),
+        Some(Arg::Value(action)) if action == "check" => match parser.next()? {
+            Some(Arg::Short('h') | Arg::Long("help")) => {
+                return Ok(Command::Print(CONFIG_HELP.to_owned()));
+            }
+            Some(Arg::Value(file)) => Command::ConfigCheck { file: PathBuf::from(file) },
+            Some(other) => return Err(other.unexpected().into()),
+            None => return Err(usage("missing configuration file")),
+        },
+        Some(other) => return Err(other.unexpected().into()),
+        None => return Err(usage("myriad config requires check FILE or --markdown")),
+    };
+    match parser.next()? {
+        None => Ok(command),
+        Some(extra) => Err(extra.unexpected().into()),
+    }
+}
+
 /// Parses `--markdown`, which prints a document generated from a table, or `--help`.
 fn parse_document(
     parser: &mut Parser,
@@ -487,6 +518,7 @@ mod tests {
             (&["backup", "--help"], "--password-file FILE"),
             (&["restore", "--help"], "--verify"),
             (&["config", "--help"], "docs/reference/config.md"),
+            (&["config", "check", "--help"], "docs/reference/config.md"),
             (&["config", "--markdown"], "# Configuration"),
             (&["commands", "--help"], "docs/reference/commands.md"),
             (&["commands", "--markdown"], "# Commands"),
@@ -510,6 +542,10 @@ mod tests {
             Ok(Command::LogDump { dir, from }) => {
                 assert_eq!((dir, from), (PathBuf::from("data"), Some(4_096)));
             }
+            other => panic!("{other:?}"),
+        }
+        match parsed(&["config", "check", "m.toml"]) {
+            Ok(Command::ConfigCheck { file }) => assert_eq!(file, PathBuf::from("m.toml")),
             other => panic!("{other:?}"),
         }
         match parsed(&["log", "tail", "data", "--follow", "--from", "9"]) {
@@ -659,7 +695,12 @@ mod tests {
         );
         check_fault(&["log", "repair"], "missing directory of the log; see myriad --help");
         check_fault(&["log", "dump", "data", "more"], "unexpected argument \"more\"");
-        check_fault(&["config"], "myriad config requires --markdown; see myriad --help");
+        check_fault(
+            &["config"],
+            "myriad config requires check FILE or --markdown; see myriad --help",
+        );
+        check_fault(&["config", "check"], "missing configuration file; see myriad --help");
+        check_fault(&["config", "check", "a", "b"], "unexpected argument \"b\"");
         check_fault(&["config", "--markdown", "x"], "unexpected argument \"x\"");
         check_fault(&["commands"], "myriad commands requires --markdown; see myriad --help");
     }

@@ -37,18 +37,20 @@ pub fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Parses all entries, in order.
-pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, Fault> {
-    let document = Document::parse(text).map_err(|error| syntax_fault(text, &error))?;
+/// Parses all entries, in order. After a syntax error the rest has no meaning: it is the only one.
+pub(crate) fn parse(text: &str) -> Vec<Result<Entry, Fault>> {
+    let document = match Document::parse(text) {
+        Ok(document) => document,
+        Err(error) => return vec![Err(syntax_fault(text, &error))],
+    };
     let table = document.as_table();
-    let mut entries = Vec::new();
-    for (name, item) in table {
+    let entry = |(name, item): (&str, &Item)| {
         let span = table.key(name).and_then(Key::span).or_else(|| item.span());
         let line = span.map_or(1, |span| line_at(text, span.start));
         let value = value_text(name, item).map_err(|reason| Fault { line, reason })?;
-        entries.push(Entry { name: name.to_owned(), value, line });
-    }
-    Ok(entries)
+        Ok(Entry { name: name.to_owned(), value, line })
+    };
+    table.iter().map(entry).collect()
 }
 
 fn syntax_fault(text: &str, error: &TomlError) -> Fault {
@@ -90,11 +92,12 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Vec<(String, String, usize)> {
-        parse(text).unwrap().into_iter().map(|e| (e.name, e.value, e.line)).collect()
+        let entries = parse(text).into_iter().map(Result::unwrap);
+        entries.map(|e| (e.name, e.value, e.line)).collect()
     }
 
     fn check_fault(text: &str, line: usize, part: &str) {
-        let fault = parse(text).unwrap_err();
+        let fault = parse(text).into_iter().find_map(Result::err).unwrap();
         assert_eq!(fault.line, line, "{fault:?}");
         assert!(fault.reason.contains(part), "{fault:?}");
         assert!(!fault.reason.contains('\n'), "{fault:?}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base::nearest::nearest;
 
-use crate::file::{parse, read_bounded};
+use crate::file::{Entry, parse, read_bounded};
 use crate::{Kind, OptionSpec, Section, ValueError, find, owner, rows};
 
 /// Source of a value.
@@ -123,20 +123,41 @@ impl<S> Loaded<S> {
         self.read_text(path, &text)
     }
 
-    /// Applies all options of a text that was read from this file.
+    /// Applies all options of a text that was read from this file. Returns the first error.
     pub fn read_text(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
-        self.file = Some(path.to_owned());
-        let fault = |line, reason| ConfigError::File { path: path.to_owned(), line, reason };
-        let entries = parse(text).map_err(|found| fault(found.line, found.reason))?;
-        for entry in entries {
-            if let Some(Source::File { line }) = self.source(&entry.name) {
-                let reason = format!("{}: already set in line {line}", entry.name);
-                return Err(fault(entry.line, reason));
-            }
-            self.take(&entry.name, &entry.value, Source::File { line: entry.line })
-                .map_err(|error| fault(entry.line, format!("{}: {error}", entry.name)))?;
+        self.take_text(path, text).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Applies the options of a file, and returns all errors, in the order of their lines.
+    pub fn check_file(&mut self, path: &Path) -> Vec<ConfigError> {
+        match read_bounded(path) {
+            Ok(text) => self.take_text(path, &text),
+            Err(error) => vec![ConfigError::Read { path: path.to_owned(), error }],
         }
-        Ok(())
+    }
+
+    fn take_text(&mut self, path: &Path, text: &str) -> Vec<ConfigError> {
+        self.file = Some(path.to_owned());
+        let mut errors = Vec::new();
+        for entry in parse(text) {
+            let taken = match entry {
+                Ok(entry) => self.take_entry(&entry).map_err(|reason| (entry.line, reason)),
+                Err(fault) => Err((fault.line, fault.reason)),
+            };
+            if let Err((line, reason)) = taken {
+                errors.push(ConfigError::File { path: path.to_owned(), line, reason });
+            }
+        }
+        errors
+    }
+
+    fn take_entry(&mut self, entry: &Entry) -> Result<(), String> {
+        let Entry { name, value, line } = entry;
+        if let Some(Source::File { line }) = self.source(name) {
+            return Err(format!("{name}: already set in line {line}"));
+        }
+        self.take(name, value, Source::File { line: *line })
+            .map_err(|error| format!("{name}: {error}"))
     }
 
     /// Applies one option of the command line. A later one replaces an earlier one.

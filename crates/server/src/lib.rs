@@ -9,9 +9,11 @@
 pub mod backup;
 mod commands;
 pub mod config;
+pub mod config_check;
 mod cql;
 mod engine;
 pub mod export;
+mod greeting;
 mod handler;
 mod http;
 pub mod import;

@@ -4,9 +4,11 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
@@ -23,25 +25,64 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
         if json { builder.json().try_init() } else { builder.try_init() }
     } else {
         let path = &settings.log_file;
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .with_context(|| format!("could not open log file {}", path.display()))?;
-        let file = Arc::clone(FILE.get_or_init(|| Arc::new(file)));
-        let builder = builder.with_writer(file.and(Keeper::new)).with_ansi(false);
+        let file =
+            open(path).with_context(|| format!("could not open log file {}", path.display()))?;
+        let file = FILE
+            .get_or_init(|| LogFile { path: path.clone(), current: ArcSwap::from_pointee(file) });
+        let current = || Current(file.current.load_full());
+        let builder = builder.with_writer(current.and(Keeper::new)).with_ansi(false);
         if json { builder.json().try_init() } else { builder.try_init() }
     };
     installed.map_err(|error| anyhow::anyhow!("could not install logger: {error}"))
 }
 
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
 /// The log file; unset if events go to standard error.
-static FILE: OnceLock<Arc<File>> = OnceLock::new();
+static FILE: OnceLock<LogFile> = OnceLock::new();
+
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    /// Replaced when the file is opened again.
+    current: ArcSwap<File>,
+}
+
+impl LogFile {
+    fn reopen(&self) -> io::Result<()> {
+        self.current.store(Arc::new(open(&self.path)?));
+        Ok(())
+    }
+}
+
+/// The file for one event.
+struct Current(Arc<File>);
+
+impl io::Write for Current {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.as_ref().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.as_ref().flush()
+    }
+}
+
+/// Opens the log file again, after its rotation. If that fails, the old one remains in use.
+pub(crate) fn reopen() {
+    let Some(file) = FILE.get() else { return };
+    match file.reopen() {
+        Ok(()) => tracing::info!("log file reopened"),
+        Err(error) => tracing::error!(%error, "could not reopen the log file; keeping the old one"),
+    }
+}
 
 /// Writes complete lines to the destination of events.
 pub(crate) fn write_lines(lines: &[u8]) -> io::Result<()> {
     match FILE.get() {
-        Some(file) => file.as_ref().write_all(lines),
+        Some(file) => file.current.load().as_ref().write_all(lines),
         None => io::stderr().write_all(lines),
     }
 }

@@ -1,7 +1,7 @@
 //! Startup and shutdown of the server.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -20,7 +20,7 @@ use crate::commands::acl::{default_user, load_at_start};
 use crate::commands::registry::REGISTRY;
 use crate::commands::scripting::load_stored;
 use crate::config::{
-    Config, CqlAuthenticator, Endpoint, MemoryTrackers, Place, Placement, Settings,
+    Config, Conflict, CqlAuthenticator, Endpoint, MemoryTrackers, Place, Placement, Settings,
     machine_memory_bytes,
 };
 use crate::cql::CqlState;
@@ -51,6 +51,7 @@ use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{clock, migration_threads, rdb_thread, snapshot_taker, stall_detector};
+use crate::greeting::greeting;
 use crate::handler::{ReactorHandler, State};
 use crate::http::ROUTES;
 use crate::http::early::Early;
@@ -60,14 +61,15 @@ use crate::replica;
 use crate::statements::StatementState;
 use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
-use crate::{logging, tls};
+use crate::{commands, logging, tls};
 
 /// Checking a password takes a whole core; the other cores remain for clients that are already
 /// authenticated.
 const CORES_PER_PASSWORD_THREAD: usize = 4;
 
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN. Prints one line that starts with `ready` and
-/// names each listener as soon as the server accepts connections.
+/// names each listener as soon as the server accepts connections; on a terminal also an example for
+/// each protocol.
 pub fn serve(config: Config) -> anyhow::Result<()> {
     logging::install(config.settings())?;
     run(config, announce)
@@ -87,9 +89,9 @@ pub(crate) fn run(
             .with_context(|| format!("could not open data directory {dir}"))?,
     );
     let reactors = ReactorCount { regular: settings.reactor_count(), has_spare: true };
-    let users = load_users(&settings)?;
+    let users = load_users(&settings).map_err(|conflict| config.conflict(conflict))?;
     let started = clock::now();
-    let tls = open_tls(&settings)?;
+    let tls = open_tls(&settings).map_err(|conflict| config.conflict(conflict))?;
     let sockets = bind_all(&settings)?;
     let early = early_listeners(&settings, &sockets)
         .and_then(|listeners| Early::start(&listeners))
@@ -251,32 +253,32 @@ fn random_hex() -> String {
 }
 
 /// Loads the users, and checks that other machines cannot use the server without a password.
-fn load_users(settings: &Settings) -> anyhow::Result<Users> {
-    let users = load_at_start(settings).map_err(|report| anyhow::anyhow!("aclfile: {report}"))?;
+pub(crate) fn load_users(settings: &Settings) -> Result<Users, Conflict> {
+    let users = load_at_start(settings).map_err(|report| Conflict::new("aclfile", report))?;
     let open = settings.endpoints().find(|endpoint| !endpoint.place.is_local());
     match open {
         Some(Endpoint { option, place, .. })
             if settings.protected_mode && users.default_user().is_open() =>
         {
-            anyhow::bail!(
-                "{option}: {place} can be reached from other machines and the default user of \
-                 {} needs no password: give it one, listen on 127.0.0.1 only, or set \
-                 protected-mode to no",
+            let reason = format!(
+                "{place} can be reached from other machines and the default user of {} needs no \
+                 password: give it one, listen on 127.0.0.1 only, or set protected-mode to no",
                 settings.aclfile.display()
-            )
+            );
+            Err(Conflict::new(option, reason))
         }
         _ => Ok(users),
     }
 }
 
 /// Loads the certificates for TLS listeners; `None` without such listeners.
-fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
+pub(crate) fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, Conflict> {
     if !settings.has_tls() {
         return Ok(None);
     }
     match tls::load(settings) {
         Ok(config) => Ok(Some(Arc::new(Tls::new(config)))),
-        Err(error) => Err(anyhow::anyhow!("{}: {error}", tls::option_of(&error))),
+        Err(error) => Err(Conflict::new(tls::option_of(&error), error.to_string())),
     }
 }
 
@@ -445,6 +447,9 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     }
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;
+    if out.is_terminal() {
+        out.write_all(greeting(&settings, &addresses).as_bytes())?;
+    }
     out.flush()?;
     let reactors = shared.reactors.regular;
     tracing::info!(reactors, listeners = listeners.join(" "), "accepting connections");
@@ -456,31 +461,14 @@ fn on_signal(shared: &ServerState, signal: Signal) -> Control {
     match signal {
         Signal::Terminate | Signal::Interrupt => Control::Stop,
         Signal::Hangup => {
-            reload_tls(shared);
+            commands::reload(shared);
             Control::Continue
         }
-        Signal::User1 | Signal::User2 => Control::Continue,
-    }
-}
-
-/// Re-reads the TLS files. If that fails, the current certificates remain in use.
-fn reload_tls(shared: &ServerState) {
-    let Some(tls) = shared.tls.get() else { return };
-    // Exclude a concurrent CONFIG SET.
-    let config = shared.config.lock();
-    match tls::load(config.settings()) {
-        Ok(loaded) => {
-            tls.replace(loaded);
-            tracing::info!("TLS certificates reloaded");
+        Signal::User1 => {
+            logging::reopen();
+            Control::Continue
         }
-        Err(error) => {
-            let option = tls::option_of(&error);
-            tracing::error!(
-                option,
-                %error,
-                "could not reload TLS certificates; keeping the current ones"
-            );
-        }
+        Signal::User2 => Control::Continue,
     }
 }
 

@@ -16,13 +16,14 @@ const FOLDERS: [(&str, &str); 1] = [("server", "engine")];
 
 /// The layers of the modules of a crate. A module imports from layers below its own and, in layer 0, from
 /// its own. Only the wiring at the start of the program is in no layer.
-const LAYERS: [(&str, &str, usize); 21] = [
+const LAYERS: [(&str, &str, usize); 23] = [
     ("server", "config", 0),
     ("server", "logging", 0),
     ("server", "new_directory", 0),
     ("server", "protocol", 0),
     ("server", "tls", 0),
     ("server", "engine", 1),
+    ("server", "greeting", 1),
     ("server", "logtool", 2),
     // The languages, whatever protocol carries them.
     ("server", "commands", 2),
@@ -37,6 +38,7 @@ const LAYERS: [(&str, &str, usize); 21] = [
     ("server", "export", 5),
     ("server", "serve", 6),
     ("server", "backup", 6),
+    ("server", "config_check", 7),
     ("server", "import", 7),
     ("server", "restore", 7),
     ("server", "simulation", 6),

@@ -8,6 +8,7 @@ mod connections;
 mod data;
 mod fixture;
 mod limits;
+mod reload;
 mod stalled;
 mod unix_socket;
 

@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::help;
-use crate::config::Settings;
+use crate::config::{
+    Changed, Config, Conflict, Reading, Reload, Settings, find, read_again, shown_value,
+};
+use crate::engine::acl::TooManyUsers;
 use crate::engine::baseline::Baseline;
 use crate::engine::server_state::ServerState;
 use crate::tls;
@@ -96,45 +100,92 @@ pub(crate) fn change_options(
     let mut config = shared.config.lock();
     let mut next = config.clone();
     let changed = next.set(pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    let mut tls = None;
+    if pairs.iter().any(|(name, _)| tls::is_concerned(name)) {
+        // The reactor waits for the disk, as in REWRITE, but only when a certificate is replaced.
+        tls = load_tls(shared, next.settings()).map_err(|Conflict { option, reason }| {
+            Fail::owned(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{option}') - {reason}"
+            ))
+        })?;
+    }
+    let settings = install(shared, &mut config, next, &changed, tls)
+        .map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    drop(config);
+    tracing::info!(options = changed.names().join(" "), "options changed");
+    Ok(settings)
+}
+
+/// Reads the configuration file and the TLS files again, and applies what has changed, all or
+/// nothing. Logs the result.
+pub(crate) fn reload(shared: &ServerState) {
+    let line = shared.config.lock().line();
+    let outcome = read_again(&line)
+        .map_err(|error| error.to_string())
+        .and_then(|reading| apply_reading(shared, reading));
+    if let Err(error) = outcome {
+        tracing::error!(error, "could not reload the configuration; nothing has changed");
+    }
+}
+
+fn apply_reading(shared: &ServerState, reading: Reading) -> Result<(), String> {
+    let mut config = shared.config.lock();
+    let mut next = config.clone();
+    let Reload { changed, waiting } = next.take(reading).map_err(|error| error.to_string())?;
+    let tls = load_tls(shared, next.settings())
+        .map_err(|conflict| next.conflict(conflict).to_string())?;
+    let settings =
+        install(shared, &mut config, next, &changed, tls).map_err(|error| error.to_string())?;
+    drop(config);
+    for option in changed.names().iter().filter_map(|name| find(name)) {
+        let value = shown_value(option, &settings);
+        tracing::info!(option = option.name, value, "option changed by the configuration file");
+    }
+    for option in waiting {
+        tracing::warn!(option, "the change of this option needs a restart");
+    }
+    tracing::info!(changed = changed.names().len(), "configuration reloaded");
+    Ok(())
+}
+
+/// Makes the configuration that of all reactors.
+fn install(
+    shared: &ServerState,
+    config: &mut Config,
+    next: Config,
+    changed: &Changed,
+    tls: Option<Arc<ServerConfig>>,
+) -> Result<Arc<Settings>, TooManyUsers> {
     let settings = Arc::new(next.settings().clone());
-    reload_tls(shared, pairs, &settings)?;
+    // First, because only this can fail.
+    if changed.contains("requirepass") || changed.contains("requirepass-separator") {
+        let passwords = settings.passwords();
+        shared.acl.change(|users| users.set_default_passwords(&passwords))?;
+    }
+    if let (Some(current), Some(loaded)) = (shared.tls.get(), tls) {
+        current.replace(loaded);
+        tracing::info!("TLS certificates reloaded");
+    }
     *config = next;
     shared.memory.apply(&settings);
     settings.apply_to(shared.links().limits());
     if changed.contains("durability") || changed.contains("durability-interval-ms") {
         shared.log.set_sync_policy(settings.sync_policy());
     }
-    if changed.contains("requirepass") || changed.contains("requirepass-separator") {
-        let passwords = settings.passwords();
-        let set = shared.acl.change(|users| users.set_default_passwords(&passwords));
-        set.map_err(|error| Fail::owned(format!("ERR {error}")))?;
-    }
     shared.settings.store(Arc::clone(&settings));
-    drop(config);
-    tracing::info!(options = changed.names().join(" "), "options changed");
     Ok(settings)
 }
 
-/// Reloads the TLS files if a TLS option is given. The reactor waits for the disk, as in REWRITE,
-/// but only when a certificate is replaced.
-fn reload_tls(
+/// Reads the TLS files; `None` without listeners that use them.
+fn load_tls(
     shared: &ServerState,
-    pairs: &[(&[u8], &[u8])],
     settings: &Settings,
-) -> Result<(), Fail> {
-    let Some(tls) = shared.tls.get() else { return Ok(()) };
-    if !pairs.iter().any(|(name, _)| tls::is_concerned(name)) {
-        return Ok(());
+) -> Result<Option<Arc<ServerConfig>>, Conflict> {
+    if shared.tls.get().is_none() {
+        return Ok(None);
     }
-    let loaded = tls::load(settings).map_err(|error| {
-        let option = tls::option_of(&error);
-        Fail::owned(format!(
-            "ERR CONFIG SET failed (possibly related to argument '{option}') - {error}"
-        ))
-    })?;
-    tls.replace(loaded);
-    tracing::info!("TLS certificates reloaded");
-    Ok(())
+    let loaded = tls::load(settings);
+    loaded.map(Some).map_err(|error| Conflict::new(tls::option_of(&error), error.to_string()))
 }
 
 const RESETSTAT: Command = Command {

@@ -10,7 +10,7 @@ const PATTERN_BYTES_MAX: usize = 256;
 
 /// Options that a CONFIG SET changed, by their own names rather than aliases.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changed(Vec<&'static str>);
+pub struct Changed(pub(super) Vec<&'static str>);
 
 impl Changed {
     pub fn contains(&self, name: &str) -> bool {
@@ -89,18 +89,18 @@ impl Config {
         let mut changed = Changed::default();
         for owner in options.into_iter().map(owner) {
             if owner.text(&settings) != owner.text(self.settings()) {
-                self.0.sources.insert(owner.name, Source::ConfigSet);
+                self.loaded.sources.insert(owner.name, Source::ConfigSet);
                 changed.0.push(owner.name);
             }
         }
-        self.0.settings = settings;
+        self.loaded.settings = settings;
         Ok(changed)
     }
 
     /// Sets the option `replicaof`, which REPLICAOF changes and CONFIG SET does not.
     pub(crate) fn set_master(&mut self, master: ReplicaOf) {
-        self.0.settings.replicaof = master;
-        self.0.sources.insert("replicaof", Source::ConfigSet);
+        self.loaded.settings.replicaof = master;
+        self.loaded.sources.insert("replicaof", Source::ConfigSet);
     }
 
     /// Writes the changes made by the command line and CONFIG SET to the configuration file.
@@ -109,7 +109,7 @@ impl Config {
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let path = self.file().ok_or(RewriteError::NoFile)?;
         let is_changed = |option: &&'static OptionSpec| {
-            let source = self.0.source_of(option);
+            let source = self.loaded.source_of(option);
             option.owns_its_value() && matches!(source, Source::ConfigSet | Source::CommandLine)
         };
         let changed: Vec<_> = rows().filter(is_changed).collect();
@@ -302,8 +302,8 @@ mod tests {
             set(&mut config, &["maxmemory", "100mb", "HZ", "20", "timeout", "0"]).unwrap();
         assert_eq!(changed.names(), ["maxmemory", "hz"]);
         assert!(changed.contains("hz"));
-        assert_eq!(config.0.source("hz"), Some(Source::ConfigSet));
-        assert_eq!(config.0.source("timeout"), Some(Source::Default));
+        assert_eq!(config.loaded.source("hz"), Some(Source::ConfigSet));
+        assert_eq!(config.loaded.source("timeout"), Some(Source::Default));
 
         let before = config.settings().clone();
         assert!(set(&mut config, &["maxmemory", "1mb", "hz", "zz"]).is_err());
@@ -382,7 +382,7 @@ mod tests {
         std::fs::write(&path, "# mine\nhz = 20 # often\ntimeout = 5\n").unwrap();
         let mut config = Config::default();
         assert!(matches!(config.rewrite(), Err(RewriteError::NoFile)));
-        config.0.read_file(&path).unwrap();
+        config.loaded.read_file(&path).unwrap();
         config.take_argument("maxclients", "7").unwrap();
         set(&mut config, &["hz", "30", "durability", "never"]).unwrap();
         config.rewrite().unwrap();
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
 
         let mut again = Config::default();
-        again.0.read_file(&path).unwrap();
+        again.loaded.read_file(&path).unwrap();
         assert_eq!(again.settings(), config.settings());
 
         std::fs::write(&path, "hz = = 1").unwrap();

@@ -53,7 +53,8 @@ fn set_entry(document: &mut DocumentMut, option: &'static OptionSpec, settings: 
     }
 }
 
-fn toml_value(option: &OptionSpec, settings: &Settings) -> Value {
+/// Returns the value as the file has it.
+pub(super) fn toml_value(option: &OptionSpec, settings: &Settings) -> Value {
     let text = option.text(settings);
     match &option.kind {
         Kind::YesNo { get, .. } => get(settings).into(),

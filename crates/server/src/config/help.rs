@@ -23,7 +23,12 @@ pub fn markdown() -> String {
          - Bytes are written `1048576`, `64kb`, `512mb`, `2gb` (1024) or `1k`, `1m`, `1g` (1000).\n\
          - A switch is `yes` or `no`; the file and the command line accept `true` and `false` as well.\n\
          - Changes: *running* options change at once by CONFIG SET; *start* options only by a restart;\n\
-         \u{20} *never* options are read-only, but setting one to its current value is accepted.\n",
+         \u{20} *never* options are read-only, but setting one to its current value is accepted.\n\
+         \n\
+         `myriad config check FILE` prints every error of a file, or the values that differ from the\n\
+         defaults. SIGHUP makes the server read the file again: it takes the options that the file has\n\
+         changed since it was last read, all or none, and logs each of them, and each that needs a\n\
+         restart. Options of the command line, and what CONFIG SET changed and the file did not, stay.\n",
     );
     let documented = OPTIONS.iter().filter(|section| section.title != EXPERIMENTS_TITLE);
     text += &options::markdown_tables(documented, experiments::WORDS);

@@ -4,11 +4,13 @@
 //! Order of precedence: CONFIG SET, command line, file, default.
 
 mod change;
+mod effective;
 mod experiments;
 mod file;
 mod help;
 mod internals;
 mod key_events;
+mod reload;
 mod settings;
 mod table;
 mod trackers;
@@ -21,6 +23,7 @@ pub use options::{ArgumentsError, Change, ConfigError, Conflict, Source, ValueEr
 use options::{CommandLine, Loaded};
 
 pub use change::{Changed, RewriteError, SetError};
+pub(crate) use effective::shown_value;
 pub use experiments::Experiments;
 #[cfg(feature = "experiments")]
 pub use experiments::{ProcessorSource, ReplyPath};
@@ -29,6 +32,7 @@ pub use help::{help, markdown};
 pub use internals::Internals;
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
+pub(crate) use reload::{Reading, Reload, read_again};
 pub use settings::{
     AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability,
     FileMode, LogFormat, LogLevel, MasterAddress, MaxmemoryPolicy, OutputLimit, OutputLimits,
@@ -40,9 +44,15 @@ pub use trackers::{MemoryTrackers, machine_memory_bytes};
 
 pub type OptionSpec = options::OptionSpec<Settings>;
 
-/// Settings and their sources. One per server; CONFIG SET changes it.
+/// Settings and their sources. One per server; CONFIG SET and SIGHUP change it.
 #[derive(Debug, Clone)]
-pub struct Config(Loaded<Settings>);
+pub struct Config {
+    loaded: Loaded<Settings>,
+    /// What the process was started with, to read the file again.
+    line: CommandLine,
+    /// The values of the file and the command line when the file was last read.
+    read: Settings,
+}
 
 /// What the command line requests.
 #[derive(Debug)]
@@ -54,7 +64,8 @@ pub enum Arguments {
 /// Parses the rest of the command line and the file that it names, then validates the result.
 pub fn parse_arguments(parser: &mut lexopt::Parser) -> Result<Arguments, ArgumentsError> {
     let Some(line) = CommandLine::parse(OPTIONS, parser)? else { return Ok(Arguments::Help) };
-    let config = Config(line.load(OPTIONS)?);
+    let loaded = line.load(OPTIONS)?;
+    let config = Config { read: loaded.settings.clone(), loaded, line };
     config.validate()?;
     Ok(Arguments::Serve(Box::new(config)))
 }
@@ -76,28 +87,34 @@ fn owner(option: &'static OptionSpec) -> &'static OptionSpec {
 
 impl Default for Config {
     fn default() -> Self {
-        Self(Loaded::new(OPTIONS))
+        let loaded = Loaded::new(OPTIONS);
+        Self { read: loaded.settings.clone(), loaded, line: CommandLine::default() }
     }
 }
 
 impl Config {
     pub fn settings(&self) -> &Settings {
-        &self.0.settings
+        &self.loaded.settings
     }
 
     /// Returns the file that was read, which CONFIG REWRITE rewrites.
     pub fn file(&self) -> Option<&Path> {
-        self.0.file()
+        self.loaded.file()
     }
 
     /// Applies one option of the command line.
     pub fn take_argument(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        self.0.take_argument(name, value)
+        self.loaded.take_argument(name, value)
     }
 
     /// Validates the options against each other. Called once, after all of them are set.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.settings().validate().map_err(|conflict| self.0.conflict(conflict))
+        self.settings().validate().map_err(|conflict| self.conflict(conflict))
+    }
+
+    /// Returns the error for an option, at the place where it is set.
+    pub(crate) fn conflict(&self, conflict: Conflict) -> ConfigError {
+        self.loaded.conflict(conflict)
     }
 }
 
@@ -107,7 +124,7 @@ mod tests {
 
     fn from_text(text: &str) -> Result<Config, String> {
         let mut config = Config::default();
-        let outcome = config.0.read_text(Path::new("m.toml"), text);
+        let outcome = config.loaded.read_text(Path::new("m.toml"), text);
         outcome.and_then(|()| config.validate()).map_err(|error| error.to_string())?;
         Ok(config)
     }
@@ -120,10 +137,10 @@ mod tests {
         assert_eq!(config.settings().hz, 40);
         assert_eq!(config.settings().maxmemory_bytes, 1 << 30);
         assert_eq!(config.settings().maxclients, 10_000);
-        assert_eq!(config.0.source("hz"), Some(Source::CommandLine));
-        assert_eq!(config.0.source("maxmemory"), Some(Source::File { line: 2 }));
-        assert_eq!(config.0.source("timeout"), Some(Source::Default));
-        assert_eq!(config.0.source("nonsense"), None);
+        assert_eq!(config.loaded.source("hz"), Some(Source::CommandLine));
+        assert_eq!(config.loaded.source("maxmemory"), Some(Source::File { line: 2 }));
+        assert_eq!(config.loaded.source("timeout"), Some(Source::Default));
+        assert_eq!(config.loaded.source("nonsense"), None);
     }
 
     #[test]
@@ -159,15 +176,15 @@ mod tests {
         let config = from_text("appendfsync = \"everysec\"\nloglevel = \"verbose\"\n").unwrap();
         assert_eq!(config.settings().durability, Durability::Interval);
         assert_eq!(config.settings().log_level, LogLevel::Debug);
-        assert_eq!(config.0.source("durability"), Some(Source::File { line: 1 }));
+        assert_eq!(config.loaded.source("durability"), Some(Source::File { line: 1 }));
         from_text("appendonly = true\nsave = \"\"\n").unwrap();
     }
 
     #[test]
     fn a_missing_or_huge_file_is_reported() {
-        let error = Config::default().0.read_file(Path::new("no/such.toml")).unwrap_err();
+        let error = Config::default().loaded.read_file(Path::new("no/such.toml")).unwrap_err();
         assert!(error.to_string().starts_with("could not read configuration file no/such.toml: "));
-        let error = Config::default().0.read_file(Path::new("/dev/zero")).unwrap_err();
+        let error = Config::default().loaded.read_file(Path::new("/dev/zero")).unwrap_err();
         assert!(error.to_string().contains("larger than 1 MiB"), "{error}");
     }
 
@@ -188,7 +205,7 @@ mod tests {
             config(&["--maxmemory", "1gb", "--set", "hz = 20", "--memory-limit=-5", "--hz", "30"]);
         assert_eq!(config.settings().maxmemory_bytes, 1 << 30);
         assert_eq!(config.settings().hz, 30);
-        assert_eq!(config.0.source("hz"), Some(Source::CommandLine));
+        assert_eq!(config.loaded.source("hz"), Some(Source::CommandLine));
         assert_eq!(config.get(&[b"memory-limit"])[0].1, "-5");
         assert!(config.file().is_none());
     }

@@ -455,16 +455,33 @@ impl Settings {
 
     /// Validates the rules that involve several options, or more than the range of one.
     pub fn validate(&self) -> Result<(), Conflict> {
-        self.validate_addresses()?;
-        self.validate_passwords()?;
-        self.validate_protection()?;
-        self.validate_tls()?;
-        self.validate_log()?;
-        self.validate_group()?;
+        self.conflicts().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Returns a violation of each kind of rule.
+    pub(crate) fn conflicts(&self) -> Vec<Conflict> {
+        let checks = [
+            self.validate_addresses(),
+            self.validate_passwords(),
+            self.validate_protection(),
+            self.validate_tls(),
+            self.validate_log(),
+            self.validate_group(),
+            self.validate_memory(),
+            self.validate_dir(),
+        ];
+        checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn validate_memory(&self) -> Result<(), Conflict> {
         if !self.experiments.counts_memory() && self.maxmemory_bytes != 0 {
             let reason = "maxmemory requires memory tracking: set maxmemory to 0".to_owned();
             return Err(Conflict::new("memory-tracking", reason));
         }
+        Ok(())
+    }
+
+    fn validate_dir(&self) -> Result<(), Conflict> {
         if self.dir.as_os_str().is_empty() {
             return Err(Conflict::new("dir", "a data directory is required"));
         }

@@ -243,7 +243,7 @@ const INSIGHT: &[OptionSpec] = &[
     option("log-format", word!(LogFormat, log_format), Start,
         "Format of a logged event: a line of text or a JSON object."),
     with_aliases(&["logfile"], option("log-file", value!(Text, "path", log_file), Start,
-        "File to which events are appended; empty: standard error.")),
+        "File to which events are appended; empty: standard error. SIGUSR1 opens it again, after a rotation.")),
     option("audit-log", field!(YesNo, audit_log), Running,
         "Log an event for each command of the categories admin and dangerous, whether it ran or was refused: user, address, command, arguments without passwords, outcome. Needs `log-level` info."),
     with_aliases(&["commandlog-execution-slower-than"], option("slowlog-log-slower-than", number!(NUMBER, -1, i64::MAX, slowlog_log_slower_than_us), Running,

@@ -1,0 +1,112 @@
+//! The values that differ from the defaults, as an operator reads them.
+
+use std::path::Path;
+
+use options::{ConfigError, Form, Kind, Loaded, Source};
+
+use super::file::toml_value;
+use super::{Config, OPTIONS, OptionSpec, Settings, rows};
+
+/// Returns the value of an option for a log or a terminal: not a password.
+pub(crate) fn shown_value(option: &OptionSpec, settings: &Settings) -> String {
+    match option.kind {
+        Kind::Value { form: Form::Secret, .. } if !option.text(settings).is_empty() => {
+            "(hidden)".to_owned()
+        }
+        _ => toml_value(option, settings).to_string(),
+    }
+}
+
+impl Config {
+    /// Reads a file without a command line. Returns all errors, in the order of their lines.
+    pub(crate) fn check_file(path: &Path) -> Result<Config, Vec<ConfigError>> {
+        let mut config = Config { loaded: Loaded::new(OPTIONS), ..Config::default() };
+        let mut errors = config.loaded.check_file(path);
+        if errors.is_empty() {
+            let conflicts = config.settings().conflicts();
+            errors.extend(conflicts.into_iter().map(|conflict| config.conflict(conflict)));
+        }
+        if errors.is_empty() { Ok(config) } else { Err(errors) }
+    }
+
+    /// Returns a line for each option whose value is not the default.
+    pub(crate) fn effective(&self) -> Vec<String> {
+        let defaults = Settings::default();
+        let differs = |option: &&OptionSpec| {
+            option.owns_its_value() && option.text(self.settings()) != option.text(&defaults)
+        };
+        rows().filter(differs).map(|option| self.line_of(option, &defaults)).collect()
+    }
+
+    fn line_of(&self, option: &'static OptionSpec, defaults: &Settings) -> String {
+        let value = shown_value(option, self.settings());
+        let default = toml_value(option, defaults);
+        let line = match self.loaded.source_of(option) {
+            Source::File { line } => format!("line {line}, "),
+            _ => String::new(),
+        };
+        format!("{} = {value} # {line}default {default}", option.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn check(label: &str, text: &str, expected: Result<&[&str], &[&str]>) {
+        let name = format!("myriad-config-check-{label}-{}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        let place = format!("{}:", path.display());
+        let found = match Config::check_file(&path) {
+            Ok(config) => Ok(config.effective()),
+            Err(errors) => {
+                let text = |error: ConfigError| error.to_string().replace(&place, "");
+                Err(errors.into_iter().map(text).collect::<Vec<_>>())
+            }
+        };
+        fs::remove_file(&path).unwrap();
+        let owned = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+        assert_eq!(found, expected.map(owned).map_err(owned));
+    }
+
+    #[test]
+    fn values_are_shown_with_line_and_default_but_no_password() {
+        check(
+            "right",
+            "hz = 10\nappendfsync = \"no\"\n\nmaxmemory = \"1gb\"\nrequirepass = \"hunter2\"\n\
+             resp = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n",
+            Ok(&[
+                "resp = [\"127.0.0.1:1\", \"127.0.0.1:2\"] # line 6, default \"127.0.0.1:6379\"",
+                "requirepass = (hidden) # line 5, default \"\"",
+                "durability = \"never\" # line 2, default \"always\"",
+                "maxmemory = \"1gb\" # line 4, default 0",
+            ]),
+        );
+    }
+
+    #[test]
+    fn all_errors_are_found() {
+        check(
+            "values",
+            "hz = 0\nmaxmemroy = 1\n[log]\n",
+            Err(&[
+                "1: hz: argument must be between 1 and 500 inclusive (number, 1 to 500)",
+                "2: maxmemroy: unknown option; did you mean maxmemory?",
+                "3: [log] is a table: options are flat, name = value",
+            ]),
+        );
+        check(
+            "conflicts",
+            "log-segment-bytes = 65537\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:1\"\n",
+            Err(&[
+                "3: http: 127.0.0.1:1 is listed twice",
+                "1: log-segment-bytes: 65537 is not a multiple of 4096",
+            ]),
+        );
+        let missing = Config::check_file(Path::new("no/such.toml")).unwrap_err();
+        assert!(missing[0].to_string().starts_with("could not read configuration file"));
+    }
+}
