@@ -1,6 +1,6 @@
 # Everything else: cargo xtask --help.
 
-.PHONY: run test release setup
+.PHONY: run test release packages setup
 
 # Builds the server and starts it on its defaults; prints how to talk to it.
 run:
@@ -12,6 +12,11 @@ run:
 release:
 	@scripts/setup.sh build
 	@cargo build --profile dist -p myriad
+
+# Builds target/packages: a Debian package, a tarball, the list of crates, and checksums.
+packages:
+	@scripts/setup.sh build
+	@scripts/packages.sh
 
 # Everything that must hold before a change is kept.
 test:
