@@ -16,7 +16,7 @@ use server::config::{self, Arguments, ArgumentsError, Config, MasterAddress};
 use server::import::Losses;
 use server::logtool::{self, Follow};
 use server::restore::{self, Target};
-use server::{config_check, repair};
+use server::{config_check, doctor, repair};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,6 +40,7 @@ Usage:
   myriad export DIR FILE        Write the keys in the directory of a server to an RDB file
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
+  myriad doctor [OPTIONS]       Check the machine for settings that make the server slow or unreliable
   myriad config check FILE      Validate a configuration file, and print what differs from defaults
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
@@ -113,6 +114,15 @@ TIME has a time zone: 2026-11-24T15:04:05Z, 2026-11-24T16:04:05.25+01:00. Fails 
 or damaged; then DATA-DIR is not made.
 ";
 
+const DOCTOR_HELP: &str = "\
+Usage: myriad doctor [--config FILE] [--NAME VALUE]...
+
+Checks the machine for a server with these options, those of myriad serve: huge pages, listen queue,
+open files, clock source, swap, memory, and in the data directory the time of a sync and direct
+writes. Prints each finding, and for each warning the reason and what to do. Writes and removes one
+small file in the data directory. Exit status 1 if there is a warning.
+";
+
 const CONFIG_HELP: &str = "\
 Usage:
   myriad config check FILE     Validate FILE as the start of the server does, without the server.
@@ -141,6 +151,7 @@ enum Command {
     /// Prints a text and exits.
     Print(String),
     Serve(Box<Config>),
+    Doctor(Box<Config>),
     ConfigCheck {
         file: PathBuf,
     },
@@ -217,6 +228,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
             Ok(out.flush()?)
         }
         Command::Serve(config) => server::serve(*config),
+        Command::Doctor(config) => doctor::examine(&config, &mut io::stdout().lock()),
         Command::ConfigCheck { file } => config_check::check(&file, &mut io::stdout().lock()),
         Command::LogDump { dir, from } => logtool::dump(&dir, from),
         Command::LogTail { dir, from, follow } => logtool::tail(&dir, from, follow),
@@ -247,6 +259,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
             Some("hub") => parse_hub(parser),
+            Some("doctor") => parse_doctor(parser),
             Some("log") => parse_log(parser),
             Some("import") => parse_import(parser),
             Some("export") => parse_export(parser),
@@ -275,6 +288,13 @@ fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 }
 
 /// A server that relays what several masters write.
+fn parse_doctor(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    Ok(match config::parse_arguments(parser)? {
+        Arguments::Help => Command::Print(DOCTOR_HELP.to_owned()),
+        Arguments::Serve(config) => Command::Doctor(config),
+    })
+}
+
 fn parse_hub(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut command = parse_serve(parser)?;
     if let Command::Serve(config) = &mut command {
@@ -518,6 +538,7 @@ mod tests {
             (&["backup", "--help"], "--password-file FILE"),
             (&["restore", "--help"], "--verify"),
             (&["config", "--help"], "docs/reference/config.md"),
+            (&["doctor", "--help"], "open files"),
             (&["config", "check", "--help"], "docs/reference/config.md"),
             (&["config", "--markdown"], "# Configuration"),
             (&["commands", "--help"], "docs/reference/commands.md"),

@@ -11,6 +11,7 @@ mod commands;
 pub mod config;
 pub mod config_check;
 mod cql;
+pub mod doctor;
 mod engine;
 pub mod export;
 mod greeting;
@@ -26,6 +27,7 @@ pub mod repair;
 mod replica;
 pub mod restore;
 mod serve;
+mod service_manager;
 #[cfg(test)]
 mod simulation;
 mod statements;

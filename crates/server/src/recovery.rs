@@ -17,7 +17,11 @@ use crate::engine::records::{self, Progress};
 use crate::engine::replication::Replication;
 use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
+use crate::service_manager;
 use crate::statements::stored_schema::{self, Loaded};
+
+/// Records of the log that are replayed between two messages to the service manager.
+const RECORDS_PER_STATUS: u64 = 1 << 20;
 
 /// Everything that the server starts from.
 #[derive(Debug)]
@@ -60,6 +64,7 @@ pub(crate) fn recover(
 ) -> anyhow::Result<Recovered> {
     let start = clock::mono_now();
     let salt = SmallRng::seed_from_u64(random).next_u64();
+    service_manager::show("Loading the snapshot");
     let loading = params(settings, now, random, random);
     let loaded = snapshots::load(&**disk, &loading).context("could not load snapshot")?;
     let loaded = loaded.unwrap_or_else(|| Snapshot::none(random, now));
@@ -71,8 +76,14 @@ pub(crate) fn recover(
     let replaying = params(settings, now, keyspace.seed(), random);
     let options = log_options(settings, salt);
     let mut progress = loaded.progress;
-    let mut replay =
-        |record: Record<'_>| replay_record(&keyspace, &replaying, &floors, record, &mut progress);
+    let mut replayed = 0_u64;
+    let mut replay = |record: Record<'_>| {
+        if replayed.is_multiple_of(RECORDS_PER_STATUS) {
+            service_manager::show(&format!("Replaying the log: {replayed} records"));
+        }
+        replayed += 1;
+        replay_record(&keyspace, &replaying, &floors, record, &mut progress)
+    };
     let (log, recovered) =
         Log::open(Arc::clone(disk), options, lanes, Span { from, reach }, &mut replay)
             .context("could not recover log")?;

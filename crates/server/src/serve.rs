@@ -61,7 +61,7 @@ use crate::replica;
 use crate::statements::StatementState;
 use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
-use crate::{commands, logging, tls};
+use crate::{commands, logging, service_manager, tls};
 
 /// Checking a password takes a whole core; the other cores remain for clients that are already
 /// authenticated.
@@ -127,6 +127,7 @@ pub(crate) fn run(
     start_pools(&state, &settings)?;
     ready(&group, shared)?;
     let ran = group.run(|signal| on_signal(shared, signal));
+    service_manager::notify("STOPPING=1\nSTATUS=Closing the log");
     #[cfg(feature = "experiments")]
     cql.pool.stop();
     cql.password_pool.stop();
@@ -453,6 +454,10 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     out.flush()?;
     let reactors = shared.reactors.regular;
     tracing::info!(reactors, listeners = listeners.join(" "), "accepting connections");
+    service_manager::notify(&format!(
+        "READY=1\nSTATUS=Accepting connections: {}",
+        listeners.join(" ")
+    ));
     Ok(())
 }
 

@@ -16,10 +16,11 @@ const FOLDERS: [(&str, &str); 1] = [("server", "engine")];
 
 /// The layers of the modules of a crate. A module imports from layers below its own and, in layer 0, from
 /// its own. Only the wiring at the start of the program is in no layer.
-const LAYERS: [(&str, &str, usize); 23] = [
+const LAYERS: [(&str, &str, usize); 25] = [
     ("server", "config", 0),
     ("server", "logging", 0),
     ("server", "new_directory", 0),
+    ("server", "service_manager", 0),
     ("server", "protocol", 0),
     ("server", "tls", 0),
     ("server", "engine", 1),
@@ -39,6 +40,7 @@ const LAYERS: [(&str, &str, usize); 23] = [
     ("server", "serve", 6),
     ("server", "backup", 6),
     ("server", "config_check", 7),
+    ("server", "doctor", 1),
     ("server", "import", 7),
     ("server", "restore", 7),
     ("server", "simulation", 6),

@@ -11,5 +11,6 @@ mod pipeline;
 mod replication;
 mod request_lines;
 mod secure;
+mod service_manager;
 mod tls;
 mod web;

@@ -2,7 +2,7 @@
 //! a core that other programs use.
 //!
 //! It reads what the reactors publish anyway, the start of their turn and their running request, so
-//! it never waits for one.
+//! it never waits for one. While no turn lasts too long, it feeds the watchdog of the service manager.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -13,6 +13,7 @@ use base::time::MonoNs;
 use crate::engine::clock;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::server_state::ServerState;
+use crate::service_manager::Watchdog;
 
 /// Shortest and longest time between two checks. A check costs less than a microsecond per reactor.
 const PERIOD_MS_MIN: u64 = 5;
@@ -30,6 +31,7 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
 }
 
 fn watch(shared: &ServerState, stop: &Receiver<()>) {
+    let mut watchdog = Watchdog::from_environment();
     let mut watches: Vec<Watch> = shared.published.iter().map(|_| Watch::default()).collect();
     loop {
         let threshold_ms = shared.settings.load().stall_threshold_ms;
@@ -42,6 +44,10 @@ fn watch(shared: &ServerState, stop: &Receiver<()>) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = clock::mono_now();
+        if let Some(watchdog) = &mut watchdog {
+            let turns = (0..watches.len()).map(|reactor| shared.links().turn_began(reactor));
+            watchdog.feed(turns, now);
+        }
         for (reactor, watch) in watches.iter_mut().enumerate() {
             let turn = shared.links().turn_began(reactor);
             if let Some(news) = watch.observe(turn, now, threshold_ms) {
