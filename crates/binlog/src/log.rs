@@ -234,10 +234,15 @@ impl Log {
         Ok(end)
     }
 
-    /// Marks of the log state from now on when their position became durable. `unix_us` returns the
-    /// wall clock, in microseconds since the Unix epoch. Has no effect if called again.
+    /// Marks of the log state from now on when their position became durable; what recovery has
+    /// found counts as durable from now on. `unix_us` returns the wall clock, in microseconds since
+    /// the Unix epoch. Has no effect if called again.
     pub fn set_wall_clock(&self, unix_us: impl Fn() -> i64 + Send + Sync + 'static) {
         self.wall_clock.get_or_init(|| WallClock(Box::new(unix_us)));
+        let now = self.unix_us();
+        for mark in &mut self.writer.lock().tail.unmarked {
+            mark.unix_us = mark.unix_us.or(now);
+        }
     }
 
     /// The present time of the wall clock that was set.

@@ -411,9 +411,7 @@ impl Log {
     fn append_marks(&self, tail: &mut WriteTail) {
         assert!(tail.unmarked.iter().is_sorted_by_key(|mark| mark.durable), "in order of syncs");
         for mark in tail.unmarked.drain(..) {
-            // What recovery has found was durable at some time before.
-            let unix_us = mark.unix_us.or_else(|| self.unix_us());
-            self.append_mark(Mark { unix_us, ..mark });
+            self.append_mark(mark);
         }
     }
 

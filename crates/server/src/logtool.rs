@@ -45,6 +45,9 @@ pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
 /// Time between two checks of the directory.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Age of a file after which another change of it gets another time of modification.
+const SETTLED: Duration = Duration::from_millis(100);
+
 /// Whether `tail` ends with the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
@@ -59,14 +62,19 @@ pub fn tail(dir: &Path, from: Option<u64>, follow: Follow) -> anyhow::Result<()>
         FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut next = Lsn(from.unwrap_or(0));
-    let mut seen = None;
+    let (mut seen, mut is_continued) = (None, false);
     loop {
         // Before the records are read, so that a later change is noticed.
         let changed = last_change(dir)?;
         if seen != Some(changed) {
-            seen = Some(changed);
+            let is_settled = changed.elapsed().is_ok_and(|age| age > SETTLED);
+            seen = is_settled.then_some(changed);
             binlog::dump(&disk, next, &mut |record| {
-                next = record.end;
+                if is_continued && record.start != next {
+                    let text = format!("positions {next} to {} were removed", record.start);
+                    return Err(std::io::Error::other(text));
+                }
+                (next, is_continued) = (record.end, true);
                 put_line(&record, &mut out)
             })?;
             out.flush()?;

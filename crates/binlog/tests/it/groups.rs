@@ -91,7 +91,9 @@ fn marks_state_when_each_position_became_durable() {
     clock.store(9000, Ordering::SeqCst);
     let (log, _, _) = open(&disk);
     let end = log.durable();
-    log.set_wall_clock(|| 9000);
+    let read = Arc::clone(&clock);
+    log.set_wall_clock(move || read.load(Ordering::SeqCst));
+    clock.store(9999, Ordering::SeqCst);
     log.append(0, 1, b"a").unwrap();
     sync(&log);
     assert_eq!(marks_of(&log).last(), Some(&Mark { durable: end, unix_us: Some(9000) }));

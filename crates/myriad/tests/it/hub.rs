@@ -1,7 +1,7 @@
 //! Three masters and their hub as processes: concurrent writes, kills, and members that come and go.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +11,14 @@ const PATIENCE: Duration = Duration::from_mins(1);
 struct Server {
     child: Child,
     id: u16,
-    port: u16,
+}
+
+/// Servers start again at their addresses, which no other program and no other test uses.
+const PORT: u16 = 7411;
+
+fn address(id: u16) -> String {
+    let process = std::process::id();
+    format!("127.{}.{}.{id}", 1 + process % 250, process / 250 % 250)
 }
 
 impl Drop for Server {
@@ -22,24 +29,29 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(root: &Path, id: u16, port: u16, command: &str) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+    fn command(root: &Path, id: u16, number: u16, command: &str) -> Command {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        process
             .args([command, "--reactors", "2", "--enable-debug-command", "yes"])
-            .args(["--resp", &format!("127.0.0.1:{port}"), "--server-id", &id.to_string()])
+            .args(["--resp", &format!("{}:{PORT}", address(id)), "--server-id"])
+            .arg(number.to_string())
             .arg("--dir")
             .arg(root.join(id.to_string()))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::piped());
+        process
+    }
+
+    fn start(root: &Path, id: u16, command: &str) -> Server {
+        let mut process = Server::command(root, id, id, command);
+        let mut child = process.stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         assert!(ready.contains("resp="), "{ready}");
-        Server { child, id, port }
+        Server { child, id }
     }
 
     fn ask(&self, requests: &str) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut stream = TcpStream::connect((address(self.id), PORT)).unwrap();
         write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
@@ -47,7 +59,7 @@ impl Server {
     }
 
     fn follow(&self, other: &Server) {
-        let request = format!("HUB ADD {} 127.0.0.1 {}", other.id, other.port);
+        let request = format!("HUB ADD {} {} {PORT}", other.id, address(other.id));
         assert_eq!(self.ask(&request), "+OK\r\n");
     }
 
@@ -67,12 +79,6 @@ impl Server {
     }
 }
 
-/// Ports that were free a moment ago: a server that was killed starts again at its port.
-fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    let sockets = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    sockets.map(|socket| socket.local_addr().unwrap().port())
-}
-
 fn wait_until_equal(servers: &[&Server]) {
     let began = Instant::now();
     loop {
@@ -90,11 +96,10 @@ fn masters_and_their_hub_become_equal_after_kills() {
     let root = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub");
     let _ = std::fs::remove_dir_all(root);
     std::fs::create_dir(root).unwrap();
-    let [one_port, two_port, three_port, hub_port] = free_ports();
-    let one = Server::start(root, 1, one_port, "serve");
-    let mut two = Server::start(root, 2, two_port, "serve");
-    let three = Server::start(root, 3, three_port, "serve");
-    let mut hub = Server::start(root, 9, hub_port, "hub");
+    let one = Server::start(root, 1, "serve");
+    let mut two = Server::start(root, 2, "serve");
+    let three = Server::start(root, 3, "serve");
+    let mut hub = Server::start(root, 9, "hub");
     for master in [&one, &two] {
         hub.follow(master);
         master.follow(&hub);
@@ -114,11 +119,11 @@ fn masters_and_their_hub_become_equal_after_kills() {
         hub.child.kill().unwrap();
         hub.child.wait().unwrap();
         one.write_some(round + 10);
-        hub = Server::start(root, 9, hub_port, "hub");
+        hub = Server::start(root, 9, "hub");
         two.child.kill().unwrap();
         two.child.wait().unwrap();
         three.write_some(round + 20);
-        two = Server::start(root, 2, two_port, "serve");
+        two = Server::start(root, 2, "serve");
     }
     wait_until_equal(&[&one, &two, &three, &hub]);
     // Each counter has one author: nothing acknowledged was lost.
@@ -141,4 +146,12 @@ fn masters_and_their_hub_become_equal_after_kills() {
     hub.follow(&three);
     wait_until_equal(&[&one, &two, &three, &hub]);
     assert_eq!(two.ask("GET alone"), "$1\r\n1\r\n");
+
+    // The data of server 2 belong to server 2.
+    drop(two);
+    for number in [0, 5] {
+        let output = Server::command(root, 2, number, "serve").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains("set server-id to 2"), "{text}");
+    }
 }

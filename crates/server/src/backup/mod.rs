@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use binlog::FileDisk;
 use wire::replication::{
-    ARCHIVE_CAPABILITY, CAPABILITY, Copied, EpochId, Header, Kind, Opening, TIMES_CAPABILITY,
+    ARCHIVE_CAPABILITY, CAPABILITY, Copied, EpochId, Header, Kind, Opening, TIMES_CAPABILITY, Time,
     take_times,
 };
 use wire::resp::Reply;
@@ -139,8 +139,8 @@ struct Receiving<'d> {
     position: u64,
     /// The position from which on the data is consistent; `None`: the copy is not complete.
     reach: Option<u64>,
-    /// The newest position whose time is known.
-    timed: u64,
+    /// The newest position whose time is known, and the first of its times.
+    timed: Time,
     /// A frame that repeats this position with a later time: kept only until the next one.
     repeated: Option<(Header, Vec<u8>)>,
     began: Instant,
@@ -185,14 +185,19 @@ impl Receiving<'_> {
     /// Stores times. A source without news sends the time of the same position once a second: the
     /// last one is enough.
     fn put_times(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
-        let newest = take_times(header, payload)?.last().map_or(0, |time| time.position);
-        if newest > self.timed {
-            self.timed = newest;
-            self.flush_times()?;
-            return self.draft.put(header, payload);
+        let times = take_times(header, payload)?;
+        if let [time] = &times[..]
+            && time.position == self.timed.position
+            && time.unix_us >= self.timed.unix_us
+        {
+            self.repeated = Some((*header, payload.to_vec()));
+            return Ok(());
         }
-        self.repeated = Some((*header, payload.to_vec()));
-        Ok(())
+        if let Some(last) = times.last().filter(|last| last.position >= self.timed.position) {
+            self.timed = *last;
+        }
+        self.flush_times()?;
+        self.draft.put(header, payload)
     }
 
     fn flush_times(&mut self) -> anyhow::Result<()> {
@@ -270,7 +275,7 @@ impl<'a> Taker<'a> {
             }
             // The time of the last position follows, unless the source is of a version that sends
             // none.
-            let has_time = receiving.timed >= target;
+            let has_time = receiving.timed.position >= target;
             let is_idle = header.kind == Kind::Heartbeat && header.base == header.end;
             let is_reached = receiving.position >= target && (has_time || is_idle);
             if self.backup.until == Until::Reached && is_reached {
@@ -318,7 +323,7 @@ impl<'a> Taker<'a> {
             is_full,
             position: base,
             reach,
-            timed: 0,
+            timed: Time { position: 0, unix_us: i64::MAX },
             repeated: None,
             began,
         })

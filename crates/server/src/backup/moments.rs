@@ -22,7 +22,8 @@ impl Search {
     /// Notes the next time of the stream. A position may have several: it was durable at the first
     /// of them. If the clock of the source was set back, the first passage of the moment counts.
     pub(crate) fn note(&mut self, time: Time) {
-        let is_open = self.passed.is_none_or(|passed| passed == time.position);
+        // The marks of a group may follow a later time of its last position.
+        let is_open = self.passed.is_none_or(|passed| time.position <= passed);
         if time.unix_us > self.moment {
             self.passed = self.passed.or(Some(time.position));
         } else if is_open {
@@ -69,6 +70,14 @@ mod tests {
         assert_eq!(search(270, &times), Some(20));
         let ends = [(10, 100), (20, 200), (20, 500)];
         assert_eq!(search(400, &ends), Some(20));
+    }
+
+    #[test]
+    fn marks_may_follow_a_later_time_of_the_last_position() {
+        let times = [(10, 100), (30, 350), (20, 200), (30, 300), (40, 400)];
+        assert_eq!(search(199, &times), Some(10));
+        assert_eq!(search(250, &times), Some(20));
+        assert_eq!(search(320, &times), Some(30));
     }
 
     #[test]

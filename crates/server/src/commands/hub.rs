@@ -6,8 +6,8 @@ use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::replication::{address, number_of_server};
-use crate::engine::hub::{self, PEERS_MAX};
-use crate::engine::replication::{LinkState, Request};
+use crate::engine::hub::{self, ITSELF, PEERS_MAX};
+use crate::engine::replication::{LinkState, Request, Role};
 
 pub(crate) const HUB: Command = Command {
     name: "hub",
@@ -27,6 +27,9 @@ fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if own == 0 {
         return Err(Fail::text("ERR this server is in no group of masters: set server-id"));
     }
+    if !is_option(args.get(1), "LIST") && cx.shared.replication.role() != Role::Master {
+        return Err(Fail::text("READONLY a replica follows no other server than its master"));
+    }
     let name = args.get(1);
     if is_option(name, "LIST") && args.len() == 2 {
         list(cx);
@@ -44,6 +47,7 @@ fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         // A server keeps its log when it moves to another address.
         let place = peers.get(&server).and_then(|peer| peer.place);
+        store(cx, own, Some((&ITSELF, None)))?;
         store(cx, server, Some((&address, place)))?;
         cx.shared.hub.peers().put(server, address, place);
     } else if is_option(name, "REMOVE") && args.len() == 3 {

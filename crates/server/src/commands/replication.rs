@@ -422,14 +422,14 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         if promote(cx)? {
             tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
-            cx.shared.replication.end_failover();
+            cx.shared.replication.end_failover(&cx.shared.pause);
         }
         cx.reply.ok();
         return Ok(());
     }
     let master = address(args.get(1), args.get(2))?;
     if role_change::set_source(cx.shared, master.clone()) {
-        cx.shared.replication.end_failover();
+        cx.shared.replication.end_failover(&cx.shared.pause);
         tracing::info!(client = cx.session.id.0, %master, "the server is a replica, by REPLICAOF");
         cx.reply.ok();
     } else {
@@ -459,6 +459,8 @@ pub(crate) const FAILOVER: Command = Command {
     ..Command::EMPTY
 };
 
+const FAILING_OVER: &str = "ERR FAILOVER already in progress.";
+
 // Source: Redis 7.2 `replication.c`, `failoverCommand`
 fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let request = parse_failover(args, cx.now.mono)?;
@@ -469,7 +471,7 @@ fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     if replication.failover().is_some() {
-        return Err(Fail::text("ERR FAILOVER already in progress."));
+        return Err(Fail::text(FAILING_OVER));
     }
     if replication.role() != Role::Master {
         return Err(Fail::text("ERR FAILOVER is not valid when server is a replica."));
@@ -486,10 +488,11 @@ fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             return Err(Fail::text("ERR FAILOVER target replica is not online."));
         }
     }
-    tracing::info!(client = cx.session.id.0, "a failover has begun");
     // Before the reply: a write that follows it waits.
-    cx.shared.pause.begin_failover();
-    replication.begin_failover(failover);
+    if !replication.begin_failover(failover, &cx.shared.pause) {
+        return Err(Fail::text(FAILING_OVER));
+    }
+    tracing::info!(client = cx.session.id.0, "a failover has begun");
     cx.reply.ok();
     Ok(())
 }

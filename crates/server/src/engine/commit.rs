@@ -27,7 +27,6 @@ use store::{
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::{RECORD_BYTES_MAX, finish};
-use crate::engine::replication::Role;
 use crate::engine::room::{COPIES, UNCHECKED_BYTES_MAX};
 use crate::engine::server_state::ServerState;
 
@@ -314,7 +313,7 @@ impl<'a> Unit<'a> {
     /// expired keep theirs: the time at which a key expires is part of its value.
     #[cold]
     fn give_versions(&mut self) {
-        if self.record.keeps_versions || self.shared.replication.role() != Role::Master {
+        if self.record.keeps_versions {
             return;
         }
         let now_us = i64::try_from(self.params().now().0.saturating_mul(1000)).unwrap_or(i64::MAX);

@@ -92,6 +92,10 @@ impl Peers {
     pub(crate) fn remove(&mut self, server: u16) {
         self.all.remove(&server);
     }
+
+    pub(crate) fn clear(&mut self) {
+        self.all.clear();
+    }
 }
 
 #[derive(Debug)]
@@ -106,12 +110,12 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Reads the stored peers.
+    /// Reads the stored peers. Fails if the data is that of a server with another number.
     pub(crate) fn load(
         keyspace: &Keyspace,
         params: &Params,
         settings: &Settings,
-    ) -> Result<Hub, &'static str> {
+    ) -> Result<Hub, String> {
         let mut peers = Peers::default();
         let locked = keyspace.lock_one(STORED.hash(), params);
         let rows = locked.partition(STORED).into_iter();
@@ -121,7 +125,14 @@ impl Hub {
             let server = server.map_err(|_| "the number of a stored peer is malformed")?;
             if !cell.bytes.is_empty() {
                 let (address, place) = decode(cell.bytes).ok_or("a stored peer is malformed")?;
-                peers.put(server, address, place);
+                if !address.host.is_empty() {
+                    peers.put(server, address, place);
+                } else if server != settings.server_id {
+                    return Err(format!(
+                        "the data is that of server {server} of a group of masters: set server-id \
+                         to {server}"
+                    ));
+                }
             }
         }
         let signal = Signal::default();
@@ -141,6 +152,9 @@ impl Hub {
         author != peer && (self.relays || author == self.server)
     }
 }
+
+/// The address in the row that holds the number of this server itself.
+pub(crate) const ITSELF: MasterAddress = MasterAddress { host: String::new(), port: 0 };
 
 /// Stores a peer, or that there is none of this number: passes the mutation to `apply`.
 pub(crate) fn put(

@@ -72,8 +72,13 @@ impl ReactorContext<'_> {
         let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         let stored = tables.filter(|table| table.source == TableSource::Stored);
         let now = self.now_seconds();
+        // In a group of masters, an older write of another server may arrive later.
+        let is_member = self.shared.hub.server != 0;
+        let least = if is_member { DELETION_GRACE_MS / 1000 } else { 0 };
+        let least = Seconds::try_from(least).expect("a few days");
         let rows = stored.map(|table| {
-            let gc_before = now.saturating_sub(table.options.gc_grace_seconds);
+            let grace = table.options.gc_grace_seconds.max(least);
+            let gc_before = now.saturating_sub(grace);
             (TableId(table.id.as_u128()), gc_before)
         });
         rows.collect()

@@ -157,7 +157,7 @@ impl ReactorHandler {
             cx.set_timer(pause.until, PAUSE_TIMER);
         } else if self.waits_for_script() {
             let at = MonoNs(cx.now().mono.0 + SCRIPT_CHECK_NS);
-            if self.pause_timer <= cx.now().mono {
+            if self.pause_timer <= cx.now().mono || self.pause_timer > at {
                 self.pause_timer = at;
                 cx.set_timer(at, PAUSE_TIMER);
             }

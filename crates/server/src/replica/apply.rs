@@ -12,7 +12,7 @@ use wire::replication::{
 use super::reload::{is_cached, reload};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
-use crate::engine::local_tables::is_local;
+use crate::engine::local_tables::{PEERS, is_local};
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::{self, RECORD_BYTES_MAX};
 use crate::engine::replication::{History, LinkState, Request, Role};
@@ -38,6 +38,8 @@ pub(crate) enum ApplyError {
     Stream(#[from] StreamError),
     #[error("the stream continues at {found}, and this server is at {at}")]
     Gap { at: u64, found: u64 },
+    #[error("the clock of the peer is more than a day ahead of the clock of this server")]
+    Clock,
     #[error("a frame of kind {0:?} is out of order")]
     Order(Kind),
     #[error("a record of {0} bytes is too long for the log")]
@@ -193,6 +195,7 @@ impl<'s> Applier<'s> {
         }
         let locked = self.shared.keyspace.lock(std::iter::empty(), params);
         let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
+        unit.keep_versions();
         change(&mut unit, &mut applied)?;
         let gate = unit.commit(&mut self.reactor);
         self.shared.replication.publish_applied(*applied);
@@ -269,7 +272,9 @@ impl<'s> Applier<'s> {
             role_change::follow(shared, unit, none, applied, 0).map_err(ApplyError::Differs)
         })?;
         let tables = shared.keyspace.tables();
-        let tables = tables.into_iter().filter(|table| !is_local(*table));
+        // The peers of a group of masters, too: where they are followed does not fit the new data.
+        shared.hub.peers().clear();
+        let tables = tables.into_iter().filter(|table| *table == PEERS || !is_local(*table));
         self.commit(params, |unit, _| {
             lock_all(unit);
             let emptied = tables.map(|table| Mutation::Truncate { table });

@@ -80,9 +80,9 @@ fn wait_for_replica(shared: &ServerState, failover: &Failover) -> Result<MasterA
 
 /// Ends a failover whose replica is the master now: it has sent its stream.
 pub(super) fn complete(shared: &ServerState) {
-    if shared.replication.end_failover().is_some() {
+    if shared.replication.end_failover(&shared.pause).is_some() {
         tracing::info!("the failover is complete");
-        end_pause(shared);
+        wake_all(shared);
     }
 }
 
@@ -96,7 +96,8 @@ pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
     if shared.replication.note_broken_failover(is_refused) {
         abort(shared, error);
     } else {
-        end_pause(shared);
+        shared.pause.end_failover();
+        wake_all(shared);
     }
 }
 
@@ -104,11 +105,11 @@ pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
 fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
     tracing::warn!(%reason, "the failover has failed: this server stays the master");
     role_change::resume(shared);
-    shared.replication.end_failover();
-    end_pause(shared);
+    shared.replication.end_failover(&shared.pause);
+    wake_all(shared);
 }
 
-fn end_pause(shared: &ServerState) {
-    shared.pause.end_failover();
+/// Resumes the clients that the failover has paused.
+fn wake_all(shared: &ServerState) {
     shared.links().wakers().for_each(|waker| waker.wake());
 }

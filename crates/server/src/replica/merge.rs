@@ -29,6 +29,9 @@ const DELETIONS_PER_LOCK_MAX: usize = 256;
 /// Storing grows the log of this server, which its peer may follow.
 const SILENT_BYTES_MAX: u64 = 1 << 20;
 
+/// How far the clock of a peer may be ahead: a day.
+const LEAD_US_MAX: i64 = 24 * 3_600_000_000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Begin,
@@ -76,7 +79,8 @@ impl<'s> Merger<'s> {
             log_end: Lsn(0),
             received: 0,
             lost: 0,
-            is_cache_stale: false,
+            // An earlier link may have ended between the rows and the cache.
+            is_cache_stale: true,
         }
     }
 
@@ -112,7 +116,7 @@ impl<'s> Merger<'s> {
             return Err(ApplyError::Order(header.kind));
         }
         if header.kind == Kind::Copy {
-            self.position = header.base;
+            (self.position, self.stored) = (header.base, header.base);
         }
         if self.position != header.base {
             return Err(ApplyError::Gap { at: self.position, found: header.base });
@@ -121,7 +125,8 @@ impl<'s> Merger<'s> {
             Kind::Resume | Kind::Copy => self.open(header.kind, payload)?,
             Kind::States => self.merge(&params, payload)?,
             Kind::Copied if self.stage == Stage::Copying => {
-                Copied::decode(payload)?;
+                let newest = Copied::decode(payload)?.newest_timestamp;
+                self.shared.write_clock.pass(newest.min(latest(&params)));
                 self.stage = Stage::Following;
                 self.store_place(&params)?;
             }
@@ -129,12 +134,15 @@ impl<'s> Merger<'s> {
             kind => return Err(ApplyError::Order(kind)),
         }
         self.position = header.end;
-        let silent_bytes = self.position - self.stored;
+        let silent_bytes = self.position.saturating_sub(self.stored);
         let has_news = header.kind == Kind::States && silent_bytes > 0;
         if self.stage == Stage::Following && (has_news || silent_bytes > SILENT_BYTES_MAX) {
             self.store_place(&params)?;
         }
-        if std::mem::take(&mut self.is_cache_stale) {
+        // During a copy, rows of the schema may lack the rows that they belong to.
+        if self.stage == Stage::Following && std::mem::take(&mut self.is_cache_stale) {
+            // A client's change of the schema is not lost in between.
+            let _applied = self.shared.replication.applied();
             reload(self.state, &params).map_err(ApplyError::Schema)?;
         }
         end_turn(self.shared, &mut self.reactor);
@@ -237,6 +245,7 @@ impl<'s> Merger<'s> {
                     value = Some((db, key, change));
                 }
                 Mutation::Version { db, key, version } => {
+                    check_time(params, version)?;
                     let state = value.take().filter(|(at, name, _)| {
                         (*at, name.bytes) == (db, key.bytes) && is_given(version)
                     });
@@ -244,6 +253,7 @@ impl<'s> Merger<'s> {
                     self.merge_key(params, (db, key), change, version)?;
                 }
                 Mutation::Floor { db, version } if is_given(version) => {
+                    check_time(params, version)?;
                     self.merge_floor(params, db, version)?;
                 }
                 Mutation::Partition { key, .. } if !is_local(key.table) => rows.push(mutation),
@@ -349,6 +359,18 @@ impl<'s> Merger<'s> {
         self.received += rows.len() as u64;
         Ok(())
     }
+}
+
+/// The latest time that is taken from a peer, in microseconds: one wrong clock must not move those
+/// of all others for good.
+fn latest(params: &Params) -> i64 {
+    let now_us = i64::try_from(params.now().0.saturating_mul(1000)).unwrap_or(i64::MAX);
+    now_us.saturating_add(LEAD_US_MAX)
+}
+
+fn check_time(params: &Params, version: Version) -> Result<(), ApplyError> {
+    let is_late = version.time > latest(params).cast_unsigned();
+    if is_late { Err(ApplyError::Clock) } else { Ok(()) }
 }
 
 /// Whether a server has given this version.

@@ -11,7 +11,7 @@ use super::link::{Link, LinkError};
 use super::merge::Merger;
 use super::{EndOfLink, RETRY, ROOM_INTERVAL};
 use crate::engine::clock;
-use crate::engine::replication::LinkState;
+use crate::engine::replication::{LinkState, Role};
 use crate::engine::server_state::ServerState;
 use crate::handler::State;
 
@@ -80,7 +80,10 @@ fn pull(state: &State, server: u16, generation: u64) {
     };
     let mut must_copy = false;
     while !is_over() {
-        if let Err(error) = follow(state, server, generation, &mut must_copy, &is_over) {
+        // A replica gets what the peers write from its master.
+        let is_master = shared.replication.role() == Role::Master;
+        if is_master && let Err(error) = follow(state, server, generation, &mut must_copy, &is_over)
+        {
             must_copy |= matches!(error, EndOfLink::Apply(ApplyError::Gap { .. }));
             tracing::warn!(server, %error, "the link to a peer ended");
         }

@@ -298,6 +298,31 @@ fn the_later_write_wins_everywhere_and_none_returns_to_its_author() {
 }
 
 #[test]
+fn a_server_that_lost_its_data_gets_back_what_it_wrote() {
+    for (links, hub) in
+        [(&[(0, 1), (1, 0)][..], None), (&[(0, 2), (1, 2), (2, 0), (2, 1)][..], Some(2))]
+    {
+        let mut group = Group::new(7, links, hub);
+        ask(&mut group.worlds[0], "SET s1 mine|SADD t2 a b|SET gone 1|DEL gone|");
+        ask(&mut group.worlds[1], "SET s3 other|");
+        group.settle();
+        group.worlds[0] = World::new(99, plan(number(0), false));
+        add_peer(&mut group.worlds[0], hub.unwrap_or(1));
+        group.settle();
+        assert_eq!(ask(&mut group.worlds[0], "GET s1|SCARD t2|"), "$4\r\nmine\r\n:2\r\n");
+        group.check_equal("afterwards");
+    }
+}
+
+#[test]
+fn a_replica_follows_no_peer() {
+    let mut group = Group::new(8, &[(0, 1), (1, 0)], None);
+    ask(&mut group.worlds[0], "REPLICAOF 127.0.0.1 1|");
+    let refused = "-READONLY a replica follows no other server than its master\r\n";
+    assert_eq!(ask(&mut group.worlds[0], "HUB ADD 9 host 1|HUB REMOVE 2|"), refused.repeat(2));
+}
+
+#[test]
 fn rows_of_tables_are_merged_cell_by_cell() {
     let mut group = Group::new(6, &[(0, 2), (1, 2), (2, 0), (2, 1)], Some(2));
     let [one, other] = [0, 1];

@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 
 use super::Replication;
 use crate::config::MasterAddress;
+use crate::engine::pause::Pause;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FailoverStage {
@@ -36,9 +37,16 @@ impl Replication {
         self.failover.lock()
     }
 
-    pub(crate) fn begin_failover(&self, failover: Failover) {
-        *self.failover.lock() = Some(failover);
+    /// Begins a failover, and pauses writes. False if another one is in progress.
+    pub(crate) fn begin_failover(&self, failover: Failover, pause: &Pause) -> bool {
+        let mut current = self.failover.lock();
+        if current.is_some() {
+            return false;
+        }
+        pause.begin_failover();
+        *current = Some(failover);
         self.signal.raise();
+        true
     }
 
     pub(crate) fn abort_failover(&self) -> Result<(), &'static str> {
@@ -94,8 +102,11 @@ impl Replication {
         }
     }
 
-    pub(crate) fn end_failover(&self) -> Option<Failover> {
-        self.failover.lock().take()
+    /// Ends the failover and its pause.
+    pub(crate) fn end_failover(&self, pause: &Pause) -> Option<Failover> {
+        let mut current = self.failover.lock();
+        pause.end_failover();
+        current.take()
     }
 
     /// Notes, and returns, the position of the stream that this server has reached as a master. It

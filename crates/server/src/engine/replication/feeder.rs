@@ -56,7 +56,12 @@ pub(crate) struct Feeder {
     reader: Reader,
     /// The last position that was sent with the present time.
     timed: Option<u64>,
+    /// Where records end in the log and in the stream, from the newest mark on.
+    ends: Vec<(Lsn, u64)>,
 }
+
+/// Ends of records that are kept for the next mark: those of a second without syncs.
+const ENDS_MAX: usize = 1 << 20;
 
 /// What the reader is sent after a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +140,7 @@ impl Feeder {
             epoch: None,
             reader,
             timed: None,
+            ends: Vec::new(),
         }
     }
 
@@ -334,8 +340,8 @@ impl Feeder {
         copy.reach = copy.reach.max(floor);
         copy.keys += block.keys;
         copy.next_stripe += 1;
-        if let Some(peer) = self.peer() {
-            put_stripe(feed, peer, block, copy.base, &mut self.bytes)?;
+        if self.peer().is_some() {
+            put_stripe(feed, block, copy.base, &mut self.bytes)?;
             block.bytes.clear();
         }
         let mut rest = block.bytes.as_slice();
@@ -432,7 +438,8 @@ impl Feeder {
         self.check_epoch(&history)?;
         let end = encode_records(&self.batch, &history, position, &mut self.bytes)?;
         if self.reader == Reader::Archive {
-            put_times(&times_of(&self.batch, &history, position), end, &mut self.bytes);
+            let times = times_of(&self.batch, &history, position, &mut self.ends);
+            put_times(&times, end, &mut self.bytes);
         }
         drop(history);
         self.batch.shrink();
@@ -508,25 +515,32 @@ fn encode_records(
     Ok(end)
 }
 
-/// The marks of a batch as times of the stream. `position`: where the batch starts.
-fn times_of(batch: &Batch, history: &History, position: u64) -> Vec<Time> {
+/// The marks of a batch as times of the stream. `position`: where the batch starts. `ends`: those of
+/// earlier batches.
+fn times_of(
+    batch: &Batch,
+    history: &History,
+    position: u64,
+    ends: &mut Vec<(Lsn, u64)>,
+) -> Vec<Time> {
     // Of a replica: only the records name positions of the stream, and marks describe records
-    // before them.
-    let mut named = vec![(batch.start(), position)];
-    named.extend(batch.records().filter_map(|record| {
+    // before them, possibly of an earlier batch.
+    ends.push((batch.start(), position));
+    ends.extend(batch.records().filter_map(|record| {
         let position = records::contents(&record)?.position?;
         Some((record.end, position))
     }));
-    let find = |durable: Lsn| {
-        let before = named.partition_point(|(end, _)| *end <= durable);
-        before.checked_sub(1).map(|at| named[at].1)
-    };
+    let last_at = |durable: Lsn| ends.partition_point(|(end, _)| *end <= durable).checked_sub(1);
     let time = |mark: Mark| {
-        let position = position_at(history, mark.durable).or_else(|| find(mark.durable))?;
+        let named = || last_at(mark.durable).map(|at| ends[at].1);
+        let position = position_at(history, mark.durable).or_else(named)?;
         Some(Time { position, unix_us: mark.unix_us? })
     };
     let mut times: Vec<Time> = batch.marks().filter_map(time).collect();
     times.sort_by_key(|time| time.position);
+    let newest = batch.marks().last().and_then(|mark| last_at(mark.durable)).unwrap_or(0);
+    let surplus = ends.len().saturating_sub(ENDS_MAX);
+    ends.drain(..newest.max(surplus));
     times
 }
 

@@ -95,10 +95,10 @@ impl States {
     }
 }
 
-/// Appends the contents of a stripe as frames: all values with their versions, deletions, and rows.
+/// Appends the contents of a stripe as frames: all values with their versions, deletions, and rows,
+/// also what the peer wrote itself: it may have lost that.
 pub(super) fn put_stripe(
     feed: &Feed<'_>,
-    peer: u16,
     block: &SnapshotBlock,
     position: u64,
     out: &mut Vec<u8>,
@@ -114,10 +114,8 @@ pub(super) fn put_stripe(
     let mut frames = Frames { position, payload: Vec::new(), out };
     let mut input = block.bytes.as_slice();
     let put_key = |frames: &mut Frames<'_>, db, key: Key<'_>, change, version: Version| {
-        if feed.hub.sends(peer, version.server) {
-            Mutation::Key { db, key, change }.encode(&mut frames.payload);
-            Mutation::Version { db, key, version }.encode(&mut frames.payload);
-        }
+        Mutation::Key { db, key, change }.encode(&mut frames.payload);
+        Mutation::Version { db, key, version }.encode(&mut frames.payload);
     };
     // A value that is older than the number of this server loses to all others.
     let oldest = Version { server: feed.hub.server, ..Version::NONE };
