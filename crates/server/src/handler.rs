@@ -33,14 +33,13 @@ use crate::engine::pubsub::Backlog;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
 use crate::http::feeds::Feeds;
-use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
 use crate::tls::common_name;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
 use deadlines::Deadlines;
 use newcomers::Newcomers;
-use protocol::Protocol;
+use protocol::{Opened, Protocol};
 use reactor::{ConnId, Connections, Context, Flow, Handler, Level, Output, Peer};
 use replica_waits::ReplicaWaits;
 use std::collections::BTreeSet;
@@ -250,44 +249,30 @@ impl Handler for ReactorHandler {
         _: &mut Output,
     ) -> Session {
         self.refresh(cx.now());
-        let durability = self.reactor.settings.durability;
-        let opened = self.now.mono;
-        let Endpoint { protocol, is_tls, is_admin, place, node, .. } =
-            self.endpoints[peer.listener];
-        let remote = match place {
+        let endpoint = self.endpoints[peer.listener];
+        let remote = match endpoint.place {
             Place::Address(_) => peer.remote.into(),
             Place::Path => ClientAddress::UnixSocket,
         };
-        let mut session = match protocol {
-            ClientProtocol::Resp => {
-                let identity = Identity::newcomer(&self.shared.acl);
-                let mut session =
-                    crate::commands::Session::new(id, peer, opened, identity, durability);
-                if let Some(node) = node {
-                    session.source = u16::try_from(node.source).unwrap_or(u16::MAX);
-                    session.is_pinned = true;
-                }
-                session.is_pinned |= is_admin;
-                session.details.remote = remote;
-                Session::Resp(session)
-            }
-            ClientProtocol::Cql => {
-                Session::Cql(Box::new(crate::cql::Session::new(id, peer, durability)))
-            }
-            ClientProtocol::Http => {
-                Session::Http(Box::new(crate::http::Session::new(id, peer, opened)))
-            }
-        };
-        let kinds = &self.shared.request_kinds;
-        let mut row = session.protocol().row(self.reactor.index, opened, kinds);
+        let at = self.now.mono;
+        let mut session = Session::open(&Opened {
+            id,
+            peer,
+            remote,
+            at,
+            endpoint,
+            acl: &self.shared.acl,
+            durability: self.reactor.settings.durability,
+        });
+        let connection = session.protocol();
+        let mut row = connection.row(self.reactor.index, at, &self.shared.request_kinds);
         row.remote = remote;
-        row.is_tls = is_tls;
-        self.register(&session, row);
-        let must_authenticate =
-            protocol != ClientProtocol::Cql || self.reactor.settings.cql_clients_authenticate();
-        if must_authenticate && !session.as_protocol().is_authenticated() {
-            self.newcomers.push(id, opened);
+        row.is_tls = endpoint.is_tls;
+        let must_authenticate = connection.must_authenticate(&self.reactor.settings);
+        if must_authenticate && !connection.is_authenticated() {
+            self.newcomers.push(id, at);
         }
+        self.register(&session, row);
         session
     }
 

@@ -100,7 +100,8 @@ fn last_change(dir: &Path) -> std::io::Result<SystemTime> {
     Ok(newest)
 }
 
-fn put_line(record: &Record<'_>, out: &mut dyn Write) -> std::io::Result<()> {
+/// Writes a record as a line of JSON.
+pub(crate) fn put_line(record: &Record<'_>, out: &mut dyn Write) -> std::io::Result<()> {
     let Some(contents) = records::contents(record) else {
         // Marks of the log.
         return Ok(());

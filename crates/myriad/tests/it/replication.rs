@@ -78,6 +78,12 @@ impl Server {
     }
 }
 
+/// The contents of the files that a server has set aside.
+fn set_aside(directory: &Path) -> Vec<String> {
+    let Ok(files) = std::fs::read_dir(directory.join("set-aside")) else { return Vec::new() };
+    files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()
+}
+
 fn directory(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&directory);
@@ -124,10 +130,16 @@ fn a_promoted_replica_is_followed_by_the_others() {
     assert_eq!(second.info("master_replid2"), first.info("master_replid"));
     second.ask("SET k new");
     third.reach(&second);
-    // What only the old master has is lost.
-    first.ask("SET divergent v");
+    // What only the old master has is set aside.
+    first.ask("SET divergent v\r\nRPUSH other a b");
     first.follow(&second);
     first.reach(&second);
+    let [file] = &set_aside(&directories[0])[..] else { panic!("one file is set aside") };
+    let lines: Vec<&str> = file.lines().collect();
+    assert_eq!(lines.len(), 2, "{file}");
+    assert!(lines[0].contains("\"divergent\""), "{file}");
+    assert!(lines[1].contains("\"other\""), "{file}");
+    assert!(set_aside(&directories[2]).is_empty());
     assert_eq!(first.ask("GET divergent\r\nGET k"), "$-1\r\n$3\r\nnew\r\n");
     assert_eq!(third.info("master_replid"), second.info("master_replid"));
 }

@@ -7,7 +7,7 @@ use cql::schema::Event;
 use reactor::{ConnId, Connections, Context, Level, Next, Output};
 use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 
-use super::protocol::{Obstacle, Protocol, Step, Then};
+use super::protocol::{Obstacle, Opened, Protocol, Step, Then};
 use super::session::{cql_of, http_of};
 use super::{ReactorHandler, Session as AnySession};
 use crate::config::{OutputLimit, Settings};
@@ -164,6 +164,10 @@ impl Serving<'_> {
 }
 
 impl Protocol for Session {
+    fn open(opened: &Opened<'_>) -> Session {
+        Session::new(opened.id, opened.peer, opened.durability)
+    }
+
     fn id(&self) -> ConnId {
         self.id
     }
@@ -258,6 +262,10 @@ impl Protocol for Session {
 
     fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, kinds: &RequestKinds) {
         Session::update_row(self, row, now, kinds);
+    }
+
+    fn must_authenticate(&self, settings: &Settings) -> bool {
+        settings.cql_clients_authenticate()
     }
 
     fn is_authenticated(&self) -> bool {

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use reactor::{ConnId, ConnInfo, Connections, Context, Level, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
-use super::protocol::{Obstacle, Protocol, Step, Then};
+use super::protocol::{Obstacle, Opened, Protocol, Step, Then};
 use super::session::http_of;
 use super::{ReactorHandler, Session as AnySession};
 use crate::config::{Durability, OutputLimit, Settings};
@@ -79,6 +79,10 @@ enum Verdict {
 }
 
 impl Protocol for Session {
+    fn open(opened: &Opened<'_>) -> Session {
+        Session::new(opened.id, opened.peer, opened.at)
+    }
+
     fn id(&self) -> ConnId {
         self.id
     }

@@ -1,17 +1,18 @@
 //! The interface between a protocol and the serving loop.
 //!
-//! To add a protocol, add a variant of [`Session`](super::Session) and of
-//! [`ClientProtocol`] with its option for addresses, and one file that implements [`Protocol`] for
-//! its session.
+//! To add a protocol, write one file that implements [`Protocol`] for its session, and add a row to
+//! the table of [`ClientProtocol`], one to that of [`Session`](super::Session), and those of the
+//! options for its addresses. The compiler demands each of them.
 
 use base::memory::LimitReached;
 use base::time::MonoNs;
-use reactor::{ConnId, Context, Level, Next, Output};
+use reactor::{ConnId, Context, Level, Next, Output, Peer};
 
 use super::ReactorHandler;
-use crate::config::{OutputLimit, Settings};
+use crate::config::{Durability, Endpoint, OutputLimit, Settings};
 use crate::engine::accounts::Charges;
 use crate::engine::acl::{Acl, Standing};
+use crate::engine::client_address::ClientAddress;
 use crate::engine::client_row::ClientRow;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
@@ -58,8 +59,26 @@ pub(super) enum Obstacle {
     ClientPause,
 }
 
+/// A connection that was just accepted.
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    pub(super) id: ConnId,
+    pub(super) peer: &'a Peer,
+    pub(super) remote: ClientAddress,
+    pub(super) at: MonoNs,
+    pub(super) endpoint: Endpoint,
+    pub(super) acl: &'a Acl,
+    /// The server's, which a connection may change.
+    pub(super) durability: Durability,
+}
+
 /// Protocol-specific operations on a connection.
 pub(super) trait Protocol {
+    /// Creates the session of a connection.
+    fn open(opened: &Opened<'_>) -> Self
+    where
+        Self: Sized;
+
     fn id(&self) -> ConnId;
 
     fn kind(&self) -> ClientProtocol;
@@ -121,6 +140,11 @@ pub(super) trait Protocol {
     fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, kinds: &RequestKinds);
 
     // --- Connection lifecycle
+
+    /// Whether the settings require a login before requests.
+    fn must_authenticate(&self, _: &Settings) -> bool {
+        true
+    }
 
     /// Whether the client has authenticated, or need not. A protocol may authenticate each request.
     fn is_authenticated(&self) -> bool {

@@ -10,7 +10,7 @@ use store::Depth;
 use wire::resp::{Limits, ReplyWriter};
 
 use super::ReactorHandler;
-use super::protocol::{Obstacle, Protocol, Step, Then};
+use super::protocol::{Obstacle, Opened, Protocol, Step, Then};
 use super::pubsub::catch_up;
 use super::waits::write_wait_reply;
 use crate::commands::client::end_tracking;
@@ -20,7 +20,7 @@ use crate::commands::session::{Session, Wait};
 use crate::commands::transactions::end_watches;
 use crate::config::{OutputLimit, Settings};
 use crate::engine::accounts::Charges;
-use crate::engine::acl::{Acl, Standing};
+use crate::engine::acl::{Acl, Identity, Standing};
 use crate::engine::client_row::ClientRow;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -36,6 +36,18 @@ const BATCH_REQUESTS_MAX: usize = 64;
 const PREFETCHED_KEYS_MAX: usize = 256;
 
 impl Protocol for Session {
+    fn open(opened: &Opened<'_>) -> Session {
+        let identity = Identity::newcomer(opened.acl);
+        let mut session =
+            Session::new(opened.id, opened.peer, opened.at, identity, opened.durability);
+        if let Some(node) = opened.endpoint.node {
+            session.source = u16::try_from(node.source).unwrap_or(u16::MAX);
+        }
+        session.is_pinned = opened.endpoint.node.is_some() || opened.endpoint.is_admin;
+        session.details.remote = opened.remote;
+        session
+    }
+
     fn id(&self) -> ConnId {
         self.id
     }

@@ -1,38 +1,66 @@
 //! State of one connection, by the protocol that its listener speaks.
 
+use std::borrow::{Borrow, BorrowMut};
+
 use reactor::{ConnId, Connections, Output};
 
-use super::protocol::Protocol;
+use super::protocol::{Opened, Protocol};
 use crate::commands::session::{Wait, WaitReply};
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
 use crate::protocol::ClientProtocol;
 use crate::{commands, cql, http};
 
-/// State of one connection. The RESP state is stored inline, because every request accesses it.
-#[derive(Debug)]
-pub(crate) enum Session {
-    Resp(commands::Session),
-    Cql(Box<cql::Session>),
-    Http(Box<http::Session>),
+/// Defines the sessions: how each is stored, its type, and the bytes that it keeps in a box.
+macro_rules! sessions {
+    ($($variant:ident($stored:ty): $session:ty, $boxed_bytes:expr;)+) => {
+        /// State of one connection.
+        #[derive(Debug)]
+        pub(crate) enum Session {
+            $($variant($stored),)+
+        }
+
+        impl Session {
+            /// Creates the session of a connection that was just accepted.
+            pub(super) fn open(opened: &Opened<'_>) -> Session {
+                match opened.endpoint.protocol {
+                    $(ClientProtocol::$variant => {
+                        Session::$variant(<$session as Protocol>::open(opened).into())
+                    })+
+                }
+            }
+
+            pub(super) fn protocol(&mut self) -> &mut dyn Protocol {
+                match self {
+                    $(Session::$variant(session) => BorrowMut::<$session>::borrow_mut(session),)+
+                }
+            }
+
+            pub(super) fn as_protocol(&self) -> &dyn Protocol {
+                match self {
+                    $(Session::$variant(session) => Borrow::<$session>::borrow(session),)+
+                }
+            }
+        }
+
+        /// A session, its row in CLIENT LIST, and its slot in the reactor are within their charge.
+        const _: () = {
+            let shared = size_of::<Session>() + size_of::<ClientRow>() + reactor::CONNECTION_BYTES;
+            $(assert!((shared + $boxed_bytes) as u64 <= CLIENT_BYTES);)+
+        };
+    };
 }
 
+sessions! {
+    // Inline, because every request accesses it.
+    Resp(commands::Session): commands::Session, size_of::<commands::session::Details>();
+    Cql(Box<cql::Session>): cql::Session, size_of::<cql::Session>();
+    Http(Box<http::Session>): http::Session, size_of::<http::Session>();
+}
+
+/// Other protocols do not enlarge the session of a RESP connection.
+const _: () = assert!(size_of::<Session>() == size_of::<commands::Session>());
+
 impl Session {
-    pub(super) fn protocol(&mut self) -> &mut dyn Protocol {
-        match self {
-            Session::Resp(session) => session,
-            Session::Cql(session) => &mut **session,
-            Session::Http(session) => &mut **session,
-        }
-    }
-
-    pub(super) fn as_protocol(&self) -> &dyn Protocol {
-        match self {
-            Session::Resp(session) => session,
-            Session::Cql(session) => &**session,
-            Session::Http(session) => &**session,
-        }
-    }
-
     /// Whether a command waits for something that may never happen on a replica.
     pub(super) fn is_blocked(&self) -> bool {
         let Session::Resp(session) = self else { return false };
@@ -74,23 +102,3 @@ pub(super) fn http_of<'a>(
     let (session, out) = connections.get_mut(id)?;
     Some((session.as_http()?, out))
 }
-
-/// Bytes that a session of each protocol keeps in a box, in the order of [`ClientProtocol::ALL`].
-const BOXED_BYTES: [usize; ClientProtocol::ALL.len()] = [
-    size_of::<commands::session::Details>(),
-    size_of::<cql::Session>(),
-    size_of::<http::Session>(),
-];
-
-/// A session, its row in CLIENT LIST, and its slot in the reactor are within their charge.
-const _: () = {
-    let shared = size_of::<Session>() + size_of::<ClientRow>() + reactor::CONNECTION_BYTES;
-    let mut at = 0;
-    while at < BOXED_BYTES.len() {
-        assert!((shared + BOXED_BYTES[at]) as u64 <= CLIENT_BYTES);
-        at += 1;
-    }
-};
-
-/// Other protocols do not enlarge the session of a RESP connection.
-const _: () = assert!(size_of::<Session>() == size_of::<commands::Session>());

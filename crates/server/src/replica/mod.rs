@@ -14,6 +14,7 @@ mod link;
 mod merge;
 mod peers;
 mod reload;
+mod set_aside;
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use base::time::MonoNs;
 use rand::RngCore as _;
+use wire::replication::{Kind, Opening};
 
 use crate::config::MasterAddress;
 use crate::engine::clock;
@@ -40,6 +42,7 @@ pub(crate) use link::{Link, LinkError, Login};
 #[cfg(test)]
 pub(crate) use merge::Merger;
 pub(crate) use peers::start_pulling;
+use set_aside::set_aside;
 
 /// Time between two attempts to reach the master.
 const RETRY: Duration = Duration::from_secs(1);
@@ -90,6 +93,8 @@ enum EndOfLink {
     Link(#[from] LinkError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    #[error("could not set aside the writes that the master does not have: {0}")]
+    SetAside(io::Error),
 }
 
 /// Follows the current master, and each one that replaces it, until there is none.
@@ -141,6 +146,10 @@ fn follow(
     let mut payload = Vec::new();
     loop {
         let Some(header) = link.read_frame(&mut payload, &is_over)? else { return Ok(()) };
+        if header.kind == Kind::Copy {
+            let opening = Opening::decode(&payload).map_err(LinkError::Stream)?;
+            set_aside(shared, &opening.epochs, header.base).map_err(EndOfLink::SetAside)?;
+        }
         while !applier.has_room() {
             std::thread::sleep(ROOM_INTERVAL);
         }

@@ -105,6 +105,16 @@ impl History {
         (self.epochs[at].start..=epoch_end).contains(&stream)
     }
 
+    /// The position up to which this server, at `own_end`, and one with these epochs, at `end`, have
+    /// the same records. `None`: they have no epoch in common.
+    pub(crate) fn common(&self, epochs: &[Epoch], own_end: u64, end: u64) -> Option<u64> {
+        let (own, other) = self.epochs.iter().enumerate().rev().find_map(|(own, epoch)| {
+            Some((own, epochs.iter().rposition(|other| other.id == epoch.id)?))
+        })?;
+        let end_of = |epochs: &[Epoch], at: usize, end| epochs.get(at + 1).map_or(end, |e| e.start);
+        Some(end_of(&self.epochs, own, own_end).min(end_of(epochs, other, end)))
+    }
+
     /// Where the log continues after a position of the stream. `None`: before all eras.
     pub(crate) fn find(&self, stream: u64) -> Option<Place> {
         let era = self.eras.iter().rev().find(|era| era.stream <= stream)?;
@@ -189,6 +199,24 @@ mod tests {
         assert!(history.includes(&id(b'c'), 300, 300));
         assert!(!history.includes(&id(b'c'), 301, 300), "this server has lost records");
         assert!(!history.includes(&id(b'd'), 90, 300));
+    }
+
+    #[test]
+    fn the_common_part_ends_with_an_epoch_or_with_the_data() {
+        let history = example();
+        let check = |epochs: &[(u8, u64)], end, expected| {
+            let epochs: Vec<_> = epochs
+                .iter()
+                .map(|(digit, start)| Epoch { id: id(*digit), start: *start })
+                .collect();
+            assert_eq!(history.common(&epochs, 300, end), expected, "{epochs:?}");
+        };
+        check(&[(b'a', 0), (b'b', 90), (b'c', 250)], 310, Some(300));
+        check(&[(b'a', 0), (b'b', 90), (b'c', 250)], 290, Some(290));
+        check(&[(b'a', 0), (b'b', 90), (b'c', 250), (b'd', 280)], 400, Some(280));
+        check(&[(b'a', 0), (b'b', 90), (b'd', 200)], 400, Some(200));
+        check(&[(b'a', 0), (b'b', 90), (b'd', 270)], 400, Some(250));
+        check(&[(b'd', 0)], 400, None);
     }
 
     #[test]

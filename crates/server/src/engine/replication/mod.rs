@@ -28,7 +28,7 @@ use super::signal::Signal;
 use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Reader};
-pub(crate) use history::History;
+pub(crate) use history::{History, Place};
 pub(crate) use replicas::{Replica, Replicas, RunId};
 pub(crate) use stored::{put, stored_hash};
 

@@ -1,0 +1,144 @@
+//! Sets aside the writes of this server that its new master does not have, before a copy of the
+//! master's data replaces them.
+//!
+//! They are those of a master that lost its link before it was replaced. They stay readable, as
+//! lines of JSON, and an operator can apply them again.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use binlog::{Batch, FollowError, Follower, Lsn, Record, Scope};
+use wire::replication::Epoch;
+
+use crate::engine::records;
+use crate::engine::replication::Place;
+use crate::engine::server_state::ServerState;
+use crate::logtool::put_line;
+
+/// The folder in `dir`.
+const FOLDER: &str = "set-aside";
+/// The writes have been written to the log, and are about to be durable.
+const SYNC_WAIT: Duration = Duration::from_millis(100);
+
+/// Stores the writes that a master with these epochs, whose data ends at `end` of the stream, does
+/// not have. On an error nothing was stored under the final name.
+pub(super) fn set_aside(shared: &ServerState, epochs: &[Epoch], end: u64) -> io::Result<()> {
+    let history = shared.replication.history().clone();
+    let own_end = shared.replication.end(&shared.log);
+    let Some(common) = history.common(epochs, own_end, end).filter(|common| *common < own_end)
+    else {
+        return Ok(());
+    };
+    let Some(place) = history.find(common) else {
+        tracing::warn!(position = common, "the writes that the master does not have are too old");
+        return Ok(());
+    };
+    let from = match place {
+        Place::At(log) | Place::After(log) => log,
+    };
+    let follower = match shared.log.follow(from, Scope::Durable) {
+        Err(FollowError::Truncated { first, .. }) => {
+            tracing::warn!(
+                from = from.0,
+                first = first.0,
+                "the log no longer has the first writes that the master does not have"
+            );
+            shared.log.follow(first, Scope::Durable)
+        }
+        follower => follower,
+    };
+    let follower = match follower {
+        Ok(follower) => follower,
+        Err(error) => {
+            tracing::error!(%error, "could not read the writes that the master does not have");
+            return Ok(());
+        }
+    };
+    let epoch = history
+        .epoch()
+        .map_or_else(String::new, |epoch| String::from_utf8_lossy(&epoch.id).into_owned());
+    let folder = shared.settings.load().dir.join(FOLDER);
+    let mut aside = Aside { folder, name: format!("{epoch}-{common}.jsonl"), out: None, writes: 0 };
+    let is_missing = |record: &Record<'_>| {
+        let contents = records::contents(record)?;
+        // A record of an own era begins at its position; others name where they end.
+        Some(contents.position.is_none_or(|position| position > common))
+    };
+    copy(shared, follower, |record| {
+        if is_missing(record) == Some(true) { aside.put(record) } else { Ok(()) }
+    })?;
+    aside.finish()
+}
+
+/// Reads the log up to its present end.
+fn copy(
+    shared: &ServerState,
+    mut follower: Follower,
+    mut put: impl FnMut(&Record<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let end: Lsn = shared.log.next();
+    shared.log.request_sync(end);
+    let mut batch = Batch::new();
+    while follower.position() < end {
+        match follower.next_batch(&mut batch) {
+            Ok(true) => batch.records().try_for_each(|record| put(&record))?,
+            Ok(false) if shared.log.poisoned().is_some() => return Ok(()),
+            Ok(false) => {
+                follower.wait(SYNC_WAIT);
+            }
+            Err(error) => {
+                tracing::error!(%error, "could not read all writes that the master does not have");
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The file, which exists from the first write on.
+struct Aside {
+    folder: PathBuf,
+    name: String,
+    out: Option<BufWriter<File>>,
+    writes: u64,
+}
+
+impl Aside {
+    fn put(&mut self, record: &Record<'_>) -> io::Result<()> {
+        if self.out.is_none() {
+            self.out = Some(BufWriter::new(create(&self.folder, &self.name)?));
+        }
+        let out = self.out.as_mut().expect("created above");
+        self.writes += 1;
+        put_line(record, out)
+    }
+
+    fn finish(self) -> io::Result<()> {
+        let Some(out) = self.out else { return Ok(()) };
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        let file = self.folder.join(&self.name);
+        fs::rename(unfinished(&self.folder, &self.name), &file)?;
+        File::open(&self.folder)?.sync_all()?;
+        tracing::warn!(
+            writes = self.writes,
+            file = %file.display(),
+            "set aside the writes that the master does not have"
+        );
+        Ok(())
+    }
+}
+
+fn unfinished(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.part"))
+}
+
+fn create(folder: &Path, name: &str) -> io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // A file of an interrupted attempt is replaced.
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(unfinished(folder, name))
+}
