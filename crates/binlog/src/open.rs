@@ -58,6 +58,19 @@ pub enum OpenError {
     Io { operation: String, source: io::Error },
 }
 
+impl OpenError {
+    /// The error of a record that `replay` took but that could not be applied afterwards.
+    pub fn of_record(disk: &dyn Disk, at: Lsn, source: ReplayError) -> OpenError {
+        match Files::load(disk) {
+            Ok(files) => {
+                let (file, offset) = files.place_of(at);
+                OpenError::Replay { file, offset, at, source }
+            }
+            Err(error) => error.into(),
+        }
+    }
+}
+
 fn io_error(operation: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
     let operation = operation.into();
     move |source| OpenError::Io { operation, source }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::time::UnixMs;
-use binlog::{Disk, Log, Lsn, Options, Record, Span, Tail};
+use binlog::{Disk, Log, Lsn, OpenError, Options, Record, Span, Tail};
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use store::{Keyspace, Mutation, Params};
@@ -14,6 +14,7 @@ use crate::config::Settings;
 use crate::engine::clock;
 use crate::engine::hub::Hub;
 use crate::engine::records::{self, Progress};
+use crate::engine::replay::{Replayer, Target};
 use crate::engine::replication::Replication;
 use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
@@ -53,7 +54,8 @@ fn log_options(settings: &Settings, salt: u64) -> Options {
     }
 }
 
-/// Recovers the keyspace and the log. `lanes`: one per reactor. `random` seeds a new keyspace and a
+/// Recovers the keyspace and the log. `lanes`: one per reactor, each with a thread that loads and
+/// replays. `random` seeds a new keyspace and a
 /// new log.
 pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
@@ -66,7 +68,7 @@ pub(crate) fn recover(
     let salt = SmallRng::seed_from_u64(random).next_u64();
     service_manager::show("Loading the snapshot");
     let loading = params(settings, now, random, random);
-    let loaded = snapshots::load(&**disk, &loading).context("could not load snapshot")?;
+    let loaded = snapshots::load(&**disk, &loading, lanes).context("could not load snapshot")?;
     let loaded = loaded.unwrap_or_else(|| Snapshot::none(random, now));
     let Snapshot { keyspace, floors, keys: snapshot_keys, taken_unix_ms, .. } = loaded;
     // Each stripe was read at its own log position. A log that does not reach the highest of them
@@ -76,17 +78,26 @@ pub(crate) fn recover(
     let replaying = params(settings, now, keyspace.seed(), random);
     let options = log_options(settings, salt);
     let mut progress = loaded.progress;
-    let mut replayed = 0_u64;
-    let mut replay = |record: Record<'_>| {
-        if replayed.is_multiple_of(RECORDS_PER_STATUS) {
-            service_manager::show(&format!("Replaying the log: {replayed} records"));
-        }
-        replayed += 1;
-        replay_record(&keyspace, &replaying, &floors, record, &mut progress)
-    };
-    let (log, recovered) =
-        Log::open(Arc::clone(disk), options, lanes, Span { from, reach }, &mut replay)
-            .context("could not recover log")?;
+    let target = Target { keyspace: &keyspace, params: replaying.clone(), floors: &floors };
+    let (log, recovered) = std::thread::scope(|scope| {
+        let mut replayer = Replayer::start(scope, target, lanes);
+        let mut replayed = 0_u64;
+        let mut replay = |record: Record<'_>| {
+            if replayed.is_multiple_of(RECORDS_PER_STATUS) {
+                service_manager::show(&format!("Replaying the log: {replayed} records"));
+            }
+            replayed += 1;
+            replayer.take(record, &mut progress)
+        };
+        let span = Span { from, reach };
+        let opened = Log::open(Arc::clone(disk), options, lanes, span, &mut replay);
+        // A record that a thread could not apply comes before one that this thread could not.
+        replayer.end().map_err(|failure| {
+            OpenError::of_record(&**disk, failure.at, failure.error.to_string().into())
+        })?;
+        opened
+    })
+    .context("could not recover log")?;
     if let Tail::Torn { file, offset, .. } = &recovered.tail {
         tracing::warn!(file, offset, "removed an unacknowledged torn tail from the log");
     }

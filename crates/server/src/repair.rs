@@ -79,7 +79,7 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
 pub(crate) fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot, Salvage)> {
     let (now, random) = (clock::unix_now(), rand::random());
     let settings = Settings::default();
-    let read = snapshots::read(disk, &params(&settings, now, random, random))
+    let read = snapshots::read(disk, &params(&settings, now, random, random), 1)
         .context("could not read snapshot, which cannot be repaired")?;
     let mut read = read.unwrap_or_else(|| Snapshot::none(random, now));
     let replaying = params(&settings, now, read.keyspace.seed(), random);

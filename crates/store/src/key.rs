@@ -19,7 +19,7 @@ const _: () = assert!(PARTITIONS_DB as usize >= DATABASES, "no numbered database
 
 /// The stripe of a hash: its top bits.
 #[inline]
-pub(crate) fn stripe_of(hash: u64) -> usize {
+pub fn stripe_of(hash: u64) -> usize {
     (hash >> STRIPE_SHIFT) as usize
 }
 

@@ -58,6 +58,7 @@ pub(crate) mod rdb_transfers;
 pub(crate) mod reactor_state;
 pub(crate) mod records;
 pub(crate) mod refusal;
+pub(crate) mod replay;
 pub(crate) mod replication;
 pub(crate) mod requests;
 pub(crate) mod role_change;

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
 use base::time::UnixMs;
 use binlog::{Disk, DiskFile, read_full_at};
@@ -10,6 +12,9 @@ use store::{Keyspace, Params, STRIPES, load_block};
 use super::format::{BLOCK_HEADER_BYTES, End, HEADER_BYTES, block_crc, le32, le64, read_header};
 use super::{remove_leftover, snapshot_names};
 use crate::engine::records::Progress;
+
+/// Blocks that wait for a thread.
+const BLOCKS_MAX: usize = 1;
 
 /// Bytes per read of the file: most blocks are much smaller.
 const READ_BYTES: usize = 1 << 20;
@@ -47,19 +52,65 @@ pub(crate) enum LoadError {
     Damaged { file: String, offset: u64, what: &'static str },
 }
 
-/// Loads the newest snapshot; `None` if there is none. Removes the leftover of an interrupted one.
-pub(crate) fn load(disk: &dyn Disk, params: &Params) -> Result<Option<Snapshot>, LoadError> {
+/// Loads the newest snapshot by `threads` threads; `None` if there is none. Removes the leftover of
+/// an interrupted one.
+pub(crate) fn load(
+    disk: &dyn Disk,
+    params: &Params,
+    threads: usize,
+) -> Result<Option<Snapshot>, LoadError> {
     remove_leftover(disk)?;
-    read(disk, params)
+    read(disk, params, threads)
 }
 
 /// Like [`load`], without changing any file.
-pub(crate) fn read(disk: &dyn Disk, params: &Params) -> Result<Option<Snapshot>, LoadError> {
+pub(crate) fn read(
+    disk: &dyn Disk,
+    params: &Params,
+    threads: usize,
+) -> Result<Option<Snapshot>, LoadError> {
     let Some((_, name)) = snapshot_names(disk)?.pop() else { return Ok(None) };
     let file = disk.open(&name)?;
     let size_bytes = file.size()?;
     let (pieces, used, offset) = (Vec::new(), 0, 0);
-    Reader { name, file, size_bytes, pieces, used, offset, params }.load().map(Some)
+    Reader { name, file, size_bytes, pieces, used, offset, params }.load(threads).map(Some)
+}
+
+/// The data of one stripe, as the file has it.
+struct Block {
+    /// Where it begins in the file.
+    at: u64,
+    head: [u8; BLOCK_HEADER_BYTES],
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    fn keys(&self) -> u64 {
+        le64(&self.head[16..])
+    }
+
+    fn load(&self, keyspace: &Keyspace, params: &Params) -> Result<(), &'static str> {
+        if le32(&self.head[4..]) != block_crc(&self.head, &self.bytes) {
+            return Err("wrong block checksum");
+        }
+        let keys =
+            load_block(keyspace, params, &self.bytes).map_err(|_| "malformed block contents")?;
+        if keys == self.keys() { Ok(()) } else { Err("wrong number of keys in a block") }
+    }
+}
+
+/// A damaged block: where it begins, and what is wrong.
+type Fault = (u64, &'static str);
+
+/// Loads blocks until there are no more, or one is damaged.
+fn load_blocks(
+    blocks: &Receiver<Block>,
+    keyspace: &Keyspace,
+    params: &Params,
+) -> Result<(), Fault> {
+    blocks
+        .iter()
+        .try_for_each(|block| block.load(keyspace, params).map_err(|what| (block.at, what)))
 }
 
 struct Reader<'a> {
@@ -75,17 +126,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn load(mut self) -> Result<Snapshot, LoadError> {
+    fn load(mut self, threads: usize) -> Result<Snapshot, LoadError> {
         let mut head = [0; HEADER_BYTES];
         self.read(&mut head)?;
         let head = read_header(&head).map_err(|what| self.damaged_at(0, what))?;
         let keyspace = Keyspace::new(head.seed);
-        let (mut floors, mut keys) = (Vec::with_capacity(STRIPES), 0);
-        for stripe in 0..STRIPES {
-            let (floor, count) = self.load_block(&keyspace, stripe)?;
-            floors.push(floor);
-            keys += count;
-        }
+        let (floors, keys) = self.load_stripes(&keyspace, threads)?;
         let at = self.offset;
         let mut tail = vec![0; End::bytes_of(head.version)];
         self.read(&mut tail)?;
@@ -95,7 +141,51 @@ impl Reader<'_> {
         Ok(Snapshot { keyspace, floors, keys, taken_unix_ms, progress })
     }
 
-    fn load_block(&mut self, keyspace: &Keyspace, stripe: usize) -> Result<(u64, u64), LoadError> {
+    /// Reads the blocks of all stripes, which `threads` threads check and load. Returns the log
+    /// position of each stripe, and the number of all keys.
+    fn load_stripes(
+        &mut self,
+        keyspace: &Keyspace,
+        threads: usize,
+    ) -> Result<(Vec<u64>, u64), LoadError> {
+        thread::scope(|scope| {
+            let start = || {
+                let (sender, blocks) = sync_channel(BLOCKS_MAX);
+                let params = self.params.clone();
+                (sender, scope.spawn(move || load_blocks(&blocks, keyspace, &params)))
+            };
+            let (senders, loaders): (Vec<SyncSender<Block>>, Vec<_>) =
+                (0..threads.max(1)).map(|_| start()).unzip();
+            let (mut floors, mut keys) = (Vec::with_capacity(STRIPES), 0);
+            let mut read = Ok(());
+            for stripe in 0..STRIPES {
+                match self.read_block(stripe) {
+                    Ok(block) => {
+                        floors.push(le64(&block.head[8..]));
+                        keys += block.keys();
+                        if senders[stripe % senders.len()].send(block).is_err() {
+                            break; // the thread has found a damaged block
+                        }
+                    }
+                    Err(error) => {
+                        read = Err(error);
+                        break;
+                    }
+                }
+            }
+            drop(senders);
+            let faults = loaders
+                .into_iter()
+                .filter_map(|loader| loader.join().expect("a damaged block is an error").err());
+            // The first fault of the file, as if it were read by one thread.
+            match faults.min() {
+                Some((at, what)) => Err(self.damaged_at(at, what)),
+                None => read.map(|()| (floors, keys)),
+            }
+        })
+    }
+
+    fn read_block(&mut self, stripe: usize) -> Result<Block, LoadError> {
         let at = self.offset;
         let mut head = [0; BLOCK_HEADER_BYTES];
         self.read(&mut head)?;
@@ -106,15 +196,7 @@ impl Reader<'_> {
         }
         let mut bytes = vec![0; usize::try_from(len).expect("64-bit platform")];
         self.read(&mut bytes)?;
-        if le32(&head[4..]) != block_crc(&head, &bytes) {
-            return Err(self.damaged_at(at, "wrong block checksum"));
-        }
-        let keys = load_block(keyspace, self.params, &bytes)
-            .map_err(|_| self.damaged_at(at, "malformed block contents"))?;
-        if keys != le64(&head[16..]) {
-            return Err(self.damaged_at(at, "wrong number of keys in a block"));
-        }
-        Ok((le64(&head[8..]), keys))
+        Ok(Block { at, head, bytes })
     }
 
     fn read(&mut self, mut wanted: &mut [u8]) -> Result<(), LoadError> {
