@@ -34,9 +34,9 @@ const CLUSTER_SUITE: &str = "cluster";
 const ASKED_SUITE: &str = "cql-python";
 const ASKING_PASSWORD: &str = "first";
 
-/// Suites that start their own servers: with certificates, on data of Redis and Valkey, and with
-/// replicas.
-const OWN_SUITES: [&str; 3] = ["tls", "rdb", "sentinel"];
+/// Suites that start their own servers: with certificates, on data of Redis and Valkey, with
+/// replicas, and observed by Prometheus.
+const OWN_SUITES: [&str; 4] = ["tls", "rdb", "sentinel", "monitoring"];
 
 /// A suite that takes longer hangs. The first run spends most of its time on downloads and builds.
 const SUITE_TIMEOUT_S: &str = "1800";
