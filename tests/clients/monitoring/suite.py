@@ -248,9 +248,13 @@ class World:
         linked = 'myriad_hub_peer_up{peer="1"} 1'
         wait_for(lambda: linked in second.metrics().splitlines(), "the peers do not meet")
         # A rate needs two samples, and a rule runs after them.
-        refused = 'myriad:errors:rate5m{kind="OOM"}'
-        wait_for(lambda: self.prometheus.query(refused), f"Prometheus has no {refused}")
-        wait_for(lambda: len(self.prometheus.query("myriad:memory:ratio")) >= 4, "the memory has no ratio")
+        self.await_series('count_over_time(myriad_commands_total{command="cql|options"}[1h]) > 2')
+        self.await_series("count_over_time(myriad_master_lag_bytes[1h]) > 2")
+        self.await_series('myriad:errors:rate5m{kind="OOM"}')
+        self.await_series('myriad:memory:ratio{tracker="server/store"}')
+
+    def await_series(self, expression):
+        wait_for(lambda: self.prometheus.query(expression), f"Prometheus has no {expression}")
 
 
 def run_all():
