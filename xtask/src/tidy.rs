@@ -70,7 +70,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 16] = [
+const RULES: [(&str, Rule); 17] = [
     ("layers of crates", crate_layers::check_imports),
     ("reasons of dependencies", crate_layers::check_reasons),
     ("import cycles", cycles::check_cycles),
@@ -80,6 +80,7 @@ const RULES: [(&str, Rule); 16] = [
     ("sources of codec rules", code::check_sources),
     ("home paths", code::check_home_paths),
     ("titles of documents", docs::check_titles),
+    ("documents in the book", docs::check_summary),
     ("widths of documents", docs::check_widths),
     ("links of documents", links::check_links),
     ("banned idioms", idioms::check_idioms),
