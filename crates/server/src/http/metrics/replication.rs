@@ -18,7 +18,7 @@ pub(super) fn master(page: &mut Page, shared: &ServerState, now: MonoNs) {
     }
     let help = "Whether this replica follows its master; 0 while it connects or copies.";
     page.one("myriad_master_link_up", Kind::Gauge, help, is_up(link.state));
-    let help = "Time since the master was last heard.";
+    let help = "Time since the last message of the master.";
     page.one("myriad_master_silent_seconds", Kind::Gauge, help, seconds(now.since(link.heard)));
     let applied = shared.replication.position(&shared.log);
     let help = "Bytes of the master's log that this replica has not applied.";
@@ -48,7 +48,7 @@ pub(super) fn replicas(page: &mut Page, shared: &ServerState, now: MonoNs) {
     for (name, replica) in &rows {
         page.sample(&[("replica", name)], end.saturating_sub(replica.durable));
     }
-    let help = "Time since a replica was last heard.";
+    let help = "Time since the last message of a replica.";
     page.family("myriad_replica_silent_seconds", Kind::Gauge, help);
     for (name, replica) in &rows {
         page.sample(&[("replica", name)], seconds(now.since(replica.heard)));
@@ -72,7 +72,7 @@ pub(super) fn peers(page: &mut Page, shared: &ServerState, now: MonoNs) {
         let position = peer.place.map_or(0, |(_, position)| position);
         page.sample(&[("peer", server)], peer.source_position.saturating_sub(position));
     }
-    let help = "Time since a peer was last heard.";
+    let help = "Time since the last message of a peer.";
     page.family("myriad_hub_peer_silent_seconds", Kind::Gauge, help);
     for (server, peer) in &peers {
         page.sample(&[("peer", server)], seconds(now.since(peer.heard)));
