@@ -160,7 +160,7 @@ mod tests {
     use crate::process::TempDir;
 
     /// A small tree without violations.
-    const CLEAN: [(&str, &str); 11] = [
+    const CLEAN: [(&str, &str); 12] = [
         (
             "Cargo.toml",
             "[workspace.dependencies]\nbase = { path = \"crates/base\" }\nitoa = \"1\" # text\n",
@@ -185,6 +185,10 @@ mod tests {
         (
             "crates/server/src/commands/table.rs",
             "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
+        ),
+        (
+            "docs/SUMMARY.md",
+            "# Summary\n\n- [A](reference/commands.md)\n- [B](operate/troubleshooting.md)\n",
         ),
         ("docs/reference/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
         ("crates/web/src/b.rs", "tracing::info!(%why, \"ending\");\n"),
@@ -223,7 +227,7 @@ mod tests {
         let home = format!("see {}/ada/notes\n", "/home");
         let is_get = "\nfn f() -> bool { matches!(name, \"get\") }\n";
         let wide = format!("# Notes\n{}\n", "a".repeat(101));
-        let plants: [(&str, &str, &str, usize); 20] = [
+        let plants: [(&str, &str, &str, usize); 21] = [
             ("layers", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("layers", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
@@ -241,6 +245,7 @@ mod tests {
             ("home paths", "docs/notes.md", &format!("# Notes\n{home}"), 2),
             ("titles", "docs/notes.md", "# One\n\n# Two\n", 3),
             ("titles", "docs/notes.md", "no title\n", 1),
+            ("documents in the book", "docs/notes.md", "# Notes\n", 1),
             ("widths", "docs/notes.md", &wide, 2),
             ("links", "docs/notes.md", "# Notes\n[a](missing.md)\n", 2),
             ("links", "docs/notes.md", "# Notes\n[a](reference/commands.md#missing)\n", 2),
