@@ -21,6 +21,7 @@ cargo build --profile dist -p myriad
 cargo deb --quiet --no-build --profile dist -p myriad --output "$out/"
 
 cp target/dist/myriad packages/myriad.toml packages/myriad.service LICENSE CHANGELOG.md "$out/$name/"
+cp -r packages/grafana packages/prometheus "$out/$name/"
 tar -C "$out" --owner=0 --group=0 -czf "$out/$name.tar.gz" "$name"
 rm -r "${out:?}/$name"
 

@@ -2,7 +2,7 @@
 # Installs what is missing, and only that.
 #
 #   scripts/setup.sh build   the Rust toolchain and a linker: enough for `make run`
-#   scripts/setup.sh test    also redis-server, redis-tools, wrk, memcached, the languages of tests/clients and a browser
+#   scripts/setup.sh test    also redis-server, redis-tools, wrk, memcached, Prometheus, the languages of tests/clients and a browser
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -26,6 +26,9 @@ if [[ $purpose == test ]]; then
     need openssl openssl
     need wrk wrk
     need memcached memcached
+    need prometheus prometheus
+    need promtool prometheus
+    need prometheus-redis-exporter prometheus-redis-exporter
     need ss iproute2
     need python3 python3
     need node nodejs
@@ -61,7 +64,7 @@ if ((${#missing[@]} > 0)); then
     fi
     echo "setup: installing ${missing[*]}"
     as_root scripts/retry.sh apt-get update -qq
-    # Debian would start a redis-server of its own on the default port: the tests bring theirs.
+    # Debian would start servers of its own on the default ports: the tests bring theirs.
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         scripts/retry.sh apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi

@@ -54,6 +54,10 @@ grep -q 'hz = 20' "$system/etc/myriad/myriad.toml" || fail "the upgrade replaced
 [[ $(serve GET kept) == by-upgrade ]] || fail "the upgrade lost data"
 inside myriad config check /etc/myriad/myriad.toml | grep -q '^hz = 20 ' || fail "config check"
 
+for file in prometheus/myriad.rules.yml grafana/myriad-overview.json; do
+    [[ -s $system/usr/share/myriad/$file ]] || fail "/usr/share/myriad/$file"
+done
+
 inside dpkg -r myriad >/dev/null
 [[ ! -e $system/usr/bin/myriad ]] || fail "the program is still there"
 [[ -e $system/etc/myriad/myriad.toml && -n $(ls "$system/var/lib/myriad") ]] ||

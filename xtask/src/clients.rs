@@ -19,6 +19,9 @@ const SUITES: [&str; 5] = ["redis-tools", "go", "node", "python", "java"];
 /// The suites of CQL, for servers that support it.
 const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 
+/// The programs of `examples`, which use all protocols.
+const EXAMPLES: &str = "examples";
+
 /// The suites of HTTP.
 const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 
@@ -34,16 +37,16 @@ const CLUSTER_SUITE: &str = "cluster";
 const ASKED_SUITE: &str = "cql-python";
 const ASKING_PASSWORD: &str = "first";
 
-/// Suites that start their own servers: with certificates, on data of Redis and Valkey, and with
-/// replicas.
-const OWN_SUITES: [&str; 3] = ["tls", "rdb", "sentinel"];
+/// Suites that start their own servers: with certificates, on data of Redis and Valkey, with
+/// replicas, and observed by Prometheus.
+const OWN_SUITES: [&str; 4] = ["tls", "rdb", "sentinel", "monitoring"];
 
 /// A suite that takes longer hangs. The first run spends most of its time on downloads and builds.
 const SUITE_TIMEOUT_S: &str = "1800";
 
 /// Runs the suites named by `only`, or all; each against its own server.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
-    let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES);
+    let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES).chain([&EXAMPLES]);
     let others = others.filter(|_| *target != Target::Redis);
     let own = OWN_SUITES.iter().chain([&CLUSTER_SUITE]);
     let own = own.filter(|_| *target == Target::Myriad);

@@ -70,7 +70,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 16] = [
+const RULES: [(&str, Rule); 17] = [
     ("layers of crates", crate_layers::check_imports),
     ("reasons of dependencies", crate_layers::check_reasons),
     ("import cycles", cycles::check_cycles),
@@ -80,6 +80,7 @@ const RULES: [(&str, Rule); 16] = [
     ("sources of codec rules", code::check_sources),
     ("home paths", code::check_home_paths),
     ("titles of documents", docs::check_titles),
+    ("documents in the book", docs::check_summary),
     ("widths of documents", docs::check_widths),
     ("links of documents", links::check_links),
     ("banned idioms", idioms::check_idioms),
@@ -159,7 +160,7 @@ mod tests {
     use crate::process::TempDir;
 
     /// A small tree without violations.
-    const CLEAN: [(&str, &str); 11] = [
+    const CLEAN: [(&str, &str); 12] = [
         (
             "Cargo.toml",
             "[workspace.dependencies]\nbase = { path = \"crates/base\" }\nitoa = \"1\" # text\n",
@@ -184,6 +185,10 @@ mod tests {
         (
             "crates/server/src/commands/table.rs",
             "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
+        ),
+        (
+            "docs/SUMMARY.md",
+            "# Summary\n\n- [A](reference/commands.md)\n- [B](operate/troubleshooting.md)\n",
         ),
         ("docs/reference/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
         ("crates/web/src/b.rs", "tracing::info!(%why, \"ending\");\n"),
@@ -222,7 +227,7 @@ mod tests {
         let home = format!("see {}/ada/notes\n", "/home");
         let is_get = "\nfn f() -> bool { matches!(name, \"get\") }\n";
         let wide = format!("# Notes\n{}\n", "a".repeat(101));
-        let plants: [(&str, &str, &str, usize); 20] = [
+        let plants: [(&str, &str, &str, usize); 21] = [
             ("layers", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("layers", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
@@ -240,6 +245,7 @@ mod tests {
             ("home paths", "docs/notes.md", &format!("# Notes\n{home}"), 2),
             ("titles", "docs/notes.md", "# One\n\n# Two\n", 3),
             ("titles", "docs/notes.md", "no title\n", 1),
+            ("documents in the book", "docs/notes.md", "# Notes\n", 1),
             ("widths", "docs/notes.md", &wide, 2),
             ("links", "docs/notes.md", "# Notes\n[a](missing.md)\n", 2),
             ("links", "docs/notes.md", "# Notes\n[a](reference/commands.md#missing)\n", 2),

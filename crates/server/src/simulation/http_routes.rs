@@ -355,6 +355,10 @@ fn metrics_have_one_head_for_each_family() {
         "myriad_clients{protocol=\"resp\"} 0",
         "myriad_keys{database=\"0\"} 1",
         "myriad_log_failed 0",
+        "myriad_log_full 0",
+        "myriad_snapshot_failed 0",
+        "myriad_is_replica 0",
+        "myriad_replicas 0",
         "myriad_errors_total{kind=\"HTTP_CLIENT\"} 1",
         "myriad_stage_seconds_count{stage=\"wait_for_log\"} 1",
     ] {

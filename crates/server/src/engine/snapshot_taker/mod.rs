@@ -5,11 +5,12 @@ mod draft;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use base::time::MonoNs;
 
+use crate::engine::clock::mono_now;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
 use crate::engine::snapshots::{Snapshots, remove_leftover};
@@ -27,16 +28,45 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> io::Result<()> {
     Ok(())
 }
 
+/// Time between two readings of the free space of the disk.
+const FREE_SPACE_PERIOD: Duration = Duration::from_secs(5);
+
 fn run(shared: &ServerState, mut taker: Taker) {
     const PAUSE: Duration = Duration::from_millis(1);
-    while let Ok(number) = taker.requests.recv() {
-        taker.begin(shared, number);
+    let mut free_space = FreeSpace::read(shared);
+    loop {
+        match taker.requests.recv_timeout(FREE_SPACE_PERIOD) {
+            Ok(number) => taker.begin(shared, number),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
         loop {
+            free_space.refresh(shared);
             match taker.step(shared) {
                 Progress::More => {}
                 Progress::WaitsForLog => std::thread::sleep(PAUSE),
                 Progress::Idle => break,
             }
+        }
+    }
+}
+
+/// When the free space of the disk was last read. This thread does it because it may wait for the
+/// disk, and because a snapshot is what takes the most space.
+#[derive(Debug)]
+struct FreeSpace {
+    read_at: MonoNs,
+}
+
+impl FreeSpace {
+    fn read(shared: &ServerState) -> FreeSpace {
+        shared.snapshots.read_free_bytes();
+        FreeSpace { read_at: mono_now() }
+    }
+
+    fn refresh(&mut self, shared: &ServerState) {
+        if u128::from(mono_now().since(self.read_at)) >= FREE_SPACE_PERIOD.as_nanos() {
+            *self = FreeSpace::read(shared);
         }
     }
 }
@@ -84,7 +114,7 @@ impl Taker {
     }
 
     fn begin(&mut self, shared: &ServerState, number: u64) {
-        let began = crate::engine::clock::mono_now();
+        let began = mono_now();
         shared.snapshots.status.lock().began = began;
         let changes_before = shared.totals().changes;
         self.running = Some(Running { number, began, changes_before, file: None });
@@ -118,7 +148,7 @@ impl Running {
 
     fn end(&self, shared: &ServerState, ended: io::Result<Written>) {
         let number = self.number;
-        let took_ms = crate::engine::clock::mono_now().since(self.began) / 1_000_000;
+        let took_ms = mono_now().since(self.began) / 1_000_000;
         let error = ended.as_ref().err().map(|error| Arc::from(error.to_string()));
         if ended.is_err()
             && let Err(error) = remove_leftover(&*shared.snapshots.disk)

@@ -11,7 +11,7 @@ mod load;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -53,6 +53,9 @@ pub(crate) struct SnapshotStatus {
 /// Retry delay: a snapshot that failed because of the disk would probably fail again at once.
 const RETRY_NS: u64 = 60_000_000_000;
 
+/// Value of [`Snapshots::free_bytes`] if the file system does not report its size.
+const UNKNOWN: u64 = u64::MAX;
+
 /// A snapshot is already running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AlreadyRunning;
@@ -67,6 +70,8 @@ pub(crate) struct Snapshots {
     pub(crate) stop: Arc<AtomicBool>,
     /// The server must finish the running snapshot before it stops.
     awaited_at_end: AtomicBool,
+    /// Free bytes of the data directory's file system when they were last read, or [`UNKNOWN`].
+    free_bytes: AtomicU64,
 }
 
 impl Snapshots {
@@ -86,7 +91,21 @@ impl Snapshots {
             thread: Mutex::new(None),
             stop: Arc::default(),
             awaited_at_end: AtomicBool::new(false),
+            free_bytes: AtomicU64::new(UNKNOWN),
         }
+    }
+
+    /// Reads how much space the disk has. The call may wait for the disk, so no reactor makes it.
+    pub(crate) fn read_free_bytes(&self) {
+        // A failed call is reported like an unknown size; the log reports what it could not write.
+        let free_bytes = self.disk.free_bytes().ok().flatten().unwrap_or(UNKNOWN);
+        self.free_bytes.store(free_bytes, Ordering::Relaxed);
+    }
+
+    /// Free bytes of the data directory's file system a few seconds ago, if they are known.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let free_bytes = self.free_bytes.load(Ordering::Relaxed);
+        (free_bytes != UNKNOWN).then_some(free_bytes)
     }
 
     /// Returns the numbers of requested snapshots, and enables requests. One receiver per server.

@@ -1,5 +1,6 @@
 //! `/metrics`: the server's counters for Prometheus.
 
+mod replication;
 mod text;
 mod traffic;
 
@@ -38,6 +39,9 @@ fn write(shared: &ServerState, now: Now) -> String {
     log(&mut page, shared);
     log_groups(&mut page, shared);
     memory(&mut page, shared);
+    replication::master(&mut page, shared, now.mono);
+    replication::replicas(&mut page, shared, now.mono);
+    replication::peers(&mut page, shared, now.mono);
     cql(&mut page, shared);
     page.into_text()
 }
@@ -137,12 +141,22 @@ fn data(page: &mut Page, shared: &ServerState, now: Now) {
     let help = "Start time of the last successful snapshot since the Unix epoch, in seconds.";
     let at = format_ms(snapshots.last_unix_ms);
     page.one("myriad_snapshot_last_timestamp_seconds", Kind::Gauge, help, at);
+    let help = "Whether the last snapshot failed.";
+    page.one("myriad_snapshot_failed", Kind::Gauge, help, u8::from(!snapshots.last_ok));
+    if let Some(free_bytes) = shared.snapshots.free_bytes() {
+        let help = "Free space of the file system of the data directory.";
+        page.one("myriad_disk_free_bytes", Kind::Gauge, help, free_bytes);
+    }
 }
 
 fn log(page: &mut Page, shared: &ServerState) {
     let (log, stats) = (&shared.log, shared.log.stats());
     let help = "Whether a write or sync of the log has failed, so that writes are refused.";
-    page.one("myriad_log_failed", Kind::Gauge, help, u8::from(log.poisoned().is_some()));
+    let is_failed = log.poisoned().is_some();
+    page.one("myriad_log_failed", Kind::Gauge, help, u8::from(is_failed));
+    let help = "Whether writes are refused until the disk has room for the log.";
+    let is_full = !is_failed && !log.takes_writes();
+    page.one("myriad_log_full", Kind::Gauge, help, u8::from(is_full));
     for (name, help, value) in [
         ("myriad_log_next_position_bytes", "Position of the next record.", log.next().0),
         ("myriad_log_written_position_bytes", "End of the written log.", log.written().0),

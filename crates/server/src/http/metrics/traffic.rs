@@ -170,6 +170,8 @@ pub(super) fn connections(page: &mut Page, shared: &ServerState) {
     for (protocol, count) in ClientProtocol::ALL.iter().zip(counts) {
         page.sample(&[("protocol", protocol.name())], count);
     }
+    let help = "Clients that may be connected at once: maxclients.";
+    page.one("myriad_clients_max", Kind::Gauge, help, shared.settings.load().maxclients);
     let acceptor = shared.links().acceptor_stats().read();
     let help = "Accepted connections.";
     page.one("myriad_connections_accepted_total", Kind::Counter, help, acceptor.accepted);
