@@ -32,8 +32,8 @@ pub enum LoadError {
     Columns(String),
 }
 
-/// The schema described by rows, plus the built-in keyspaces. [Orphans](Catalog::orphans) are no
-/// part of it.
+/// The schema described by rows, plus the built-in keyspaces. It is without
+/// [orphans](Catalog::orphans).
 pub fn from_rows(rows: &Rows) -> Result<Catalog, LoadError> {
     let orphans = orphans::find(rows)?;
     if orphans.is_empty() {

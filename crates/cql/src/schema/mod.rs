@@ -6,8 +6,8 @@
 //!
 //! Reading order: `table` and `options` (the parts of a table), `builtin` (built-in tables),
 //! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`),
-//! `row` and `rows` (a schema as rows), `load` (rows as a schema) and `orphans` (rows that are no part
-//! of it), `describe` (a schema as statements).
+//! `row` and `rows` (a schema as rows), `load` (rows as a schema) and `orphans` (rows that it
+//! ignores), `describe` (a schema as statements).
 
 mod alter_table;
 mod builtin;

@@ -2,10 +2,10 @@
 //! without its table.
 //!
 //! In a group of masters, one server may drop a keyspace while another one creates a table in it,
-//! and rows may arrive before those that they belong to. All servers come to store the same rows;
-//! such rows are no part of the schema, so the drop wins on all. They stay stored: when the missing
-//! row arrives, what they describe appears. A statement that creates the keyspace or table of their
-//! name deletes them, so that it begins empty.
+//! and rows may arrive before the rows that they belong to. In the end all servers store the same
+//! rows; the schema is without such rows, so the drop wins on all. They stay stored: when the
+//! missing row arrives, what they describe appears. A statement that creates the keyspace or table
+//! of their name deletes them, so that it begins empty.
 
 use std::collections::BTreeSet;
 
