@@ -86,9 +86,10 @@ impl Keyspace {
         self.floors.lock()[usize::from(db)]
     }
 
-    pub(crate) fn raise_floor(&self, db: u8, version: Version) {
+    /// Raises the floor of a database, or removes it.
+    pub(crate) fn set_floor(&self, db: u8, version: Version) {
         let floor = &mut self.floors.lock()[usize::from(db)];
-        *floor = version.max(*floor);
+        *floor = if version == Version::NONE { version } else { version.max(*floor) };
     }
 
     pub fn seed(&self) -> u64 {

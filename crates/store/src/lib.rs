@@ -72,7 +72,7 @@ pub use types::{
     Write,
 };
 pub use value::{Value, ValueKind};
-pub use versions::Version;
+pub use versions::{Given, Version};
 pub use views::{HashRef, ListRef, RowsRef, SetRef, ZSetRef};
 pub use watch::{
     AwaitedKeys, ChangedKeys, InvalidatedKey, Reader, Readers, ReadyKey, Ticket, WatchFlag,

@@ -22,7 +22,7 @@ use crate::params::{DbStats, Params, ScanCursor};
 use crate::stripe::{Applying, Due, StatsSums, Stripe};
 use crate::types::{Encoding, Partition, Seconds, Series, Stream};
 use crate::value::Value;
-use crate::versions::Version;
+use crate::versions::{Given, Version};
 use crate::views::{HashRef, ListRef, SetRef, ZSetRef};
 use crate::watch::{ChangedKeys, Reader, Ticket, WatchFlag};
 use crate::{DATABASES, STRIPES};
@@ -476,17 +476,16 @@ impl<'a> Locked<'a> {
                 }
                 Ok(())
             }
-            Mutation::Version { db, key, version } => {
+            Mutation::Version { db, key, given } => {
+                let keyspace = self.keyspace;
                 let stripe = self.stripe_mut(key.hash);
-                let before = stripe.bytes.cast_signed();
-                stripe.set_version(*db, key.bytes, *version);
-                let grown_bytes = stripe.bytes.cast_signed() - before;
-                self.grown_bytes += grown_bytes;
+                let hash_of = |name: &[u8]| keyspace.hash(name);
+                self.grown_bytes += stripe.set_version(*db, *key, *given, &hash_of);
                 Ok(())
             }
             Mutation::Floor { db, version } => {
                 assert!(self.is_all(), "a floor is of every stripe");
-                self.keyspace.raise_floor(*db, *version);
+                self.keyspace.set_floor(*db, *version);
                 Ok(())
             }
             Mutation::Origin { .. } => Ok(()),
@@ -736,7 +735,12 @@ impl<'a> Locked<'a> {
 
     /// The version of a key's present value, or of its deletion.
     pub fn version(&self, db: u8, key: Key<'_>) -> Version {
-        self.stripe(key.hash).version(db, key.bytes)
+        self.given(db, key).version
+    }
+
+    /// The same, with what its writer had seen.
+    pub fn given(&self, db: u8, key: Key<'_>) -> Given {
+        self.stripe(key.hash).given(db, key)
     }
 
     /// Appends the present state of a key: `Set`, `Put` or `Delete`, whether it has expired or not.
@@ -763,7 +767,7 @@ impl<'a> Locked<'a> {
     pub fn older_keys(&self, db: u8, version: Version, count: usize) -> Vec<Vec<u8>> {
         let stripe = &self.guards[0].stripe;
         let names = stripe.dbs[db].table.iter().map(Entry::key);
-        let older = names.filter(|name| stripe.version(db, name) < version);
+        let older = names.filter(|name| stripe.given(db, self.key(name)).version < version);
         older.take(count).map(<[u8]>::to_vec).collect()
     }
 
@@ -772,8 +776,8 @@ impl<'a> Locked<'a> {
     pub fn old_deletions(&self, time: u64, count: usize) -> Vec<(u8, Vec<u8>)> {
         let stripe = &self.guards[0].stripe;
         let versions = stripe.versions.iter().flat_map(|versions| versions.iter());
-        let old = versions.filter(|(db, name, version)| {
-            version.time < time && stripe.place(*db, self.key(name)).is_none()
+        let old = versions.filter(|(db, name, given)| {
+            given.version.time < time && stripe.place(*db, self.key(name)).is_none()
         });
         old.take(count).map(|(db, name, _)| (db, name.to_vec())).collect()
     }

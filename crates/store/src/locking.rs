@@ -155,9 +155,9 @@ impl Keyspace {
                 }
                 _ => Ok(()),
             },
-            // It only rises, so that a snapshot may hold it already.
+            // A snapshot may hold it already: then its later changes are replayed, too.
             Mutation::Floor { db, version } => {
-                self.raise_floor(*db, *version);
+                self.set_floor(*db, *version);
                 Ok(())
             }
             Mutation::Origin { .. } => Ok(()),

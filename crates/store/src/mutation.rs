@@ -10,16 +10,16 @@
 //! i64, key length v, key, then the number of writes v and the writes as in
 //! [`crate::Write::encode`], or both times of a purge u32. Of a table: kind u8, table u128. A swap
 //! ends with its second database u8. Of a version: kind u8, database u8, key length v, key, time u64,
-//! server u16; of a floor the same without the key. Of an origin: kind u8, server u16. A log record
-//! is one or more mutations.
+//! server u16, and, in kind 59, another time and server; of a floor the same without the key. Of an
+//! origin: kind u8, server u16, newest timestamp i64. A log record is one or more mutations.
 
 use crate::change::{Change, HASH_FIRST, PUT_EXPIRING};
 use crate::items::Writes;
 use crate::key::{Key, PartitionKey, TableId};
 use crate::stream_change::{STREAM_FIRST, STREAM_LAST};
-use crate::types::{Malformed, Seconds};
+use crate::types::{Malformed, Seconds, Timestamp};
 use crate::varint::{put_bytes, take_bytes, take_u8, take_u32, take_u64};
-use crate::versions::Version;
+use crate::versions::{Given, Version};
 
 /// One change to a key, a partition, or a whole database or table.
 #[derive(Debug, Clone, Copy)]
@@ -57,17 +57,19 @@ pub enum Mutation<'a> {
     Version {
         db: u8,
         key: Key<'a>,
-        version: Version,
+        given: Given,
     },
     /// States that a database was emptied: values of lesser versions are not stored any more.
-    /// Stored ones stay, until their own mutations delete them.
+    /// Stored ones stay, until their own mutations delete them. [`Version::NONE`]: forgets that.
     Floor {
         db: u8,
         version: Version,
     },
-    /// Names the server that wrote the rows before it in the same record. Changes nothing.
+    /// Names the server that wrote the rows before it in the same record, and the newest timestamp
+    /// that this server had given to rows by then. Changes nothing.
     Origin {
         server: u16,
+        newest_timestamp: Timestamp,
     },
 }
 
@@ -91,6 +93,7 @@ const SWAP: u8 = 38;
 const VERSION: u8 = 56;
 const FLOOR: u8 = 57;
 const ORIGIN: u8 = 58;
+const VERSION_AFTER: u8 = 59;
 const _: () = assert!(PUT_EXPIRING < FLUSH_DB, "the kinds of changes and of mutations differ");
 const _: () = assert!(TRUNCATE < STREAM_FIRST, "likewise those of changes of streams");
 const _: () = assert!(STREAM_LAST < SWAP, "likewise");
@@ -166,20 +169,32 @@ impl<'a> Mutation<'a> {
                 out.push(TRUNCATE);
                 out.extend_from_slice(&table.0.to_le_bytes());
             }
-            Mutation::Version { db, key, version } => {
-                out.extend_from_slice(&[VERSION, *db]);
+            Mutation::Version { db, key, given } => {
+                let follows_another = given.seen != Version::NONE;
+                out.extend_from_slice(&[
+                    if follows_another { VERSION_AFTER } else { VERSION },
+                    *db,
+                ]);
                 put_bytes(out, key.bytes);
-                version.encode(out);
+                out.extend_from_slice(&given.bytes());
             }
             Mutation::Floor { db, version } => {
                 out.extend_from_slice(&[FLOOR, *db]);
-                version.encode(out);
+                out.extend_from_slice(&version.bytes());
             }
-            Mutation::Origin { server } => {
+            Mutation::Origin { server, newest_timestamp } => {
                 out.push(ORIGIN);
                 out.extend_from_slice(&server.to_le_bytes());
+                out.extend_from_slice(&newest_timestamp.to_le_bytes());
             }
         }
+    }
+
+    /// The name of the key in the bytes of a [`Mutation::Key`].
+    #[inline]
+    pub fn name_of_key(bytes: &[u8]) -> Result<&[u8], Malformed> {
+        const KIND_AND_DATABASE: usize = 2;
+        take_bytes(&mut bytes.get(KIND_AND_DATABASE..).ok_or(Malformed)?)
     }
 
     /// Takes one mutation off the front of `input`; `hash_of` is the keyspace's hash.
@@ -199,7 +214,11 @@ impl<'a> Mutation<'a> {
                 return Ok(Mutation::Purge { key, now, gc_before });
             }
             TRUNCATE => return Ok(Mutation::Truncate { table: take_table(input)? }),
-            ORIGIN => return Ok(Mutation::Origin { server: take_server(input)? }),
+            ORIGIN => {
+                let server = take_server(input)?;
+                let newest_timestamp = take_u64(input)?.cast_signed();
+                return Ok(Mutation::Origin { server, newest_timestamp });
+            }
             _ => {}
         }
         let db = take_database(input)?;
@@ -211,10 +230,20 @@ impl<'a> Mutation<'a> {
             _ => {
                 let bytes = take_bytes(input)?;
                 let key = Key { bytes, hash: hash_of(bytes) };
-                if kind == VERSION {
-                    return Ok(Mutation::Version { db, key, version: Version::decode(input)? });
+                match kind {
+                    VERSION => {
+                        let given = Given::first(Version::decode(input)?);
+                        Ok(Mutation::Version { db, key, given })
+                    }
+                    VERSION_AFTER => {
+                        let (version, seen) = (Version::decode(input)?, Version::decode(input)?);
+                        if seen == Version::NONE {
+                            return Err(Malformed);
+                        }
+                        Ok(Mutation::Version { db, key, given: Given { version, seen } })
+                    }
+                    _ => Ok(Mutation::Key { db, key, change: Change::decode(kind, input)? }),
                 }
-                Ok(Mutation::Key { db, key, change: Change::decode(kind, input)? })
             }
         }
     }
@@ -231,7 +260,12 @@ mod tests {
 
     fn round_trip(change: Change<'_>) {
         let key = Key { bytes: b"key", hash: 3 };
-        round_trip_of(Mutation::Key { db: 15, key, change });
+        let mutation = Mutation::Key { db: 15, key, change };
+        round_trip_of(mutation);
+        let mut bytes = Vec::new();
+        mutation.encode(&mut bytes);
+        assert_eq!(Mutation::name_of_key(&bytes), Ok(&b"key"[..]));
+        assert!(Mutation::name_of_key(&bytes[..5]).is_err());
     }
 
     fn round_trip_of(mutation: Mutation<'_>) {
@@ -268,9 +302,12 @@ mod tests {
         round_trip_of(Mutation::Swap { dbs: [3, 15] });
         assert!(Mutation::decode(&mut &[SWAP, 3, 16][..], |_| 3).is_err());
         let version = Version { time: 1 << 50, server: 7 };
-        round_trip_of(Mutation::Version { db: 2, key: Key { bytes: b"key", hash: 3 }, version });
+        let seen = Version { time: 1 << 49, server: 9 };
+        for given in [Given::first(version), Given { version, seen }] {
+            round_trip_of(Mutation::Version { db: 2, key: Key { bytes: b"key", hash: 3 }, given });
+        }
         round_trip_of(Mutation::Floor { db: 15, version });
-        round_trip_of(Mutation::Origin { server: 300 });
+        round_trip_of(Mutation::Origin { server: 300, newest_timestamp: -7 });
         let shown = Mutation::Partition { key, writes: Writes::Slice(&writes) }.to_string();
         let expected = "table=00000010000000000000000000000000 token=-5 key=\"key\"; delete at=7; \
                         static column=300[\"i\"] deleted at=-1";

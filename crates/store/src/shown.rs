@@ -6,7 +6,7 @@ use crate::key::PartitionKey;
 use crate::mutation::Mutation;
 use crate::stream_change::{Assignment, StreamChange};
 use crate::types::{CellValue, RowKey, Write};
-use crate::versions::Version;
+use crate::versions::{Given, Version};
 
 /// Database, key and change, values cut short.
 impl std::fmt::Display for Mutation<'_> {
@@ -26,14 +26,20 @@ impl std::fmt::Display for Mutation<'_> {
                 write!(f, "{} purge now={now} gc-before={gc_before}", ShownPlace(*key))
             }
             Mutation::Truncate { table } => write!(f, "table={:032x} truncate", table.0),
-            Mutation::Version { db, key, version } => {
+            Mutation::Version { db, key, given: Given { version, seen } } => {
                 let (key, Version { time, server }) = (Shown(key.bytes), *version);
-                write!(f, "db={db} key={key} version={time} server={server}")
+                write!(f, "db={db} key={key} version={time} server={server}")?;
+                match *seen {
+                    Version::NONE => Ok(()),
+                    Version { time, server } => write!(f, " after={time} of={server}"),
+                }
             }
             Mutation::Floor { db, version: Version { time, server } } => {
                 write!(f, "floor db={db} version={time} server={server}")
             }
-            Mutation::Origin { server } => write!(f, "origin server={server}"),
+            Mutation::Origin { server, newest_timestamp } => {
+                write!(f, "origin server={server} newest={newest_timestamp}")
+            }
         }
     }
 }

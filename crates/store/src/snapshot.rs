@@ -87,8 +87,8 @@ impl Stripe {
             Mutation::Partition { key, writes }.encode(out);
             visit(None);
         }
-        for (db, bytes, version) in self.versions.iter().flat_map(|versions| versions.iter()) {
-            Mutation::Version { db, key: Key { bytes, hash: 0 }, version }.encode(out);
+        for (db, bytes, given) in self.versions.iter().flat_map(|versions| versions.iter()) {
+            Mutation::Version { db, key: Key { bytes, hash: 0 }, given }.encode(out);
             visit(None);
         }
     }

@@ -24,7 +24,7 @@ use crate::small::{self, Block, Rework, Small, SmallKind};
 use crate::table::Place;
 use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
 use crate::value::Value;
-use crate::versions::{Version, Versions};
+use crate::versions::{Given, Versions};
 use crate::watch::{Presence, Readers, Watches};
 
 /// A removed string of at least this size is freed after the lock is released; smaller ones at
@@ -225,27 +225,26 @@ impl Stripe {
         Ok(())
     }
 
-    pub(crate) fn version(&self, db: u8, name: &[u8]) -> Version {
-        self.versions.as_ref().map_or(Version::NONE, |versions| versions.get(db, name))
+    pub(crate) fn given(&self, db: u8, key: Key<'_>) -> Given {
+        self.versions.as_ref().map_or_else(Given::default, |versions| versions.get(db, key))
     }
 
-    pub(crate) fn set_version(&mut self, db: u8, name: &[u8], version: Version) {
+    /// Returns the number of bytes by which the stripe grew.
+    pub(crate) fn set_version(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        given: Given,
+        hash_of: &dyn Fn(&[u8]) -> u64,
+    ) -> isize {
         let versions = self.versions.get_or_insert_default();
-        let before = versions.heap_bytes();
-        versions.set(db, name, version);
-        self.bytes = self.bytes + versions.heap_bytes() - before;
+        let grown_bytes = versions.set(db, key, given, hash_of);
+        self.bytes = self.bytes.strict_add_signed(grown_bytes);
+        grown_bytes
     }
 
     pub(crate) fn version_bytes(&self) -> usize {
         self.versions.as_ref().map_or(0, |versions| versions.heap_bytes())
-    }
-
-    fn clear_versions(&mut self, db: Option<u8>) {
-        if let Some(versions) = &mut self.versions {
-            self.bytes -= versions.heap_bytes();
-            versions.clear(db);
-            self.bytes += versions.heap_bytes();
-        }
     }
 
     /// Changes one partition.
@@ -754,7 +753,9 @@ impl Stripe {
         let dbs = &self.dbs;
         let removed =
             self.watches.flush(db, |db, key| dbs[db].table.find_key(key.hash, key.bytes).is_some());
-        self.clear_versions(db);
+        if let Some(versions) = &mut self.versions {
+            self.bytes -= versions.clear(db, trash);
+        }
         let is_flushed = |index: u8| db.is_none_or(|db| db == index);
         if self.dbs.iter().all(|(index, db)| is_flushed(index) || db.table.len() == 0) {
             self.flush_all(trash);

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use crate::types::{Compact, Encoding};
 use crate::{
-    AccessClock, AccessRule, CellValue, Change, DATABASES, Due, End, EvictionPolicy, HashRef,
-    Items, Keyspace, LockWaits, Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Points,
-    Reach, RowKey, STRIPES, ScanCursor, Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId,
-    Timestamps, Value, Version, WatchFlag, Write, Writes, load_block,
+    AccessClock, AccessRule, CellValue, Change, DATABASES, Due, End, EvictionPolicy, Given,
+    HashRef, Items, Keyspace, LockWaits, Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey,
+    Points, Reach, RowKey, STRIPES, ScanCursor, Scored, Seen, SnapshotBlock, Stamp, StoreError,
+    TableId, Timestamps, Value, Version, WatchFlag, Write, Writes, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -877,13 +877,15 @@ fn versions_are_in_the_log_and_in_snapshots_and_stay_in_a_reload() {
     let (kept, deleted, flushed) = (live.key(b"kept"), live.key(b"deleted"), live.key(b"flushed"));
     for (db, key, time) in [(0, kept, 5), (0, deleted, 6), (2, flushed, 7)] {
         write(&Mutation::Key { db, key, change: Change::Set { value: b"v", expiry: None } });
-        write(&Mutation::Version { db, key, version: version(time) });
+        write(&Mutation::Version { db, key, given: Given::first(version(time)) });
     }
     write(&Mutation::Key { db: 0, key: deleted, change: Change::Delete });
-    write(&Mutation::Version { db: 0, key: deleted, version: version(8) });
+    write(&Mutation::Version { db: 0, key: deleted, given: Given::first(version(8)) });
     write(&Mutation::Flush { db: Some(2) });
     write(&Mutation::Floor { db: 2, version: version(9) });
     write(&Mutation::Floor { db: 2, version: version(4) });
+    write(&Mutation::Floor { db: 3, version: version(9) });
+    write(&Mutation::Floor { db: 3, version: Version::NONE });
     let loaded = Keyspace::new(5);
     for block in snapshot(&live) {
         assert_eq!(load_block(&loaded, &params(0), &block.bytes).expect("own bytes"), block.keys);
@@ -895,7 +897,7 @@ fn versions_are_in_the_log_and_in_snapshots_and_stay_in_a_reload() {
         let of = |db, name| locked.version(db, store.key(name));
         assert_eq!((of(0, b"kept"), of(0, b"deleted")), (version(5), version(8)));
         assert_eq!((of(2, b"flushed"), of(0, b"flushed")), (Version::NONE, Version::NONE));
-        assert_eq!((store.floor(2), store.floor(0)), (version(9), Version::NONE));
+        assert_eq!((store.floor(2), store.floor(3)), (version(9), Version::NONE));
         drop(locked);
         let stripe = store.stripe_of_key(b"deleted");
         let locked = store.lock_stripe(stripe, &params);

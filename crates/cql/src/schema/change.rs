@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use wire::cql::{SchemaChange, SchemaTarget};
 
+use super::orphans::Orphan;
 use super::row::{RowId, Rows};
 use super::rows::{difference, version};
 use super::{Catalog, alter_table, indexes, keyspaces, tables, user_types};
@@ -105,7 +106,10 @@ pub fn change(
         _ => return Err(no_change()),
     };
     let Some((mut after, event)) = outcome? else { return Ok(None) };
-    let found = difference(catalog, &after);
+    let mut found = difference(catalog, &after);
+    let adopted = after.orphans.extract_if(.., |orphan| adopts(&event, orphan));
+    let replaced = adopted.map(|orphan| orphan.id).filter(|id| !found.written.contains_key(id));
+    found.deleted.extend(replaced);
     after.fingerprint = catalog.fingerprint.wrapping_add(found.fingerprint);
     after.version = version(after.fingerprint);
     Ok(Some(Change {
@@ -115,6 +119,16 @@ pub fn change(
         truncated: found.truncated,
         event,
     }))
+}
+
+/// Whether a change creates what a row lacked: the row is deleted, so that it begins empty.
+fn adopts(event: &Event, orphan: &Orphan) -> bool {
+    let is_owner = match &event.target {
+        Target::Keyspace => true,
+        Target::Table(name) => orphan.object == *name,
+        Target::Type(_) => false,
+    };
+    event.verb == Verb::Created && orphan.keyspace == event.keyspace && is_owner
 }
 
 /// Whether [`change`] executes the statement.
@@ -597,6 +611,38 @@ mod tests {
         "DROP KEYSPACE k",
         "CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy'}",
     ];
+
+    /// One server of a group of masters drops a keyspace, and another one creates a table in it.
+    #[test]
+    fn a_table_without_its_keyspace_is_ignored_until_a_new_keyspace_deletes_it() {
+        let dropped = catalog(&[]);
+        let mut rows = all_rows(&try_change(&dropped, "DROP KEYSPACE k").unwrap().unwrap().catalog);
+        let table = "CREATE TABLE t (old int PRIMARY KEY, v int)";
+        let created = try_change(&dropped, table).unwrap().unwrap();
+        apply(&mut rows, &created);
+        let loaded = from_rows(&rows).unwrap();
+        assert!(loaded.keyspace("k").is_none());
+        assert_eq!(loaded.orphans.len(), 3, "the table and its columns");
+        let again = "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}";
+        let created = try_change(&loaded, again).unwrap().unwrap();
+        apply(&mut rows, &created);
+        assert_eq!((created.deleted.len(), created.catalog.orphans.len()), (3, 0));
+        let created = try_change(&created.catalog, "CREATE TABLE t (new int PRIMARY KEY)");
+        apply(&mut rows, &created.unwrap().unwrap());
+        let loaded = from_rows(&rows).unwrap();
+        assert!(loaded.orphans.is_empty());
+        assert_eq!(loaded.keyspace("k").unwrap().tables["t"].columns.len(), 1);
+        // The row of the keyspace arrives after that of its table.
+        let keyspaces = table_id("keyspaces");
+        let mut late: Rows = rows.extract_if(.., |id, _| id.table == keyspaces).collect();
+        assert_eq!(from_rows(&rows).unwrap().orphans.len(), 2);
+        rows.append(&mut late);
+        assert!(from_rows(&rows).unwrap().orphans.is_empty());
+    }
+
+    fn table_id(name: &str) -> Uuid {
+        super::super::builtin_table(super::super::SCHEMA, name).id
+    }
 
     proptest! {
         /// Rows and catalog agree after any changes, the version is determined by the content, and

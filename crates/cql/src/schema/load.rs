@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::builtin::{builtin, builtin_table, is_replicated_system, is_system};
 use super::options::{OptionKind, TABLE_OPTIONS};
+use super::orphans::{self, Orphan};
 use super::row::{Damaged, RowReader, Rows};
 use super::rows::{SCHEMA, fingerprint, keyspace_rows, version};
 use super::table::{
@@ -31,8 +32,26 @@ pub enum LoadError {
     Columns(String),
 }
 
-/// The schema described by rows, plus the built-in keyspaces.
+/// The schema described by rows, plus the built-in keyspaces. It is without
+/// [orphans](Catalog::orphans).
 pub fn from_rows(rows: &Rows) -> Result<Catalog, LoadError> {
+    let orphans = orphans::find(rows)?;
+    if orphans.is_empty() {
+        return from_whole_rows(rows);
+    }
+    for Orphan { keyspace, object, .. } in &orphans {
+        tracing::error!(
+            keyspace,
+            object,
+            "stored row of the schema lacks its keyspace or table: ignored"
+        );
+    }
+    let mut rows = rows.clone();
+    orphans.iter().for_each(|orphan| drop(rows.remove(&orphan.id)));
+    Ok(Catalog { orphans, ..from_whole_rows(&rows)? })
+}
+
+fn from_whole_rows(rows: &Rows) -> Result<Catalog, LoadError> {
     let mut catalog = Catalog::clone(&builtin());
     each(rows, "keyspaces", |row| {
         let name = row.text("keyspace_name")?;

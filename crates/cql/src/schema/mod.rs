@@ -6,8 +6,8 @@
 //!
 //! Reading order: `table` and `options` (the parts of a table), `builtin` (built-in tables),
 //! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`),
-//! `row` and `rows` (a schema as rows), `load` (rows as a schema), `describe` (a schema as
-//! statements).
+//! `row` and `rows` (a schema as rows), `load` (rows as a schema) and `orphans` (rows that it
+//! ignores), `describe` (a schema as statements).
 
 mod alter_table;
 mod builtin;
@@ -18,6 +18,7 @@ mod keyspaces;
 mod load;
 mod names;
 mod options;
+mod orphans;
 mod row;
 mod rows;
 pub(crate) mod table;
@@ -37,6 +38,7 @@ pub use change::{ChangeContext, Event, Target, Verb, change, changes_schema};
 pub use describe::{DescribeContext, describe};
 pub use keyspaces::replication_warning;
 pub use load::{LoadError, from_rows};
+pub use orphans::Orphan;
 pub(crate) use row::Damaged;
 pub use row::{Cells, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};
 pub use rows::{DESCRIBING, SCHEMA, described_column, keyspace_rows};
@@ -52,6 +54,8 @@ pub struct Catalog {
     /// The sum of the hashes of all rows of the schema: a change updates it incrementally.
     pub fingerprint: u128,
     pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
+    /// Stored rows that lack what they belong to.
+    pub orphans: Vec<Orphan>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ use crate::engine::replication::{LinkState, Request, Role};
 
 pub(crate) const HUB: Command = Command {
     name: "hub",
-    syntax: "<ADD server-id host port | REMOVE server-id | LIST>",
+    syntax: "<ADD server-id host port | REMOVE server-id | LIST | CONFLICTS>",
     summary: "Sets or lists the servers whose writes this server receives and merges with its own.",
     since: "1.0.0",
     complexity: "O(N) in the number of peers",
@@ -27,12 +27,17 @@ fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if own == 0 {
         return Err(Fail::text("ERR this server is in no group of masters: set server-id"));
     }
-    if !is_option(args.get(1), "LIST") && cx.shared.replication.role() != Role::Master {
+    let shows = ["LIST", "CONFLICTS"].iter().any(|name| is_option(args.get(1), name));
+    if !shows && cx.shared.replication.role() != Role::Master {
         return Err(Fail::text("READONLY a replica follows no other server than its master"));
     }
     let name = args.get(1);
     if is_option(name, "LIST") && args.len() == 2 {
         list(cx);
+        return Ok(());
+    }
+    if is_option(name, "CONFLICTS") && args.len() == 2 {
+        show_conflicts(cx);
         return Ok(());
     }
     if is_option(name, "ADD") && args.len() == 5 {
@@ -89,6 +94,30 @@ fn list(cx: &mut CommandContext<'_>) {
         let state = state_name(peer.state);
         let line = format!("{server} {} {} {state}", peer.address.host, peer.address.port);
         cx.reply.bulk(line.as_bytes());
+    }
+}
+
+/// The latest conflicts, newest first.
+fn show_conflicts(cx: &mut CommandContext<'_>) {
+    let conflicts = cx.shared.hub.conflicts();
+    let reply = &mut cx.reply;
+    reply.array(conflicts.len());
+    for conflict in conflicts {
+        reply.map(5);
+        reply.bulk(b"key");
+        reply.bulk(&conflict.name);
+        reply.bulk(b"database");
+        reply.integer(i64::from(conflict.db));
+        for (name, version) in [("winner", conflict.winner), ("loser", conflict.loser)] {
+            reply.bulk(name.as_bytes());
+            reply.map(2);
+            reply.bulk(b"server-id");
+            reply.integer(i64::from(version.server));
+            reply.bulk(b"time-us");
+            reply.integer(version.time.cast_signed());
+        }
+        reply.bulk(b"found-ms");
+        reply.integer(conflict.found.0.cast_signed());
     }
 }
 

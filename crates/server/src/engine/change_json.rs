@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cql::roles::is_table_of_roles;
 use serde_json::{Value, json};
-use store::{Change, End, GroupRead, Items, Mutation, StreamChange};
+use store::{Change, End, Given, GroupRead, Items, Mutation, StreamChange};
 
 /// How much of a change is shown.
 #[derive(Debug, Clone, Copy)]
@@ -79,13 +79,15 @@ impl Limits {
             Mutation::Purge { key, .. } => {
                 return json!({ "change": "purge", "table": table_name(key.table.0), "key": self.bytes(key.bytes) });
             }
-            Mutation::Version { db, key, version } => {
+            Mutation::Version { db, key, given: Given { version, seen } } => {
                 return json!({
                     "change": "version",
                     "database": db,
                     "key": self.bytes(key.bytes),
                     "time_us": version.time,
                     "server": version.server,
+                    "seen_time_us": seen.time,
+                    "seen_server": seen.server,
                 });
             }
             Mutation::Floor { db, version } => {
@@ -96,7 +98,13 @@ impl Limits {
                     "server": version.server,
                 });
             }
-            Mutation::Origin { server } => return json!({ "change": "origin", "server": server }),
+            Mutation::Origin { server, newest_timestamp } => {
+                return json!({
+                    "change": "origin",
+                    "server": server,
+                    "newest_timestamp": newest_timestamp,
+                });
+            }
             Mutation::Truncate { table } => {
                 return json!({ "change": "truncate", "table": table_name(table.0) });
             }

@@ -14,7 +14,6 @@
 //! logs its changes. If the log rejects a record, it rejects all later ones: memory is ahead of the
 //! log.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use binlog::{AppendError, Lsn};
@@ -35,8 +34,8 @@ use crate::engine::server_state::ServerState;
 pub(crate) struct Record {
     /// Mutations, in the order of their application.
     bytes: Vec<u8>,
-    /// Database and hash of each changed key and partition, for reads that must wait.
-    written: Vec<(u8, u64)>,
+    /// The changed keys and partitions, for reads that must wait.
+    written: Vec<Written>,
     /// True if a database or table was emptied, or databases swapped: every read must wait.
     is_flushed: bool,
     /// The newest timestamp that the server assigned to these writes, if any.
@@ -45,6 +44,8 @@ pub(crate) struct Record {
     stream_position: Option<u64>,
     /// See [`Unit::keep_versions`].
     keeps_versions: bool,
+    /// Mutations that give versions, until they are added to the record. Empty between units.
+    versions: Vec<u8>,
     /// See [`Unit::move_from`].
     moved_from: Option<(u8, Box<[u8]>)>,
     /// Changed keys that clients are blocked on or cache: see [`crate::engine::blocked`] and
@@ -57,6 +58,17 @@ pub(crate) struct Record {
     /// CQL: rows of a result, or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
 }
+
+/// A change of a key or partition.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    db: u8,
+    hash: u64,
+    /// Where its mutation begins in the record.
+    start: u32,
+}
+
+const _: () = assert!(RECORD_BYTES_MAX <= u32::MAX as usize, "so that `start` fits");
 
 /// Larger buffers are freed after use.
 const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
@@ -109,7 +121,7 @@ impl Record {
         if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
             self.bytes = Vec::new();
         }
-        if self.written.capacity() > RECORD_BYTES_KEPT_MAX / size_of::<(u8, u64)>() {
+        if self.written.capacity() > RECORD_BYTES_KEPT_MAX / size_of::<Written>() {
             self.written = Vec::new();
         }
     }
@@ -237,9 +249,9 @@ impl<'a> Unit<'a> {
         }
         debug_assert!(self.recovers_from(start), "recovery reads the mutation that was applied");
         match mutation {
-            Mutation::Key { db, key, .. } => self.record.written.push((*db, key.hash)),
+            Mutation::Key { db, key, .. } => self.note_written(*db, key.hash, start),
             Mutation::Partition { key, .. } => {
-                self.record.written.push((PARTITIONS_DB, key.hash()));
+                self.note_written(PARTITIONS_DB, key.hash(), start);
             }
             Mutation::Flush { .. } | Mutation::Swap { .. } | Mutation::Truncate { .. } => {
                 self.record.is_flushed = true;
@@ -251,6 +263,13 @@ impl<'a> Unit<'a> {
             | Mutation::Origin { .. } => {}
         }
         Ok(())
+    }
+
+    #[inline]
+    fn note_written(&mut self, db: u8, hash: u64, start: usize) {
+        // A longer record is refused by the log, whatever it names.
+        let start = u32::try_from(start).unwrap_or(u32::MAX);
+        self.record.written.push(Written { db, hash, start });
     }
 
     /// Whether the record contains exactly one complete mutation from `start` on.
@@ -311,49 +330,38 @@ impl<'a> Unit<'a> {
 
     /// Gives a version to each key that the unit has changed, under the locks. Keys that only
     /// expired keep theirs: the time at which a key expires is part of its value.
-    #[cold]
+    #[inline(never)]
     fn give_versions(&mut self) {
-        if self.record.keeps_versions {
+        let Record { bytes, written, versions, is_flushed, newest_timestamp, .. } =
+            &mut *self.record;
+        let is_key = |written: &Written| written.db != PARTITIONS_DB;
+        if !*is_flushed && !written.iter().any(is_key) {
             return;
         }
-        let now_us = i64::try_from(self.params().now().0.saturating_mul(1000)).unwrap_or(i64::MAX);
-        let changes = std::mem::take(&mut self.record.bytes);
-        let (mut input, mut seen) = (changes.as_slice(), BTreeSet::new());
-        let mut versions = Vec::new();
-        let mut given = None;
-        let mut version = || {
-            let time = *given.get_or_insert_with(|| self.shared.write_clock.take(now_us, 1));
-            Version { time: time.cast_unsigned(), server: self.shared.hub.server }
-        };
-        // Keys that expired are missing in the list.
-        let mut written = self.record.written.iter().peekable();
-        while !input.is_empty() {
-            let keyspace = self.locked.keyspace();
-            let decoded = Mutation::decode(&mut input, |key| keyspace.hash(key));
-            match decoded.expect("the unit has encoded it") {
-                Mutation::Key { db, key, .. } => {
-                    let is_written = written.next_if(|next| **next == (db, key.hash)).is_some();
-                    if is_written && seen.insert((db, key.bytes)) {
-                        versions.push(Mutation::Version { db, key, version: version() });
-                    }
-                }
-                Mutation::Partition { key, .. } => {
-                    written.next_if(|next| **next == (PARTITIONS_DB, key.hash()));
-                }
-                Mutation::Flush { db } => {
-                    let all = 0..u8::try_from(DATABASES).expect("16 fits u8");
-                    let flushed = all.filter(|number| db.is_none_or(|db| db == *number));
-                    versions.extend(flushed.map(|db| Mutation::Floor { db, version: version() }));
-                }
-                _ => {}
+        let now_us = i64::try_from(self.locked.params().now().0.saturating_mul(1000));
+        let time = self.shared.write_clock.take(now_us.unwrap_or(i64::MAX), 1);
+        let version = Version { time: time.cast_unsigned(), server: self.shared.hub.server };
+        for Written { db, hash, start } in written.iter().copied().filter(is_key) {
+            let encoded = bytes.get(start as usize..).unwrap_or_default();
+            let name = Mutation::name_of_key(encoded).expect("the unit has encoded it");
+            let key = Key { bytes: name, hash };
+            let stored = self.locked.given(db, key);
+            // No other record has this version: the unit has changed this key before.
+            if stored.version == version {
+                continue;
             }
+            let mutation = Mutation::Version { db, key, given: stored.next(version) };
+            self.locked.apply_mutation(&mutation).expect("a version fits any key");
+            mutation.encode(versions);
         }
-        self.record.bytes.extend_from_slice(&changes);
-        for mutation in &versions {
-            mutation.encode(&mut self.record.bytes);
-            self.locked.apply_mutation(mutation).expect("a version fits any key");
+        if *is_flushed {
+            raise_floors(&mut self.locked, bytes, version, versions);
         }
-        self.record.newest_timestamp = self.record.newest_timestamp.max(given);
+        bytes.append(versions);
+        if versions.capacity() > RECORD_BYTES_KEPT_MAX {
+            *versions = Vec::new();
+        }
+        *newest_timestamp = (*newest_timestamp).max(Some(time));
     }
 
     /// Announces that the next change is a [`Change::Put`] of this key's collection to another key,
@@ -527,7 +535,7 @@ impl<'a> Unit<'a> {
     }
 
     fn append_record(&mut self) -> Gate {
-        if self.server() != 0 {
+        if self.server() != 0 && !self.record.keeps_versions {
             self.give_versions();
         }
         if self.shared.invalidations.clients() > 0 {
@@ -543,7 +551,7 @@ impl<'a> Unit<'a> {
             self.locked.note_flush(position);
         }
         let mut is_awaited = self.record.is_flushed;
-        for (db, hash) in &self.record.written {
+        for Written { db, hash, .. } in &self.record.written {
             is_awaited |= self.locked.note_write(*db, *hash, position, self.settled.0);
         }
         if is_awaited {
@@ -573,6 +581,23 @@ impl<'a> Unit<'a> {
     fn lose(&self, error: &AppendError) -> Gate {
         self.shared.log.poison(error);
         Gate::NEVER
+    }
+}
+
+/// Notes for each database that the changes empty that values of lesser versions are gone.
+#[cold]
+fn raise_floors(locked: &mut Locked<'_>, changes: &[u8], version: Version, out: &mut Vec<u8>) {
+    let mut input = changes;
+    while !input.is_empty() {
+        // No hash: the keys are not looked up.
+        let mutation = Mutation::decode(&mut input, |_| 0).expect("the unit has encoded it");
+        let Mutation::Flush { db } = mutation else { continue };
+        let all = 0..u8::try_from(DATABASES).expect("16 fits u8");
+        for db in all.filter(|number| db.is_none_or(|db| db == *number)) {
+            let floor = Mutation::Floor { db, version };
+            locked.apply_mutation(&floor).expect("a floor fits any database");
+            floor.encode(out);
+        }
     }
 }
 

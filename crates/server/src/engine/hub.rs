@@ -5,14 +5,14 @@
 //! they, and how far each is followed, are in the log and in snapshots. They describe this server
 //! alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use base::time::MonoNs;
+use base::time::{MonoNs, UnixMs};
 use parking_lot::{Mutex, MutexGuard};
 use store::{
     CellValue, Keyspace, Locked, Mutation, Params, Partition, PartitionKey, RowKey, Seconds,
-    StoreError, Write, Writes,
+    StoreError, Version, Write, Writes,
 };
 use wire::replication::EpochId;
 
@@ -49,6 +49,8 @@ pub(crate) struct Peer {
     pub(crate) received: u64,
     /// Received values that this server did not store, because it had newer ones.
     pub(crate) lost: u64,
+    /// Received values in [`Conflict`] with that of this server.
+    pub(crate) conflicts: u64,
 }
 
 impl Peer {
@@ -62,6 +64,7 @@ impl Peer {
             heard: MonoNs(0),
             received: 0,
             lost: 0,
+            conflicts: 0,
         }
     }
 }
@@ -98,6 +101,32 @@ impl Peers {
     }
 }
 
+/// Conflicts that are remembered, to show what the group loses.
+pub(crate) const CONFLICTS_MAX: usize = 16;
+
+/// Bytes that are remembered of the name of a key.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Two servers wrote a key, neither having the value of the other; one of the values was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) db: u8,
+    /// The name of the key, cut short if it is long.
+    pub(crate) name: Box<[u8]>,
+    pub(crate) winner: Version,
+    pub(crate) loser: Version,
+    pub(crate) found: UnixMs,
+}
+
+impl Conflict {
+    /// `versions`: of both values, in any order.
+    pub(crate) fn new((db, name): (u8, &[u8]), versions: [Version; 2], found: UnixMs) -> Conflict {
+        let [one, other] = versions;
+        let name = name[..name.len().min(NAME_BYTES_MAX)].into();
+        Conflict { db, name, winner: one.max(other), loser: one.min(other), found }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Hub {
     /// The number of this server; 0: it is in no group.
@@ -105,6 +134,8 @@ pub(crate) struct Hub {
     /// Whether this server passes on what others wrote, and takes no writes of clients.
     pub(crate) relays: bool,
     peers: Mutex<Peers>,
+    /// The latest ones, newest first.
+    conflicts: Mutex<VecDeque<Conflict>>,
     /// Wakes the thread that starts links.
     pub(crate) signal: Signal,
 }
@@ -138,12 +169,23 @@ impl Hub {
         let signal = Signal::default();
         signal.raise();
         let (server, relays) = (settings.server_id, settings.hub);
-        Ok(Hub { server, relays, peers: Mutex::new(peers), signal })
+        Ok(Hub { server, relays, peers: Mutex::new(peers), conflicts: Mutex::default(), signal })
     }
 
     /// To be locked after stripes.
     pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
         self.peers.lock()
+    }
+
+    pub(crate) fn note_conflict(&self, conflict: Conflict) {
+        let mut conflicts = self.conflicts.lock();
+        conflicts.truncate(CONFLICTS_MAX - 1);
+        conflicts.push_front(conflict);
+    }
+
+    /// The latest conflicts, newest first.
+    pub(crate) fn conflicts(&self) -> Vec<Conflict> {
+        self.conflicts.lock().iter().cloned().collect()
     }
 
     /// Whether a peer reads what `author` wrote: no write returns to its author, and only a hub

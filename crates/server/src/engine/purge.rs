@@ -6,7 +6,7 @@
 //! reply waits for those records.
 
 use cql::schema::TableSource;
-use store::{Mutation, PartitionKey, STRIPES, Seconds, TableId, Version};
+use store::{Given, Mutation, PartitionKey, STRIPES, Seconds, TableId};
 
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
@@ -93,7 +93,7 @@ impl ReactorContext<'_> {
         unit.keep_versions();
         for (db, name) in unit.old_deletions(before_ms * 1000, DELETIONS_PER_LOCK_MAX) {
             let key = shared.keyspace.key(&name);
-            let mutation = Mutation::Version { db, key, version: Version::NONE };
+            let mutation = Mutation::Version { db, key, given: Given::default() };
             unit.change(&mutation).expect("a version fits any key");
         }
         unit.commit(reactor);

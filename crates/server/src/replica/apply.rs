@@ -4,7 +4,9 @@
 use base::time::Now;
 use binlog::Lsn;
 use smallvec::SmallVec;
-use store::{Keyspace, Mutation, Params, PartitionKey, STRIPES, Scope, StoreError};
+use store::{
+    DATABASES, Keyspace, Mutation, Params, PartitionKey, STRIPES, Scope, StoreError, Version,
+};
 use wire::replication::{
     Copied, Header, Kind, Opening, Record as StreamRecord, StreamError, take_block, take_record,
 };
@@ -278,7 +280,10 @@ impl<'s> Applier<'s> {
         self.commit(params, |unit, _| {
             lock_all(unit);
             let emptied = tables.map(|table| Mutation::Truncate { table });
-            for mutation in emptied.chain([Mutation::Flush { db: None }]) {
+            // Those of its own group do not hold for the data of the master.
+            let floors =
+                (0..).take(DATABASES).map(|db| Mutation::Floor { db, version: Version::NONE });
+            for mutation in emptied.chain([Mutation::Flush { db: None }]).chain(floors) {
                 unit.change(&mutation).map_err(ApplyError::Differs)?;
             }
             Ok(())

@@ -7,14 +7,14 @@
 use base::time::Now;
 use binlog::Lsn;
 use smallvec::SmallVec;
-use store::{Change, Key, Mutation, Params, STRIPES, Version};
+use store::{Change, Given, Key, Mutation, Params, STRIPES, Version};
 use wire::replication::{Copied, EpochId, Header, Kind, Opening, StreamError};
 
 use super::apply::{ApplyError, LANE, begin_turn, changes_cache, decode, end_turn, lock};
 use super::reload::reload;
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
-use crate::engine::hub;
+use crate::engine::hub::{self, Conflict};
 use crate::engine::local_tables::is_local;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::RECORD_BYTES_MAX;
@@ -56,6 +56,7 @@ pub(crate) struct Merger<'s> {
     log_end: Lsn,
     received: u64,
     lost: u64,
+    conflicts: u64,
     is_cache_stale: bool,
 }
 
@@ -79,6 +80,7 @@ impl<'s> Merger<'s> {
             log_end: Lsn(0),
             received: 0,
             lost: 0,
+            conflicts: 0,
             // An earlier link may have ended between the rows and the cache.
             is_cache_stale: true,
         }
@@ -174,6 +176,7 @@ impl<'s> Merger<'s> {
         peer.source_position = source_position;
         peer.received += std::mem::take(&mut self.received);
         peer.lost += std::mem::take(&mut self.lost);
+        peer.conflicts += std::mem::take(&mut self.conflicts);
         Ok(())
     }
 
@@ -244,13 +247,14 @@ impl<'s> Merger<'s> {
                     }
                     value = Some((db, key, change));
                 }
-                Mutation::Version { db, key, version } => {
-                    check_time(params, version)?;
-                    let state = value.take().filter(|(at, name, _)| {
-                        (*at, name.bytes) == (db, key.bytes) && is_given(version)
-                    });
+                Mutation::Version { db, key, given } => {
+                    check_time(params, given.version)?;
+                    let is_ordered = given.seen < given.version && is_given(given.version);
+                    let state = value
+                        .take()
+                        .filter(|(at, name, _)| (*at, name.bytes) == (db, key.bytes) && is_ordered);
                     let (_, _, change) = state.ok_or_else(malformed)?;
-                    self.merge_key(params, (db, key), change, version)?;
+                    self.merge_key(params, (db, key), change, given)?;
                 }
                 Mutation::Floor { db, version } if is_given(version) => {
                     check_time(params, version)?;
@@ -258,8 +262,8 @@ impl<'s> Merger<'s> {
                 }
                 Mutation::Partition { key, .. } if !is_local(key.table) => rows.push(mutation),
                 Mutation::Truncate { table } if !is_local(table) => rows.push(mutation),
-                Mutation::Origin { server } if server != 0 => {
-                    self.write_rows(params, &rows, server)?;
+                Mutation::Origin { server, .. } if server != 0 => {
+                    self.write_rows(params, &rows, mutation)?;
                     rows.clear();
                 }
                 _ => return Err(malformed()),
@@ -273,23 +277,28 @@ impl<'s> Merger<'s> {
         params: &Params,
         (db, key): (u8, Key<'_>),
         change: Change<'_>,
-        version: Version,
+        given: Given,
     ) -> Result<(), ApplyError> {
-        let shared = self.shared;
+        let (shared, version) = (self.shared, given.version);
         shared.write_clock.pass(version.time.cast_signed());
-        let is_lost = self.commit(params, |unit| {
+        let (own, is_stored) = self.commit(params, |unit| {
             assert!(unit.relock_with(&[key.hash], || false), "it never gives up");
             let own = stored_version(unit, db, key);
-            if version <= own || version < shared.keyspace.floor(db) {
-                return Ok(version != own);
+            if version <= own.version || version < shared.keyspace.floor(db) {
+                return Ok((own, false));
             }
             unit.change(&Mutation::Key { db, key, change }).map_err(ApplyError::Differs)?;
-            unit.change(&Mutation::Version { db, key, version }).map_err(ApplyError::Differs)?;
+            unit.change(&Mutation::Version { db, key, given }).map_err(ApplyError::Differs)?;
             unit.stamp(version.time.cast_signed());
-            Ok(false)
+            Ok((own, true))
         })?;
         self.received += 1;
-        self.lost += u64::from(is_lost);
+        self.lost += u64::from(!is_stored && version != own.version);
+        if given.is_concurrent(own) {
+            self.conflicts += 1;
+            let conflict = Conflict::new((db, key.bytes), [own.version, version], params.now());
+            shared.hub.note_conflict(conflict);
+        }
         Ok(())
     }
 
@@ -335,26 +344,35 @@ impl<'s> Merger<'s> {
                 let delete = Mutation::Key { db, key, change: Change::Delete };
                 unit.change(&delete).map_err(ApplyError::Differs)?;
                 // The floor is in place of their versions.
-                let forgotten = Mutation::Version { db, key, version: Version::NONE };
+                let forgotten = Mutation::Version { db, key, given: Given::default() };
                 unit.change(&forgotten).map_err(ApplyError::Differs)?;
             }
             Ok(names.len() == DELETIONS_PER_LOCK_MAX)
         })
     }
 
+    /// `origin`: names the author of the rows.
     fn write_rows(
         &mut self,
         params: &Params,
         rows: &[Mutation<'_>],
-        server: u16,
+        origin: Mutation<'_>,
     ) -> Result<(), ApplyError> {
         self.is_cache_stale |= rows.iter().any(changes_cache);
+        // A later write here exceeds the timestamps of the rows, as one of a key its version.
+        // Timestamps that clients have chosen do not count.
+        let newest = match origin {
+            Mutation::Origin { newest_timestamp, .. } => newest_timestamp.min(latest(params)),
+            _ => i64::MIN,
+        };
+        self.shared.write_clock.pass(newest);
         self.commit(params, |unit| {
             lock(unit, rows);
             for row in rows {
                 unit.change(row).map_err(ApplyError::Differs)?;
             }
-            unit.change(&Mutation::Origin { server }).map_err(ApplyError::Differs)
+            unit.stamp(newest);
+            unit.change(&origin).map_err(ApplyError::Differs)
         })?;
         self.received += rows.len() as u64;
         Ok(())
@@ -380,10 +398,10 @@ fn is_given(version: Version) -> bool {
 
 /// The version of a key in this server. A value that is older than the number of this server has
 /// the least version of the server.
-fn stored_version(unit: &Unit<'_>, db: u8, key: Key<'_>) -> Version {
-    let version = unit.version(db, key);
-    if version == Version::NONE && unit.is_stored(db, key) {
-        return Version { server: unit.server(), ..Version::NONE };
+fn stored_version(unit: &Unit<'_>, db: u8, key: Key<'_>) -> Given {
+    let given = unit.given(db, key);
+    if given.version == Version::NONE && unit.is_stored(db, key) {
+        return Given::first(Version { server: unit.server(), ..Version::NONE });
     }
-    version
+    given
 }

@@ -349,3 +349,129 @@ fn rows_of_tables_are_merged_cell_by_cell() {
         "of equal timestamps the greater value stays: {expected}"
     );
 }
+
+/// Conflicts that a server has counted, and the winner and loser of the latest one.
+fn conflicts(world: &mut World) -> (u64, Option<(u16, u16)>) {
+    let hub = &world.shared().hub;
+    let count = hub.peers().all().values().map(|peer| peer.conflicts).sum();
+    (count, hub.conflicts().first().map(|latest| (latest.winner.server, latest.loser.server)))
+}
+
+#[test]
+fn a_conflict_is_counted_if_neither_server_had_the_value_of_the_other() {
+    let mut group = Group::new(11, &[(0, 1), (1, 0)], None);
+    let found = |group: &mut Group| [0, 1].map(|at| conflicts(&mut group.worlds[at]));
+    ask(&mut group.worlds[0], "SET k 1|SET only 1|");
+    group.settle();
+    // In turns: no conflict.
+    for round in 0..6 {
+        let at = round % 2;
+        ask(&mut group.worlds[at], "APPEND k x|RPUSH l a|DEL only|SET only 2|");
+        group.settle();
+    }
+    assert_eq!(found(&mut group), [(0, None); 2]);
+    // Several writes of each, at the same time: one conflict for each server and key.
+    ask(&mut group.worlds[0], "APPEND k one|APPEND k two|SET free 1|");
+    group.worlds[1].advance(60_000_000_000);
+    ask(&mut group.worlds[1], "APPEND k three|DEL l|APPEND k four|");
+    group.settle();
+    group.check_equal("afterwards");
+    let [first, second] = found(&mut group);
+    assert_eq!([first, second], [(1, Some((2, 1))); 2]);
+    // The loser writes after it has received the winner: no conflict.
+    ask(&mut group.worlds[0], "APPEND k five|");
+    ask(&mut group.worlds[1], "SET other 1|");
+    group.settle();
+    assert_eq!(found(&mut group), [first, second]);
+    let shown = ask(&mut group.worlds[0], "HUB CONFLICTS|INFO hub|");
+    assert!(
+        shown.starts_with("*1\r\n*10\r\n$3\r\nkey\r\n$1\r\nk\r\n$8\r\ndatabase\r\n:0"),
+        "{shown}"
+    );
+    assert!(shown.contains("hub_conflicts:1\r\n") && shown.contains(",conflicts=1\r\n"), "{shown}");
+}
+
+#[test]
+fn a_bounded_number_of_conflicts_is_remembered() {
+    let mut group = Group::new(12, &[(0, 1), (1, 0)], None);
+    let name = "n".repeat(1000);
+    for world in &mut group.worlds {
+        for number in 0..40 {
+            ask(world, &format!("SET {name}{number} v|"));
+        }
+    }
+    group.settle();
+    for world in &mut group.worlds {
+        assert_eq!(conflicts(world).0, 40);
+        let latest = world.shared().hub.conflicts();
+        assert_eq!(latest.len(), crate::engine::hub::CONFLICTS_MAX);
+        assert!(latest.iter().all(|conflict| conflict.name.len() == 256));
+    }
+}
+
+#[test]
+fn rows_that_were_received_are_older_than_what_is_written_afterwards() {
+    let mut group = Group::new(13, &[(0, 1), (1, 0)], None);
+    group.worlds[0].advance(3_600_000_000_000);
+    query(&mut group.worlds[0], &[TABLE, "CREATE TABLE ks.t (k int PRIMARY KEY, v int)"]);
+    query(&mut group.worlds[0], &["INSERT INTO ks.t (k, v) VALUES (1, 10)"]);
+    // An hour ahead, and chosen by a client: the clock of the other server does not follow it.
+    query(
+        &mut group.worlds[0],
+        &["UPDATE ks.t USING TIMESTAMP 9000000000000000000 SET v = 5 WHERE k = 2"],
+    );
+    group.settle();
+    query(&mut group.worlds[1], &["UPDATE ks.t SET v = 11 WHERE k = 1"]);
+    group.settle();
+    for world in &mut group.worlds {
+        let row = query(world, &["SELECT v FROM ks.t WHERE k = 1"]);
+        assert!(row.contains("0000000b"), "the later update: {row}");
+        assert!(world.shared().write_clock.newest() < 9_000_000_000_000_000_000);
+    }
+}
+
+/// One server drops a keyspace while another one creates a table in it, in both orders.
+#[test]
+fn a_dropped_keyspace_stays_dropped_on_all_and_none_fails_to_start() {
+    for drops_first in [true, false] {
+        let mut group = Group::new(14, &[(0, 1), (1, 0)], None);
+        query(&mut group.worlds[0], &[TABLE]);
+        group.settle();
+        let (drop, create) = ("DROP KEYSPACE ks", "CREATE TABLE ks.t (k int PRIMARY KEY, v int)");
+        let later = usize::from(drops_first);
+        group.worlds[later].advance(5_000_000_000);
+        query(&mut group.worlds[0], &[drop]);
+        query(&mut group.worlds[1], &[create]);
+        group.settle();
+        group.check_equal("afterwards");
+        for world in &mut group.worlds {
+            world.die(true, Faults::default());
+            assert!(world.shared().catalog.load().keyspace("ks").is_none());
+        }
+        let again = "CREATE TABLE ks.t (other int PRIMARY KEY)";
+        query(&mut group.worlds[1], &[TABLE, again]);
+        group.settle();
+        let versions = [0, 1].map(|at| {
+            let world = &mut group.worlds[at];
+            world.die(true, Faults::default());
+            let catalog = world.shared().catalog.load_full();
+            assert_eq!(catalog.table("ks", "t").unwrap().columns.len(), 1);
+            assert!(catalog.orphans.is_empty());
+            catalog.version
+        });
+        assert_eq!(versions[0], versions[1]);
+    }
+}
+
+#[test]
+fn a_replica_forgets_when_its_databases_were_emptied() {
+    let mut member = World::new(15, plan(1, false));
+    ask(&mut member, "SET k 1|FLUSHALL|");
+    assert_ne!(member.shared().keyspace.floor(0), store::Version::NONE);
+    let mut master = World::new(16, with_options(&[]));
+    ask(&mut master, "SET k 1|");
+    super::replication::copy_from(&mut master, &mut member);
+    assert_eq!(member.shared().keyspace.floor(0), store::Version::NONE);
+    member.restart().unwrap();
+    assert_eq!(member.shared().keyspace.floor(0), store::Version::NONE);
+}

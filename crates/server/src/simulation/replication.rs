@@ -147,6 +147,12 @@ fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames:
     panic!("the replica does not reach its master");
 }
 
+/// Makes a server a replica by a copy.
+pub(super) fn copy_from(source: &mut World, replica: &mut World) {
+    replica.shared().replication.set_source(master(1));
+    follow(source, replica, &mut true, None);
+}
+
 fn change(world: &mut World, random: &mut SmallRng) {
     let (key, value) = (random.random_range(0..12), random.random_range(0..1000));
     let request = match random.random_range(0..18) {

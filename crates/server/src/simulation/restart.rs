@@ -1,10 +1,12 @@
 //! Restarts with the clock set back, and snapshots without enough space or time.
 
+use base::time::UnixMs;
 use binlog::{Disk, Faults};
 use wire::cql::Version;
 
 use super::cql_client::{Client, with_options};
 use super::world::{Plan, World};
+use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::Progress;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -253,7 +255,30 @@ fn a_snapshot_of_version_1_is_read_and_replaced() {
         assert_eq!(take_snapshot(&mut world), Progress::Idle);
         let names = names(&world, "snapshot-");
         assert_eq!(names.len(), 1);
-        assert_eq!(world.disk.contents(&names[0]).unwrap()[7], 3, "its version");
+        assert_eq!(world.disk.contents(&names[0]).unwrap()[7], 4, "its version");
+        world.restart().unwrap();
+    }
+}
+
+/// Written by a member of a group of masters, whose versions name no other version.
+#[test]
+fn a_snapshot_of_version_3_is_read_and_replaced() {
+    let mut world = World::new(12, with_options(&[("server-id", "1")]));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/snapshot-v3.myr");
+    world.restore_snapshot("snapshot-00000000000000000555.myr", &std::fs::read(path).unwrap());
+    for _ in 0..2 {
+        assert_eq!(
+            world.ask(b"GET text\r\nHGET hash f\r\nLLEN list\r\nEXISTS gone\r\n"),
+            b"$2\r\nv1\r\n$1\r\nv\r\n:4\r\n:0\r\n",
+        );
+        let keyspace = &world.shared().keyspace;
+        let (params, key) =
+            (params(&world.shared().settings.load(), UnixMs(0), 0, 0), keyspace.key(b"gone"));
+        assert_eq!(keyspace.lock_one(key.hash, &params).given(0, key).version.server, 1);
+        assert_eq!(keyspace.floor(3).server, 1);
+        assert_eq!(take_snapshot(&mut world), Progress::Idle);
+        let names = names(&world, "snapshot-");
+        assert_eq!(world.disk.contents(&names[0]).unwrap()[7], 4, "its version");
         world.restart().unwrap();
     }
 }

@@ -65,6 +65,17 @@ impl RolesDifference {
 }
 
 impl CqlExecutor<'_> {
+    /// The timestamp of the next change. In a group of masters it exceeds those of all changes that
+    /// were received, also of deletions, of which no row is left.
+    fn next_timestamp(&self, last: &Last) -> i64 {
+        let ReactorContext { shared, params, .. } = &self.context;
+        let timestamp = last.next_timestamp(params.now());
+        if shared.hub.server == 0 {
+            return timestamp;
+        }
+        timestamp.max(shared.write_clock.newest().saturating_add(2))
+    }
+
     /// Executes a schema statement: see [`cql::schema::changes_schema`]. Returns the event for clients
     /// and the log position that must be durable before it is sent; no event if nothing changed.
     /// `access`: the login, if one was required.
@@ -94,7 +105,7 @@ impl CqlExecutor<'_> {
         check_writes(shared)?;
         let mut last = self.statements.schema.0.lock();
         let catalog = shared.catalog.load_full();
-        let timestamp = last.next_timestamp(params.now());
+        let timestamp = self.next_timestamp(&last);
         let new_table = table_id_at(timestamp, shared.keyspace.seed());
         let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
         let Some(change) = change(&catalog, statement, &cx)? else {
@@ -117,7 +128,8 @@ impl CqlExecutor<'_> {
         let truncated = change.truncated.iter();
         let truncated = truncated.map(|id| Mutation::Truncate { table: table_id(*id) });
         let mutations: Vec<Mutation<'_>> = batch.mutations().chain(truncated).collect();
-        let gate = self.commit_mutations(&mutations, !change.truncated.is_empty(), || {
+        let truncates = !change.truncated.is_empty();
+        let gate = self.commit_mutations(&mutations, timestamp, truncates, || {
             shared.catalog.store(Arc::clone(&change.catalog));
             install_indexes(&change.catalog, &shared.keyspace);
             if let Some(roles) = roles {
@@ -155,7 +167,7 @@ impl CqlExecutor<'_> {
         let Some(change) = roles::change(&before, statement, &cx)? else {
             return Ok((None, last.gate));
         };
-        let timestamp = last.next_timestamp(params.now());
+        let timestamp = self.next_timestamp(&last);
         let difference = RolesDifference::between(&before, &change.roles);
         let mut batch = Batch::new(timestamp, params.now());
         difference.put_into(&mut batch);
@@ -163,8 +175,9 @@ impl CqlExecutor<'_> {
         let (local_id, local) = local_row(|row| row.uuid("schema_version", catalog.version));
         batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
         let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
-        let gate = self
-            .commit_mutations(&mutations, false, || shared.roles.store(Arc::new(change.roles)))?;
+        let gate = self.commit_mutations(&mutations, timestamp, false, || {
+            shared.roles.store(Arc::new(change.roles))
+        })?;
         *last = Last { timestamp, gate };
         Ok((change.warning, gate))
     }
@@ -175,6 +188,7 @@ impl CqlExecutor<'_> {
     fn commit_mutations(
         &mut self,
         mutations: &[Mutation<'_>],
+        timestamp: i64,
         truncates: bool,
         publish: impl FnOnce(),
     ) -> Result<Gate, CqlError> {
@@ -197,6 +211,9 @@ impl CqlExecutor<'_> {
             .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;
         for mutation in mutations {
             unit.change(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+        }
+        if unit.server() != 0 {
+            unit.stamp(timestamp);
         }
         Ok(unit.commit_then(reactor, |_, _| publish()))
     }

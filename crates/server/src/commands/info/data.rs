@@ -6,6 +6,7 @@ use super::{Page, us};
 use crate::commands::hub::state_name;
 use crate::config::MasterAddress;
 use crate::engine::clock;
+use crate::engine::hub::Peer;
 use crate::engine::replication::LinkState;
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
@@ -157,17 +158,18 @@ pub(super) fn hub(page: &mut Page<'_, '_>) {
     page.field("hub_server_id", hub.server);
     page.field("hub_role", if hub.server == 0 { "none" } else { role });
     page.field("hub_peers", peers.len());
-    page.field("hub_conflicts", peers.values().map(|peer| peer.lost).sum::<u64>());
+    page.field("hub_conflicts", peers.values().map(|peer| peer.conflicts).sum::<u64>());
     for (server, peer) in &peers {
         let position = peer.place.map_or(0, |(_, position)| position);
         let state = state_name(peer.state);
         let MasterAddress { host, port } = &peer.address;
         let lag_bytes = peer.source_position.saturating_sub(position);
         let silent_s = now.since(peer.heard) / 1_000_000_000;
-        let (received, lost) = (peer.received, peer.lost);
+        let Peer { received, lost, conflicts, .. } = *peer;
         let row = format!(
             "host={host},port={port},state={state},position={position},lag_bytes={lag_bytes},\
-             silent_s={silent_s},received={received},lost={lost}"
+             silent_s={silent_s},received={received},lost={lost},\
+             conflicts={conflicts}"
         );
         page.field(&format!("hub_peer{server}"), row);
     }

@@ -10,7 +10,9 @@ use super::registration::{LOAD_NS_MAX, LoadTime, Loading, Registered, WRONG_NAME
 use super::{TEXT_BYTES_MAX, TOO_LONG, syntax_error};
 use crate::commands::context::CommandContext;
 use crate::commands::fail::Fail;
-use crate::engine::functions::{AddError, Function, Functions, Libraries, Library, stored};
+use crate::engine::functions::{
+    AddError, Function, Functions, Libraries, Library, stored, stored_hash,
+};
 use crate::engine::gate::Gate;
 use crate::engine::running_scripts::RoutineKind;
 use crate::engine::scripts::Routine;
@@ -190,14 +192,31 @@ pub(super) fn find(
     interpreter.find_function(&function.name).ok_or(NOT_FOUND)
 }
 
-/// Loads the libraries of the data when the server starts.
+/// Loads the libraries of the data, when the server starts or has received some of another server.
 pub(crate) fn load_stored(shared: &ServerState, now: UnixMs) {
     let settings = shared.settings.load();
     let params = params(&settings, now, shared.keyspace.seed(), 0);
-    let stored = stored(&shared.keyspace, &params);
-    if stored.is_empty() && shared.functions.is_empty() {
-        return;
+    loop {
+        let generation = shared.functions.generation();
+        let stored = stored(&shared.keyspace, &params);
+        if stored.is_empty() && shared.functions.is_empty() {
+            return;
+        }
+        // Without the lock: the libraries run.
+        let libraries = compile(shared, stored);
+        let _locked = shared.keyspace.lock_one(stored_hash(), &params);
+        // Otherwise a client has changed them meanwhile: what was read is outdated.
+        if shared.functions.generation() == generation {
+            let (count, functions) = (libraries.iter().len(), libraries.functions());
+            tracing::info!(libraries = count, functions, "functions loaded");
+            shared.functions.publish(Arc::new(libraries), Gate::OPEN);
+            return;
+        }
     }
+}
+
+fn compile(shared: &ServerState, stored: Vec<(Vec<u8>, Vec<u8>)>) -> Libraries {
+    let settings = shared.settings.load();
     let mut libraries = Functions::copy_of(&Libraries::default());
     let interpreter = Interpreter::new(Arc::clone(&shared.memory.scripts));
     for (name, text) in stored {
@@ -222,9 +241,7 @@ pub(crate) fn load_stored(shared: &ServerState, now: UnixMs) {
             tracing::warn!(%library, %error, "could not add a stored library");
         }
     }
-    let (count, functions) = (libraries.iter().len(), libraries.functions());
-    tracing::info!(libraries = count, functions, "functions loaded");
-    shared.functions.publish(Arc::new(libraries), Gate::OPEN);
+    libraries
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use binlog::Batch;
-use store::{Change, Key, Mutation, SnapshotBlock, Version};
+use store::{Change, Given, Key, Mutation, SnapshotBlock, Version};
 use wire::replication::{FRAME_BYTES, Kind, put_frame};
 
 use super::feeder::{Feed, FeedError};
@@ -38,7 +38,7 @@ impl States {
             while !input.is_empty() {
                 let mutation = Mutation::decode(&mut input, |_| 0).map_err(malformed)?;
                 match mutation {
-                    Mutation::Version { db, key, version } if version != Version::NONE => {
+                    Mutation::Version { db, key, given } if given.version != Version::NONE => {
                         keys.insert((db, key.bytes.to_vec()));
                     }
                     Mutation::Partition { key, .. } if !is_local(key.table) => {
@@ -48,14 +48,21 @@ impl States {
                     Mutation::Floor { version, .. } if feed.hub.sends(peer, version.server) => {
                         mutation.encode(&mut whole);
                     }
-                    Mutation::Origin { server } => author = Some(server),
+                    Mutation::Origin { .. } => author = Some(mutation),
                     _ => {}
                 }
             }
-            let server = author.unwrap_or(feed.hub.server);
-            if !rows.is_empty() && feed.hub.sends(peer, server) {
+            if rows.is_empty() {
+                continue;
+            }
+            let own = Mutation::Origin {
+                server: feed.hub.server,
+                newest_timestamp: contents.stamp.unwrap_or(i64::MIN),
+            };
+            let author = author.unwrap_or(own);
+            if matches!(author, Mutation::Origin { server, .. } if feed.hub.sends(peer, server)) {
                 whole.append(&mut rows);
-                Mutation::Origin { server }.encode(&mut whole);
+                author.encode(&mut whole);
             }
         }
         Ok(States { whole, keys: keys.into_iter().collect() })
@@ -81,10 +88,10 @@ impl States {
         {
             let key = feed.keyspace.key(&name);
             let locked = feed.keyspace.lock_one(key.hash, feed.params);
-            let version = locked.version(db, key);
-            if version != Version::NONE && feed.hub.sends(peer, version.server) {
+            let given = locked.given(db, key);
+            if given.version != Version::NONE && feed.hub.sends(peer, given.version.server) {
                 locked.encode_state(db, key, &mut payload);
-                Mutation::Version { db, key, version }.encode(&mut payload);
+                Mutation::Version { db, key, given }.encode(&mut payload);
                 gate = gate.max(Gate::from_store(locked.gate(db, key.hash)));
             }
         }
@@ -107,36 +114,38 @@ pub(super) fn put_stripe(
     let mut input = block.bytes.as_slice();
     while !input.is_empty() {
         let mutation = Mutation::decode(&mut input, |_| 0).map_err(malformed)?;
-        if let Mutation::Version { db, key, version } = mutation {
-            versions.insert((db, key.bytes), version);
+        if let Mutation::Version { db, key, given } = mutation {
+            versions.insert((db, key.bytes), given);
         }
     }
     let mut frames = Frames { position, payload: Vec::new(), out };
     let mut input = block.bytes.as_slice();
-    let put_key = |frames: &mut Frames<'_>, db, key: Key<'_>, change, version: Version| {
+    let put_key = |frames: &mut Frames<'_>, db, key: Key<'_>, change, given: Given| {
         Mutation::Key { db, key, change }.encode(&mut frames.payload);
-        Mutation::Version { db, key, version }.encode(&mut frames.payload);
+        Mutation::Version { db, key, given }.encode(&mut frames.payload);
     };
     // A value that is older than the number of this server loses to all others.
-    let oldest = Version { server: feed.hub.server, ..Version::NONE };
+    let oldest = Given::first(Version { server: feed.hub.server, ..Version::NONE });
     while !input.is_empty() {
         let mutation = Mutation::decode(&mut input, |_| 0).map_err(malformed)?;
         match mutation {
             Mutation::Key { db, key, change } => {
-                let version = versions.remove(&(db, key.bytes)).unwrap_or(oldest);
-                put_key(&mut frames, db, key, change, version);
+                let given = versions.remove(&(db, key.bytes)).unwrap_or(oldest);
+                put_key(&mut frames, db, key, change, given);
             }
             Mutation::Partition { key, .. } if !is_local(key.table) => {
                 mutation.encode(&mut frames.payload);
-                Mutation::Origin { server: feed.hub.server }.encode(&mut frames.payload);
+                // The end of the copy has the newest timestamp of all.
+                let (server, newest_timestamp) = (feed.hub.server, i64::MIN);
+                Mutation::Origin { server, newest_timestamp }.encode(&mut frames.payload);
             }
             Mutation::Floor { .. } => mutation.encode(&mut frames.payload),
             _ => {}
         }
         frames.flush_above(FRAME_BYTES);
     }
-    for ((db, bytes), version) in versions {
-        put_key(&mut frames, db, Key { bytes, hash: 0 }, Change::Delete, version);
+    for ((db, bytes), given) in versions {
+        put_key(&mut frames, db, Key { bytes, hash: 0 }, Change::Delete, given);
         frames.flush_above(FRAME_BYTES);
     }
     frames.flush_above(0);

@@ -7,9 +7,9 @@ use crate::engine::records::Progress;
 
 const MAGIC: &[u8; 7] = b"MYRSNAP";
 /// The version that this program writes.
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
 /// The oldest version that this program reads: its end has no clock. That of version 2 has no
-/// position in a stream.
+/// position in a stream. Version 3 has no versions of keys that name another version.
 const VERSION_MIN: u8 = 1;
 const END_MAGIC: &[u8; 8] = b"MYRSNEND";
 pub(super) const HEADER_BYTES: usize = 40;

@@ -1,0 +1,151 @@
+//! Network namespaces, each with a link to a bridge of the servers and to one of the clients.
+
+use std::cell::Cell;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Removed when the value is dropped.
+#[derive(Debug)]
+pub(super) struct Network {
+    servers: usize,
+    /// Distinguishes the names and addresses of runs.
+    run: u32,
+    /// Whether the kernel can delay packets.
+    can_delay: Cell<bool>,
+}
+
+/// The bridges.
+const SIDES: [Side; 2] = [Side::Servers, Side::Clients];
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Servers,
+    Clients,
+}
+
+impl Side {
+    fn letter(self) -> char {
+        match self {
+            Side::Servers => 's',
+            Side::Clients => 'c',
+        }
+    }
+
+    /// Private addresses, of which the clients have the first.
+    fn network(self) -> u8 {
+        match self {
+            Side::Servers => 213,
+            Side::Clients => 214,
+        }
+    }
+}
+
+/// The last number of the first server's address.
+const FIRST: usize = 10;
+
+fn run(program: &str, arguments: &str) -> Result<bool> {
+    let mut command = Command::new(program);
+    let command = command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    let output = command.output().with_context(|| format!("run {program}"))?;
+    Ok(output.status.success())
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    ensure!(run("ip", arguments)?, "ip {arguments}: needs root");
+    Ok(())
+}
+
+impl Network {
+    pub(super) fn new(servers: usize) -> Result<Network> {
+        let run = std::process::id() % 200;
+        let network = Network { servers, run, can_delay: Cell::new(true) };
+        for side in SIDES {
+            let bridge = network.bridge(side);
+            ip(&format!("link add {bridge} type bridge"))?;
+            ip(&format!("link set {bridge} up"))?;
+            ip(&format!("address add {}/24 dev {bridge}", network.address(side, 1)))?;
+        }
+        for number in 0..servers {
+            let namespace = network.namespace(number);
+            ip(&format!("netns add {namespace}"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+            for side in SIDES {
+                let (here, there) = (network.link(side, number), side.letter());
+                let address = network.address(side, FIRST + number);
+                ip(&format!("link add {here} type veth peer name {there} netns {namespace}"))?;
+                ip(&format!("link set {here} master {} up", network.bridge(side)))?;
+                ip(&format!("-n {namespace} address add {address}/24 dev {there}"))?;
+                ip(&format!("-n {namespace} link set {there} up"))?;
+            }
+        }
+        Ok(network)
+    }
+
+    pub(super) fn namespace(&self, number: usize) -> String {
+        format!("myriad-hub-{}-{number}", self.run)
+    }
+
+    fn bridge(&self, side: Side) -> String {
+        format!("mhub{}{}", self.run, side.letter())
+    }
+
+    fn link(&self, side: Side, number: usize) -> String {
+        format!("mhub{}{}{number}", self.run, side.letter())
+    }
+
+    fn address(&self, side: Side, last: usize) -> String {
+        format!("10.{}.{}.{last}", side.network(), self.run)
+    }
+
+    /// Where the other servers reach one.
+    pub(super) fn server_address(&self, number: usize) -> String {
+        self.address(Side::Servers, FIRST + number)
+    }
+
+    /// Where clients reach a server.
+    pub(super) fn client_address(&self, number: usize) -> String {
+        format!("{}:6379", self.address(Side::Clients, FIRST + number))
+    }
+
+    /// Separates a server from the others.
+    pub(super) fn cut(&self, number: usize) -> Result<()> {
+        ip(&format!("link set {} down", self.link(Side::Servers, number)))
+    }
+
+    /// Delays what a server receives of the others. False if the kernel has no netem.
+    pub(super) fn delay(&self, number: usize, delay_ms: u64) -> Result<bool> {
+        let link = self.link(Side::Servers, number);
+        let arguments = format!("qdisc replace dev {link} root netem delay {delay_ms}ms loss 1%");
+        if self.can_delay.get() && !run("tc", &arguments)? {
+            println!("hub-chaos: no netem: packets are not delayed");
+            self.can_delay.set(false);
+        }
+        Ok(self.can_delay.get())
+    }
+
+    /// Ends all cuts and delays.
+    pub(super) fn heal(&self) -> Result<()> {
+        for number in 0..self.servers {
+            let link = self.link(Side::Servers, number);
+            ip(&format!("link set {link} up"))?;
+            if self.can_delay.get() {
+                // Fails if the link has no delay.
+                run("tc", &format!("qdisc del dev {link} root"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // What was not created cannot be removed; the rest goes with its namespace or bridge.
+        for number in 0..self.servers {
+            let _ = run("ip", &format!("netns del {}", self.namespace(number)));
+        }
+        for side in SIDES {
+            let _ = run("ip", &format!("link del {}", self.bridge(side)));
+        }
+    }
+}
