@@ -36,9 +36,13 @@ async function describe(keys) {
   }).filter(({ type }) => type !== "none");
 }
 
+/** Number of the last scan: an earlier one that is still running is ignored. */
+let scans = 0;
+
 /** Fills a page: SCAN may find nothing in many calls. */
 async function scan(cursor) {
-  if (list.isBusy) return;
+  scans += 1;
+  const number = scans;
   [list.isBusy, list.problem] = [true, null];
   app.redraw();
   const end = performance.now() + SCAN_MS_MAX;
@@ -55,11 +59,13 @@ async function scan(cursor) {
     const known = new Set();
     const unique = found.filter((key) => !known.has(toBase64(key)) && known.add(toBase64(key)));
     // More keys than fit are described in parts, so that no answer is long.
-    list.rows = [];
-    for (let at = 0; at < unique.length; at += KEYS_MAX) list.rows.push(...await describe(unique.slice(at, at + KEYS_MAX)));
-    list.rows.sort((one, other) => shown(one.key).localeCompare(shown(other.key)));
+    const rows = [];
+    for (let at = 0; at < unique.length; at += KEYS_MAX) rows.push(...await describe(unique.slice(at, at + KEYS_MAX)));
+    if (number !== scans) return;
+    list.rows = rows.sort((one, other) => shown(one.key).localeCompare(shown(other.key)));
     list.cursor = next;
   } catch (error) {
+    if (number !== scans) return;
     list.problem = error.message;
   }
   list.isBusy = false;
