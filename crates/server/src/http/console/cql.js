@@ -189,7 +189,11 @@ export const cql = {
       }
     },
     "cql-complete": ({ dataset }) => complete(dataset.name),
-    "cql-run": () => execute(0),
+    "cql-run": () => {
+      // A browser may have restored the text without an event.
+      state.text = document.getElementById("statement").value;
+      return execute(0);
+    },
     "cql-next": () => execute(state.at + 1),
     "cql-previous": () => execute(state.at - 1),
     "cql-schema": readSchema,
