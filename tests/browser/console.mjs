@@ -11,9 +11,15 @@ import { join } from "node:path";
 import { Browser, CONTRAST_MIN, Page, VIEWS, faintTexts } from "./chromium.mjs";
 
 const PAGES = [
-  "overview", "reactors", "memory", "requests", "connections", "log", "statements", "configuration",
-  "threads", "logs",
+  "overview", "keys", "cql", "channels", "clients", "slow", "statements", "reactors", "memory", "log", "replication",
+  "configuration", "events", "command",
 ];
+/// All files of the console, and the time until something is shown.
+const CONSOLE_BYTES_MAX = 300_000;
+const FIRST_PAINT_MS_MAX = 1000;
+/// A key and a value that must stay text.
+const HOSTILE = "<img src=x onerror=alert(1)>";
+const READER = { user: "reader", password: "reads" };
 /// Views in which every page is looked at: each width and each theme once. In the others, the first.
 const WHOLE = ["light", "phone-dark"];
 /// What is waited for comes within a second or two; a machine may be busy.
@@ -74,11 +80,11 @@ const isShown = (name) => {
   const page = document.querySelector("#page");
   return document.querySelector("nav a[aria-current]")?.hash === `#${name}` && page.dataset.page === name && page.childElementCount > 0;
 };
-const curves = () => [...document.querySelectorAll("figure.chart polyline")].map((line) => line.getAttribute("points"));
+const curves = () => [...document.querySelectorAll("figure.chart path.curve")].map((line) => line.getAttribute("d"));
 const hasCurves = () =>
-  [...document.querySelectorAll("figure.chart polyline")].filter((line) => line.getAttribute("points").split(" ").length > 2).length > 3;
+  [...document.querySelectorAll("figure.chart path.curve")].filter((line) => line.getAttribute("d").split("L").length > 2).length > 3;
 const hasMoved = (before) =>
-  [...document.querySelectorAll("figure.chart polyline")].some((line, at) => line.getAttribute("points") !== before[at]);
+  [...document.querySelectorAll("figure.chart path.curve")].some((line, at) => line.getAttribute("d") !== before[at]);
 const branches = () => [...document.querySelectorAll(".tree details[open]")].length;
 const leaves = () => [...document.querySelectorAll(".tree li")].filter((leaf) => leaf.checkVisibility()).length;
 
@@ -94,6 +100,25 @@ async function use(page) {
     [...document.querySelectorAll("#page td code")].some((code) => code.textContent === key), HOT_KEY);
   await until(page, "overview: names the busiest clients", () =>
     [...document.querySelectorAll("#page table")].at(-1)?.textContent.includes("http"));
+  await until(page, "overview: every rule of the verdict has its evidence", () =>
+    document.querySelectorAll(".evidence li").length === 6 && [...document.querySelectorAll(".evidence li span")].every((text) => text.textContent.length > 5));
+  await page.run(() => document.querySelector(".ranges button:nth-of-type(2)").click());
+  await until(page, "overview: the range of an hour is chosen", () => document.querySelector(".ranges [aria-pressed='true']").textContent === "1 h" &&
+    Number(document.querySelector("svg.plot").dataset.until) - Number(document.querySelector("svg.plot").dataset.from) === 3_600_000);
+  await page.run(() => document.querySelector(".ranges button").click());
+  await until(page, "overview: charts are drawn again", hasCurves);
+  await page.run(() => {
+    const plot = document.querySelector("svg.plot");
+    const box = plot.getBoundingClientRect();
+    plot.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX: box.right - 12, clientY: box.top + 40 }));
+  });
+  await until(page, "overview: all charts share a crosshair", () => document.querySelectorAll("line.cross").length > 4);
+  const loaded = await page.run(() => [
+    performance.getEntriesByType("resource").filter(({ name }) => name.includes("/console/")).reduce((sum, { decodedBodySize }) => sum + decodedBodySize, 0),
+    performance.getEntriesByName("first-contentful-paint")[0]?.startTime,
+  ]);
+  check("the console is small", loaded[0] > 50_000 && loaded[0] < CONSOLE_BYTES_MAX, loaded[0]);
+  check("the first paint is soon", loaded[1] < FIRST_PAINT_MS_MAX, loaded[1]);
 
   await go(page, "memory");
   await until(page, "memory: has a tree", () => document.querySelectorAll(".tree details").length > 2);
@@ -107,8 +132,8 @@ async function use(page) {
   await until(page, "memory: the tree stays open", (count, since) =>
     performance.now() > since + 2500 && document.querySelectorAll(".tree details[open]").length === count, opened, shown);
 
-  await go(page, "requests");
-  await until(page, "requests: a slow one appears", () =>
+  await go(page, "slow");
+  await until(page, "slow: a slow one appears", () =>
     [...document.querySelectorAll("#page code")].some((code) => code.textContent === "KEYS none*"));
 }
 
@@ -122,18 +147,18 @@ async function read(page) {
   await later();
   check("memory: keeps the focus", await page.run(() => document.activeElement.matches(".tree summary")));
 
-  await go(page, "connections");
-  await until(page, "connections: has rows", () => document.querySelectorAll("#page tbody tr").length > 0);
+  await go(page, "clients");
+  await until(page, "clients: has rows", () => document.querySelectorAll("#page tbody tr").length > 0);
   const marked = await page.run(() => {
     getSelection().selectAllChildren(document.querySelector("#page tbody tr"));
     return getSelection().toString();
   });
   await later();
   const still = await page.run(() => getSelection().toString());
-  check("connections: keeps the selection", marked.length > 0 && still === marked, `${marked.length} then ${still.length}`);
-  await until(page, "connections: says that it is paused", () => document.querySelector("#state").textContent.startsWith("paused"));
+  check("clients: keeps the selection", marked.length > 0 && still === marked, `${marked.length} then ${still.length}`);
+  await until(page, "clients: says that it is paused", () => document.querySelector("#state").textContent.startsWith("paused"));
   await page.run(() => getSelection().removeAllRanges());
-  await until(page, "connections: goes on", () => document.querySelector("#state").textContent.startsWith("version"));
+  await until(page, "clients: goes on", () => document.querySelector("#state").textContent.startsWith("version"));
 
   await go(page, "overview");
   await until(page, "overview: is shown again", isShown, "overview");
@@ -141,11 +166,11 @@ async function read(page) {
     const region = document.querySelector("#page .scroll");
     region.focus();
     region.dataset.same = "yes";
-    scrollTo(0, 200);
+    scrollTo(0, 100);
   });
   await later();
   const same = await page.run(() => [document.activeElement.className === "scroll", scrollY]);
-  check("overview: keeps focus and scroll position", same[0] && same[1] === 200, JSON.stringify(same));
+  check("overview: keeps focus and scroll position", same[0] && same[1] === 100, JSON.stringify(same));
   await page.run(() => document.querySelector("#pause").click());
   const before = await page.run(clock);
   await later();
@@ -160,6 +185,111 @@ async function read(page) {
   const theme = await page.run(() => [document.documentElement.dataset.theme, localStorage.getItem("theme")]);
   check("the theme is kept", theme[0] === theme[1] && theme[0] !== undefined, JSON.stringify(theme));
   await page.run(() => { localStorage.clear(); delete document.documentElement.dataset.theme; });
+}
+
+/** Keys, rows and commands: shown, changed and removed, as text whatever they contain. */
+async function edit(page, url) {
+  const fill = (selector, value) => page.run((where, text) => {
+    const input = document.querySelector(where);
+    input.value = text;
+    input.form.requestSubmit();
+  }, selector, value);
+  const press = (text) => page.run((wanted) => {
+    [...document.querySelectorAll("#page button")].find((one) => one.textContent === wanted && !one.disabled).click();
+  }, text);
+  const has = (text) => document.querySelector("#page").textContent.includes(text);
+  const read = async (...words) => (await (await fetch(`${url}/`, { method: "POST", body: JSON.stringify(words) })).json()).result;
+
+  await send(url, [
+    ["SET", `edit:${HOSTILE}`, HOSTILE], ["HSET", "edit:hash", "field", "before", "other", "x"], ["HPEXPIRE", "edit:hash", 500_000, "FIELDS", 1, "field"],
+    ["RPUSH", "edit:list", "a", "b"], ["SADD", "edit:set", "m"], ["ZADD", "edit:zset", "2.5", "scored"], ["XADD", "edit:stream", "*", "f", "v"],
+  ]);
+  await fetch(`${url}/set/edit%3A%ff%00/binary`, { method: "POST" });
+  const open = async (name) => {
+    await until(page, `keys: ${name} is listed`, (key) => [...document.querySelectorAll(".key")].some(({ textContent }) => textContent === key), name);
+    await page.run((key) => [...document.querySelectorAll(".key")].find(({ textContent }) => textContent === key).click(), name);
+    await until(page, `keys: ${name} is open`, (key) => document.querySelector(".value-panel h2")?.textContent === key, name);
+  };
+  await go(page, "keys");
+  await until(page, "keys: is shown", isShown, "keys");
+  await fill("#key-pattern", "edit:*");
+  await open(`edit:${HOSTILE}`);
+  await until(page, "keys: a hostile value is text", (text) => document.querySelector("pre.value")?.textContent === text, HOSTILE);
+  check("keys: nothing became an element", await page.run(() => document.querySelectorAll("#page img").length === 0));
+  await press("Edit the value");
+  await until(page, "keys: has an editor", () => document.querySelector("#page textarea") !== null);
+  await fill("#page textarea", "changed\nhere");
+  await until(page, "keys: shows the new value", () => document.querySelector("pre.value")?.textContent === "changed\nhere");
+  check("keys: the new value is stored", (await read("GET", `edit:${HOSTILE}`)) === "changed\nhere");
+  await fill("#page [name='ttl']", "500");
+  for (let tries = 0; tries < 50 && !((await read("TTL", `edit:${HOSTILE}`)) > 400); tries += 1) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  check("keys: the TTL is set", (await read("TTL", `edit:${HOSTILE}`)) > 400);
+  await open("edit:\\xff\\x00");
+  await until(page, "keys: a binary key has its value", () => document.querySelector("pre.value")?.textContent === "binary");
+  for (const [name, text] of [["hash", "before"], ["list", "b"], ["set", "m"], ["zset", "scored"], ["stream", "v"]]) {
+    await open(`edit:${name}`);
+    await until(page, `keys: the ${name} has its elements`, has, text);
+  }
+  await open("edit:hash");
+  await until(page, "keys: a field has its TTL", () => /\d+ (s|min)/.test(document.querySelector(".value-panel tbody").textContent));
+  await page.run(() => {
+    document.querySelector("#page [name='part0']").value = "new field";
+  });
+  await fill("#page [name='part1']", "new value");
+  await until(page, "keys: a field is added", has, "new value");
+  check("keys: the field is stored", (await read("HGET", "edit:hash", "new field")) === "new value");
+  await press("Delete…");
+  await until(page, "keys: asks before it deletes", has, "Delete this key");
+  await press("Delete this key");
+  await until(page, "keys: the key is no longer listed", () => ![...document.querySelectorAll(".key")].some(({ textContent }) => textContent === "edit:hash"));
+  check("keys: the key is deleted", (await read("EXISTS", "edit:hash")) === 0);
+
+  await go(page, "cql");
+  await until(page, "cql: has a schema", has, "system_schema");
+  await fill("#statement", "SELECT keyspace_name, table_name FROM system_schema.tables");
+  await until(page, "cql: has rows", () => [...document.querySelectorAll("#page td")].some(({ textContent }) => textContent === "system_schema"));
+
+  await go(page, "command");
+  await until(page, "command: is shown", isShown, "command");
+  await fill("#command", 'LRANGE "edit:list" 0 -1');
+  await until(page, "command: shows a list as redis-cli does", has, '1) "a"\n2) "b"');
+
+  await go(page, "configuration");
+  await until(page, "configuration: finds options", has, "slowlog-max-len");
+  await page.run(() => document.querySelector("[data-action='option-edit'][data-name='slowlog-max-len']").click());
+  await until(page, "configuration: has an input", () => document.querySelector("#page form.inline input") !== null);
+  await fill("#page form.inline input", "77");
+  await until(page, "configuration: says that it is set", has, "slowlog-max-len is set");
+  check("configuration: the option is set", (await read("CONFIG", "GET", "slowlog-max-len"))[1] === "77");
+}
+
+/** A user who may only read sees disabled edits. */
+async function signIn(page, url) {
+  await send(url, [["ACL", "SETUSER", READER.user, "on", `>${READER.password}`, "~*", "+@read", "+info", "+config|get", "+client|list"]]);
+  await go(page, "keys");
+  await page.run(() => document.querySelector("#account").click());
+  await until(page, "sign-in: has a form", () => document.querySelector(".sign-in") !== null);
+  await page.run(({ user, password }) => {
+    const form = document.querySelector(".sign-in");
+    form.elements.user.value = user;
+    form.elements.password.value = password;
+    form.requestSubmit();
+  }, READER);
+  await until(page, "sign-in: names the user", (user) => document.querySelector("#account").textContent === `Sign out ${user}`, READER.user);
+  await go(page, "configuration");
+  await until(page, "sign-in: a reader cannot edit options", () => {
+    const edits = [...document.querySelectorAll("[data-action='option-edit']")];
+    return edits.length > 10 && edits.every(({ disabled }) => disabled);
+  });
+  await go(page, "clients");
+  await until(page, "sign-in: a reader cannot close clients", () => {
+    const edits = [...document.querySelectorAll("[data-action='client-confirm']")];
+    return edits.length > 0 && edits.every(({ disabled }) => disabled);
+  });
+  await go(page, "cql");
+  await until(page, "sign-in: a reader is refused CQL with the reason", () => document.querySelector("#page").textContent.includes("may not run CQL"));
+  await page.run(() => { sessionStorage.clear(); location.hash = "overview"; location.reload(); });
+  await until(page, "sign-in: the default user is back", () => document.querySelector("#account")?.textContent === "default");
 }
 
 /** A server that does not answer is seen to be so. */
@@ -183,6 +313,8 @@ async function look(browser, folder, url, view, pid) {
   if (view.name === "light") {
     await use(page);
     await read(page);
+    await edit(page, url);
+    await signIn(page, url);
     if (pid) await hang(page, pid);
   }
   for (const name of WHOLE.includes(view.name) ? PAGES : PAGES.slice(0, 1)) {

@@ -4,6 +4,7 @@ mod adaptive_spin;
 mod cql;
 mod deadlines;
 mod gates;
+pub(crate) mod history;
 mod housekeeping;
 mod http;
 mod newcomers;
@@ -98,6 +99,8 @@ pub(crate) struct ReactorHandler {
     /// The end of CLIENT PAUSE for which a timer is set.
     pause_timer: MonoNs,
     surveyed: MonoNs,
+    /// Used by reactor 0.
+    history: history::Sampler,
     /// Start of the window in which keys and clients are counted.
     window_began: MonoNs,
     is_ticking: bool,
@@ -154,6 +157,7 @@ impl ReactorHandler {
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
             surveyed: MonoNs::default(),
+            history: history::Sampler::default(),
             window_began: MonoNs::default(),
             is_ticking: false,
             deadlines: Deadlines::default(),

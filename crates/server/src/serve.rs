@@ -32,6 +32,7 @@ use crate::engine::blocked::BlockedClients;
 use crate::engine::command_log::CommandLogs;
 use crate::engine::free_thread::FreeThread;
 use crate::engine::functions::Functions;
+use crate::engine::history::History;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
@@ -52,7 +53,7 @@ use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{clock, migration_threads, rdb_thread, snapshot_taker, stall_detector};
 use crate::greeting::greeting;
-use crate::handler::{ReactorHandler, State};
+use crate::handler::{ReactorHandler, State, history};
 use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::protocol::ClientProtocol;
@@ -210,6 +211,7 @@ pub(crate) fn build_state(
         command_logs: CommandLogs::default(),
         latency: Mutex::new(LatencyEvents::default()),
         rates: Rates::default(),
+        history: History::new(history::columns(reactors)),
         free_thread: FreeThread::default(),
         lines: Arc::default(),
         snapshots,

@@ -11,6 +11,7 @@ use base::stages::{Stage, StageTimers};
 use crate::engine::busiest_clients::BusiestClients;
 use crate::engine::client_row::ClientRow;
 use crate::engine::hot_keys::HotKeys;
+use crate::engine::latency_counts::LatencyCounts;
 use crate::engine::requests::RequestId;
 
 /// Maximum error prefixes counted separately in `errorstats`; all others share one count. Same
@@ -81,6 +82,8 @@ impl std::ops::AddAssign for Totals {
 pub(crate) struct PublishedStats {
     pub(crate) commands: Vec<CommandCounts>,
     pub(crate) timers: StageTimers,
+    /// The timers' counts at the last survey, by protocol.
+    pub(crate) latency: LatencyCounts,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) totals: Totals,
     pub(crate) clients: HashMap<u64, ClientRow, foldhash::fast::FixedState>,
@@ -93,6 +96,7 @@ impl PublishedStats {
         PublishedStats {
             commands: vec![CommandCounts::default(); commands],
             timers: StageTimers::new(commands),
+            latency: LatencyCounts::default(),
             errors: BTreeMap::new(),
             totals: Totals::default(),
             clients: HashMap::default(),

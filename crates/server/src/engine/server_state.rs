@@ -25,6 +25,7 @@ use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::{CommandLogs, Taken};
 use crate::engine::free_thread::FreeThread;
 use crate::engine::functions::Functions;
+use crate::engine::history::History;
 use crate::engine::hub::Hub;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::key_usage::KeyUsage;
@@ -177,6 +178,7 @@ pub(crate) struct ServerState {
     pub(crate) command_logs: CommandLogs,
     pub(crate) latency: Mutex<LatencyEvents>,
     pub(crate) rates: Rates,
+    pub(crate) history: History,
     pub(crate) free_thread: FreeThread,
     /// Log lines other than events.
     pub(crate) lines: Arc<LineWriter>,

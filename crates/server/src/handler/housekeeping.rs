@@ -7,6 +7,7 @@ use crate::config::Settings;
 use crate::engine::invalidations::reader_bytes;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::mail::Mail;
+use crate::engine::published::PublishedStats;
 use crate::engine::server_state::ServerState;
 use base::time::MonoNs;
 use reactor::{Connections, Context};
@@ -21,8 +22,8 @@ const SURVEY_NS: u64 = 1_000_000_000;
 const WINDOW_NS: u64 = 5_000_000_000;
 
 impl ReactorHandler {
-    /// Updates the buffer sizes in CLIENT LIST, enforces output limits, and ends the window of the
-    /// busiest keys and clients when it has elapsed.
+    /// Updates the buffer sizes in CLIENT LIST, enforces output limits, ends the window of the
+    /// busiest keys and clients when it has elapsed, and adds a point to the history.
     pub(super) fn survey(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -57,6 +58,8 @@ impl ReactorHandler {
                 cx.abort(info.id);
             }
         }
+        let PublishedStats { timers, latency, .. } = &mut *published;
+        latency.read(timers, &self.shared.request_kinds);
         let window_ns = self.now.mono.since(self.window_began);
         if window_ns >= WINDOW_NS {
             self.window_began = self.now.mono;
@@ -67,6 +70,7 @@ impl ReactorHandler {
         self.sweep_http(cx, connections);
         self.limit_waits_for_replicas(cx, connections);
         if self.reactor.index == 0 {
+            self.history.sample(&self.shared, self.now);
             // Replicas may have been silent for too long.
             let needed = self.reactor.settings.min_replicas_to_write;
             self.shared.replication.change_replicas(needed, self.now.mono, |_| {});

@@ -22,6 +22,10 @@ use crate::commands::registry::REGISTRY;
 /// until they have run.
 pub(super) const COMMANDS_MAX: usize = 10_000;
 
+/// Subcommands of CLIENT that concern the connections of others; the rest of CLIENT needs a
+/// connection that outlives its request.
+const OTHERS_CONNECTIONS: [&str; 2] = ["client|kill", "client|list"];
+
 const NOT_PARSED: &str = "ERR failed to parse command";
 const PIPELINE_NOT_PARSED: &str = "ERR failed to parse pipeline request";
 
@@ -181,6 +185,9 @@ fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
 /// Returns the error for a command that is not available over HTTP.
 pub(super) fn refusal(prepared: Prepared) -> Option<String> {
     let entry = prepared.entry?;
+    if OTHERS_CONNECTIONS.contains(&entry.full_name.as_str()) {
+        return None;
+    }
     // A subcommand follows the rule of its container command.
     let command = REGISTRY.entry(entry.parent.unwrap_or(entry.id)).command;
     command
@@ -231,6 +238,10 @@ mod tests {
             ["monitor", "wait", "waitaof", "save", "subscribe", "PUNSUBSCRIBE", "ssubscribe"]
         {
             assert!(refused(name), "{name}");
+        }
+        for name in ["client|kill", "client|list"] {
+            let entry = REGISTRY.find_full(name.as_bytes()).map(|id| REGISTRY.entry(id));
+            assert_eq!(refusal(Prepared { entry, hash: None }), None, "{name}");
         }
         for name in
             ["get", "ping", "echo", "config", "info", "nosuch", "bgsave", "publish", "pubsub"]

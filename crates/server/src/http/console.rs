@@ -18,12 +18,28 @@ const PAGE: &str = include_str!("console/index.html");
 
 /// Name below the prefix, media type, content.
 const PARTS: &[(&str, &str, &str)] = &[
+    ("api.js", SCRIPT, include_str!("console/api.js")),
     ("app.js", SCRIPT, include_str!("console/app.js")),
+    ("bytes.js", SCRIPT, include_str!("console/bytes.js")),
+    ("channels.js", SCRIPT, include_str!("console/channels.js")),
     ("chart.js", SCRIPT, include_str!("console/chart.js")),
+    ("clients.js", SCRIPT, include_str!("console/clients.js")),
+    ("command.js", SCRIPT, include_str!("console/command.js")),
+    ("configuration.js", SCRIPT, include_str!("console/configuration.js")),
+    ("cql.js", SCRIPT, include_str!("console/cql.js")),
     ("dom.js", SCRIPT, include_str!("console/dom.js")),
+    ("history.js", SCRIPT, include_str!("console/history.js")),
+    ("icons.js", SCRIPT, include_str!("console/icons.js")),
+    ("keys.js", SCRIPT, include_str!("console/keys.js")),
     ("latency.js", SCRIPT, include_str!("console/latency.js")),
-    ("pages.js", SCRIPT, include_str!("console/pages.js")),
+    ("overview.js", SCRIPT, include_str!("console/overview.js")),
+    ("replication.js", SCRIPT, include_str!("console/replication.js")),
+    ("server.js", SCRIPT, include_str!("console/server.js")),
+    ("slow.js", SCRIPT, include_str!("console/slow.js")),
+    ("state.js", SCRIPT, include_str!("console/state.js")),
     ("style.css", "text/css; charset=utf-8", include_str!("console/style.css")),
+    ("values.js", SCRIPT, include_str!("console/values.js")),
+    ("verdict.js", SCRIPT, include_str!("console/verdict.js")),
 ];
 
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]

@@ -18,7 +18,7 @@ use crate::engine::acl::{Acl, Identity, User};
 enum Access {
     /// No password required: the route does not expose data.
     Open,
-    /// Requires a user. The commands that the route runs are checked one by one.
+    /// Requires a user. What the route runs or shows is checked by command.
     Token,
     /// Requires a user that may run INFO.
     Insight,
@@ -101,21 +101,21 @@ pub(crate) static ROUTES: &[Route] = &[
         name: "http|console",
         path: Path::Is("/"),
         methods: GET,
-        access: Access::Token,
+        access: Access::Open,
         run: console::page,
     },
     Route {
         name: "http|console-part",
         path: Path::Below(console::PREFIX),
         methods: GET,
-        access: Access::Token,
+        access: Access::Open,
         run: console::part,
     },
     Route {
         name: "http|api",
         path: Path::Below(api::PREFIX),
         methods: GET,
-        access: Access::Everything,
+        access: Access::Token,
         run: api::answer,
     },
     Route {
@@ -210,18 +210,20 @@ impl Route {
         // Load the setting for each request: CONFIG SET may precede it in the same pipeline.
         match self.admit(request, &shared.acl, &shared.settings.load()) {
             Ok(identity) => exchange.become_user(identity),
-            Err(refusal) => return Ok(exchange.refuse(refusal, self.challenge())),
+            Err(refusal) => {
+                return Ok(exchange.refuse(refusal, self.challenge(request.method())));
+            }
         }
         (self.run)(exchange, request)
     }
 
     /// Challenge for a client without valid credentials. A browser prompts its user only for
-    /// `Basic`, and a page's own requests wait during the prompt, so requests from the console get
-    /// a `Bearer` challenge.
+    /// `Basic`. The console has a form for them, so what it requests gets a `Bearer` challenge: the
+    /// API, and whatever is sent by POST.
     // Source: RFC 7617 2 (Basic), RFC 6750 3 (Bearer)
-    fn challenge(&self) -> &'static str {
-        match self.path {
-            Path::Below(api::PREFIX) => "Bearer realm=\"myriad\"",
+    fn challenge(&self, method: Method) -> &'static str {
+        match (self.path, method) {
+            (Path::Below(api::PREFIX), _) | (_, Method::Post) => "Bearer realm=\"myriad\"",
             _ => "Basic realm=\"myriad\", charset=\"UTF-8\"",
         }
     }

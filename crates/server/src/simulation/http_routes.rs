@@ -197,7 +197,17 @@ fn cql_statements_take_values_and_return_rows() {
 fn the_console_has_pages_and_numbers() {
     let mut world = world_with(&[("requirepass", "secret"), ("slowlog-log-slower-than", "0")]);
     let mut client = Client::connect(&mut world);
-    assert_eq!(client.ask(&mut world, "GET /", "").status, 401);
+    // The console asks for the password itself; its page has no data.
+    assert_eq!(client.ask(&mut world, "GET /", "").status, 200);
+    assert_eq!(client.ask(&mut world, "GET /console/app.js", "").status, 200);
+    for (head, challenge) in
+        [("GET /api/v1/user", "Bearer"), ("POST /pipeline", "Bearer"), ("GET /metrics", "Basic")]
+    {
+        let refused = client.ask(&mut world, head, "[]");
+        assert_eq!(refused.status, 401, "{head}");
+        let line = refused.line("WWW-Authenticate").unwrap();
+        assert!(line.starts_with(challenge), "{head}: {line}");
+    }
     let mut ask = |path: &str| {
         client.ask(&mut world, &format!("GET {path}|Authorization: Basic ZGVmYXVsdDpzZWNyZXQ="), "")
     };
@@ -237,6 +247,70 @@ fn the_console_has_pages_and_numbers() {
     assert!(!api("threads").as_array().unwrap().is_empty());
     assert!(api("logs")["lines"].is_array());
     assert_eq!(ask("/api/v1/none").status, 404);
+}
+
+#[test]
+fn the_history_has_a_point_each_second() {
+    let mut world = world();
+    let mut client = Client::connect(&mut world);
+    let mut ask = |world: &mut World, query: &str| {
+        let answer = client.ask(world, &format!("GET /api/v1/history{query}"), "");
+        assert_eq!(answer.status, 200, "{query}: {}", answer.body);
+        serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()
+    };
+    for second in 0..20 {
+        world.ask(format!("SET k {second}\r\n").as_bytes());
+        world.advance(SECOND_NS);
+        run(&mut world);
+    }
+    let page = ask(&mut world, "");
+    let column = |page: &serde_json::Value, name: &str| {
+        let columns = page["columns"].as_array().unwrap();
+        let at = columns.iter().position(|known| known == name)?;
+        let rows = page["rows"].as_array().unwrap();
+        Some(rows.iter().map(|row| row[at].as_f64()).collect::<Vec<_>>())
+    };
+    let count = page["at_ms"].as_array().unwrap().len();
+    assert!((10..=20).contains(&count), "{page}");
+    assert_eq!(page["step_ms"], 1000);
+    let rates = column(&page, "resp_per_s").unwrap();
+    assert_eq!(rates.len(), count);
+    assert!(rates.iter().flatten().any(|rate| (0.5..1.5).contains(rate)), "{rates:?}");
+    let latency = column(&page, "resp_execute_p99_ns").unwrap();
+    assert!(latency.iter().flatten().count() > 5, "{latency:?}");
+    assert_eq!(column(&page, "cql_execute_p99_ns"), None, "nothing was measured");
+    assert!(column(&page, "r00_load").is_some() && column(&page, "used_bytes").is_some());
+    let last = page["at_ms"][count - 1].as_u64().unwrap();
+    assert_eq!(ask(&mut world, &format!("?from_ms={}", last + 1))["rows"], serde_json::json!([]));
+    let one = ask(&mut world, &format!("?from_ms={last}&until_ms={last}"));
+    assert_eq!(one["at_ms"], serde_json::json!([last]));
+    let all = ask(&mut world, &format!("?from_ms=0&until_ms={}", u64::MAX));
+    assert_eq!(all["at_ms"].as_array().unwrap().len(), count);
+    assert_eq!(ask(&mut world, &format!("?from_ms={}", u64::MAX))["at_ms"], serde_json::json!([]));
+    for query in ["?from_ms=-1", "?from_ms=x", "?until_ms=99999999999999999999", "?from_ms="] {
+        let answer = client.ask(&mut world, &format!("GET /api/v1/history{query}"), "");
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.body.contains("must be a number of milliseconds"), "{}", answer.body);
+    }
+}
+
+#[test]
+fn a_client_can_be_closed() {
+    let mut world = world();
+    let mut client = Client::connect(&mut world);
+    let mut other = Client::connect(&mut world);
+    assert_eq!(other.ask(&mut world, "GET /ping", "").status, 200);
+    let rows = client.ask(&mut world, "GET /client/list", "").body;
+    assert!(rows.contains("cmd=http|command-path"), "{rows}");
+    let id = other.sim.id().0;
+    let killed = client.ask(&mut world, &format!("POST /client/kill/id/{id}"), "");
+    assert_eq!((killed.status, killed.body.as_str()), (200, r#"{"result":1}"#));
+    run(&mut world);
+    assert!(other.sim.is_closed());
+    for body in [r#"["CLIENT"]"#, r#"["CLIENT","ID"]"#, r#"["CLIENT","TRACKING","ON"]"#] {
+        let refused = client.ask(&mut world, "POST /", body);
+        assert_eq!(refused.status, 400, "{body}: {}", refused.body);
+    }
 }
 
 #[test]

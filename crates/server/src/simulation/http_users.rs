@@ -25,6 +25,9 @@ fn a_request_runs_as_its_user() {
     let mut world = world_of("~a %R~r +@read +set +info +acl|whoami +subscribe &n");
     let mut client = Client::connect(&mut world);
     let no_key = r#"{"error":"NOPERM No permissions to access a key"}"#;
+    let no_page = r#"{"error":"NOPERM the user may not see this page"}"#;
+    let no_kill =
+        r#"{"error":"NOPERM User app has no permissions to run the 'client|kill' command"}"#;
     let no_route = r#"{"error":"NOPERM the user may not use this route"}"#;
     for (head, body, status, answer) in [
         ("GET /acl/whoami", "", 200, r#"{"result":"app"}"#),
@@ -44,7 +47,9 @@ fn a_request_runs_as_its_user() {
         ),
         ("POST /multi-exec", r#"[["SET","a","3"],["GET","b"]]"#, 400, no_key),
         ("GET /get/a", "", 200, r#"{"result":"2"}"#),
-        ("GET /api/v1/overview", "", 403, no_route),
+        ("GET /api/v1/logs", "", 403, no_page),
+        ("GET /api/v1/configuration", "", 403, no_page),
+        ("POST /", r#"["CLIENT","KILL","ID","1"]"#, 400, no_kill),
         ("GET /changes", "", 403, no_route),
         ("POST /cql", r#"{"query":"SELECT * FROM system.local"}"#, 403, no_route),
         ("GET /subscribe/n/x", "", 403, r#"{"error":"NOPERM No permissions to access a channel"}"#),
@@ -72,6 +77,36 @@ fn a_request_runs_as_its_user() {
     assert_eq!(client.answers()[0].status, 401);
     let log = String::from_utf8(world.ask(b"ACL LOG 1\r\n")).unwrap();
     assert!(log.contains("auth\r\n") && log.contains("http\r\n"), "{log}");
+}
+
+#[test]
+fn the_api_shows_what_a_user_may_see() {
+    let mut world = world_of("~r* +@read +info");
+    let mut client = Client::connect(&mut world);
+    let mut ask = |world: &mut World, page: &str| {
+        let answer = client.ask(world, &format!("GET /api/v1/{page}|{TOKEN}"), "");
+        assert_eq!(answer.status, 200, "{page}: {}", answer.body);
+        serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()
+    };
+    let user = ask(&mut world, "user");
+    assert_eq!((&user["name"], &user["may_cql"]), (&"app".into(), &false.into()));
+    assert_eq!(user["is_unrestricted"], false);
+    let may = |user: &serde_json::Value, name: &str| user["may_run"][name].as_bool().unwrap();
+    assert!(may(&user, "scan") && may(&user, "info"));
+    assert!(!may(&user, "set") && !may(&user, "config|set") && !may(&user, "client|kill"));
+    let overview = ask(&mut world, "overview");
+    assert_eq!((&overview["hot_keys"], &overview["busiest_clients"]), (&[].into(), &[].into()));
+    assert!(ask(&mut world, "history")["rows"].is_array());
+    set_user(&mut world, "+config|set +@all ~* &*");
+    let user = ask(&mut world, "user");
+    assert_eq!((&user["is_unrestricted"], &user["may_cql"]), (&true.into(), &true.into()));
+    assert!(may(&user, "config|set"));
+    assert!(!ask(&mut world, "overview")["busiest_clients"].as_array().unwrap().is_empty());
+    set_user(&mut world, "-info");
+    for page in ["overview", "history", "memory"] {
+        let answer = client.ask(&mut world, &format!("GET /api/v1/{page}|{TOKEN}"), "");
+        assert_eq!(answer.status, 403, "{page}");
+    }
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use base::stages::Stage;
 use serde_json::{Value, json};
 
-use super::{hottest, latency, text};
+use super::{hottest, latency, text, user};
 use crate::engine::client_row::ClientRow;
 use crate::engine::command_log::LogKind;
 use crate::engine::published::CommandCounts;
+use crate::engine::replication::LinkState;
 use crate::http::Exchange;
 
 /// Maximum number of connections or statements on one page.
@@ -23,6 +24,8 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
     let (databases, _) = shared.data_stats(now.unix);
     let settings = &exchange.context.reactor.settings;
     let log = shared.log.stats();
+    // They may be keys that the user must not know.
+    let may_see_keys = exchange.client.identity.user().is_unrestricted();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "run_id": shared.identity.run_id,
@@ -51,8 +54,32 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
         "log_records": log.records,
         "recovery_ms": shared.recovery.took_ms,
         "latency": latency::stages(exchange),
-        "hot_keys": hottest::keys(exchange),
-        "busiest_clients": hottest::clients(exchange),
+        "hot_keys": if may_see_keys { hottest::keys(exchange) } else { json!([]) },
+        "busiest_clients":
+            if user::may_run(exchange, "client|list") { hottest::clients(exchange) } else { json!([]) },
+        "log_full": shared.log.poisoned().is_none() && !shared.log.takes_writes(),
+        "replication": replication(exchange),
+    })
+}
+
+fn replication(exchange: &Exchange<'_>) -> Value {
+    let (shared, now) = (exchange.context.shared, exchange.context.now.mono);
+    let position = shared.replication.position(&shared.log);
+    let link = shared.replication.link().clone();
+    let master = link.source.as_ref().map(|master| {
+        json!({
+            "host": master.host,
+            "port": master.port,
+            "is_connected": link.state == LinkState::Connected,
+            "silent_ms": now.since(link.heard) / 1_000_000,
+            "lag_bytes": link.source_position.saturating_sub(position),
+        })
+    });
+    json!({
+        "position": position,
+        "master": master,
+        "replicas": shared.replication.replicas().list().len(),
+        "follower_lag_bytes": shared.log.stats().follower_lag_bytes,
     })
 }
 

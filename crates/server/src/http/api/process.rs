@@ -1,6 +1,6 @@
 //! The process: its configuration, threads and last events.
 
-use options::{Form, Kind, Section};
+use options::{Change, Form, Kind, Section};
 use serde_json::{Value, json};
 
 use crate::config::{OPTIONS, Settings};
@@ -26,6 +26,11 @@ pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
             "section": title,
             "value": value,
             "default": option.shown(&defaults),
+            "change": match option.change {
+                Change::Running | Change::Through(_) => "running",
+                Change::Start => "start",
+                Change::Never => "never",
+            },
             "doc": option.doc,
         })
     });

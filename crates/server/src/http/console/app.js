@@ -1,107 +1,291 @@
-// Polls the server once a second and draws the current page.
+// The frame of the console: navigation, signing in, the loop that asks the server once a second and draws the page.
 
-import { History } from "./chart.js";
-import { element, patchChildren } from "./dom.js";
+import { ask, hasSignedIn, signIn, signOut } from "./api.js";
+import { LEFT, RIGHT } from "./chart.js";
+import { channels } from "./channels.js";
+import { clients } from "./clients.js";
+import { command } from "./command.js";
+import { configuration } from "./configuration.js";
+import { cql } from "./cql.js";
+import { button, element, field, patchChildren } from "./dom.js";
+import { History } from "./history.js";
+import { icon } from "./icons.js";
+import { keys } from "./keys.js";
 import { Latency } from "./latency.js";
-import { PAGES } from "./pages.js";
+import { overview } from "./overview.js";
+import { replication } from "./replication.js";
+import { events, log, memory, reactors, statements } from "./server.js";
+import { slow } from "./slow.js";
+import { STALE_MS, app } from "./state.js";
 
 const INTERVAL_MS = 1000;
-/** Timeout of a request. */
-const TIMEOUT_MS = 3000;
-/** Age above which numbers are grayed out and their age is shown. */
-const STALE_MS = 3500;
-/** Requested on every page, so that charts have no gaps. */
+/** Requested on every page, for the state of the server. */
 const ALWAYS = ["overview", "reactors", "log"];
+/** A shorter drag in a chart is a click. */
+const DRAG_PIXELS_MIN = 6;
+
+/** Title of a group of the navigation, and its pages. */
+const GROUPS = [
+  ["", [overview]],
+  ["Data", [keys, cql, channels]],
+  ["Server", [clients, slow, statements, reactors, memory, log, replication, configuration, events]],
+  ["Tools", [command]],
+];
+const PAGES = GROUPS.flatMap(([, pages]) => pages);
+const ACTIONS = Object.assign({}, ...PAGES.map((page) => page.actions ?? {}));
 
 const history = new History();
 const latency = new Latency();
-let data = {};
+const content = document.getElementById("page");
 let answered = Date.now();
 let problem = null;
 let isPaused = false;
-
-async function ask(name) {
-  const response = await fetch(`/api/v1/${name}`, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
-  if (response.status === 401) throw new Error("the password has changed: reload the page");
-  if (!response.ok) throw new Error(`${name}: ${response.status}`);
-  return response.json();
-}
+let signInProblem = null;
+let isAsking = false;
 
 function current() {
-  const wanted = location.hash.slice(1);
-  return PAGES.find(([name]) => name === wanted) ?? PAGES[0];
-}
-
-function note({ overview, reactors, log, threads }) {
-  const at = overview.now_ms;
-  for (const name of ["commands", "errors", "input_bytes", "output_bytes", "log_syncs", "log_records"]) {
-    history.count(name, at, overview[name]);
-  }
-  for (const name of ["connections", "used_bytes"]) history.note(name, at, overview[name]);
-  history.count("log sync_ns_sum", at, log.sync_ns_sum);
-  latency.note(at, overview.latency);
-  for (const { protocol, p99_ns: ns } of latency.totals()) history.note(`${protocol} p99`, at, ns);
-  for (const row of reactors) {
-    history.note(`${row.name} load`, at, row.load_ppm / 1e6);
-    history.note(`${row.name} connections`, at, row.connections);
-    for (const name of ["commands", "reads", "writes", "turns", "input_bytes", "output_bytes"]) {
-      history.count(`${row.name} ${name}`, at, row[name]);
-    }
-  }
-  for (const row of threads ?? []) history.count(`thread ${row.id}`, at, row.user_ms + row.system_ms);
+  const wanted = location.hash.slice(1).split("/")[0];
+  return PAGES.find(({ name }) => name === wanted) ?? PAGES[0];
 }
 
 /** Whether the user has selected text on the page, which then does not change. */
 function isMarking() {
   const selection = getSelection();
-  return !selection.isCollapsed && document.getElementById("page").contains(selection.anchorNode);
+  const isField = ["INPUT", "TEXTAREA"].includes(document.activeElement?.tagName);
+  return !selection.isCollapsed && !isField && content.contains(selection.anchorNode);
+}
+
+function signInForm() {
+  return [element("form", { class: "sign-in", "data-submit": "sign-in" },
+    element("p", {}, "This server requires a user and a password. Both are kept until this tab closes."),
+    field("User", element("input", { name: "user", value: "default", autocomplete: "username", required: "" })),
+    field("Password", element("input", { name: "password", type: "password", autocomplete: "current-password" })),
+    signInProblem ? element("p", { class: "bad", role: "alert" }, signInProblem) : null,
+    element("div", { class: "tools" }, button("Sign in", null, {}, { type: "submit", className: "primary" }),
+      app.user ? button("Cancel", "sign-in-cancel") : null))];
+}
+
+/** Why the page cannot be drawn: an answer is missing or was refused. */
+function missing(page) {
+  for (const part of page.isFree ? [] : [...ALWAYS, ...page.needs]) {
+    const value = app.data[part];
+    if (value instanceof Error) return [element("p", { class: "bad" }, `User ${app.user?.name ?? ""} cannot see this page: ${value.message}`)];
+    if (value === undefined) return [element("p", { class: "muted" }, "Asking the server…")];
+  }
+  return null;
 }
 
 function draw() {
-  const [name, needed, page] = current();
+  const page = current();
   for (const link of document.querySelectorAll("#pages a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${page.name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (![...ALWAYS, ...needed].every((part) => part in data)) return;
-  const main = document.getElementById("page");
-  const parts = page(data, history, latency).filter((part) => part);
-  if (main.dataset.page === name) patchChildren(main, parts);
-  else main.replaceChildren(...parts);
-  main.dataset.page = name;
+  const title = app.isSignedOut ? "Sign in" : page.title;
+  setText("title", title);
+  document.title = `${title} – Myriad`;
+  const cx = { data: app.data, history, latency, ageMs: Date.now() - answered };
+  const parts = app.isSignedOut ? signInForm() : (missing(page) ?? page.draw(cx).filter((part) => part));
+  const name = app.isSignedOut ? "sign-in" : page.name;
+  if (content.dataset.page === name) patchChildren(content, parts);
+  else content.replaceChildren(...parts);
+  content.dataset.page = name;
+  measure();
+}
+
+/** Charts are drawn for the pixels that they have. */
+function measure() {
+  const figure = content.querySelector(".chart");
+  const width = figure ? Math.floor(figure.clientWidth - 2 * Number.parseFloat(getComputedStyle(figure).paddingLeft)) : 0;
+  if (width > LEFT + RIGHT && width !== app.chartWidth) {
+    app.chartWidth = width;
+    app.redraw();
+  }
+}
+
+let isDrawing = false;
+app.redraw = () => {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    draw();
+  });
+};
+
+function setText(id, text) {
+  const node = document.getElementById(id);
+  if (node.textContent !== text) node.textContent = text;
 }
 
 /** Shows the state of the server and the age of the numbers. */
 function say() {
   const age = Date.now() - answered;
-  const isStale = problem !== null || age > STALE_MS;
+  const isStale = !app.isSignedOut && (problem !== null || age > STALE_MS);
   document.body.classList.toggle("stale", isStale);
   const state = document.getElementById("state");
-  const seconds = Math.round(age / 1000);
-  const isOld = isStale ? `last answer ${seconds} s ago${problem ? `: ${problem}` : ""}` : null;
-  const text = isOld ?? (isPaused ? "paused" : isMarking() ? "paused while text is selected" : data.overview ? `version ${data.overview.version}` : "connecting");
-  if (state.textContent !== text) state.textContent = text;
+  const old = isStale ? `last answer ${Math.round(age / 1000)} s ago${problem ? `: ${problem}` : ""}` : null;
+  const mode = isPaused ? "paused" : isMarking() ? "paused while text is selected" : null;
+  const version = app.data.overview?.version;
+  setText("state", old ?? (app.isSignedOut ? "signed out" : mode ?? (version ? `version ${version}` : "connected")));
   state.classList.toggle("bad", isStale);
+  setText("account", app.user && !app.isSignedOut ? (hasSignedIn() ? `Sign out ${app.user.name}` : app.user.name) : "Sign in");
+}
+
+/** Asks for pages of the API. A refusal is shown on the pages that need it; other errors end the turn. */
+async function fetchParts(parts) {
+  const values = await Promise.all(parts.map((part) => ask(part).catch((error) => {
+    if (error.status === 403) return error;
+    throw error;
+  })));
+  parts.forEach((part, at) => { app.data[part] = values[at]; });
+}
+
+async function update() {
+  app.user ??= await ask("user");
+  const page = current();
+  await fetchParts([...new Set([...ALWAYS, ...page.needs])]);
+  const { overview: now } = app.data;
+  if (!(now instanceof Error)) {
+    latency.note(now.now_ms, now.latency);
+    if (page.hasCharts !== false) await history.update(now.now_ms);
+  }
 }
 
 async function turn() {
-  const parts = [...ALWAYS, ...current()[1]];
-  try {
-    const values = await Promise.all(parts.map(ask));
-    const fresh = Object.fromEntries(parts.map((part, at) => [part, values[at]]));
-    data = { ...data, ...fresh };
-    note(fresh);
-    answered = Date.now();
-    problem = null;
-    if (!isPaused && !isMarking()) draw();
-  } catch (error) {
-    problem = error.name === "TimeoutError" ? "request timed out" : error.message;
+  if (!app.isSignedOut && !isAsking && !document.hidden) {
+    isAsking = true;
+    try {
+      await update();
+      answered = Date.now();
+      problem = null;
+      if (!isPaused && !isMarking()) draw();
+    } catch (error) {
+      if (!app.isSignedOut) problem = error.message;
+    }
+    isAsking = false;
   }
   say();
   setTimeout(turn, INTERVAL_MS);
 }
 
-document.getElementById("pages").append(...PAGES.map(([name]) => element("a", { href: `#${name}` }, name)));
+Object.assign(ACTIONS, {
+  "sign-in": async ({ form }) => {
+    signIn(form.get("user"), form.get("password"));
+    try {
+      app.isSignedOut = false;
+      app.user = await ask("user");
+      [signInProblem, app.data] = [null, {}];
+      await fetchParts(ALWAYS);
+    } catch (error) {
+      app.isSignedOut = true;
+      signInProblem = error.status === 401 ? "The user or the password is wrong." : error.message;
+      signOut();
+    }
+    say();
+  },
+  "sign-in-cancel": () => { app.isSignedOut = false; },
+});
+
+async function act(name, event, source) {
+  const page = current();
+  const run = ACTIONS[name];
+  if (!run) return;
+  const form = source.tagName === "FORM" ? new FormData(source) : null;
+  try {
+    await run({ event, dataset: source.dataset, value: source.value, form, source, history, data: app.data });
+  } catch (error) {
+    if (page.fail) page.fail(error);
+    else problem = error.message;
+  }
+  app.redraw();
+}
+
+/** What the user does reaches the action that an attribute of the element or of its parents names. */
+for (const [kind, attribute] of [["click", "action"], ["submit", "submit"], ["change", "change"], ["input", "input"], ["keydown", "keydown"]]) {
+  document.addEventListener(kind, (event) => {
+    const source = event.target.closest?.(`[data-${attribute}]`);
+    if (!source) return;
+    if (kind === "submit") event.preventDefault();
+    act(source.dataset[attribute], event, source);
+  });
+}
+
+// Charts: a shared crosshair, and a span to zoom into.
+function timeAt(plot, event) {
+  const { from, until } = plot.dataset;
+  const box = plot.getBoundingClientRect();
+  const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+  return Number(from) + Math.min(1, Math.max(0, share)) * (Number(until) - Number(from));
+}
+let drag = null;
+document.addEventListener("pointermove", ({ target, clientX }) => {
+  const plot = target.closest?.("svg.plot");
+  const at = plot ? timeAt(plot, { clientX }) : null;
+  if (at === app.hover) return;
+  app.hover = at;
+  app.redraw();
+});
+document.addEventListener("pointerdown", (event) => {
+  const plot = event.target.closest?.("svg.plot");
+  drag = plot && event.pointerType === "mouse" ? { x: event.clientX, at: timeAt(plot, event) } : null;
+});
+document.addEventListener("pointerup", (event) => {
+  const plot = event.target.closest?.("svg.plot");
+  if (drag && plot && Math.abs(event.clientX - drag.x) >= DRAG_PIXELS_MIN) {
+    const ends = [drag.at, timeAt(plot, event)].sort((one, other) => one - other);
+    if (ends[1] - ends[0] > 2000) app.zoom = { from: ends[0], until: ends[1] };
+    app.redraw();
+  }
+  drag = null;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !["INPUT", "TEXTAREA", "SELECT"].includes(event.target.tagName)) {
+    const search = content.querySelector("[data-search]");
+    if (search) {
+      event.preventDefault();
+      search.focus();
+    }
+  }
+  const plot = event.target.closest?.("svg.plot");
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (plot && step) {
+    event.preventDefault();
+    const span = Number(plot.dataset.until) - Number(plot.dataset.from);
+    const at = (app.hover ?? Number(plot.dataset.until)) + (step * span) / 60;
+    app.hover = Math.min(Number(plot.dataset.until), Math.max(Number(plot.dataset.from), at));
+    app.redraw();
+  }
+  if (event.key === "Escape" && document.body.classList.contains("menu-open")) closeMenu();
+});
+
+const nav = document.getElementById("pages");
+nav.append(...GROUPS.flatMap(([title, pages]) => {
+  const list = element("ul", {}, pages.map(({ name, title: text, icon: drawing }) =>
+    element("li", {}, element("a", { href: `#${name}` }, icon(drawing), element("span", {}, text)))));
+  return title ? [element("h2", {}, title), list] : [list];
+}));
+
+const menu = document.getElementById("menu");
+function closeMenu() {
+  document.body.classList.remove("menu-open");
+  menu.setAttribute("aria-expanded", "false");
+}
+menu.addEventListener("click", () => {
+  menu.setAttribute("aria-expanded", document.body.classList.toggle("menu-open"));
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("content").focus();
+});
+
+document.getElementById("account").addEventListener("click", () => {
+  signOut();
+  [app.isSignedOut, signInProblem] = [true, null];
+  if (app.user && !app.user.is_open) app.data = {};
+  draw();
+  say();
+});
 
 const pause = document.getElementById("pause");
 pause.addEventListener("click", () => {
@@ -124,14 +308,22 @@ theme.addEventListener("click", () => {
   nameTheme();
 });
 
+addEventListener("resize", app.redraw);
 addEventListener("hashchange", async () => {
+  closeMenu();
+  scrollTo(0, 0);
+  draw();
+  if (app.isSignedOut) return;
   try {
-    for (const part of current()[1]) data[part] = await ask(part);
-    draw();
+    await fetchParts(current().needs);
+    await current().enter?.();
   } catch (error) {
     problem = error.message;
     say();
   }
+  draw();
 });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) answered = Math.max(answered, Date.now() - INTERVAL_MS); });
 setInterval(say, INTERVAL_MS);
-turn();
+draw();
+turn().then(() => current().enter?.()).then(app.redraw, (error) => { problem = error.message; });

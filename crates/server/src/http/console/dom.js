@@ -15,7 +15,7 @@ function fill(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return made;
 }
 
@@ -71,12 +71,16 @@ export function patchChildren(old, wanted) {
 /**
  * Creates a table from column names and rows of cells; `#name` is a column of numbers, `=name` a wide one. Rows
  * are identified by their first cell, or by `key(row)`. `label` names the region for users who scroll it by
- * keyboard.
+ * keyboard. `sort`: `{ action, by, isUp }`, if a column can be chosen to sort by.
  */
-export function table(label, columns, rows, key = (row) => row[0]?.textContent ?? row[0]) {
+export function table(label, columns, rows, { key = (row) => row[0]?.textContent ?? row[0], sort = null } = {}) {
   const kind = (column) => (column.startsWith("#") ? "number" : column.startsWith("=") ? "wide" : null);
   const names = columns.map((column) => column.replace(/^[#=]/, ""));
-  const head = columns.map((column, at) => element("th", { class: kind(column), scope: "col" }, names[at]));
+  const title = (name) => (sort && name ? element("button", { type: "button", class: "sort", "data-action": sort.action, "data-column": name }, name) : name);
+  const order = (name) => (sort?.by === name ? (sort.isUp ? "ascending" : "descending") : null);
+  const head = columns.map((column, at) => (names[at]
+    ? element("th", { class: kind(column), scope: "col", "aria-sort": order(names[at]) }, title(names[at]))
+    : element("td", {})));
   const cells = (row) => row.map((cell, at) =>
     element("td", { class: kind(columns[at]), "data-label": names[at] }, cell ?? ""));
   const body = rows.map((row) => element("tr", { "data-key": key(row) }, cells(row)));
@@ -84,9 +88,41 @@ export function table(label, columns, rows, key = (row) => row[0]?.textContent ?
   return element("div", { class: "scroll", role: "region", "aria-label": label, tabindex: 0 }, element("table", {}, inside));
 }
 
+/** A titled part of a page. `tools`: what is shown at the right of the title. */
+export function panel(title, content, { tools = [], className = "" } = {}) {
+  const head = element("header", { class: "panel-head" }, element("h2", {}, title), element("div", { class: "tools" }, tools));
+  return element("section", { class: `panel ${className}`.trim(), "data-key": `panel ${title}` }, head, content);
+}
+
 export function tiles(pairs) {
-  const one = ([name, value]) => element("div", { class: "tile" }, element("b", {}, value), element("span", {}, name));
+  const one = ([name, value, note]) => element("div", { class: "tile", "data-key": name },
+    element("span", {}, name), element("b", {}, value), note ? element("small", {}, note) : null);
   return element("div", { class: "tiles" }, pairs.map(one));
+}
+
+/** A button; `values` become its data. */
+export function button(text, action, values = {}, { className = "", disabled = false, title = null, type = "button" } = {}) {
+  const data = Object.fromEntries(Object.entries(values).map(([name, value]) => [`data-${name}`, value]));
+  return element("button", { type, class: className || null, "data-action": action, disabled: disabled ? "" : null, title, ...data }, text);
+}
+
+/** An input or a list of choices with its label. */
+export function field(label, control, className = "") {
+  return element("label", { class: `field ${className}`.trim() }, element("span", {}, label), control);
+}
+
+export function choice(id, action, options, chosen) {
+  return element("select", { id, "data-change": action }, options.map(([value, text]) =>
+    element("option", { value, selected: value === chosen ? "" : null }, text)));
+}
+
+export function note(text, kind = "muted") {
+  return element("p", { class: kind, role: kind === "bad" ? "alert" : null }, text);
+}
+
+/** Cuts a text for display. */
+export function cut(text, max) {
+  return text.length > max ? `${text.slice(0, max)}…` : text;
 }
 
 export function number(value) {
