@@ -32,6 +32,8 @@ const CREDITS_MIN: u32 = 2;
 /// more work than fast ones, and all finish together. Longer than a round trip to a remote
 /// generator.
 const PREFETCH_NS: u64 = 50_000_000;
+/// Target duration of a batch of commands, whose duration is unknown in advance.
+const BATCH_TARGET_NS: u64 = 25_000_000;
 /// A thread returns credits in quarters of its target: one small frame for several large ones.
 const CREDIT_STEPS: u32 = 4;
 
@@ -53,6 +55,8 @@ pub struct ExecutorOptions {
     pub make_task: Maker,
     /// Reported in the status.
     pub kernel: String,
+    /// Whether a generator may have this host execute shell commands.
+    pub allows_commands: bool,
     /// Share of results in which one bit is flipped, to test that verification detects it.
     pub corrupt: f64,
     /// How long to retry an unreachable generator or collector.
@@ -122,6 +126,7 @@ pub fn run(
                 for link in shared.links.lock().iter().flatten().flatten() {
                     link.close();
                 }
+                shared.options.make_task.cancel();
             }
             if reported.elapsed() >= STATUS_PERIOD {
                 reported = Instant::now();
@@ -187,6 +192,12 @@ fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
     let welcome: ExecutorWelcome = generator.receive_message(Kind::Welcome, &mut payload)?;
     welcome.plan.check().map_err(anyhow::Error::msg)?;
     let task = options.make_task.make(&welcome.plan)?;
+    if task.runs_commands() && !options.allows_commands {
+        bail!(
+            "the generator has a command executed ({}), which requires --allow-commands",
+            welcome.plan.task
+        );
+    }
     let mut collector = dial(&shared.collector_reachability)?;
     let hello = Hello::Executor { stream: Some(welcome.stream), name };
     collector.send_message(Header::control(Kind::Hello, welcome.stream, 0), &hello)?;
@@ -220,8 +231,9 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
     let clones = [connected.generator.try_clone()?, connected.collector.try_clone()?];
     shared.links.lock()[slot] = Some(clones);
     let (stream, epoch) = (connected.welcome.stream, connected.welcome.epoch);
+    let demand = Demand::new(&connected);
     let mut credit = Header::control(Kind::Credit, stream, epoch);
-    credit.count = CREDITS_MIN;
+    (credit.count, credit.first_id) = (demand.credits_min, u64::from(demand.tasks));
     connected.generator.send(&credit, &[])?;
     let outputs_bytes = batch_bytes(&connected.welcome.plan, connected.task.output_bytes_max())?;
     let mut worker = Worker {
@@ -229,7 +241,8 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
         connected,
         inputs: Vec::new(),
         outputs: vec![0; outputs_bytes],
-        outstanding: CREDITS_MIN,
+        outstanding: demand.credits_min,
+        demand,
         batch_ns: 0,
         stopwatch: Stopwatch::start(&shared.meter, shared.clock),
     };
@@ -239,9 +252,42 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
         *has_worked = true;
         match worker.step(received) {
             Ok(Step::GoOn) => {}
-            Ok(Step::End) => return Ok(()),
+            Ok(Step::End) => return Ok(worker.connected.task.finish()?),
             Err(error) => return worker.is_over()?.then_some(()).ok_or(error),
         }
+    }
+}
+
+/// The size and number of batches that a thread requests.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    credits_min: u32,
+    /// Number of tasks in a batch, for tasks that can take any time; 0: as many as fit.
+    tasks: u32,
+    batch: u32,
+    /// Moving average.
+    task_ns: u64,
+}
+
+impl Demand {
+    fn new(connected: &Connected) -> Self {
+        let batch = connected.welcome.plan.batch;
+        if connected.task.runs_commands() {
+            // Nothing is requested in advance: another thread may be able to run it now.
+            return Self { credits_min: 1, tasks: 1, batch, task_ns: 0 };
+        }
+        Self { credits_min: CREDITS_MIN, tasks: 0, batch, task_ns: 0 }
+    }
+
+    /// Adjusts the number of tasks to the time that these took. It at most doubles, since the first
+    /// ones may not be typical.
+    fn adjust(&mut self, tasks: u32, took_ns: u64) {
+        if self.tasks == 0 {
+            return;
+        }
+        self.task_ns = averaged(self.task_ns, (took_ns / u64::from(tasks.max(1))).max(1));
+        let fitting = u32::try_from(BATCH_TARGET_NS / self.task_ns.max(1)).unwrap_or(u32::MAX);
+        self.tasks = fitting.clamp(1, self.batch.min(self.tasks.saturating_mul(2)));
     }
 }
 
@@ -259,6 +305,7 @@ struct Worker<'a> {
     outputs: Vec<u8>,
     /// Batches that were requested and have not arrived.
     outstanding: u32,
+    demand: Demand,
     /// Moving average of the time per batch, including sending its results.
     batch_ns: u64,
     stopwatch: Stopwatch<'a>,
@@ -306,6 +353,7 @@ impl Worker<'_> {
         self.connected.collector.send(&result, outputs)?;
         let blocked_ns = self.stopwatch.charge(Activity::Blocked);
         self.batch_ns = averaged(self.batch_ns, busy_ns.saturating_add(blocked_ns));
+        self.demand.adjust(header.count, busy_ns);
         self.shared.meter.count_batch(header.count, used);
         Ok(())
     }
@@ -360,13 +408,14 @@ impl Worker<'_> {
     }
 
     fn send_credit(&mut self) -> Result<()> {
-        let count = credits_to_send(self.outstanding, credits_target(self.batch_ns));
+        let target = credits_target(self.batch_ns, self.demand.credits_min);
+        let count = credits_to_send(self.outstanding, target);
         if count == 0 {
             return Ok(());
         }
         let welcome = &self.connected.welcome;
         let mut credit = Header::control(Kind::Credit, welcome.stream, welcome.epoch);
-        credit.count = count;
+        (credit.count, credit.first_id) = (count, u64::from(self.demand.tasks));
         self.outstanding += count;
         Ok(self.connected.generator.send(&credit, &[])?)
     }
@@ -381,9 +430,9 @@ fn averaged(average_ns: u64, last_ns: u64) -> u64 {
 }
 
 /// Returns the number of batches that a thread keeps requested.
-fn credits_target(batch_ns: u64) -> u32 {
+fn credits_target(batch_ns: u64, credits_min: u32) -> u32 {
     let batches = PREFETCH_NS / batch_ns.max(1);
-    u32::try_from(batches).unwrap_or(CREDITS).clamp(CREDITS_MIN, CREDITS)
+    u32::try_from(batches).unwrap_or(CREDITS).clamp(credits_min, CREDITS)
 }
 
 /// Returns the number of credits to send, or 0 below a quarter of the target.
@@ -415,11 +464,33 @@ mod tests {
             (20_000_000, CREDITS_MIN),
             (u64::MAX, CREDITS_MIN),
         ] {
-            assert_eq!(credits_target(batch_ns), expected, "{batch_ns}");
+            assert_eq!(credits_target(batch_ns, CREDITS_MIN), expected, "{batch_ns}");
         }
+        assert_eq!(credits_target(60_000_000, 1), 1);
         assert_eq!(averaged(0, 800), 800);
         assert_eq!(averaged(800, 400), 700);
         assert_eq!(averaged(u64::MAX, u64::MAX), u64::MAX / 4 * 4);
+    }
+
+    #[test]
+    fn batches_of_commands_grow_to_their_target_time() {
+        let mut demand = Demand { credits_min: 1, tasks: 1, batch: 64, task_ns: 0 };
+        // The first item includes the start of its process.
+        let mut sizes = Vec::new();
+        for took_ns in [20_000_000, 100_000, 100_000] {
+            demand.adjust(1, took_ns);
+            sizes.push(demand.tasks);
+        }
+        assert_eq!(sizes, [1, 1, 2]);
+        for _ in 0..30 {
+            demand.adjust(demand.tasks, u64::from(demand.tasks) * 1_000_000);
+        }
+        assert!((24..=25).contains(&demand.tasks), "{demand:?}");
+        demand.adjust(20, 200_000_000_000);
+        assert_eq!(demand.tasks, 1);
+        let mut other = Demand { tasks: 0, ..demand };
+        other.adjust(1, 5);
+        assert_eq!(other.tasks, 0);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 
 use crate::collector::{self, CollectorOptions, ResultsOptions, Verify};
 use crate::executor::{self, ExecutorOptions};
-use crate::generator::{self, GeneratorOptions, GeneratorSummary, LedgerOptions, PaceOptions};
+use crate::generator::{
+    self, GeneratorOptions, GeneratorSummary, Input, LedgerOptions, PaceOptions,
+};
 use crate::status::{CollectorStatus, ExecutorStatus, Status};
 use crate::task::Maker;
 use crate::task::Plan;
@@ -22,6 +24,8 @@ use crate::task::Plan;
 pub struct LocalOptions {
     pub stream: u64,
     pub plan: Plan,
+    /// The items of commands.
+    pub input: Option<Arc<Input>>,
     pub make_task: Maker,
     pub kernel: String,
     pub pace: PaceOptions,
@@ -125,6 +129,7 @@ pub fn run_with(
                     threads: options.threads,
                     make_task,
                     kernel: options.kernel.clone(),
+                    allows_commands: true,
                     corrupt: options.corrupt,
                     patience: options.patience,
                 };
@@ -137,6 +142,7 @@ pub fn run_with(
             stream: options.stream,
             plan: options.plan.clone(),
             task: Arc::clone(&task),
+            input: options.input.clone(),
             pace: options.pace,
             ledger: options.ledger,
             listener: for_executors,
@@ -187,7 +193,8 @@ mod tests {
     fn options(task: &str, tasks: u64) -> LocalOptions {
         LocalOptions {
             stream: 1,
-            plan: Plan { task: task.into(), seed: 7, batch: 64 },
+            plan: Plan { task: task.into(), seed: 7, batch: 64, limits: None },
+            input: None,
             make_task: Maker::built_in(Kernel::Lanes),
             kernel: "lanes".into(),
             pace: PaceOptions {
@@ -316,9 +323,13 @@ mod tests {
         let task = format!("files:{}", tree.display());
         let seed = crate::task::FileSums::list(&tree).unwrap().fingerprint();
         let mut summing = options(&task, u64::MAX);
-        summing.plan = Plan { task, seed, batch: 2 };
+        summing.plan = Plan { task, seed, batch: 2, limits: None };
         let path = dir.join("sums");
-        summing.results = Some(ResultsOptions { path: path.clone(), order: Order::Input });
+        summing.results = Some(ResultsOptions {
+            path: Some(path.clone()),
+            dead_letters: None,
+            order: Order::Input,
+        });
         let summary = run_quietly(&summing);
         assert_eq!(summary.generator.account.verified_right, 25);
         let text = std::fs::read_to_string(&path).unwrap();

@@ -90,6 +90,12 @@ pub struct Account {
     pub sample_positions: Vec<u64>,
     /// First ids with wrong results.
     pub wrong_ids: Vec<u64>,
+    /// Collected items whose command failed.
+    #[serde(default)]
+    pub failed: u64,
+    /// First ids of them.
+    #[serde(default)]
+    pub failed_ids: Vec<u64>,
 }
 
 /// Maximum number of missing ranges, and of ids of wrong results, in an account.

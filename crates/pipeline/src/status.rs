@@ -55,6 +55,9 @@ pub struct GeneratorStatus {
     pub shed: u64,
     pub late_ticks: u64,
     pub latest_tick_ns: u64,
+    /// Number of lines of the input, estimated until all are read; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<u64>,
     pub generated: u64,
     pub collected: u64,
     pub in_flight: u64,

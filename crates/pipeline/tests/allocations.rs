@@ -21,7 +21,8 @@ const BATCH: u32 = 64;
 fn allocations(batches: u64) -> usize {
     let options = LocalOptions {
         stream: 1,
-        plan: Plan { task: "sha256x10-le".into(), seed: 7, batch: BATCH },
+        plan: Plan { task: "sha256x10-le".into(), seed: 7, batch: BATCH, limits: None },
+        input: None,
         make_task: Maker::built_in(Kernel::Lanes),
         kernel: "lanes".into(),
         pace: PaceOptions {

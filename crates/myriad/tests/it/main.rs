@@ -4,6 +4,7 @@
 mod backup;
 mod cluster;
 mod command_line;
+mod commands;
 mod hub;
 mod migrate;
 mod options;

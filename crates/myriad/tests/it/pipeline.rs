@@ -80,7 +80,7 @@ impl Drop for Part {
 
 /// Returns a free port for several processes to listen on in turn. It is outside the range from
 /// which the kernel assigns ephemeral ports.
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let number = u16::try_from(std::process::id() % 1_000).unwrap() * 7;

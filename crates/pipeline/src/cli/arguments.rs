@@ -1,7 +1,8 @@
 //! The options of all roles, and their values.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -9,9 +10,9 @@ use base::units::parse_count;
 use options::{Loaded, Section, Source, Value, ValueError, settings};
 
 use crate::collector::{Order, ResultsOptions, SAMPLE_MAX, Verify};
-use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate};
+use crate::generator::{Input, LedgerOptions, Overload, PaceOptions, Rate};
 use crate::monitor::Layout;
-use crate::task::{Codec, FileSums, Kernel, Plan, TaskSpec};
+use crate::task::{COMMAND_BATCH_MAX, Codec, CommandLimits, FileSums, Kernel, Plan, TaskSpec};
 
 /// Default ports, the same as the original's.
 const EXECUTOR_PORT: u16 = 25_522;
@@ -24,6 +25,12 @@ settings! {
     #[derive(Debug, Clone)]
     pub(super) struct Arguments {
         task: TaskSpec = TaskSpec::Exercise(Codec::Sha256Le),
+        /// File of the items of a command; `-` is standard input.
+        input: Option<PathBuf> = None,
+        retries: u32 = CommandLimits::DEFAULT.retries,
+        item_timeout: Duration = Duration::from_millis(CommandLimits::DEFAULT.item_timeout_ms),
+        /// Whether an executor executes the commands of its generator.
+        allow_commands: bool = false,
         /// `None`: the fastest.
         kernel: Option<Kernel> = None,
         stream: u64 = 1,
@@ -34,7 +41,7 @@ settings! {
         tasks: Option<u64> = None,
         batch: Option<u32> = None,
         window: usize = 1024,
-        lease: Duration = Duration::from_secs(1),
+        lease: Option<Duration> = None,
         overload: Overload = Overload::Queue,
         backlog: Option<u64> = None,
         executors: usize = 1,
@@ -48,6 +55,7 @@ settings! {
         out: Option<PathBuf> = None,
         log: Option<PathBuf> = None,
         results: Option<PathBuf> = None,
+        dead_letters: Option<PathBuf> = None,
         order: Order = Order::None,
         stay: bool = false,
         listen: Option<SocketAddr> = None,
@@ -88,16 +96,53 @@ impl Arguments {
         if self.processes && self.growth_max.is_some() {
             bail!("--growth-max cannot be used with --processes");
         }
+        if self.is_command() != self.input.is_some() {
+            bail!("exec: and each: require --input, and other tasks have none");
+        }
+        if !self.is_command() {
+            return Ok(());
+        }
+        if self.overload == Overload::Shed {
+            bail!("--overload shed cannot be used with --input: no line is dropped");
+        }
+        if self.corrupt.0 > 0.0 {
+            bail!("--corrupt cannot be used with commands, whose results are not verified");
+        }
+        if self.processes && self.input.as_deref() == Some(Path::new("-")) {
+            bail!("--input - cannot be used with --processes");
+        }
+        let outputs = [&self.results, &self.dead_letters];
+        if self.results.is_some() && self.results == self.dead_letters {
+            bail!("--results and --dead-letters name the same file");
+        }
+        if outputs.into_iter().any(|output| output.is_some() && *output == self.input) {
+            bail!("the input would be overwritten by the results");
+        }
+        if self.batch() > COMMAND_BATCH_MAX {
+            bail!("--batch is at most {COMMAND_BATCH_MAX} for exec: and each:");
+        }
         Ok(())
     }
 
+    pub(super) fn is_command(&self) -> bool {
+        matches!(self.task, TaskSpec::Command(..))
+    }
+
+    pub(super) fn open_input(&self) -> Result<Option<Arc<Input>>> {
+        self.input.as_deref().map(|path| Input::open(path).map(Arc::new)).transpose()
+    }
+
     /// Fails if the files of a directory cannot be listed.
-    pub(super) fn plan(&self) -> Result<Plan> {
+    pub(super) fn plan(&self, input: Option<&Input>) -> Result<Plan> {
         let seed = match &self.task {
             TaskSpec::Exercise(_) => self.seed,
             TaskSpec::Files(dir) => FileSums::list(dir.as_ref())?.fingerprint(),
+            TaskSpec::Command(..) => input.map_or(self.seed, Input::fingerprint),
         };
-        Ok(Plan { task: self.task.to_string(), seed, batch: self.batch() })
+        let item_timeout_ms = nanoseconds(self.item_timeout) / 1_000_000;
+        let limits = CommandLimits { retries: self.retries, item_timeout_ms };
+        let limits = self.is_command().then_some(limits);
+        Ok(Plan { task: self.task.to_string(), seed, batch: self.batch(), limits })
     }
 
     /// Files take longer than numbers, so their batches are smaller.
@@ -105,12 +150,14 @@ impl Arguments {
         self.batch.unwrap_or(match self.task {
             TaskSpec::Exercise(_) => 4096,
             TaskSpec::Files(_) => 16,
+            TaskSpec::Command(..) => COMMAND_BATCH_MAX,
         })
     }
 
     pub(super) fn results(&self) -> Option<ResultsOptions> {
-        let path = self.results.clone()?;
-        Some(ResultsOptions { path, order: self.order })
+        let (path, dead_letters) = (self.results.clone(), self.dead_letters.clone());
+        let is_any = path.is_some() || dead_letters.is_some();
+        is_any.then_some(ResultsOptions { path, dead_letters, order: self.order })
     }
 
     pub(super) fn pace(&self) -> PaceOptions {
@@ -133,8 +180,16 @@ impl Arguments {
         LedgerOptions {
             window: self.window,
             batch: self.batch(),
-            lease_ns_min: nanoseconds(self.lease),
+            lease_ns_min: nanoseconds(self.lease()),
         }
+    }
+
+    /// A command may take long, and another one in parallel would repeat its effects. Its batch is
+    /// sent again at once if the connection of its executor ends.
+    fn lease(&self) -> Duration {
+        let lease =
+            if self.is_command() { Duration::from_hours(24) } else { Duration::from_secs(1) };
+        self.lease.unwrap_or(lease)
     }
 
     pub(super) fn listen_for_executors(&self) -> SocketAddr {
@@ -318,6 +373,9 @@ mod tests {
             ("task", "fly"),
             ("kernel", "gpu"),
             ("listen", "here"),
+            ("retries", "1001"),
+            ("item-timeout", "0s"),
+            ("task", "exec:"),
             ("window", "65537"),
         ] {
             let error = parsed(name, value).unwrap_err();

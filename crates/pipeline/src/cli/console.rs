@@ -41,12 +41,12 @@ struct Line<'a> {
 impl Console {
     /// Shows a progress bar on a terminal if the total is known.
     pub(super) fn new(arguments: &Arguments) -> Self {
-        let Arguments { json, duration, tasks, monitor, .. } = arguments;
+        let Arguments { json, duration, tasks, input, monitor, .. } = arguments;
         let is_terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
         let bar = (!*json && is_terminal).then(|| {
             let length = tasks.or(duration.map(|duration| duration.as_secs()));
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
-            let template = match length {
+            let template = match length.or(input.as_ref().map(|_| 0)) {
                 Some(_) => "{elapsed} {bar:20} {percent:>3}%  {msg}",
                 None => "{elapsed} {spinner}  {msg}",
             };
@@ -74,8 +74,12 @@ impl Console {
         match status {
             Status::Generator(status) => {
                 shown.texts[0] = shown.generator_text(status);
+                let is_counted = by_tasks || status.expected.is_some();
                 let position =
-                    if by_tasks { status.collected } else { self.started.elapsed().as_secs() };
+                    if is_counted { status.collected } else { self.started.elapsed().as_secs() };
+                if let Some(expected) = status.expected {
+                    bar.set_length(expected.max(1));
+                }
                 bar.set_position(position);
             }
             Status::Executor(status) => shown.texts[1] = executor_text(status),
@@ -125,8 +129,9 @@ impl Shown {
             0 => String::new(),
             backlog => format!(", {} wait", short(backlog)),
         };
+        let left = left_text(status, rate);
         format!(
-            "{}/s, {} in flight{late}, p99 {}",
+            "{}/s{left}, {} in flight{late}, p99 {}",
             short(rate),
             short(status.in_flight),
             milliseconds(status.latency.p99_ns)
@@ -139,10 +144,26 @@ impl Shown {
         let account = &status.account;
         let rate =
             last.map_or(0, |(at, last)| rate(account.collected - last.account.collected, now - at));
-        format!("collected {} ({}/s), accuracy {}%", short(account.collected), short(rate), {
-            percent(account.verified_right, account.verified_right + account.verified_wrong)
-        })
+        let collected = format!("collected {} ({}/s)", short(account.collected), short(rate));
+        let checked = account.verified_right.saturating_add(account.verified_wrong);
+        if checked == 0 {
+            return format!("{collected}, {} failed", short(account.failed));
+        }
+        format!("{collected}, accuracy {}%", percent(account.verified_right, checked))
     }
+}
+
+/// Returns the number of lines of the input, and the time for the remaining ones.
+fn left_text(status: &GeneratorStatus, rate: u64) -> String {
+    let Some(expected) = status.expected else { return String::new() };
+    let left = expected.saturating_sub(status.next_id - status.in_flight);
+    let time = match left.checked_div(rate) {
+        Some(seconds) => {
+            format!(", {} left", humantime::format_duration(Duration::from_secs(seconds)))
+        }
+        None => String::new(),
+    };
+    format!(" of {}{time}", short(expected))
 }
 
 fn executor_text(status: &ExecutorStatus) -> String {
@@ -194,6 +215,15 @@ pub(super) fn shares_text(name: &str, meter: &Reading) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_left_is_estimated() {
+        let mut status = GeneratorStatus { next_id: 150, in_flight: 50, ..Default::default() };
+        assert_eq!(left_text(&status, 10), "");
+        status.expected = Some(1_000);
+        assert_eq!(left_text(&status, 10), " of 1000, 1m 30s left");
+        assert_eq!(left_text(&status, 0), " of 1000");
+    }
 
     #[test]
     fn numbers_are_short() {

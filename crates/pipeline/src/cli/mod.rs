@@ -179,6 +179,18 @@ mod tests {
                 &["run", "--processes", "--growth-max", "1%"],
                 "--growth-max cannot be used with --processes",
             ),
+            (
+                &["run", "--task", "exec:cat"],
+                "exec: and each: require --input, and other tasks have none",
+            ),
+            (
+                &["run", "--task", "each:cat", "--input", "a", "--results", "a"],
+                "the input would be overwritten by the results",
+            ),
+            (
+                &["run", "--task", "exec:cat", "--input", "-", "--processes"],
+                "--input - cannot be used with --processes",
+            ),
             (&["carrier", "--offer", "a"], "--offer: \"a\" is not NAME=HOST:PORT"),
             (
                 &["calibrate", "--tasks", "x"],

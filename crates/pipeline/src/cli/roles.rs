@@ -53,8 +53,8 @@ fn cores() -> usize {
 }
 
 pub(super) fn run(parser: &mut Parser) -> Result<Job> {
-    let about = "All parts in one process, each with its own threads and sockets. Without --tasks or\n\
-         --duration it runs until Ctrl-C.";
+    let about = "All parts in one process, each with its own threads and sockets. Without --tasks,\n\
+         --duration or --input it runs until Ctrl-C.";
     role(parser, "run", about, RUN, run_all)
 }
 
@@ -64,9 +64,11 @@ fn run_all(loaded: &Loaded<Arguments>) -> Result<()> {
         return run_processes(loaded);
     }
     let kernel = kernel(arguments);
+    let input = arguments.open_input()?;
     let options = LocalOptions {
         stream: arguments.stream,
-        plan: arguments.plan()?,
+        plan: arguments.plan(input.as_deref())?,
+        input,
         make_task: Maker::built_in(kernel),
         kernel: kernel_text(kernel),
         pace: arguments.pace(),
@@ -107,9 +109,13 @@ fn run_all(loaded: &Loaded<Arguments>) -> Result<()> {
 
 /// Forwards the options of each role that `run` also has.
 fn run_processes(loaded: &Loaded<Arguments>) -> Result<()> {
+    let mut executor = options_of(loaded, EXECUTOR);
+    if loaded.settings.is_command() {
+        executor.push("--allow-commands".to_owned());
+    }
     let given = RoleOptions {
         generator: options_of(loaded, GENERATOR),
-        executor: options_of(loaded, EXECUTOR),
+        executor,
         collector: options_of(loaded, COLLECTOR),
     };
     processes::run(&loaded.settings, &given, &stop_on_signals()?)
@@ -121,8 +127,10 @@ pub(super) fn generator(parser: &mut Parser) -> Result<Job> {
 }
 
 fn run_generator(arguments: &Arguments) -> Result<()> {
-    let plan = arguments.plan()?;
+    let input = arguments.open_input()?;
+    let plan = arguments.plan(input.as_deref())?;
     let options = GeneratorOptions {
+        input,
         stream: arguments.stream,
         task: Maker::built_in(kernel(arguments)).make(&plan)?,
         plan,
@@ -158,6 +166,7 @@ fn run_executor(arguments: &Arguments) -> Result<()> {
         threads: arguments.threads.unwrap_or_else(cores),
         make_task: Maker::built_in(kernel),
         kernel: kernel_text(kernel),
+        allows_commands: arguments.allow_commands,
         corrupt: arguments.corrupt.0,
         patience: arguments.patience,
     };
@@ -273,8 +282,12 @@ fn account_text(account: &Account) -> String {
     let checked = account.verified_right.saturating_add(account.verified_wrong);
     let spread = uniform::chi_square(&account.sample_positions)
         .map_or(String::new(), |found| format!("; chi-square of their positions {found:.1}"));
+    let failed = match account.failed {
+        0 => String::new(),
+        failed => format!("; {failed} failed"),
+    };
     format!(
-        "collected  {} tasks, {} distinct; {} duplicate, {} stale, {} frames damaged\n\
+        "collected  {} tasks, {} distinct{failed}; {} duplicate, {} stale, {} frames damaged\n\
          verified   {} of {checked} correct: accuracy {}%{spread}; digest {:016x}\n",
         account.collected,
         account.distinct,

@@ -18,6 +18,8 @@ const TICK_MAX: Duration = Duration::from_secs(10);
 /// A lease of zero would resend every batch again and again.
 const LEASE_MIN: Duration = Duration::from_millis(1);
 const LEASE_MAX: Duration = Duration::from_hours(24);
+const ITEM_TIMEOUT_MIN: Duration = Duration::from_millis(1);
+const ITEM_TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 
 pub(super) const RUN: &[Section<Arguments>] = &[OF_RUN, TASK, CHECK, COMMON];
 pub(super) const GENERATOR: &[Section<Arguments>] = &[OF_GENERATOR, TASK, COMMON];
@@ -39,6 +41,16 @@ macro_rules! time {
         }
     };
 }
+
+const LEASE: Kind<Arguments> = Kind::Value {
+    form: Form::Text,
+    expected: "TIME, 1ms to 1day",
+    get: |arguments| options::Value::text(&arguments.lease),
+    set: |arguments, text| {
+        arguments.lease = Some(between(text, LEASE_MIN, LEASE_MAX)?);
+        Ok(())
+    },
+};
 
 const KERNEL: Kind<Arguments> = Kind::Value {
     form: Form::Text,
@@ -75,6 +87,8 @@ const OF_EXECUTOR: Section<Arguments> = Section { title: "The executor", rows: &
     option("generator", value!(Text, "HOST:PORT", generator), Start,
         "Where the generator listens."),
     COLLECTOR_ADDRESS,
+    option("allow-commands", field!(Flag, allow_commands), Start,
+        "Execute the commands of the generator (exec:, each:), whichever they are."),
     THREADS,
     CORRUPT,
 ] };
@@ -119,7 +133,13 @@ const COLLECTOR_ADDRESS: OptionSpec<Arguments> =
 #[rustfmt::skip]
 const TASK: Section<Arguments> = Section { title: "Tasks", rows: &[
     option("task", value!(Text, "NAME", task), Start,
-        "sha256x10-le, sha256x10-be, sha256x10-ds, powmod, nop, spin:NS, files:DIR."),
+        "sha256x10-le, sha256x10-be, sha256x10-ds, powmod, nop, spin:NS, files:DIR; or a shell command for each line of --input: exec:COMMAND answers line by line, each:COMMAND is started for each line, {} in it."),
+    option("input", value!(Text, "FILE or -", input), Start,
+        "Lines for a command; -: standard input."),
+    option("retries", number!(Unit::Count, 0, 1000, retries), Start,
+        "Further attempts for a line whose command failed."),
+    option("item-timeout", time!("TIME, 1ms to 7days", ITEM_TIMEOUT_MIN, ITEM_TIMEOUT_MAX, item_timeout), Start,
+        "A command without a result for a line after this time has failed."),
     option("seed", number!(Unit::Count, 0, u64::MAX, seed), Start,
         "Seed of the inputs."),
     option("stream", number!(Unit::Count, 0, u64::MAX, stream), Start,
@@ -133,11 +153,11 @@ const TASK: Section<Arguments> = Section { title: "Tasks", rows: &[
     option("tasks", optional_number!(Unit::Count, 0, u64::MAX, tasks), Start,
         "Ends after this many tasks."),
     option("batch", optional_number!(Unit::Count, 1, BATCH_MAX, batch), Start,
-        "Maximum number of tasks in a frame; by default 4096, of files 16."),
+        "Maximum number of tasks in a frame; by default 4096, of files 16, of lines 64, which is their maximum."),
     option("window", number!(Unit::Count, 1, WINDOW_MAX, window), Start,
         "Maximum number of frames in flight."),
-    option("lease", time!("TIME, 1ms to 1day", LEASE_MIN, LEASE_MAX, lease), Start,
-        "Reassigns a frame to another executor after this time, or 20 times the median service time if that is longer."),
+    option("lease", LEASE, Start,
+        "Reassigns a frame to another executor after this time, or 20 times the median service time if that is longer; by default 1s, for a command 1day."),
     option("overload", word!(Overload, overload), Start,
         "When more is due than requested."),
     option("backlog", optional_number!(Unit::Count, 0, u64::MAX, backlog), Start,
@@ -154,6 +174,8 @@ const CHECK: Section<Arguments> = Section { title: "Results", rows: &[
         "Keep a log, from which a restarted collector resumes."),
     option("results", value!(Text, "FILE", results), Start,
         "Write each result as a line."),
+    option("dead-letters", value!(Text, "FILE", dead_letters), Start,
+        "Write each line whose command failed as JSON."),
     option("order", word!(Order, order), Start,
         "Order of these lines; input: by id."),
 ] };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::collector::stream::{JoinRequest, Stream};
-use crate::collector::{STREAMS_MAX, Shared, StreamLedger, refuse};
+use crate::collector::{STREAMS_MAX, Shared, refuse};
 use crate::frame::{Header, Kind, encode_pairs};
 use crate::link::{Link, LinkError, Received};
 use crate::message::GeneratorWelcome;
@@ -65,7 +65,7 @@ fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, St
     if shared.state.lock().streams.len() >= STREAMS_MAX {
         return Err(format!("the limit of {STREAMS_MAX} streams is reached"));
     }
-    let made = Stream::new(shared, id, plan, StreamLedger::default());
+    let made = Stream::new(shared, id, plan);
     let made = Arc::new(made.map_err(|error| format!("{error:#}"))?);
     shared.state.lock().streams.insert(id, Arc::clone(&made));
     Ok(made)

@@ -34,6 +34,8 @@ pub struct StreamLedger {
     verified_wrong: u64,
     sample_positions: [u64; CLASSES],
     wrong_ids: Vec<u64>,
+    failed: u64,
+    failed_ids: Vec<u64>,
 }
 
 impl StreamLedger {
@@ -81,6 +83,13 @@ impl StreamLedger {
         self.wrong_ids.extend(wrong.iter().take(room));
     }
 
+    /// Counts items of an accepted batch whose command failed.
+    pub fn count_failed(&mut self, ids: &[u64]) {
+        self.failed += u64::try_from(ids.len()).expect("64 bits");
+        let room = NAMED_MAX.saturating_sub(self.failed_ids.len());
+        self.failed_ids.extend(ids.iter().take(room));
+    }
+
     /// Adds the window positions of a window's samples.
     pub fn count_positions(&mut self, classes: &[u64; CLASSES]) {
         for (sum, count) in self.sample_positions.iter_mut().zip(classes) {
@@ -110,6 +119,8 @@ impl StreamLedger {
             verified_wrong: self.verified_wrong,
             sample_positions: self.sample_positions.to_vec(),
             wrong_ids: self.wrong_ids.clone(),
+            failed: self.failed,
+            failed_ids: self.failed_ids.clone(),
         }
     }
 }

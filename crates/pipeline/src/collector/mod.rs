@@ -61,7 +61,8 @@ pub struct CollectorOptions {
     pub out: Option<PathBuf>,
     /// Directory of the durable sink.
     pub log: Option<PathBuf>,
-    /// Result file, with one line per result. Truncated at each start of a collector.
+    /// Files of results. At each start of a collector they are written again from the log, or empty
+    /// without one.
     pub results: Option<ResultsOptions>,
     /// Whether to keep running after all generators have finished.
     pub stay: bool,
@@ -139,6 +140,7 @@ fn add(sum: &mut Account, one: &Account) {
     sum.digest = sum.digest.wrapping_add(one.digest);
     sum.verified_right += one.verified_right;
     sum.verified_wrong += one.verified_wrong;
+    sum.failed += one.failed;
     sum.sample_positions.resize(uniform::CLASSES, 0);
     for (sum, one) in sum.sample_positions.iter_mut().zip(&one.sample_positions) {
         *sum += one;
@@ -156,7 +158,8 @@ pub fn run(
     let (sink, recovered) = match &options.log {
         None => (None, BTreeMap::new()),
         Some(dir) => {
-            let (sink, streams) = Sink::open(dir, clock)?;
+            let results = options.results.as_ref();
+            let (sink, streams) = Sink::open(dir, clock, &options.make_task, results)?;
             (Some(sink), streams)
         }
     };
@@ -184,7 +187,7 @@ pub fn run(
         is_over: AtomicBool::new(false),
     };
     for (id, known) in recovered {
-        let stream = Stream::recovered(&shared, id, known)?;
+        let stream = Stream::recovered(&shared, id, known);
         shared.state.lock().streams.insert(id, Arc::new(stream));
     }
     options
@@ -238,6 +241,11 @@ fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(
         }
         if now_ns >= status_at_ns {
             status_at_ns = now_ns + STATUS_NS;
+            for stream in &streams {
+                if let Err(error) = stream.flush() {
+                    shared.fail(format!("{error:#}"));
+                }
+            }
             report(&shared.status());
         }
         // A stream that was only recovered from the log waits for its generator.

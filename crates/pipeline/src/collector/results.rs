@@ -1,14 +1,17 @@
-//! Writes results as lines of a file, in order of arrival or of their ids.
+//! Writes results as lines of a file, in order of arrival or of their ids, and failed items as lines
+//! of another.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
-use crate::intervals::Intervals;
-use crate::task::{BatchTask, Ids};
+use crate::task::{BatchTask, DeadLetter, Ids};
 
 /// Limit for results that wait for an earlier one. A generator's window is a further limit.
 const WAITING_BYTES_MAX: usize = 1 << 30;
@@ -26,39 +29,75 @@ options::choice! {
 /// Destination of a collector's results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultsOptions {
-    pub path: PathBuf,
+    pub path: Option<PathBuf>,
+    /// File of items whose command failed, as JSON lines.
+    pub dead_letters: Option<PathBuf>,
     pub order: Order,
 }
 
-/// The result file of one stream.
 #[derive(Debug)]
-pub struct Results {
+struct Output {
     path: PathBuf,
     file: BufWriter<File>,
+}
+
+impl Output {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.flush().with_context(|| format!("write {}", self.path.display()))
+    }
+}
+
+/// A line of the file of dead letters.
+#[derive(Debug, Serialize)]
+struct DeadLetterLine<'a> {
+    id: u64,
+    item: Cow<'a, str>,
+    /// All bytes of an item that is not text, as hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_hex: Option<String>,
+    attempts: u32,
+    reason: Cow<'a, str>,
+}
+
+impl<'a> DeadLetterLine<'a> {
+    fn new(letter: &DeadLetter<'a>) -> Self {
+        let item = String::from_utf8_lossy(letter.item);
+        let item_hex = matches!(item, Cow::Owned(_)).then(|| {
+            letter.item.iter().fold(String::new(), |mut hex, byte| {
+                write!(hex, "{byte:02x}").expect("writing to a String cannot fail");
+                hex
+            })
+        });
+        let reason = String::from_utf8_lossy(letter.reason);
+        Self { id: letter.id, item, item_hex, attempts: letter.attempts, reason }
+    }
+}
+
+/// The files of results of one stream.
+#[derive(Debug)]
+pub struct Results {
+    lines: Option<Output>,
+    dead_letters: Option<Output>,
     order: Order,
     /// In order of input: the first id that has not been written, and the batches that wait for it.
     next_id: u64,
-    /// Ids collected by an earlier collector process.
-    collected: Intervals,
     waiting: BTreeMap<u64, (u32, Vec<u8>)>,
     waiting_bytes: usize,
 }
 
 impl Results {
-    /// Opens the file. `collected` contains the ids that an earlier collector with this log
-    /// collected; if it is not empty, the file is continued. Lines of results that were not durable
-    /// when that collector died occur twice.
-    pub fn open(path: &Path, order: Order, collected: &Intervals) -> Result<Self> {
-        let mut options = OpenOptions::new();
-        let is_new = collected.ranges().is_empty();
-        options.create(true).write(true).truncate(is_new).append(!is_new);
-        let file = options.open(path).with_context(|| format!("open {}", path.display()))?;
+    /// Creates empty files. A collector that was restarted writes all results of its log again.
+    pub fn create(options: &ResultsOptions) -> Result<Self> {
         Ok(Self {
-            path: path.to_owned(),
-            file: BufWriter::new(file),
-            order,
-            next_id: collected.contiguous_from(0),
-            collected: collected.clone(),
+            lines: options.path.as_deref().map(Output::create).transpose()?,
+            dead_letters: options.dead_letters.as_deref().map(Output::create).transpose()?,
+            order: options.order,
+            next_id: 0,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
         })
@@ -85,19 +124,37 @@ impl Results {
     fn write(&mut self, task: &dyn BatchTask, ids: Ids, outputs: &[u8]) -> Result<()> {
         for index in 0..ids.count {
             let range = task.record(outputs, index).context("incomplete batch")?;
-            writeln!(self.file, "{}", task.describe(&outputs[range]))
-                .with_context(|| format!("write {}", self.path.display()))?;
+            self.write_record(task, &outputs[range])?;
         }
-        self.next_id = self.collected.contiguous_from(ids.end());
+        self.next_id = ids.end();
         Ok(())
     }
 
-    /// Flushes all lines to the kernel. Fails if a batch is still waiting.
+    fn write_record(&mut self, task: &dyn BatchTask, record: &[u8]) -> Result<()> {
+        let letter = task.dead_letter(record);
+        let output = if letter.is_some() { &mut self.dead_letters } else { &mut self.lines };
+        let Some(output) = output else { return Ok(()) };
+        let written = match letter {
+            None => task.write(record, &mut output.file),
+            Some(letter) => {
+                let line = serde_json::to_string(&DeadLetterLine::new(&letter))?;
+                writeln!(output.file, "{line}")
+            }
+        };
+        written.with_context(|| format!("write {}", output.path.display()))
+    }
+
+    /// Passes all lines to the kernel.
+    pub fn flush(&mut self) -> Result<()> {
+        [&mut self.lines, &mut self.dead_letters].into_iter().flatten().try_for_each(Output::flush)
+    }
+
+    /// Flushes all lines. Fails if a batch is still waiting.
     pub fn finish(&mut self) -> Result<()> {
         if let Some(first) = self.waiting.keys().next() {
             bail!("results from id {} to {first} are missing", self.next_id);
         }
-        self.file.flush().with_context(|| format!("write {}", self.path.display()))
+        self.flush()
     }
 }
 
@@ -106,10 +163,14 @@ mod tests {
     use super::*;
     use crate::task::{Codec, Exercise, Kernel, OUTPUT_BYTES};
 
+    fn to(path: &Path, order: Order) -> ResultsOptions {
+        ResultsOptions { path: Some(path.to_owned()), dead_letters: None, order }
+    }
+
     fn check(order: Order, batches: &[(u64, u32)], expected: &[u64]) {
         let name = format!("pipeline-results-{order:?}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let mut results = Results::open(&path, order, &Intervals::default()).unwrap();
+        let mut results = Results::create(&to(&path, order)).unwrap();
         let task = Exercise::new(Codec::Nop, 1, Kernel::Serial);
         for (first, count) in batches {
             let ids = Ids { first: *first, count: *count };
@@ -134,26 +195,19 @@ mod tests {
     }
 
     #[test]
-    fn a_second_collector_appends_the_missing_results() {
-        let path = std::env::temp_dir().join(format!("pipeline-append-{}", std::process::id()));
-        std::fs::write(&path, "first\n").unwrap();
-        let collected = Intervals::from_ranges(vec![(0, 1), (2, 3)]).unwrap();
-        let mut results = Results::open(&path, Order::Input, &collected).unwrap();
-        let task = Exercise::new(Codec::Nop, 1, Kernel::Serial);
-        for first in [3, 1] {
-            results.take(&task, Ids { first, count: 1 }, &[0; OUTPUT_BYTES]).unwrap();
-        }
-        results.finish().unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("first\n"));
-        assert_eq!(text.lines().count(), 3);
-        std::fs::remove_file(&path).unwrap();
+    fn dead_letters_are_json_lines() {
+        let letter = DeadLetter { id: 5, item: b"a\"b", attempts: 3, reason: b"no answer" };
+        let text = serde_json::to_string(&DeadLetterLine::new(&letter)).unwrap();
+        assert_eq!(text, r#"{"id":5,"item":"a\"b","attempts":3,"reason":"no answer"}"#);
+        let bytes = DeadLetter { item: b"a\xff", ..letter };
+        let text = serde_json::to_string(&DeadLetterLine::new(&bytes)).unwrap();
+        assert!(text.contains("\"item\":\"a\u{fffd}\",\"item_hex\":\"61ff\""), "{text}");
     }
 
     #[test]
     fn a_gap_at_the_end_is_an_error() {
         let path = std::env::temp_dir().join(format!("pipeline-gap-{}", std::process::id()));
-        let mut results = Results::open(&path, Order::Input, &Intervals::default()).unwrap();
+        let mut results = Results::create(&to(&path, Order::Input)).unwrap();
         let task = Exercise::new(Codec::Nop, 1, Kernel::Serial);
         results.take(&task, Ids { first: 1, count: 1 }, &[0; OUTPUT_BYTES]).unwrap();
         assert!(results.finish().is_err());

@@ -1,10 +1,13 @@
 //! The durable sink: a log of the collected batches and the digest of each. A batch is acknowledged
-//! when its record is durable, so a restarted collector resumes where the previous one stopped.
+//! when its record is durable, so a restarted collector resumes where the previous one stopped. If
+//! the collector writes files of results, the log contains the results too: the files are written
+//! again from it, so that each result is in them once.
 //!
 //! ```text
 //! kind  payload, big-endian
 //!    1  an epoch begins: stream u64, epoch u32, plan as JSON
 //!    2  a batch: stream u64, epoch u32, sequence u64, first id u64, count u32, digest u64
+//!    3  a batch and its results: as 2, then the payload of the result frame
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,20 +20,25 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::collector::ledger::{Accepted, StreamLedger};
+use crate::collector::results::{Results, ResultsOptions};
 use crate::frame::{Header, Kind};
-use crate::task::Plan;
+use crate::task::{BatchTask, Maker, Plan};
 
 const KIND_EPOCH: u8 = 1;
 const KIND_BATCH: u8 = 2;
+const KIND_RESULTS: u8 = 3;
 const BATCH_RECORD_BYTES: usize = 40;
 /// One lane: the threads of a stream append under one lock.
 const LANE: usize = 0;
 
 /// A stream as recovered from the log.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RecoveredStream {
     pub plan: Plan,
+    pub task: Arc<dyn BatchTask>,
     pub ledger: StreamLedger,
+    /// With the results of all recovered batches; only of the first stream.
+    pub results: Option<Results>,
 }
 
 /// The log of a collector.
@@ -43,12 +51,17 @@ pub struct Sink {
 
 impl Sink {
     /// Opens the log in a directory and reads all of it. Fails if a batch occurs twice: no
-    /// collector writes that.
-    pub fn open(dir: &Path, clock: Clock) -> Result<(Self, BTreeMap<u64, RecoveredStream>)> {
+    /// collector writes that. Writes the files of results again.
+    pub fn open(
+        dir: &Path,
+        clock: Clock,
+        make_task: &Maker,
+        results: Option<&ResultsOptions>,
+    ) -> Result<(Self, BTreeMap<u64, RecoveredStream>)> {
         let disk = FileDisk::open(dir).with_context(|| format!("open {}", dir.display()))?;
-        let mut streams = BTreeMap::new();
+        let mut replayed = Replay { make_task, results, streams: BTreeMap::new() };
         let options = Options { sync: SyncPolicy::Always, ..Options::default() };
-        let mut replay = |record: Record<'_>| replay(&mut streams, &record).map_err(Into::into);
+        let mut replay = |record: Record<'_>| replayed.record(&record).map_err(Into::into);
         let (log, recovered) = Log::open(Arc::new(disk), options, 1, Lsn(0), &mut replay)
             .with_context(|| format!("could not read the log in {}", dir.display()))?;
         tracing::info!(records = recovered.records, end = recovered.end.0, "log recovered");
@@ -63,7 +76,7 @@ impl Sink {
         );
         let writer =
             log.spawn_writer(move || clock.now()).context("could not start the log writer")?;
-        Ok((Self { log, writer: Mutex::new(Some(writer)), room }, streams))
+        Ok((Self { log, writer: Mutex::new(Some(writer)), room }, replayed.streams))
     }
 
     pub fn append_epoch(&self, stream: u64, epoch: u32, plan: &Plan) -> Result<Lsn> {
@@ -77,6 +90,17 @@ impl Sink {
     /// Must be called under the stream's lock, so that the log has the order of acceptance.
     pub fn append_batch(&self, header: &Header, digest: u64) -> Result<Lsn, AppendError> {
         self.log.append(LANE, KIND_BATCH, &encode_batch(header, digest))
+    }
+
+    /// Does the same with the results.
+    pub fn append_results(
+        &self,
+        header: &Header,
+        digest: u64,
+        outputs: &[u8],
+    ) -> Result<Lsn, AppendError> {
+        let payload = [&encode_batch(header, digest), outputs].concat();
+        self.log.append(LANE, KIND_RESULTS, &payload)
     }
 
     /// Waits while the log is full: the disk is slower than the incoming results.
@@ -146,48 +170,92 @@ fn decode_batch(payload: &[u8]) -> Option<(Header, u64)> {
     Some((header, be64(32)))
 }
 
-fn replay(streams: &mut BTreeMap<u64, RecoveredStream>, record: &Record<'_>) -> Result<()> {
-    match record.kind {
-        KIND_EPOCH => replay_epoch(streams, record.payload),
-        KIND_BATCH => replay_batch(streams, record.payload),
-        kind => bail!("unknown record kind {kind}"),
-    }
+/// The streams while the log is read.
+struct Replay<'a> {
+    make_task: &'a Maker,
+    results: Option<&'a ResultsOptions>,
+    streams: BTreeMap<u64, RecoveredStream>,
 }
 
-fn replay_epoch(streams: &mut BTreeMap<u64, RecoveredStream>, payload: &[u8]) -> Result<()> {
-    let (stream, rest) = payload.split_first_chunk::<8>().context("truncated record")?;
-    let (epoch, plan) = rest.split_first_chunk::<4>().context("truncated record")?;
-    let (stream, epoch) = (u64::from_be_bytes(*stream), u32::from_be_bytes(*epoch));
-    let plan: Plan = serde_json::from_slice(plan).context("malformed plan")?;
-    let known = streams
-        .entry(stream)
-        .or_insert_with(|| RecoveredStream { plan: plan.clone(), ledger: StreamLedger::default() });
-    if !known.plan.has_same_tasks(&plan) || epoch <= known.ledger.epoch() {
-        bail!("epoch {epoch} of stream {stream:016x} does not follow the previous one");
+impl Replay<'_> {
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        match record.kind {
+            KIND_EPOCH => self.epoch(record.payload),
+            KIND_BATCH => self.batch(record.payload, None),
+            KIND_RESULTS => {
+                let parts = record.payload.split_at_checked(BATCH_RECORD_BYTES);
+                let (batch, outputs) = parts.context("truncated record")?;
+                self.batch(batch, Some(outputs))
+            }
+            kind => bail!("unknown record kind {kind}"),
+        }
     }
-    known.ledger.begin_epoch(epoch);
-    Ok(())
-}
 
-fn replay_batch(streams: &mut BTreeMap<u64, RecoveredStream>, payload: &[u8]) -> Result<()> {
-    let (header, digest) = decode_batch(payload).context("batch record with a wrong length")?;
-    let stream = header.stream;
-    let known = streams.get_mut(&stream).context("batch of an unknown stream")?;
-    let accepted = known.ledger.accept(&header, digest);
-    if accepted != Accepted::New {
-        let (first, last) = (header.first_id, header.ids().end().saturating_sub(1));
-        bail!("ids {first} to {last} of stream {stream:016x} are {accepted:?}: collected twice");
+    fn epoch(&mut self, payload: &[u8]) -> Result<()> {
+        let (stream, rest) = payload.split_first_chunk::<8>().context("truncated record")?;
+        let (epoch, plan) = rest.split_first_chunk::<4>().context("truncated record")?;
+        let (stream, epoch) = (u64::from_be_bytes(*stream), u32::from_be_bytes(*epoch));
+        let plan: Plan = serde_json::from_slice(plan).context("malformed plan")?;
+        if !self.streams.contains_key(&stream) {
+            let begun = self.begin(&plan);
+            let begun = begun.with_context(|| format!("could not restore stream {stream:016x}"))?;
+            self.streams.insert(stream, begun);
+        }
+        let known = self.streams.get_mut(&stream).context("added above")?;
+        if !known.plan.has_same_tasks(&plan) || epoch <= known.ledger.epoch() {
+            bail!("epoch {epoch} of stream {stream:016x} does not follow the previous one");
+        }
+        known.ledger.begin_epoch(epoch);
+        Ok(())
     }
-    Ok(())
+
+    fn begin(&self, plan: &Plan) -> Result<RecoveredStream> {
+        let options = self.results.filter(|_| self.streams.is_empty());
+        Ok(RecoveredStream {
+            plan: plan.clone(),
+            task: self.make_task.make(plan)?,
+            ledger: StreamLedger::default(),
+            results: options.map(Results::create).transpose()?,
+        })
+    }
+
+    fn batch(&mut self, payload: &[u8], outputs: Option<&[u8]>) -> Result<()> {
+        let (header, digest) = decode_batch(payload).context("batch record with a wrong length")?;
+        let (stream, ids) = (header.stream, header.ids());
+        let (first, last) = (ids.first, ids.end().saturating_sub(1));
+        let known = self.streams.get_mut(&stream).context("batch of an unknown stream")?;
+        let accepted = known.ledger.accept(&header, digest);
+        if accepted != Accepted::New {
+            bail!(
+                "ids {first} to {last} of stream {stream:016x} are {accepted:?}: collected twice"
+            );
+        }
+        if let Some(outputs) = outputs {
+            if known.task.inspect(ids, outputs) != Ok(digest) {
+                bail!("the results of ids {first} to {last} do not match their digest");
+            }
+            known.ledger.count_failed(&known.task.failed_ids(outputs));
+        }
+        match (&mut known.results, outputs) {
+            (Some(results), Some(outputs)) => results.take(&*known.task, ids, outputs),
+            (Some(_), None) => bail!(
+                "the log does not contain the results of ids {first} to {last}, because it was \
+                 written without --results and --dead-letters: continue without them, or with \
+                 another directory"
+            ),
+            (None, _) => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::{Codec, Exercise, Kernel, OUTPUT_BYTES};
     use proptest::prelude::*;
 
     fn plan() -> Plan {
-        Plan { task: "nop".into(), seed: 1, batch: 10 }
+        Plan { task: "nop".into(), seed: 1, batch: 10, limits: None }
     }
 
     fn batch(epoch: u32, first_id: u64) -> Header {
@@ -203,10 +271,53 @@ mod tests {
         dir
     }
 
+    fn open(
+        dir: &Path,
+        results: Option<&ResultsOptions>,
+    ) -> Result<(Sink, BTreeMap<u64, RecoveredStream>)> {
+        Sink::open(dir, Clock::new(), &Maker::built_in(Kernel::Serial), results)
+    }
+
+    /// The files are written again, without the lines whose records were not durable. A log without
+    /// results, as earlier versions write it, cannot fill them.
+    #[test]
+    fn files_of_results_are_restored() {
+        let dir = scratch("results");
+        let (sink, _) = open(&dir, None).unwrap();
+        sink.append_epoch(5, 1, &plan()).unwrap();
+        let task = Exercise::new(Codec::Nop, 1, Kernel::Serial);
+        for first in [10, 0] {
+            let header = batch(1, first);
+            let (mut inputs, mut outputs) = (vec![0; 120], vec![0; 10 * OUTPUT_BYTES]);
+            task.generate(header.ids(), &mut inputs).unwrap();
+            task.run(header.ids(), &inputs, &mut outputs).unwrap();
+            let digest = task.inspect(header.ids(), &outputs).unwrap();
+            sink.append_results(&header, digest, &outputs).unwrap();
+        }
+        sink.close().unwrap();
+        drop(sink);
+        let path = dir.join("lines");
+        std::fs::write(&path, "not durable\n").unwrap();
+        let order = crate::collector::Order::Input;
+        let options = ResultsOptions { path: Some(path.clone()), dead_letters: None, order };
+        let (sink, mut streams) = open(&dir, Some(&options)).unwrap();
+        streams.get_mut(&5).unwrap().results.as_mut().unwrap().finish().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let ids = text.lines().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap());
+        assert!(ids.eq(0..20_u64), "{text}");
+        sink.append_batch(&batch(1, 20), 3).unwrap();
+        sink.close().unwrap();
+        drop(sink);
+        let error = format!("{:#}", open(&dir, Some(&options)).unwrap_err());
+        assert!(error.contains("does not contain the results of ids 20 to 29"), "{error}");
+        open(&dir, None).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
     #[test]
     fn durable_records_are_recovered() {
         let dir = scratch("read");
-        let (sink, streams) = Sink::open(&dir, Clock::new()).unwrap();
+        let (sink, streams) = open(&dir, None).unwrap();
         assert!(streams.is_empty());
         sink.append_epoch(5, 1, &plan()).unwrap();
         sink.append_batch(&batch(1, 20), 3).unwrap();
@@ -215,7 +326,7 @@ mod tests {
         assert!(sink.is_durable(end).unwrap());
         sink.close().unwrap();
         drop(sink);
-        let (sink, streams) = Sink::open(&dir, Clock::new()).unwrap();
+        let (sink, streams) = open(&dir, None).unwrap();
         let stream = &streams[&5];
         assert_eq!((stream.ledger.epoch(), &stream.plan), (1, &plan()));
         assert_eq!(stream.ledger.ids().ranges(), [(0, 10), (20, 30)]);
@@ -223,23 +334,25 @@ mod tests {
         sink.append_batch(&batch(1, 0), 4).unwrap();
         sink.close().unwrap();
         drop(sink);
-        let doubled = format!("{:#}", Sink::open(&dir, Clock::new()).unwrap_err());
+        let doubled = format!("{:#}", open(&dir, None).unwrap_err());
         assert!(doubled.contains("ids 0 to 9 of stream 0000000000000005"), "{doubled}");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn malformed_records_are_refused() {
-        let mut streams = BTreeMap::new();
+        let make_task = Maker::built_in(Kernel::Serial);
+        let mut replay = Replay { make_task: &make_task, results: None, streams: BTreeMap::new() };
         let mut check = |kind, payload: &[u8], expected: &str| {
             let record = Record { start: Lsn(0), end: Lsn(1), kind, payload };
-            let found = format!("{:#}", super::replay(&mut streams, &record).unwrap_err());
+            let found = format!("{:#}", replay.record(&record).unwrap_err());
             assert!(found.contains(expected), "{found}");
         };
         check(9, &[], "kind 9");
         check(KIND_EPOCH, &[0; 11], "truncated");
         check(KIND_EPOCH, &[0; 13], "plan");
         check(KIND_BATCH, &[0; 39], "wrong length");
+        check(KIND_RESULTS, &[0; 39], "truncated");
         check(KIND_BATCH, &encode_batch(&batch(1, 0), 1), "unknown stream");
     }
 

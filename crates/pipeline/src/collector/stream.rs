@@ -103,22 +103,28 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(shared: &Shared, id: u64, plan: &Plan, ledger: StreamLedger) -> Result<Self> {
-        let task = shared.make_task.make(plan)?;
-        // Only the first stream can use the path.
-        let results = match &shared.results {
-            Some(options) if shared.state.lock().streams.is_empty() => {
-                Some(Results::open(&options.path, options.order, ledger.ids())?)
-            }
-            _ => None,
-        };
-        let size = match shared.verify {
-            Verify::Sample { size, .. } => size,
-            Verify::All => 0,
-        };
-        Ok(Self {
-            id,
+    pub(super) fn new(shared: &Shared, id: u64, plan: &Plan) -> Result<Self> {
+        // Only the first stream can use the files.
+        let options = shared.results.as_ref().filter(|_| shared.state.lock().streams.is_empty());
+        let begun = RecoveredStream {
             plan: plan.clone(),
+            task: shared.make_task.make(plan)?,
+            ledger: StreamLedger::default(),
+            results: options.map(Results::create).transpose()?,
+        };
+        Ok(Self::recovered(shared, id, begun))
+    }
+
+    pub(super) fn recovered(shared: &Shared, id: u64, known: RecoveredStream) -> Self {
+        let RecoveredStream { plan, task, ledger, results } = known;
+        let size = match shared.verify {
+            Verify::Sample { size, .. } if task.is_repeatable() => size,
+            _ => 0,
+        };
+        let batch = plan.batch;
+        Self {
+            id,
+            plan,
             task,
             state: Mutex::new(StreamState {
                 ledger,
@@ -129,17 +135,12 @@ impl Stream {
                 outbox: Outbox::default(),
                 connection: None,
                 connections_seen: 0,
-                batch: plan.batch,
+                batch,
                 generated: 0,
                 end: End::Open,
             }),
             changed: Condvar::new(),
-        })
-    }
-
-    pub(super) fn recovered(shared: &Shared, id: u64, known: RecoveredStream) -> Result<Self> {
-        Self::new(shared, id, &known.plan, known.ledger)
-            .with_context(|| format!("could not restore stream {id:016x} from the log"))
+        }
     }
 
     /// Registers a generator. A new one gets a new epoch; one that reconnects keeps its epoch.
@@ -226,8 +227,12 @@ impl Stream {
         let mut durable_at = shared.sink.as_ref().map_or(Lsn(0), Sink::end);
         if accepted == Accepted::New {
             if let Some(sink) = &shared.sink {
-                durable_at = sink.append_batch(header, digest)?;
+                durable_at = match &state.results {
+                    None => sink.append_batch(header, digest)?,
+                    Some(_) => sink.append_results(header, digest, outputs)?,
+                };
             }
+            state.ledger.count_failed(&self.task.failed_ids(outputs));
             state.reservoir.offer(header.count, |index| {
                 self.task.record(outputs, index).and_then(|range| outputs.get(range))
             });
@@ -258,6 +263,11 @@ impl Stream {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Passes the lines of results to the kernel, for readers of the file during the run.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.state.lock().results.as_mut().map_or(Ok(()), Results::flush)
     }
 
     pub(super) fn account(&self) -> Account {

@@ -172,7 +172,7 @@ impl Ledger {
         self.batches.is_empty() && self.holes.is_empty()
     }
 
-    /// Takes a batch that waits to be resent, or one of an earlier incarnation.
+    /// Takes a batch that waits to be resent.
     pub fn take_queued(&mut self, session: u64, now_ns: u64) -> Option<Assignment> {
         while let Some(sequence) = self.queue.pop_front() {
             // It may have been acknowledged while it waited.
@@ -182,11 +182,23 @@ impl Ledger {
                 return Some(self.send(sequence, session, now_ns));
             }
         }
-        if !self.has_space() {
+        None
+    }
+
+    /// Takes tasks that an earlier incarnation assigned: at most `count_max`, and with ids below
+    /// `inputs_end`.
+    pub fn take_hole(
+        &mut self,
+        (count_max, inputs_end): (u32, u64),
+        session: u64,
+        now_ns: u64,
+    ) -> Option<Assignment> {
+        let (start, end) = *self.holes.front().filter(|_| self.has_space())?;
+        let cut = end.min(start + u64::from(count_max)).min(inputs_end);
+        if cut <= start {
             return None;
         }
-        let (start, end) = self.holes.pop_front()?;
-        let cut = end.min(start + u64::from(self.options.batch));
+        self.holes.pop_front();
         if cut < end {
             self.holes.push_front((cut, end));
         }
@@ -380,6 +392,11 @@ impl Ledger {
         missing
     }
 
+    /// Returns the first id that is not collected. O(window).
+    pub fn first_open_id(&self) -> u64 {
+        self.open().into_iter().map(|(start, _)| start).min().unwrap_or(self.next_id)
+    }
+
     /// Returns the ids that are not collected yet, as unordered ranges.
     pub fn open(&self) -> Vec<(u64, u64)> {
         let in_flight = self.batches.iter().filter(|batch| batch.state != State::Collected);
@@ -558,11 +575,15 @@ mod tests {
         assert_eq!(ledger.next_id(), 40);
         let ids = |first, count| Ids { first, count };
         for expected in [ids(0, 10), ids(20, 10), ids(30, 5)] {
-            assert_eq!(ledger.take_queued(1, 7).unwrap().ids, expected);
+            assert_eq!(ledger.take_hole((10, expected.first), 1, 7), None);
+            assert_eq!(ledger.first_open_id(), 0);
+            assert_eq!(ledger.take_hole((10, expected.end()), 1, 7).unwrap().ids, expected);
         }
-        assert_eq!(ledger.take_queued(1, 7), None);
+        assert_eq!(ledger.take_hole((10, u64::MAX), 1, 7), None);
         assert_eq!(ledger.take_new(3, 7, 1, 7).ids, ids(40, 3));
         assert_eq!(ledger.check().unwrap().generated, 28);
+        ledger.acknowledge(0, 1, 8);
+        assert_eq!(ledger.first_open_id(), 30);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod control;
 mod ledger;
 mod pace;
 mod session;
+mod source;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -26,11 +27,13 @@ use crate::status::{GeneratorStatus, Latency, Verdict};
 use crate::task::BatchTask;
 use crate::task::Plan;
 use crate::uniform;
+use source::LineSource;
 
 pub use ledger::{
     Assignment, Counts, FAILURES_MAX, Ledger, LedgerError, LedgerOptions, WINDOW_MAX,
 };
 pub use pace::{Overload, Overloaded, Pace, PaceOptions, Rate};
+pub use source::Input;
 
 /// Maximum number of connected executor threads. Each uses two threads here.
 pub const SESSIONS_MAX: usize = 256;
@@ -49,6 +52,8 @@ pub struct GeneratorOptions {
     pub stream: u64,
     pub plan: Plan,
     pub task: Arc<dyn BatchTask>,
+    /// The items of commands. Inputs of other tasks are computed.
+    pub input: Option<Arc<Input>>,
     pub pace: PaceOptions,
     pub ledger: LedgerOptions,
     /// Listens for executors.
@@ -91,6 +96,8 @@ impl Phase {
 struct Session {
     name: String,
     credits: u32,
+    /// Number of tasks in a batch that the executor prefers.
+    tasks_max: u32,
     link: Link,
 }
 
@@ -116,6 +123,9 @@ struct Shared {
     epoch: u32,
     plan: Plan,
     task: Arc<dyn BatchTask>,
+    source: Option<LineSource>,
+    /// Ids below this one were assigned by earlier incarnations.
+    first_id: u64,
     collector: SocketAddr,
     patience: Duration,
     clock: Clock,
@@ -137,6 +147,25 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Inputs of ids below this one are available.
+    fn inputs_end(&self) -> u64 {
+        self.source.as_ref().map_or(u64::MAX, LineSource::read_end)
+    }
+
+    /// Ends the schedule with the last line, and drops lines that are not needed.
+    fn follow_source(&self, state: &mut State) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
+        source.drop_below(state.ledger.first_open_id());
+        if let Some(total) = source.total() {
+            let assigned = state.ledger.next_id();
+            if total < assigned {
+                bail!("the input has {total} lines, but {assigned} were assigned before");
+            }
+            state.pace.limit(total.saturating_sub(self.first_id));
+        }
+        Ok(())
+    }
+
     fn status(&self, state: &State) -> GeneratorStatus {
         let counts = state.ledger.counts();
         GeneratorStatus {
@@ -148,6 +177,7 @@ impl Shared {
             shed: state.pace.shed(),
             late_ticks: state.pace.late_ticks(),
             latest_tick_ns: state.pace.latest_ns(),
+            expected: self.source.as_ref().and_then(LineSource::expected),
             generated: counts.generated,
             collected: counts.collected,
             in_flight: counts.in_flight,
@@ -181,18 +211,22 @@ pub fn run(
     }
     // Ids assigned by earlier incarnations count towards the requested number.
     pace_options.tasks = pace_options.tasks.map(|tasks| tasks.saturating_sub(collected.end()));
+    let ledger = Ledger::new(options.ledger, &collected);
+    let needed_from = ledger.first_open_id();
     let shared = Shared {
         stream: options.stream,
         epoch: welcome.epoch,
         plan: options.plan,
         task: options.task,
+        source: options.input.map(|input| LineSource::new(input, needed_from)),
+        first_id: collected.end(),
         collector: options.collector,
         patience: options.patience,
         clock,
         meter: Meter::default(),
         greetings: Slots::new(HANDSHAKES_MAX),
         state: Mutex::new(State {
-            ledger: Ledger::new(options.ledger, &collected),
+            ledger,
             pace: Pace::new(pace_options, clock.now_ns()),
             sessions: BTreeMap::new(),
             sessions_seen: 0,
@@ -211,6 +245,7 @@ pub fn run(
     thread::scope(|scope| {
         let shared = &shared;
         scope.spawn(move || control::follow(shared, link));
+        scope.spawn(move || read_source(shared));
         let listener = &options.listener;
         let is_over = || shared.state.lock().phase.is_last();
         scope.spawn(move || {
@@ -226,6 +261,14 @@ pub fn run(
         outcome
     })?;
     summary(&shared)
+}
+
+fn read_source(shared: &Shared) {
+    let Some(source) = &shared.source else { return };
+    let is_over = || shared.state.lock().phase.is_last();
+    if let Err(error) = source.read(is_over, || _ = shared.changed.notify_all()) {
+        shared.fail(format!("{error:#}"));
+    }
 }
 
 /// Body of the main thread: ticks, leases, status, and the end of the run.
@@ -264,6 +307,7 @@ fn drive(
                 state.phase = Phase::Running;
             }
         }
+        shared.follow_source(&mut state)?;
         if state.phase == Phase::Running {
             state.pace.advance(now_ns)?;
         }
@@ -351,6 +395,11 @@ fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
         let doubled = account.collected.saturating_sub(account.distinct);
         faults.push(format!("{doubled} tasks were counted twice"));
     }
+    if account.failed > 0 {
+        let ids = account.failed_ids.iter().take(NAMED_MAX).map(u64::to_string);
+        let ids = ids.collect::<Vec<_>>().join(", ");
+        faults.push(format!("{} items failed: ids {ids}", account.failed));
+    }
     if account.verified_wrong > 0 {
         let checked = account.verified_right.saturating_add(account.verified_wrong);
         let ids = account.wrong_ids.iter().take(NAMED_MAX).map(u64::to_string);
@@ -420,6 +469,8 @@ mod tests {
         let account = Account {
             missing: vec![(u64::MAX, u64::MAX); NAMED_MAX],
             wrong_ids: vec![u64::MAX; NAMED_MAX],
+            failed: u64::MAX,
+            failed_ids: vec![u64::MAX; NAMED_MAX],
             sample_positions: vec![u64::MAX; uniform::CLASSES],
             ..Default::default()
         };

@@ -135,6 +135,13 @@ impl Pace {
         self.due = self.taken + self.shed;
     }
 
+    /// Ends the schedule after this number of tasks. The end was unknown before.
+    pub fn limit(&mut self, tasks: u64) {
+        let tasks = self.options.tasks.map_or(tasks, |before| before.min(tasks));
+        self.options.tasks = Some(tasks);
+        self.due = self.due.min(tasks.max(self.taken + self.shed));
+    }
+
     /// Takes up to `count` tasks. Also returns when the first of them was due.
     pub fn take(&mut self, count: u32, now_ns: u64) -> Option<(u32, u64)> {
         let available = u32::try_from(self.backlog().min(u64::from(count))).unwrap_or(count);
@@ -288,6 +295,22 @@ mod tests {
         let mut fail = with(Overload::Fail);
         fail.advance(10 * MS).unwrap();
         assert_eq!(fail.advance(20 * MS), Err(Overloaded { backlog: 200, max: 100 }));
+    }
+
+    /// The end of the input is found while its last tasks are taken, or after that.
+    #[test]
+    fn a_limit_can_be_set_later() {
+        for taken in [3, 7] {
+            let mut pace = Pace::new(PaceOptions { rate: Rate::Max, ..options(0) }, 0);
+            pace.advance(1).unwrap();
+            pace.take(taken, 1);
+            pace.limit(7);
+            pace.advance(2).unwrap();
+            assert_eq!(pace.take(4096, 2).map_or(0, |(count, _)| count), 7 - taken);
+            assert!(pace.is_finished());
+            pace.limit(9);
+            assert!(pace.is_finished());
+        }
     }
 
     #[test]

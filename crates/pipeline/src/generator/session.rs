@@ -10,7 +10,7 @@ use crate::link::{Link, LinkError, Received};
 use crate::message::{ExecutorWelcome, Hello};
 use crate::meter::{Activity, Stopwatch};
 use crate::slots::Slot;
-use crate::task::TaskError;
+use crate::task::Ids;
 
 pub(super) fn serve<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -64,7 +64,10 @@ fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link), LinkError> {
     let id = state.sessions_seen;
     state.sessions_seen += 1;
     tracing::info!(name, id, "executor joined");
-    state.sessions.insert(id, Session { name, credits: 0, link: link.try_clone()? });
+    state.sessions.insert(
+        id,
+        Session { name, credits: 0, tasks_max: shared.plan.batch, link: link.try_clone()? },
+    );
     drop(state);
     shared.changed.notify_all();
     Ok((id, link))
@@ -99,6 +102,10 @@ fn receive(shared: &Shared, id: u64, mut link: Link) -> LinkError {
             Kind::Credit => {
                 if let Some(session) = state.sessions.get_mut(&id) {
                     session.credits = session.credits.saturating_add(header.count).min(CREDITS_MAX);
+                    let preferred = u32::try_from(header.first_id).unwrap_or(u32::MAX);
+                    if preferred > 0 {
+                        session.tasks_max = preferred.min(shared.plan.batch);
+                    }
                 }
             }
             Kind::Nack => {
@@ -134,8 +141,7 @@ enum Next {
 }
 
 fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkError> {
-    let batch = usize::try_from(shared.plan.batch).expect("32 bits fit");
-    let mut inputs = vec![0; batch * shared.task.input_bytes_max()];
+    let mut inputs = Vec::new();
     let mut stopwatch = Stopwatch::start(&shared.meter, shared.clock);
     loop {
         let assignment = match wait_for_work(shared, id, &mut stopwatch) {
@@ -148,12 +154,9 @@ fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkErro
             }
             Next::Stop => return Err(LinkError::Closed),
         };
-        let used = match shared.task.generate(assignment.ids, &mut inputs) {
-            Ok(used) => used,
-            Err(error) => {
-                cannot_generate(shared, &error);
-                return Err(LinkError::Closed);
-            }
+        let Some(used) = make_inputs(shared, assignment.ids, &mut inputs)? else {
+            return_credit(shared, id);
+            continue;
         };
         let payload = &inputs[..used];
         let mut header = Header::control(Kind::Data, shared.stream, shared.epoch);
@@ -169,8 +172,29 @@ fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkErro
     }
 }
 
-fn cannot_generate(shared: &Shared, error: &TaskError) {
-    shared.fail(format!("could not generate inputs: {error}"));
+/// Computes inputs, or copies them from the source. Returns the bytes used; `None` if the results
+/// have arrived in the meantime.
+fn make_inputs(
+    shared: &Shared,
+    ids: Ids,
+    inputs: &mut Vec<u8>,
+) -> Result<Option<usize>, LinkError> {
+    if let Some(source) = &shared.source {
+        return Ok(source.copy(ids, inputs).then_some(inputs.len()));
+    }
+    let batch = usize::try_from(shared.plan.batch).expect("32 bits fit");
+    inputs.resize(batch * shared.task.input_bytes_max(), 0);
+    shared.task.generate(ids, inputs).map(Some).map_err(|error| {
+        shared.fail(format!("could not generate inputs: {error}"));
+        LinkError::Closed
+    })
+}
+
+/// For a batch that need not be sent.
+fn return_credit(shared: &Shared, id: u64) {
+    if let Some(session) = shared.state.lock().sessions.get_mut(&id) {
+        session.credits += 1;
+    }
 }
 
 /// Waits for the next batch of this session. Starved: nothing is due. Blocked: the executor has
@@ -205,9 +229,16 @@ fn take(shared: &Shared, state: &mut State, id: u64, now_ns: u64) -> Option<Assi
     if let Some(again) = state.ledger.take_queued(id, now_ns) {
         return Some(again);
     }
+    let count_max = state.sessions.get(&id)?.tasks_max;
+    let inputs_end = shared.inputs_end();
+    if let Some(hole) = state.ledger.take_hole((count_max, inputs_end), id, now_ns) {
+        return Some(hole);
+    }
     if !state.ledger.has_space() {
         return None;
     }
-    let (count, due_ns) = state.pace.take(shared.plan.batch, now_ns)?;
+    let available = inputs_end.saturating_sub(state.ledger.next_id());
+    let count_max = u32::try_from(available).unwrap_or(u32::MAX).min(count_max);
+    let (count, due_ns) = state.pace.take(count_max, now_ns)?;
     Some(state.ledger.take_new(count, due_ns, id, now_ns))
 }

@@ -1,27 +1,36 @@
 //! The computation: the trait for batches of tasks, and the built-in tasks.
 
+mod command;
 mod exercise;
 mod files;
 mod input;
+mod items;
 mod kernel;
+mod line_worker;
 mod power;
+mod process;
 mod spec;
 
 use std::fmt::{self, Debug};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use command::{COMMAND_BATCH_MAX, CommandLimits, CommandMode, Commands};
 pub use exercise::{Codec, Exercise, INPUT_BYTES, OUTPUT_BYTES};
 pub use files::{FILES_MAX, FileSums};
 pub use input::Inputs;
+pub use items::ITEM_BYTES_MAX;
 pub use kernel::{Calibration, Kernel};
 pub use spec::{SpecError, TaskSpec};
 
 pub(crate) use exercise::is_chosen;
+pub(crate) use items::append_item;
 
 /// Maximum number of tasks in one batch.
 pub const BATCH_MAX: u32 = 1 << 20;
@@ -32,6 +41,9 @@ pub struct Plan {
     pub task: String,
     pub seed: u64,
     pub batch: u32,
+    /// Only for commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<CommandLimits>,
 }
 
 impl Plan {
@@ -84,6 +96,17 @@ pub enum TaskError {
     Input { id: u64 },
     #[error("task {id}: {reason}")]
     Failed { id: u64, reason: String },
+    #[error("at the end of the run: {reason}")]
+    Ended { reason: String },
+}
+
+/// An item that a command could not compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadLetter<'a> {
+    pub id: u64,
+    pub item: &'a [u8],
+    pub attempts: u32,
+    pub reason: &'a [u8],
 }
 
 /// A task that is computed in batches: the interface between the pipeline and its application.
@@ -124,11 +147,45 @@ pub trait BatchTask: Send + Sync + Debug {
 
     /// Formats a record as a line of text, without the line terminator.
     fn describe(&self, record: &[u8]) -> String;
+
+    /// Whether results can be computed again to verify them.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    /// Whether a task can execute anything and take any time. An executor must allow the first, and
+    /// finds the size of batches by the second.
+    fn runs_commands(&self) -> bool {
+        false
+    }
+
+    /// Writes the result of a record that has one to the file of results.
+    fn write(&self, record: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.describe(record))
+    }
+
+    /// Returns the item of a record that has no result.
+    fn dead_letter<'a>(&self, _record: &'a [u8]) -> Option<DeadLetter<'a>> {
+        None
+    }
+
+    /// Returns the ids without a result in a batch that passed [`BatchTask::inspect`].
+    fn failed_ids(&self, _outputs: &[u8]) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Called by a thread after its last batch.
+    fn finish(&self) -> Result<(), TaskError> {
+        Ok(())
+    }
 }
 
 /// Creates the task that a plan names. A program uses it to define the tasks that it supports.
 #[derive(Clone)]
-pub struct Maker(Arc<Make>);
+pub struct Maker {
+    make: Arc<Make>,
+    is_cancelled: Arc<AtomicBool>,
+}
 
 type Make = dyn Fn(&Plan) -> Result<Arc<dyn BatchTask>> + Send + Sync;
 
@@ -137,26 +194,40 @@ impl Maker {
     where
         M: Fn(&Plan) -> Result<Arc<dyn BatchTask>> + Send + Sync + 'static,
     {
-        Self(Arc::new(make))
+        Self { make: Arc::new(make), is_cancelled: Arc::new(AtomicBool::new(false)) }
     }
 
     /// The built-in tasks.
     pub fn built_in(kernel: Kernel) -> Self {
-        Self::new(move |plan| match plan.task.parse()? {
-            TaskSpec::Exercise(codec) => Ok(Arc::new(Exercise::new(codec, plan.seed, kernel))),
-            TaskSpec::Files(dir) => {
-                let files = FileSums::list(dir.as_ref())?;
-                if files.fingerprint() != plan.seed {
-                    bail!("{dir} contains different files from those at the start of the run");
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let cancel = Arc::clone(&is_cancelled);
+        let make = move |plan: &Plan| -> Result<Arc<dyn BatchTask>> {
+            match plan.task.parse()? {
+                TaskSpec::Exercise(codec) => Ok(Arc::new(Exercise::new(codec, plan.seed, kernel))),
+                TaskSpec::Files(dir) => {
+                    let files = FileSums::list(dir.as_ref())?;
+                    if files.fingerprint() != plan.seed {
+                        bail!("{dir} contains different files from those at the start of the run");
+                    }
+                    Ok(Arc::new(files))
                 }
-                Ok(Arc::new(files))
+                TaskSpec::Command(mode, command) => {
+                    let limits = plan.limits.unwrap_or(CommandLimits::DEFAULT);
+                    Ok(Arc::new(Commands::new(mode, &command, limits, Arc::clone(&cancel))))
+                }
             }
-        })
+        };
+        Self { make: Arc::new(make), is_cancelled }
     }
 
     /// Fails if this program does not support the task, or cannot create it on this host.
     pub fn make(&self, plan: &Plan) -> Result<Arc<dyn BatchTask>> {
-        (self.0)(plan)
+        (self.make)(plan)
+    }
+
+    /// Ends the commands of all tasks that this has made.
+    pub(crate) fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) const TASKS: u64 = 30_000;
 const BATCH: u32 = 100;
 
 fn plan() -> Plan {
-    Plan { task: "powmod".into(), seed: 3, batch: BATCH }
+    Plan { task: "powmod".into(), seed: 3, batch: BATCH, limits: None }
 }
 
 /// Digest of an undisturbed run, computed without a pipeline.
@@ -105,6 +105,7 @@ fn execute_with(
             threads,
             make_task,
             kernel: "serial".into(),
+            allows_commands: false,
             corrupt: 0.0,
             patience: Duration::from_secs(30),
         };
@@ -122,6 +123,7 @@ pub(crate) fn generate(
         stream: STREAM,
         task: Maker::built_in(Kernel::Serial).make(&plan).unwrap(),
         plan,
+        input: None,
         pace: PaceOptions {
             rate: Rate::Max,
             tick_ns: 1_000_000,

@@ -210,7 +210,8 @@ impl Whole {
     pub(super) fn run_with(&self, time: Duration, changes: Changes<'_>) -> Result<Report> {
         let options = LocalOptions {
             stream: 1,
-            plan: Plan { task: self.task.to_owned(), seed: 1, batch: self.batch },
+            plan: Plan { task: self.task.to_owned(), seed: 1, batch: self.batch, limits: None },
+            input: None,
             make_task: Maker::built_in(self.kernel),
             kernel: self.kernel.to_string(),
             pace: PaceOptions {

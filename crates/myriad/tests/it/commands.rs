@@ -1,0 +1,266 @@
+//! Users' commands in the pipeline: each line of the input is in the result once, whatever is
+//! killed meanwhile.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::pipeline::free_address;
+
+/// A process of the pipeline; killed when dropped.
+struct Part(Child);
+
+impl Part {
+    fn start(role: &str, arguments: &[&str]) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .args(["pipeline", role, "--json", "--patience", "60s"])
+            .args(arguments)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn succeeds(mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("myriad-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Lines of very different lengths; no two are equal.
+fn lines(count: u32) -> Vec<String> {
+    let length = |number: u32| match number % 97 {
+        0 => 20_000,
+        1 => 0,
+        rest => usize::try_from(number.wrapping_mul(rest) % 90).unwrap(),
+    };
+    (0..count).map(|number| format!("{number}:{}", "x".repeat(length(number)))).collect()
+}
+
+fn counts<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for line in lines {
+        *counts.entry(line.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn run(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["pipeline", "run", "--json"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        // A run that fails does not read its whole input.
+        scope.spawn(move || _ = stdin.write_all(input));
+        child.wait_with_output().unwrap()
+    })
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Waits until the file contains this many bytes.
+fn wait_for_bytes(path: &Path, bytes: u64) {
+    let started = Instant::now();
+    while std::fs::metadata(path).map_or(0, |metadata| metadata.len()) < bytes {
+        assert!(started.elapsed() < Duration::from_secs(60), "no results in {}", path.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills a worker, an executor, the collector and the generator during one run.
+#[test]
+fn each_line_has_one_result_when_any_process_is_killed() {
+    let dir = scratch("commands");
+    let given = lines(30_000);
+    let input = dir.join("input");
+    std::fs::write(&input, given.join("\n") + "\n").unwrap();
+    let (results, letters, log) = (dir.join("results"), dir.join("letters"), dir.join("log"));
+    std::fs::create_dir(&log).unwrap();
+    let (generator_at, collector_at) = (free_address(), free_address());
+    let collect = [
+        "--listen",
+        &collector_at,
+        "--log",
+        log.to_str().unwrap(),
+        "--results",
+        results.to_str().unwrap(),
+        "--dead-letters",
+        letters.to_str().unwrap(),
+    ];
+    // Each worker names itself in a file, so that the test can kill it.
+    let workers = dir.join("workers");
+    let command = format!("exec:echo $$ >>{}; exec sed -u s/$/!/", workers.display());
+    let generate = [
+        "--listen",
+        &generator_at,
+        "--collector",
+        &collector_at,
+        "--task",
+        &command,
+        "--input",
+        input.to_str().unwrap(),
+        "--rate",
+        "8k",
+    ];
+    let addresses = ["--generator", &generator_at, "--collector", &collector_at];
+    let execute = [&addresses[..], &["--threads", "2", "--allow-commands"]].concat();
+    let collector = Part::start("collector", &collect);
+    let generator = Part::start("generator", &generate);
+    let executors = [Part::start("executor", &execute), Part::start("executor", &execute)];
+    wait_for_bytes(&workers, 2);
+    let pid = text(&workers).lines().next().unwrap().to_owned();
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    wait_for_bytes(&results, 1);
+    let [first, second] = executors;
+    first.kill();
+    collector.kill();
+    let collector = Part::start("collector", &collect);
+    generator.kill();
+    let generator = Part::start("generator", &generate);
+    assert!(generator.succeeds());
+    assert!(collector.succeeds());
+    assert!(second.succeeds());
+    let found = text(&results);
+    let expected: Vec<String> = given.iter().map(|line| format!("{line}!")).collect();
+    assert_eq!(counts(found.lines()), counts(expected.iter().map(String::as_str)));
+    assert_eq!(text(&letters), "");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Failed items are in the file of dead letters, and the exit code and the last line report them.
+#[test]
+fn failed_items_are_accounted() {
+    let dir = scratch("letters");
+    let (results, letters) = (dir.join("results"), dir.join("letters"));
+    let task = "exec:while read -r x; do [ $x = 7 ] && exit 3; echo $x; done";
+    let options = ["--task", task, "--input", "-", "--retries", "1", "--order", "input"];
+    let files =
+        ["--results", results.to_str().unwrap(), "--dead-letters", letters.to_str().unwrap()];
+    let numbers: String = (0..500).map(|number| format!("{number}\n")).collect();
+    let output = run(&[&options[..], &files].concat(), numbers.as_bytes());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(complaint.contains("1 items failed: ids 7"), "{complaint}");
+    let account = String::from_utf8_lossy(&output.stdout);
+    assert!(account.contains("collected  500 tasks, 500 distinct; 1 failed;"), "{account}");
+    assert_eq!(text(&results), numbers.replace("\n7\n", "\n"));
+    let letter: serde_json::Value = serde_json::from_str(&text(&letters)).unwrap();
+    assert_eq!(
+        (&letter["id"], &letter["item"], &letter["attempts"]),
+        (&7.into(), &"7".into(), &2.into())
+    );
+    assert_eq!(letter["reason"], "the worker ended before its answer: exit status: 3");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A run with a log that was killed is continued by the same command.
+#[test]
+fn a_killed_run_is_continued() {
+    let dir = scratch("continued");
+    let given = lines(5_000);
+    let (input, results, log) = (dir.join("input"), dir.join("results"), dir.join("log"));
+    std::fs::write(&input, given.join("\n")).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    let options = [
+        "--task",
+        "each:echo {}",
+        "--input",
+        input.to_str().unwrap(),
+        "--order",
+        "input",
+        "--results",
+        results.to_str().unwrap(),
+        "--log",
+        log.to_str().unwrap(),
+    ];
+    let part = Part::start("run", &options);
+    wait_for_bytes(&results, 1);
+    part.kill();
+    assert!(text(&results).lines().count() < given.len());
+    let output = run(&options, b"");
+    assert!(output.status.success(), "{output:?}");
+    let account = String::from_utf8_lossy(&output.stdout);
+    assert!(!account.contains("generated  5000 tasks"), "{account}");
+    assert_eq!(text(&results), given.join("\n") + "\n");
+    // Another input is not the same run.
+    std::fs::write(&input, "other\n").unwrap();
+    let output = run(&options, b"");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("tasks of this stream differ"),
+        "{output:?}"
+    );
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// What is wrong with the input, the command or the permission is in the error.
+#[test]
+fn errors_name_their_cause() {
+    let check = |arguments: &[&str], input: &[u8], expected: &str| {
+        let output = run(arguments, input);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(complaint.contains(expected), "{arguments:?}: {complaint}");
+    };
+    let long = vec![b'x'; 1_000_001];
+    check(
+        &["--task", "exec:cat", "--input", "-"],
+        &long,
+        "line 1 of standard input is longer than",
+    );
+    check(&["--task", "exec:cat", "--input", "/"], b"", "the input / is a directory");
+    check(&["--task", "exec:cat", "--input", "/nowhere"], b"", "open the input /nowhere");
+    check(
+        &["--task", "exec:no-such-command", "--input", "-"],
+        b"a\n",
+        "cannot execute the command",
+    );
+    let two = "exec:while read x; do echo 1; echo 2; done";
+    check(&["--task", two, "--input", "-"], b"a\nb\n", "wrote a line that no item asked for");
+    let output = run(&["--task", "exec:cat", "--input", "-"], b"");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn an_executor_executes_commands_only_if_allowed() {
+    let (generator_at, collector_at) = (free_address(), free_address());
+    let _collector = Part::start("collector", &["--listen", &collector_at]);
+    let addresses = ["--listen", &generator_at, "--collector", &collector_at];
+    let task = ["--task", "exec:cat", "--input", "/etc/passwd"];
+    let _generator = Part::start("generator", &[&addresses[..], &task].concat());
+    let output = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["pipeline", "executor", "--generator", &generator_at, "--collector", &collector_at])
+        .args(["--patience", "2s"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(complaint.contains("(exec:cat), which requires --allow-commands"), "{complaint}");
+}
