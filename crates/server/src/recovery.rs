@@ -91,7 +91,7 @@ pub(crate) fn recover(
         };
         let span = Span { from, reach };
         let opened = Log::open(Arc::clone(disk), options, lanes, span, &mut replay);
-        // A record that a thread could not apply comes before one that this thread could not.
+        // A record that a thread could not apply is before one that this thread could not.
         replayer.end().map_err(|failure| {
             OpenError::of_record(&**disk, failure.at, failure.error.to_string().into())
         })?;

@@ -47,7 +47,9 @@ pub fn from_rows(rows: &Rows) -> Result<Catalog, LoadError> {
         );
     }
     let mut rows = rows.clone();
-    orphans.iter().for_each(|orphan| drop(rows.remove(&orphan.id)));
+    for orphan in &orphans {
+        drop(rows.remove(&orphan.id));
+    }
     Ok(Catalog { orphans, ..from_whole_rows(&rows)? })
 }
 

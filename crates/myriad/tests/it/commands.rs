@@ -90,7 +90,7 @@ fn text(path: &Path) -> String {
 fn wait_for_bytes(path: &Path, bytes: u64) {
     let started = Instant::now();
     while std::fs::metadata(path).map_or(0, |metadata| metadata.len()) < bytes {
-        assert!(started.elapsed() < Duration::from_secs(60), "no results in {}", path.display());
+        assert!(started.elapsed() < Duration::from_mins(1), "no results in {}", path.display());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -164,7 +164,7 @@ fn failed_items_are_accounted() {
     let options = ["--task", task, "--input", "-", "--retries", "1", "--order", "input"];
     let files =
         ["--results", results.to_str().unwrap(), "--dead-letters", letters.to_str().unwrap()];
-    let numbers: String = (0..500).map(|number| format!("{number}\n")).collect();
+    let numbers = (0..500).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
     let output = run(&[&options[..], &files].concat(), numbers.as_bytes());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let complaint = String::from_utf8_lossy(&output.stderr);

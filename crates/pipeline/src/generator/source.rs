@@ -306,7 +306,9 @@ mod tests {
 
     fn items(lines: &[&[u8]]) -> Vec<u8> {
         let mut inputs = Vec::new();
-        lines.iter().for_each(|line| append_item(line, &mut inputs));
+        for line in lines {
+            append_item(line, &mut inputs);
+        }
         inputs
     }
 

@@ -359,7 +359,9 @@ mod tests {
     fn run(task: &Commands, given: &[&[u8]]) -> Result<(String, Vec<String>), TaskError> {
         let ids = Ids { first: 5, count: u32::try_from(given.len()).unwrap() };
         let mut inputs = Vec::new();
-        given.iter().for_each(|item| items::append_item(item, &mut inputs));
+        for item in given {
+            items::append_item(item, &mut inputs);
+        }
         let mut outputs = vec![0; given.len() * RECORD_BYTES_MAX];
         let used = task.run(ids, &inputs, &mut outputs)?;
         task.inspect(ids, &outputs[..used]).unwrap();

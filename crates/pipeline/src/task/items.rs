@@ -228,7 +228,9 @@ mod tests {
             items in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..64),
         ) {
             let mut inputs = Vec::new();
-            items.iter().for_each(|item| append_item(item, &mut inputs));
+            for item in &items {
+                append_item(item, &mut inputs);
+            }
             let ids = Ids { first: 3, count: u32::try_from(items.len()).unwrap() };
             prop_assert_eq!(split_items(ids, &inputs).unwrap(), items);
             prop_assert!(split_items(ids, &inputs[..inputs.len() - 1]).is_err());

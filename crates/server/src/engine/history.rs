@@ -79,7 +79,7 @@ impl History {
             let whole = self.combined(&std::mem::take(&mut rings.current));
             push(&mut rings.minutes, MINUTES_MAX, whole);
         }
-        // Within a minute there are at most 60 points, unless the clock stands still.
+        // Within a minute there are at most 60 points, unless the clock does not advance.
         if rings.current.len() < SECONDS_MAX {
             rings.current.push(point.clone());
         }

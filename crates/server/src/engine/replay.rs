@@ -1,7 +1,7 @@
 //! Applies the log and snapshots on several threads.
 //!
 //! Each thread owns a part of the stripes, so that every key sees its changes in the order of the
-//! log. A change of all stripes waits until the threads have applied what came before it. A thread
+//! log. A change of all stripes waits until the threads have applied everything before it. A thread
 //! decodes several mutations, loads the memory of their keys, and then applies them: most of the
 //! time of a replay is that of cache misses.
 

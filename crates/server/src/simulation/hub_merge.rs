@@ -225,7 +225,9 @@ fn states_that_no_server_sends_end_the_link() {
         Opening { seed: 0, epochs }.encode(&mut opening);
         apply(&mut world, Kind::Copy, &opening).unwrap();
         let mut payload = Vec::new();
-        case.iter().for_each(|mutation| mutation.encode(&mut payload));
+        for mutation in &case {
+            mutation.encode(&mut payload);
+        }
         assert!(apply(&mut world, Kind::States, &payload).is_err(), "{case:?}");
     }
     assert_eq!(ask(&mut world, "EXISTS k|"), ":0\r\n");

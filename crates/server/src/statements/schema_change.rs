@@ -176,7 +176,7 @@ impl CqlExecutor<'_> {
         batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
         let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
         let gate = self.commit_mutations(&mutations, timestamp, false, || {
-            shared.roles.store(Arc::new(change.roles))
+            shared.roles.store(Arc::new(change.roles));
         })?;
         *last = Last { timestamp, gate };
         Ok((change.warning, gate))

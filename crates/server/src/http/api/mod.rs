@@ -48,7 +48,7 @@ const PAGES: &[Page] = &[
     Page { name: "logs", permission: Permission::Everything, build: process::logs },
 ];
 
-/// Pages that are not only values: who asks, and the points of a time span.
+/// Pages that are not only values: the user of the request, and the points of a time span.
 const USER: &[u8] = b"user";
 const HISTORY: &[u8] = b"history";
 

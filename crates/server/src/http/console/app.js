@@ -282,7 +282,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 document.getElementById("account").addEventListener("click", () => {
   signOut();
   [app.isSignedOut, signInProblem] = [true, null];
-  if (app.user && !app.user.is_open) app.data = {};
+  app.data = {};
   draw();
   say();
 });

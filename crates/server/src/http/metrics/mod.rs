@@ -87,8 +87,9 @@ fn process(page: &mut Page, shared: &ServerState, now: Now) {
 
 /// What was received from each peer of a group of masters.
 fn hub(page: &mut Page, shared: &ServerState) {
+    type Count = fn(&Peer) -> u64;
     let peers = shared.hub.peers().all().clone();
-    let families: [(_, _, fn(&Peer) -> u64); 3] = [
+    let families: [(_, _, Count); 3] = [
         ("myriad_hub_received_total", "Values and changes of rows received from a peer.", |peer| {
             peer.received
         }),
