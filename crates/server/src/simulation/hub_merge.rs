@@ -225,7 +225,7 @@ fn states_that_no_server_sends_end_the_link() {
         Opening { seed: 0, epochs }.encode(&mut opening);
         apply(&mut world, Kind::Copy, &opening).unwrap();
         let mut payload = Vec::new();
-        for mutation in &case {
+        for mutation in case {
             mutation.encode(&mut payload);
         }
         assert!(apply(&mut world, Kind::States, &payload).is_err(), "{case:?}");
