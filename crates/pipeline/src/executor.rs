@@ -5,8 +5,8 @@
 //! next batch and sends the last results. The credits bound the memory that a thread uses.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX, encode_pairs};
-use crate::link::{Link, LinkError, Reachability, Received};
+use crate::link::{Link, LinkError, Reachability, Received, wait_readable};
 use crate::message::{CollectorWelcome, ExecutorWelcome, Hello};
 use crate::meter::{Activity, Meter, Stopwatch};
 use crate::status::ExecutorStatus;
@@ -76,6 +76,8 @@ struct Shared {
     /// Shared by all threads, so that each event is logged once.
     generator_reachability: Reachability,
     collector_reachability: Reachability,
+    /// The first command. Another process must not replace it at the address of the generator.
+    command: OnceLock<String>,
     /// Connections of all threads, so that they can be closed.
     links: Mutex<Vec<Option<[Link; 2]>>>,
 }
@@ -113,6 +115,7 @@ pub fn run(
         damaged_frames: AtomicU64::new(0),
         failed_frames: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
+        command: OnceLock::new(),
         links: Mutex::new((0..threads).map(|_| None).collect()),
     };
     let outcomes: Vec<Result<()>> = thread::scope(|scope| {
@@ -148,9 +151,9 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     loop {
         let mut has_worked = false;
         let error = match serve(shared, slot, &mut has_worked) {
-            Ok(()) => {
+            Ok(ended) => {
                 shared.is_over.store(true, Ordering::Relaxed);
-                return Ok(());
+                return ended;
             }
             Err(error) => error,
         };
@@ -198,6 +201,12 @@ fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
             welcome.plan.task
         );
     }
+    if task.runs_commands() {
+        let command = shared.command.get_or_init(|| welcome.plan.task.clone());
+        if *command != welcome.plan.task {
+            bail!("the generator now has another command: {}", welcome.plan.task);
+        }
+    }
     let mut collector = dial(&shared.collector_reachability)?;
     let hello = Hello::Executor { stream: Some(welcome.stream), name };
     collector.send_message(Header::control(Kind::Hello, welcome.stream, 0), &hello)?;
@@ -225,8 +234,8 @@ pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Returns `Ok` when the run has ended.
-fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
+/// Returns `Ok` when the run has ended: whether its task has ended without an error.
+fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<Result<()>> {
     let mut connected = connect(shared, slot)?;
     let clones = [connected.generator.try_clone()?, connected.collector.try_clone()?];
     shared.links.lock()[slot] = Some(clones);
@@ -247,13 +256,16 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
         stopwatch: Stopwatch::start(&shared.meter, shared.clock),
     };
     loop {
+        if let Err(error) = worker.wait_for_batch() {
+            return worker.is_over()?.then_some(Ok(())).ok_or(error);
+        }
         let received = worker.connected.generator.receive(&mut worker.inputs)?;
         worker.stopwatch.charge(Activity::Starved);
         *has_worked = true;
         match worker.step(received) {
             Ok(Step::GoOn) => {}
-            Ok(Step::End) => return Ok(worker.connected.task.finish()?),
-            Err(error) => return worker.is_over()?.then_some(()).ok_or(error),
+            Ok(Step::End) => return Ok(worker.connected.task.finish().map_err(Into::into)),
+            Err(error) => return worker.is_over()?.then_some(Ok(())).ok_or(error),
         }
     }
 }
@@ -312,6 +324,15 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
+    /// Waits for the next batch. Fails if the collector is lost: it may not have the last results,
+    /// whose batch the generator sends again only when this thread reconnects.
+    fn wait_for_batch(&self) -> Result<()> {
+        if self.connected.task.runs_commands() {
+            wait_readable(&self.connected.generator, &self.connected.collector)?;
+        }
+        Ok(())
+    }
+
     fn step(&mut self, received: Received) -> Result<Step> {
         self.outstanding = self.outstanding.saturating_sub(1);
         match received {

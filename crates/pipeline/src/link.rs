@@ -6,6 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,6 +55,18 @@ pub enum LinkError {
     Strange(String),
     #[error("malformed message: {0}")]
     Message(#[from] serde_json::Error),
+}
+
+/// Waits until a link has something to read. Fails if the peer of the `other` link has closed it.
+pub fn wait_readable(link: &Link, other: &Link) -> io::Result<()> {
+    let mut ends =
+        [PollFd::new(&link.stream, PollFlags::IN), PollFd::new(&other.stream, PollFlags::RDHUP)];
+    while let Err(error) = poll(&mut ends, None) {
+        if error != Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    if ends[0].revents().is_empty() { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
 }
 
 /// Logs when a peer becomes unreachable, once per reason, and when it is reachable again.

@@ -2,6 +2,7 @@
 //! after it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use base::time::UnixMs;
@@ -78,7 +79,13 @@ pub(crate) fn recover(
     let replaying = params(settings, now, keyspace.seed(), random);
     let options = log_options(settings, salt);
     let mut progress = loaded.progress;
-    let target = Target { keyspace: &keyspace, params: replaying.clone(), floors: &floors };
+    let has_failed = AtomicBool::new(false);
+    let target = Target {
+        keyspace: &keyspace,
+        params: replaying.clone(),
+        floors: &floors,
+        has_failed: &has_failed,
+    };
     let (log, recovered) = std::thread::scope(|scope| {
         let mut replayer = Replayer::start(scope, target, lanes);
         let mut replayed = 0_u64;

@@ -106,6 +106,14 @@ pub fn change(
         _ => return Err(no_change()),
     };
     let Some((mut after, event)) = outcome? else { return Ok(None) };
+    let is_conditional =
+        matches!(statement, Statement::CreateKeyspace(create) if create.if_not_exists);
+    if is_conditional && after.orphans.iter().any(|orphan| adopts(&event, orphan)) {
+        return Err(CqlError::invalid(
+            "Tables of this keyspace were received without it: wait for the other servers, or create \
+             it without IF NOT EXISTS, which deletes them",
+        ));
+    }
     let mut found = difference(catalog, &after);
     let adopted = after.orphans.extract_if(.., |orphan| adopts(&event, orphan));
     let replaced = adopted.map(|orphan| orphan.id).filter(|id| !found.written.contains_key(id));

@@ -1,6 +1,7 @@
 //! The options of all roles, and their values.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,10 +113,11 @@ impl Arguments {
             bail!("--input - cannot be used with --processes");
         }
         let outputs = [&self.results, &self.dead_letters];
-        if self.results.is_some() && self.results == self.dead_letters {
+        if is_same_file(self.results.as_deref(), self.dead_letters.as_deref()) {
             bail!("--results and --dead-letters name the same file");
         }
-        if outputs.into_iter().any(|output| output.is_some() && *output == self.input) {
+        if outputs.into_iter().any(|output| is_same_file(output.as_deref(), self.input.as_deref()))
+        {
             bail!("the input would be overwritten by the results");
         }
         if self.batch() > COMMAND_BATCH_MAX {
@@ -149,8 +151,8 @@ impl Arguments {
     fn batch(&self) -> u32 {
         self.batch.unwrap_or(match self.task {
             TaskSpec::Exercise(_) => 4096,
-            TaskSpec::Files(_) => 16,
-            TaskSpec::Command(..) => COMMAND_BATCH_MAX,
+            // The collector has room for the results of all executors that it accepts.
+            TaskSpec::Files(_) | TaskSpec::Command(..) => 16,
         })
     }
 
@@ -288,6 +290,17 @@ impl Value for Share {
     fn text(&self) -> String {
         self.0.to_string()
     }
+}
+
+/// Whether two options name the same file, also by a link. `-` is standard input.
+fn is_same_file(one: Option<&Path>, other: Option<&Path>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else { return false };
+    let place = |path: &Path| {
+        let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+        let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
+    };
+    one == other || place(one).is_some_and(|found| Some(found) == place(other))
 }
 
 #[cfg(test)]

@@ -227,9 +227,11 @@ impl Stream {
         let mut durable_at = shared.sink.as_ref().map_or(Lsn(0), Sink::end);
         if accepted == Accepted::New {
             if let Some(sink) = &shared.sink {
-                durable_at = match &state.results {
-                    None => sink.append_batch(header, digest)?,
-                    Some(_) => sink.append_results(header, digest, outputs)?,
+                // Which commands have failed is only in their results.
+                durable_at = if state.results.is_some() || self.task.runs_commands() {
+                    sink.append_results(header, digest, outputs)?
+                } else {
+                    sink.append_batch(header, digest)?
                 };
             }
             state.ledger.count_failed(&self.task.failed_ids(outputs));

@@ -114,6 +114,8 @@ struct State {
     /// The current connection to the collector.
     control: Option<Link>,
     account: Option<Account>,
+    /// The caller ended the run early.
+    was_stopped: bool,
 }
 
 /// State shared by the threads of a generator.
@@ -232,6 +234,7 @@ pub fn run(
             sessions_seen: 0,
             phase: Phase::Waiting,
             began_ns: 0,
+            was_stopped: false,
             ended_ns: 0,
             control: Some(link.try_clone().context("could not clone the collector's connection")?),
             account: None,
@@ -301,6 +304,7 @@ fn drive(
             Phase::Running | Phase::Closing => {}
         }
         if stop.load(Ordering::Relaxed) {
+            state.was_stopped = true;
             state.pace.stop();
             if state.phase == Phase::Waiting {
                 state.began_ns = now_ns;
@@ -369,7 +373,13 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     state.ledger.check()?;
     let mut status = shared.status(&state);
     let account = state.account.clone().context("the collector sent no account")?;
-    let faults = faults(&status, &account);
+    let mut faults = faults(&status, &account);
+    if let Some(source) = &shared.source
+        && state.was_stopped
+        && source.total() != Some(status.next_id)
+    {
+        faults.push(format!("stopped: the lines from id {} on have no result", status.next_id));
+    }
     status.verdict = Some(Verdict {
         generated: status.next_id,
         collected: account.distinct,

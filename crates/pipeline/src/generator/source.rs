@@ -116,7 +116,7 @@ impl Block {
     }
 
     fn held_bytes(&self) -> usize {
-        self.bytes.len() + 4 * self.ends.len()
+        size_of::<Block>() + self.bytes.capacity() + size_of::<u32>() * self.ends.capacity()
     }
 
     fn line(&self, id: u64) -> &[u8] {

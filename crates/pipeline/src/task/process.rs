@@ -121,6 +121,8 @@ impl Process {
         if !self.exits_within(time)? {
             return Ok(None);
         }
+        // What it started and left behind: its group keeps the number until it is reaped.
+        self.signal(Signal::KILL);
         self.is_reaped = true;
         Ok(Some(self.child.wait()?))
     }

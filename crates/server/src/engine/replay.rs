@@ -5,6 +5,7 @@
 //! decodes several mutations, loads the memory of their keys, and then applies them: most of the
 //! time of a replay is that of cache misses.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope as ThreadScope, ScopedJoinHandle};
 
@@ -30,6 +31,8 @@ pub(crate) struct Target<'a> {
     pub(crate) params: Params,
     /// Log position of each stripe: the data already includes the log before it.
     pub(crate) floors: &'a [u64],
+    /// A record could not be applied.
+    pub(crate) has_failed: &'a AtomicBool,
 }
 
 /// A record that could not be applied.
@@ -121,6 +124,9 @@ impl<'scope, 'a: 'scope> Replayer<'scope, 'a> {
         let Some(contents) = records::contents(&record) else {
             return Err(format!("unknown record kind {}", record.kind).into());
         };
+        if self.target.has_failed.load(Ordering::Relaxed) {
+            return Err("an earlier record could not be applied".into()); // `end` names it
+        }
         progress.note(&contents);
         let keyspace = self.target.keyspace;
         let mut input = contents.mutations;
@@ -169,7 +175,10 @@ impl Target<'_> {
         let mut result = Ok(());
         for work in received {
             match work {
-                Work::Apply(part) if result.is_ok() => result = self.apply_part(&part),
+                Work::Apply(part) if result.is_ok() => {
+                    result = self.apply_part(&part);
+                    self.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                }
                 Work::Apply(_) => {}
                 Work::Confirm(confirm) => confirm.send(()).expect("the sender waits for it"),
             }

@@ -33,9 +33,6 @@ pub(super) fn check(
     let users = acl.users();
     let default = users.default_user();
     let is_open = default.is_open();
-    if is_cross_site(request, settings, is_open) || (is_command && lacks_origin(request)) {
-        return Err(Refusal::CrossSite);
-    }
     let token = target::parameter(request.query(), "_token");
     let header = request.header("authorization");
     let shown = header.map_or(Shown::Nothing, of_header).or(|| match &token {
@@ -47,6 +44,11 @@ pub(super) fn check(
         Shown::Token(token) => token_user(acl, default, token),
         Shown::Nothing => None,
     };
+    let needs_no_secret =
+        is_open || login.as_ref().is_some_and(|login| login.user().takes_any_password);
+    if is_cross_site(request, settings, needs_no_secret) || (is_command && lacks_origin(request)) {
+        return Err(Refusal::CrossSite);
+    }
     if login.is_some() {
         return Ok(login);
     }
@@ -119,7 +121,7 @@ fn names_user(users: &Users, token: &[u8]) -> bool {
 /// Whether a page of another site caused the request. Any page can make a browser send requests,
 /// also to addresses of the browser's machine, and a GET can write here.
 // Source: Fetch Standard 3.2 (Origin); Fetch Metadata Request Headers 2.4 (Sec-Fetch-Site)
-fn is_cross_site(request: &Request<'_>, settings: &Settings, is_open: bool) -> bool {
+fn is_cross_site(request: &Request<'_>, settings: &Settings, needs_no_secret: bool) -> bool {
     let host = request.host().unwrap_or_default();
     if let Some(origin) = request.header("origin") {
         let authority =
@@ -137,7 +139,7 @@ fn is_cross_site(request: &Request<'_>, settings: &Settings, is_open: bool) -> b
     // An attacker can make a host name resolve to this machine (DNS rebinding); pages under that
     // name are then same-origin with the server. Without a password, accept only IP addresses and
     // local host names.
-    settings.protected_mode && is_open && !is_local_host(host)
+    settings.protected_mode && needs_no_secret && !is_local_host(host)
 }
 
 /// Whether the request is from a browser but does not identify the page that caused it. Over plain

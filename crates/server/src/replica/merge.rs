@@ -145,7 +145,11 @@ impl<'s> Merger<'s> {
         if self.stage == Stage::Following && std::mem::take(&mut self.is_cache_stale) {
             // A client's change of the schema is not lost in between.
             let _applied = self.shared.replication.applied();
-            reload(self.state, &params).map_err(ApplyError::Schema)?;
+            // What a row lacks may arrive later, also from another peer, and is then loaded.
+            if let Err(error) = reload(self.state, &params) {
+                let server = self.server;
+                tracing::error!(server, error, "could not load the received schema");
+            }
         }
         end_turn(self.shared, &mut self.reactor);
         // No reactor does it for this thread, and the peers of this server read what is durable.

@@ -148,9 +148,13 @@ fn follow(
         let Some(header) = link.read_frame(&mut payload, &is_over)? else { return Ok(()) };
         if header.kind == Kind::Copy {
             let opening = Opening::decode(&payload).map_err(LinkError::Stream)?;
-            set_aside(shared, &opening.epochs, header.base).map_err(EndOfLink::SetAside)?;
+            set_aside(shared, &opening.epochs, header.base, &is_over)
+                .map_err(EndOfLink::SetAside)?;
         }
         while !applier.has_room() {
+            if is_over() {
+                return Ok(());
+            }
             std::thread::sleep(ROOM_INTERVAL);
         }
         let applied = applier.apply(clock::now(), &header, &payload)?;

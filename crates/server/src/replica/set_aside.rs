@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use binlog::{Batch, FollowError, Follower, Lsn, Record, Scope};
+use store::Mutation;
 use wire::replication::Epoch;
 
+use super::is_of_source_alone;
 use crate::engine::records;
 use crate::engine::replication::Place;
 use crate::engine::server_state::ServerState;
@@ -25,7 +27,13 @@ const SYNC_WAIT: Duration = Duration::from_millis(100);
 
 /// Stores the writes that a master with these epochs, whose data ends at `end` of the stream, does
 /// not have. On an error nothing was stored under the final name.
-pub(super) fn set_aside(shared: &ServerState, epochs: &[Epoch], end: u64) -> io::Result<()> {
+/// Ends early, with an error, when `is_over` is true: the next link tries again.
+pub(super) fn set_aside(
+    shared: &ServerState,
+    epochs: &[Epoch],
+    end: u64,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let history = shared.replication.history().clone();
     let own_end = shared.replication.end(&shared.log);
     let Some(common) = history.common(epochs, own_end, end).filter(|common| *common < own_end)
@@ -50,49 +58,69 @@ pub(super) fn set_aside(shared: &ServerState, epochs: &[Epoch], end: u64) -> io:
         }
         follower => follower,
     };
-    let follower = match follower {
-        Ok(follower) => follower,
-        Err(error) => {
-            tracing::error!(%error, "could not read the writes that the master does not have");
-            return Ok(());
-        }
-    };
+    let follower = follower.map_err(io::Error::other)?;
     let epoch = history
         .epoch()
         .map_or_else(String::new, |epoch| String::from_utf8_lossy(&epoch.id).into_owned());
     let folder = shared.settings.load().dir.join(FOLDER);
     let mut aside = Aside { folder, name: format!("{epoch}-{common}.jsonl"), out: None, writes: 0 };
-    let is_missing = |record: &Record<'_>| {
-        let contents = records::contents(record)?;
-        // A record of an own era begins at its position; others name where they end.
-        Some(contents.position.is_none_or(|position| position > common))
-    };
-    copy(shared, follower, |record| {
-        if is_missing(record) == Some(true) { aside.put(record) } else { Ok(()) }
-    })?;
-    aside.finish()
+    let unfinished = unfinished(&aside.folder, &aside.name);
+    let done = copy(shared, follower, is_over, |record| {
+        if is_missing(record, common) { aside.put(record) } else { Ok(()) }
+    })
+    .and_then(|()| aside.finish());
+    if done.is_err() && unfinished.try_exists()? {
+        fs::remove_file(unfinished)?; // its space may be what is missing
+    }
+    done
+}
+
+/// Whether a record has writes of clients after position `common` of the stream.
+fn is_missing(record: &Record<'_>, common: u64) -> bool {
+    let Some(contents) = records::contents(record) else { return false };
+    // A record of an own era begins at its position; others name where they end.
+    if contents.position.is_some_and(|position| position <= common) {
+        return false;
+    }
+    let mut input = contents.mutations;
+    while !input.is_empty() {
+        match Mutation::decode(&mut input, |_| 0) {
+            Ok(mutation) if is_of_source_alone(&mutation) => {}
+            // One that cannot be read is shown, too.
+            Ok(_) | Err(_) => return true,
+        }
+    }
+    false
 }
 
 /// Reads the log up to its present end.
 fn copy(
     shared: &ServerState,
     mut follower: Follower,
+    is_over: &dyn Fn() -> bool,
     mut put: impl FnMut(&Record<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let end: Lsn = shared.log.next();
     shared.log.request_sync(end);
     let mut batch = Batch::new();
     while follower.position() < end {
+        if is_over() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         match follower.next_batch(&mut batch) {
             Ok(true) => batch.records().try_for_each(|record| put(&record))?,
-            Ok(false) if shared.log.poisoned().is_some() => return Ok(()),
+            Ok(false) if shared.log.poisoned().is_some() => {
+                return Err(io::Error::other("the log has failed"));
+            }
             Ok(false) => {
                 follower.wait(SYNC_WAIT);
             }
-            Err(error) => {
+            Err(error @ FollowError::Damaged { .. }) => {
+                // Another attempt would find the same.
                 tracing::error!(%error, "could not read all writes that the master does not have");
                 return Ok(());
             }
+            Err(error) => return Err(io::Error::other(error)),
         }
     }
     Ok(())
@@ -119,7 +147,14 @@ impl Aside {
     fn finish(self) -> io::Result<()> {
         let Some(out) = self.out else { return Ok(()) };
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        let file = self.folder.join(&self.name);
+        // A later attempt may find less of the same records in the log.
+        let mut file = self.folder.join(&self.name);
+        for number in 2_u32.. {
+            if !file.try_exists()? {
+                break;
+            }
+            file = self.folder.join(format!("{}.{number}", self.name));
+        }
         fs::rename(unfinished(&self.folder, &self.name), &file)?;
         File::open(&self.folder)?.sync_all()?;
         tracing::warn!(

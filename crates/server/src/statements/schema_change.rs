@@ -214,6 +214,7 @@ impl CqlExecutor<'_> {
         }
         if unit.server() != 0 {
             unit.stamp(timestamp);
+            shared.write_clock.pass(timestamp);
         }
         Ok(unit.commit_then(reactor, |_, _| publish()))
     }

@@ -162,7 +162,8 @@ impl Reader<'_> {
                 match self.read_block(stripe) {
                     Ok(block) => {
                         floors.push(le64(&block.head[8..]));
-                        keys += block.keys();
+                        // Not checked yet.
+                        keys = u64::wrapping_add(keys, block.keys());
                         if senders[stripe % senders.len()].send(block).is_err() {
                             break; // the thread has found a damaged block
                         }

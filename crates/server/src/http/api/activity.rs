@@ -115,8 +115,9 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
 /// Requests that are blocked or whose replies are held, and the latest slow ones.
 pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
     let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
-    let waiting: Vec<_> =
-        rows(exchange, waits).iter().map(|row| connection(row, exchange)).collect();
+    let may_see = user::may_run(exchange, "client|list");
+    let waiting = rows(exchange, |row| may_see && waits(row));
+    let waiting: Vec<_> = waiting.iter().map(|row| connection(row, exchange)).collect();
     let slowlog = exchange.context.shared.command_logs.lock(LogKind::Slow);
     let slow: Vec<_> = slowlog
         .iter()
@@ -143,6 +144,12 @@ pub(super) fn connections(exchange: &Exchange<'_>) -> Value {
     json!({ "connections": all, "shown": rows.len(), "rows": rows })
 }
 
+/// The start of a text that a client has chosen.
+fn start_of(text: &str) -> &str {
+    const BYTES_MAX: usize = 128;
+    &text[..text.floor_char_boundary(BYTES_MAX)]
+}
+
 /// Returns the rows of matching clients, most recently active first.
 fn rows(exchange: &Exchange<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
     let mut rows = Vec::new();
@@ -163,8 +170,8 @@ fn connection(row: &ClientRow, exchange: &Exchange<'_>) -> Value {
         "protocol": row.protocol.name(),
         "reactor": format!("r{:02}", row.reactor),
         "peer": row.remote.text(settings),
-        "name": row.name,
-        "library": row.library_name,
+        "name": start_of(&row.name),
+        "library": start_of(&row.library_name),
         "age_ms": now.since(row.opened) / 1_000_000,
         "idle_ms": now.since(row.active) / 1_000_000,
         "commands": row.commands,

@@ -174,7 +174,12 @@ Object.assign(ACTIONS, {
     signIn(form.get("user"), form.get("password"));
     try {
       app.isSignedOut = false;
+      const before = app.user?.name;
       app.user = await ask("user");
+      if (before !== undefined && before !== app.user.name) {
+        location.reload();
+        return;
+      }
       [signInProblem, app.data] = [null, {}];
       await fetchParts(ALWAYS);
     } catch (error) {
@@ -280,7 +285,12 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 
 document.getElementById("account").addEventListener("click", () => {
-  signOut();
+  if (hasSignedIn()) {
+    // Pages and open streams have data of this user.
+    signOut();
+    location.reload();
+    return;
+  }
   [app.isSignedOut, signInProblem] = [true, null];
   app.data = {};
   draw();

@@ -74,9 +74,15 @@ async function scan(cursor) {
 
 const wordOf = (key) => textOf(key) ?? key;
 
+/** Number of the last read: an earlier one that is still running is of another key or page. */
+let reads = 0;
+
 async function readValue() {
+  reads += 1;
+  const number = reads;
   const key = wordOf(open.key);
   const replies = await runAll([["TYPE", key], ["PTTL", key], ["OBJECT", "ENCODING", key], ["MEMORY", "USAGE", key]]);
+  if (number !== reads) return;
   const type = textOf(fail(replies[0]));
   const [ttl, encoding, size] = replies.slice(1).map((reply) => (reply instanceof Error ? null : reply));
   open.facts = { type, ttl, encoding: encoding ? textOf(encoding) : null, size };
@@ -84,7 +90,8 @@ async function readValue() {
   const rule = TYPES[type];
   if (type === "none" || !rule) return;
   const count = LENGTHS[type] ? await run(LENGTHS[type], key) : 1;
-  open.page = await rule.read(key, { place: open.place, size: pageSize(size ?? 0, count) });
+  const page = await rule.read(key, { place: open.place, size: pageSize(size ?? 0, count) });
+  if (number === reads) open.page = page;
 }
 
 async function reopen(changes = {}) {
@@ -177,6 +184,7 @@ export const keys = {
       await run("DEL", wordOf(open.key));
       const name = toBase64(open.key);
       list.rows = list.rows.filter(({ key }) => toBase64(key) !== name);
+      reads += 1;
       Object.assign(open, NOTHING);
     },
     "key-ttl": async ({ form }) => {

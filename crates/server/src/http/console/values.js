@@ -140,8 +140,10 @@ function cell(value, column) {
   return String(value);
 }
 
+/** Whether an input field can hold each part: it removes line ends. */
 function isAllText(row) {
-  return row.every((part) => !(part instanceof Uint8Array) || (textOf(part) !== null && part.length <= STRING_BYTES_MAX));
+  return row.every((part) => !(part instanceof Uint8Array)
+    || (part.length <= STRING_BYTES_MAX && textOf(part) !== null && !/[\r\n]/.test(textOf(part))));
 }
 
 function drawElements(type, page, state) {
