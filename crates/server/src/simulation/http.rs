@@ -59,7 +59,7 @@ fn errors_have_the_texts_of_the_dialect() {
             ("GET /get/%zz", "", 400, r#"{"error":"ERR failed to parse command"}"#),
             ("DELETE /get/a", "", 405, r#"{"error":"ERR method not allowed"}"#),
             ("GET /multi", "", 400, &refused("MULTI")),
-            ("GET /client/list", "", 400, &refused("CLIENT")),
+            ("GET /client/getname", "", 400, &refused("CLIENT")),
             ("GET /wait/1/0", "", 400, &refused("WAIT")),
             (
                 "GET /debug/sleep/1",

@@ -252,17 +252,17 @@ fn the_console_has_pages_and_numbers() {
 #[test]
 fn the_history_has_a_point_each_second() {
     let mut world = world();
+    for second in 0..20 {
+        world.ask(format!("SET k {second}\r\n").as_bytes());
+        world.advance(SECOND_NS);
+        run(&mut world);
+    }
     let mut client = Client::connect(&mut world);
     let mut ask = |world: &mut World, query: &str| {
         let answer = client.ask(world, &format!("GET /api/v1/history{query}"), "");
         assert_eq!(answer.status, 200, "{query}: {}", answer.body);
         serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()
     };
-    for second in 0..20 {
-        world.ask(format!("SET k {second}\r\n").as_bytes());
-        world.advance(SECOND_NS);
-        run(&mut world);
-    }
     let page = ask(&mut world, "");
     let column = |page: &serde_json::Value, name: &str| {
         let columns = page["columns"].as_array().unwrap();

@@ -10,7 +10,6 @@ use base::time::Now;
 use wire::http::Request;
 
 use super::exchange::{Answered, Exchange, Response};
-use crate::engine::hub::Peer;
 use crate::engine::process::{ProcessMemory, cpu_time};
 use crate::engine::server_state::ServerState;
 use text::{Kind, Page};
@@ -44,7 +43,6 @@ fn write(shared: &ServerState, now: Now) -> String {
     replication::replicas(&mut page, shared, now.mono);
     replication::peers(&mut page, shared, now.mono);
     cql(&mut page, shared);
-    hub(&mut page, shared);
     page.into_text()
 }
 
@@ -83,33 +81,6 @@ fn process(page: &mut Page, shared: &ServerState, now: Now) {
     let report = &shared.recovery;
     let help = "Duration of recovery at startup.";
     page.one("myriad_recovery_seconds", Kind::Gauge, help, format_ms(report.took_ms));
-}
-
-/// What was received from each peer of a group of masters.
-fn hub(page: &mut Page, shared: &ServerState) {
-    type Count = fn(&Peer) -> u64;
-    let peers = shared.hub.peers().all().clone();
-    let families: [(_, _, Count); 3] = [
-        ("myriad_hub_received_total", "Values and changes of rows received from a peer.", |peer| {
-            peer.received
-        }),
-        (
-            "myriad_hub_lost_total",
-            "Values received from a peer that were older than the stored ones.",
-            |peer| peer.lost,
-        ),
-        (
-            "myriad_hub_conflicts_total",
-            "Values received from a peer that were in conflict with the stored ones.",
-            |peer| peer.conflicts,
-        ),
-    ];
-    for (name, help, count) in families {
-        page.family(name, Kind::Counter, help);
-        for (server, peer) in &peers {
-            page.sample(&[("server_id", &server.to_string())], count(peer));
-        }
-    }
 }
 
 fn format_ms(ms: u64) -> String {

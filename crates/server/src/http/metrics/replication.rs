@@ -77,15 +77,20 @@ pub(super) fn peers(page: &mut Page, shared: &ServerState, now: MonoNs) {
     for (server, peer) in &peers {
         page.sample(&[("peer", server)], seconds(now.since(peer.heard)));
     }
-    let help = "Values received from a peer.";
+    let help = "Values and changes of rows received from a peer.";
     page.family("myriad_hub_received_total", Kind::Counter, help);
     for (server, peer) in &peers {
         page.sample(&[("peer", server)], peer.received);
     }
-    let help = "Values of a peer that were not stored, because this server had newer ones.";
-    page.family("myriad_hub_conflicts_total", Kind::Counter, help);
+    let help = "Values received from a peer that were older than the stored ones.";
+    page.family("myriad_hub_lost_total", Kind::Counter, help);
     for (server, peer) in &peers {
         page.sample(&[("peer", server)], peer.lost);
+    }
+    let help = "Values received from a peer that were in conflict with the stored ones.";
+    page.family("myriad_hub_conflicts_total", Kind::Counter, help);
+    for (server, peer) in &peers {
+        page.sample(&[("peer", server)], peer.conflicts);
     }
 }
 
