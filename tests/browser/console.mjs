@@ -158,7 +158,7 @@ async function read(page) {
   check("clients: keeps the selection", marked.length > 0 && still === marked, `${marked.length} then ${still.length}`);
   await until(page, "clients: says that it is paused", () => document.querySelector("#state").textContent.startsWith("paused"));
   await page.run(() => getSelection().removeAllRanges());
-  await until(page, "clients: goes on", () => document.querySelector("#state").textContent.startsWith("version"));
+  await until(page, "clients: continues", () => document.querySelector("#state").textContent.startsWith("version"));
 
   await go(page, "overview");
   await until(page, "overview: is shown again", isShown, "overview");

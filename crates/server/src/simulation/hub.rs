@@ -449,8 +449,8 @@ fn a_dropped_keyspace_stays_dropped_on_all_and_none_fails_to_start() {
             assert!(world.shared().catalog.load().keyspace("ks").is_none());
         }
         let again = "CREATE TABLE ks.t (other int PRIMARY KEY)";
-        let anew = TABLE.replace("IF NOT EXISTS ", "");
-        query(&mut group.worlds[1], &[&anew, again]);
+        let unconditional = TABLE.replace("IF NOT EXISTS ", "");
+        query(&mut group.worlds[1], &[&unconditional, again]);
         group.settle();
         let versions = [0, 1].map(|at| {
             let world = &mut group.worlds[at];
