@@ -63,12 +63,20 @@ async function load(url, state) {
   }
 }
 
-/** Waits until a function of this file, run in the page, says yes. */
+/**
+ * Waits until a function of this file, run in the page, returns true. While a page loads, its elements are missing and
+ * the function throws: that is "not yet", and the last reason is reported.
+ */
 async function until(page, what, code, ...values) {
   const end = Date.now() + WAIT_MS;
   for (;;) {
-    if (await page.run(code, ...values)) return check(what, true);
-    if (Date.now() > end) return check(what, false, `not within ${WAIT_MS} ms`);
+    let reason = "false";
+    try {
+      if (await page.run(code, ...values)) return check(what, true);
+    } catch (error) {
+      reason = error.message;
+    }
+    if (Date.now() > end) return check(what, false, `not within ${WAIT_MS} ms: ${reason}`);
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
 }
