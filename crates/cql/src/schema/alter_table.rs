@@ -27,7 +27,7 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_
     match &alter.change {
         TableChange::Add { if_not_exists, columns } => {
             for column in columns {
-                add(keyspace, &mut table, column, *if_not_exists)?;
+                add(keyspace, &mut table, column, *if_not_exists, cx)?;
             }
         }
         TableChange::Drop { if_exists, columns, timestamp } => {
@@ -70,6 +70,7 @@ fn add(
     table: &mut Table,
     column: &ColumnDefinition,
     if_not_exists: bool,
+    cx: &ChangeContext<'_>,
 ) -> Result<(), CqlError> {
     let name = &column.name;
     refuse_mask(column.is_masked)?;
@@ -94,7 +95,11 @@ fn add(
     }
     let (number, shown_from) = match dropped.filter(|dropped| dropped.keeps_newer) {
         Some(dropped) => (dropped.number, dropped.dropped_at.saturating_add(1)),
-        None => (table.next_number(), Column::ALL_SHOWN),
+        None => {
+            let number = table.next_number(cx.server);
+            let full = || refuse(format!("Too many columns were added to table {}", table.name));
+            (number.map_or_else(full, Ok)?, Column::ALL_SHOWN)
+        }
     };
     check_counter(table, name, &column_type)?;
     if table.columns.len() >= COLUMNS_MAX {

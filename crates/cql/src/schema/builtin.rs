@@ -181,7 +181,8 @@ const SYSTEM_SCHEMA: [(&str, &str); 11] = [
         "column definitions",
         "CREATE TABLE columns (keyspace_name text, table_name text, column_name text, \
          clustering_order text, column_name_bytes blob, kind text, position int, type text, \
-         column_number int, PRIMARY KEY (keyspace_name, table_name, column_name))",
+         column_number int, with_table uuid, \
+         PRIMARY KEY (keyspace_name, table_name, column_name))",
     ),
     (
         "column dynamic data masks",
@@ -200,7 +201,7 @@ const SYSTEM_SCHEMA: [(&str, &str); 11] = [
         "dropped column registry",
         "CREATE TABLE dropped_columns (keyspace_name text, table_name text, column_name text, \
          dropped_time timestamp, kind text, type text, column_number int, with_newer boolean, \
-         PRIMARY KEY (keyspace_name, table_name, column_name))",
+         with_table uuid, PRIMARY KEY (keyspace_name, table_name, column_name))",
     ),
     (
         "view definitions",
@@ -238,7 +239,8 @@ const SYSTEM_SCHEMA: [(&str, &str); 11] = [
     (
         "secondary index definitions",
         "CREATE TABLE indexes (keyspace_name text, table_name text, index_name text, kind text, \
-         options frozen<map<text, text>>, PRIMARY KEY (keyspace_name, table_name, index_name))",
+         options frozen<map<text, text>>, with_table uuid, \
+         PRIMARY KEY (keyspace_name, table_name, index_name))",
     ),
 ];
 
@@ -398,8 +400,9 @@ const REDIS_TABLES: [(&str, &str); 6] = [
 ];
 
 /// Columns of `system_schema` that Cassandra does not have: they are stored, but hidden from
-/// clients.
-const HIDDEN: [&str; 2] = ["column_number", "with_newer"];
+/// clients. The store's numbers of columns follow the order of their names, so the name of a new
+/// one must come last.
+const HIDDEN: [&str; 3] = ["column_number", "with_newer", "with_table"];
 
 /// The built-in tables with all stored columns.
 static STORED: LazyLock<Catalog> = LazyLock::new(|| {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 use wire::cql::{SchemaChange, SchemaTarget};
 
-use super::orphans::Orphan;
 use super::row::{RowId, Rows};
 use super::rows::{difference, version};
+use super::unusable::{SchemaObject, UnusableRow};
 use super::{Catalog, alter_table, indexes, keyspaces, tables, user_types};
 use crate::error::CqlError;
 use crate::statements::{Dropped, Statement};
@@ -25,6 +25,8 @@ pub struct ChangeContext<'a> {
     pub table_id: Uuid,
     /// Microseconds since the epoch, later than every earlier change: the time of dropping columns.
     pub timestamp: i64,
+    /// The number of the server in a group of masters; 0: it is in none.
+    pub server: u16,
 }
 
 /// A change of the schema that has not been written.
@@ -106,17 +108,21 @@ pub fn change(
         _ => return Err(no_change()),
     };
     let Some((mut after, event)) = outcome? else { return Ok(None) };
-    let is_conditional =
-        matches!(statement, Statement::CreateKeyspace(create) if create.if_not_exists);
-    if is_conditional && after.orphans.iter().any(|orphan| adopts(&event, orphan)) {
+    let is_conditional = match statement {
+        Statement::CreateKeyspace(create) => create.if_not_exists,
+        Statement::CreateTable(create) => create.if_not_exists,
+        Statement::CreateType(create) => create.if_not_exists,
+        _ => false,
+    };
+    if is_conditional && after.unusable.iter().any(|row| replaces(&event, row)) {
         return Err(CqlError::invalid(
-            "Tables of this keyspace were received without it: wait for the other servers, or create \
-             it without IF NOT EXISTS, which deletes them",
+            "Rows with this name were received that are incomplete: wait for the other servers, or \
+             omit IF NOT EXISTS, which deletes them",
         ));
     }
     let mut found = difference(catalog, &after);
-    let adopted = after.orphans.extract_if(.., |orphan| adopts(&event, orphan));
-    let replaced = adopted.map(|orphan| orphan.id).filter(|id| !found.written.contains_key(id));
+    let replaced = after.unusable.extract_if(.., |row| replaces(&event, row));
+    let replaced = replaced.map(|row| row.id).filter(|id| !found.written.contains_key(id));
     found.deleted.extend(replaced);
     after.fingerprint = catalog.fingerprint.wrapping_add(found.fingerprint);
     after.version = version(after.fingerprint);
@@ -129,14 +135,16 @@ pub fn change(
     }))
 }
 
-/// Whether a change creates what a row lacked: the row is deleted, so that it begins empty.
-fn adopts(event: &Event, orphan: &Orphan) -> bool {
-    let is_owner = match &event.target {
-        Target::Keyspace => true,
-        Target::Table(name) => orphan.object == *name,
-        Target::Type(_) => false,
+/// Whether a change creates the keyspace, table or type of a row that is not usable: the row is
+/// deleted, so that what is created begins empty.
+fn replaces(event: &Event, row: &UnusableRow) -> bool {
+    let is_its = match (&event.target, &row.object) {
+        (Target::Keyspace, _) => true,
+        (Target::Table(name), SchemaObject::Table(object))
+        | (Target::Type(name), SchemaObject::Type(object)) => name == object,
+        _ => false,
     };
-    event.verb == Verb::Created && orphan.keyspace == event.keyspace && is_owner
+    event.verb == Verb::Created && row.keyspace == event.keyspace && is_its
 }
 
 /// Whether [`change`] executes the statement.
@@ -567,7 +575,7 @@ mod tests {
     #[test]
     fn no_keyspace_is_in_use() {
         let statement = crate::statements::parse("CREATE TABLE n (a int PRIMARY KEY)");
-        let cx = ChangeContext { keyspace: None, table_id: Uuid::nil(), timestamp: 0 };
+        let cx = ChangeContext { keyspace: None, table_id: Uuid::nil(), timestamp: 0, server: 0 };
         let error = change(&builtin(), &statement.unwrap().statement, &cx).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -630,22 +638,22 @@ mod tests {
         apply(&mut rows, &created);
         let loaded = from_rows(&rows).unwrap();
         assert!(loaded.keyspace("k").is_none());
-        assert_eq!(loaded.orphans.len(), 3, "the table and its columns");
+        assert_eq!(loaded.unusable.len(), 3, "the table and its columns");
         let again = "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}";
         let created = try_change(&loaded, again).unwrap().unwrap();
         apply(&mut rows, &created);
-        assert_eq!((created.deleted.len(), created.catalog.orphans.len()), (3, 0));
+        assert_eq!((created.deleted.len(), created.catalog.unusable.len()), (3, 0));
         let created = try_change(&created.catalog, "CREATE TABLE t (new int PRIMARY KEY)");
         apply(&mut rows, &created.unwrap().unwrap());
         let loaded = from_rows(&rows).unwrap();
-        assert!(loaded.orphans.is_empty());
+        assert!(loaded.unusable.is_empty());
         assert_eq!(loaded.keyspace("k").unwrap().tables["t"].columns.len(), 1);
         // The row of the keyspace arrives after that of its table.
         let keyspaces = table_id("keyspaces");
         let mut late: Rows = rows.extract_if(.., |id, _| id.table == keyspaces).collect();
-        assert_eq!(from_rows(&rows).unwrap().orphans.len(), 2);
+        assert_eq!(from_rows(&rows).unwrap().unusable.len(), 2);
         rows.append(&mut late);
-        assert!(from_rows(&rows).unwrap().orphans.is_empty());
+        assert!(from_rows(&rows).unwrap().unusable.is_empty());
     }
 
     fn table_id(name: &str) -> Uuid {

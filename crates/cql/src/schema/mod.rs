@@ -6,8 +6,8 @@
 //!
 //! Reading order: `table` and `options` (the parts of a table), `builtin` (built-in tables),
 //! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`),
-//! `row` and `rows` (a schema as rows), `load` (rows as a schema) and `orphans` (rows that it
-//! ignores), `describe` (a schema as statements).
+//! `row` and `rows` (a schema as rows), `load` (rows as a schema) and `unusable` (rows that it
+//! sets aside), `describe` (a schema as statements).
 
 mod alter_table;
 mod builtin;
@@ -18,13 +18,13 @@ mod keyspaces;
 mod load;
 mod names;
 mod options;
-mod orphans;
 mod row;
 mod rows;
 pub(crate) mod table;
 mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unusable;
 mod user_types;
 
 use std::collections::BTreeMap;
@@ -37,12 +37,11 @@ pub(crate) use builtin::{is_local_system, is_replicated_system};
 pub use change::{ChangeContext, Event, Target, Verb, change, changes_schema};
 pub use describe::{DescribeContext, describe};
 pub use keyspaces::replication_warning;
-pub use load::{LoadError, from_rows};
-pub use orphans::Orphan;
-pub(crate) use row::Damaged;
-pub use row::{Cells, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};
+pub use load::from_rows;
+pub use row::{Cells, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};
 pub use rows::{DESCRIBING, SCHEMA, described_column, keyspace_rows};
 pub use table::{Column, ColumnKind, Index, IndexTarget, Table, TableSource};
+pub use unusable::{Reason, SchemaObject, UnusableRow};
 
 use super::types::UserType;
 
@@ -54,8 +53,8 @@ pub struct Catalog {
     /// The sum of the hashes of all rows of the schema: a change updates it incrementally.
     pub fingerprint: u128,
     pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
-    /// Stored rows that lack what they belong to.
-    pub orphans: Vec<Orphan>,
+    /// Stored rows that do not describe anything usable.
+    pub unusable: Vec<UnusableRow>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

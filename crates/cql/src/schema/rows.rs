@@ -102,6 +102,7 @@ fn column_row(table: &Table, column: &Column) -> (RowId, Cells) {
     let number = i32::try_from(column.number).expect("columns have small numbers");
     described_column(builder(&of, &table.keyspace), table, column)
         .int("column_number", number)
+        .uuid("with_table", table.id)
         .stored()
 }
 
@@ -136,6 +137,7 @@ fn dropped_row(table: &Table, name: &str, column: &DroppedColumn) -> (RowId, Cel
         .text("type", &column.column_type.to_string())
         .int("column_number", number)
         .boolean("with_newer", column.keeps_newer)
+        .uuid("with_table", table.id)
         .stored()
 }
 
@@ -151,6 +153,7 @@ fn index_row(table: &Table, index: &Index) -> (RowId, Cells) {
         .text("index_name", &index.name)
         .text("kind", if index.class.is_some() { "CUSTOM" } else { "COMPOSITES" })
         .map("options", &options)
+        .uuid("with_table", table.id)
         .stored()
 }
 

@@ -130,11 +130,19 @@ impl Table {
         self.cells().iter().any(|column| column.column_type.is_counter())
     }
 
-    /// The store's number for a new column.
-    pub(crate) fn next_number(&self) -> u32 {
+    /// The store's number for a new column. In a group of masters it ends with the 16 bits of the
+    /// server's number, so that no two servers give the same one. None: all are used.
+    pub(crate) fn next_number(&self, server: u16) -> Option<u32> {
         let columns = self.columns.iter().map(|column| column.number);
         let dropped = self.dropped.values().map(|column| column.number);
-        columns.chain(dropped).max().map_or(0, |number| number + 1)
+        let next = columns.chain(dropped).max().map_or(0, |number| number + 1);
+        let number = if server == 0 {
+            next
+        } else {
+            let (low, server) = (next & 0xffff, u32::from(server));
+            next.checked_add(server.wrapping_sub(low) & 0xffff)?
+        };
+        (number <= i32::MAX.unsigned_abs()).then_some(number)
     }
 
     /// The store's id of an index, which changes with its definition. None: its column does not

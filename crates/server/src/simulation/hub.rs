@@ -457,11 +457,81 @@ fn a_dropped_keyspace_stays_dropped_on_all_and_none_fails_to_start() {
             world.die(true, Faults::default());
             let catalog = world.shared().catalog.load_full();
             assert_eq!(catalog.table("ks", "t").unwrap().columns.len(), 1);
-            assert!(catalog.orphans.is_empty());
+            assert!(catalog.unusable.is_empty());
             catalog.version
         });
         assert_eq!(versions[0], versions[1]);
     }
+}
+
+/// Two servers change one table or type before they have received each other's change. The name
+/// of a column of `ks.t` afterwards; none: the table is not usable.
+#[test]
+fn changes_of_the_schema_at_once_make_one_schema_and_all_start() {
+    for (one, other, expected) in [
+        ("DROP TYPE ks.a", "ALTER TABLE ks.t ADD x frozen<ks.a>", None),
+        ("DROP TABLE ks.t", "ALTER TABLE ks.t WITH comment = 'c'", None),
+        ("ALTER TABLE ks.t ADD x int", "ALTER TABLE ks.t ADD y text", Some("x")),
+        ("ALTER TABLE ks.t RENAME c TO x", "ALTER TABLE ks.t RENAME c TO y", Some("x")),
+        ("ALTER TABLE ks.t DROP v", "CREATE INDEX ON ks.t (v)", Some("k")),
+    ] {
+        let mut group = Group::new(17, &[(0, 1), (1, 0)], None);
+        let table = "CREATE TABLE ks.t (k int, c int, v int, PRIMARY KEY (k, c))";
+        query(&mut group.worlds[0], &[TABLE, "CREATE TYPE ks.a (b int)", table]);
+        group.settle();
+        query(&mut group.worlds[0], &[one]);
+        query(&mut group.worlds[1], &[other]);
+        group.settle();
+        group.check_equal(other);
+        let versions = [0, 1].map(|at| {
+            let world = &mut group.worlds[at];
+            let before = world.shared().catalog.load().version;
+            world.die(true, Faults::default());
+            let catalog = world.shared().catalog.load_full();
+            let table = catalog.table("ks", "t");
+            assert_eq!(table.is_some(), expected.is_some(), "{one}; {other}");
+            if let (Some(table), Some(column)) = (table, expected) {
+                assert!(table.columns.iter().any(|found| found.name == column), "{one}; {other}");
+            }
+            assert_eq!(catalog.version, before, "the same schema as before the start");
+            catalog.version
+        });
+        assert_eq!(versions[0], versions[1]);
+    }
+    let mut group = Group::new(18, &[(0, 1), (1, 0)], None);
+    query(&mut group.worlds[0], &[TABLE]);
+    group.settle();
+    query(&mut group.worlds[0], &["CREATE TABLE ks.t (k int PRIMARY KEY, v int)"]);
+    query(&mut group.worlds[1], &["CREATE TABLE ks.t (k int, l text, PRIMARY KEY (k, l))"]);
+    group.settle();
+    let columns = [0, 1].map(|at| {
+        let catalog = group.worlds[at].shared().catalog.load_full();
+        catalog.table("ks", "t").expect("one of the tables is usable").columns.len()
+    });
+    assert_eq!(columns, [2, 2]);
+}
+
+/// A table that lacks its type is usable again on the server that creates the type, at once.
+#[test]
+fn a_created_type_makes_the_table_usable_that_lacked_it() {
+    let mut group = Group::new(19, &[(0, 1), (1, 0)], None);
+    let table = "CREATE TABLE ks.t (k int PRIMARY KEY, v frozen<ks.a>)";
+    query(&mut group.worlds[0], &[TABLE, "CREATE TYPE ks.a (b int)"]);
+    group.settle();
+    query(&mut group.worlds[0], &["DROP TYPE ks.a"]);
+    query(&mut group.worlds[1], &[table, "INSERT INTO ks.t (k, v) VALUES (1, {b: 2})"]);
+    group.settle();
+    assert!(group.worlds[0].shared().catalog.load().table("ks", "t").is_none());
+    query(&mut group.worlds[0], &["CREATE TYPE ks.a (b int)"]);
+    for settled in [false, true] {
+        if settled {
+            group.settle();
+        }
+        let row = query(&mut group.worlds[0], &["SELECT v FROM ks.t WHERE k = 1"]);
+        assert!(row.contains("00000002"), "the row is there: {row}");
+    }
+    let row = query(&mut group.worlds[1], &["SELECT v FROM ks.t WHERE k = 1"]);
+    assert!(row.contains("00000002"), "the row is there: {row}");
 }
 
 #[test]

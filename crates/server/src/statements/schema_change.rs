@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::execute::check_writes;
 use super::executor::CqlExecutor;
-use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
+use super::stored_schema::{self, Batch, Last, cells_of, local_row, table_id};
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -107,7 +107,8 @@ impl CqlExecutor<'_> {
         let catalog = shared.catalog.load_full();
         let timestamp = self.next_timestamp(&last);
         let new_table = table_id_at(timestamp, shared.keyspace.seed());
-        let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
+        let server = shared.hub.server;
+        let cx = ChangeContext { keyspace, table_id: new_table, timestamp, server };
         let Some(change) = change(&catalog, statement, &cx)? else {
             // The existing schema may not be durable yet, and the client will rely on this reply.
             return Ok((None, last.gate));
@@ -137,6 +138,13 @@ impl CqlExecutor<'_> {
             }
         })?;
         *last = Last { timestamp, gate };
+        if !change.catalog.unusable.is_empty() {
+            // The change may have created what other rows lack.
+            let loaded = stored_schema::load(&shared.keyspace, params)
+                .map_err(|error| CqlError::Server(error.to_string()))?;
+            install_indexes(&loaded.catalog, &shared.keyspace);
+            shared.catalog.store(Arc::new(loaded.catalog));
+        }
         Ok((Some(change.event), gate))
     }
 

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use base::time::UnixMs;
 use cql::roles::{self, Roles, role_rows};
 use cql::schema::{
-    Catalog, Cells, DESCRIBING, ItemCells, ItemRows, LoadError, RowBuilder, RowId, RowReader, Rows,
+    Catalog, Cells, DESCRIBING, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows,
     SCHEMA, Table, builtin_table, from_rows, is_system, keyspace_rows,
 };
 use cql::token::token;
@@ -85,7 +85,7 @@ fn seconds(now: UnixMs) -> Seconds {
 }
 
 /// Reads the schema from the store. O(stripes) in addition to the size of the schema.
-pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, LoadError> {
+pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, Damaged> {
     let described = DESCRIBING.map(|name| builtin_table(SCHEMA, name));
     let of_roles = roles::TABLES.map(|name| builtin_table("system_auth", name));
     let local = builtin_table("system", LOCAL);
