@@ -243,7 +243,9 @@ fn errors_name_their_cause() {
         "cannot execute the command",
     );
     let two = "exec:while read x; do echo 1; echo 2; done";
-    check(&["--task", two, "--input", "-"], b"a\nb\n", "wrote a line that no item asked for");
+    for lines in [&b"a\nb\n"[..], b"a\n"] {
+        check(&["--task", two, "--input", "-"], lines, "wrote a line that no item asked for");
+    }
     let output = run(&["--task", "exec:cat", "--input", "-"], b"");
     assert!(output.status.success(), "{output:?}");
 }
@@ -263,4 +265,125 @@ fn an_executor_executes_commands_only_if_allowed() {
     assert_eq!(output.status.code(), Some(1));
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(complaint.contains("(exec:cat), which requires --allow-commands"), "{complaint}");
+}
+
+/// The input is the same file under another name: the results would replace it.
+#[test]
+fn results_do_not_overwrite_the_input() {
+    let dir = scratch("same-file");
+    let input = dir.join("input");
+    std::fs::write(&input, "a\n").unwrap();
+    let (symbolic, hard) = (dir.join("symbolic"), dir.join("hard"));
+    std::os::unix::fs::symlink(&input, &symbolic).unwrap();
+    std::fs::hard_link(&input, &hard).unwrap();
+    let task = ["--task", "exec:cat", "--input", input.to_str().unwrap()];
+    for output in [&input, &symbolic, &hard] {
+        for option in ["--results", "--dead-letters"] {
+            let output = run(&[&task[..], &[option, output.to_str().unwrap()]].concat(), b"");
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!(complaint.contains("the input would be overwritten"), "{complaint}");
+            assert_eq!(text(&input), "a\n");
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A run that is ended early has lines without a result.
+#[test]
+fn a_run_that_is_stopped_fails_and_states_where() {
+    let dir = scratch("stopped");
+    let (input, results) = (dir.join("input"), dir.join("results"));
+    std::fs::write(&input, lines(100_000).join("\n")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["pipeline", "run", "--json", "--task", "each:echo {}"])
+        .args(["--input", input.to_str().unwrap(), "--results", results.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_bytes(&results, 1);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let stderr = child.stderr.take().unwrap();
+    let complaint = std::io::read_to_string(stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(complaint.contains("stopped: the lines from id"), "{complaint}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Without files of results and of dead letters, the log alone has what failed.
+#[test]
+fn a_continued_run_reports_what_failed_before() {
+    let dir = scratch("failed-before");
+    let log = dir.join("log");
+    std::fs::create_dir(&log).unwrap();
+    let input = dir.join("input");
+    std::fs::write(&input, "1\n7\n9\n").unwrap();
+    let task = ["--task", "each:[ {} != 7 ]", "--retries", "0"];
+    let files = ["--input", input.to_str().unwrap(), "--log", log.to_str().unwrap()];
+    for _ in 0..2 {
+        let output = run(&[&task[..], &files].concat(), b"");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(complaint.contains("1 items failed: ids 1"), "{complaint}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Whether a process runs; one that ended and was not waited for does not.
+fn is_running(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim().starts_with('Z'))
+}
+
+#[test]
+fn what_a_failed_command_started_ends() {
+    let dir = scratch("children");
+    let children = dir.join("children");
+    let task = format!("each:sleep 1000 & echo $! >>{}; exit 3", children.display());
+    let output = run(&["--task", &task, "--input", "-", "--retries", "1"], b"a\n");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let pids = text(&children);
+    assert_eq!(pids.lines().count(), 2, "one for each attempt");
+    let started = Instant::now();
+    while pids.lines().any(is_running) {
+        assert!(started.elapsed() < Duration::from_mins(1), "a child still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Its executor has only this line, and sends its result to a collector that does not know it.
+#[test]
+fn the_last_line_has_a_result_when_the_collector_restarts_meanwhile() {
+    let dir = scratch("last-line");
+    let (input, results, log) = (dir.join("input"), dir.join("results"), dir.join("log"));
+    let (begun, end) = (dir.join("begun"), dir.join("end"));
+    std::fs::write(&input, "x\n").unwrap();
+    std::fs::create_dir(&log).unwrap();
+    let (generator_at, collector_at) = (free_address(), free_address());
+    let files = ["--log", log.to_str().unwrap(), "--results", results.to_str().unwrap()];
+    let collect = [&["--listen", &collector_at][..], &files].concat();
+    let task = format!(
+        "each:echo >{}; while [ ! -e {} ]; do sleep 0.01; done; echo done {{}}",
+        begun.display(),
+        end.display()
+    );
+    let addresses = ["--listen", &generator_at, "--collector", &collector_at];
+    let generate = ["--task", &task, "--input", input.to_str().unwrap()];
+    let collector = Part::start("collector", &collect);
+    let generator = Part::start("generator", &[&addresses[..], &generate].concat());
+    // More threads than the collector has room for if each had a full batch.
+    let execute = ["--generator", &generator_at, "--collector", &collector_at];
+    let threads = ["--threads", "80", "--allow-commands"];
+    let executor = Part::start("executor", &[&execute[..], &threads].concat());
+    wait_for_bytes(&begun, 1);
+    collector.kill();
+    let collector = Part::start("collector", &collect);
+    std::fs::write(&end, "").unwrap();
+    assert!(generator.succeeds());
+    assert!(collector.succeeds());
+    assert!(executor.succeeds());
+    assert_eq!(text(&results), "done x\n");
+    std::fs::remove_dir_all(&dir).unwrap();
 }

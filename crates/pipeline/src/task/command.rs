@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::task::items::{self, ITEM_BYTES_MAX, Outcome, OutcomeWriter, RECORD_BYTES_MAX};
 use crate::task::line_worker::{LineWorker, is_unusable};
-use crate::task::process::Process;
+use crate::task::process::{Process, Ready};
 use crate::task::{BatchTask, DeadLetter, Ids, TaskError};
 
 /// Maximum number of items in a batch: all their results fit in a frame.
@@ -208,6 +208,7 @@ impl Commands {
         let mut input = if self.takes_argument { Vec::new() } else { [item, b"\n"].concat() };
         let (started, watch) = (Instant::now(), self.watch());
         let (mut output, mut written) = (Vec::new(), 0);
+        let mut is_alone = false;
         loop {
             if written == input.len() {
                 process.end_input();
@@ -215,6 +216,14 @@ impl Commands {
             }
             let slice = watch.check(started.elapsed())?;
             let ready = process.wait_ready(written < input.len(), slice)?;
+            if ready == Ready::default() && process.has_exited()? {
+                // Its output stays open for what it has left behind: that ends, too, or is of
+                // another session.
+                if std::mem::replace(&mut is_alone, true) {
+                    break;
+                }
+                process.end_descendants();
+            }
             if ready.writes {
                 let (count, is_open) = process.write(&input[written..])?;
                 // A command need not read its input.
@@ -483,6 +492,11 @@ mod tests {
         check(Each, failing, &["1", "2", "3"], "1\n3\n", &["the command failed: exit status: 9"]);
         check(Each, "sleep 100; echo {}", &["1"], "", &["no answer within 300ms"]);
         check(Each, "exec >&-; sleep 100", &["1"], "", &["no answer within 300ms"]);
+        // What is left behind has some time, and delays no result.
+        check(Each, "(sleep 0.05; echo {}) &", &["1"], "1\n", &[]);
+        let failing = "sleep 1000 & exit 3";
+        check(Each, failing, &["1"], "", &["the command failed: exit status: 3"]);
+        check(Each, "setsid sleep 3 & echo {}", &["1"], "1\n", &[]);
         let endless = "yes {}";
         check(Each, endless, &["1"], "", &["an output of more than 1000000 bytes"]);
         let long = "x".repeat(200_000);
