@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 
@@ -85,6 +86,7 @@ fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Resu
         needs_password.then(|| Server::start_asking(root, ASKING_PASSWORD)).transpose()?;
     let server_with_password =
         server_with_password.as_ref().and_then(|server| server.cql_address.as_deref());
+    let started = Instant::now();
     let counted = steps::run_counted(
         Command::new("timeout")
             .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
@@ -101,5 +103,6 @@ fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Resu
     if counted == Tally::default() {
         bail!("suite {name} counted nothing");
     }
+    println!("clients: {name}: {counted} ({:.1} s)", started.elapsed().as_secs_f64());
     Ok(counted)
 }
