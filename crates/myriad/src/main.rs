@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use base::usage::UsageError;
 use lexopt::{Arg, Parser, ValueExt as _};
 use server::backup::{self, Backup, Begin, Until};
-use server::config::{self, Arguments, ArgumentsError, Config, MasterAddress};
+use server::config::{self, Arguments, ArgumentsError, Config, Environment, MasterAddress};
 use server::import::Losses;
 use server::logtool::{self, Follow};
 use server::restore::{self, Target};
@@ -52,6 +52,8 @@ Every command has --help. Exit status: 0 success, 1 failure, 2 wrong command lin
 
 const SERVE_HELP: &str = "\
 Usage: myriad serve [--config FILE] [--NAME VALUE]... [--set NAME=VALUE]...
+
+A variable of the environment sets each option as well: MYRIAD_LOG_LEVEL is that of --log-level.
 
 ";
 
@@ -154,6 +156,7 @@ enum Command {
     Doctor(Box<Config>),
     ConfigCheck {
         file: PathBuf,
+        environment: Environment,
     },
     LogDump {
         dir: PathBuf,
@@ -194,12 +197,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ExitCode::from(status(&mut Parser::from_env()))
+    ExitCode::from(status(&mut Parser::from_env(), Environment::of(std::env::vars_os())))
 }
 
 /// Runs the command on the command line. Returns the exit status.
-fn status(parser: &mut Parser) -> u8 {
-    let command = match parse(parser) {
+fn status(parser: &mut Parser, environment: Environment) -> u8 {
+    let command = match parse(parser, environment) {
         Ok(command) => command,
         Err(error) => {
             complain(&error.to_string());
@@ -229,7 +232,9 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         }
         Command::Serve(config) => server::serve(*config),
         Command::Doctor(config) => doctor::examine(&config, &mut io::stdout().lock()),
-        Command::ConfigCheck { file } => config_check::check(&file, &mut io::stdout().lock()),
+        Command::ConfigCheck { file, environment } => {
+            config_check::check(&file, &environment, &mut io::stdout().lock())
+        }
         Command::LogDump { dir, from } => logtool::dump(&dir, from),
         Command::LogTail { dir, from, follow } => logtool::tail(&dir, from, follow),
         Command::LogVerify { dir } => logtool::verify(&dir),
@@ -250,16 +255,16 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
     }
 }
 
-fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+fn parse(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
     let print = |text: &str| Ok(Command::Print(text.to_owned()));
     match parser.next()? {
         None => Err(usage("missing command")),
         Some(Arg::Short('h') | Arg::Long("help")) => print(HELP),
         Some(Arg::Short('V') | Arg::Long("version")) => print(VERSION),
         Some(Arg::Value(name)) => match name.to_str() {
-            Some("serve") => parse_serve(parser),
-            Some("hub") => parse_hub(parser),
-            Some("doctor") => parse_doctor(parser),
+            Some("serve") => parse_serve(parser, environment),
+            Some("hub") => parse_hub(parser, environment),
+            Some("doctor") => parse_doctor(parser, environment),
             Some("log") => parse_log(parser),
             Some("import") => parse_import(parser),
             Some("export") => parse_export(parser),
@@ -267,7 +272,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("restore") => parse_restore(parser),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
-            Some("config") => parse_config(parser),
+            Some("config") => parse_config(parser, environment),
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)
             }
@@ -280,23 +285,23 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
-fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    Ok(match config::parse_arguments(parser)? {
+fn parse_serve(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
+    Ok(match config::parse_arguments(parser, environment)? {
         Arguments::Help => Command::Print(format!("{SERVE_HELP}{}", config::help())),
         Arguments::Serve(config) => Command::Serve(config),
     })
 }
 
-/// A server that relays what several masters write.
-fn parse_doctor(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    Ok(match config::parse_arguments(parser)? {
+fn parse_doctor(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
+    Ok(match config::parse_arguments(parser, environment)? {
         Arguments::Help => Command::Print(DOCTOR_HELP.to_owned()),
         Arguments::Serve(config) => Command::Doctor(config),
     })
 }
 
-fn parse_hub(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let mut command = parse_serve(parser)?;
+/// A server that relays what several masters write.
+fn parse_hub(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
+    let mut command = parse_serve(parser, environment)?;
     if let Command::Serve(config) = &mut command {
         config.take_argument("hub", "yes")?;
         config.validate()?;
@@ -455,7 +460,7 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
-fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+fn parse_config(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
     let command = match parser.next()? {
         Some(Arg::Short('h') | Arg::Long("help")) => {
             return Ok(Command::Print(CONFIG_HELP.to_owned()));
@@ -465,7 +470,9 @@ fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some(Arg::Short('h') | Arg::Long("help")) => {
                 return Ok(Command::Print(CONFIG_HELP.to_owned()));
             }
-            Some(Arg::Value(file)) => Command::ConfigCheck { file: PathBuf::from(file) },
+            Some(Arg::Value(file)) => {
+                Command::ConfigCheck { file: PathBuf::from(file), environment }
+            }
             Some(other) => return Err(other.unexpected().into()),
             None => return Err(usage("missing configuration file")),
         },
@@ -518,7 +525,8 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Command, String> {
-        parse(&mut Parser::from_args(arguments)).map_err(|error| error.to_string())
+        parse(&mut Parser::from_args(arguments), Environment::default())
+            .map_err(|error| error.to_string())
     }
 
     fn check_fault(arguments: &[&str], expected: &str) {
@@ -566,7 +574,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         match parsed(&["config", "check", "m.toml"]) {
-            Ok(Command::ConfigCheck { file }) => assert_eq!(file, PathBuf::from("m.toml")),
+            Ok(Command::ConfigCheck { file, .. }) => assert_eq!(file, PathBuf::from("m.toml")),
             other => panic!("{other:?}"),
         }
         match parsed(&["log", "tail", "data", "--follow", "--from", "9"]) {
@@ -679,7 +687,8 @@ mod tests {
             (&["log", "verify", path], 0),
             (&["log", "repair", "no such directory", "--apply"], 1),
         ] {
-            assert_eq!(status(&mut Parser::from_args(arguments)), expected, "{arguments:?}");
+            let found = status(&mut Parser::from_args(arguments), Environment::default());
+            assert_eq!(found, expected, "{arguments:?}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
     }

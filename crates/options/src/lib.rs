@@ -7,6 +7,7 @@
 
 mod choice;
 mod command_line;
+mod environment;
 mod file;
 mod help;
 mod kind;
@@ -16,6 +17,7 @@ mod spec;
 mod value;
 
 pub use command_line::{ArgumentsError, CommandLine};
+pub use environment::{Environment, variable};
 pub use file::read_bounded;
 pub use help::{help, markdown_tables};
 pub use kind::{Form, Kind, Unit, narrow, wide, yes_no};
