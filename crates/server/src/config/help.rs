@@ -1,11 +1,20 @@
 //! Renders the table of options for `--help` and as `docs/reference/config.md`.
 
+use options::OptionText;
+
 use super::experiments;
 use super::table::{EXPERIMENTS_TITLE, OPTIONS};
 
 /// Returns all options that can be set, by section, for a terminal.
 pub fn help() -> String {
     options::help(OPTIONS)
+}
+
+/// Returns the options that can be set, without those of experiments.
+pub fn option_texts() -> Vec<OptionText> {
+    let mut texts = options::texts(OPTIONS);
+    texts.retain(|text| text.section != EXPERIMENTS_TITLE);
+    texts
 }
 
 /// Returns the complete text of `docs/reference/config.md`.

@@ -30,7 +30,7 @@ pub use experiments::Experiments;
 #[cfg(feature = "experiments")]
 pub use experiments::{ProcessorSource, ReplyPath};
 pub(crate) use file::write_file;
-pub use help::{help, markdown};
+pub use help::{help, markdown, option_texts};
 pub use internals::Internals;
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
