@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes what operators install, in target/packages: a Debian package, a tarball, the list of the
-# crates in the program (SBOM), and checksums. Installs cargo-deb and cargo-cyclonedx if missing.
+# Makes what operators install, in target/packages: a Debian package, a tarball (both with manual
+# pages and completions), the list of the crates in the program (SBOM), and checksums. Installs
+# cargo-deb and cargo-cyclonedx if missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,10 +19,20 @@ rm -rf "$out"
 mkdir -p "$out/$name"
 
 cargo build --profile dist -p myriad
+
+# Manual pages and completions, from the program.
+share=target/share
+rm -rf "$share"
+mkdir -p "$share/completions"
+target/dist/myriad man "$share/man"
+target/dist/myriad completion bash >"$share/completions/myriad"
+target/dist/myriad completion zsh >"$share/completions/_myriad"
+target/dist/myriad completion fish >"$share/completions/myriad.fish"
+
 cargo deb --quiet --no-build --profile dist -p myriad --output "$out/"
 
 cp target/dist/myriad packages/myriad.toml packages/myriad.service LICENSE CHANGELOG.md "$out/$name/"
-cp -r packages/grafana packages/prometheus "$out/$name/"
+cp -r packages/grafana packages/prometheus "$share/man" "$share/completions" "$out/$name/"
 tar -C "$out" --owner=0 --group=0 -czf "$out/$name.tar.gz" "$name"
 rm -r "${out:?}/$name"
 

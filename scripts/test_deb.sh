@@ -7,14 +7,14 @@ set -euo pipefail
 [[ $# == 2 ]] || { echo "usage: $0 OLD.deb NEW.deb" >&2; exit 2; }
 old=$(realpath "$1") new=$(realpath "$2")
 
-if [[ -z ${MYRIAD_TEST_DEB_ROOT:-} ]]; then
+if [[ -z ${TEST_DEB_ROOT:-} ]]; then
     root=$(mktemp -d)
     trap 'rm -rf "$root"' EXIT
-    MYRIAD_TEST_DEB_ROOT=$root unshare --mount --pid --fork "$0" "$old" "$new"
+    TEST_DEB_ROOT=$root unshare --mount --pid --fork "$0" "$old" "$new"
     exit
 fi
 
-root=$MYRIAD_TEST_DEB_ROOT
+root=$TEST_DEB_ROOT
 # Its own file system, because the upper layer must not be an overlay itself.
 mount -t tmpfs tmpfs "$root"
 mkdir "$root/upper" "$root/work" "$root/system"
@@ -54,8 +54,10 @@ grep -q 'hz = 20' "$system/etc/myriad/myriad.toml" || fail "the upgrade replaced
 [[ $(serve GET kept) == by-upgrade ]] || fail "the upgrade lost data"
 inside myriad config check /etc/myriad/myriad.toml | grep -q '^hz = 20 ' || fail "config check"
 
-for file in prometheus/myriad.rules.yml grafana/myriad-overview.json; do
-    [[ -s $system/usr/share/myriad/$file ]] || fail "/usr/share/myriad/$file"
+for file in myriad/prometheus/myriad.rules.yml myriad/grafana/myriad-overview.json \
+    man/man1/myriad-serve.1.gz man/man5/myriad.toml.5.gz bash-completion/completions/myriad \
+    zsh/vendor-completions/_myriad fish/vendor_completions.d/myriad.fish; do
+    [[ -s $system/usr/share/$file ]] || fail "/usr/share/$file"
 done
 
 inside dpkg -r myriad >/dev/null

@@ -143,6 +143,19 @@ impl FileDisk {
         Ok(Self { path, lock: None, direct: false })
     }
 
+    /// Whether a process holds the directory for writing. Changes nothing, and holds nothing itself.
+    pub fn is_held(path: &Path) -> io::Result<bool> {
+        let lock = match File::open(path.join(LOCK_NAME)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     fn writable(&self) -> io::Result<()> {
         match self.lock {
             Some(_) => Ok(()),

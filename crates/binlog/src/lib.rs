@@ -44,7 +44,9 @@ mod writer_state;
 pub use disk::{Disk, DiskFile, FileDisk, read_full_at, write_all_at};
 pub use fault_disk::{FaultDisk, Faults};
 pub use follow::{Batch, FollowError, Follower};
-pub use inspect::{DumpError, Report, SegmentReport, dump, verify};
+pub use inspect::{
+    DumpError, FORMAT_VERSIONS, Formats, Report, SegmentReport, dump, formats, verify,
+};
 pub use log::{AppendError, Log, Poisoned};
 pub use open::{OpenError, Recovered, ReplayError};
 pub use options::{Options, OptionsError, SyncPolicy};

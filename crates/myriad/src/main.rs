@@ -4,7 +4,11 @@
 //! the reader of the output closes it early (`myriad log dump DIR | head`).
 #![forbid(unsafe_code)]
 
-use std::ffi::OsStr;
+mod commands;
+mod completion;
+mod manual;
+
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,138 +16,18 @@ use std::process::ExitCode;
 use base::usage::UsageError;
 use lexopt::{Arg, Parser, ValueExt as _};
 use server::backup::{self, Backup, Begin, Until};
-use server::config::{self, Arguments, ArgumentsError, Config, MasterAddress};
+use server::config::{self, Arguments, ArgumentsError, Config, Environment, MasterAddress};
 use server::import::Losses;
 use server::logtool::{self, Follow};
 use server::restore::{self, Target};
-use server::{config_check, doctor, repair};
+use server::{config_check, doctor, repair, upgrade};
+
+use crate::commands::SHELLS;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const VERSION: &str = concat!("myriad ", env!("CARGO_PKG_VERSION"), "\n");
-
-const HELP: &str = "\
-Myriad: a multi-core data server in which every acknowledged write is on the log.
-
-Usage:
-  myriad serve [OPTIONS]        Serve the data in a directory
-  myriad hub [OPTIONS]          The same, as the hub of several masters: see docs/operate/hub.md
-  myriad log dump DIR           Print the records of a log
-  myriad log tail DIR           Print the records of a log as JSON, and new ones as they come
-  myriad log verify DIR         Check a log without changing it
-  myriad log repair DIR         Recover the readable data of a directory that the server refuses
-  myriad backup HOST:PORT --to DIR
-                                Store all data of a running server, or what is new, in a directory
-  myriad restore DIR --to DIR   Make the directory of a server from a backup, as of a moment
-  myriad import FILE --dir DIR  Make the directory of a server from files of Redis or Valkey
-  myriad export DIR FILE        Write the keys in the directory of a server to an RDB file
-  myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
-  myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
-  myriad doctor [OPTIONS]       Check the machine for settings that make the server slow or unreliable
-  myriad config check FILE      Validate a configuration file, and print what differs from defaults
-  myriad config --markdown      Print the documentation of all options
-  myriad commands --markdown    Print the documentation of all commands of the Redis protocol
-  myriad cql --markdown         Print the documentation of CQL's statements, types and functions
-  myriad version                Print the version, as --version does
-
-Every command has --help. Exit status: 0 success, 1 failure, 2 wrong command line or configuration.
-";
-
-const SERVE_HELP: &str = "\
-Usage: myriad serve [--config FILE] [--NAME VALUE]... [--set NAME=VALUE]...
-
-";
-
-const LOG_HELP: &str = "\
-Usage:
-  myriad log dump DIR [--from LSN]   Print the records of the log in DIR, one per line, to standard
-                                     output, from the record at or after LSN (a byte position)
-  myriad log tail DIR [--from LSN] [--follow]
-                                     Print the records as lines of JSON, with all keys and values.
-                                     With --follow, continue with new ones until interrupted
-  myriad log verify DIR              Check every record of the log in DIR; fails at the first damage
-  myriad log repair DIR [--apply]    Report how much data of a directory that the server refuses can
-                                     be recovered. With --apply, write it to a new snapshot: all data
-                                     up to the first damage. The old files move to a subdirectory
-
-DIR is the server's `dir`. dump, tail and verify only read it, even while the server is running; repair
-requires a stopped server. Exit status of repair: 0 if the server can start with DIR now, else 1.
-";
-
-const IMPORT_HELP: &str = "\
-Usage: myriad import FROM --dir DIR [--partial]
-
-Makes the new directory DIR, with which a server can start, from the data of Redis or Valkey. FROM is
-an RDB file, an append-only file, a directory with such files and their manifest (appendonlydir), or
-the manifest. The server that writes these files must be stopped, or they must be copies.
-
-Prints the number of keys of each database and type, and everything that was not imported. Then no
-directory is made, except with --partial. Exit status: 0 if DIR was made, else 1.
-";
-
-const EXPORT_HELP: &str = "\
-Usage: myriad export DIR FILE
-
-Writes all keys in DIR, the `dir` of a stopped server, to the new RDB file FILE, which Redis 7.0 and
-later and Valkey load. Tables of CQL are not part of it.
-";
-
-const BACKUP_HELP: &str = "\
-Usage: myriad backup HOST:PORT --to DIR [--full] [--follow] [--user NAME] [--password-file FILE]
-
-Stores the data of the server that speaks the Redis protocol at HOST:PORT in files in DIR, which is
-made if it is missing. The first backup is a full one; later ones store only what is new. With
---full, begin with a full one again. With --follow, continue until SIGTERM or SIGINT, and complete a
-file every 10 seconds.
-
-The password is that in FILE, or the environment variable MYRIAD_PASSWORD. The user needs permission
-for ROLE, REPLCONF and PSYNC. Reports each file on standard output, progress on standard error.
-";
-
-const RESTORE_HELP: &str = "\
-Usage:
-  myriad restore DIR --to DATA-DIR [--until POSITION|TIME]
-                                     Make the new directory DATA-DIR, with which a server can start,
-                                     from the backup in DIR: with all records that end at or before
-                                     POSITION, or that were durable at TIME, or with all
-  myriad restore DIR --verify [--until POSITION|TIME]
-                                     Check the backup, replay it in memory, and report its contents
-
-TIME has a time zone: 2026-11-24T15:04:05Z, 2026-11-24T16:04:05.25+01:00. Fails if a file is missing
-or damaged; then DATA-DIR is not made.
-";
-
-const DOCTOR_HELP: &str = "\
-Usage: myriad doctor [--config FILE] [--NAME VALUE]...
-
-Checks the machine for a server with these options, those of myriad serve: huge pages, listen queue,
-open files, clock source, swap, memory, and in the data directory the time of a sync and direct
-writes. Prints each finding, and for each warning the reason and what to do. Writes and removes one
-small file in the data directory. Exit status 1 if there is a warning.
-";
-
-const CONFIG_HELP: &str = "\
-Usage:
-  myriad config check FILE     Validate FILE as the start of the server does, without the server.
-                               Prints the values that are not the defaults, or every error with its
-                               line; exit status 2 if there is one
-  myriad config --markdown     Print the documentation of all options, which is
-                               docs/reference/config.md
-";
-
-const COMMANDS_HELP: &str = "\
-Usage: myriad commands --markdown
-
-Prints the documentation of all commands of the Redis protocol, which is docs/reference/commands.md.
-";
-
-const CQL_HELP: &str = "\
-Usage: myriad cql --markdown
-
-Prints the supported statements, types and functions of CQL, which is
-docs/reference/cql-reference.md.
-";
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -154,6 +38,7 @@ enum Command {
     Doctor(Box<Config>),
     ConfigCheck {
         file: PathBuf,
+        environment: Environment,
     },
     LogDump {
         dir: PathBuf,
@@ -187,6 +72,12 @@ enum Command {
         to: Option<PathBuf>,
         target: Target,
     },
+    UpgradeCheck {
+        dir: PathBuf,
+    },
+    WriteManual {
+        dir: PathBuf,
+    },
     /// The pipeline parses the rest of the command line itself.
     Pipeline,
     /// The web server parses the rest of the command line itself.
@@ -194,12 +85,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ExitCode::from(status(&mut Parser::from_env()))
+    ExitCode::from(status(&mut Parser::from_env(), Environment::of(std::env::vars_os())))
 }
 
 /// Runs the command on the command line. Returns the exit status.
-fn status(parser: &mut Parser) -> u8 {
-    let command = match parse(parser) {
+fn status(parser: &mut Parser, environment: Environment) -> u8 {
+    let command = match parse(parser, environment) {
         Ok(command) => command,
         Err(error) => {
             complain(&error.to_string());
@@ -229,7 +120,9 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         }
         Command::Serve(config) => server::serve(*config),
         Command::Doctor(config) => doctor::examine(&config, &mut io::stdout().lock()),
-        Command::ConfigCheck { file } => config_check::check(&file, &mut io::stdout().lock()),
+        Command::ConfigCheck { file, environment } => {
+            config_check::check(&file, &environment, &mut io::stdout().lock())
+        }
         Command::LogDump { dir, from } => logtool::dump(&dir, from),
         Command::LogTail { dir, from, follow } => logtool::tail(&dir, from, follow),
         Command::LogVerify { dir } => logtool::verify(&dir),
@@ -245,21 +138,23 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::Restore { dir, to: None, target } => {
             restore::verify(&dir, target, &mut io::stdout().lock())
         }
+        Command::UpgradeCheck { dir } => upgrade::check(&dir, &mut io::stdout().lock()),
+        Command::WriteManual { dir } => manual::write(&dir),
         Command::Web => web::run(parser),
         Command::Pipeline => pipeline::run(parser),
     }
 }
 
-fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+fn parse(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
     let print = |text: &str| Ok(Command::Print(text.to_owned()));
     match parser.next()? {
         None => Err(usage("missing command")),
-        Some(Arg::Short('h') | Arg::Long("help")) => print(HELP),
+        Some(Arg::Short('h') | Arg::Long("help")) => print(&commands::help()),
         Some(Arg::Short('V') | Arg::Long("version")) => print(VERSION),
         Some(Arg::Value(name)) => match name.to_str() {
-            Some("serve") => parse_serve(parser),
-            Some("hub") => parse_hub(parser),
-            Some("doctor") => parse_doctor(parser),
+            Some("serve") => parse_serve(parser, environment),
+            Some("hub") => parse_hub(parser, environment),
+            Some("doctor") => parse_doctor(parser, environment),
             Some("log") => parse_log(parser),
             Some("import") => parse_import(parser),
             Some("export") => parse_export(parser),
@@ -267,12 +162,13 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("restore") => parse_restore(parser),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
-            Some("config") => parse_config(parser),
-            Some("commands") => {
-                parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)
-            }
-            Some("cql") => parse_document(parser, "cql", CQL_HELP, cql::markdown),
-            Some("help") => print(HELP),
+            Some("config") => parse_config(parser, environment),
+            Some("commands") => parse_document(parser, "commands", server::commands_markdown),
+            Some("cql") => parse_document(parser, "cql", cql::markdown),
+            Some("upgrade") => parse_upgrade(parser),
+            Some("completion") => parse_completion(parser),
+            Some("man") => parse_man(parser),
+            Some("help") => print(&commands::help()),
             Some("version") => print(VERSION),
             _ => Err(usage(&format!("unknown command {}", name.display()))),
         },
@@ -280,26 +176,29 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
-fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    Ok(match config::parse_arguments(parser)? {
-        Arguments::Help => Command::Print(format!("{SERVE_HELP}{}", config::help())),
+fn parse_serve(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
+    Ok(match config::parse_arguments(parser, environment)? {
+        Arguments::Help => Command::Print(commands::help_of("serve")),
         Arguments::Serve(config) => Command::Serve(config),
     })
 }
 
-/// A server that relays what several masters write.
-fn parse_doctor(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    Ok(match config::parse_arguments(parser)? {
-        Arguments::Help => Command::Print(DOCTOR_HELP.to_owned()),
+fn parse_doctor(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
+    Ok(match config::parse_arguments(parser, environment)? {
+        Arguments::Help => Command::Print(commands::help_of("doctor")),
         Arguments::Serve(config) => Command::Doctor(config),
     })
 }
 
-fn parse_hub(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let mut command = parse_serve(parser)?;
-    if let Command::Serve(config) = &mut command {
-        config.take_argument("hub", "yes")?;
-        config.validate()?;
+/// A server that relays what several masters write.
+fn parse_hub(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
+    let mut command = parse_serve(parser, environment)?;
+    match &mut command {
+        Command::Serve(config) => {
+            config.take_argument("hub", "yes")?;
+            config.validate()?;
+        }
+        help => *help = Command::Print(commands::help_of("hub")),
     }
     Ok(command)
 }
@@ -311,7 +210,9 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut mode = repair::Mode::Try;
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Print(LOG_HELP.to_owned())),
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Print(commands::help_of("log")));
+            }
             Arg::Long("from") => {
                 let lsn = parser.value()?;
                 let lsn = lsn.to_str().and_then(|text| text.parse().ok());
@@ -352,7 +253,7 @@ fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
-                return Ok(Command::Print(IMPORT_HELP.to_owned()));
+                return Ok(Command::Print(commands::help_of("import")));
             }
             Arg::Long("dir") => dir = Some(PathBuf::from(parser.value()?)),
             Arg::Long("partial") => losses = Losses::Accept,
@@ -372,7 +273,7 @@ fn parse_export(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
-                return Ok(Command::Print(EXPORT_HELP.to_owned()));
+                return Ok(Command::Print(commands::help_of("export")));
             }
             Arg::Value(path) if paths.len() < 2 => paths.push(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),
@@ -391,7 +292,7 @@ fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
-                return Ok(Command::Print(BACKUP_HELP.to_owned()));
+                return Ok(Command::Print(commands::help_of("backup")));
             }
             Arg::Long("to") => dir = Some(PathBuf::from(parser.value()?)),
             Arg::Long("full") => begin = Begin::Full,
@@ -435,7 +336,7 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
-                return Ok(Command::Print(RESTORE_HELP.to_owned()));
+                return Ok(Command::Print(commands::help_of("restore")));
             }
             Arg::Long("to") => to = Some(PathBuf::from(parser.value()?)),
             Arg::Long("verify") => verifies = true,
@@ -455,17 +356,19 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
-fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+fn parse_config(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
     let command = match parser.next()? {
         Some(Arg::Short('h') | Arg::Long("help")) => {
-            return Ok(Command::Print(CONFIG_HELP.to_owned()));
+            return Ok(Command::Print(commands::help_of("config")));
         }
         Some(Arg::Long("markdown")) => Command::Print(config::markdown()),
         Some(Arg::Value(action)) if action == "check" => match parser.next()? {
             Some(Arg::Short('h') | Arg::Long("help")) => {
-                return Ok(Command::Print(CONFIG_HELP.to_owned()));
+                return Ok(Command::Print(commands::help_of("config")));
             }
-            Some(Arg::Value(file)) => Command::ConfigCheck { file: PathBuf::from(file) },
+            Some(Arg::Value(file)) => {
+                Command::ConfigCheck { file: PathBuf::from(file), environment }
+            }
             Some(other) => return Err(other.unexpected().into()),
             None => return Err(usage("missing configuration file")),
         },
@@ -478,15 +381,71 @@ fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
+fn parse_upgrade(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let mut dir = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Print(commands::help_of("upgrade")));
+            }
+            Arg::Long("check") if dir.is_none() => dir = Some(PathBuf::from(parser.value()?)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let dir = dir.ok_or_else(|| usage("myriad upgrade requires --check DIR"))?;
+    Ok(Command::UpgradeCheck { dir })
+}
+
+fn parse_completion(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let missing = || usage(&format!("myriad completion requires {}", SHELLS.join(", ")));
+    Ok(match only_operand(parser)? {
+        Operand::Help => Command::Print(commands::help_of("completion")),
+        Operand::Value(shell) => {
+            let script = shell.to_str().and_then(completion::script);
+            Command::Print(script.ok_or_else(missing)?)
+        }
+        Operand::Missing => return Err(missing()),
+    })
+}
+
+fn parse_man(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    Ok(match only_operand(parser)? {
+        Operand::Help => Command::Print(commands::help_of("man")),
+        Operand::Value(dir) => Command::WriteManual { dir: PathBuf::from(dir) },
+        Operand::Missing => return Err(usage("myriad man requires DIR")),
+    })
+}
+
+/// The argument of a command without options.
+enum Operand {
+    Help,
+    Value(OsString),
+    Missing,
+}
+
+fn only_operand(parser: &mut Parser) -> Result<Operand, ArgumentsError> {
+    let operand = match parser.next()? {
+        Some(Arg::Short('h') | Arg::Long("help")) => return Ok(Operand::Help),
+        Some(Arg::Value(value)) => Operand::Value(value),
+        Some(other) => return Err(other.unexpected().into()),
+        None => return Ok(Operand::Missing),
+    };
+    match parser.next()? {
+        None => Ok(operand),
+        Some(extra) => Err(extra.unexpected().into()),
+    }
+}
+
 /// Parses `--markdown`, which prints a document generated from a table, or `--help`.
 fn parse_document(
     parser: &mut Parser,
     name: &str,
-    help: &str,
     markdown: fn() -> String,
 ) -> Result<Command, ArgumentsError> {
     let command = match parser.next()? {
-        Some(Arg::Short('h') | Arg::Long("help")) => return Ok(Command::Print(help.to_owned())),
+        Some(Arg::Short('h') | Arg::Long("help")) => {
+            return Ok(Command::Print(commands::help_of(name)));
+        }
         Some(Arg::Long("markdown")) => Command::Print(markdown()),
         Some(other) => return Err(other.unexpected().into()),
         None => return Err(usage(&format!("myriad {name} requires --markdown"))),
@@ -518,7 +477,8 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Command, String> {
-        parse(&mut Parser::from_args(arguments)).map_err(|error| error.to_string())
+        parse(&mut Parser::from_args(arguments), Environment::default())
+            .map_err(|error| error.to_string())
     }
 
     fn check_fault(arguments: &[&str], expected: &str) {
@@ -528,8 +488,8 @@ mod tests {
     #[test]
     fn every_command_has_help() {
         for (arguments, part) in [
-            (&["--help"][..], "myriad serve [OPTIONS]"),
-            (&["help"], "myriad serve [OPTIONS]"),
+            (&["--help"][..], "\n  serve               Serve"),
+            (&["help"], "\n  log dump            Print"),
             (&["serve", "--help"], "--maxmemory <bytes> [0]"),
             (&["log", "--help"], "--from LSN"),
             (&["log", "dump", "-h"], "--from LSN"),
@@ -543,6 +503,11 @@ mod tests {
             (&["config", "--markdown"], "# Configuration"),
             (&["commands", "--help"], "docs/reference/commands.md"),
             (&["commands", "--markdown"], "# Commands"),
+            (&["hub", "--help"], "docs/operate/hub.md"),
+            (&["upgrade", "--help"], "--check <DIR>"),
+            (&["completion", "-h"], "bash|zsh|fish"),
+            (&["completion", "bash"], "complete -F _myriad myriad"),
+            (&["man", "--help"], "DIR/man1"),
             (&["--version"], env!("CARGO_PKG_VERSION")),
             (&["version"], env!("CARGO_PKG_VERSION")),
         ] {
@@ -566,7 +531,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         match parsed(&["config", "check", "m.toml"]) {
-            Ok(Command::ConfigCheck { file }) => assert_eq!(file, PathBuf::from("m.toml")),
+            Ok(Command::ConfigCheck { file, .. }) => assert_eq!(file, PathBuf::from("m.toml")),
             other => panic!("{other:?}"),
         }
         match parsed(&["log", "tail", "data", "--follow", "--from", "9"]) {
@@ -674,12 +639,17 @@ mod tests {
             (&["log", "repair"][..], 2),
             (&["log", "verify", path], 1),
             (&["log", "repair", path], 1),
+            (&["upgrade", "--check", path], 1),
             (&["log", "repair", path, "--apply"], 0),
+            (&["upgrade", "--check", path], 0),
             (&["log", "repair", path], 0),
             (&["log", "verify", path], 0),
             (&["log", "repair", "no such directory", "--apply"], 1),
+            (&["upgrade", "--check", "no such directory"], 1),
+            (&["upgrade"], 2),
         ] {
-            assert_eq!(status(&mut Parser::from_args(arguments)), expected, "{arguments:?}");
+            let found = status(&mut Parser::from_args(arguments), Environment::default());
+            assert_eq!(found, expected, "{arguments:?}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
     }
@@ -723,6 +693,14 @@ mod tests {
         check_fault(&["config", "check"], "missing configuration file; see myriad --help");
         check_fault(&["config", "check", "a", "b"], "unexpected argument \"b\"");
         check_fault(&["config", "--markdown", "x"], "unexpected argument \"x\"");
+        let upgrade = "myriad upgrade requires --check DIR; see myriad --help";
+        check_fault(&["upgrade"], upgrade);
+        check_fault(&["upgrade", "data"], "unexpected argument \"data\"");
+        let shells = "myriad completion requires bash, zsh, fish; see myriad --help";
+        check_fault(&["completion"], shells);
+        check_fault(&["completion", "tcsh"], shells);
+        check_fault(&["completion", "bash", "zsh"], "unexpected argument \"zsh\"");
+        check_fault(&["man"], "myriad man requires DIR; see myriad --help");
         check_fault(&["commands"], "myriad commands requires --markdown; see myriad --help");
     }
 

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use lexopt::{Arg, Parser};
 
-use crate::{ConfigError, Kind, Loaded, OptionSpec, Section, find, load};
+use crate::{ConfigError, Environment, Kind, Loaded, OptionSpec, Section, find, load};
 
-/// What the command line requests: a file, and options that override it.
+/// What the command line requests: a file, and options that override it and the environment.
 #[derive(Debug, Clone, Default)]
 pub struct CommandLine {
     file: Option<PathBuf>,
+    environment: Environment,
     given: Vec<(String, String)>,
 }
 
@@ -56,12 +57,21 @@ impl CommandLine {
         Ok(Some(line))
     }
 
-    /// Reads the file, then applies the options of the command line, which override it wherever
-    /// `--config` occurs.
+    /// Adds variables that override the file, and that the command line overrides.
+    #[must_use]
+    pub fn with_environment(self, environment: Environment) -> CommandLine {
+        CommandLine { environment, ..self }
+    }
+
+    /// Reads the file, then applies the environment, then the options of the command line, wherever
+    /// `--config` occurs. Returns the first error.
     pub fn load<S: Default>(&self, table: &'static [Section<S>]) -> Result<Loaded<S>, ConfigError> {
         let mut loaded = Loaded::new(table);
         if let Some(path) = &self.file {
             loaded.read_file(path)?;
+        }
+        if let Some(error) = loaded.take_environment(&self.environment).into_iter().next() {
+            return Err(error);
         }
         for (name, value) in &self.given {
             loaded.take_argument(name, value)?;

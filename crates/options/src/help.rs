@@ -2,17 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::text::{COMMAND_LINE, OptionText, Values, texts};
 use crate::{Change, Kind, OptionSpec, Section};
-
-/// The arguments that every program with options accepts.
-const COMMAND_LINE_HELP: &str = "  \
-  -c, --config <FILE>        Read options from FILE: flat TOML, name = value
-      --set <NAME=VALUE>     The same as --NAME VALUE
-  -h, --help                 Print this help
-
-Options on the command line override the file. Defaults are in brackets.
-
-";
 
 /// Width of the help, in columns.
 const WIDTH: usize = 88;
@@ -20,48 +11,67 @@ const INDENT: usize = 6;
 
 /// Returns the arguments of the command line, and all options that can be set, by section, for a
 /// terminal.
-// Writing to a `String` cannot fail, hence `let _`.
 pub fn help<S: Default>(table: &'static [Section<S>]) -> String {
-    let (mut text, defaults) = (COMMAND_LINE_HELP.to_owned(), S::default());
-    for section in table.iter().filter(|section| !section.rows.is_empty()) {
-        let _ = writeln!(text, "{}:", section.title);
-        for option in section.rows.iter().filter(|option| option.change != Change::Never) {
-            help_row(&mut text, option, &defaults);
+    let note = "\nOptions on the command line override the file. Defaults are in brackets.\n\n";
+    help_rows(COMMAND_LINE) + note + &help_rows(&texts(table))
+}
+
+/// Returns options by section, for a terminal.
+// Writing to a `String` cannot fail, hence `let _`.
+pub fn help_rows(options: &[OptionText]) -> String {
+    let mut text = String::new();
+    for section in options.chunk_by(|left, right| left.section == right.section) {
+        if !text.is_empty() {
+            text.push('\n');
         }
-        text.push('\n');
+        if !section[0].section.is_empty() {
+            let _ = writeln!(text, "{}:", section[0].section);
+        }
+        for option in section {
+            help_row(&mut text, option);
+        }
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
     text
 }
 
-fn help_row<S>(text: &mut String, option: &OptionSpec<S>, defaults: &S) {
-    let _ = write!(text, "  --{}", option.name);
-    if !option.is_flag() {
-        let _ = write!(text, " <{}>", option.expected());
-        match option.shown(defaults) {
-            empty if empty.is_empty() => {}
-            default => drop(write!(text, " [{default}]")),
+fn help_row(text: &mut String, option: &OptionText) {
+    text.push_str("  ");
+    if let Some(short) = option.short {
+        let _ = write!(text, "-{short}, ");
+    }
+    let _ = write!(text, "--{}", option.name);
+    if option.values != Values::None {
+        let _ = write!(text, " <{}>", option.expected);
+        if !option.default.is_empty() {
+            let _ = write!(text, " [{}]", option.default);
         }
     }
     text.push('\n');
-    let mut column = WIDTH;
-    for word in option.doc.replace('`', "").split(' ') {
-        let letters = word.chars().count();
-        if column + 1 + letters > WIDTH {
-            if column < WIDTH || !text.ends_with('\n') {
-                text.push('\n');
+    let margin = " ".repeat(INDENT);
+    for line in wrap(&option.doc.replace('`', ""), WIDTH - INDENT) {
+        let _ = writeln!(text, "{margin}{line}");
+    }
+}
+
+/// Breaks a paragraph into lines of at most `width` letters, except for longer words.
+pub fn wrap(paragraph: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut letters = 0;
+    for word in paragraph.split_whitespace() {
+        let more = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if letters + 1 + more <= width => {
+                line.push(' ');
+                line.push_str(word);
+                letters += 1 + more;
             }
-            text.push_str(&" ".repeat(INDENT));
-            column = INDENT;
-        } else {
-            text.push(' ');
-            column += 1;
+            _ => {
+                lines.push(word.to_owned());
+                letters = more;
+            }
         }
-        text.push_str(word);
-        column += letters;
     }
-    text.push('\n');
+    lines
 }
 
 /// Returns a Markdown table for each section. Words in `hidden` are not documented.

@@ -1,4 +1,4 @@
-//! Settings that were read from a file and a command line, and the source of each value.
+//! Settings that were read from a file, the environment and a command line, and the source of each value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base::nearest::nearest;
 
+use crate::environment::variable;
 use crate::file::{Entry, parse, read_bounded};
 use crate::{Kind, OptionSpec, Section, ValueError, find, owner, rows};
 
@@ -17,6 +18,10 @@ pub enum Source {
     File {
         line: usize,
     },
+    /// A variable of the environment, by the name or alias of its option.
+    Environment {
+        name: &'static str,
+    },
     CommandLine,
     /// A change while the program runs.
     ConfigSet,
@@ -25,7 +30,7 @@ pub enum Source {
 /// Settings and their sources.
 #[derive(Debug)]
 pub struct Loaded<S: 'static> {
-    table: &'static [Section<S>],
+    pub(crate) table: &'static [Section<S>],
     pub settings: S,
     /// Sources by the names of the options that store the values. Absent: the default.
     pub sources: BTreeMap<&'static str, Source>,
@@ -55,6 +60,8 @@ pub enum ConfigError {
     /// A syntax error in the file, or an invalid option.
     #[error("{}:{line}: {reason}", path.display())]
     File { path: PathBuf, line: usize, reason: String },
+    #[error("{variable}: {reason}")]
+    Environment { variable: String, reason: String },
     #[error("--{name}: {reason}")]
     CommandLine { name: String, reason: String },
     /// Options that conflict with each other.
@@ -160,14 +167,18 @@ impl<S> Loaded<S> {
             .map_err(|error| format!("{name}: {error}"))
     }
 
+    /// Applies the option of a variable of the environment.
+    pub(crate) fn take_variable(&mut self, name: &'static str, value: &str) -> Result<(), String> {
+        if let Some(Source::Environment { name }) = self.source(name) {
+            return Err(format!("already set by {}", variable(name)));
+        }
+        let value = in_words_of_the_file(self.table, name, value);
+        self.take(name, value, Source::Environment { name }).map_err(|error| error.to_string())
+    }
+
     /// Applies one option of the command line. A later one replaces an earlier one.
     pub fn take_argument(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        let value = match (find(self.table, name).map(|option| &option.kind), value) {
-            // The words of the file.
-            (Some(Kind::YesNo { .. }), "true") => "yes",
-            (Some(Kind::YesNo { .. }), "false") => "no",
-            _ => value,
-        };
+        let value = in_words_of_the_file(self.table, name, value);
         self.take(name, value, Source::CommandLine).map_err(|error| argument_error(name, &error))
     }
 
@@ -186,10 +197,24 @@ impl<S> Loaded<S> {
             (Some(Source::File { line }), Some(path)) => {
                 format!("{}:{line}: {option}", path.display())
             }
+            (Some(Source::Environment { name }), _) => variable(name),
             (Some(Source::CommandLine), _) => format!("--{option}"),
             _ => option.to_owned(),
         };
         ConfigError::Conflict { place, reason }
+    }
+}
+
+/// Accepts the words that a switch has in the file as well.
+fn in_words_of_the_file<'a, S>(
+    table: &'static [Section<S>],
+    name: &str,
+    value: &'a str,
+) -> &'a str {
+    match (find(table, name).map(|option| &option.kind), value) {
+        (Some(Kind::YesNo { .. } | Kind::Flag { .. }), "true") => "yes",
+        (Some(Kind::YesNo { .. } | Kind::Flag { .. }), "false") => "no",
+        _ => value,
     }
 }
 

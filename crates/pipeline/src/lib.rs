@@ -29,4 +29,4 @@ pub mod status;
 pub mod task;
 mod uniform;
 
-pub use cli::{help, run};
+pub use cli::{help, run, subcommands};

@@ -6,12 +6,12 @@ use std::path::Path;
 use base::usage::UsageError;
 use options::Conflict;
 
-use crate::config::Config;
+use crate::config::{Config, Environment};
 use crate::serve::{load_users, open_tls};
 
 /// Prints the values that are not the defaults. Fails with all errors, each on a line of its own.
-pub fn check(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let config = Config::check_file(path).map_err(|errors| wrong(&errors))?;
+pub fn check(path: &Path, environment: &Environment, out: &mut impl Write) -> anyhow::Result<()> {
+    let config = Config::check_file(path, environment).map_err(|errors| wrong(&errors))?;
     let settings = config.settings();
     // Users and certificates are in files of their own, which the server reads at its start.
     let faults: Vec<Conflict> =
@@ -44,7 +44,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let mut out = Vec::new();
         fs::write(&path, "hz = 20\n").unwrap();
-        check(&path, &mut out).unwrap();
+        check(&path, &Environment::default(), &mut out).unwrap();
         let expected = format!("hz = 20 # line 1, default 10\n{}: valid\n", path.display());
         assert_eq!(String::from_utf8(out).unwrap(), expected);
 
@@ -52,7 +52,7 @@ mod tests {
                     tls-auth-clients = \"no\"\ntls-key-file = \"no/key\"\n\
                     tls-cert-file = \"no/cert\"\n";
         fs::write(&path, text).unwrap();
-        let error = check(&path, &mut Vec::new()).unwrap_err();
+        let error = check(&path, &Environment::default(), &mut Vec::new()).unwrap_err();
         fs::remove_file(&path).unwrap();
         assert!(error.is::<UsageError>());
         let error = error.to_string();

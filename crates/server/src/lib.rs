@@ -32,6 +32,7 @@ mod service_manager;
 mod simulation;
 mod statements;
 mod tls;
+pub mod upgrade;
 
 pub use commands::commands_markdown;
 pub use http::check as http_check;

@@ -13,6 +13,7 @@ use crate::scheme::Scheme;
 use table::OPTIONS;
 
 pub(crate) use table::help;
+pub use table::{notes, option_texts};
 
 /// Each worker has a descriptor in every message to a worker, and a message carries at most 253.
 pub(crate) const WORKERS_MAX: usize = 64;

@@ -26,6 +26,7 @@ mod table;
 mod worker;
 
 pub use base::usage::UsageError;
+pub use config::{notes, option_texts};
 
 use lexopt::Parser;
 

@@ -49,6 +49,7 @@ const BANS: [Ban; 6] = [
         except: &[
             "crates/server/src/engine/commit.rs",
             "crates/server/src/repair/tests.rs",
+            "crates/server/src/upgrade/tests.rs",
             "crates/server/src/simulation/schema.rs",
         ],
         instead: "data changes in a unit of work only: use `commit::Unit::change`",

@@ -16,7 +16,7 @@ const IMPORTS: [(&str, &[&str]); 14] = [
     ("web", &["base", "options", "reactor", "wire"]),
     ("pipeline", &["base", "options", "reactor", "wire", "store", "binlog"]),
     ("lab", &["base", "reactor", "wire", "store", "binlog", "pipeline"]),
-    ("myriad", &["base", "cql", "server", "web", "pipeline"]),
+    ("myriad", &["base", "options", "cql", "server", "web", "pipeline"]),
     ("myriad-lab", &["base", "lab"]),
     // A client of servers' protocols; contains no part of the server.
     ("xtask", &["wire"]),

@@ -37,6 +37,7 @@ const LAYERS: [(&str, &str, usize); 25] = [
     ("server", "repair", 4),
     ("server", "replica", 5),
     ("server", "export", 5),
+    ("server", "upgrade", 5),
     ("server", "serve", 6),
     ("server", "backup", 6),
     ("server", "config_check", 7),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use binlog::{
-    Disk, Fault, FaultDisk, Log, Lsn, OpenError, Recovered, ScanError, Span, Tail, verify,
+    Disk, Fault, FaultDisk, Log, Lsn, OpenError, Recovered, ScanError, Span, Tail, formats, verify,
 };
 use proptest::prelude::*;
 
@@ -328,6 +328,10 @@ fn opens_and_continues(version: &str, files: &[String]) {
         let path = format!("{}/tests/fixtures/{version}/{name}", env!("CARGO_MANIFEST_DIR"));
         disk.put(name, &std::fs::read(path).unwrap());
     }
+    let number: u32 = version.trim_start_matches('v').parse().unwrap();
+    let found = formats(&*disk).unwrap();
+    assert_eq!(found.segments, [(number, 3)].into());
+    assert_eq!(found.manifest, files.iter().any(|name| name == MANIFEST).then_some(number));
     let report = verify(&*disk).unwrap();
     assert_eq!((report.segments.len(), report.tail), (3, Tail::Clean));
     let (log, recovered, mut kept) = open(&disk);

@@ -5,6 +5,7 @@ mod backup;
 mod cluster;
 mod command_line;
 mod commands;
+mod environment;
 mod hub;
 mod migrate;
 mod options;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use lexopt::Parser;
-use options::{Change, Section, Unit, number, option, settings};
+use options::{Change, OptionText, Section, Unit, number, option, settings, texts};
 
 use super::{Job, job, print};
 use crate::collector::check_all;
@@ -33,6 +33,10 @@ const TABLE: &[Section<Calibration>] = &[Section {
 }];
 
 const BATCH: u32 = 4096;
+
+pub(super) fn options() -> Vec<OptionText> {
+    texts(TABLE)
+}
 
 pub(super) fn read(parser: &mut Parser) -> Result<Job> {
     job(parser, "calibrate", ABOUT, TABLE, |_| Ok(()), |loaded| run(loaded.settings.tasks))

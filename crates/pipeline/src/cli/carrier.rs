@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use anyhow::{Context, Result, ensure};
 use lexopt::Parser;
 use options::Change::Start;
-use options::{Section, Value, ValueError, option, settings, value};
+use options::{OptionText, Section, Value, ValueError, option, settings, texts, value};
 
 use super::{Job, job, log_to_stderr, stop_on_signals};
 use crate::carrier::{self, CarrierOptions, SERVICES_MAX, Service};
@@ -31,6 +31,10 @@ const TABLE: &[Section<Carried>] = &[Section { title: "Options", rows: &[
     option("serve", value!(Repeated, "NAME=HOST:PORT", serve), Start,
         "Forward connections here; repeatable."),
 ] }];
+
+pub(super) fn options() -> Vec<OptionText> {
+    texts(TABLE)
+}
 
 pub(super) fn read(parser: &mut Parser) -> Result<Job> {
     job(parser, "carrier", ABOUT, TABLE, check, |loaded| run(loaded.settings))

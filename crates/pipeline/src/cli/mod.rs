@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, anyhow, bail};
 use base::usage::UsageError;
 use lexopt::Parser;
-use options::{CommandLine, Loaded, Section};
+use options::{CommandLine, Loaded, OptionText, Section, texts};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The action that a command line requests. The command line has been fully parsed.
@@ -28,18 +28,24 @@ struct Subcommand {
     about: &'static str,
     /// Parses the rest of the command line without side effects: an error is a [`UsageError`].
     read: fn(&mut Parser) -> Result<Job>,
+    options: fn() -> Vec<OptionText>,
 }
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
-    Subcommand { name: "run", about: "All parts in one process, over loopback", read: roles::run },
-    Subcommand { name: "generator", about: "Assign tasks on schedule", read: roles::generator },
-    Subcommand { name: "executor", about: "Compute tasks", read: roles::executor },
-    Subcommand { name: "collector", about: "Collect, check and record results", read: roles::collector },
-    Subcommand { name: "monitor", about: "Show the status of all parts in a browser", read: roles::monitor },
-    Subcommand { name: "carrier", about: "Carry connections through a message broker", read: carrier::read },
-    Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", read: calibrate::read },
+    Subcommand { name: "run", about: "All parts in one process, over loopback", read: roles::run, options: || texts(table::RUN) },
+    Subcommand { name: "generator", about: "Assign tasks on schedule", read: roles::generator, options: || texts(table::GENERATOR) },
+    Subcommand { name: "executor", about: "Compute tasks", read: roles::executor, options: || texts(table::EXECUTOR) },
+    Subcommand { name: "collector", about: "Collect, check and record results", read: roles::collector, options: || texts(table::COLLECTOR) },
+    Subcommand { name: "monitor", about: "Show the status of all parts in a browser", read: roles::monitor, options: || texts(table::MONITOR) },
+    Subcommand { name: "carrier", about: "Carry connections through a message broker", read: carrier::read, options: carrier::options },
+    Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", read: calibrate::read, options: calibrate::options },
 ];
+
+/// Returns the name, the purpose and the options of each subcommand.
+pub fn subcommands() -> impl Iterator<Item = (&'static str, &'static str, Vec<OptionText>)> {
+    SUBCOMMANDS.iter().map(|subcommand| (subcommand.name, subcommand.about, (subcommand.options)()))
+}
 
 /// Returns the text of `myriad pipeline --help`.
 pub fn help() -> String {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use options::{ConfigError, Form, Kind, Loaded, Source};
+use options::{ConfigError, Environment, Form, Kind, Loaded, Source, variable};
 
 use super::file::toml_value;
 use super::{Config, OPTIONS, OptionSpec, Settings, rows};
@@ -18,10 +18,15 @@ pub(crate) fn shown_value(option: &OptionSpec, settings: &Settings) -> String {
 }
 
 impl Config {
-    /// Reads a file without a command line. Returns all errors, in the order of their lines.
-    pub(crate) fn check_file(path: &Path) -> Result<Config, Vec<ConfigError>> {
+    /// Reads a file and the environment without a command line. Returns all errors, in the order of
+    /// the lines and of the names of variables.
+    pub(crate) fn check_file(
+        path: &Path,
+        environment: &Environment,
+    ) -> Result<Config, Vec<ConfigError>> {
         let mut config = Config { loaded: Loaded::new(OPTIONS), ..Config::default() };
         let mut errors = config.loaded.check_file(path);
+        errors.extend(config.loaded.take_environment(environment));
         if errors.is_empty() {
             let conflicts = config.settings().conflicts();
             errors.extend(conflicts.into_iter().map(|conflict| config.conflict(conflict)));
@@ -43,6 +48,7 @@ impl Config {
         let default = toml_value(option, defaults);
         let line = match self.loaded.source_of(option) {
             Source::File { line } => format!("line {line}, "),
+            Source::Environment { name } => format!("{}, ", variable(name)),
             _ => String::new(),
         };
         format!("{} = {value} # {line}default {default}", option.name)
@@ -56,11 +62,20 @@ mod tests {
     use super::*;
 
     fn check(label: &str, text: &str, expected: Result<&[&str], &[&str]>) {
+        check_with(&Environment::default(), label, text, expected);
+    }
+
+    fn check_with(
+        environment: &Environment,
+        label: &str,
+        text: &str,
+        expected: Result<&[&str], &[&str]>,
+    ) {
         let name = format!("myriad-config-check-{label}-{}.toml", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::write(&path, text).unwrap();
         let place = format!("{}:", path.display());
-        let found = match Config::check_file(&path) {
+        let found = match Config::check_file(&path, environment) {
             Ok(config) => Ok(config.effective()),
             Err(errors) => {
                 let text = |error: ConfigError| error.to_string().replace(&place, "");
@@ -88,6 +103,46 @@ mod tests {
     }
 
     #[test]
+    fn the_environment_overrides_the_file() {
+        let of = |name: &str, value: &str| (name.into(), value.into());
+        let right = [
+            of("MYRIAD_HZ", "30"),
+            of("MYRIAD_RESP", "127.0.0.1:1,127.0.0.1:2"),
+            of("MYRIAD_REQUIREPASS", "hunter2"),
+        ];
+        check_with(
+            &Environment::of(right),
+            "environment",
+            "hz = 20\ntimeout = 5\n",
+            Ok(&[
+                "resp = [\"127.0.0.1:1\", \"127.0.0.1:2\"] # MYRIAD_RESP, default \"127.0.0.1:6379\"",
+                "timeout = 5 # line 2, default 0",
+                "requirepass = (hidden) # MYRIAD_REQUIREPASS, default \"\"",
+                "hz = 30 # MYRIAD_HZ, default 10",
+            ]),
+        );
+        let wrong = [of("MYRIAD_HZ", "fast"), of("MYRIAD_PORT", "tcp://10.0.0.1:6379")];
+        check_with(
+            &Environment::of(wrong),
+            "environment-errors",
+            "timeout = -1\n",
+            Err(&[
+                "1: timeout: argument must be between 0 and 2147483647 inclusive (seconds, 0 to \
+                 2147483647)",
+                "MYRIAD_HZ: argument couldn't be parsed into an integer (number, 1 to 500)",
+                "MYRIAD_PORT: read-only. The port of the first address in `resp`.",
+            ]),
+        );
+        check_with(
+            &Environment::of([of("MYRIAD_RESP", "0.0.0.0:1")]),
+            "environment-conflict",
+            "",
+            Err(&["MYRIAD_RESP: 0.0.0.0:1 can be reached from other machines and no password is \
+                   set: set requirepass, listen on 127.0.0.1 only, or set protected-mode to no"]),
+        );
+    }
+
+    #[test]
     fn all_errors_are_found() {
         check(
             "values",
@@ -106,7 +161,8 @@ mod tests {
                 "1: log-segment-bytes: 65537 is not a multiple of 4096",
             ]),
         );
-        let missing = Config::check_file(Path::new("no/such.toml")).unwrap_err();
+        let missing = Config::check_file(Path::new("no/such.toml"), &Environment::default());
+        let missing = missing.unwrap_err();
         assert!(missing[0].to_string().starts_with("could not read configuration file"));
     }
 }

@@ -1,11 +1,20 @@
 //! Renders the table of options for `--help` and as `docs/reference/config.md`.
 
+use options::OptionText;
+
 use super::experiments;
 use super::table::{EXPERIMENTS_TITLE, OPTIONS};
 
 /// Returns all options that can be set, by section, for a terminal.
 pub fn help() -> String {
     options::help(OPTIONS)
+}
+
+/// Returns the options that can be set, without those of experiments.
+pub fn option_texts() -> Vec<OptionText> {
+    let mut texts = options::texts(OPTIONS);
+    texts.retain(|text| text.section != EXPERIMENTS_TITLE);
+    texts
 }
 
 /// Returns the complete text of `docs/reference/config.md`.
@@ -17,18 +26,21 @@ pub fn markdown() -> String {
          \n\
          An option has the same name in the file (`maxmemory = \"1gb\"`, flat TOML, named by\n\
          `--config FILE`), on the command line (`--maxmemory 1gb` or `--set maxmemory=1gb`), and in\n\
-         CONFIG GET, SET and REWRITE. The command line overrides the file. If a name is unknown or a\n\
-         value is invalid, the server does not start and reports the file, line and reason.\n\
+         CONFIG GET, SET and REWRITE. In the environment it is `MYRIAD_` and the name in capitals with\n\
+         `_` for `-`: `MYRIAD_LOG_LEVEL=debug`. The command line overrides the environment, which\n\
+         overrides the file. If a name is unknown or a value is invalid, the server does not start and\n\
+         reports the file and line, or the variable, and the reason.\n\
          \n\
          - Bytes are written `1048576`, `64kb`, `512mb`, `2gb` (1024) or `1k`, `1m`, `1g` (1000).\n\
          - A switch is `yes` or `no`; the file and the command line accept `true` and `false` as well.\n\
          - Changes: *running* options change at once by CONFIG SET; *start* options only by a restart;\n\
          \u{20} *never* options are read-only, but setting one to its current value is accepted.\n\
          \n\
-         `myriad config check FILE` prints every error of a file, or the values that differ from the\n\
-         defaults. SIGHUP makes the server read the file again: it takes the options that the file has\n\
-         changed since it was last read, all or none, and logs each of them, and each that needs a\n\
-         restart. Options of the command line, and what CONFIG SET changed and the file did not, stay.\n",
+         `myriad config check FILE` prints every error of a file and of variables, or the values that\n\
+         differ from the defaults. SIGHUP makes the server read the file again: it takes the options\n\
+         that the file has changed since it was last read, all or none, and logs each of them, and each\n\
+         that needs a restart. Options of the command line and the environment, and what CONFIG SET\n\
+         changed and the file did not, stay.\n",
     );
     let documented = OPTIONS.iter().filter(|section| section.title != EXPERIMENTS_TITLE);
     text += &options::markdown_tables(documented, experiments::WORDS);

@@ -1,7 +1,7 @@
 //! Configuration: one table of options ([`OPTIONS`]), their validated and typed values
 //! ([`Settings`]), and the source of each value ([`Config`]).
 //!
-//! Order of precedence: CONFIG SET, command line, file, default.
+//! Order of precedence: CONFIG SET, command line, environment, file, default.
 
 mod change;
 mod effective;
@@ -19,7 +19,9 @@ mod views;
 
 use std::path::Path;
 
-pub use options::{ArgumentsError, Change, ConfigError, Conflict, Source, ValueError};
+pub use options::{
+    ArgumentsError, Change, ConfigError, Conflict, Environment, Source, ValueError, variable,
+};
 use options::{CommandLine, Loaded};
 
 pub use change::{Changed, RewriteError, SetError};
@@ -28,7 +30,7 @@ pub use experiments::Experiments;
 #[cfg(feature = "experiments")]
 pub use experiments::{ProcessorSource, ReplyPath};
 pub(crate) use file::write_file;
-pub use help::{help, markdown};
+pub use help::{help, markdown, option_texts};
 pub use internals::Internals;
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
@@ -50,7 +52,7 @@ pub struct Config {
     loaded: Loaded<Settings>,
     /// What the process was started with, to read the file again.
     line: CommandLine,
-    /// The values of the file and the command line when the file was last read.
+    /// The values of the file, the environment and the command line when the file was last read.
     read: Settings,
 }
 
@@ -61,9 +63,14 @@ pub enum Arguments {
     Serve(Box<Config>),
 }
 
-/// Parses the rest of the command line and the file that it names, then validates the result.
-pub fn parse_arguments(parser: &mut lexopt::Parser) -> Result<Arguments, ArgumentsError> {
+/// Parses the rest of the command line, the environment, and the file that the command line names,
+/// then validates the result.
+pub fn parse_arguments(
+    parser: &mut lexopt::Parser,
+    environment: Environment,
+) -> Result<Arguments, ArgumentsError> {
     let Some(line) = CommandLine::parse(OPTIONS, parser)? else { return Ok(Arguments::Help) };
+    let line = line.with_environment(environment);
     let loaded = line.load(OPTIONS)?;
     let config = Config { read: loaded.settings.clone(), loaded, line };
     config.validate()?;
@@ -189,7 +196,8 @@ mod tests {
     }
 
     fn parse(arguments: &[&str]) -> Result<Arguments, String> {
-        parse_arguments(&mut lexopt::Parser::from_args(arguments)).map_err(|e| e.to_string())
+        let parser = &mut lexopt::Parser::from_args(arguments);
+        parse_arguments(parser, Environment::default()).map_err(|e| e.to_string())
     }
 
     fn config(arguments: &[&str]) -> Config {

@@ -12,7 +12,7 @@ pub(crate) struct Reload {
     pub(crate) waiting: Vec<&'static str>,
 }
 
-/// Values of the file and the command line.
+/// Values of the file, the environment and the command line.
 #[derive(Debug)]
 pub(crate) struct Reading(Loaded<Settings>);
 
@@ -71,9 +71,13 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::config::{Arguments, parse_arguments};
+    use crate::config::{Arguments, Environment, parse_arguments};
 
     const NOTHING: [Vec<&str>; 2] = [Vec::new(), Vec::new()];
+
+    fn environment() -> Environment {
+        Environment::of([("MYRIAD_ACTIVE_EXPIRE_EFFORT".into(), "3".into())])
+    }
 
     struct File(PathBuf);
 
@@ -88,7 +92,7 @@ mod tests {
         fn config(&self, options: &[&str]) -> Config {
             let given = ["--config", self.0.to_str().unwrap()];
             let all = given.iter().chain(options);
-            match parse_arguments(&mut lexopt::Parser::from_args(all)).unwrap() {
+            match parse_arguments(&mut lexopt::Parser::from_args(all), environment()).unwrap() {
                 Arguments::Serve(config) => *config,
                 Arguments::Help => panic!("no help is requested"),
             }
@@ -125,6 +129,10 @@ mod tests {
         assert_eq!((settings.hz, settings.timeout_s, settings.reactors), (30, 0, 2));
         assert_eq!((settings.maxclients, settings.maxmemory_bytes), (7, 1 << 30));
         assert_eq!(file.reload(&mut config, text).unwrap(), [vec![], vec!["reactors"]]);
+        // The environment still overrides the file.
+        let text = format!("{text}active-expire-effort = 9\n");
+        assert_eq!(file.reload(&mut config, &text).unwrap(), [vec![], vec!["reactors"]]);
+        assert_eq!(config.settings().active_expire_effort, 3);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The table of options, and the help.
 
 use options::Change::Start;
-use options::{OptionSpec, Section, Unit, field, number, option, value, word};
+use options::{OptionSpec, OptionText, Section, Unit, field, number, option, texts, value, word};
 
 use super::{Accept, Config, LogFormat, Mode, TIME_MS_MAX, WORKERS_MAX};
 
@@ -120,8 +120,19 @@ pub(crate) fn help() -> String {
          Serves files, /hello and an upstream over HTTP/1.1 and HTTPS with a group of workers.\n\n",
     );
     text += &options::help(OPTIONS);
-    text.push_str(
-        "\nHow connections are distributed to workers (--accept):\n\
+    text.push('\n');
+    text + &notes()
+}
+
+/// Returns the options of the command line.
+pub fn option_texts() -> Vec<OptionText> {
+    texts(OPTIONS)
+}
+
+/// Returns what the help has after the options.
+pub fn notes() -> String {
+    let mut text = String::from(
+        "How connections are distributed to workers (--accept):\n\
          \x20 least-loaded  A socket per worker; new connections move to the least loaded worker\n\
          \x20 reuseport     A socket per worker; the kernel's hash decides, evenly or not\n\
          \x20 exclusive     One socket polled by all; the kernel mostly wakes the same worker\n\

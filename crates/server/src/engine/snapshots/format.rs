@@ -10,7 +10,7 @@ const MAGIC: &[u8; 7] = b"MYRSNAP";
 pub(super) const VERSION: u8 = 4;
 /// The oldest version that this program reads: its end has no clock. That of version 2 has no
 /// position in a stream. Version 3 has no versions of keys that name another version.
-const VERSION_MIN: u8 = 1;
+pub(super) const VERSION_MIN: u8 = 1;
 const END_MAGIC: &[u8; 8] = b"MYRSNEND";
 pub(super) const HEADER_BYTES: usize = 40;
 pub(super) const BLOCK_HEADER_BYTES: usize = 32;
@@ -35,13 +35,15 @@ pub(super) struct Header {
     pub(super) taken_unix_ms: u64,
 }
 
+/// Returns the version in a valid header, whether this program reads it or not.
+pub(super) fn version_of(bytes: &[u8; HEADER_BYTES]) -> Option<u8> {
+    let crc_fits = le32(&bytes[32..]) == crc32c::crc32c(&bytes[..32]);
+    (&bytes[..7] == MAGIC && crc_fits).then_some(bytes[7])
+}
+
 /// Decodes a header. The error describes the corruption.
 pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, &'static str> {
-    let crc_fits = le32(&bytes[32..]) == crc32c::crc32c(&bytes[..32]);
-    if &bytes[..7] != MAGIC || !crc_fits {
-        return Err("malformed snapshot header");
-    }
-    let version = bytes[7];
+    let version = version_of(bytes).ok_or("malformed snapshot header")?;
     if !(VERSION_MIN..=VERSION).contains(&version) {
         return Err("unsupported version");
     }

@@ -10,13 +10,14 @@ pub(crate) mod format;
 mod load;
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use base::time::MonoNs;
-use binlog::{Disk, Log};
+use binlog::{Disk, Log, read_full_at};
 use parking_lot::Mutex;
 
 use crate::config::Settings;
@@ -191,6 +192,18 @@ pub(crate) fn remove_leftover(disk: &dyn Disk) -> io::Result<()> {
         disk.remove(TEMPORARY_NAME)?;
     }
     Ok(())
+}
+
+/// Versions of the format that this program reads. It writes the last one.
+pub(crate) const SNAPSHOT_VERSIONS: RangeInclusive<u8> = format::VERSION_MIN..=format::VERSION;
+
+/// Returns the name of the newest snapshot, and its version unless its header is damaged.
+pub(crate) fn newest_version(disk: &dyn Disk) -> io::Result<Option<(String, Option<u8>)>> {
+    let Some((_, name)) = snapshot_names(disk)?.pop() else { return Ok(None) };
+    let mut header = [0; format::HEADER_BYTES];
+    let count = read_full_at(&*disk.open(&name)?, 0, &mut header)?;
+    let version = format::version_of(&header).filter(|_| count == header.len());
+    Ok(Some((name, version)))
 }
 
 pub(crate) fn file_name(position: u64) -> String {
