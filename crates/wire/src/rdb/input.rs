@@ -44,6 +44,8 @@ pub(super) struct Input<R> {
     elements_max: usize,
     /// A compressed string.
     compressed: Vec<u8>,
+    /// The bytes of a value as they are read, if they are wanted.
+    copied: Option<Vec<u8>>,
 }
 
 impl<R: Read> Input<R> {
@@ -57,7 +59,18 @@ impl<R: Read> Input<R> {
             room_bytes: bytes_max,
             elements_max,
             compressed: Vec::new(),
+            copied: None,
         }
+    }
+
+    /// Keeps a copy of the bytes that follow, after those in `copy`.
+    pub(super) fn begin_copy(&mut self, copy: Vec<u8>) {
+        self.copied = Some(copy);
+    }
+
+    /// Ends the copy, and returns it.
+    pub(super) fn end_copy(&mut self) -> Vec<u8> {
+        self.copied.take().unwrap_or_default()
     }
 
     /// Sets the limits of the value that follows.
@@ -105,6 +118,9 @@ impl<R: Read> Input<R> {
             _ => RdbError::Io(error),
         })?;
         self.checksum.update(bytes);
+        if let Some(copy) = &mut self.copied {
+            copy.extend_from_slice(bytes);
+        }
         self.offset += bytes.len() as u64;
         Ok(())
     }
