@@ -28,6 +28,8 @@ const TRANSACTION_BYTES_MAX: usize = 1 << 30;
 pub(super) struct Batch {
     /// Where the target is.
     pub(super) applied: Position,
+    /// The position that the target has stored: signs of life are not.
+    stored: Position,
     /// Where it is after the batch.
     next: Position,
     requests: Vec<u8>,
@@ -39,10 +41,10 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new(applied: Position) -> Batch {
-        let next = applied.clone();
+        let (stored, next) = (applied.clone(), applied.clone());
         let is_elsewhere = applied.db >= DATABASES as u64;
         let (requests, names) = (Vec::new(), Vec::new());
-        Batch { applied, next, requests, names, in_transaction: false, is_elsewhere }
+        Batch { applied, stored, next, requests, names, in_transaction: false, is_elsewhere }
     }
 
     pub(super) fn in_transaction(&self) -> bool {
@@ -155,26 +157,21 @@ impl Batch {
             *target = reconnect()?;
             match target.state()? {
                 State::Following(position) if position == self.next => break,
-                State::Following(position) if self.applied.is_before(&position) => {}
+                State::Following(position) if position == self.stored => {}
+                // It has lost writes in a crash, as with `durability` other than `always`: the
+                // stream must begin again where it is.
                 _ => {
-                    let text = "the target was changed by something else than this import";
-                    return Err(anyhow!("{text}: its position is another").into());
+                    let text = "it has lost acknowledged writes";
+                    return Err(Failure::Target(std::io::Error::other(text)));
                 }
             }
         }
+        self.stored = self.next.clone();
         self.applied = self.next.clone();
         requests.clear();
         requests.shrink_to(2 * BATCH_BYTES);
         self.requests = requests;
         Ok(())
-    }
-}
-
-impl Position {
-    /// Whether a target with the state `stored` has exactly the writes up to here: signs of life
-    /// move the position without being stored.
-    fn is_before(&self, stored: &Position) -> bool {
-        stored.history == self.history && stored.offset <= self.offset
     }
 }
 

@@ -155,12 +155,24 @@ impl Importer<'_> {
             if self.pause() {
                 return self.end(Ended::Stopped);
             }
-            if matches!(error, Failure::Target(_))
-                && let Ok(target) = Target::connect(&self.import.target)
-            {
-                self.target = target;
+            if matches!(error, Failure::Target(_)) {
+                self.find_target()?;
             }
         }
+    }
+
+    /// Connects to the target again. After a crash it may be at an earlier position.
+    fn find_target(&mut self) -> anyhow::Result<()> {
+        let Ok(mut target) = Target::connect(&self.import.target) else { return Ok(()) };
+        let Ok(state) = target.state() else { return Ok(()) };
+        if !self.is_copying() {
+            if !matches!(state, State::Following(_)) {
+                bail!("the target has lost the position of the import: empty it, and begin anew");
+            }
+            self.state = state;
+        }
+        self.target = target;
+        Ok(())
     }
 
     /// Waits until the next attempt. True: a signal arrived.
