@@ -3,6 +3,10 @@
 //! They are sent in transactions that also store the position after them. A transaction whose reply
 //! was lost is sent again only if the stored position shows that it was not executed: so each write
 //! is executed exactly once, also those that are not idempotent, such as INCR.
+//!
+//! No transaction is sent before the one before has succeeded, so that none is left out.
+
+use std::collections::VecDeque;
 
 use anyhow::anyhow;
 use store::DATABASES;
@@ -13,24 +17,53 @@ use super::failure::Failure;
 use super::peer::shown;
 use super::progress::Progress;
 use super::stream::Position;
-use super::target::{STATE_KEY, State, Target};
+use super::target::{State, Target, target_failure};
 use crate::commands::registry::REGISTRY;
+use crate::engine::import_mode::STATE_KEY;
 use crate::import::aof::Command;
 
 /// Commands and bytes after which a transaction is sent. A transaction of the source is never cut.
-const BATCH_COMMANDS: usize = 500;
+const BATCH_COMMANDS: usize = 1000;
 const BATCH_BYTES: usize = 1 << 20;
 /// A transaction of the source that is longer is refused: the target would refuse it, too.
 const TRANSACTION_BYTES_MAX: usize = 1 << 30;
 
-/// Writes that the target does not have yet.
+/// Bytes of the latest transactions that are kept: a target that does not sync each write forgets
+/// some of them in a crash. If it forgot more, the source is asked for them.
+const RECENT_BYTES_MAX: usize = 64 << 20;
+
+/// A transaction of the target.
 #[derive(Debug)]
-pub(super) struct Batch {
+struct Transaction {
+    /// The positions that the target has stored before and after it.
+    before: Position,
+    after: Position,
+    requests: Vec<u8>,
+    names: Vec<String>,
+}
+
+/// Whether the replies of the latest transaction were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Latest {
+    Settled,
+    Sent,
+    /// The connection failed.
+    Unsent,
+}
+
+/// Writes on their way to the target: one transaction is executed there while the next one is made.
+#[derive(Debug)]
+pub(super) struct Writes {
     /// Where the target is.
     pub(super) applied: Position,
-    /// The position that the target has stored: signs of life are not.
+    /// Where it is after the latest transaction; signs of life are not stored.
     stored: Position,
-    /// Where it is after the batch.
+    /// The latest transactions, oldest first.
+    recent: VecDeque<Transaction>,
+    recent_bytes: usize,
+    latest: Latest,
+    /// The next transaction: the database in which it begins, and the position after it.
+    from_db: u64,
     next: Position,
     requests: Vec<u8>,
     names: Vec<String>,
@@ -39,12 +72,21 @@ pub(super) struct Batch {
     is_elsewhere: bool,
 }
 
-impl Batch {
-    pub(super) fn new(applied: Position) -> Batch {
-        let (stored, next) = (applied.clone(), applied.clone());
-        let is_elsewhere = applied.db >= DATABASES as u64;
-        let (requests, names) = (Vec::new(), Vec::new());
-        Batch { applied, stored, next, requests, names, in_transaction: false, is_elsewhere }
+impl Writes {
+    pub(super) fn new(applied: Position) -> Writes {
+        Writes {
+            stored: applied.clone(),
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            latest: Latest::Settled,
+            from_db: applied.db,
+            next: applied.clone(),
+            requests: Vec::new(),
+            names: Vec::new(),
+            in_transaction: false,
+            is_elsewhere: applied.db >= DATABASES as u64,
+            applied,
+        }
     }
 
     pub(super) fn in_transaction(&self) -> bool {
@@ -124,54 +166,93 @@ impl Batch {
     fn begin(&mut self) {
         encode_request(&[b"MULTI"], &mut self.requests);
         // The commands before the first SELECT to a database that the target lacks are left out.
-        let db = self.applied.db.min(DATABASES as u64 - 1).to_string();
+        let db = self.from_db.min(DATABASES as u64 - 1).to_string();
         encode_request(&[b"SELECT", db.as_bytes()], &mut self.requests);
         self.names.extend(["MULTI".to_owned(), "SELECT".to_owned()]);
     }
 
-    /// Applies the writes. `reconnect` makes a new connection to the target.
-    pub(super) fn apply(
+    /// Sends what was added as one transaction, after the one before has succeeded. `reconnect`
+    /// makes a new connection to the target.
+    pub(super) fn send(
         &mut self,
         target: &mut Target,
         reconnect: &mut dyn FnMut() -> Result<Target, Failure>,
     ) -> Result<(), Failure> {
         assert!(!self.in_transaction, "a transaction of the source is one of the target");
+        self.settle(target, reconnect)?;
+        self.from_db = self.next.db;
         if self.names.is_empty() {
-            // Only signs of life.
+            // Only signs of life, and writes that are left out.
             self.applied = self.next.clone();
             return Ok(());
         }
-        let state = State::Following(self.next.clone()).encode();
+        let (before, after) = (self.stored.clone(), self.next.clone());
+        let state = State::Following(after.clone()).encode();
         let mut requests = std::mem::take(&mut self.requests);
         encode_request(&[b"SELECT", b"0"], &mut requests);
         encode_request(&[b"SET", STATE_KEY, state.as_bytes()], &mut requests);
         encode_request(&[b"EXEC"], &mut requests);
         let mut names = std::mem::take(&mut self.names);
         names.extend(["SELECT".to_owned(), "SET".to_owned(), "EXEC".to_owned()]);
-        loop {
-            match send(target, &requests, &names) {
-                Err(Failure::Target(_)) => {}
-                Err(other) => return Err(other),
-                Ok(()) => break,
-            }
+        let sent = target.peer.send_encoded(&requests, names.len());
+        self.latest = if sent.is_ok() { Latest::Sent } else { Latest::Unsent };
+        self.recent_bytes += requests.len();
+        self.recent.push_back(Transaction { before, after, requests, names });
+        while self.recent_bytes > RECENT_BYTES_MAX && self.recent.len() > 1 {
+            let oldest = self.recent.pop_front().map_or(0, |oldest| oldest.requests.len());
+            self.recent_bytes -= oldest;
+        }
+        Ok(())
+    }
+
+    /// Reads the replies of the latest transaction.
+    pub(super) fn settle(
+        &mut self,
+        target: &mut Target,
+        reconnect: &mut dyn FnMut() -> Result<Target, Failure>,
+    ) -> Result<(), Failure> {
+        let Some(latest) = self.recent.back().filter(|_| self.latest != Latest::Settled) else {
+            return Ok(());
+        };
+        let after = latest.after.clone();
+        let mut outcome = match self.latest {
+            Latest::Unsent => Ok(false),
+            _ => has_succeeded(target, latest),
+        };
+        while !outcome? {
+            target.peer.shut_down();
             *target = reconnect()?;
-            match target.state()? {
-                State::Following(position) if position == self.next => break,
-                State::Following(position) if position == self.stored => {}
-                // It has lost writes in a crash, as with `durability` other than `always`: the
-                // stream must begin again where it is.
-                _ => {
-                    let text = "it has lost acknowledged writes";
-                    return Err(Failure::Target(std::io::Error::other(text)));
-                }
+            outcome = self.repeat(target);
+        }
+        self.latest = Latest::Settled;
+        (self.stored, self.applied) = (after.clone(), after);
+        Ok(())
+    }
+
+    /// Executes the transactions that the target does not have. False: the connection failed.
+    fn repeat(&self, target: &mut Target) -> Result<bool, Failure> {
+        let state = match target.state().map_err(target_failure) {
+            Ok(state) => state,
+            Err(Failure::Target(_)) => return Ok(false),
+            Err(other) => return Err(other),
+        };
+        let has = |at: &Position| state == State::Following(at.clone());
+        if self.recent.back().is_some_and(|latest| has(&latest.after)) {
+            return Ok(true);
+        }
+        let Some(first) = self.recent.iter().position(|it| has(&it.before)) else {
+            let text = "it has lost more writes than this import still has";
+            return Err(Failure::Target(std::io::Error::other(text)));
+        };
+        for transaction in self.recent.range(first..) {
+            let Transaction { requests, names, .. } = transaction;
+            if target.peer.send_encoded(requests, names.len()).is_err()
+                || !has_succeeded(target, transaction)?
+            {
+                return Ok(false);
             }
         }
-        self.stored = self.next.clone();
-        self.applied = self.next.clone();
-        requests.clear();
-        requests.shrink_to(2 * BATCH_BYTES);
-        self.requests = requests;
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -183,14 +264,17 @@ fn lose(what: &str, losses: Losses, progress: &mut Progress) -> Result<(), Failu
     Ok(())
 }
 
-/// Sends a transaction, and reads its replies.
-fn send(target: &mut Target, requests: &[u8], names: &[String]) -> Result<(), Failure> {
-    let peer = &mut target.peer;
-    peer.send_encoded(requests, names.len()).map_err(Failure::Target)?;
+/// Reads the replies of a transaction. False: the connection failed, and the state of the target
+/// shows whether it was executed.
+fn has_succeeded(target: &mut Target, transaction: &Transaction) -> Result<bool, Failure> {
+    let names = &transaction.names;
     let mut refused = None;
     let mut last = Reply::Null;
     for name in names {
-        last = peer.read().map_err(Failure::Target)?;
+        last = match target.peer.read() {
+            Ok(reply) => reply,
+            Err(_) => return Ok(false),
+        };
         if let Reply::Error(_) = last {
             refused.get_or_insert_with(|| format!("{name}: {}", shown(&last)));
         }
@@ -210,5 +294,5 @@ fn send(target: &mut Target, requests: &[u8], names: &[String]) -> Result<(), Fa
             return Err(anyhow!("{text}: {name}: {}", shown(result)).into());
         }
     }
-    Ok(())
+    Ok(true)
 }

@@ -16,7 +16,7 @@ mod target;
 mod verify;
 
 use std::cell::Cell;
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -25,12 +25,12 @@ use super::Losses;
 use super::aof::AofReader;
 use copy::Copier;
 use failure::Failure;
-use follow::Batch;
+use follow::Writes;
 use peer::Peer;
 pub use place::Place;
 use progress::Progress;
 use stream::{Answer, Position, Stream};
-use target::{STATE_KEY, State, Target, check_source, source_info};
+use target::{State, Target, check_source, source_info, target_failure};
 
 /// Longest time without a byte from a server.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -76,8 +76,18 @@ pub fn import(import: &LiveImport, out: &mut dyn Write) -> anyhow::Result<()> {
         check_source(&mut source, &import.source)?;
         let mut target = Target::connect(&import.target).context("could not use the target")?;
         let state = begin(import, &mut target)?;
-        Importer { import, target, state, progress: Progress::new(), is_stopped, copies: 0, out }
-            .run()
+        let progress = Progress::new();
+        let mut importer = Importer {
+            import,
+            target,
+            is_lost: false,
+            state,
+            progress,
+            is_stopped,
+            copies: 0,
+            out,
+        };
+        importer.run()
     })
 }
 
@@ -125,6 +135,8 @@ enum Ended {
 struct Importer<'a> {
     import: &'a LiveImport,
     target: Target,
+    /// The connection to the target failed.
+    is_lost: bool,
     state: State,
     progress: Progress,
     is_stopped: &'a dyn Fn() -> bool,
@@ -144,6 +156,10 @@ impl Importer<'_> {
                 Err(_) if (self.is_stopped)() => return self.end(Ended::Stopped),
                 Err(error) => error,
             };
+            if matches!(error, Failure::Target(_)) {
+                self.target.peer.shut_down();
+                self.is_lost = true;
+            }
             failures = if self.state == before { failures + 1 } else { 1 };
             let copies = self.copies;
             if failures > RETRIES_MAX || (copies >= COPIES_MAX && self.is_copying()) {
@@ -155,23 +171,16 @@ impl Importer<'_> {
             if self.pause() {
                 return self.end(Ended::Stopped);
             }
-            if matches!(error, Failure::Target(_)) {
-                self.find_target()?;
-            }
         }
     }
 
     /// Connects to the target again. After a crash it may be at an earlier position.
-    fn find_target(&mut self) -> anyhow::Result<()> {
-        let Ok(mut target) = Target::connect(&self.import.target) else { return Ok(()) };
-        let Ok(state) = target.state() else { return Ok(()) };
-        if !self.is_copying() {
-            if !matches!(state, State::Following(_)) {
-                bail!("the target has lost the position of the import: empty it, and begin anew");
-            }
-            self.state = state;
-        }
-        self.target = target;
+    fn find_target(&mut self) -> Result<(), Failure> {
+        let connected = Target::connect(&self.import.target);
+        // Also an error reply may pass: the target may still be loading its data.
+        self.target = connected.map_err(|error| Failure::Target(io::Error::other(error)))?;
+        self.is_lost = false;
+        self.state = begin(self.import, &mut self.target).map_err(target_failure)?;
         Ok(())
     }
 
@@ -218,7 +227,7 @@ impl Importer<'_> {
             writeln!(self.out, "{losses} keys or commands were not imported")?;
         }
         if ended == Ended::CaughtUp || lag == Some(0) {
-            self.target.set_state(&State::None)?;
+            self.target.finish().context("could not end the import: run it again")?;
             writeln!(self.out, "the import is complete")?;
             return Ok(());
         }
@@ -229,6 +238,9 @@ impl Importer<'_> {
 
     /// Receives the stream over one connection.
     fn receive(&mut self) -> Result<Ended, Failure> {
+        if self.is_lost {
+            self.find_target()?;
+        }
         let known = match &self.state {
             State::Following(position) => Some(position.clone()),
             _ => None,
@@ -300,16 +312,17 @@ impl Importer<'_> {
     /// Applies the writes after a position.
     fn follow(&mut self, stream: &mut Stream<'_>, at: Position) -> Result<Ended, Failure> {
         let base = at.offset;
-        let mut batch = Batch::new(at);
-        let mut control = Peer::connect(&self.import.source)?;
+        let mut writes = Writes::new(at);
+        let mut control = Peer::connect(&self.import.source).map_err(source_failure)?;
         let mut is_caught_up = false;
         stream.acknowledge(base);
         let mut reader = AofReader::new(stream, 0);
         let mut request = Vec::new();
         loop {
-            while batch.is_full() || (!reader.source().has_bytes() && !batch.in_transaction()) {
-                self.apply(&mut batch)?;
-                let offset = batch.applied.offset;
+            while writes.is_full() || (!reader.source().has_bytes() && !writes.in_transaction()) {
+                let is_idle = !writes.is_full();
+                self.apply(&mut writes, is_idle)?;
+                let offset = writes.applied.offset;
                 reader.source().acknowledge(offset);
                 if self.progress.is_due() {
                     let end = source_info(&mut control).map_err(source_failure)?.offset;
@@ -335,14 +348,20 @@ impl Importer<'_> {
             let command = reader.read(&mut request)?;
             let command = command.context("the stream of the source has ended")?;
             let offset = base + reader.offset();
-            batch.add(command, &request, offset, self.import.losses, &mut self.progress)?;
+            writes.add(command, &request, offset, self.import.losses, &mut self.progress)?;
         }
     }
 
-    fn apply(&mut self, batch: &mut Batch) -> Result<(), Failure> {
+    /// Sends the writes, and waits until the target has those before them, or all if there is
+    /// nothing else to do.
+    fn apply(&mut self, writes: &mut Writes, is_idle: bool) -> Result<(), Failure> {
         let (place, is_stopped) = (&self.import.target, self.is_stopped);
-        batch.apply(&mut self.target, &mut || reconnect(place, is_stopped))?;
-        self.state = State::Following(batch.applied.clone());
+        let reconnect = &mut || reconnect(place, is_stopped);
+        writes.send(&mut self.target, reconnect)?;
+        if is_idle {
+            writes.settle(&mut self.target, reconnect)?;
+        }
+        self.state = State::Following(writes.applied.clone());
         Ok(())
     }
 }
@@ -361,11 +380,6 @@ fn reconnect(place: &Place, is_stopped: &dyn Fn() -> bool) -> Result<Target, Fai
         }
         attempts += 1;
     }
-}
-
-/// A failed connection can be made again, an error reply is final.
-fn target_failure(error: anyhow::Error) -> Failure {
-    error.downcast::<std::io::Error>().map_or_else(Failure::Final, Failure::Target)
 }
 
 fn source_failure(error: anyhow::Error) -> Failure {

@@ -1,7 +1,7 @@
 //! A connection on which requests are sent in batches.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 use anyhow::bail;
@@ -65,9 +65,11 @@ impl Peer {
     /// Sends the batch, once the replies of the one before were read.
     pub(super) fn send(&mut self) -> io::Result<()> {
         assert_eq!(self.pending, 0, "replies must be read first");
-        self.socket.write_all(&self.requests)?;
-        self.requests.clear();
-        self.requests.shrink_to(2 * BATCH_BYTES);
+        let mut requests = std::mem::take(&mut self.requests);
+        self.write(&requests)?;
+        requests.clear();
+        requests.shrink_to(2 * BATCH_BYTES);
+        self.requests = requests;
         self.pending = std::mem::take(&mut self.requested);
         Ok(())
     }
@@ -75,8 +77,33 @@ impl Peer {
     /// Sends requests that are encoded.
     pub(super) fn send_encoded(&mut self, requests: &[u8], count: usize) -> io::Result<()> {
         assert_eq!(self.pending + self.requested, 0, "replies must be read first");
-        self.socket.write_all(requests)?;
+        self.write(requests)?;
         self.pending = count;
+        Ok(())
+    }
+
+    /// Ends the connection: what was not received yet is lost.
+    pub(super) fn shut_down(&mut self) {
+        // It fails if the connection has ended already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Writes requests. A server that waits until its replies are read does not delay this for ever.
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut began = Instant::now();
+        while !bytes.is_empty() {
+            match self.socket.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    began = Instant::now();
+                }
+                Err(error) if is_timeout(&error) && began.elapsed() < SILENCE_MAX => {
+                    self.receive_some()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
@@ -90,31 +117,39 @@ impl Peer {
                 self.pending = self.pending.saturating_sub(1);
                 return Ok(reply);
             }
-            if self.received.len() - self.used > REPLY_BYTES_MAX {
-                return Err(io::Error::new(ErrorKind::InvalidData, "a reply of more than 1 GiB"));
-            }
             self.receive()?;
         }
     }
 
     fn receive(&mut self) -> io::Result<()> {
+        let began = Instant::now();
+        while !self.receive_some()? {
+            if began.elapsed() >= SILENCE_MAX {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// One read, up to the timeout of the socket. False: nothing has arrived.
+    fn receive_some(&mut self) -> io::Result<bool> {
+        if self.received.len() - self.used > REPLY_BYTES_MAX {
+            return Err(io::Error::new(ErrorKind::InvalidData, "replies of more than 1 GiB"));
+        }
         self.received.drain(..self.used);
         self.used = 0;
         let held = self.received.len();
         self.received.shrink_to(held.max(READ_BYTES));
         // A long reply is decoded again after each read: it grows by parts of its length.
         self.received.resize(held + READ_BYTES.max(held / 2), 0);
-        let began = Instant::now();
-        let read = loop {
-            match self.socket.read(&mut self.received[held..]) {
-                Ok(0) => break Err(io::Error::new(ErrorKind::ConnectionAborted, "it was closed")),
-                Ok(count) => break Ok(count),
-                Err(error) if is_timeout(&error) && began.elapsed() < SILENCE_MAX => {}
-                Err(error) => break Err(error),
-            }
-        };
+        let read = self.socket.read(&mut self.received[held..]);
         self.received.truncate(held + read.as_ref().map_or(0, |count| *count));
-        read.map(|_| ())
+        match read {
+            Ok(0) => Err(io::Error::new(ErrorKind::ConnectionAborted, "it was closed")),
+            Ok(_) => Ok(true),
+            Err(error) if is_timeout(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends one request and reads its reply.

@@ -9,7 +9,7 @@ use crate::config::MasterAddress;
 const SCHEME: &str = "redis://";
 const DEFAULT_PORT: u16 = 6379;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after which a read returns, so that the caller can check for signals.
+/// Time after which a read or write returns, so that the caller can do something else.
 const READ_SLICE: Duration = Duration::from_millis(100);
 
 /// A server of the Redis protocol, and the account to use there.
@@ -87,7 +87,7 @@ impl Place {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
                     socket.set_read_timeout(Some(READ_SLICE))?;
-                    socket.set_write_timeout(Some(super::SILENCE_MAX))?;
+                    socket.set_write_timeout(Some(READ_SLICE))?;
                     return Ok(socket);
                 }
                 Err(error) => failure = error,

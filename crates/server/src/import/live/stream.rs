@@ -67,6 +67,7 @@ impl<'a> Stream<'a> {
         is_stopped: &'a dyn Fn() -> bool,
     ) -> Result<(Stream<'a>, Answer), Failure> {
         let socket = source.connect().map_err(Failure::Source)?;
+        socket.set_write_timeout(Some(SILENCE_MAX)).map_err(Failure::Source)?;
         let mut stream = Stream {
             socket,
             buffer: Vec::new(),

@@ -1,15 +1,24 @@
 //! The server that receives the data, and what it knows of the import.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, bail};
 use wire::resp::Reply;
 
+use super::failure::Failure;
 use super::peer::{Peer, info_field, shown};
 use super::place::Place;
 use super::stream::{Position, parse_position};
+use crate::engine::import_mode::STATE_KEY;
 
-/// The key in database 0 that says how far an import is. It is set in the transaction of the writes
-/// that it counts, so that none is repeated or left out, and removed when the import is complete.
-pub(super) const STATE_KEY: &[u8] = b"myriad:import:state";
+/// Name of the connection of an import: a target has one at a time.
+const CLIENT_NAME: &[u8] = b"myriad-import";
+/// Time for which an import waits until the connection of an earlier one has ended: what was sent on
+/// that must not be executed after this one has read the state.
+const CLAIM_MAX: Duration = Duration::from_secs(10);
+const CLAIM_INTERVAL: Duration = Duration::from_millis(50);
+/// Milliseconds for which the end of an import waits for the disk of the target.
+const SYNC_MS: &[u8] = b"60000";
 const COPYING: &str = "copying";
 const MERGING: &str = "merging";
 const FAILED: &str = "failed";
@@ -63,8 +72,44 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// Connects as the only import into this target, in which no key expires from now on: a write
+    /// of the source that is on its way may have extended it.
     pub(super) fn connect(place: &Place) -> anyhow::Result<Target> {
-        Ok(Target { peer: Peer::connect(place)? })
+        let mut target = Target { peer: Peer::connect(place)? };
+        target.claim()?;
+        target.peer.expect_ok(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
+        Ok(target)
+    }
+
+    fn claim(&mut self) -> anyhow::Result<()> {
+        self.peer.expect_ok(&[b"CLIENT", b"SETNAME", CLIENT_NAME])?;
+        let Reply::Integer(id) = self.peer.ask(&[b"CLIENT", b"ID"])? else {
+            bail!("CLIENT ID of the target has a malformed reply");
+        };
+        let began = Instant::now();
+        while has_other_import(&self.peer.text(&[b"CLIENT", b"LIST"])?, id) {
+            if began.elapsed() > CLAIM_MAX {
+                bail!("another import into the target is connected");
+            }
+            std::thread::sleep(CLAIM_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Ends an import that is complete: everything is on the disk of the target, and keys expire.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        self.peer.expect_ok(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
+        self.sync()?;
+        self.set_state(&State::None)?;
+        self.sync()
+    }
+
+    fn sync(&mut self) -> anyhow::Result<()> {
+        match self.peer.ask(&[b"WAITAOF", b"1", b"0", SYNC_MS])? {
+            Reply::Array(counts) if counts.first() == Some(&Reply::Integer(1)) => Ok(()),
+            Reply::Array(_) => bail!("the target has not written the import to its disk"),
+            other => bail!("WAITAOF: {}", shown(&other)),
+        }
     }
 
     pub(super) fn state(&mut self) -> anyhow::Result<State> {
@@ -105,6 +150,21 @@ impl Target {
     }
 }
 
+/// Whether CLIENT LIST has the connection of an import other than `own`.
+fn has_other_import(list: &str, own: i64) -> bool {
+    let own = format!("id={own}");
+    let name = format!("name={}", CLIENT_NAME.escape_ascii());
+    list.lines().any(|line| {
+        let mut words = line.split(' ');
+        words.next() != Some(&own) && words.any(|word| word == name)
+    })
+}
+
+/// A failed connection can be made again, an error reply is final.
+pub(super) fn target_failure(error: anyhow::Error) -> Failure {
+    error.downcast::<std::io::Error>().map_or_else(Failure::Final, Failure::Target)
+}
+
 /// What the source says of itself.
 #[derive(Debug)]
 pub(super) struct SourceInfo {
@@ -132,6 +192,14 @@ pub(super) fn check_source(peer: &mut Peer, place: &Place) -> anyhow::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_imports_are_found_by_name() {
+        let own = "id=7 addr=a name=myriad-import age=1";
+        assert!(!has_other_import(own, 7));
+        assert!(!has_other_import(&format!("id=71 name=myriad age=1\n{own}"), 7));
+        assert!(has_other_import(&format!("{own}\nid=71 name=myriad-import age=1"), 7));
+    }
 
     #[test]
     fn states_are_read_as_they_were_written() {

@@ -13,9 +13,9 @@ use store::DATABASES;
 use wire::rdb::{Limits, Stream, Value, decode_payload};
 use wire::resp::Reply;
 
-use super::STATE_KEY;
 use super::peer::{Peer, shown};
 use super::place::Place;
+use crate::engine::import_mode::STATE_KEY;
 
 const WORKERS: usize = 4;
 /// Keys that are compared with one exchange, and batches that wait.
