@@ -104,7 +104,7 @@ pub(crate) fn run(
             .with_context(|| format!("could not recover data in {dir}"))?;
     let of_import = params(&settings, started.unix, recovered.keyspace.seed(), 0);
     if import_mode::is_unfinished(&recovered.keyspace, &of_import) {
-        tracing::info!("the data are of an unfinished import: no key expires (import-mode yes)");
+        tracing::info!("no key expires, because an import is unfinished");
         config.take_argument("import-mode", "yes")?;
     }
     let log = Arc::clone(&recovered.log);

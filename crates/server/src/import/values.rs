@@ -37,7 +37,10 @@ pub(super) fn load(
     while let Some(item) = reader.read_item()? {
         match item {
             Item::Fact { .. } => {}
-            Item::Function(source) => functions.push(source),
+            Item::Function(source) => {
+                target.bytes += source.len() as u64;
+                functions.push(source);
+            }
             Item::ModuleData(module) => {
                 target.report.lose(format!("data of the module {module}"), || name.clone());
             }

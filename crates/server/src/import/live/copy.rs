@@ -12,10 +12,13 @@ use super::failure::Failure;
 use super::peer::shown;
 use super::progress::Progress;
 use super::target::Target;
+use crate::config::machine_memory_bytes;
 
 /// Limits of one key: the payload of RESTORE is one argument of at most 512 MB, and what is longer
-/// is sent in parts. A value of a hostile source takes no more memory than this.
-const LIMITS: Limits = Limits { bytes_max: 4 << 30, elements_max: 1 << 28 };
+/// is sent in parts. A value of a hostile source takes no more memory than this, and no more than a
+/// quarter of the machine's.
+const VALUE_BYTES_MAX: u64 = 4 << 30;
+const VALUE_ELEMENTS_MAX: usize = 1 << 28;
 /// Elements and bytes of a value that is restored at once; a larger collection is sent in parts, so
 /// that no command is longer than the target allows and none delays its other clients.
 const WHOLE_ELEMENTS_MAX: usize = 16 * 1024;
@@ -53,7 +56,10 @@ impl<'a> Copier<'a> {
         from: R,
         each: &mut dyn FnMut(&mut Progress) -> Result<(), Failure>,
     ) -> Result<(u64, u64), Failure> {
-        let mut reader = FileReader::new(from)?.limited(LIMITS).keeping_payloads();
+        let bytes_max = machine_memory_bytes().map_or(VALUE_BYTES_MAX, |bytes| bytes / 4);
+        let bytes_max = bytes_max.min(VALUE_BYTES_MAX);
+        let limits = Limits { bytes_max, elements_max: VALUE_ELEMENTS_MAX };
+        let mut reader = FileReader::new(from)?.limited(limits).keeping_payloads();
         let mut stream_db = 0;
         loop {
             let item = match reader.read_item() {
@@ -70,7 +76,7 @@ impl<'a> Copier<'a> {
                 }
                 Item::Function(source) => self.put_function(&source)?,
                 Item::ModuleData(module) => {
-                    self.progress.note(&format!("data of the module {module} was left out"));
+                    self.lose(&format!("data of the module {module}"))?;
                 }
                 Item::Entry(entry) => self.put(*entry, reader.payload())?,
             }

@@ -70,6 +70,8 @@ pub(super) struct Writes {
     in_transaction: bool,
     /// The database of the source is one that the target does not have.
     is_elsewhere: bool,
+    /// Signs of life since the latest transaction.
+    signs: usize,
 }
 
 impl Writes {
@@ -85,6 +87,7 @@ impl Writes {
             names: Vec::new(),
             in_transaction: false,
             is_elsewhere: applied.db >= DATABASES as u64,
+            signs: 0,
             applied,
         }
     }
@@ -95,7 +98,7 @@ impl Writes {
 
     pub(super) fn is_full(&self) -> bool {
         let is_long = self.names.len() >= BATCH_COMMANDS || self.requests.len() >= BATCH_BYTES;
-        is_long && !self.in_transaction
+        (is_long || self.signs >= BATCH_COMMANDS) && !self.in_transaction
     }
 
     /// Adds a command of the source, after which its offset is `offset`.
@@ -110,7 +113,7 @@ impl Writes {
         self.next.offset = offset;
         let Command { name, first_argument, .. } = command;
         match name.as_str() {
-            "PING" | "REPLCONF" => return Ok(()),
+            "PING" | "REPLCONF" => self.signs += 1,
             "MULTI" => self.in_transaction = true,
             "EXEC" => self.in_transaction = false,
             "SELECT" => {
@@ -181,6 +184,7 @@ impl Writes {
         assert!(!self.in_transaction, "a transaction of the source is one of the target");
         self.settle(target, reconnect)?;
         self.from_db = self.next.db;
+        self.signs = 0;
         if self.names.is_empty() {
             // Only signs of life, and writes that are left out.
             self.applied = self.next.clone();

@@ -109,20 +109,21 @@ fn with_signals<T>(run: impl FnOnce(&dyn Fn() -> bool) -> anyhow::Result<T>) -> 
 /// Checks that the target may be changed. Returns the state with which the import begins.
 fn begin(import: &LiveImport, target: &mut Target) -> anyhow::Result<State> {
     let shown = import.target.shown();
-    let state = target.state()?;
-    match state {
-        State::None if import.onto == Onto::Merge => Ok(State::Merging),
-        State::None if target.is_empty()? => Ok(State::Copying),
+    let state = match target.state()? {
+        State::None if import.onto == Onto::Merge => State::Merging,
+        State::None if target.is_empty()? => State::Copying,
         State::None => bail!(
-            "{shown} has keys: empty it, or use --merge to keep them and replace those of equal \
-             names"
+            "{shown} has keys or functions: empty it, or use --merge to keep them and replace those \
+             of equal names"
         ),
         State::Failed => bail!(
             "an earlier import into {shown} failed, so that its data differs from that of the \
              source: empty it before the next one"
         ),
-        other => Ok(other),
-    }
+        other => other,
+    };
+    target.keep_expired()?;
+    Ok(state)
 }
 
 /// Why a stream ended without a failure.
@@ -135,7 +136,7 @@ enum Ended {
 struct Importer<'a> {
     import: &'a LiveImport,
     target: Target,
-    /// The connection to the target failed.
+    /// The connection to the target has ended.
     is_lost: bool,
     state: State,
     progress: Progress,
@@ -156,10 +157,10 @@ impl Importer<'_> {
                 Err(_) if (self.is_stopped)() => return self.end(Ended::Stopped),
                 Err(error) => error,
             };
-            if matches!(error, Failure::Target(_)) {
-                self.target.peer.shut_down();
-                self.is_lost = true;
-            }
+            // What was sent, but not answered, is on its way to the target: the next attempt begins
+            // with what that has then.
+            self.target.peer.shut_down();
+            self.is_lost = true;
             failures = if self.state == before { failures + 1 } else { 1 };
             let copies = self.copies;
             if failures > RETRIES_MAX || (copies >= COPIES_MAX && self.is_copying()) {
@@ -338,6 +339,7 @@ impl Importer<'_> {
                     }
                 }
                 if (self.is_stopped)() {
+                    self.apply(&mut writes, true)?;
                     return Ok(Ended::Stopped);
                 }
                 if reader.source().has_bytes() || reader.source().poll()? {

@@ -20,6 +20,8 @@ const READ_BYTES: usize = 256 << 10;
 const SIGN_INTERVAL: Duration = Duration::from_secs(1);
 const LINE_BYTES_MAX: usize = 4096;
 const MARK_BYTES: usize = 40;
+/// A source sends one each second while it prepares data: a day.
+const EMPTY_LINES_MAX: u32 = 86_400;
 /// A source sends the data in a form that the replica's version can read.
 const VERSION: &str = "9.1.0";
 
@@ -114,7 +116,7 @@ impl<'a> Stream<'a> {
     /// The next line that is not empty: while a source prepares data, it sends empty ones.
     fn line(&mut self) -> Result<String, Failure> {
         let mut line = Vec::new();
-        loop {
+        for _ in 0..EMPTY_LINES_MAX {
             let mut limited = (&mut *self).take(LINE_BYTES_MAX as u64);
             limited.read_until(b'\n', &mut line).map_err(Failure::Source)?;
             if !line.ends_with(b"\n") {
@@ -126,6 +128,7 @@ impl<'a> Stream<'a> {
             }
             line.clear();
         }
+        Err(anyhow!("the source sends nothing but empty lines").into())
     }
 
     /// Reads how long the data is, which precedes it.

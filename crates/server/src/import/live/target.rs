@@ -15,7 +15,7 @@ use crate::engine::import_mode::STATE_KEY;
 const CLIENT_NAME: &[u8] = b"myriad-import";
 /// Time for which an import waits until the connection of an earlier one has ended: what was sent on
 /// that must not be executed after this one has read the state.
-const CLAIM_MAX: Duration = Duration::from_secs(10);
+const CLAIM_MAX: Duration = Duration::from_secs(5);
 const CLAIM_INTERVAL: Duration = Duration::from_millis(50);
 /// Milliseconds for which the end of an import waits for the disk of the target.
 const SYNC_MS: &[u8] = b"60000";
@@ -72,13 +72,17 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Connects as the only import into this target, in which no key expires from now on: a write
-    /// of the source that is on its way may have extended it.
+    /// Connects as the only import into this target.
     pub(super) fn connect(place: &Place) -> anyhow::Result<Target> {
         let mut target = Target { peer: Peer::connect(place)? };
         target.claim()?;
-        target.peer.expect_ok(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
         Ok(target)
+    }
+
+    /// Lets no key expire in the target: a write of the source that is on its way may have extended
+    /// it.
+    pub(super) fn keep_expired(&mut self) -> anyhow::Result<()> {
+        self.peer.expect_ok(&[b"CONFIG", b"SET", b"import-mode", b"yes"])
     }
 
     fn claim(&mut self) -> anyhow::Result<()> {
@@ -141,11 +145,16 @@ impl Target {
 
     pub(super) fn is_empty(&mut self) -> anyhow::Result<bool> {
         let keyspace = self.peer.text(&[b"INFO", b"keyspace"])?;
-        Ok(!keyspace.lines().any(|line| line.starts_with("db")))
+        let has_functions = match self.peer.ask(&[b"FUNCTION", b"LIST"])? {
+            Reply::Array(libraries) => !libraries.is_empty(),
+            other => bail!("FUNCTION LIST: {}", shown(&other)),
+        };
+        Ok(!has_functions && !keyspace.lines().any(|line| line.starts_with("db")))
     }
 
-    /// Removes all keys.
+    /// Removes all keys and functions.
     pub(super) fn empty(&mut self) -> anyhow::Result<()> {
+        self.peer.expect_ok(&[b"FUNCTION", b"FLUSH"])?;
         self.peer.expect_ok(&[b"FLUSHALL"])
     }
 }
