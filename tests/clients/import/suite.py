@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "rdb"))
 
 import redis
-from peers import PATIENCE_S, Server, contents, fill, free_port, main, peer, run, same, test, valkey_program
+from peers import PATIENCE_S, STREAM_DETAILS, Server, contents, fill, free_port, main, peer, run, same, test, valkey_program
 
 STATE_KEY = "myriad:import:state"
 WRITERS = 2
@@ -33,7 +33,7 @@ class Target(Server):
     def __init__(self, folder, *options):
         self.port = free_port()
         listeners = ["--resp", f"127.0.0.1:{self.port}", "--cql", "", "--http", ""]
-        self.arguments = [os.environ["MYRIAD"], "serve", *listeners, "--dir", str(folder), *options]
+        self.arguments = [os.environ["MYRIAD"], "serve", *listeners, "--dir", str(folder), "--log-level", "warn", *options]
         super().__init__(self.arguments, None)
 
     def crash(self):
@@ -67,7 +67,14 @@ class Import:
     def crash(self):
         self.process.kill()
         self.process.wait(PATIENCE_S)
+        while self.connections():
+            time.sleep(0.02)
         self.start()
+        self.until(self.connections)
+
+    def connections(self):
+        """The connections of imports that the target has."""
+        return [client for client in self.target.client().client_list() if client["name"] == "myriad-import"]
 
     def __exit__(self, *_):
         self.process.kill()
@@ -239,14 +246,18 @@ def moves(program, folder, durability):
                         move.follow_some()
                         source.client().client_kill_filter(_type="replica")
                         move.follow_some()
-                        names = target.client().client_list()
-                        [client] = [client for client in names if client["name"] == "myriad-import"]
+                        [client] = move.connections()
                         target.client().client_kill_filter(_id=client["id"])
                     move.follow_some()
                 wait_for_expiry(source)
                 move.finish()
             run(*move.arguments("--verify"))
-            same(contents(target), contents(source))
+            # Redis 7.0 does not tell its replicas how many entries a group has read.
+            left_out = {b"entries-read", b"lag"} if program == "redis-server" else set()
+            STREAM_DETAILS.update(left_out)
+            wanted, got = contents(source), contents(target)
+            STREAM_DETAILS.difference_update(left_out)
+            same(got, wanted)
             assert target.client().config_get("import-mode") == {"import-mode": "no"}
 
 

@@ -364,8 +364,10 @@ fn canonical(value: Value) -> Canonical {
 }
 
 /// Brings the consumers of a group into the order of their names, and leaves out when they were
-/// last seen, which not every version stores.
+/// last seen, which not every version stores, and how many entries the group has read, which Redis
+/// 7.0 does not tell its replicas.
 fn order_group(group: &mut wire::rdb::Group) {
+    group.entries_read = None;
     let mut order: Vec<usize> = (0..group.consumers.len()).collect();
     order.sort_unstable_by(|a, b| group.consumers[*a].name.cmp(&group.consumers[*b].name));
     let mut places = vec![0; order.len()];
