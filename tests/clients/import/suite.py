@@ -16,12 +16,12 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "rdb"))
 
 import redis
-from peers import PATIENCE_S, STREAM_DETAILS, Server, contents, fill, free_port, main, peer, run, same, test, valkey_program
+from peers import PATIENCE_S, Server, contents, fill, free_port, main, peer, run, same, test, valkey_program
 
 STATE_KEY = "myriad:import:state"
 WRITERS = 2
 # Writes of the source between two kills.
-STEP_BYTES = 150_000
+STEP_BYTES = 60_000
 # Collections that a copy sends in parts.
 LONG_ELEMENTS = 20_000
 SOURCE_OPTIONS = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb")
@@ -227,6 +227,21 @@ def wait_for_expiry(source):
                     time.sleep(0.02)
 
 
+def told(found):
+    """What a source tells its replicas: not that a consumer has no messages, and Redis 7.0 not how
+    many entries a group has read."""
+    if isinstance(found, dict):
+        return {key: told(value) for key, value in found.items()}
+    if not isinstance(found, (list, tuple)):
+        return found
+    parts = []
+    for before, part in zip([None, *found], found):
+        if before == b"consumers":
+            part = [consumer for consumer in part if consumer[consumer.index(b"pel-count") + 1] > 0]
+        parts.append(None if before in (b"entries-read", b"lag") else told(part))
+    return parts
+
+
 def moves(program, folder, durability):
     with peer(program, folder, *SOURCE_OPTIONS) as source:
         fill(source)
@@ -238,32 +253,21 @@ def moves(program, folder, durability):
                     move.crash()
                     move.until(lambda: target.client().dbsize() > 1)
                     target.crash()
-                    for _ in range(2):
-                        move.follow_some()
-                        target.crash()
-                        move.follow_some()
-                        move.crash()
-                        move.follow_some()
-                        source.client().client_kill_filter(_type="replica")
-                        move.follow_some()
-                        [client] = move.connections()
-                        target.client().client_kill_filter(_id=client["id"])
+                    move.follow_some()
+                    target.crash()
+                    move.follow_some()
+                    move.crash()
+                    move.follow_some()
+                    source.client().client_kill_filter(_type="replica")
+                    move.follow_some()
+                    [client] = move.connections()
+                    target.client().client_kill_filter(_id=client["id"])
                     move.follow_some()
                 wait_for_expiry(source)
                 move.finish()
             run(*move.arguments("--verify"))
-            # Redis 7.0 does not tell its replicas how many entries a group has read.
-            left_out = {b"entries-read", b"lag"} if program == "redis-server" else set()
-            STREAM_DETAILS.update(left_out)
-            wanted, got = contents(source), contents(target)
-            STREAM_DETAILS.difference_update(left_out)
-            same(got, wanted)
+            same(told(contents(target)), told(contents(source)))
             assert target.client().config_get("import-mode") == {"import-mode": "no"}
-
-
-@test
-def from_redis_with_a_sync_of_each_write(folder):
-    moves("redis-server", folder, "always")
 
 
 @test
@@ -277,8 +281,8 @@ def from_redis_without_syncs(folder):
 
 
 @test
-def from_valkey_with_a_sync_each_second(folder):
-    moves(valkey_program(), folder, "everysec")
+def from_valkey_with_a_sync_of_each_write(folder):
+    moves(valkey_program(), folder, "always")
 
 
 @test

@@ -363,17 +363,20 @@ fn canonical(value: Value) -> Canonical {
     }
 }
 
-/// Brings the consumers of a group into the order of their names, and leaves out when they were
-/// last seen, which not every version stores, and how many entries the group has read, which Redis
-/// 7.0 does not tell its replicas.
+/// Brings the consumers of a group into the order of their names, and leaves out what sources do not
+/// tell their replicas: when a consumer was last seen, that there is one without messages, and how
+/// many entries the group has read (Redis 7.0).
+// Source: Redis 7.0 `t_stream.c`, `xreadCommand` and `xautoclaimCommand`
 fn order_group(group: &mut wire::rdb::Group) {
     group.entries_read = None;
-    let mut order: Vec<usize> = (0..group.consumers.len()).collect();
+    let mut has_messages = vec![false; group.consumers.len()];
+    group.pending.iter().for_each(|pending| has_messages[pending.consumer] = true);
+    let mut order: Vec<usize> = (0..has_messages.len()).filter(|at| has_messages[*at]).collect();
     order.sort_unstable_by(|a, b| group.consumers[*a].name.cmp(&group.consumers[*b].name));
-    let mut places = vec![0; order.len()];
+    let mut places = vec![0; has_messages.len()];
     order.iter().enumerate().for_each(|(place, consumer)| places[*consumer] = place);
     group.pending.iter_mut().for_each(|pending| pending.consumer = places[pending.consumer]);
-    group.consumers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    group.consumers = order.iter().map(|consumer| group.consumers[*consumer].clone()).collect();
     for consumer in &mut group.consumers {
         consumer.seen_unix_ms = 0;
         consumer.active_unix_ms = None;
