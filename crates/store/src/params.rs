@@ -24,6 +24,7 @@ impl Params {
 
     /// While data is imported, keys and fields stay after their expiry until the source of the
     /// import deletes them: a write of the source that is on its way may have extended them.
+    #[must_use]
     pub fn keeping_expired(self, keeps_expired: bool) -> Params {
         Params { keeps_expired, ..self }
     }

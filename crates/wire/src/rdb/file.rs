@@ -101,11 +101,13 @@ impl<R: Read> FileReader<R> {
     }
 
     /// Limits each item: a key together with its value.
+    #[must_use]
     pub fn limited(self, limits: Limits) -> FileReader<R> {
         FileReader { limits, ..self }
     }
 
     /// Keeps the bytes of each value, for [`FileReader::payload`].
+    #[must_use]
     pub fn keeping_payloads(self) -> FileReader<R> {
         FileReader { keeps_payloads: true, ..self }
     }
