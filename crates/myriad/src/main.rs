@@ -88,7 +88,7 @@ Usage:
                                      SIGINT or SIGTERM; with --once, until TARGET has every write.
                                      After an interruption, run it again: it continues
   myriad import SOURCE --to TARGET --verify
-                                     Compare all keys of two servers that nobody writes to
+                                     Compare all keys of two servers that no client writes to
 
 SOURCE is redis://[USER:PASSWORD@]HOST[:PORT], TARGET the same, also without redis://. The passwords
 can be in the environment variables MYRIAD_SOURCE_PASSWORD and MYRIAD_PASSWORD instead. TARGET must

@@ -2,7 +2,7 @@
 
 use store::{Key, Keyspace, Params};
 
-/// The key in database 0 that says how far an import is. It is set in the transaction of the writes
+/// The key in database 0 that states how far an import is. It is set in the transaction of the writes
 /// that it counts, so that none is repeated or left out, and removed when the import is complete.
 pub(crate) const STATE_KEY: &[u8] = b"myriad:import:state";
 

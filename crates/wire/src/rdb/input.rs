@@ -48,7 +48,7 @@ pub(super) struct Input<R> {
     elements_max: usize,
     /// A compressed string.
     compressed: Vec<u8>,
-    /// The bytes of a value as they are read, if they are wanted.
+    /// The bytes of a value as they are read, if they are required.
     copied: Option<Vec<u8>>,
 }
 

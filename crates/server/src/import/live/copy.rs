@@ -35,7 +35,7 @@ pub(super) struct Copier<'a> {
     losses: Losses,
     /// The database that the target has selected, if it is known.
     db: Option<u64>,
-    /// The keys of the requests of the batch, and of those that were sent.
+    /// The keys of the requests of the batch, and of the ones that were sent.
     labels: Vec<String>,
     sent: Vec<String>,
 }

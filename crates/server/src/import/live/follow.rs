@@ -2,7 +2,7 @@
 //!
 //! They are sent in transactions that also store the position after them. A transaction whose reply
 //! was lost is sent again only if the stored position shows that it was not executed: so each write
-//! is executed exactly once, also those that are not idempotent, such as INCR.
+//! is executed exactly once, also writes that are not idempotent, such as INCR.
 //!
 //! No transaction is sent before the one before has succeeded, so that none is left out.
 

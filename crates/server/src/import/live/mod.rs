@@ -213,7 +213,7 @@ impl Importer<'_> {
     /// Reports the end, and removes the state from a target that has everything.
     fn end(&mut self, ended: Ended) -> anyhow::Result<()> {
         let State::Following(position) = &self.state else {
-            bail!("interrupted before the copy was complete; run the import again to begin anew");
+            bail!("interrupted before the copy was complete; run the import again to begin again");
         };
         let position = position.offset;
         let lag = match Peer::connect(&self.import.source).and_then(|mut it| source_info(&mut it)) {

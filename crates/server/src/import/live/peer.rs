@@ -88,7 +88,7 @@ impl Peer {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Writes requests. A server that waits until its replies are read does not delay this for ever.
+    /// Writes requests. A server that waits until its replies are read does not delay this indefinitely.
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let mut began = Instant::now();
         while !bytes.is_empty() {

@@ -169,7 +169,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Tells the source once a second that this program lives.
+    /// Sends the source a sign of life once a second.
     pub(super) fn give_sign(&mut self) -> io::Result<()> {
         if self.signed.elapsed() < SIGN_INTERVAL {
             return Ok(());

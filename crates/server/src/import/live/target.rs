@@ -174,7 +174,7 @@ pub(super) fn target_failure(error: anyhow::Error) -> Failure {
     error.downcast::<std::io::Error>().map_or_else(Failure::Final, Failure::Target)
 }
 
-/// What the source says of itself.
+/// What the source reports of itself.
 #[derive(Debug)]
 pub(super) struct SourceInfo {
     /// The end of its history.

@@ -364,7 +364,7 @@ fn canonical(value: Value) -> Canonical {
 }
 
 /// Brings the consumers of a group into the order of their names, and leaves out what sources do not
-/// tell their replicas: when a consumer was last seen, that there is one without messages, and how
+/// send their replicas: when a consumer was last seen, that there is one without messages, and how
 /// many entries the group has read (Redis 7.0).
 // Source: Redis 7.0 `t_stream.c`, `xreadCommand` and `xautoclaimCommand`
 fn order_group(group: &mut wire::rdb::Group) {
