@@ -93,7 +93,11 @@ const RESTORE: &[OptionText] = &[
 
 const IMPORT: &[OptionText] = &[
     OptionText::value("dir", "DIR", Values::Files, "New directory, for a server."),
+    OptionText::value("to", "TARGET", Values::Any, "Running server that receives the data."),
+    OptionText::flag("once", "End when the target has every write."),
+    OptionText::flag("merge", "Keep the other keys of the target."),
     OptionText::flag("partial", "Accept that some data is not imported."),
+    OptionText::flag("verify", "Compare all keys of two servers that no client writes to."),
 ];
 
 const UPGRADE: &[OptionText] = &[OptionText::value(
@@ -123,7 +127,7 @@ pub(crate) fn all() -> Vec<Command> {
         row("log repair", "DIR [--apply]", "Recover the readable data of a directory that the server refuses", Files, Flags(REPAIR)),
         row("backup", "HOST:PORT --to DIR [--full] [--follow] [--user NAME] [--password-file FILE]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
         row("restore", "DIR {--to DATA-DIR | --verify} [--until POSITION|TIME]", "Make the directory of a server from a backup, as of a moment", Files, Flags(RESTORE)),
-        row("import", "FROM --dir DIR [--partial]", "Make the directory of a server from files of Redis or Valkey", Files, Flags(IMPORT)),
+        row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge]} [--partial]", "Move in from files of Redis or Valkey, or from a running one", Files, Flags(IMPORT)),
         row("export", "DIR FILE", "Write the keys in the directory of a server to an RDB file", Files, Flags(&[])),
         row("upgrade", "--check DIR", "Report whether this program can start with the directory of a server", None, Flags(UPGRADE)),
         row("web", SETTINGS_USAGE, "Serve files over HTTP with a group of processes or threads", None, Table(web::option_texts())),
@@ -206,15 +210,22 @@ pub(crate) const TOPICS: &[Topic] = &[
     },
     Topic {
         word: "import",
-        about: "make the directory of a server from files of Redis or Valkey",
+        about: "move in from files of Redis or Valkey, or from a running one",
         paragraphs: &[
-            "Makes the new directory DIR, with which a server can start, from the data of Redis or \
-             Valkey. FROM is an RDB file, an append-only file, a directory with such files and \
-             their manifest (appendonlydir), or the manifest. The server that writes these files \
-             must be stopped, or they must be copies.",
-            "Prints the number of keys of each database and type, and everything that was not \
-             imported. Then no directory is made, except with --partial. Exit status: 0 if DIR was \
-             made, else 1.",
+            "With --dir, makes the new directory DIR, with which a server can start. FROM is an RDB \
+             file, an append-only file, a directory with such files and their manifest \
+             (appendonlydir), or the manifest. The server that writes these files must be stopped, \
+             or they must be copies.",
+            "With --to, copies all keys and functions of the running Redis or Valkey FROM into the \
+             running server TARGET, then every write, until SIGINT or SIGTERM; with --once, until \
+             TARGET has every write. After an interruption, run it again: it continues. With \
+             --verify, compares all keys of the two servers.",
+            "A running FROM is redis://[USER:PASSWORD@]HOST[:PORT], TARGET the same, also without \
+             redis://. The passwords can be in the environment variables MYRIAD_SOURCE_PASSWORD and \
+             MYRIAD_PASSWORD instead. TARGET must be without keys; with --merge it keeps its keys, \
+             except those of equal names.",
+            "Reports everything that was not imported. Then no directory is made, or the copy ends, \
+             except with --partial. Exit status: 0 if everything was imported and is equal, else 1.",
         ],
     },
     Topic {

@@ -18,6 +18,7 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use server::backup::{self, Backup, Begin, Until};
 use server::config::{self, Arguments, ArgumentsError, Config, Environment, MasterAddress};
 use server::import::Losses;
+use server::import::live::{self, LiveImport, Onto, Place};
 use server::logtool::{self, Follow};
 use server::restore::{self, Target};
 use server::{config_check, doctor, repair, upgrade};
@@ -60,6 +61,11 @@ enum Command {
         from: PathBuf,
         dir: PathBuf,
         losses: Losses,
+    },
+    LiveImport(LiveImport),
+    LiveVerify {
+        source: Place,
+        target: Place,
     },
     Export {
         dir: PathBuf,
@@ -129,6 +135,10 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::LogRepair { dir, mode } => repair::repair(&dir, mode, &mut io::stdout().lock()),
         Command::Import { from, dir, losses } => {
             server::import::import(&from, &dir, losses, &mut io::stdout().lock())
+        }
+        Command::LiveImport(import) => live::import(&import, &mut io::stdout().lock()),
+        Command::LiveVerify { source, target } => {
+            live::verify(&source, &target, &mut io::stdout().lock())
         }
         Command::Export { dir, to } => server::export::export(&dir, &to, &mut io::stdout().lock()),
         Command::Backup(backup) => backup::take(&backup, &mut io::stdout().lock()),
@@ -249,7 +259,8 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 }
 
 fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let (mut from, mut dir, mut losses) = (None, None, Losses::Refuse);
+    let (mut from, mut dir, mut to, mut losses) = (None, None, None, Losses::Refuse);
+    let (mut onto, mut until, mut verifies) = (Onto::Empty, live::Until::Stopped, false);
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
@@ -257,15 +268,43 @@ fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             }
             Arg::Long("dir") => dir = Some(PathBuf::from(parser.value()?)),
             Arg::Long("partial") => losses = Losses::Accept,
-            Arg::Value(path) if from.is_none() => from = Some(PathBuf::from(path)),
+            Arg::Long("to") => to = Some(parser.value()?.string()?),
+            Arg::Long("merge") => onto = Onto::Merge,
+            Arg::Long("once") => until = live::Until::CaughtUp,
+            Arg::Long("verify") => verifies = true,
+            Arg::Value(path) if from.is_none() => from = Some(path),
             other => return Err(other.unexpected().into()),
         }
     }
-    match (from, dir) {
-        (Some(from), Some(dir)) => Ok(Command::Import { from, dir, losses }),
-        (None, _) => Err(usage("missing file to import")),
-        (_, None) => Err(usage("myriad import requires --dir DIR, a new directory")),
+    let from = from.ok_or_else(|| usage("missing file or server to import"))?;
+    let is_plain = onto == Onto::Empty && until == live::Until::Stopped;
+    match (from.to_str().filter(|from| Place::is_url(from)), to, dir) {
+        (Some(source), Some(target), None) => {
+            let source = place(source, "MYRIAD_SOURCE_PASSWORD")?;
+            let target = place(&target, "MYRIAD_PASSWORD")?;
+            match verifies {
+                true if is_plain && losses == Losses::Refuse => {
+                    Ok(Command::LiveVerify { source, target })
+                }
+                true => Err(usage("--verify allows no other options than --to")),
+                false => {
+                    Ok(Command::LiveImport(LiveImport { source, target, losses, onto, until }))
+                }
+            }
+        }
+        (Some(_), ..) => Err(usage("an import from a server requires --to HOST:PORT")),
+        (None, None, Some(dir)) if is_plain && !verifies => {
+            Ok(Command::Import { from: PathBuf::from(from), dir, losses })
+        }
+        (None, ..) => Err(usage("an import from a file requires --dir DIR, a new directory")),
     }
+}
+
+/// The server at an address. Without a password there, that in the environment is used.
+fn place(text: &str, variable: &str) -> Result<Place, ArgumentsError> {
+    let mut place = Place::parse(text).map_err(usage)?;
+    place.password = place.password.or_else(|| std::env::var(variable).ok());
+    Ok(place)
 }
 
 fn parse_export(parser: &mut Parser) -> Result<Command, ArgumentsError> {
@@ -580,8 +619,9 @@ mod tests {
             other => panic!("{other:?}"),
         }
         check_fault(&["export", "data"], "myriad export requires DIR FILE; see myriad --help");
-        check_fault(&["import"], "missing file to import; see myriad --help");
-        let missing = "myriad import requires --dir DIR, a new directory; see myriad --help";
+        check_fault(&["import"], "missing file or server to import; see myriad --help");
+        let missing =
+            "an import from a file requires --dir DIR, a new directory; see myriad --help";
         check_fault(&["import", "a.rdb"], missing);
         check_fault(&["import", "a", "b"], "unexpected argument \"b\"");
     }

@@ -1,4 +1,5 @@
 //! `myriad import`: makes a data directory from the files of Redis or Valkey, without a server.
+//! `live` copies from a running one.
 //!
 //! 1. The values of an RDB file, or of the RDB part of an append-only file, are put into an empty
 //!    keyspace, which is written as a snapshot.
@@ -8,6 +9,7 @@
 
 mod aof;
 mod feed;
+pub mod live;
 mod report;
 mod source;
 mod values;
@@ -71,7 +73,8 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
     let mut functions = Vec::new();
     let mut first = source.open_next()?.context("there is no file to import")?;
     if source::is_rdb(first.reader.fill_buf()?) {
-        let into = values::Target { keyspace: &keyspace, params: &params, report: &mut report };
+        let into =
+            values::Target { keyspace: &keyspace, params: &params, report: &mut report, bytes: 0 };
         functions = values::load(&mut first, into, out)
             .with_context(|| format!("could not import {}", first.name()))?;
     }

@@ -47,11 +47,13 @@ use crate::engine::rdb_transfers::RdbTransfers;
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
-use crate::engine::server_state::{Identity, Rates, ReactorCount, ServerState};
+use crate::engine::server_state::{Identity, Rates, ReactorCount, ServerState, params};
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
-use crate::engine::{clock, migration_threads, rdb_thread, snapshot_taker, stall_detector};
+use crate::engine::{
+    clock, import_mode, migration_threads, rdb_thread, snapshot_taker, stall_detector,
+};
 use crate::greeting::greeting;
 use crate::handler::{ReactorHandler, State, history};
 use crate::http::ROUTES;
@@ -78,7 +80,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
 
 /// Runs a server until its end. Calls `ready` as soon as it accepts connections.
 pub(crate) fn run(
-    config: Config,
+    mut config: Config,
     ready: impl FnOnce(&Group<Mail>, &ServerState) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     config.validate()?;
@@ -100,6 +102,11 @@ pub(crate) fn run(
     let recovered =
         recovery::recover(&disk, &settings, reactors.all(), started.unix, rand::random())
             .with_context(|| format!("could not recover data in {dir}"))?;
+    let of_import = params(&settings, started.unix, recovered.keyspace.seed(), 0);
+    if import_mode::is_unfinished(&recovered.keyspace, &of_import) {
+        tracing::info!("no key expires, because an import is unfinished");
+        config.take_argument("import-mode", "yes")?;
+    }
     let log = Arc::clone(&recovered.log);
     let cycles = CycleClock::new();
     let state = build_state(config, &disk, recovered, reactors, started, cycles);

@@ -264,7 +264,7 @@ impl<'a> Locked<'a> {
     #[inline]
     fn live(&self, db: u8, key: Key<'_>) -> Option<(&Stripe, &Entry)> {
         let stripe = self.stripe(key.hash);
-        let found = stripe.live(db, key, self.params.now()).map(|entry| (stripe, entry));
+        let found = stripe.live(db, key, self.params.expiry_now()).map(|entry| (stripe, entry));
         let mut lookups = self.lookups.get();
         match found {
             Some(_) => lookups.hits += 1,
@@ -285,13 +285,13 @@ impl<'a> Locked<'a> {
     pub fn get(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
         self.params.access.touch(entry);
-        Some(stripe.value(entry, self.params.now()))
+        Some(stripe.value(entry, self.params.expiry_now()))
     }
 
     /// The value of a key; the read does not count as a use of the key: OBJECT, TYPE, SCAN.
     pub fn peek(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
         let (stripe, entry) = self.live(db, key)?;
-        Some(stripe.value(entry, self.params.now()))
+        Some(stripe.value(entry, self.params.expiry_now()))
     }
 
     pub fn contains(&self, db: u8, key: Key<'_>) -> bool {
@@ -382,7 +382,7 @@ impl<'a> Locked<'a> {
     /// deletes it first.
     pub fn is_overdue(&self, db: u8, key: Key<'_>) -> bool {
         let stripe = self.stripe(key.hash);
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         stripe.place(db, key).is_some_and(|at| stripe.is_overdue(stripe.entry(db, at), now))
     }
 
@@ -390,7 +390,7 @@ impl<'a> Locked<'a> {
     /// them have expired.
     pub fn overdue_fields(&self, db: u8, key: Key<'_>) -> Option<usize> {
         let stripe = self.stripe(key.hash);
-        let (entry, now) = (stripe.entry(db, stripe.place(db, key)?), self.params.now());
+        let (entry, now) = (stripe.entry(db, stripe.place(db, key)?), self.params.expiry_now());
         let hash = stripe.timed_hash(entry).filter(|_| !entry.is_expired(now))?;
         hash.is_overdue(now).then(|| hash.len())
     }
@@ -398,7 +398,7 @@ impl<'a> Locked<'a> {
     /// Whether a key, or a field of its hash, that had not expired at `from` has expired since.
     pub fn has_expired_since(&self, db: u8, key: Key<'_>, from: UnixMs) -> bool {
         let stripe = self.stripe(key.hash);
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         let Some(place) = stripe.place(db, key) else { return false };
         let entry = stripe.entry(db, place);
         entry.expiry().is_some_and(|at| from < at && at <= now)
@@ -417,7 +417,7 @@ impl<'a> Locked<'a> {
         let (mut fields, mut bytes) = (Vec::new(), 0);
         let Some(place) = stripe.place(db, key) else { return fields };
         let Some(hash) = stripe.timed_hash(stripe.entry(db, place)) else { return fields };
-        hash.visit_due(self.params.now(), |field| {
+        hash.visit_due(self.params.expiry_now(), |field| {
             bytes += field.len();
             if bytes <= bytes_max {
                 fields.push(field.to_vec());
@@ -492,7 +492,7 @@ impl<'a> Locked<'a> {
             Mutation::Swap { dbs } => {
                 assert!(self.is_all(), "a database is in every stripe");
                 for guard in self.guards.iter_mut() {
-                    let removed = guard.stripe.swap(*dbs, self.params.now());
+                    let removed = guard.stripe.swap(*dbs, self.params.expiry_now());
                     self.keyspace.readers_left(removed);
                 }
                 Ok(())
@@ -641,7 +641,7 @@ impl<'a> Locked<'a> {
     /// Number of the first ticket from `first` on that the present value of the key can serve.
     pub fn next_ticket(&self, db: u8, key: Key<'_>, first: u64) -> Option<u64> {
         let found =
-            self.live(db, key).map(|(stripe, entry)| stripe.value(entry, self.params.now()));
+            self.live(db, key).map(|(stripe, entry)| stripe.value(entry, self.params.expiry_now()));
         let kind = found.and_then(|value| value.collection_kind());
         self.stripe(key.hash).watches.next_ticket(db, key, first, kind)
     }
@@ -679,7 +679,7 @@ impl<'a> Locked<'a> {
     /// The encoding of the value, as OBJECT ENCODING reports it.
     pub fn encoding(&self, db: u8, key: Key<'_>) -> Option<Encoding> {
         let (stripe, entry) = self.live(db, key)?;
-        Some(match stripe.value(entry, self.params.now()) {
+        Some(match stripe.value(entry, self.params.expiry_now()) {
             Value::String(_) if entry.is_edited() => Encoding::Raw,
             Value::String(bytes) => match Encoding::of_string(bytes) {
                 Encoding::Int if entry.is_text() => Encoding::Embstr,
@@ -720,7 +720,7 @@ impl<'a> Locked<'a> {
     /// missing key.
     pub fn encode_collection(&self, db: u8, key: Key<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let (stripe, entry) = self.live(db, key)?;
-        let value = stripe.value(entry, self.params.now());
+        let value = stripe.value(entry, self.params.expiry_now());
         value.encode(out);
         value.collection_kind()
     }
@@ -807,7 +807,7 @@ impl<'a> Locked<'a> {
 
     /// Calls `visit` with every live key of the locked stripes: database, name, value, expiry.
     pub fn for_each_value(&self, mut visit: impl FnMut(u8, &[u8], Value<'_>, Option<UnixMs>)) {
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         for guard in self.guards.iter() {
             for (db, contents) in guard.stripe.dbs.iter() {
                 for entry in contents.table.iter() {
@@ -822,7 +822,7 @@ impl<'a> Locked<'a> {
 
     /// Calls `visit` with every live key of a database in the locked stripes.
     pub fn for_each_key(&self, db: u8, mut visit: impl FnMut(&[u8])) {
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         for guard in self.guards.iter() {
             let stripe = &guard.stripe;
             let live = stripe.dbs[db].table.iter().filter(|entry| !stripe.is_overdue(entry, now));
@@ -835,7 +835,7 @@ impl<'a> Locked<'a> {
         let count = self.guards.len() as u64;
         let start = usize::try_from(random() % count).expect("below a length");
         let (before, after) = self.guards.split_at(start);
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         after.iter().chain(before).find_map(|guard| {
             let table = &guard.stripe.dbs[db].table;
             let mut sample = table.sample(random());
@@ -880,7 +880,7 @@ impl<'a> Locked<'a> {
         mut visit: impl FnMut(Seen<'_>),
     ) -> u32 {
         let stripe = &self.guards[position].stripe;
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         let hash = |key: &[u8]| self.keyspace.hash(key);
         stripe.dbs[db].table.scan(place, hash, |entry| {
             let key = entry.key();
@@ -893,7 +893,7 @@ impl<'a> Locked<'a> {
     /// fields or points have. The caller deletes it, or [some fields](Locked::due_fields), or purges
     /// points, before the next call.
     pub fn next_expired(&mut self) -> Option<(u8, Vec<u8>, Due)> {
-        let now = self.params.now();
+        let now = self.params.expiry_now();
         self.guards[0].stripe.next_expired(now)
     }
 }

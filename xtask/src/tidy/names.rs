@@ -19,9 +19,14 @@ use crate::tidy::{SourceFile, Violation};
 const SERVER: &str = "crates/server/src/";
 
 /// Files with words of another meaning that are also names of commands: the classes of
-/// `client-output-buffer-limit`, such as `pubsub`, and the categories of ACL, such as `set`.
-const OTHER_WORDS: [&str; 2] =
-    ["crates/server/src/commands/acl/categories.rs", "crates/server/src/config/values.rs"];
+/// `client-output-buffer-limit`, such as `pubsub`, the categories of ACL, such as `set`, and the
+/// commands that another server sends or receives.
+const OTHER_WORDS: [&str; 4] = [
+    "crates/server/src/commands/acl/categories.rs",
+    "crates/server/src/config/values.rs",
+    "crates/server/src/import/live/follow.rs",
+    "crates/server/src/import/live/target.rs",
+];
 
 /// Methods that compare a text with their argument.
 const COMPARISONS: [&str; 5] =

@@ -93,13 +93,13 @@ fn add(
     if let Some(dropped) = dropped {
         check_return(table, column, &column_type, dropped)?;
     }
-    let (number, shown_from) = match dropped.filter(|dropped| dropped.keeps_newer) {
-        Some(dropped) => (dropped.number, dropped.dropped_at.saturating_add(1)),
-        None => {
-            let number = table.next_number(cx.server);
-            let full = || refuse(format!("Too many columns were added to table {}", table.name));
-            (number.map_or_else(full, Ok)?, Column::ALL_SHOWN)
-        }
+    let returns = dropped.filter(|dropped| dropped.keeps_newer);
+    let (number, shown_from) = if let Some(dropped) = returns {
+        (dropped.number, dropped.dropped_at.saturating_add(1))
+    } else {
+        let number = table.next_number(cx.server);
+        let full = || refuse(format!("Too many columns were added to table {}", table.name));
+        (number.map_or_else(full, Ok)?, Column::ALL_SHOWN)
     };
     check_counter(table, name, &column_type)?;
     if table.columns.len() >= COLUMNS_MAX {

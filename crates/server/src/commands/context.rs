@@ -117,6 +117,11 @@ impl CommandContext<'_> {
         self.now.unix
     }
 
+    /// The time up to which keys have expired: none has while data is imported.
+    pub(crate) fn expiry_now(&self) -> UnixMs {
+        self.locked.params().expiry_now()
+    }
+
     /// Changes one key of the selected database, adds the change to the log record, and publishes
     /// the command's event.
     #[inline]

@@ -289,7 +289,7 @@ fn getex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let deadline = option.deadline(cx.unix(), GETEX.name)?;
     cx.reply.bulk(value);
     match (deadline, option) {
-        (Some(at), _) if at <= cx.unix() => cx.delete(key),
+        (Some(at), _) if at <= cx.expiry_now() => cx.delete(key),
         (Some(at), _) => cx.change_as(EXPIRES, key, Change::Expire { at: Some(at) }),
         (None, ExpiryOption::Persist) if kept_expiry(cx, key).is_some() => {
             cx.change_as(PERSISTS, key, Change::Expire { at: None })

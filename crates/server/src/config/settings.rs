@@ -387,6 +387,7 @@ settings! {
         /// Rounds of background work per second.
         hz: usize = 10,
         active_expire: bool = true,
+        import_mode: bool = false,
         /// 1 to 10.
         active_expire_effort: usize = 1,
         /// -1: no slow log. 0: every command.

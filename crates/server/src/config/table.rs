@@ -234,6 +234,8 @@ const EXPIRY: &[OptionSpec] = &[
         "Remove expired keys, fields of hashes and points of time series in the background. Clients never see them in either case. With no, a key is removed when a Redis command names it, SCAN reaches it, CQL writes it, or by eviction; a field when its hash is written; points stay until their key is deleted."),
     option("active-expire-effort", number!(NUMBER, 1, 10, active_expire_effort), Running,
         "CPU time that background expiry may use, from 1 (little) to 10 (much)."),
+    option("import-mode", field!(YesNo, import_mode), Running,
+        "Keep expired keys and fields of hashes, also for clients: their source deletes them. `myriad import` sets it while it copies a running server, and a server with an unfinished import starts with yes."),
 ];
 
 #[rustfmt::skip]

@@ -33,6 +33,7 @@ pub(crate) mod glob;
 pub(crate) mod history;
 pub(crate) mod hot_keys;
 pub(crate) mod hub;
+pub(crate) mod import_mode;
 pub(crate) mod inbox;
 pub(crate) mod invalidations;
 pub(crate) mod key_usage;

@@ -335,6 +335,7 @@ pub(crate) fn params(settings: &Settings, now: UnixMs, seed: u64, random: u64) -
         AccessRule::Lru
     };
     Params::new(now, AccessClock::new(rule, now, random), compact(settings, seed))
+        .keeping_expired(settings.import_mode)
 }
 
 fn compact(settings: &Settings, seed: u64) -> Compact {

@@ -146,6 +146,7 @@ impl ReactorHandler {
     /// Deletes expired keys in this reactor's share of the stripes.
     pub(super) fn expire_due(&mut self) {
         let is_on = self.reactor.settings.active_expire
+            && !self.reactor.settings.import_mode
             && self.shared.active_expire.load(Ordering::Relaxed)
             && self.shared.pause.at(self.now.mono).is_none();
         if !is_on {

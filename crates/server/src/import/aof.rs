@@ -4,9 +4,10 @@ use std::io::{self, BufRead, Read};
 
 use thiserror::Error;
 
-/// Arguments of one command, and bytes of one argument: more is not what a server has written.
-const ARGUMENTS_MAX: u64 = 1 << 31;
-const ARGUMENT_BYTES_MAX: u64 = 4 << 30;
+/// Arguments of one command, and bytes of one argument and of all: the server takes no more.
+const ARGUMENTS_MAX: u64 = 1 << 20;
+const ARGUMENT_BYTES_MAX: u64 = 512 << 20;
+const COMMAND_BYTES_MAX: u64 = 1 << 30;
 const LINE_BYTES_MAX: u64 = 64;
 /// Comments, such as times.
 const COMMENT_BYTES_MAX: u64 = 1024;
@@ -49,6 +50,10 @@ impl<R: BufRead> AofReader<R> {
         AofReader { from, offset }
     }
 
+    pub(super) fn source(&mut self) -> &mut R {
+        &mut self.from
+    }
+
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -73,6 +78,9 @@ impl<R: BufRead> AofReader<R> {
         for index in 0..count {
             let len = self.number(start, b'$', ARGUMENT_BYTES_MAX, out)?;
             let from = out.len();
+            if self.offset - start + len > COMMAND_BYTES_MAX {
+                return Err(AofError::Malformed { start, what: "a command of more than 1 GiB" });
+            }
             self.bytes(start, len, out)?;
             let short = out.get(from..).filter(|bytes| bytes.len() <= SHORT_BYTES_MAX);
             match index {
@@ -178,6 +186,6 @@ mod tests {
             assert!(matches!(end, Err(AofError::Malformed { start: 100, .. })), "{damaged:?}");
         }
         // No memory for the bytes that are not there.
-        assert!(matches!(read(b"*1\r\n$4000000000\r\nx").1, Err(AofError::Truncated { .. })));
+        assert!(matches!(read(b"*1\r\n$400000000\r\nx").1, Err(AofError::Truncated { .. })));
     }
 }

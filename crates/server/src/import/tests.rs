@@ -298,6 +298,22 @@ fn damaged_files_leave_no_directory() {
     check_refused("a.manifest", b"file x", "malformed line 1");
 }
 
+/// A file with the string `k`, which is encoded as `value`.
+fn string_file(value: &[&[u8]]) -> Vec<u8> {
+    [b"REDIS0010\x00\x01k".to_vec(), value.concat()].concat()
+}
+
+#[test]
+fn files_that_claim_more_than_they_have_are_refused_before_it_is_read() {
+    let pebibyte = [vec![0x81], (1_u64 << 50).to_be_bytes().to_vec()].concat();
+    let long = string_file(&[&pebibyte, b"x"]);
+    check_refused("long.rdb", &long, "more bytes than allowed");
+    let bomb = string_file(&[b"\xc3\x01", &pebibyte, b"x"]);
+    check_refused("bomb.rdb", &bomb, "more bytes than allowed");
+    let packed = string_file(&[b"\xc3", &pebibyte, b"\x01x"]);
+    check_refused("packed.rdb", &packed, "longer than the string");
+}
+
 #[test]
 fn no_existing_directory_is_changed() {
     let folder = Folder::new("existing");

@@ -2,12 +2,14 @@
 
 use std::io::{Read, Write};
 
+use anyhow::ensure;
 use base::time::UnixMs;
 use store::{DATABASES, Key, Keyspace, Mutation, Params, StoreError};
-use wire::rdb::{Entry, FileReader, Item, Strings, Value};
+use wire::rdb::{Entry, FileReader, Item, Limits, Strings, Value};
 
 use super::report::Report;
 use super::source::Opened;
+use crate::config::machine_memory_bytes;
 use crate::engine::rdb::Storable;
 
 /// Where the values go.
@@ -16,6 +18,8 @@ pub(super) struct Target<'a> {
     pub(super) keyspace: &'a Keyspace,
     pub(super) params: &'a Params,
     pub(super) report: &'a mut Report,
+    /// Bytes of the values so far: a small file can have much larger ones.
+    pub(super) bytes: u64,
 }
 
 /// Loads the RDB part of a file; what follows it stays unread. Returns its functions.
@@ -25,18 +29,29 @@ pub(super) fn load(
     out: &mut dyn Write,
 ) -> anyhow::Result<Vec<Vec<u8>>> {
     let (name, before_bytes, total_bytes) = (file.name(), file.before_bytes, file.total_bytes);
-    let mut reader = FileReader::new(file.reader.by_ref())?;
+    let memory_bytes = machine_memory_bytes().unwrap_or(u64::MAX);
+    let limits = Limits { bytes_max: memory_bytes / 2, elements_max: usize::MAX };
+    let mut reader = FileReader::new(file.reader.by_ref())?.limited(limits);
     target.report.add_note(format!("{name}: RDB version {}", reader.version().number()));
     let mut functions = Vec::new();
     while let Some(item) = reader.read_item()? {
         match item {
             Item::Fact { .. } => {}
-            Item::Function(source) => functions.push(source),
+            Item::Function(source) => {
+                target.bytes += source.len() as u64;
+                functions.push(source);
+            }
             Item::ModuleData(module) => {
                 target.report.lose(format!("data of the module {module}"), || name.clone());
             }
             Item::Entry(entry) => target.put(*entry)?,
         }
+        ensure!(
+            target.bytes <= memory_bytes,
+            "the data is larger than the memory of this machine, {} MiB, at offset {}",
+            memory_bytes >> 20,
+            reader.offset()
+        );
         target.report.show_progress(before_bytes + reader.offset(), total_bytes, out)?;
     }
     Ok(functions)
@@ -69,6 +84,7 @@ impl Target<'_> {
                 return Ok(());
             }
         };
+        self.bytes += (key.len() + storable.record_bytes()) as u64;
         let name = Key { bytes: &key, hash: self.keyspace.hash(&key) };
         let mutation = Mutation::Key { db, key: name, change: storable.change(expiry) };
         match self.keyspace.replay(&mutation, self.params, |_| false) {

@@ -3,7 +3,8 @@
 use std::io::Read;
 
 use super::error::RdbError;
-use super::input::Input;
+use super::input::{Input, Limits};
+use super::payload::end_payload;
 use super::value::{Value, module_name, read_value, skip_module};
 use super::version::Version;
 
@@ -50,6 +51,9 @@ const EXPIRES_S: u8 = 253;
 pub(super) const SELECT_DB: u8 = 254;
 pub(super) const END: u8 = 255;
 
+/// Capacity that the buffer of a payload keeps for the next one.
+const PAYLOAD_BYTES_KEPT: usize = 1 << 20;
+
 /// Reads a file, item by item. Memory: one value.
 #[derive(Debug)]
 pub struct FileReader<R> {
@@ -57,6 +61,10 @@ pub struct FileReader<R> {
     version: Version,
     db: u64,
     is_ended: bool,
+    limits: Limits,
+    keeps_payloads: bool,
+    payload: Vec<u8>,
+    unread_key: Option<Vec<u8>>,
 }
 
 impl<R: Read> FileReader<R> {
@@ -80,7 +88,38 @@ impl<R: Read> FileReader<R> {
         let version = u16::try_from(number).ok().and_then(Version::of_number);
         let version = version.filter(|version| version.is_valkey() == (magic == "VALKEY"));
         let version = version.ok_or(RdbError::UnknownVersion { magic, number })?;
-        Ok(FileReader { input, version, db: 0, is_ended: false })
+        Ok(FileReader {
+            input,
+            version,
+            db: 0,
+            is_ended: false,
+            limits: Limits::NONE,
+            keeps_payloads: false,
+            payload: Vec::new(),
+            unread_key: None,
+        })
+    }
+
+    /// Limits each item: a key together with its value.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> FileReader<R> {
+        FileReader { limits, ..self }
+    }
+
+    /// Keeps the bytes of each value, for [`FileReader::payload`].
+    #[must_use]
+    pub fn keeping_payloads(self) -> FileReader<R> {
+        FileReader { keeps_payloads: true, ..self }
+    }
+
+    /// The value of the last entry as DUMP returns it.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The key whose value could not be read.
+    pub fn unread_key(&self) -> Option<&[u8]> {
+        self.unread_key.as_deref()
     }
 
     pub fn version(&self) -> Version {
@@ -103,6 +142,7 @@ impl<R: Read> FileReader<R> {
         if self.is_ended {
             return Ok(None);
         }
+        self.input.limit(self.limits);
         let (mut expires_unix_ms, mut idle_s, mut frequency) = (None, None, None);
         loop {
             let input = &mut self.input;
@@ -149,12 +189,33 @@ impl<R: Read> FileReader<R> {
                 kind => {
                     let db = self.db;
                     let key = input.owned_string()?;
-                    let value = read_value(input, kind, self.version)?;
+                    let value = match self.read_value(kind) {
+                        Ok(value) => value,
+                        Err(error) => {
+                            self.unread_key = Some(key);
+                            return Err(error);
+                        }
+                    };
                     let entry = Entry { db, key, value, expires_unix_ms, idle_s, frequency };
                     return Ok(Some(Item::Entry(Box::new(entry))));
                 }
             }
         }
+    }
+
+    fn read_value(&mut self, kind: u8) -> Result<Value, RdbError> {
+        if !self.keeps_payloads {
+            return read_value(&mut self.input, kind, self.version);
+        }
+        let mut copy = std::mem::take(&mut self.payload);
+        copy.clear();
+        copy.shrink_to(PAYLOAD_BYTES_KEPT);
+        copy.push(kind);
+        self.input.begin_copy(copy);
+        let value = read_value(&mut self.input, kind, self.version);
+        self.payload = self.input.end_copy();
+        end_payload(&mut self.payload, self.version);
+        value
     }
 
     // Source: Valkey 9.0 `cluster_migrateslots.c`, `clusterRDBLoadSlotImport`

@@ -10,6 +10,8 @@ use super::strings::Strings;
 
 /// Bytes by which a buffer grows before the bytes of a string are there.
 const STEP_BYTES: usize = 64 << 10;
+/// Bytes by which a short string may grow when it is compressed; a long one grows by a 32nd.
+const LZF_EXCESS_BYTES: u64 = 64;
 /// Memory of one element beyond its bytes.
 const ELEMENT_BYTES: u64 = 8;
 
@@ -41,9 +43,13 @@ pub(super) struct Input<R> {
     checksum: Checksum,
     /// Bytes that the strings of this value may still have.
     room_bytes: u64,
+    /// Bytes that a copy may have.
+    copied_max: u64,
     elements_max: usize,
     /// A compressed string.
     compressed: Vec<u8>,
+    /// The bytes of a value as they are read, if they are required.
+    copied: Option<Vec<u8>>,
 }
 
 impl<R: Read> Input<R> {
@@ -55,14 +61,27 @@ impl<R: Read> Input<R> {
             offset: 0,
             checksum,
             room_bytes: bytes_max,
+            copied_max: bytes_max,
             elements_max,
             compressed: Vec::new(),
+            copied: None,
         }
+    }
+
+    /// Keeps a copy of the bytes that follow, after those in `copy`.
+    pub(super) fn begin_copy(&mut self, copy: Vec<u8>) {
+        self.copied = Some(copy);
+    }
+
+    /// Ends the copy, and returns it.
+    pub(super) fn end_copy(&mut self) -> Vec<u8> {
+        self.copied.take().unwrap_or_default()
     }
 
     /// Sets the limits of the value that follows.
     pub(super) fn limit(&mut self, limits: Limits) {
         self.room_bytes = limits.bytes_max;
+        self.copied_max = limits.bytes_max;
         self.elements_max = limits.elements_max;
     }
 
@@ -105,6 +124,12 @@ impl<R: Read> Input<R> {
             _ => RdbError::Io(error),
         })?;
         self.checksum.update(bytes);
+        if let Some(copy) = &mut self.copied {
+            if copy.len() as u64 > self.copied_max {
+                return Err(RdbError::TooLarge { offset: self.offset });
+            }
+            copy.extend_from_slice(bytes);
+        }
         self.offset += bytes.len() as u64;
         Ok(())
     }
@@ -184,6 +209,10 @@ impl<R: Read> Input<R> {
     fn compressed(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
         let (compressed_len, len) = (self.number()?, self.number()?);
         self.take_room(len)?;
+        // A longer one would only be there to fill the memory.
+        if compressed_len > len.saturating_add(len / 32 + LZF_EXCESS_BYTES) {
+            return Err(self.malformed("a compressed string that is longer than the string"));
+        }
         let mut compressed = std::mem::take(&mut self.compressed);
         compressed.clear();
         self.bytes(compressed_len, &mut compressed)?;

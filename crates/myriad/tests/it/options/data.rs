@@ -33,6 +33,7 @@ pub(super) const ROWS: &[Row] = &[
     row("zset-max-listpack-entries", "1", &[], sorted_set, ORDERED),
     row("zset-max-listpack-value", "1", &[], sorted_set, ORDERED),
     row("active-expire", "no", &[], keys_after_expiry, [":0", ":1"]),
+    row("import-mode", "yes", &[], value_after_expiry, ["$-1", "$1"]),
     row(
         "active-expire-effort",
         "10",
@@ -145,6 +146,11 @@ fn keys_after_expiry(server: &Server) -> String {
     let is_removed = || server.ask(&["DBSIZE"]) == ":0";
     happens_within(Duration::from_secs(2), is_removed);
     server.ask(&["DBSIZE"])
+}
+
+fn value_after_expiry(server: &Server) -> String {
+    keys_after_expiry(server);
+    server.ask(&["GET", "k"])
 }
 
 /// Whether a cycle is long when many keys expire at once: it takes a millisecond with the default.

@@ -123,7 +123,7 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let value = decode(cx, args.get(3))?;
     let from_ms = if options.is_absolute { 0 } else { cx.unix().0 };
     let expiry = (ttl_ms > 0).then(|| UnixMs(from_ms.saturating_add(ttl_ms)));
-    if expiry.is_some_and(|at| at <= cx.unix()) {
+    if expiry.is_some_and(|at| at <= cx.expiry_now()) {
         if exists {
             cx.delete(key)?;
         }

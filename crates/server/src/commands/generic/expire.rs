@@ -85,7 +85,7 @@ fn expire(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -
     let current = cx.locked.expiry(cx.db, key);
     let applies = current.is_some_and(|expiry| condition.allows(at_ms, expiry));
     if applies {
-        let at = u64::try_from(at_ms).ok().map(UnixMs).filter(|at| *at > cx.unix());
+        let at = u64::try_from(at_ms).ok().map(UnixMs).filter(|at| *at > cx.expiry_now());
         match at {
             Some(at) => cx.change(key, Change::Expire { at: Some(at) })?,
             None => cx.delete(key)?,

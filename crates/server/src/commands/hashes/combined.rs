@@ -87,7 +87,7 @@ fn hgetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
     let at = deadline(cx, option)?;
-    let is_due = at.is_some_and(|at| at <= cx.unix());
+    let is_due = at.is_some_and(|at| at <= cx.expiry_now());
     cx.reply.array(fields.len());
     let mut chosen = Chosen::default();
     for field in fields {
@@ -216,7 +216,7 @@ fn hsetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if !is_allowed {
         return Ok(());
     }
-    if at.is_some_and(|at| at <= cx.unix()) {
+    if at.is_some_and(|at| at <= cx.expiry_now()) {
         return set_expired(cx, key, fields());
     }
     if matches!(options.expiry, ExpiryOption::Keep) {

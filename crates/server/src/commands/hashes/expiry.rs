@@ -78,7 +78,7 @@ fn expire(cx: &mut CommandContext<'_>, args: Args<'_>, base: Base, unit: Unit) -
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
     let at = UnixMs(at_ms.cast_unsigned());
-    let is_due = at <= cx.unix();
+    let is_due = at <= cx.expiry_now();
     cx.reply.array(fields.len());
     let mut chosen = Chosen::default();
     for field in fields {

@@ -314,7 +314,7 @@ fn set<N: Number>(
 ) -> Done {
     let before = kept_expiry(cx, key);
     let deadline = deadline.filter(|_| before.is_none() || !expiry.if_none);
-    if deadline.is_some_and(|at| at <= cx.unix()) {
+    if deadline.is_some_and(|at| at <= cx.expiry_now()) {
         return if cx.locked.contains(cx.db, key) { cx.delete(key) } else { Ok(()) };
     }
     let persists = matches!(expiry.option, ExpiryOption::Persist);
