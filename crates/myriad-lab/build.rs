@@ -7,8 +7,8 @@ use std::process::Command;
 
 fn main() {
     let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-    println!("cargo::rustc-env=MYRIAD_RUSTC={}", said_by(&rustc, &["--version"]));
-    println!("cargo::rustc-env=MYRIAD_COMMIT={}", commit());
+    println!("cargo::rustc-env=LAB_RUSTC={}", said_by(&rustc, &["--version"]));
+    println!("cargo::rustc-env=LAB_COMMIT={}", commit());
     // Anything that becomes part of the program may make the tree dirty.
     println!("cargo::rerun-if-changed=..");
     let head = said_by("git", &["rev-parse", "--git-path", "logs/HEAD"]);

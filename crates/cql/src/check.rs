@@ -96,7 +96,7 @@ fn changed(catalog: &Catalog, text: &str) -> Option<Arc<Catalog>> {
 fn change_cx(catalog: &Catalog) -> ChangeContext<'static> {
     let table_id = Uuid::from_u128(catalog.fingerprint ^ 1);
     let timestamp = 1_700_000_000_000_000;
-    ChangeContext { keyspace: Some(KEYSPACE), table_id, timestamp, server: 0 }
+    ChangeContext { keyspace: Some(KEYSPACE), table_id, timestamp, is_in_group: false }
 }
 
 fn describe_cx(catalog: &Catalog) -> DescribeContext<'_> {

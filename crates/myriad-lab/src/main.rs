@@ -15,10 +15,7 @@ use lexopt::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    set_build(Build {
-        commit: env!("MYRIAD_COMMIT").to_owned(),
-        rustc: env!("MYRIAD_RUSTC").to_owned(),
-    });
+    set_build(Build { commit: env!("LAB_COMMIT").to_owned(), rustc: env!("LAB_RUSTC").to_owned() });
     match lab::run(&mut Parser::from_env()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

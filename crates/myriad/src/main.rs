@@ -304,6 +304,9 @@ fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 fn place(text: &str, variable: &str) -> Result<Place, ArgumentsError> {
     let mut place = Place::parse(text).map_err(usage)?;
     place.password = place.password.or_else(|| std::env::var(variable).ok());
+    if place.password.is_none() && !place.user.is_empty() {
+        return Err(usage(&format!("the user {} requires a password: {variable}", place.user)));
+    }
     Ok(place)
 }
 

@@ -8,6 +8,8 @@ use crate::{ConfigError, Loaded, OptionSpec, Section, rows};
 
 /// Prefix of the name of each variable.
 const PREFIX: &str = "MYRIAD_";
+/// Variables of other commands, which a shell or a container may set for them.
+const OTHERS: [&str; 3] = ["MYRIAD_LOG", "MYRIAD_PASSWORD", "MYRIAD_SOURCE_PASSWORD"];
 
 /// Returns the variable of an option: `MYRIAD_LOG_LEVEL` for `log-level`.
 pub fn variable(name: &str) -> String {
@@ -19,9 +21,12 @@ pub fn variable(name: &str) -> String {
 pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Environment {
-    /// Selects the variables with the prefix of options.
+    /// Selects the variables with the prefix of options, without those of other commands.
     pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Environment {
-        let is_ours = |name: &OsString| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let is_ours = |name: &OsString| {
+            let is_others = OTHERS.iter().any(|other| name == other);
+            name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && !is_others
+        };
         let mut found: Vec<_> = variables.into_iter().filter(|(name, _)| is_ours(name)).collect();
         found.sort();
         Environment(found)
@@ -103,6 +108,7 @@ mod tests {
             ("MYRIAD_MAX_COUNT", b"5"),
             ("MYRIAD_IS_ON", b"true"),
             ("MYRIAD_NAME", b"a b"),
+            ("MYRIAD_PASSWORD", b"of a backup"),
             ("PATH", b"/bin"),
         ]);
         let mut parser = lexopt::Parser::from_args(["--name", "c"]);

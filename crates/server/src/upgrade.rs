@@ -7,9 +7,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use binlog::{FORMAT_VERSIONS, FileDisk, Formats, Lsn};
+use store::Keyspace;
 
+use crate::config::Settings;
+use crate::engine::clock;
+use crate::engine::server_state::params;
 use crate::engine::snapshots::{SNAPSHOT_VERSIONS, newest_version};
 use crate::repair::read_back;
+use crate::statements::stored_schema;
 
 /// Reports on the directory of a stopped server. Fails if a start with it would fail.
 pub fn check(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -42,6 +47,7 @@ pub fn check(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(fault) = found.fault {
         bail!("a start fails: {fault}");
     }
+    load_system(&read.keyspace)?;
     let (keys, records, end) = (read.keys, found.records, found.end);
     if snapshot.is_some() {
         writeln!(out, "a start loads {keys} keys of the snapshot")?;
@@ -51,6 +57,14 @@ pub fn check(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     for line in downgrade(&log, snapshot_version) {
         writeln!(out, "{line}")?;
     }
+    Ok(())
+}
+
+/// Fails if a start cannot use what the server stores of itself.
+fn load_system(keyspace: &Keyspace) -> anyhow::Result<()> {
+    let settings = Settings::default();
+    let params = params(&settings, clock::unix_now(), keyspace.seed(), rand::random());
+    stored_schema::load(keyspace, &params).context("a start fails: could not read CQL schema")?;
     Ok(())
 }
 
@@ -90,11 +104,20 @@ fn downgrade(log: &Formats, snapshot: Option<u8>) -> Vec<String> {
             ),
         ];
     }
-    if let Some(old) = snapshot.filter(|version| *version < writes_snapshot) {
+    let Some(version) = snapshot else {
+        return vec![
+            "a start changes no format".to_owned(),
+            format!(
+                "downgrade possible until the first snapshot, which has version {writes_snapshot}, \
+                 or to a program that reads it; take a backup first"
+            ),
+        ];
+    };
+    if version < writes_snapshot {
         return vec![
             format!("the next snapshot has version {writes_snapshot}"),
             format!(
-                "downgrade possible until the next snapshot: a program that writes version {old} \
+                "downgrade possible until the next snapshot: a program that writes version {version} \
                  refuses that one; take a backup first"
             ),
         ];

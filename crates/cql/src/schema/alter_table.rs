@@ -97,9 +97,12 @@ fn add(
     let (number, shown_from) = if let Some(dropped) = returns {
         (dropped.number, dropped.dropped_at.saturating_add(1))
     } else {
-        let number = table.next_number(cx.server);
-        let full = || refuse(format!("Too many columns were added to table {}", table.name));
-        (number.map_or_else(full, Ok)?, Column::ALL_SHOWN)
+        let number = if cx.is_in_group {
+            table.number_in_group(name, &format!("{column_type} {}", column.is_static))
+        } else {
+            table.next_number()
+        };
+        (number, Column::ALL_SHOWN)
     };
     check_counter(table, name, &column_type)?;
     if table.columns.len() >= COLUMNS_MAX {

@@ -175,7 +175,7 @@ const SYSTEM_SCHEMA: [(&str, &str); 11] = [
          incremental_backups boolean, id uuid, max_index_interval int, \
          memtable_flush_period_in_ms int, min_index_interval int, read_repair_chance double, \
          speculative_retry text, additional_write_policy text, cdc boolean, read_repair text, \
-         PRIMARY KEY (keyspace_name, table_name))",
+         with_key int, PRIMARY KEY (keyspace_name, table_name))",
     ),
     (
         "column definitions",
@@ -402,7 +402,7 @@ const REDIS_TABLES: [(&str, &str); 6] = [
 /// Columns of `system_schema` that Cassandra does not have: they are stored, but hidden from
 /// clients. The store's numbers of columns follow the order of their names, so the name of a new
 /// one must come last.
-const HIDDEN: [&str; 3] = ["column_number", "with_newer", "with_table"];
+const HIDDEN: [&str; 4] = ["column_number", "with_key", "with_newer", "with_table"];
 
 /// The built-in tables with all stored columns.
 static STORED: LazyLock<Catalog> = LazyLock::new(|| {

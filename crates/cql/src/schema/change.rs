@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use wire::cql::{SchemaChange, SchemaTarget};
 
+use super::names::keyspace_of;
 use super::row::{RowId, Rows};
 use super::rows::{difference, version};
 use super::unusable::{SchemaObject, UnusableRow};
@@ -25,8 +26,8 @@ pub struct ChangeContext<'a> {
     pub table_id: Uuid,
     /// Microseconds since the epoch, later than every earlier change: the time of dropping columns.
     pub timestamp: i64,
-    /// The number of the server in a group of masters; 0: it is in none.
-    pub server: u16,
+    /// Other masters may change the schema at the same time.
+    pub is_in_group: bool,
 }
 
 /// A change of the schema that has not been written.
@@ -90,6 +91,9 @@ pub fn change(
     statement: &Statement,
     cx: &ChangeContext<'_>,
 ) -> Result<Option<Change>, CqlError> {
+    if let Some(change) = drop_unusable(catalog, statement, cx)? {
+        return Ok(Some(change));
+    }
     let outcome = match statement {
         Statement::CreateKeyspace(create) => keyspaces::create(catalog, create),
         Statement::AlterKeyspace(alter) => keyspaces::alter(catalog, alter),
@@ -117,7 +121,7 @@ pub fn change(
     if is_conditional && after.unusable.iter().any(|row| replaces(&event, row)) {
         return Err(CqlError::invalid(
             "Rows with this name were received that are incomplete: wait for the other servers, or \
-             omit IF NOT EXISTS, which deletes them",
+             delete them by DROP, or by CREATE without IF NOT EXISTS",
         ));
     }
     let mut found = difference(catalog, &after);
@@ -135,8 +139,37 @@ pub fn change(
     }))
 }
 
-/// Whether a change creates the keyspace, table or type of a row that is not usable: the row is
-/// deleted, so that what is created begins empty.
+/// The change of a DROP TABLE or DROP TYPE of something that is not usable: its rows are deleted.
+fn drop_unusable(
+    catalog: &Catalog,
+    statement: &Statement,
+    cx: &ChangeContext<'_>,
+) -> Result<Option<Change>, CqlError> {
+    let Statement::Drop(drop) = statement else { return Ok(None) };
+    let (name, target) = match &drop.what {
+        Dropped::Table(name) => (name, Target::Table(name.name.clone())),
+        Dropped::Type(name) => (name, Target::Type(name.name.clone())),
+        _ => return Ok(None),
+    };
+    let keyspace = keyspace_of(name, cx)?;
+    let is_usable = catalog.keyspace(keyspace).is_some_and(|keyspace| {
+        let (tables, types) = (&keyspace.tables, &keyspace.types);
+        tables.contains_key(&name.name) && matches!(target, Target::Table(_))
+            || types.contains_key(&name.name) && matches!(target, Target::Type(_))
+    });
+    let event = Event { verb: Verb::Dropped, keyspace: keyspace.to_owned(), target };
+    if is_usable || !catalog.unusable.iter().any(|row| replaces(&event, row)) {
+        return Ok(None);
+    }
+    let mut after = catalog.clone();
+    let deleted = after.unusable.extract_if(.., |row| replaces(&event, row));
+    let deleted = deleted.map(|row| row.id).collect();
+    let (written, truncated) = (Rows::new(), Vec::new());
+    Ok(Some(Change { catalog: Arc::new(after), written, deleted, truncated, event }))
+}
+
+/// Whether a change creates or drops the keyspace, table or type of a row that is not usable: the
+/// row is deleted, so that what is created begins empty.
 fn replaces(event: &Event, row: &UnusableRow) -> bool {
     let is_its = match (&event.target, &row.object) {
         (Target::Keyspace, _) => true,
@@ -144,7 +177,8 @@ fn replaces(event: &Event, row: &UnusableRow) -> bool {
         | (Target::Type(name), SchemaObject::Type(object)) => name == object,
         _ => false,
     };
-    event.verb == Verb::Created && row.keyspace == event.keyspace && is_its
+    let is_whole = matches!(event.verb, Verb::Created | Verb::Dropped);
+    is_whole && row.keyspace == event.keyspace && is_its
 }
 
 /// Whether [`change`] executes the statement.
@@ -575,7 +609,12 @@ mod tests {
     #[test]
     fn no_keyspace_is_in_use() {
         let statement = crate::statements::parse("CREATE TABLE n (a int PRIMARY KEY)");
-        let cx = ChangeContext { keyspace: None, table_id: Uuid::nil(), timestamp: 0, server: 0 };
+        let cx = ChangeContext {
+            keyspace: None,
+            table_id: Uuid::nil(),
+            timestamp: 0,
+            is_in_group: false,
+        };
         let error = change(&builtin(), &statement.unwrap().statement, &cx).unwrap_err();
         assert_eq!(
             error.to_string(),

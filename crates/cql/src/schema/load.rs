@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::builtin::{builtin, builtin_table, is_replicated_system, is_system};
 use super::options::{OptionKind, TABLE_OPTIONS};
 use super::row::{Damaged, RowId, RowReader, Rows};
-use super::rows::{DESCRIBING, SCHEMA, fingerprint, keyspace_rows, version};
+use super::rows::{DESCRIBING, SCHEMA, fingerprint, key_lengths, keyspace_rows, version};
 use super::table::{
     Column, ColumnKind, DroppedColumn, Index, IndexTarget, Table, TableOptions, TableSource,
 };
@@ -113,6 +113,8 @@ struct StoredType {
 /// A table while its parts are read.
 struct StoredTable {
     table: Table,
+    /// See [`key_lengths`]; earlier versions do not store them.
+    key_lengths: Option<i32>,
     /// The rows of the table and of its parts.
     ids: Vec<RowId>,
     /// Why it is not usable.
@@ -194,7 +196,8 @@ impl Loading<'_> {
                 options: load_options(row)?,
                 source: TableSource::Stored,
             };
-            let stored = StoredTable { table, ids: vec![id.clone()], reason: None };
+            let key_lengths = row.int("with_key")?;
+            let stored = StoredTable { table, key_lengths, ids: vec![id.clone()], reason: None };
             tables.insert((keyspace, name), stored);
             Ok(())
         })?;
@@ -294,9 +297,13 @@ impl Loading<'_> {
 
     /// Puts the usable tables into their keyspaces.
     fn finish(&mut self, tables: Tables) {
-        for ((keyspace, name), StoredTable { mut table, ids, reason }) in tables {
+        for ((keyspace, name), StoredTable { mut table, key_lengths: stored, ids, reason }) in
+            tables
+        {
             table.sort_columns();
-            let reason = reason.or_else(|| (!is_table(&table)).then_some(Reason::Columns));
+            // A column of the key may have become another one, or be missing.
+            let is_whole = is_table(&table) && stored.is_none_or(|it| it == key_lengths(&table));
+            let reason = reason.or_else(|| (!is_whole).then_some(Reason::Columns));
             match (reason, self.keyspaces.get_mut(&keyspace)) {
                 (None, Some(owner)) => drop(owner.tables.insert(name, Arc::new(table))),
                 (reason, _) => {

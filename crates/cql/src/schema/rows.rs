@@ -66,10 +66,18 @@ fn table_row(table: &Table) -> (RowId, Cells) {
         .text("table_name", &table.name)
         .uuid("id", table.id)
         .texts("flags", flags.iter().copied())
+        .int("with_key", key_lengths(table))
         // Obsolete, kept for drivers.
         .double("dclocal_read_repair_chance", 0.0)
         .double("read_repair_chance", 0.0);
     options(row, &table.options).stored()
+}
+
+/// How many columns the partition key and the clustering key have, which never changes.
+pub(super) fn key_lengths(table: &Table) -> i32 {
+    let lengths = [table.partition_key().len(), table.clustering().len()];
+    let [partition, clustering] = lengths.map(|len| i32::try_from(len).expect("keys are short"));
+    partition << 16 | clustering
 }
 
 fn options<'a>(mut row: RowBuilder<'a>, options: &TableOptions) -> RowBuilder<'a> {

@@ -2,11 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Range;
 
+use md5::{Digest as _, Md5};
 use store::{CellView, IndexId, RowView, Timestamp};
 use uuid::Uuid;
 
 use crate::types::CqlType;
+
+/// The numbers of columns that servers of a group add: above those of CREATE TABLE, and small
+/// enough for three bytes in each cell.
+const GROUP_NUMBERS: Range<u32> = 1 << 14..1 << 21;
 
 /// A table's definition.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,19 +136,29 @@ impl Table {
         self.cells().iter().any(|column| column.column_type.is_counter())
     }
 
-    /// The store's number for a new column. In a group of masters it ends with the 16 bits of the
-    /// server's number, so that no two servers give the same one. None: all are used.
-    pub(crate) fn next_number(&self, server: u16) -> Option<u32> {
+    /// The store's number for a new column.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.numbers().max().map_or(0, |number| number + 1)
+    }
+
+    /// The number for a new column in a group of masters. It follows from the definition, so that
+    /// servers that add the same column at once give it one number, and different columns
+    /// different ones. The number that a dropped column of this name had is a part of it.
+    pub(crate) fn number_in_group(&self, name: &str, definition: &str) -> u32 {
+        let before = self.dropped.get(name).map(|dropped| dropped.number);
+        let text = format!("{name}\0{definition}\0{before:?}");
+        let hash = u32::from_le_bytes(*Md5::digest(text).first_chunk().expect("has 16 bytes"));
+        let range = GROUP_NUMBERS.end - GROUP_NUMBERS.start;
+        let mut number = GROUP_NUMBERS.start + hash % range;
+        while self.numbers().any(|used| used == number) {
+            number += 1;
+        }
+        number
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u32> {
         let columns = self.columns.iter().map(|column| column.number);
-        let dropped = self.dropped.values().map(|column| column.number);
-        let next = columns.chain(dropped).max().map_or(0, |number| number + 1);
-        let number = if server == 0 {
-            next
-        } else {
-            let (low, server) = (next & 0xffff, u32::from(server));
-            next.checked_add(server.wrapping_sub(low) & 0xffff)?
-        };
-        (number <= i32::MAX.unsigned_abs()).then_some(number)
+        columns.chain(self.dropped.values().map(|column| column.number))
     }
 
     /// The store's id of an index, which changes with its definition. None: its column does not

@@ -11,19 +11,20 @@ use crate::statements::parse;
 
 /// The effect of a statement with keyspace `k` in use. Ids of tables are derived from the version.
 pub(crate) fn try_change(catalog: &Catalog, text: &str) -> Result<Option<Change>, CqlError> {
-    try_change_on(0, catalog, text)
+    try_change_in(None, catalog, text)
 }
 
-/// Like [`try_change`], on a server of a group of masters.
-pub(crate) fn try_change_on(
-    server: u16,
+/// Like [`try_change`], on the server with a number in a group of masters.
+pub(crate) fn try_change_in(
+    server: Option<u16>,
     catalog: &Catalog,
     text: &str,
 ) -> Result<Option<Change>, CqlError> {
     let statement = parse(text).map_err(|error| CqlError::Syntax(error.to_string()))?.statement;
-    let table_id = Uuid::from_u128(catalog.fingerprint ^ u128::from(server + 1));
+    let table_id = Uuid::from_u128(catalog.fingerprint ^ u128::from(server.unwrap_or(0) + 1));
     let timestamp = 1_700_000_000_000_000;
-    let cx = ChangeContext { keyspace: Some("k"), table_id, timestamp, server };
+    let cx =
+        ChangeContext { keyspace: Some("k"), table_id, timestamp, is_in_group: server.is_some() };
     change(catalog, &statement, &cx)
 }
 

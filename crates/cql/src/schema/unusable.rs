@@ -63,7 +63,7 @@ mod tests {
     use super::super::change::Change;
     use super::super::load::from_rows;
     use super::super::row::Rows;
-    use super::super::testing::{catalog, try_change_on};
+    use super::super::testing::{catalog, try_change_in};
     use super::super::{Catalog, builtin, keyspace_rows};
     use super::*;
 
@@ -96,7 +96,7 @@ mod tests {
         let mut views = [start.clone(), start];
         for (server, text) in statements {
             let view = &mut views[usize::from(*server - 1)];
-            let change = try_change_on(*server, view, text).unwrap().unwrap();
+            let change = try_change_in(Some(*server), view, text).unwrap().unwrap();
             apply(&mut rows, &change);
             *view = change.catalog;
         }
@@ -133,6 +133,49 @@ mod tests {
             merged(&[(1, "ALTER TABLE t ADD x int"), (2, "ALTER TABLE t ADD (y text, z int)")]);
         assert_eq!(columns(&both, "t"), ["a", "c", "p", "v", "x", "y", "z"]);
         assert_eq!(reasons(&both), []);
+    }
+
+    /// As when two instances of an application change the schema at their start.
+    #[test]
+    fn the_same_column_that_two_servers_add_has_one_number() {
+        let both = ["ALTER TABLE t ADD x int", "ALTER TABLE t ADD x int"];
+        let numbers = [1, 2].map(|server| {
+            let alone = merged(&[(server, both[0])]);
+            alone.table("k", "t").unwrap().column("x").unwrap().number
+        });
+        assert_eq!(numbers[0], numbers[1]);
+        let both = merged(&[(1, both[0]), (2, both[1])]);
+        assert_eq!(both.table("k", "t").unwrap().column("x").unwrap().number, numbers[0]);
+        let other = merged(&[(1, "ALTER TABLE t ADD x text")]);
+        assert_ne!(other.table("k", "t").unwrap().column("x").unwrap().number, numbers[0]);
+        // Its cells must not return with another column of the name.
+        let again = ["ALTER TABLE t ADD x int", "ALTER TABLE t DROP x", "ALTER TABLE t ADD x int"];
+        let again = merged(&again.map(|text| (1, text)));
+        assert_ne!(again.table("k", "t").unwrap().column("x").unwrap().number, numbers[0]);
+    }
+
+    /// Without its last column, the key would be another one, for which there are no rows.
+    #[test]
+    fn a_table_that_lost_a_column_of_its_key_is_set_aside() {
+        let both = merged(&[(1, "ALTER TABLE t RENAME c TO x"), (2, "ALTER TABLE t ADD x int")]);
+        assert!(both.table("k", "t").is_none());
+        assert_eq!(reasons(&both), [("table t".to_owned(), Reason::Columns)]);
+    }
+
+    #[test]
+    fn drop_deletes_what_is_not_usable() {
+        let both = merged(&[(1, "DROP TABLE t"), (2, "ALTER TABLE t WITH comment = 'x'")]);
+        assert!(!both.unusable.is_empty());
+        for text in ["DROP TABLE t", "DROP TABLE IF EXISTS t"] {
+            let change = try_change_in(Some(1), &both, text).unwrap().unwrap();
+            assert_eq!(change.deleted.len(), both.unusable.len());
+            assert!(change.catalog.unusable.is_empty());
+        }
+        let error = try_change_in(Some(1), &both, "DROP TYPE t").unwrap_err().to_string();
+        assert_eq!(error, "Type 'k.t' doesn't exist");
+        let create = "CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)";
+        let error = try_change_in(Some(1), &both, create).unwrap_err().to_string();
+        assert!(error.contains("delete them by DROP"), "{error}");
     }
 
     #[test]
@@ -180,7 +223,7 @@ mod tests {
         let both = merged(&[(1, "DROP TYPE address"), (2, "ALTER TABLE t ADD x frozen<address>")]);
         assert!(both.table("k", "t").is_none());
         let again = "CREATE TYPE IF NOT EXISTS address (street text)";
-        let change = try_change_on(1, &both, again).unwrap().unwrap();
+        let change = try_change_in(Some(1), &both, again).unwrap().unwrap();
         let mut rows = rows_of(&both);
         rows.extend(rows_of(&catalog(
             &[&START[..], &["ALTER TABLE t ADD x frozen<address>"]].concat(),
@@ -189,7 +232,7 @@ mod tests {
         assert_eq!(columns(&from_rows(&rows).unwrap(), "t"), ["a", "c", "p", "v", "x"]);
     }
 
-    const STATEMENTS: [&str; 30] = [
+    const STATEMENTS: [&str; 32] = [
         START[0],
         START[1],
         START[2],
@@ -199,6 +242,8 @@ mod tests {
         "DROP TABLE t",
         "DROP TABLE bare",
         "ALTER TABLE t ADD x int",
+        "ALTER TABLE t ADD d int",
+        "ALTER TABLE t ADD e text",
         "ALTER TABLE t ADD y frozen<address>",
         "ALTER TABLE t ADD s int STATIC",
         "ALTER TABLE t DROP x",
@@ -234,7 +279,7 @@ mod tests {
             let mut views = [shared.clone(), shared.clone()];
             for (server, pick, meet) in picks {
                 let view = &mut views[usize::from(server - 1)];
-                if let Ok(Some(change)) = try_change_on(server, view, STATEMENTS[pick]) {
+                if let Ok(Some(change)) = try_change_in(Some(server), view, STATEMENTS[pick]) {
                     apply(&mut rows, &change);
                     *view = Catalog::clone(&change.catalog);
                 }

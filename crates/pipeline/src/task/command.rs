@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,13 +18,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::task::items::{self, ITEM_BYTES_MAX, Outcome, OutcomeWriter, RECORD_BYTES_MAX};
 use crate::task::line_worker::{LineWorker, is_unusable};
-use crate::task::process::{Process, Ready};
+use crate::task::process::Process;
 use crate::task::{BatchTask, DeadLetter, Ids, TaskError};
 
 /// Maximum number of items in a batch: all their results fit in a frame.
 pub const COMMAND_BATCH_MAX: u32 = 64;
 /// Interval at which a waiting thread checks whether the run was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(100);
+/// Time without output after the exit of a command, while its output is open.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 const _: () =
     assert!(COMMAND_BATCH_MAX as usize * RECORD_BYTES_MAX <= crate::frame::PAYLOAD_BYTES_MAX);
@@ -208,7 +211,8 @@ impl Commands {
         let mut input = if self.takes_argument { Vec::new() } else { [item, b"\n"].concat() };
         let (started, watch) = (Instant::now(), self.watch());
         let (mut output, mut written) = (Vec::new(), 0);
-        let mut is_alone = false;
+        // Since the exit of the command, or the output after it.
+        let mut silent_since = None;
         loop {
             if written == input.len() {
                 process.end_input();
@@ -216,13 +220,14 @@ impl Commands {
             }
             let slice = watch.check(started.elapsed())?;
             let ready = process.wait_ready(written < input.len(), slice)?;
-            if ready == Ready::default() && process.has_exited()? {
-                // Its output stays open for what it has left behind: that ends, too, or is of
-                // another session.
-                if std::mem::replace(&mut is_alone, true) {
-                    break;
+            if process.has_exited()? {
+                // What it has left behind may have more output: a part is no result.
+                let since = *silent_since.get_or_insert_with(Instant::now);
+                if ready.reads {
+                    silent_since = None;
+                } else if since.elapsed() >= SILENCE_MAX {
+                    return Err(left_open(process.exit_status(Duration::ZERO)?));
                 }
-                process.end_descendants();
             }
             if ready.writes {
                 let (count, is_open) = process.write(&input[written..])?;
@@ -247,7 +252,7 @@ impl Commands {
                         "the shell cannot execute the command: {status}; see its error output"
                     )));
                 }
-                Some(status) => return Err(Failure::Item(format!("the command failed: {status}"))),
+                Some(status) => return Err(failed(status)),
                 None => {}
             }
         }
@@ -268,6 +273,18 @@ impl Commands {
             }
             Err(error) => Err(Failure::Fatal(format!("could not start /bin/sh: {error}"))),
         }
+    }
+}
+
+fn failed(status: ExitStatus) -> Failure {
+    Failure::Item(format!("the command failed: {status}"))
+}
+
+/// The command has exited, and its output is still open.
+fn left_open(status: Option<ExitStatus>) -> Failure {
+    match status.filter(|status| !status.success()) {
+        Some(status) => failed(status),
+        None => Failure::Item("the command left a process that keeps its output open".to_owned()),
     }
 }
 
@@ -492,11 +509,6 @@ mod tests {
         check(Each, failing, &["1", "2", "3"], "1\n3\n", &["the command failed: exit status: 9"]);
         check(Each, "sleep 100; echo {}", &["1"], "", &["no answer within 300ms"]);
         check(Each, "exec >&-; sleep 100", &["1"], "", &["no answer within 300ms"]);
-        // What is left behind has some time, and delays no result.
-        check(Each, "(sleep 0.05; echo {}) &", &["1"], "1\n", &[]);
-        let failing = "sleep 1000 & exit 3";
-        check(Each, failing, &["1"], "", &["the command failed: exit status: 3"]);
-        check(Each, "setsid sleep 3 & echo {}", &["1"], "1\n", &[]);
         let endless = "yes {}";
         check(Each, endless, &["1"], "", &["an output of more than 1000000 bytes"]);
         let long = "x".repeat(200_000);
@@ -504,6 +516,26 @@ mod tests {
         check(Each, "wc -c", &[&long], "200001\n", &[]);
         let unread = "x".repeat(900_000);
         check(Each, "echo 1", &[&unread], "1\n", &[]);
+    }
+
+    #[test]
+    fn a_process_that_a_command_leaves_behind_delays_no_other_item() {
+        let limits = CommandLimits { retries: 0, item_timeout_ms: 600_000 };
+        let open = "the command left a process that keeps its output open";
+        for (command, lines, reason) in [
+            ("(sleep 0.05; echo {}) &", "1\n", None),
+            ("sleep 1000 >&- & echo {}", "1\n", None),
+            ("sleep 1000 & exit 3", "", Some("the command failed: exit status: 3")),
+            ("sleep 1000 & echo {}", "", Some(open)),
+            ("setsid sleep 5 & echo {}", "", Some(open)),
+        ] {
+            let task = commands(CommandMode::Each, command, limits);
+            let (found, reasons) = run(&task, &[b"1"]).unwrap();
+            assert_eq!((&*found, reasons.first().map(|it| &**it)), (lines, reason), "{command}");
+        }
+        let task = commands(CommandMode::Exec, "sleep 1000 & read x; exit 3", limits);
+        let (_, reasons) = run(&task, &[b"1"]).unwrap();
+        assert_eq!(reasons, ["the worker ended before its answer: exit status: 3"]);
     }
 
     #[test]

@@ -107,10 +107,13 @@ impl LineWorker {
                 input.written += count;
                 input.is_open = is_open;
             }
-            if !ready.reads {
+            // What a worker has left behind may keep its output open.
+            let has_exited = !ready.reads && !ready.writes && self.process.has_exited()?;
+            if !ready.reads && !has_exited {
                 continue;
             }
-            let is_end = self.process.read(&mut self.output)? == Some(0);
+            let read = self.process.read(&mut self.output)?;
+            let is_end = read == Some(0) || has_exited && read.is_none();
             while let Some(answer) = self.next_answer()? {
                 if answered == input.taken {
                     return Err(Failure::Fatal(EXTRA_LINE.to_owned()));

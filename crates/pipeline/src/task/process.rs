@@ -120,11 +120,6 @@ impl Process {
         self.exits_within(Duration::ZERO)
     }
 
-    /// Ends what a process that has exited left behind.
-    pub(super) fn end_descendants(&self) {
-        self.signal(Signal::KILL);
-    }
-
     /// Waits for the exit of a process whose output has ended; `None` if it does not exit in time.
     pub(super) fn exit_status(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
         if !self.exits_within(time)? {

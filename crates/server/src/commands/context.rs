@@ -105,7 +105,7 @@ impl CommandContext<'_> {
     pub(crate) fn spend(&self, elements: usize) -> Done {
         let spent = self.elements.get().saturating_add(elements);
         self.elements.set(spent);
-        check_elements(spent, self.reactor.settings.elements_per_command_max)
+        check_elements(spent, self.reactor.settings.elements_max())
     }
 
     #[inline]

@@ -323,7 +323,7 @@ impl<'a> ReactorContext<'a> {
             return Err(unknown(Some(id), args));
         }
         if args.len() > ARGUMENTS_FREE {
-            let elements_max = self.reactor.settings.elements_per_command_max;
+            let elements_max = self.reactor.settings.elements_max();
             check_elements(args.len().saturating_mul(self.argument_cost(command)), elements_max)?;
         }
         session.last_command = id;
@@ -395,7 +395,7 @@ impl<'a> ReactorContext<'a> {
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
         let limit = self.reactor.settings.client_query_buffer_limit_bytes;
         let work = transaction.queued_work + queued_cost + args.len() * argument_cost;
-        let work_max = self.reactor.settings.elements_per_command_max;
+        let work_max = self.reactor.settings.elements_max();
         let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX
             || check_elements(work, work_max).is_err();
         if too_many || (transaction.queued_bytes + bytes) as u64 > limit {

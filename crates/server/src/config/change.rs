@@ -110,7 +110,10 @@ impl Config {
         let path = self.file().ok_or(RewriteError::NoFile)?;
         let is_changed = |option: &&'static OptionSpec| {
             let source = self.loaded.source_of(option);
-            option.owns_its_value() && matches!(source, Source::ConfigSet | Source::CommandLine)
+            // An import sets and ends this mode, also at a start.
+            option.owns_its_value()
+                && option.name != "import-mode"
+                && matches!(source, Source::ConfigSet | Source::CommandLine)
         };
         let changed: Vec<_> = rows().filter(is_changed).collect();
         let text = read_bounded(path)?;

@@ -512,6 +512,12 @@ impl Settings {
         Ok(())
     }
 
+    /// Elements that a command may process; 0: no limit. Commands that another server has executed
+    /// are not refused, and neither are many of them in one transaction.
+    pub(crate) fn elements_max(&self) -> usize {
+        if self.import_mode { 0 } else { self.elements_per_command_max }
+    }
+
     fn validate_group(&self) -> Result<(), Conflict> {
         if self.hub && self.server_id == 0 {
             return Err(Conflict::new("hub", "a server-id is required".to_owned()));

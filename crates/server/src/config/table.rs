@@ -365,7 +365,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 97);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 98);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 

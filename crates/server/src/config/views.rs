@@ -191,7 +191,6 @@ pub(super) const VIEWS: &[OptionSpec] = &[
     fixed!("dynamic-hz", "no", "`hz` does not follow the number of clients."),
     fixed!("hll-sparse-max-bytes", "3000", "Size above which a sparse HyperLogLog becomes dense."),
     fixed!("sanitize-dump-payload", "yes", "RESTORE checks every value."),
-    fixed!("import-mode", "no", "There is no mode for the import from a running server."),
     fixed!("enable-module-command", "no", "Modules are not supported."),
     fixed!(
         "enable-protected-configs",

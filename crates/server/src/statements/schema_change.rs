@@ -107,8 +107,8 @@ impl CqlExecutor<'_> {
         let catalog = shared.catalog.load_full();
         let timestamp = self.next_timestamp(&last);
         let new_table = table_id_at(timestamp, shared.keyspace.seed());
-        let server = shared.hub.server;
-        let cx = ChangeContext { keyspace, table_id: new_table, timestamp, server };
+        let is_in_group = shared.hub.server != 0;
+        let cx = ChangeContext { keyspace, table_id: new_table, timestamp, is_in_group };
         let Some(change) = change(&catalog, statement, &cx)? else {
             // The existing schema may not be durable yet, and the client will rely on this reply.
             return Ok((None, last.gate));

@@ -114,8 +114,8 @@ fn a_directory_of_this_version_keeps_its_formats() {
             "log.manifest: version 3; this program reads 1 to 3",
             "1 log segments: version 3; this program reads 1 to 3",
             "a start changes no format",
-            "downgrade possible, unless data of a kind that is newer than the other program is \
-             written; take a backup first",
+            "downgrade possible until the first snapshot, which has version 4, or to a program \
+             that reads it; take a backup first",
         ]
     );
 }

@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
     row("zset-max-listpack-entries", "1", &[], sorted_set, ORDERED),
     row("zset-max-listpack-value", "1", &[], sorted_set, ORDERED),
     row("active-expire", "no", &[], keys_after_expiry, [":0", ":1"]),
-    row("import-mode", "yes", &[], value_after_expiry, ["$-1", "$1"]),
+    row("import-mode", "yes", &[], value_after_expiry, ["$-1", "v"]),
     row(
         "active-expire-effort",
         "10",

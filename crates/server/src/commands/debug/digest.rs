@@ -151,7 +151,7 @@ pub(super) const DIGEST: Command = Command {
 
 fn reply_digest(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     check_allowed(cx)?;
-    let elements_max = cx.reactor.settings.elements_per_command_max;
+    let elements_max = cx.reactor.settings.elements_max();
     let mut spent = 0usize;
     // The number of a database is mixed in before its keys, whose order does not matter.
     let mut keys = [Digest::default(); DATABASES];

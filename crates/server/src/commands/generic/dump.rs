@@ -147,7 +147,7 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
     let free_bytes = cx.reactor.room.used_bytes_max.saturating_sub(cx.shared.used_bytes());
     let bytes_max = free_bytes.min(RECORD_BYTES_MAX as u64);
-    let elements_max = match cx.reactor.settings.elements_per_command_max {
+    let elements_max = match cx.reactor.settings.elements_max() {
         0 => usize::MAX,
         count => count,
     };

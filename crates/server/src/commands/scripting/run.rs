@@ -201,7 +201,7 @@ const CONTENDED: &str = "TRYAGAIN The script accessed a key that it did not decl
                          another script held. It may have changed data; declare all keys.";
 
 fn write_result(cx: &mut CommandContext<'_>, value: &Value, script_protocol: Protocol) -> Done {
-    let values_left = match cx.reactor.settings.elements_per_command_max {
+    let values_left = match cx.reactor.settings.elements_max() {
         0 => usize::MAX,
         elements_max => elements_max,
     };
@@ -338,7 +338,7 @@ impl Run<'_, '_> {
             return refuse(Some(id), "OOM command not allowed when used memory > 'maxmemory'.");
         }
         if args.len() > ARGUMENTS_FREE {
-            let elements_max = self.cx.reactor.settings.elements_per_command_max;
+            let elements_max = self.cx.reactor.settings.elements_max();
             let cost = command.argument_cost(true);
             check_elements(args.len().saturating_mul(cost), elements_max)
                 .map_err(|fail| Refusal::Fail(Some(id), fail))?;

@@ -18,8 +18,10 @@ use super::peer::shown;
 use super::progress::Progress;
 use super::stream::Position;
 use super::target::{State, Target, target_failure};
+use crate::commands::command::Flags;
 use crate::commands::registry::REGISTRY;
 use crate::engine::import_mode::STATE_KEY;
+use crate::engine::requests::RequestId;
 use crate::import::aof::Command;
 
 /// Commands and bytes after which a transaction is sent. A transaction of the source is never cut.
@@ -129,22 +131,27 @@ impl Writes {
                 let what = format!("{name} in database {db}: the target has {DATABASES} databases");
                 lose(&what, losses, progress)?;
             }
-            _ if REGISTRY.find(name.as_bytes()).is_none() => {
-                let what = format!("the source sends the command {name}, which the target lacks");
-                lose(&what, losses, progress)?;
-            }
-            "SWAPDB" => {
-                // The key with the state would move to another database.
-                self.put_words(&[b"SELECT", b"0"]);
-                self.put_words(&[b"DEL", STATE_KEY]);
-                self.put_words(&[b"SELECT", self.next.db.to_string().as_bytes()]);
-                self.put(&name, request);
-                progress.commands += 1;
-            }
-            _ => {
-                self.put(&name, request);
-                progress.commands += 1;
-            }
+            _ => match REGISTRY.find(name.as_bytes()) {
+                None => {
+                    let what =
+                        format!("the source sends the command {name}, which the target lacks");
+                    lose(&what, losses, progress)?;
+                }
+                // The account of the import may do more than write keys.
+                Some(id) if !is_replicated(&name, id) => {
+                    return Err(anyhow!("the source sends {name}, which no replica gets").into());
+                }
+                Some(_) => {
+                    if name == "SWAPDB" {
+                        // The key with the state would move to another database.
+                        self.put_words(&[b"SELECT", b"0"]);
+                        self.put_words(&[b"DEL", STATE_KEY]);
+                        self.put_words(&[b"SELECT", self.next.db.to_string().as_bytes()]);
+                    }
+                    self.put(&name, request);
+                    progress.commands += 1;
+                }
+            },
         }
         if self.requests.len() > TRANSACTION_BYTES_MAX {
             return Err(anyhow!("the source sends a transaction of more than 1 GiB").into());
@@ -258,6 +265,14 @@ impl Writes {
         }
         Ok(true)
     }
+}
+
+/// Commands that a source also sends to its replicas, besides those that change keys.
+const ALSO_REPLICATED: [&str; 8] =
+    ["PUBLISH", "SPUBLISH", "PFCOUNT", "EVAL", "EVALSHA", "FCALL", "SCRIPT", "FUNCTION"];
+
+fn is_replicated(name: &str, id: RequestId) -> bool {
+    REGISTRY.entry(id).command.flags.has(Flags::WRITE) || ALSO_REPLICATED.contains(&name)
 }
 
 fn lose(what: &str, losses: Losses, progress: &mut Progress) -> Result<(), Failure> {

@@ -110,7 +110,8 @@ fn with_signals<T>(run: impl FnOnce(&dyn Fn() -> bool) -> anyhow::Result<T>) -> 
 fn begin(import: &LiveImport, target: &mut Target) -> anyhow::Result<State> {
     let shown = import.target.shown();
     let state = match target.state()? {
-        State::None if import.onto == Onto::Merge => State::Merging,
+        // What an earlier import has copied stays, too: there is no telling it from other data.
+        State::None | State::Copying if import.onto == Onto::Merge => State::Merging,
         State::None if target.is_empty()? => State::Copying,
         State::None => bail!(
             "{shown} has keys or functions: empty it, or use --merge to keep them and replace those \
@@ -118,11 +119,10 @@ fn begin(import: &LiveImport, target: &mut Target) -> anyhow::Result<State> {
         ),
         State::Failed => bail!(
             "an earlier import into {shown} failed, so that its data differs from that of the \
-             source: empty it before the next one"
+             source: empty it before the next one, or keep it and CONFIG SET import-mode no"
         ),
         other => other,
     };
-    target.keep_expired()?;
     Ok(state)
 }
 
@@ -233,8 +233,7 @@ impl Importer<'_> {
             return Ok(());
         }
         let lag = lag.map_or("an unknown number of".to_owned(), |lag| lag.to_string());
-        writeln!(self.out, "{lag} bytes of writes are missing: run the import again to continue")?;
-        Ok(())
+        bail!("{lag} bytes of writes are missing: run the import again to continue")
     }
 
     /// Receives the stream over one connection.
@@ -272,6 +271,7 @@ impl Importer<'_> {
         let history = history.unwrap_or_else(|| known.history.clone());
         let position = Position { history, ..known.clone() };
         self.progress.note(&format!("continuing after offset {}", position.offset));
+        self.target.keep_expired().map_err(target_failure)?;
         self.set_state(State::Following(position.clone()))?;
         Ok(position)
     }
@@ -287,12 +287,17 @@ impl Importer<'_> {
     fn copy(&mut self, stream: &mut Stream<'_>, mut at: Position) -> Result<Position, Failure> {
         self.copies += 1;
         if self.copies > 1 {
-            self.progress.note("copying everything again");
+            let advice = match self.state {
+                State::Merging => "; keys that the source deletes meanwhile stay: use --verify",
+                _ => "",
+            };
+            self.progress.note(&format!("copying everything again{advice}"));
         }
         // What an earlier attempt has copied may have been deleted in the source since.
         if self.state == State::Copying {
             self.target.empty().map_err(target_failure)?;
         }
+        self.target.keep_expired().map_err(target_failure)?;
         self.set_state(self.state.clone())?;
         self.progress.begin_copy();
         let end = stream.read_end()?;
@@ -372,7 +377,12 @@ impl Importer<'_> {
 fn reconnect(place: &Place, is_stopped: &dyn Fn() -> bool) -> Result<Target, Failure> {
     let mut attempts = 0;
     loop {
-        match Target::connect(place) {
+        let connected = Target::connect(place).and_then(|mut target| {
+            // Another server may have taken the address.
+            target.keep_expired()?;
+            Ok(target)
+        });
+        match connected {
             Ok(target) => return Ok(target),
             Err(_) if is_stopped() => return Err(Failure::Stopped),
             Err(error) if attempts >= RETRIES_MAX => {

@@ -27,7 +27,7 @@ impl Place {
         text.contains("://")
     }
 
-    /// Parses `[redis://][user:password@]host[:port]`. Bytes in user and password may be written as
+    /// Parses `[redis://][user[:password]@]host[:port]`. Bytes in user and password may be written as
     /// in URLs: `%40`.
     pub fn parse(text: &str) -> Result<Place, &'static str> {
         let rest = text.strip_prefix(SCHEME).unwrap_or(text);
@@ -40,9 +40,6 @@ impl Place {
         }
         let (account, server) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (user, password) = account.split_once(':').unwrap_or((account, ""));
-        if password.is_empty() && !user.is_empty() {
-            return Err("a user requires a password: USER:PASSWORD@HOST:PORT");
-        }
         let bracketed = server.ends_with(']') || !server.contains(':');
         let (host, port) = match server.rsplit_once(':') {
             Some((host, port)) if !bracketed => {
@@ -135,6 +132,7 @@ mod tests {
         check("redis://[::1]", ("::1", 6379, "", None));
         check("redis://:secret@host", ("host", 6379, "", Some("secret")));
         check("redis://me:a%40b:c@host:1", ("host", 1, "me", Some("a@b:c")));
+        check("redis://me@host:1", ("host", 1, "me", None));
     }
 
     #[test]
@@ -148,7 +146,6 @@ mod tests {
             "host:99999",
             "redis://host/3",
             "rediss://host",
-            "me@host",
             "redis://:%4@host",
             "redis://:%zz@host",
             "redis://:%ff@h",

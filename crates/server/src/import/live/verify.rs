@@ -81,6 +81,8 @@ pub(super) fn verify(
                 let outcome = work(shared, source, target, &lines);
                 if outcome.is_err() {
                     shared.is_over.store(true, Ordering::Relaxed);
+                    // The scan must not wait for room.
+                    while shared.batches.lock().is_ok_and(|batches| batches.recv().is_ok()) {}
                 }
                 outcome
             }));
@@ -163,7 +165,8 @@ fn scan_all(
             }
             let reply = peer.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT])?;
             let (next, names) = scanned(reply)?;
-            if to.send(Keys { db, found, names }).is_err() {
+            // A source with fewer databases has none to compare with.
+            if !names.is_empty() && to.send(Keys { db, found, names }).is_err() {
                 bail!("the comparison has ended");
             }
             if next == b"0" {

@@ -303,7 +303,7 @@ impl Server {
                 keyspace: self.client.keyspace.as_deref(),
                 table_id: Uuid::from_u128(self.tables << 64 | 7),
                 timestamp: self.now.unix_us(),
-                server: 0,
+                is_in_group: false,
             };
             let catalog = self.shared.catalog.load_full();
             if let Some(change) = change(&catalog, &parsed.statement, &cx)? {
