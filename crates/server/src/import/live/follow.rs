@@ -138,7 +138,7 @@ impl Writes {
                     lose(&what, losses, progress)?;
                 }
                 // The account of the import may do more than write keys.
-                Some(id) if !is_replicated(&name, id) => {
+                Some(id) if !is_replicated(&name, id, &first_argument) => {
                     return Err(anyhow!("the source sends {name}, which no replica gets").into());
                 }
                 Some(_) => {
@@ -268,10 +268,11 @@ impl Writes {
 }
 
 /// Commands that a source also sends to its replicas, besides those that change keys.
-const ALSO_REPLICATED: [&str; 8] =
-    ["PUBLISH", "SPUBLISH", "PFCOUNT", "EVAL", "EVALSHA", "FCALL", "SCRIPT", "FUNCTION"];
+const ALSO_REPLICATED: [&str; 7] =
+    ["PUBLISH", "SPUBLISH", "PFCOUNT", "EVAL", "EVALSHA", "FCALL", "SCRIPT"];
 
-fn is_replicated(name: &str, id: RequestId) -> bool {
+fn is_replicated(name: &str, id: RequestId, first_argument: &[u8]) -> bool {
+    let id = REGISTRY.find_child(id, first_argument).unwrap_or(id);
     REGISTRY.entry(id).command.flags.has(Flags::WRITE) || ALSO_REPLICATED.contains(&name)
 }
 
