@@ -67,14 +67,19 @@ class Import:
     def crash(self):
         self.process.kill()
         self.process.wait(PATIENCE_S)
-        while self.connections():
+        while self.connections() or self.streams():
             time.sleep(0.02)
         self.start()
-        self.until(self.connections)
+        # Before that, a target that is lost ends it.
+        self.until(self.streams)
 
     def connections(self):
         """The connections of imports that the target has."""
         return [client for client in self.target.client().client_list() if client["name"] == "myriad-import"]
+
+    def streams(self):
+        """The number of imports that receive from the source."""
+        return self.source.client().info("replication")["connected_slaves"]
 
     def __exit__(self, *_):
         self.process.kill()
