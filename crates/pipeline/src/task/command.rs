@@ -221,7 +221,7 @@ impl Commands {
             let slice = watch.check(started.elapsed())?;
             let ready = process.wait_ready(written < input.len(), slice)?;
             if process.has_exited()? {
-                // What it has left behind may have more output: a part is no result.
+                // What it has left behind may have more output, and a part is not a result.
                 let since = *silent_since.get_or_insert_with(Instant::now);
                 if ready.reads {
                     silent_since = None;

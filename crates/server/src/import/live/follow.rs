@@ -267,7 +267,7 @@ impl Writes {
     }
 }
 
-/// Commands that a source also sends to its replicas, besides those that change keys.
+/// Other commands that a source sends to its replicas than writes of keys.
 const ALSO_REPLICATED: [&str; 7] =
     ["PUBLISH", "SPUBLISH", "PFCOUNT", "EVAL", "EVALSHA", "FCALL", "SCRIPT"];
 

@@ -110,7 +110,7 @@ fn with_signals<T>(run: impl FnOnce(&dyn Fn() -> bool) -> anyhow::Result<T>) -> 
 fn begin(import: &LiveImport, target: &mut Target) -> anyhow::Result<State> {
     let shown = import.target.shown();
     let state = match target.state()? {
-        // What an earlier import has copied stays, too: there is no telling it from other data.
+        // What an earlier import has copied stays, too: it looks like other data.
         State::None | State::Copying if import.onto == Onto::Merge => State::Merging,
         State::None if target.is_empty()? => State::Copying,
         State::None => bail!(
