@@ -125,6 +125,12 @@ impl Conflict {
         let name = name[..name.len().min(NAME_BYTES_MAX)].into();
         Conflict { db, name, winner: one.max(other), loser: one.min(other), found }
     }
+
+    /// Whether it is of the same values.
+    fn is_same(&self, other: &Conflict) -> bool {
+        (self.winner, self.loser, self.db) == (other.winner, other.loser, other.db)
+            && self.name == other.name
+    }
 }
 
 #[derive(Debug)]
@@ -177,10 +183,15 @@ impl Hub {
         self.peers.lock()
     }
 
-    pub(crate) fn note_conflict(&self, conflict: Conflict) {
+    /// False: the conflict is one of the latest. A link that begins again repeats values.
+    pub(crate) fn note_conflict(&self, conflict: Conflict) -> bool {
         let mut conflicts = self.conflicts.lock();
+        if conflicts.iter().any(|known| known.is_same(&conflict)) {
+            return false;
+        }
         conflicts.truncate(CONFLICTS_MAX - 1);
         conflicts.push_front(conflict);
+        true
     }
 
     /// The latest conflicts, newest first.

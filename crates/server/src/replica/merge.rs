@@ -299,9 +299,8 @@ impl<'s> Merger<'s> {
         self.received += 1;
         self.lost += u64::from(!is_stored && version != own.version);
         if given.is_concurrent(own) {
-            self.conflicts += 1;
             let conflict = Conflict::new((db, key.bytes), [own.version, version], params.now());
-            shared.hub.note_conflict(conflict);
+            self.conflicts += u64::from(shared.hub.note_conflict(conflict));
         }
         Ok(())
     }

@@ -370,10 +370,11 @@ fn a_conflict_is_counted_if_neither_server_had_the_value_of_the_other() {
         group.settle();
     }
     assert_eq!(found(&mut group), [(0, None); 2]);
-    // Several writes of each, at the same time: one conflict for each server and key.
-    ask(&mut group.worlds[0], "APPEND k one|APPEND k two|SET free 1|");
+    // Several writes of each, at the same time: one conflict for each server and key, also if a
+    // link sends a value again. They are transactions, so that none is sent without the others.
+    ask(&mut group.worlds[0], "MULTI|APPEND k one|APPEND k two|SET free 1|EXEC|");
     group.worlds[1].advance(60_000_000_000);
-    ask(&mut group.worlds[1], "APPEND k three|DEL l|APPEND k four|");
+    ask(&mut group.worlds[1], "MULTI|APPEND k three|DEL l|APPEND k four|EXEC|");
     group.settle();
     group.check_equal("afterwards");
     let [first, second] = found(&mut group);
