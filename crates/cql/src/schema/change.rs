@@ -204,9 +204,9 @@ fn no_change() -> CqlError {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::builtin;
     use super::super::load::from_rows;
-    use super::super::testing::{catalog, try_change};
-    use super::super::{builtin, keyspace_rows};
+    use super::super::testing::{all_rows, apply, catalog, try_change};
     use super::*;
 
     const START: [&str; 7] = [
@@ -621,21 +621,6 @@ mod tests {
             "No keyspace has been specified. USE a keyspace, or explicitly specify \
              keyspace.tablename"
         );
-    }
-
-    fn all_rows(catalog: &Catalog) -> Rows {
-        catalog.keyspaces.values().flat_map(|keyspace| keyspace_rows(keyspace)).collect()
-    }
-
-    /// Applies a change to rows.
-    fn apply(rows: &mut Rows, change: &Change) {
-        for gone in &change.deleted {
-            rows.retain(|id, _| match &gone.clustering {
-                Some(_) => id != gone,
-                None => id.table != gone.table || id.partition != gone.partition,
-            });
-        }
-        rows.extend(change.written.clone());
     }
 
     const CHANGES: [&str; 26] = [

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::change::Change;
-use super::{Catalog, ChangeContext, builtin, change};
+use super::row::Rows;
+use super::{Catalog, ChangeContext, builtin, change, keyspace_rows};
 use crate::error::CqlError;
 use crate::statements::parse;
 
@@ -36,4 +37,19 @@ pub(crate) fn catalog(statements: &[&str]) -> Arc<Catalog> {
         Ok(Some(change)) => change.catalog,
         other => panic!("{text}: {other:?}"),
     })
+}
+
+pub(crate) fn all_rows(catalog: &Catalog) -> Rows {
+    catalog.keyspaces.values().flat_map(|keyspace| keyspace_rows(keyspace)).collect()
+}
+
+/// Applies a change to rows.
+pub(crate) fn apply(rows: &mut Rows, change: &Change) {
+    for gone in &change.deleted {
+        rows.retain(|id, _| match &gone.clustering {
+            Some(_) => id != gone,
+            None => id.table != gone.table || id.partition != gone.partition,
+        });
+    }
+    rows.extend(change.written.clone());
 }

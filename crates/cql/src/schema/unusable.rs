@@ -60,11 +60,9 @@ impl fmt::Display for SchemaObject {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::change::Change;
     use super::super::load::from_rows;
-    use super::super::row::Rows;
-    use super::super::testing::{catalog, try_change_in};
-    use super::super::{Catalog, builtin, keyspace_rows};
+    use super::super::testing::{all_rows, apply, catalog, try_change_in};
+    use super::super::{Catalog, builtin};
     use super::*;
 
     const START: [&str; 4] = [
@@ -74,25 +72,11 @@ mod tests {
         "CREATE TABLE bare (a int PRIMARY KEY)",
     ];
 
-    fn rows_of(catalog: &Catalog) -> Rows {
-        catalog.keyspaces.values().flat_map(|keyspace| keyspace_rows(keyspace)).collect()
-    }
-
-    fn apply(rows: &mut Rows, change: &Change) {
-        for gone in &change.deleted {
-            rows.retain(|id, _| match &gone.clustering {
-                Some(_) => id != gone,
-                None => id.table != gone.table || id.partition != gone.partition,
-            });
-        }
-        rows.extend(change.written.clone());
-    }
-
     /// The schema when all have received the statements, each executed by a server that knew only
     /// its own.
     fn merged(statements: &[(u16, &str)]) -> Catalog {
         let start = catalog(&START);
-        let mut rows = rows_of(&start);
+        let mut rows = all_rows(&start);
         let mut views = [start.clone(), start];
         for (server, text) in statements {
             let view = &mut views[usize::from(*server - 1)];
@@ -224,8 +208,8 @@ mod tests {
         assert!(both.table("k", "t").is_none());
         let again = "CREATE TYPE IF NOT EXISTS address (street text)";
         let change = try_change_in(Some(1), &both, again).unwrap().unwrap();
-        let mut rows = rows_of(&both);
-        rows.extend(rows_of(&catalog(
+        let mut rows = all_rows(&both);
+        rows.extend(all_rows(&catalog(
             &[&START[..], &["ALTER TABLE t ADD x frozen<address>"]].concat(),
         )));
         apply(&mut rows, &change);
@@ -274,7 +258,7 @@ mod tests {
         fn any_changes_of_two_servers_make_a_schema(
             picks in proptest::collection::vec((1..3_u16, 0..STATEMENTS.len(), 0..4), 0..24),
         ) {
-            let mut rows = rows_of(&catalog(&START));
+            let mut rows = all_rows(&catalog(&START));
             let mut shared = from_rows(&rows).unwrap();
             let mut views = [shared.clone(), shared.clone()];
             for (server, pick, meet) in picks {
@@ -289,8 +273,8 @@ mod tests {
                 }
             }
             shared = from_rows(&rows).unwrap();
-            let used = rows_of(&shared);
-            let builtin = rows_of(&builtin());
+            let used = all_rows(&shared);
+            let builtin = all_rows(&builtin());
             let stored = |id: &RowId| rows.contains_key(id) || builtin.contains_key(id);
             prop_assert!(used.keys().all(stored), "nothing was made up");
             let is_unusable = |id: &RowId| shared.unusable.iter().any(|row| row.id == *id);
