@@ -4,11 +4,13 @@
 //! runs against `ADDR`, `CQL_ADDR` (`CQL_ASKING_ADDR`: a server that requires a login) or
 //! `HTTP_ADDR`, and prints `N passed, N failed` at its end.
 
+use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::process::{MYRIAD, Server, Target};
 use crate::steps;
@@ -49,36 +51,66 @@ const SUITE_TIMEOUT_S: &str = "1800";
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
     let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES).chain([&EXAMPLES]);
     let others = others.filter(|_| *target != Target::Redis);
-    let own = OWN_SUITES.iter().chain([&CLUSTER_SUITE]);
-    let own = own.filter(|_| *target == Target::Myriad);
-    let suites: Vec<&str> = SUITES.iter().chain(others).chain(own).copied().collect();
-    if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
+    let cluster = [&CLUSTER_SUITE].into_iter().filter(|_| *target == Target::Myriad);
+    let mut suites: Vec<&str> = SUITES.iter().chain(others).chain(cluster).copied().collect();
+    let mut own: Vec<&str> = OWN_SUITES.to_vec();
+    own.retain(|_| *target == Target::Myriad);
+    let exists = |name: &str| suites.iter().chain(&own).any(|suite| *suite == name);
+    if let Some(unknown) = only.iter().find(|name| !exists(name)) {
+        suites.extend(own);
         bail!("no suite {unknown:?}: there are {}", suites.join(", "));
     }
+    for list in [&mut suites, &mut own] {
+        list.retain(|name| only.is_empty() || only.iter().any(|wanted| wanted == name));
+    }
+    // Beside the others: all of them mostly wait, for clients or for a timeout.
+    let mut output = Vec::new();
+    let (tally, own) = thread::scope(|scope| {
+        let beside = scope.spawn(|| run_suites(root, target, &own, &mut output));
+        let tally = run_suites(root, target, &suites, &mut stdout());
+        let own = beside.join().unwrap_or_else(|_| Err(anyhow!("the thread of suites panicked")));
+        (tally, own)
+    });
+    stdout().write_all(&output)?;
+    let mut tally = tally?;
+    tally += own?;
+    Ok(tally)
+}
+
+/// Runs these suites, one after the other.
+fn run_suites(
+    root: &Path,
+    target: &Target,
+    names: &[&str],
+    output: &mut dyn Write,
+) -> Result<Tally> {
     let mut tally = Tally::default();
-    for name in suites {
-        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
-            continue;
-        }
-        println!("clients: {name}");
+    for name in names.iter().copied() {
+        writeln!(output, "clients: {name}")?;
         let has_cluster_view = name == CLUSTER_SUITE;
         if (has_cluster_view || APP_SUITES.contains(&name)) && *target == Target::Myriad {
             for reactors in APP_REACTORS {
                 let options = ["--reactors", reactors, "--cluster-view", "yes"];
                 let count = if has_cluster_view { 4 } else { 2 };
-                tally += run_suite(root, target, name, &options[..count])?;
+                tally += run_suite(root, target, name, &options[..count], output)?;
             }
             continue;
         }
         // ScyllaDB's driver uses shards.
         let options: &[&str] =
             if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
-        tally += run_suite(root, target, name, options)?;
+        tally += run_suite(root, target, name, options, output)?;
     }
     Ok(tally)
 }
 
-fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Result<Tally> {
+fn run_suite(
+    root: &Path,
+    target: &Target,
+    name: &str,
+    options: &[&str],
+    output: &mut dyn Write,
+) -> Result<Tally> {
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
     let needs_password = *target == Target::Myriad && name == ASKED_SUITE;
@@ -87,7 +119,7 @@ fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Resu
     let server_with_password =
         server_with_password.as_ref().and_then(|server| server.cql_address.as_deref());
     let started = Instant::now();
-    let counted = steps::run_counted(
+    let counted = steps::run_counted_to(
         Command::new("timeout")
             .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
             .arg(folder.join("run.sh"))
@@ -99,10 +131,12 @@ fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Resu
             .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
             .env("MYRIAD", root.join(MYRIAD))
             .env("DIALECT", server.dialect.name()),
+        output,
     )?;
     if counted == Tally::default() {
         bail!("suite {name} counted nothing");
     }
-    println!("clients: {name}: {counted} ({:.1} s)", started.elapsed().as_secs_f64());
+    let took_s = started.elapsed().as_secs_f64();
+    writeln!(output, "clients: {name}: {counted} ({took_s:.1} s)")?;
     Ok(counted)
 }

@@ -1,17 +1,28 @@
 //! Child processes whose output is shown indented and counted.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
 
+/// Tests of everything but the programs, whose tests use a release build.
+pub(crate) const LIBRARY_TESTS: &[&str] =
+    &["test", "--quiet", "--workspace", "--exclude", "myriad", "--exclude", "myriad-lab"];
+/// Includes what release builds do not contain.
+pub(crate) const EXPERIMENTS: [&str; 2] = ["--features", "server/experiments,web/experiments"];
+
 /// Runs a command that counts its own tests. Their lines are indented by two spaces, so that the
 /// last line of a whole run is the only one of its kind at the start of a line.
 ///
 /// A command that ends with an error without having counted a failure is one failure.
 pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
+    run_counted_to(command, &mut stdout())
+}
+
+/// Like [`run_counted`], with the lines written to `output`.
+pub(crate) fn run_counted_to(command: &mut Command, output: &mut dyn Write) -> Result<Tally> {
     let shown = format!("{command:?}");
     let mut child = command
         .stdin(Stdio::null())
@@ -22,14 +33,14 @@ pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
     let mut tally = Tally::default();
     for line in BufReader::new(stdout).lines() {
         let line = line.with_context(|| format!("read the output of {shown}"))?;
-        println!("  {line}");
+        writeln!(output, "  {line}")?;
         if let Some(counts) = Tally::parse(&line) {
             tally += counts;
         }
     }
     let status = child.wait()?;
     if !status.success() && tally.failed == 0 {
-        println!("  {shown}: {status}");
+        writeln!(output, "  {shown}: {status}")?;
         tally.failed += 1;
     }
     Ok(tally)
