@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 use wire::replication::{CAPABILITY, HEADER_BYTES, Header, StreamError};
 use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
 
-use super::channel::Channel;
+use super::channel::{CHECK_INTERVAL, Channel, is_timeout};
 use super::mono_now;
 use crate::config::MasterAddress;
 use crate::engine::replication::Request;
@@ -19,10 +19,10 @@ use crate::engine::server_state::ServerState;
 use crate::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two checks of whether the link has ended.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A master sends at least a heartbeat every second. Source: Redis 7.2 `config.c`, `repl-timeout`.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
+/// A master that takes nothing for this long has ended.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_nanos(SILENCE_NS_MAX);
 /// Longest reply before the stream: that of ROLE names all replicas.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
@@ -67,7 +67,7 @@ pub(crate) struct Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Ends a write of the acknowledging thread.
+        // Another handle of the socket keeps it open.
         self.channel.end();
     }
 }
@@ -193,7 +193,7 @@ impl Link {
         let mut request = Vec::new();
         let words: Vec<&[u8]> = [name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
         encode_request(&words, &mut request);
-        self.channel.write_all(&request).map_err(LinkError::Io)?;
+        self.channel.write_all(&request, WRITE_TIMEOUT, is_over).map_err(LinkError::Io)?;
         let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
         loop {
             match decode_reply(&self.buffer[self.used..])? {
@@ -278,10 +278,6 @@ impl Link {
     }
 }
 
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-}
-
 fn refused(request: &'static str, reply: &Reply) -> LinkError {
     let reply = match reply {
         Reply::Error(text) => String::from_utf8_lossy(text).into_owned(),
@@ -297,7 +293,7 @@ fn connect(master: &MasterAddress) -> io::Result<TcpStream> {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(CHECK_INTERVAL))?;
-                stream.set_write_timeout(Some(Duration::from_nanos(SILENCE_NS_MAX)))?;
+                stream.set_write_timeout(Some(CHECK_INTERVAL))?;
                 return Ok(stream);
             }
             Err(error) => failure = error,
