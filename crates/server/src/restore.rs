@@ -11,7 +11,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use binlog::{Disk, FileDisk};
 use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
-use wire::replication::{Copied, Header, Kind, Opening, Time, take_block, take_record, take_times};
+use wire::replication::{
+    Copied, Frame, Header, Kind, Opening, Time, take_block, take_record, take_times,
+};
 
 use crate::backup::Report;
 use crate::backup::archive::{self, Chain};
@@ -149,19 +151,20 @@ fn summarize(chain: &Chain, target: Target) -> anyhow::Result<Summary> {
     let search = if let Target::Time(time) = target { Some(Search::new(time)) } else { None };
     let mut times = Times { first: None, last: None, search };
     for file in chain {
-        file.read(&mut |header, payload| {
+        file.read(&mut |frame| {
+            let Frame { header, contents, .. } = frame;
             match header.kind {
                 Kind::Copy if is_begun => bail!("a second copy"),
                 Kind::Copy => (is_begun, position) = (true, header.base),
                 _ if !is_begun => bail!("a frame of kind {:?} before the copy", header.kind),
                 Kind::Block if reach.is_some() => bail!("a block after the end of the copy"),
-                Kind::Copied => reach = Some(Copied::decode(payload)?.reach),
+                Kind::Copied => reach = Some(Copied::decode(contents)?.reach),
                 Kind::Resume | Kind::Records | Kind::Heartbeat if header.base != position => {
                     bail!("a frame begins at position {}, not at {position}", header.base)
                 }
                 Kind::Records | Kind::Heartbeat => position = header.end,
                 Kind::Times => {
-                    let all = take_times(header, payload)?;
+                    let all = take_times(header, contents)?;
                     for time in all {
                         times.note(time, reach);
                     }
@@ -232,9 +235,10 @@ impl Replay {
     }
 
     /// Applies a frame, without the records that end after `target`.
-    fn apply(&mut self, header: &Header, payload: &[u8], target: u64) -> anyhow::Result<()> {
+    fn apply(&mut self, frame: &Frame<'_>, target: u64) -> anyhow::Result<()> {
+        let Frame { header, contents: payload, .. } = frame;
         match header.kind {
-            Kind::Copy => *self = Replay::new(Opening::decode(payload)?.seed),
+            Kind::Copy => *self = Replay::new(Opening::decode(frame)?.seed),
             Kind::Block => self.apply_block(header, payload)?,
             Kind::Copied => {
                 let copied = Copied::decode(payload)?;
@@ -305,10 +309,10 @@ fn replay(chain: &Chain, target: u64) -> anyhow::Result<Replay> {
     let mut replay = Replay::new(0);
     let (mut report, mut bytes) = (Report::new(target), 0);
     for file in chain.iter().take_while(|file| file.header.base <= target) {
-        file.read(&mut |header, payload| {
-            replay.apply(header, payload, target)?;
-            bytes += payload.len() as u64;
-            report.note(bytes, header.end.min(target));
+        file.read(&mut |frame| {
+            replay.apply(frame, target)?;
+            bytes += frame.contents.len() as u64;
+            report.note(bytes, frame.header.end.min(target));
             Ok(())
         })?;
     }

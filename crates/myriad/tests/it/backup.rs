@@ -379,6 +379,25 @@ fn a_damaged_backup_is_refused() {
 }
 
 #[test]
+fn a_backup_of_an_earlier_version_is_restored() {
+    let places = Places::new("version-2");
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/fixtures/backup-v2");
+    fs::create_dir_all(&places.backup).unwrap();
+    for file in fs::read_dir(files).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), places.backup.join(file.file_name())).unwrap();
+    }
+    assert!(places.verify().contains("the backup is intact"));
+    let restored = places.restored(None);
+    assert_eq!(restored.ask("GET k\r\nLLEN l\r\nGET n"), "$1\r\nw\r\n:3\r\n$1\r\n1\r\n");
+    let restored = places.restored(Some("277"));
+    assert_eq!(restored.ask("GET k\r\nHGET h g"), "$1\r\nv\r\n$1\r\n2\r\n");
+    // A new chain of the present version follows the files of the old one.
+    assert!(places.back_up(&restored, &["--full"]).contains("file 3: full"));
+    assert_eq!(places.restored(None).ask("GET k"), "$1\r\nv\r\n");
+}
+
+#[test]
 fn a_backup_continues_after_kills_and_starts_again_after_a_truncation() {
     let places = Places::new("kills");
     let options = ["--log-segment-bytes", "1048576"];

@@ -6,6 +6,7 @@ mod cluster;
 mod command_line;
 mod commands;
 mod environment;
+mod failover;
 mod hub;
 mod migrate;
 mod options;

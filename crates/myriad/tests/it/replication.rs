@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Drop for Server {
@@ -22,7 +22,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(directory: &Path, options: &[&str]) -> Server {
+    pub(crate) fn start(directory: &Path, options: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
             .args(["serve", "--resp", "127.0.0.1:0", "--reactors", "2", "--dir"])
             .arg(directory)
@@ -39,12 +39,12 @@ impl Server {
     }
 
     /// Host and port, as REPLICAOF takes them.
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         self.address.replace(':', " ")
     }
 
     /// The replies to inline requests, as they are sent.
-    fn ask(&self, requests: &str) -> String {
+    pub(crate) fn ask(&self, requests: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
         let mut reply = String::new();
@@ -52,18 +52,18 @@ impl Server {
         reply.strip_suffix("+OK\r\n").unwrap().to_owned()
     }
 
-    fn info(&self, field: &str) -> String {
+    pub(crate) fn info(&self, field: &str) -> String {
         let info = self.ask("INFO replication");
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_default().trim_end().to_owned()
     }
 
-    fn follow(&self, master: &Server) {
+    pub(crate) fn follow(&self, master: &Server) {
         assert_eq!(self.ask(&format!("REPLICAOF {}", master.place())), "+OK\r\n");
     }
 
     /// Waits until the replica has the data of its master.
-    fn reach(&self, master: &Server) {
+    pub(crate) fn reach(&self, master: &Server) {
         let deadline = Instant::now() + PATIENCE;
         let digest = master.ask("DEBUG DIGEST");
         while self.info("master_link_status") != "up" || self.ask("DEBUG DIGEST") != digest {
@@ -79,12 +79,12 @@ impl Server {
 }
 
 /// The contents of the files that a server has set aside.
-fn set_aside(directory: &Path) -> Vec<String> {
+pub(crate) fn set_aside(directory: &Path) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(directory.join("set-aside")) else { return Vec::new() };
     files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()
 }
 
-fn directory(name: &str) -> PathBuf {
+pub(crate) fn directory(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&directory);
     directory
@@ -281,7 +281,7 @@ fn a_failover_without_a_complete_replica_is_given_up() {
     assert_eq!(replica.ask("GET k"), "$1\r\n4\r\n");
 }
 
-fn wait_until(condition: impl Fn() -> bool, describe: impl Fn() -> String) {
+pub(crate) fn wait_until(condition: impl Fn() -> bool, describe: impl Fn() -> String) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{}", describe());

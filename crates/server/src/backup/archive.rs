@@ -2,7 +2,8 @@
 //!
 //! Each file holds frames of the replication stream as they were received. The files of a chain
 //! begin with a copy of all data and continue each other; each one names the checksum of the one
-//! before it, so that a missing, exchanged or damaged file is found.
+//! before it, so that a missing, exchanged or damaged file is found. The checksum of the frames'
+//! chain continues from file to file.
 
 use std::fs::File;
 use std::io::{BufReader, Read as _};
@@ -11,17 +12,22 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use binlog::{Disk, DiskFile, FileDisk, write_all_at};
-use wire::replication::{EpochId, HEADER_BYTES as FRAME_HEADER_BYTES, Header, Kind};
+use wire::replication::{
+    Chain as Checksum, EpochId, Format, Frame, FrameReader, FrameWriter,
+    HEADER_BYTES as FRAME_HEADER_BYTES, Header, Kind,
+};
 
 const MAGIC: [u8; 8] = *b"MYRIADBK";
 const END_MAGIC: [u8; 8] = *b"MYRIADBE";
-/// Files of version 1 have no times.
-const VERSION: u32 = 2;
+/// Files of version 1 have no times, and those of version 2 no checksum of the chain.
+const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 1;
-/// Bytes of a file before its frames.
-const HEADER_BYTES: usize = 80;
-/// Bytes of a file after its frames.
-const END_BYTES: usize = 32;
+/// Bytes of a file before its frames, and of its header in older versions.
+const HEADER_BYTES: usize = 88;
+const HEADER_BYTES_2: usize = 80;
+/// Bytes of a file after its frames, and in older versions.
+const END_BYTES: usize = 40;
+const END_BYTES_2: usize = 32;
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
 /// Bytes that are written before they are synced, so that the end of a file takes no time.
@@ -41,6 +47,8 @@ pub(crate) struct FileHeader {
     pub(crate) epoch: EpochId,
     /// Checksum of the file that it continues; `None`: it begins with a copy.
     pub(crate) previous: Option<u32>,
+    /// Of the frames of the files before it.
+    pub(crate) chain: Checksum,
 }
 
 impl FileHeader {
@@ -53,12 +61,14 @@ impl FileHeader {
         bytes[24..32].copy_from_slice(&self.base.to_le_bytes());
         bytes[32..72].copy_from_slice(&self.epoch);
         bytes[72..76].copy_from_slice(&self.previous.unwrap_or(0).to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..76]);
-        bytes[76..].copy_from_slice(&crc.to_le_bytes());
+        bytes[76..84].copy_from_slice(&self.chain.0.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..84]);
+        bytes[84..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<FileHeader, String> {
+    /// Decodes a header. Returns the version of the file, too.
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<(FileHeader, u32), String> {
         if bytes[..8] != MAGIC {
             return Err("it is not a file of a backup".to_owned());
         }
@@ -68,16 +78,28 @@ impl FileHeader {
                 "it has version {version}, and this program reads {VERSION_MIN} to {VERSION}"
             ));
         }
-        if le32(&bytes[76..]) != crc32c::crc32c(&bytes[..76]) {
+        let crc_at = header_bytes(version) - 4;
+        if le32(&bytes[crc_at..]) != crc32c::crc32c(&bytes[..crc_at]) {
             return Err("its header is damaged".to_owned());
         }
-        Ok(FileHeader {
+        let chain = if version < 3 { 0 } else { le64(&bytes[76..]) };
+        let header = FileHeader {
             number: le64(&bytes[16..]),
             base: le64(&bytes[24..]),
             epoch: bytes[32..72].try_into().expect("40 bytes"),
             previous: (bytes[12] != 0).then(|| le32(&bytes[72..])),
-        })
+            chain: Checksum(chain),
+        };
+        Ok((header, version))
     }
+}
+
+fn header_bytes(version: u32) -> usize {
+    if version < 3 { HEADER_BYTES_2 } else { HEADER_BYTES }
+}
+
+fn end_bytes(version: u32) -> usize {
+    if version < 3 { END_BYTES_2 } else { END_BYTES }
 }
 
 /// What a file states after its frames.
@@ -89,6 +111,8 @@ pub(crate) struct FileEnd {
     pub(crate) bytes: u64,
     /// Of all bytes before this.
     pub(crate) crc: u32,
+    /// Of the frames of this file and those before it; 0 in older versions.
+    pub(crate) chain: Checksum,
 }
 
 impl FileEnd {
@@ -98,16 +122,20 @@ impl FileEnd {
         bytes[8..16].copy_from_slice(&self.position.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.crc.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..28]);
-        bytes[28..].copy_from_slice(&crc.to_le_bytes());
+        bytes[28..36].copy_from_slice(&self.chain.0.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8; END_BYTES]) -> Option<FileEnd> {
+    /// Decodes the end of a file of this version.
+    fn decode(bytes: &[u8], version: u32) -> Option<FileEnd> {
+        let crc_at = end_bytes(version) - 4;
         let is_valid =
-            bytes[..8] == END_MAGIC && le32(&bytes[28..]) == crc32c::crc32c(&bytes[..28]);
+            bytes[..8] == END_MAGIC && le32(&bytes[crc_at..]) == crc32c::crc32c(&bytes[..crc_at]);
+        let chain = Checksum(if version < 3 { 0 } else { le64(&bytes[28..]) });
         let (position, length) = (le64(&bytes[8..]), le64(&bytes[16..]));
-        is_valid.then_some(FileEnd { position, bytes: length, crc: le32(&bytes[24..]) })
+        is_valid.then_some(FileEnd { position, bytes: length, crc: le32(&bytes[24..]), chain })
     }
 }
 
@@ -133,6 +161,7 @@ pub(crate) struct Draft<'d> {
     disk: &'d FileDisk,
     file: Arc<dyn DiskFile>,
     number: u64,
+    writer: FrameWriter,
     buffer: Vec<u8>,
     written: u64,
     synced: u64,
@@ -147,13 +176,13 @@ impl<'d> Draft<'d> {
         let file = disk.create(TEMPORARY_NAME).context("could not create a file")?;
         let buffer = header.encode().to_vec();
         let number = header.number;
-        Ok(Draft { disk, file, number, buffer, written: 0, synced: 0, crc: 0 })
+        let writer = FrameWriter::new(Format::Compressed, header.chain);
+        Ok(Draft { disk, file, number, writer, buffer, written: 0, synced: 0, crc: 0 })
     }
 
     /// Appends a frame.
-    pub(crate) fn put(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
-        self.buffer.extend_from_slice(header.bytes());
-        self.buffer.extend_from_slice(payload);
+    pub(crate) fn put(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
+        self.writer.put_again(frame, &mut self.buffer)?;
         if self.buffer.len() >= WRITE_BYTES {
             self.flush()?;
             self.buffer.shrink_to(2 * WRITE_BYTES);
@@ -178,17 +207,18 @@ impl<'d> Draft<'d> {
         Ok(())
     }
 
-    /// Ends the file and gives it its name. Returns its checksum.
-    pub(crate) fn finish(mut self, position: u64) -> anyhow::Result<u32> {
+    /// Ends the file and gives it its name.
+    pub(crate) fn finish(mut self, position: u64) -> anyhow::Result<FileEnd> {
         self.flush()?;
-        let (bytes, crc) = (self.written, self.crc);
-        self.buffer.extend_from_slice(&FileEnd { position, bytes, crc }.encode());
+        let (bytes, crc, chain) = (self.written, self.crc, self.writer.chain());
+        let end = FileEnd { position, bytes, crc, chain };
+        self.buffer.extend_from_slice(&end.encode());
         self.flush()?;
         self.file.sync().context("could not sync a file")?;
         self.disk.rename(TEMPORARY_NAME, &name_of(self.number))?;
         self.disk.sync_dir()?;
         note_newest(self.disk, self.number).context("could not note the newest file")?;
-        Ok(crc)
+        Ok(end)
     }
 }
 
@@ -207,6 +237,7 @@ fn note_newest(disk: &FileDisk, number: u64) -> std::io::Result<()> {
 #[derive(Debug, Clone)]
 pub(crate) struct ArchiveFile {
     pub(crate) path: PathBuf,
+    version: u32,
     pub(crate) header: FileHeader,
     pub(crate) end: FileEnd,
 }
@@ -217,44 +248,48 @@ impl ArchiveFile {
         let mut file = File::open(&path).with_context(|| format!("could not open {shown}"))?;
         let size = file.metadata()?.len();
         let mut head = [0; HEADER_BYTES];
-        let mut tail = [0; END_BYTES];
-        if size < (HEADER_BYTES + END_BYTES) as u64 {
+        // The shortest file of the oldest version has more bytes than a header of the newest one.
+        if size < (HEADER_BYTES_2 + END_BYTES_2) as u64 {
             bail!("{shown} is damaged: it has only {size} bytes");
         }
         let reading = || format!("could not read {shown}");
         file.read_exact(&mut head).with_context(reading)?;
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut tail, size - END_BYTES as u64)
-            .with_context(reading)?;
-        let header =
+        let (header, version) =
             FileHeader::decode(&head).map_err(|what| anyhow::anyhow!("{shown}: {what}"))?;
+        let mut tail = vec![0; end_bytes(version)];
+        let end_at = size - tail.len() as u64;
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut tail, end_at)
+            .with_context(reading)?;
         if header.number != number {
             bail!(
                 "{shown} has another name than when it was written: it was number {}",
                 header.number
             );
         }
-        let end = FileEnd::decode(&tail).filter(|end| end.bytes == size - END_BYTES as u64);
+        let end = FileEnd::decode(&tail, version).filter(|end| end.bytes == end_at);
         let end = end.with_context(|| {
-            format!(
-                "{shown} is damaged: its end is missing or malformed, at offset {}",
-                size - END_BYTES as u64
-            )
+            format!("{shown} is damaged: its end is missing or malformed, at offset {end_at}")
         })?;
-        Ok(ArchiveFile { path, header, end })
+        Ok(ArchiveFile { path, version, header, end })
     }
 
     /// Passes every frame, in order, with its offset in the file, and checks all of the file.
     pub(crate) fn read(
         &self,
-        frame: &mut dyn FnMut(&Header, &[u8]) -> anyhow::Result<()>,
+        pass: &mut dyn FnMut(&Frame<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let shown = self.path.display();
         let file = File::open(&self.path).with_context(|| format!("could not open {shown}"))?;
         let mut reader = BufReader::with_capacity(WRITE_BYTES, file);
-        let mut head = [0; HEADER_BYTES];
+        let mut head = vec![0; header_bytes(self.version)];
         reader.read_exact(&mut head).with_context(|| format!("could not read {shown}"))?;
         let mut crc = crc32c::crc32c(&head);
-        let (mut offset, mut position) = (HEADER_BYTES as u64, self.header.base);
+        let (mut offset, mut position) = (head.len() as u64, self.header.base);
+        let mut frames = match self.version {
+            ..3 => FrameReader::default(),
+            _ => FrameReader::after(self.header.chain),
+        };
+        let mut chain = self.header.chain;
         let mut payload = Vec::new();
         while offset < self.end.bytes {
             let damaged = || format!("{shown} is damaged at offset {offset}, position {position}");
@@ -273,15 +308,16 @@ impl ArchiveFile {
             payload.shrink_to(2 * WRITE_BYTES);
             payload.resize(header.payload_bytes, 0);
             reader.read_exact(&mut payload).with_context(damaged)?;
-            header.check(&payload).with_context(damaged)?;
-            frame(&header, &payload).with_context(damaged)?;
+            let frame = frames.open(&header, &payload).with_context(damaged)?;
+            pass(&frame).with_context(damaged)?;
+            chain = if self.version < 3 { chain } else { frame.chain };
             crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, &head), &payload);
             offset += (head.len() + payload.len()) as u64;
             if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
                 position = header.end;
             }
         }
-        if crc != self.end.crc || position != self.end.position {
+        if (crc, position, chain) != (self.end.crc, self.end.position, self.end.chain) {
             bail!("{shown} is damaged: its frames differ from the written ones");
         }
         Ok(())
@@ -314,7 +350,9 @@ pub(crate) fn chains(dir: &Path) -> anyhow::Result<Vec<Chain>> {
         let before = before.with_context(|| {
             format!("{} is missing, which {shown} continues", name_of(number.saturating_sub(1)))
         })?;
-        if before.end.crc != previous || before.end.position != file.header.base {
+        let is_next = (before.end.crc, before.end.position, before.end.chain)
+            == (previous, file.header.base, file.header.chain);
+        if !is_next {
             bail!(
                 "{shown} does not continue {}: it was written after another file of this name \
                  that ended at position {}",

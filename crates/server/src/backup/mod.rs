@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use binlog::FileDisk;
 use wire::replication::{
-    ARCHIVE_CAPABILITY, CAPABILITY, Copied, EpochId, Header, Kind, Opening, TIMES_CAPABILITY, Time,
-    take_times,
+    ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, Chain, Copied, EpochId, Frame, Header, Kind,
+    Opening, TIMES_CAPABILITY, Time, take_times,
 };
 use wire::resp::Reply;
 
 use crate::config::MasterAddress;
-use crate::replica::{Link, LinkError, Login};
+use crate::replica::{Link, LinkError, Login, PROGRAM};
 use archive::{Draft, FileHeader};
 
 /// While it follows the source, a backup ends a file with new records after this time, or when it
@@ -79,6 +79,7 @@ struct Newest {
     epoch: EpochId,
     position: u64,
     crc: u32,
+    chain: Chain,
 }
 
 /// Takes a backup. Reports its progress on standard error, and each file on `out`.
@@ -100,6 +101,7 @@ pub fn take(backup: &Backup, out: &mut dyn Write) -> anyhow::Result<()> {
         epoch: file.header.epoch,
         position: file.end.position,
         crc: file.end.crc,
+        chain: file.end.chain,
     });
     let must_copy = backup.begin == Begin::Full;
     let mut taker = Taker { backup, disk: &disk, newest, must_copy, receiving: None, out };
@@ -161,9 +163,10 @@ impl Receiving<'_> {
     }
 
     /// Stores a frame.
-    fn put(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
+    fn put(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
+        let header = &frame.header;
         if header.kind == Kind::Times {
-            return self.put_times(header, payload);
+            return self.put_times(frame);
         }
         if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
             let (at, found) = (self.position, header.base);
@@ -176,33 +179,35 @@ impl Receiving<'_> {
             }
         }
         if header.kind == Kind::Copied {
-            self.reach = Some(Copied::decode(payload)?.reach);
+            self.reach = Some(Copied::decode(frame.contents)?.reach);
         }
         self.flush_times()?;
-        self.draft.put(header, payload)
+        self.draft.put(frame)
     }
 
     /// Stores times. A source without news sends the time of the same position once a second: the
     /// last one is enough.
-    fn put_times(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
-        let times = take_times(header, payload)?;
+    fn put_times(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
+        let times = take_times(&frame.header, frame.contents)?;
         if let [time] = &times[..]
             && time.position == self.timed.position
             && time.unix_us >= self.timed.unix_us
         {
-            self.repeated = Some((*header, payload.to_vec()));
+            self.repeated = Some((frame.header, frame.contents.to_vec()));
             return Ok(());
         }
         if let Some(last) = times.last().filter(|last| last.position >= self.timed.position) {
             self.timed = *last;
         }
         self.flush_times()?;
-        self.draft.put(header, payload)
+        self.draft.put(frame)
     }
 
     fn flush_times(&mut self) -> anyhow::Result<()> {
         match self.repeated.take() {
-            Some((header, payload)) => self.draft.put(&header, &payload),
+            Some((header, contents)) => {
+                self.draft.put(&Frame { header, contents: &contents, chain: Chain::default() })
+            }
             None => Ok(()),
         }
     }
@@ -227,8 +232,14 @@ impl<'a> Taker<'a> {
             Link::log_in(source, None, &Login { user: user.as_bytes(), password }, is_over)?;
         let target = position_of(&link.query("ROLE", &[], is_over)?)?;
         let known = self.newest.filter(|_| !self.must_copy).map(|one| (one.epoch, one.position));
-        let capabilities = [CAPABILITY, ARCHIVE_CAPABILITY, TIMES_CAPABILITY];
-        let details = capabilities.map(|name| [&b"capa"[..], name.as_bytes()]);
+        let details = [
+            ("version", PROGRAM),
+            ("capa", CAPABILITY),
+            ("capa", CHAIN_CAPABILITY),
+            ("capa", ARCHIVE_CAPABILITY),
+            ("capa", TIMES_CAPABILITY),
+        ];
+        let details = details.map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
         link.ask("REPLCONF", details.as_flattened(), is_over)?;
         link.request(known, &[], is_over)?;
         let ended = match self.receive(&mut link, target, is_over) {
@@ -261,14 +272,14 @@ impl<'a> Taker<'a> {
         target: u64,
         is_over: &dyn Fn() -> bool,
     ) -> anyhow::Result<()> {
-        let mut payload = Vec::new();
         let mut report = Report::new(target);
-        while let Some(header) = link.read_frame(&mut payload, is_over)? {
+        while let Some(frame) = link.read_frame(is_over)? {
+            let header = &frame.header;
             if matches!(header.kind, Kind::Resume | Kind::Copy) {
-                self.begin(&header, &payload)?;
+                self.begin(&frame)?;
             }
             let receiving = self.receiving.as_mut().context("the stream has no beginning")?;
-            receiving.put(&header, &payload)?;
+            receiving.put(&frame)?;
             report.note(receiving.draft.bytes(), receiving.position);
             if !receiving.is_whole() {
                 continue;
@@ -289,11 +300,12 @@ impl<'a> Taker<'a> {
     }
 
     /// Begins a file with the first frame of a stream.
-    fn begin(&mut self, header: &Header, payload: &[u8]) -> anyhow::Result<()> {
+    fn begin(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
+        let header = &frame.header;
         if self.receiving.is_some() {
             bail!("the stream begins twice");
         }
-        let epoch = Opening::decode(payload)?.epochs.last().map(|epoch| epoch.id);
+        let epoch = Opening::decode(frame)?.epochs.last().map(|epoch| epoch.id);
         let epoch = epoch.context("the stream has no epoch")?;
         let is_full = header.kind == Kind::Copy;
         if let (true, false, Some(newest)) = (is_full, self.must_copy, self.newest) {
@@ -312,8 +324,10 @@ impl<'a> Taker<'a> {
     fn open(&self, base: u64, epoch: EpochId, reach: Option<u64>) -> anyhow::Result<Receiving<'a>> {
         let is_full = reach.is_none();
         let number = self.newest.map_or(0, |newest| newest.number) + 1;
-        let previous = self.newest.filter(|_| !is_full).map(|newest| newest.crc);
-        let draft = Draft::begin(self.disk, &FileHeader { number, base, epoch, previous })?;
+        let before = self.newest.filter(|_| !is_full);
+        let (previous, chain) = before.map(|newest| (newest.crc, newest.chain)).unzip();
+        let chain = chain.unwrap_or_default();
+        let draft = Draft::begin(self.disk, &FileHeader { number, base, epoch, previous, chain })?;
         let began = Instant::now();
         Ok(Receiving {
             draft,
@@ -346,8 +360,9 @@ impl<'a> Taker<'a> {
         let kind = if is_full { "full" } else { "incremental" };
         if has_news {
             let bytes = draft.bytes();
-            let crc = draft.finish(position)?;
-            self.newest = Some(Newest { number, epoch, position, crc });
+            let end = draft.finish(position)?;
+            let (crc, chain) = (end.crc, end.chain);
+            self.newest = Some(Newest { number, epoch, position, crc, chain });
             self.must_copy = false;
             writeln!(self.out, "file {number}: {kind}, {bytes} bytes, up to position {position}")?;
         } else if !self.follows() {

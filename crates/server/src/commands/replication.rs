@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use base::time::MonoNs;
 use reactor::ConnId;
-use wire::replication::{ARCHIVE_CAPABILITY, CAPABILITY, EpochId, TIMES_CAPABILITY};
+use wire::replication::{
+    ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, EpochId, Format, TIMES_CAPABILITY,
+};
 use wire::resp::{Args, parse_i64_strict};
 
 use super::command::{Command, Done, Flags, Group};
@@ -17,7 +19,8 @@ use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::rdb_transfers::Content;
 use crate::engine::replication::{
-    Failover, FailoverStage, Feeder, LinkState, Reader, Replica, Request, Role, RunId, epoch_id,
+    Failover, FailoverStage, Feeder, LinkState, ProgramVersion, Reader, Replica, Request, Role,
+    RunId, epoch_id,
 };
 use crate::engine::role_change;
 
@@ -42,6 +45,8 @@ pub(crate) struct ReplicaOptions {
     contents: FileContents,
     /// It reads the stream of this kind of server.
     reads_stream: bool,
+    /// It reads frames of version 2.
+    reads_chain: bool,
     /// It only stores the stream: it is not a replica.
     is_archive: bool,
     /// It reads when positions became durable.
@@ -52,6 +57,7 @@ pub(crate) struct ReplicaOptions {
     port: u16,
     /// Names the process, in all its connections.
     run_id: Option<RunId>,
+    program: ProgramVersion,
 }
 
 pub(crate) const SYNC: Command = Command {
@@ -159,6 +165,7 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
             address: cx.session.details.remote,
             port: options.port,
             run_id: options.run_id,
+            program: options.program,
             is_online: false,
             durable: 0,
             heard: cx.now.mono,
@@ -174,7 +181,14 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
         0 => Reader::Replica,
         peer => Reader::Peer(peer),
     };
-    let feeder = Feeder::new(cx.session.id, request, reader);
+    let format = match (options.reads_chain, cx.session.details.remote.is_local()) {
+        (false, _) => Format::Plain,
+        // Memory is faster than compression.
+        (true, true) => Format::Chained,
+        (true, false) => Format::Compressed,
+    };
+    tracing::info!(client = cx.session.id.0, program = %options.program, ?format, "a reader of the stream has connected");
+    let feeder = Feeder::new(cx.session.id, request, reader, format);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
             all.remove(&cx.session.id);
@@ -289,6 +303,7 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             // Unknown ones are of newer versions.
             replica.knows_marks |= is_option(value, "eof");
             replica.reads_stream |= is_option(value, CAPABILITY);
+            replica.reads_chain |= is_option(value, CHAIN_CAPABILITY);
             replica.is_archive |= is_option(value, ARCHIVE_CAPABILITY);
             replica.reads_times |= is_option(value, TIMES_CAPABILITY);
         } else if is_option(option, "server-id") {
@@ -316,7 +331,10 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             return Ok(());
         } else if is_option(option, "getack") {
             return Ok(()); // a master sends it to its replicas, in the stream of Redis
-        } else if !is_option(option, "ip-address") && !is_option(option, "version") {
+        } else if is_option(option, "version") {
+            // Other text is of a program of another kind, and only shown.
+            replica.program = ProgramVersion::parse(value).unwrap_or_default();
+        } else if !is_option(option, "ip-address") {
             return Err(Fail::quoting("ERR Unrecognized REPLCONF option: ", option, ""));
         }
         at += 2;

@@ -179,6 +179,11 @@ impl<'a> Unit<'a> {
         self.record.bytes.len()
     }
 
+    /// The record so far: the encoded changes.
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.record.bytes
+    }
+
     /// Whether the unit made a change that replies wait for: false if keys only
     /// [expired](Unit::expire).
     #[inline]

@@ -12,6 +12,7 @@ use wire::resp::encode_request;
 
 use super::apply::Applied;
 use super::channel::Channel;
+use super::link::WRITE_TIMEOUT;
 use super::mono_now;
 use crate::engine::server_state::ServerState;
 
@@ -42,9 +43,11 @@ impl Acknowledger {
         let shared = Arc::new(Shared::default());
         let (of_thread, log) = (Arc::clone(&shared), Arc::clone(&server.log));
         let run = move || {
-            if let Err(error) = acknowledge(&of_thread, &log, writer) {
-                // The reader of the connection ends, too.
+            let mut writer = writer;
+            if let Err(error) = acknowledge(&of_thread, &log, &mut writer) {
                 tracing::debug!(%error, "could not acknowledge the stream");
+                // Part of a request may have been sent: the reader of the connection ends, too.
+                writer.end();
             }
         };
         let thread = std::thread::Builder::new().name("replica-ack".to_owned()).spawn(run)?;
@@ -73,7 +76,8 @@ impl Drop for Acknowledger {
     }
 }
 
-fn acknowledge(shared: &Shared, log: &Log, mut writer: Channel) -> io::Result<()> {
+fn acknowledge(shared: &Shared, log: &Log, writer: &mut Channel) -> io::Result<()> {
+    let is_over = || shared.state.lock().is_over;
     let mut request = Vec::new();
     loop {
         let mut state = shared.state.lock();
@@ -93,7 +97,7 @@ fn acknowledge(shared: &Shared, log: &Log, mut writer: Channel) -> io::Result<()
             request.clear();
             let position = position.to_string();
             encode_request(&[b"REPLCONF", b"ACK", position.as_bytes()], &mut request);
-            writer.write_all(&request)?;
+            writer.write_all(&request, WRITE_TIMEOUT, &is_over)?;
         }
     }
 }

@@ -8,7 +8,8 @@ use store::{
     DATABASES, Keyspace, Mutation, Params, PartitionKey, STRIPES, Scope, StoreError, Version,
 };
 use wire::replication::{
-    Copied, Header, Kind, Opening, Record as StreamRecord, StreamError, take_block, take_record,
+    Chain, Copied, Frame, Header, Kind, Opening, Record as StreamRecord, StreamError, take_block,
+    take_record,
 };
 
 use super::reload::{is_cached, reload};
@@ -56,6 +57,11 @@ pub(crate) enum ApplyError {
     Superseded,
     #[error("the log has failed")]
     Poisoned,
+    #[error(
+        "this server has not logged what the master has sent before position {0}: its data may \
+         differ from the master's and is copied again; please report this, with both logs"
+    )]
+    Diverged(u64),
 }
 
 /// A copy that is being received.
@@ -88,6 +94,8 @@ pub(crate) struct Applier<'s> {
     stage: Stage,
     /// Where the next frame begins.
     position: u64,
+    /// Of what this server has applied and logged.
+    chain: Chain,
     /// End of the last record of this server's log.
     log_end: Lsn,
     /// What other parts of the server keep a copy of has changed.
@@ -107,6 +115,7 @@ impl<'s> Applier<'s> {
             generation,
             stage: Stage::Begin,
             position: 0,
+            chain: Chain::default(),
             log_end: Lsn(0),
             is_cache_stale: false,
         }
@@ -147,33 +156,54 @@ impl<'s> Applier<'s> {
     }
 
     /// Applies one frame.
-    pub(crate) fn apply(
-        &mut self,
-        now: Now,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<Applied, ApplyError> {
+    pub(crate) fn apply(&mut self, now: Now, frame: &Frame<'_>) -> Result<Applied, ApplyError> {
         let params = begin_turn(self.shared, &mut self.reactor, now);
+        let applied = self.apply_frame(&params, frame);
+        if matches!(applied, Err(ApplyError::Diverged(_))) {
+            self.give_up(&params)?;
+            self.shared.log.request_sync(self.log_end);
+        }
+        applied?;
+        end_turn(self.shared, &mut self.reactor);
+        let position = (!self.is_copying()).then_some(self.position);
+        Ok(Applied { position, log: self.log_end })
+    }
+
+    fn apply_frame(&mut self, params: &Params, frame: &Frame<'_>) -> Result<(), ApplyError> {
+        let Frame { header, contents, .. } = frame;
         match header.kind {
-            Kind::Resume => self.resume(&params, header, payload)?,
-            Kind::Copy => self.begin_copy(&params, header, payload)?,
-            Kind::Block => self.apply_block(&params, header, payload)?,
-            Kind::Copied => self.end_blocks(payload)?,
-            Kind::Records => self.apply_records(&params, header, payload)?,
+            Kind::Resume => self.resume(params, frame)?,
+            Kind::Copy => self.begin_copy(params, frame)?,
+            Kind::Block => self.apply_block(params, header, contents)?,
+            Kind::Copied => self.end_blocks(contents)?,
+            Kind::Records => self.apply_records(params, header, contents)?,
             Kind::Heartbeat => self.check_place(header)?,
             // For archives, and for the peers of a group of masters.
             Kind::Times | Kind::States => return Err(ApplyError::Order(header.kind)),
         }
+        if header.kind != Kind::Records {
+            self.chain.add_contents(header.kind, header.end, contents);
+        }
+        if self.chain != frame.chain {
+            return Err(ApplyError::Diverged(header.end));
+        }
         if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
             self.advance(header.end)?;
         }
-        self.end_copy(&params)?;
+        self.end_copy(params)?;
         if std::mem::take(&mut self.is_cache_stale) && !self.is_copying() {
-            reload(self.state, &params).map_err(ApplyError::Schema)?;
+            reload(self.state, params).map_err(ApplyError::Schema)?;
         }
-        end_turn(self.shared, &mut self.reactor);
-        let position = (!self.is_copying()).then_some(self.position);
-        Ok(Applied { position, log: self.log_end })
+        Ok(())
+    }
+
+    /// Makes the data incomplete, until the next link has copied it: it must not be served.
+    fn give_up(&mut self, params: &Params) -> Result<(), ApplyError> {
+        let shared = self.shared;
+        self.commit(params, |unit, applied| {
+            let none = History::default();
+            role_change::follow(shared, unit, none, applied, 0).map_err(ApplyError::Differs)
+        })
     }
 
     fn check_place(&self, header: &Header) -> Result<(), ApplyError> {
@@ -209,12 +239,8 @@ impl<'s> Applier<'s> {
         Ok(())
     }
 
-    fn resume(
-        &mut self,
-        params: &Params,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), ApplyError> {
+    fn resume(&mut self, params: &Params, frame: &Frame<'_>) -> Result<(), ApplyError> {
+        let header = &frame.header;
         if !matches!(self.stage, Stage::Begin) {
             return Err(ApplyError::Order(header.kind));
         }
@@ -222,7 +248,7 @@ impl<'s> Applier<'s> {
         if at != found {
             return Err(ApplyError::Gap { at, found });
         }
-        let opening = Opening::decode(payload)?;
+        let opening = Opening::decode(frame)?;
         self.follow_epochs(params, opening, at)?;
         tracing::info!(position = at, "following the master");
         self.stage = Stage::Following;
@@ -252,16 +278,12 @@ impl<'s> Applier<'s> {
     }
 
     /// Empties this server for a copy.
-    fn begin_copy(
-        &mut self,
-        params: &Params,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<(), ApplyError> {
+    fn begin_copy(&mut self, params: &Params, frame: &Frame<'_>) -> Result<(), ApplyError> {
+        let header = &frame.header;
         if !matches!(self.stage, Stage::Begin) {
             return Err(ApplyError::Order(header.kind));
         }
-        let opening = Opening::decode(payload)?;
+        let opening = Opening::decode(frame)?;
         let shared = self.shared;
         tracing::info!(
             position = header.base,
@@ -269,10 +291,7 @@ impl<'s> Applier<'s> {
             "copying the data of the master; this server's own data is removed"
         );
         shared.rdb_transfers.end_streams();
-        self.commit(params, |unit, applied| {
-            let none = History::default();
-            role_change::follow(shared, unit, none, applied, 0).map_err(ApplyError::Differs)
-        })?;
+        self.give_up(params)?;
         let tables = shared.keyspace.tables();
         // The peers of a group of masters, too: where they are followed does not fit the new data.
         shared.hub.peers().clear();
@@ -315,15 +334,18 @@ impl<'s> Applier<'s> {
         let mut keys = 0;
         self.commit(params, |unit, _| {
             lock_all(unit);
-            let mut input = mutations;
+            let (mut input, mut is_whole) = (mutations, true);
             while !input.is_empty() {
                 let mutation = decode(&mut input, shared)?;
                 keys += 1;
-                if !is_of_source_alone(&mutation) {
-                    unit.change(&mutation).map_err(ApplyError::Differs)?;
+                if is_of_source_alone(&mutation) {
+                    is_whole = false;
+                    continue;
                 }
+                unit.change(&mutation).map_err(ApplyError::Differs)?;
             }
-            Ok(())
+            let is_same = !is_whole || is_logged(unit, mutations, shared)?;
+            if is_same { Ok(()) } else { Err(ApplyError::Diverged(header.end)) }
         })?;
         if let Stage::Copying(copy) = &mut self.stage {
             copy.keys += keys;
@@ -404,9 +426,10 @@ impl<'s> Applier<'s> {
             Stage::Begin | Stage::Following => None,
         };
         let mut mutations: SmallVec<[Mutation<'_>; 2]> = SmallVec::new();
-        let mut input = bytes;
+        let (mut input, mut count) = (bytes, 0);
         while !input.is_empty() {
             let mutation = decode(&mut input, shared)?;
+            count += 1;
             if !is_of_source_alone(&mutation) && !is_copied(copy, &mutation, record.end)? {
                 self.is_cache_stale |= changes_cache(&mutation);
                 mutations.push(mutation);
@@ -417,6 +440,9 @@ impl<'s> Applier<'s> {
             for mutation in &mutations {
                 unit.change(mutation).map_err(ApplyError::Differs)?;
             }
+            if mutations.len() == count && !is_logged(unit, bytes, shared)? {
+                return Err(ApplyError::Diverged(record.end));
+            }
             if let Some(stamp) = contents.stamp {
                 unit.stamp(stamp);
                 shared.write_clock.pass(stamp);
@@ -424,7 +450,10 @@ impl<'s> Applier<'s> {
             unit.follow(record.end);
             *applied = record.end;
             Ok(())
-        })
+        })?;
+        // Only now: the checksum states what is in the log of this server.
+        self.chain.add_record(record);
+        Ok(())
     }
 }
 
@@ -464,6 +493,19 @@ fn partition<'a>(mutation: &Mutation<'a>) -> Option<PartitionKey<'a>> {
         Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => Some(*key),
         _ => None,
     }
+}
+
+/// Whether the unit logs exactly these mutations.
+fn is_logged(unit: &Unit<'_>, mutations: &[u8], shared: &ServerState) -> Result<bool, ApplyError> {
+    if unit.encoded() == mutations {
+        return Ok(true);
+    }
+    // A master of another version may have other bytes for the same mutation.
+    let (mut input, mut encoded) = (mutations, Vec::new());
+    while !input.is_empty() {
+        decode(&mut input, shared)?.encode(&mut encoded);
+    }
+    Ok(unit.encoded() == encoded)
 }
 
 /// Whether a mutation changes data that describes the source alone.

@@ -8,10 +8,12 @@ use std::time::Duration;
 use base::time::MonoNs;
 use reactor::TlsError;
 use rustls::ClientConfig;
-use wire::replication::{CAPABILITY, HEADER_BYTES, Header, StreamError};
+use wire::replication::{
+    CAPABILITY, CHAIN_CAPABILITY, Frame, FrameReader, HEADER_BYTES, Header, StreamError,
+};
 use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
 
-use super::channel::Channel;
+use super::channel::{CHECK_INTERVAL, Channel, is_timeout};
 use super::mono_now;
 use crate::config::MasterAddress;
 use crate::engine::replication::Request;
@@ -19,13 +21,15 @@ use crate::engine::server_state::ServerState;
 use crate::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two checks of whether the link has ended.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A master sends at least a heartbeat every second. Source: Redis 7.2 `config.c`, `repl-timeout`.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
+/// A master that takes nothing for this long has ended.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_nanos(SILENCE_NS_MAX);
 /// Longest reply before the stream: that of ROLE names all replicas.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
+/// The version that the source shows.
+pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
@@ -63,11 +67,12 @@ pub(crate) struct Link {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were used.
     used: usize,
+    frames: FrameReader,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Ends a write of the acknowledging thread.
+        // Another handle of the socket keeps it open.
         self.channel.end();
     }
 }
@@ -86,6 +91,8 @@ impl Link {
             ("listening-port", port.as_str()),
             ("run-id", &shared.identity.run_id),
             ("capa", CAPABILITY),
+            ("capa", CHAIN_CAPABILITY),
+            ("version", PROGRAM),
         ];
         let details: Vec<&[u8]> =
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
@@ -106,7 +113,13 @@ impl Link {
     ) -> Result<Link, LinkError> {
         let mut link = Link::log_in_as_server(shared, address, is_over)?;
         let (own, server) = (shared.hub.server.to_string(), server.to_string());
-        let details = [("capa", CAPABILITY), ("server-id", &own), ("to-server-id", &server)];
+        let details = [
+            ("capa", CAPABILITY),
+            ("capa", CHAIN_CAPABILITY),
+            ("version", PROGRAM),
+            ("server-id", &own),
+            ("to-server-id", &server),
+        ];
         let details: Vec<&[u8]> =
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         link.ask("REPLCONF", &details, is_over)?;
@@ -140,7 +153,8 @@ impl Link {
             }
             None => Channel::plain(socket),
         };
-        let mut link = Link { channel, buffer: Vec::new(), used: 0 };
+        let frames = FrameReader::default();
+        let mut link = Link { channel, buffer: Vec::new(), used: 0, frames };
         match (login.user, login.password) {
             (_, None) => {}
             (b"", Some(password)) => link.ask("AUTH", &[password], is_over)?,
@@ -193,7 +207,7 @@ impl Link {
         let mut request = Vec::new();
         let words: Vec<&[u8]> = [name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
         encode_request(&words, &mut request);
-        self.channel.write_all(&request).map_err(LinkError::Io)?;
+        self.channel.write_all(&request, WRITE_TIMEOUT, is_over).map_err(LinkError::Io)?;
         let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
         loop {
             match decode_reply(&self.buffer[self.used..])? {
@@ -209,31 +223,28 @@ impl Link {
         }
     }
 
-    /// Reads the next frame into `payload`. `None`: the link has ended.
+    /// Reads the next frame, and checks it. `None`: the link has ended.
     pub(crate) fn read_frame(
         &mut self,
-        payload: &mut Vec<u8>,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<Header>, LinkError> {
-        let found = self.try_read_frame(payload, is_over);
-        if matches!(found, Err(LinkError::Over)) { Ok(None) } else { found.map(Some) }
+    ) -> Result<Option<Frame<'_>>, LinkError> {
+        let header = match self.fill_frame(is_over) {
+            Err(LinkError::Over) => return Ok(None),
+            header => header?,
+        };
+        let end = self.used;
+        let payload = &self.buffer[end - header.payload_bytes..end];
+        Ok(Some(self.frames.open(&header, payload)?))
     }
 
-    fn try_read_frame(
-        &mut self,
-        payload: &mut Vec<u8>,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<Header, LinkError> {
+    /// Reads until the buffer has the next frame, and counts its bytes as used.
+    fn fill_frame(&mut self, is_over: &dyn Fn() -> bool) -> Result<Header, LinkError> {
         self.fill(HEADER_BYTES, is_over)?;
         let head = self.buffer[self.used..].first_chunk().expect("it was filled");
         let header = Header::decode(head)?;
         self.used += HEADER_BYTES;
         self.fill(header.payload_bytes, is_over)?;
-        payload.clear();
-        payload.shrink_to(2 * READ_BYTES);
-        payload.extend_from_slice(&self.buffer[self.used..self.used + header.payload_bytes]);
         self.used += header.payload_bytes;
-        header.check(payload)?;
         Ok(header)
     }
 
@@ -278,10 +289,6 @@ impl Link {
     }
 }
 
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-}
-
 fn refused(request: &'static str, reply: &Reply) -> LinkError {
     let reply = match reply {
         Reply::Error(text) => String::from_utf8_lossy(text).into_owned(),
@@ -297,7 +304,7 @@ fn connect(master: &MasterAddress) -> io::Result<TcpStream> {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(CHECK_INTERVAL))?;
-                stream.set_write_timeout(Some(Duration::from_nanos(SILENCE_NS_MAX)))?;
+                stream.set_write_timeout(Some(CHECK_INTERVAL))?;
                 return Ok(stream);
             }
             Err(error) => failure = error,

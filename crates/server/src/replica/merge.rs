@@ -8,7 +8,7 @@ use base::time::Now;
 use binlog::Lsn;
 use smallvec::SmallVec;
 use store::{Change, Given, Key, Mutation, Params, STRIPES, Version};
-use wire::replication::{Copied, EpochId, Header, Kind, Opening, StreamError};
+use wire::replication::{Copied, EpochId, Frame, Kind, Opening, StreamError};
 
 use super::apply::{ApplyError, LANE, begin_turn, changes_cache, decode, end_turn, lock};
 use super::reload::reload;
@@ -106,12 +106,8 @@ impl<'s> Merger<'s> {
     }
 
     /// Merges one frame. Returns where the last record ends in the log of this server.
-    pub(crate) fn apply(
-        &mut self,
-        now: Now,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<Lsn, ApplyError> {
+    pub(crate) fn apply(&mut self, now: Now, frame: &Frame<'_>) -> Result<Lsn, ApplyError> {
+        let Frame { header, contents: payload, .. } = frame;
         let params = begin_turn(self.shared, &mut self.reactor, now);
         let is_first = matches!(header.kind, Kind::Resume | Kind::Copy);
         if is_first != (self.stage == Stage::Begin) {
@@ -124,7 +120,7 @@ impl<'s> Merger<'s> {
             return Err(ApplyError::Gap { at: self.position, found: header.base });
         }
         match header.kind {
-            Kind::Resume | Kind::Copy => self.open(header.kind, payload)?,
+            Kind::Resume | Kind::Copy => self.open(frame)?,
             Kind::States => self.merge(&params, payload)?,
             Kind::Copied if self.stage == Stage::Copying => {
                 let newest = Copied::decode(payload)?.newest_timestamp;
@@ -158,16 +154,16 @@ impl<'s> Merger<'s> {
         Ok(self.log_end)
     }
 
-    fn open(&mut self, kind: Kind, payload: &[u8]) -> Result<(), ApplyError> {
-        let opening = Opening::decode(payload)?;
+    fn open(&mut self, frame: &Frame<'_>) -> Result<(), ApplyError> {
+        let opening = Opening::decode(frame)?;
         self.epoch = opening.epochs.last().map(|epoch| epoch.id);
-        let (server, position) = (self.server, self.position);
-        if kind == Kind::Copy {
+        let (server, position, program) = (self.server, self.position, opening.program);
+        if frame.header.kind == Kind::Copy {
             self.stage = Stage::Copying;
-            tracing::info!(server, position, "merging all data of a peer");
+            tracing::info!(server, position, program, "merging all data of a peer");
         } else {
             self.stage = Stage::Following;
-            tracing::info!(server, position, "following a peer");
+            tracing::info!(server, position, program, "following a peer");
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use base::time::MonoNs;
 use rand::RngCore as _;
-use wire::replication::{Kind, Opening};
+use wire::replication::{Header, Kind, Opening};
 
 use crate::config::MasterAddress;
 use crate::engine::clock;
@@ -38,7 +38,7 @@ pub(crate) use apply::is_of_source_alone;
 #[cfg(test)]
 pub(crate) use apply::{Applied, Applier as StreamApplier};
 use apply::{Applier, ApplyError};
-pub(crate) use link::{Link, LinkError, Login};
+pub(crate) use link::{Link, LinkError, Login, PROGRAM};
 #[cfg(test)]
 pub(crate) use merge::Merger;
 pub(crate) use peers::start_pulling;
@@ -143,13 +143,20 @@ fn follow(
     let request = if *must_copy { None } else { applier.request() };
     let mut link = Link::open(shared, master, request, &is_over)?;
     let acknowledger = Acknowledger::start(shared, link.writer()?).map_err(LinkError::Io)?;
-    let mut payload = Vec::new();
     loop {
-        let Some(header) = link.read_frame(&mut payload, &is_over)? else { return Ok(()) };
-        if header.kind == Kind::Copy {
-            let opening = Opening::decode(&payload).map_err(LinkError::Stream)?;
-            set_aside(shared, &opening.epochs, header.base, &is_over)
-                .map_err(EndOfLink::SetAside)?;
+        let Some(frame) = link.read_frame(&is_over)? else { return Ok(()) };
+        let Header { kind, base, end, .. } = frame.header;
+        if matches!(kind, Kind::Copy | Kind::Resume) {
+            let opening = Opening::decode(&frame).map_err(LinkError::Stream)?;
+            if kind == Kind::Copy {
+                set_aside(shared, &opening.epochs, base, &is_over).map_err(EndOfLink::SetAside)?;
+            }
+            let program = opening.program;
+            tracing::info!(%master, program, position = base, "the stream of the master begins");
+            let mut current = shared.replication.link();
+            if current.generation == generation {
+                current.source_program = program;
+            }
         }
         while !applier.has_room() {
             if is_over() {
@@ -157,7 +164,7 @@ fn follow(
             }
             std::thread::sleep(ROOM_INTERVAL);
         }
-        let applied = applier.apply(clock::now(), &header, &payload)?;
+        let applied = applier.apply(clock::now(), &frame)?;
         *must_copy = false;
         failover::complete(shared);
         acknowledger.note(applied);
@@ -165,8 +172,9 @@ fn follow(
         if current.generation == generation {
             current.heard = clock::mono_now();
             current.state = applier.link_state();
-            current.source_position = current.source_position.max(header.end);
-            current.copied_bytes += if applier.is_copying() { payload.len() as u64 } else { 0 };
+            current.source_position = current.source_position.max(end);
+            let copied = if applier.is_copying() { frame.contents.len() as u64 } else { 0 };
+            current.copied_bytes += copied;
         }
     }
 }

@@ -110,13 +110,12 @@ fn follow(
     let peer = shared.hub.peers().get_mut(server, generation).cloned();
     let Some(peer) = peer else { return Ok(()) };
     let mut link = Link::open_peer(shared, &peer.address, server, request, is_over)?;
-    let mut payload = Vec::new();
     loop {
-        let Some(header) = link.read_frame(&mut payload, is_over)? else { return Ok(()) };
+        let Some(frame) = link.read_frame(is_over)? else { return Ok(()) };
         while !merger.has_room() && !is_over() {
             std::thread::sleep(ROOM_INTERVAL);
         }
-        merger.apply(clock::now(), &header, &payload)?;
+        merger.apply(clock::now(), &frame)?;
         *must_copy = false;
     }
 }

@@ -6,7 +6,7 @@ use binlog::Faults;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reactor::SimClient;
-use wire::replication::{CAPABILITY, HEADER_BYTES, Header};
+use wire::replication::{CAPABILITY, CHAIN_CAPABILITY, FrameReader, HEADER_BYTES, Header};
 use wire::resp::decode_reply;
 
 use super::cql_client::with_options;
@@ -48,6 +48,7 @@ fn peer(world: &World, from: usize) -> Peer {
 struct Link<'s> {
     client: SimClient,
     merger: Merger<'s>,
+    frames: FrameReader,
     bytes: Vec<u8>,
 }
 
@@ -62,11 +63,13 @@ impl<'s> Link<'s> {
         let client = source.sim().connect();
         let (own, other) = (number(to), number(from));
         let request = format!(
-            "REPLCONF capa {CAPABILITY} server-id {own} to-server-id {other}\r\nPSYNC {place}\r\n"
+            "REPLCONF capa {CAPABILITY} capa {CHAIN_CAPABILITY} server-id {own} to-server-id {other}\r\n\
+             PSYNC {place}\r\n"
         );
         client.send(request.as_bytes());
         turn(source);
-        let mut link = Link { client, merger, bytes: Vec::new() };
+        let frames = FrameReader::default();
+        let mut link = Link { client, merger, frames, bytes: Vec::new() };
         link.receive(source);
         link.take_reply("+OK\r\n");
         link
@@ -99,8 +102,8 @@ impl<'s> Link<'s> {
         }
         let payload: Vec<u8> = self.bytes[HEADER_BYTES..end].to_vec();
         self.bytes.drain(..end);
-        header.check(&payload).unwrap();
-        self.merger.apply(receiver.sim().now(), &header, &payload).expect("a valid stream");
+        let frame = self.frames.open(&header, &payload).unwrap();
+        self.merger.apply(receiver.sim().now(), &frame).expect("a valid stream");
         true
     }
 }

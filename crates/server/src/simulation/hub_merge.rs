@@ -9,7 +9,9 @@ use store::{
     CellValue, Change, Expiry, Given, Key, Mutation, PartitionKey, RowKey, STRIPES, Seconds, Stamp,
     TableId, Version, Write, Writes,
 };
-use wire::replication::{Epoch, HEADER_BYTES, Header, Kind, Opening, put_frame};
+use wire::replication::{
+    Chain, Epoch, Format, FrameReader, FrameWriter, HEADER_BYTES, Header, Kind, Opening,
+};
 
 use super::cql_client::with_options;
 use super::replication::ask;
@@ -119,16 +121,18 @@ fn merge(states: &[Vec<u8>], random: &mut SmallRng) -> World {
     let state = world.state().clone();
     let mut merger = Merger::new(&state, PEER, generation);
     assert_eq!(merger.request(), None);
-    let mut frame = |world: &mut World, kind, payload: &[u8]| {
+    let mut writer = FrameWriter::new(Format::Compressed, Chain::default());
+    let mut frames = FrameReader::default();
+    let mut frame = |world: &mut World, put: &dyn Fn(&mut FrameWriter, &mut Vec<u8>)| {
         let mut bytes = Vec::new();
-        put_frame(kind, 0, 0, &mut bytes, |out| out.extend_from_slice(payload));
+        put(&mut writer, &mut bytes);
         let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>().unwrap()).unwrap();
-        merger.apply(world.sim().now(), &header, payload).expect("a valid stream");
+        let frame = frames.open(&header, &bytes[HEADER_BYTES..]).unwrap();
+        merger.apply(world.sim().now(), &frame).expect("a valid stream");
     };
-    let mut opening = Vec::new();
     let epochs = vec![Epoch { id: [b'a'; 40], start: 0 }];
-    Opening { seed: 0, epochs }.encode(&mut opening);
-    frame(&mut world, Kind::Copy, &opening);
+    let opening = Opening { seed: 0, program: String::new(), epochs };
+    frame(&mut world, &|writer, out| writer.put_opening(Kind::Copy, 0, &opening, out));
     let mut sent: Vec<&[u8]> = Vec::new();
     for state in states {
         (0..random.random_range(1..4)).for_each(|_| sent.push(state));
@@ -137,7 +141,9 @@ fn merge(states: &[Vec<u8>], random: &mut SmallRng) -> World {
     while !sent.is_empty() {
         let count = random.random_range(1..=sent.len().min(9));
         let payload = sent.split_off(sent.len() - count).concat();
-        frame(&mut world, Kind::States, &payload);
+        frame(&mut world, &|writer, out| {
+            writer.put(Kind::States, (0, 0), out, |out| out.extend_from_slice(&payload));
+        });
     }
     world
 }
@@ -214,21 +220,28 @@ fn states_that_no_server_sends_end_the_link() {
         let generation = world.shared().hub.peers().all()[&PEER].generation;
         let state = world.state().clone();
         let mut merger = Merger::new(&state, PEER, generation);
-        let mut apply = |world: &mut World, kind, payload: &[u8]| {
+        let mut writer = FrameWriter::new(Format::Chained, Chain::default());
+        let mut frames = FrameReader::default();
+        let mut apply = |world: &mut World, put: &dyn Fn(&mut FrameWriter, &mut Vec<u8>)| {
             let mut bytes = Vec::new();
-            put_frame(kind, 0, 0, &mut bytes, |out| out.extend_from_slice(payload));
+            put(&mut writer, &mut bytes);
             let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>().unwrap()).unwrap();
-            merger.apply(world.sim().now(), &header, payload)
+            let frame = frames.open(&header, &bytes[HEADER_BYTES..]).unwrap();
+            merger.apply(world.sim().now(), &frame)
         };
-        let mut opening = Vec::new();
         let epochs = vec![Epoch { id: [b'a'; 40], start: 0 }];
-        Opening { seed: 0, epochs }.encode(&mut opening);
-        apply(&mut world, Kind::Copy, &opening).unwrap();
+        let opening = Opening { seed: 0, program: String::new(), epochs };
+        let begun =
+            apply(&mut world, &|writer, out| writer.put_opening(Kind::Copy, 0, &opening, out));
+        begun.unwrap();
         let mut payload = Vec::new();
         for mutation in case {
             mutation.encode(&mut payload);
         }
-        assert!(apply(&mut world, Kind::States, &payload).is_err(), "{case:?}");
+        let merged = apply(&mut world, &|writer, out| {
+            writer.put(Kind::States, (0, 0), out, |out| out.extend_from_slice(&payload));
+        });
+        assert!(merged.is_err(), "{case:?}");
     }
     assert_eq!(ask(&mut world, "EXISTS k|"), ":0\r\n");
 }

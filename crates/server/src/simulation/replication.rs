@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reactor::SimClient;
 use wire::cql::Version;
-use wire::replication::{CAPABILITY, HEADER_BYTES, Header};
+use wire::replication::{CAPABILITY, CHAIN_CAPABILITY, Chain, FrameReader, HEADER_BYTES, Header};
 use wire::resp::{Reply, decode_reply};
 
 use super::cql_client::{Client, with_options};
@@ -48,11 +48,15 @@ struct Link<'s> {
     client: SimClient,
     applier: Applier<'s>,
     applied: Applied,
+    frames: FrameReader,
     bytes: Vec<u8>,
+    /// Pretends that the replica has logged something else.
+    is_altered: bool,
 }
 
 impl<'s> Link<'s> {
-    fn open(source: &mut World, replica: &'s State, must_copy: bool) -> Link<'s> {
+    /// `is_old`: the replica reads only streams of version 1.
+    fn open(source: &mut World, replica: &'s State, must_copy: bool, is_old: bool) -> Link<'s> {
         let generation = replica.shared.replication.link().generation;
         let mut applier = Applier::new(replica, generation);
         let request = applier.request().filter(|_| !must_copy);
@@ -61,9 +65,13 @@ impl<'s> Link<'s> {
             || "? -1".to_owned(),
             |(id, position)| format!("{} {position}", String::from_utf8_lossy(&id)),
         );
-        client.send(format!("REPLCONF capa {CAPABILITY}\r\nPSYNC {place}\r\n").as_bytes());
+        let chained = if is_old { String::new() } else { format!(" capa {CHAIN_CAPABILITY}") };
+        let request = format!("REPLCONF capa {CAPABILITY}{chained}\r\nPSYNC {place}\r\n");
+        client.send(request.as_bytes());
         turn(source);
-        let mut link = Link { client, applier, applied: Applied::default(), bytes: Vec::new() };
+        let (applied, frames) = (Applied::default(), FrameReader::default());
+        let mut link =
+            Link { client, applier, applied, frames, bytes: Vec::new(), is_altered: false };
         link.receive(source);
         assert_eq!(link.take_reply(), Some(Reply::Simple(b"OK".to_vec())));
         link
@@ -99,8 +107,11 @@ impl<'s> Link<'s> {
             }
             let payload: Vec<u8> = self.bytes[HEADER_BYTES..end].to_vec();
             self.bytes.drain(..end);
-            header.check(&payload).unwrap();
-            match self.applier.apply(now, &header, &payload) {
+            let mut frame = self.frames.open(&header, &payload).unwrap();
+            if self.is_altered {
+                frame.chain = Chain(!frame.chain.0);
+            }
+            match self.applier.apply(now, &frame) {
                 Ok(applied) => self.applied = applied,
                 Err(_) => return false,
             }
@@ -124,7 +135,9 @@ impl<'s> Link<'s> {
 /// Runs a link for a while, or until the replica has everything.
 fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames: Option<usize>) {
     let state = replica.state().clone();
-    let mut link = Link::open(source, &state, *must_copy);
+    // Some links are those of an older version.
+    let is_old = state.shared.replication.position(&state.shared.log).is_multiple_of(3);
+    let mut link = Link::open(source, &state, *must_copy, is_old);
     *must_copy = false;
     let mut left = frames.unwrap_or(usize::MAX);
     for _ in 0..20_000 {
@@ -315,7 +328,7 @@ fn replies_of_replicated_writes_wait_for_the_disk_of_a_replica() {
         format!("+OK\r\n{refused}")
     );
 
-    let mut link = Link::open(&mut source, &state, false);
+    let mut link = Link::open(&mut source, &state, false, false);
     let go_on = |link: &mut Link<'_>, source: &mut World, replica: &mut World| {
         while {
             link.receive(source);
@@ -338,7 +351,7 @@ fn replies_of_replicated_writes_wait_for_the_disk_of_a_replica() {
     go_on(&mut link, &mut source, &mut replica);
     assert_eq!(client.received(), b"", "the replica has not acknowledged it");
     // What was applied over an earlier connection may not be on the disk either.
-    link = Link::open(&mut source, &state, false);
+    link = Link::open(&mut source, &state, false, false);
     go_on(&mut link, &mut source, &mut replica);
     assert_eq!(link.applied.log, replica.shared().log.next());
     assert_eq!(client.received(), b"", "the position of a request does not acknowledge it");
@@ -451,4 +464,52 @@ fn reads_of_an_incomplete_copy_are_refused_also_after_a_crash() {
     replica.shared().replication.set_source(master(1));
     follow(&mut source, &mut replica, &mut must_copy, None);
     assert_eq!(ask(&mut replica, "GET s1|"), "$1\r\nv\r\n");
+}
+
+#[test]
+fn a_replica_that_diverged_serves_no_data_until_it_has_copied_it() {
+    let mut source = World::new(5, Plan::default());
+    let mut replica = World::new(6, Plan::default());
+    ask(&mut source, "SET s1 v|");
+    copy_from(&mut source, &mut replica);
+    assert_eq!(ask(&mut replica, "GET s1|"), "$1\r\nv\r\n");
+    ask(&mut source, "SET s1 w|");
+    let state = replica.state().clone();
+    let mut link = Link::open(&mut source, &state, false, false);
+    link.is_altered = true;
+    link.receive(&mut source);
+    assert!(!link.apply(usize::MAX, replica.sim().now()), "the stream ends");
+    drop(link);
+    turn(&mut replica);
+    assert!(ask(&mut replica, "GET s1|").starts_with("-LOADING"));
+    replica.restart().unwrap();
+    assert!(ask(&mut replica, "GET s1|").starts_with("-LOADING"), "also after a restart");
+    replica.shared().replication.set_source(master(1));
+    follow(&mut source, &mut replica, &mut false, None);
+    assert_eq!(ask(&mut replica, "GET s1|"), "$1\r\nw\r\n");
+}
+
+#[test]
+fn a_lost_frame_ends_the_stream_before_anything_is_applied() {
+    let mut source = World::new(5, Plan::default());
+    let mut replica = World::new(6, Plan::default());
+    replica.shared().replication.set_source(master(1));
+    ask(&mut source, "SET s1 v|");
+    follow(&mut source, &mut replica, &mut true, None);
+    let state = replica.state().clone();
+    let mut link = Link::open(&mut source, &state, false, false);
+    assert!(link.apply(1, replica.sim().now()), "the stream continues");
+    let mut frames = Vec::new();
+    for value in ["a", "b"] {
+        ask(&mut source, &format!("SET s1 {value}|"));
+        for _ in 0..10 {
+            link.receive(&mut source);
+        }
+        frames.push(std::mem::take(&mut link.bytes));
+    }
+    let (head, payload) = frames[1].split_first_chunk().unwrap();
+    let header = Header::decode(head).unwrap();
+    let payload = &payload[..header.payload_bytes];
+    let error = link.frames.open(&header, payload).unwrap_err().to_string();
+    assert!(error.starts_with("the stream is not the one that was sent"), "{error}");
 }

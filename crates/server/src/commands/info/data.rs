@@ -7,7 +7,7 @@ use crate::commands::hub::state_name;
 use crate::config::MasterAddress;
 use crate::engine::clock;
 use crate::engine::hub::Peer;
-use crate::engine::replication::LinkState;
+use crate::engine::replication::{LinkState, ProgramVersion};
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("loading", 0);
@@ -113,6 +113,9 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
         page.field("master_link_status", if is_up { "up" } else { "down" });
         page.field("master_last_io_seconds_ago", if is_up { silent_s.cast_signed() } else { -1 });
         page.field("master_sync_in_progress", u8::from(link.state == LinkState::Copying));
+        if !link.source_program.is_empty() {
+            page.field("master_version", &link.source_program);
+        }
         page.field("slave_read_repl_offset", position);
         page.field("slave_repl_offset", position);
         if link.state == LinkState::Copying {
@@ -132,7 +135,10 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
         let state = if replica.is_online { "online" } else { "send_bulk" };
         let silent_s = now.since(replica.heard) / 1_000_000_000;
         let (host, port, offset) = (replica.host(), replica.port, replica.durable);
-        let row = format!("ip={host},port={port},state={state},offset={offset},lag={silent_s}");
+        let mut row = format!("ip={host},port={port},state={state},offset={offset},lag={silent_s}");
+        if replica.program != ProgramVersion::default() {
+            row += &format!(",version={}", replica.program);
+        }
         page.field(&format!("slave{number}"), row);
     }
     let (epoch, previous) = replication.epochs();

@@ -11,8 +11,8 @@ use base::time::MonoNs;
 use binlog::{Batch, FollowError, Follower, Log, Lsn, Mark, Record as LogRecord, Scope};
 use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
 use wire::replication::{
-    Copied, EpochId, FRAME_BYTES, Kind, Opening, Record, Time, put_block, put_frame, put_record,
-    put_time,
+    Chain, Copied, EpochId, FRAME_BYTES, Format, FrameWriter, Kind, Opening, Record, Time,
+    put_block, put_time,
 };
 
 use super::history::{History, Place};
@@ -46,6 +46,7 @@ pub(crate) struct Feed<'a> {
 pub(crate) struct Feeder {
     id: ConnId,
     stage: Stage,
+    writer: FrameWriter,
     /// Encoded frames, and how many bytes of them are parts already.
     bytes: Vec<u8>,
     taken: usize,
@@ -127,12 +128,13 @@ pub(crate) enum FeedError {
 }
 
 impl Feeder {
-    pub(crate) fn new(id: ConnId, request: Request, reader: Reader) -> Feeder {
+    pub(crate) fn new(id: ConnId, request: Request, reader: Reader, format: Format) -> Feeder {
         let stage = Stage::Begin(request);
         let (bytes, batch) = (Vec::new(), Batch::new());
         Feeder {
             id,
             stage,
+            writer: FrameWriter::new(format, Chain::default()),
             bytes,
             taken: 0,
             gate: Gate::OPEN,
@@ -301,8 +303,12 @@ impl Feeder {
             _ => format!("+FULLRESYNC {name} {base}\r\n"),
         };
         self.bytes.extend_from_slice(reply.as_bytes());
-        let opening = Opening { seed: feed.keyspace.seed(), epochs: history.epochs().to_vec() };
-        put_frame(kind, base, base, &mut self.bytes, |out| opening.encode(out));
+        let opening = Opening {
+            seed: feed.keyspace.seed(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            epochs: history.epochs().to_vec(),
+        };
+        self.writer.put_opening(kind, base, &opening, &mut self.bytes);
         self.epoch = Some(id);
         Ok(())
     }
@@ -328,7 +334,7 @@ impl Feeder {
         if copy.next_stripe == STRIPES {
             let Copy { base, reach, keys, .. } = copy;
             let newest_timestamp = feed.write_clock.newest();
-            put_frame(Kind::Copied, base, base, &mut self.bytes, |out| {
+            self.writer.put(Kind::Copied, (base, base), &mut self.bytes, |out| {
                 Copied { reach, keys, newest_timestamp }.encode(out);
             });
             self.set_online(feed);
@@ -341,14 +347,14 @@ impl Feeder {
         copy.keys += block.keys;
         copy.next_stripe += 1;
         if self.peer().is_some() {
-            put_stripe(feed, block, copy.base, &mut self.bytes)?;
+            put_stripe(feed, block, copy.base, &mut self.writer, &mut self.bytes)?;
             block.bytes.clear();
         }
         let mut rest = block.bytes.as_slice();
         while !rest.is_empty() {
             let length = whole_mutations(rest);
             let (some, more) = rest.split_at(length);
-            put_frame(Kind::Block, floor, floor, &mut self.bytes, |out| {
+            self.writer.put(Kind::Block, (floor, floor), &mut self.bytes, |out| {
                 put_block(stripe, some, out);
             });
             rest = more;
@@ -388,7 +394,7 @@ impl Feeder {
             return Ok(Stage::Send { follower, position, end, states });
         }
         if is_idle || end > position {
-            put_frame(Kind::Heartbeat, position, end, &mut self.bytes, |_| {});
+            self.writer.put(Kind::Heartbeat, (position, end), &mut self.bytes, |_| {});
         }
         Ok(Stage::Follow { follower, position: end })
     }
@@ -402,7 +408,8 @@ impl Feeder {
         mut states: States,
     ) -> Stage {
         let peer = self.peer().unwrap_or_default();
-        let (at, gate) = states.put_next(feed, peer, (position, end), &mut self.bytes);
+        let place = (position, end);
+        let (at, gate) = states.put_next(feed, peer, place, &mut self.writer, &mut self.bytes);
         self.gate = self.gate.max(gate);
         if states.is_empty() {
             return Stage::Follow { follower, position: at };
@@ -427,7 +434,7 @@ impl Feeder {
             self.check_epoch(&history)?;
             let end = position_at(&history, follower.position()).unwrap_or(position);
             if is_idle || end > position {
-                put_frame(Kind::Heartbeat, position, end, &mut self.bytes, |_| {});
+                self.writer.put(Kind::Heartbeat, (position, end), &mut self.bytes, |_| {});
             }
             if is_idle || self.timed != Some(end) {
                 self.put_present(feed, follower, end);
@@ -436,10 +443,11 @@ impl Feeder {
         }
         let history = feed.replication.history();
         self.check_epoch(&history)?;
-        let end = encode_records(&self.batch, &history, position, &mut self.bytes)?;
+        let end =
+            encode_records(&self.batch, &history, position, &mut self.writer, &mut self.bytes)?;
         if self.reader == Reader::Archive {
             let times = times_of(&self.batch, &history, position, &mut self.ends);
-            put_times(&times, end, &mut self.bytes);
+            put_times(&times, end, &mut self.writer, &mut self.bytes);
         }
         drop(history);
         self.batch.shrink();
@@ -457,7 +465,8 @@ impl Feeder {
         if let Some(unix_us) = unix_us
             && feed.log.durable() == follower.position()
         {
-            put_times(&[Time { position: end, unix_us }], end, &mut self.bytes);
+            let times = [Time { position: end, unix_us }];
+            put_times(&times, end, &mut self.writer, &mut self.bytes);
         }
     }
 
@@ -491,6 +500,7 @@ fn encode_records(
     batch: &Batch,
     history: &History,
     position: u64,
+    writer: &mut FrameWriter,
     out: &mut Vec<u8>,
 ) -> Result<u64, FeedError> {
     let mut found = Vec::new();
@@ -506,11 +516,7 @@ fn encode_records(
     }
     end = end.max(position_at(history, batch.end()).unwrap_or(end));
     if end > position || !found.is_empty() {
-        put_frame(Kind::Records, position, end, out, |out| {
-            for record in &found {
-                put_record(position, record, out);
-            }
-        });
+        writer.put_records((position, end), &found, out);
     }
     Ok(end)
 }
@@ -544,9 +550,9 @@ fn times_of(
     times
 }
 
-fn put_times(times: &[Time], end: u64, out: &mut Vec<u8>) {
+fn put_times(times: &[Time], end: u64, writer: &mut FrameWriter, out: &mut Vec<u8>) {
     if !times.is_empty() {
-        put_frame(Kind::Times, end, end, out, |out| {
+        writer.put(Kind::Times, (end, end), out, |out| {
             for time in times {
                 put_time(*time, out);
             }

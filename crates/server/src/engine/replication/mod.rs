@@ -29,7 +29,7 @@ use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::{History, Place};
-pub(crate) use replicas::{Replica, Replicas, RunId};
+pub(crate) use replicas::{ProgramVersion, Replica, Replicas, RunId};
 pub(crate) use stored::{put, stored_hash};
 
 /// What a server does with writes of its clients.
@@ -59,6 +59,8 @@ pub(crate) struct Link {
     pub(crate) source_position: u64,
     /// Bytes of the copy that have been received.
     pub(crate) copied_bytes: u64,
+    /// Version of the program of the source; empty until it is known.
+    pub(crate) source_program: String,
 }
 
 #[derive(Debug)]

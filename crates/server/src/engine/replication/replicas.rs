@@ -18,6 +18,29 @@ pub(crate) const SILENCE_NS_MAX: u64 = 10_000_000_000;
 /// The name of a process: 40 hexadecimal digits.
 pub(crate) type RunId = [u8; 40];
 
+/// The version of a program, as it states it: text without spaces. Empty: unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ProgramVersion([u8; PROGRAM_BYTES_MAX]);
+
+const PROGRAM_BYTES_MAX: usize = 32;
+
+impl ProgramVersion {
+    /// `None`: it is not a version.
+    pub(crate) fn parse(text: &[u8]) -> Option<ProgramVersion> {
+        let is_shown = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+_".contains(byte);
+        let mut bytes = [0; PROGRAM_BYTES_MAX];
+        bytes.get_mut(..text.len())?.copy_from_slice(text);
+        text.iter().all(is_shown).then_some(ProgramVersion(bytes))
+    }
+}
+
+impl std::fmt::Display for ProgramVersion {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let used = self.0.iter().position(|byte| *byte == 0).unwrap_or(PROGRAM_BYTES_MAX);
+        out.write_str(std::str::from_utf8(&self.0[..used]).unwrap_or_default())
+    }
+}
+
 /// A replica of this server.
 #[derive(Debug, Clone)]
 pub(crate) struct Replica {
@@ -26,6 +49,7 @@ pub(crate) struct Replica {
     pub(crate) port: u16,
     /// `None`: unknown.
     pub(crate) run_id: Option<RunId>,
+    pub(crate) program: ProgramVersion,
     /// Whether it has a complete copy.
     pub(crate) is_online: bool,
     /// The position of the stream up to which its own log is durable.
@@ -143,6 +167,7 @@ mod tests {
             address: ClientAddress::default(),
             port: 0,
             run_id: None,
+            program: ProgramVersion::default(),
             is_online: true,
             durable,
             heard: MonoNs(0),

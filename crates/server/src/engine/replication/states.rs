@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use binlog::Batch;
 use store::{Change, Given, Key, Mutation, SnapshotBlock, Version};
-use wire::replication::{FRAME_BYTES, Kind, put_frame};
+use wire::replication::{FRAME_BYTES, FrameWriter, Kind};
 
 use super::feeder::{Feed, FeedError};
 use crate::engine::gate::Gate;
@@ -79,6 +79,7 @@ impl States {
         feed: &Feed<'_>,
         peer: u16,
         (position, end): (u64, u64),
+        writer: &mut FrameWriter,
         out: &mut Vec<u8>,
     ) -> (u64, Gate) {
         let mut payload = std::mem::take(&mut self.whole);
@@ -97,7 +98,7 @@ impl States {
         }
         let end = if self.keys.is_empty() { end } else { position };
         let kind = if payload.is_empty() { Kind::Heartbeat } else { Kind::States };
-        put_frame(kind, position, end, out, |out| out.extend_from_slice(&payload));
+        writer.put(kind, (position, end), out, |out| out.extend_from_slice(&payload));
         (end, gate)
     }
 }
@@ -108,6 +109,7 @@ pub(super) fn put_stripe(
     feed: &Feed<'_>,
     block: &SnapshotBlock,
     position: u64,
+    writer: &mut FrameWriter,
     out: &mut Vec<u8>,
 ) -> Result<(), FeedError> {
     let mut versions = BTreeMap::new();
@@ -118,7 +120,7 @@ pub(super) fn put_stripe(
             versions.insert((db, key.bytes), given);
         }
     }
-    let mut frames = Frames { position, payload: Vec::new(), out };
+    let mut frames = Frames { position, payload: Vec::new(), writer, out };
     let mut input = block.bytes.as_slice();
     let put_key = |frames: &mut Frames<'_>, db, key: Key<'_>, change, given: Given| {
         Mutation::Key { db, key, change }.encode(&mut frames.payload);
@@ -156,13 +158,14 @@ pub(super) fn put_stripe(
 struct Frames<'a> {
     position: u64,
     payload: Vec<u8>,
+    writer: &'a mut FrameWriter,
     out: &'a mut Vec<u8>,
 }
 
 impl Frames<'_> {
     fn flush_above(&mut self, bytes: usize) {
         if self.payload.len() > bytes {
-            put_frame(Kind::States, self.position, self.position, self.out, |out| {
+            self.writer.put(Kind::States, (self.position, self.position), self.out, |out| {
                 out.append(&mut self.payload);
             });
         }

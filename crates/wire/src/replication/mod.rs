@@ -4,17 +4,24 @@
 //! PSYNC. Positions are those of the stream; a frame of records continues where the one before it
 //! ended.
 
+mod stream;
+
 use thiserror::Error;
+
+use stream::EXTRA_BYTES;
+pub use stream::{Chain, Format, Frame, FrameReader, FrameWriter};
 
 /// Bytes of a frame before its payload.
 pub const HEADER_BYTES: usize = 36;
-/// Maximum payload of a frame: a record of the log of the maximum length, with its header.
+/// Maximum contents of a frame: a record of the log of the maximum length, with its header.
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 30) + 64;
 /// Payload after which the source begins another frame.
 pub const FRAME_BYTES: usize = 256 << 10;
 
 /// The value of REPLCONF `capa` by which a replica requests this stream instead of an RDB file.
 pub const CAPABILITY: &str = "myriad-stream-1";
+/// The value of REPLCONF `capa` by which a reader of the stream requests frames of version 2.
+pub const CHAIN_CAPABILITY: &str = "myriad-stream-2";
 /// The value of REPLCONF `capa` by which a reader of the stream announces that it only stores it,
 /// so that it is not a replica.
 pub const ARCHIVE_CAPABILITY: &str = "myriad-archive-1";
@@ -26,7 +33,11 @@ pub const TIMES_CAPABILITY: &str = "myriad-times-1";
 const POSITION_MAX: u64 = i64::MAX as u64;
 
 const MAGIC: [u8; 4] = *b"MYRS";
-const VERSION: u8 = 1;
+/// Frames of version 1 have no checksum of the chain.
+const VERSION: u8 = 2;
+const VERSION_MIN: u8 = 1;
+/// Set if the contents are compressed.
+const COMPRESSED: u8 = 1;
 const RECORD_HEADER_BYTES: usize = 9;
 const EPOCH_BYTES: usize = 48;
 
@@ -75,32 +86,30 @@ impl Kind {
 pub enum StreamError {
     #[error("the bytes are not a frame of a replication stream")]
     NoFrame,
-    #[error("the stream has version {0}, and this server reads version {VERSION}")]
+    #[error("the stream has version {0}, and this server reads {VERSION_MIN} to {VERSION}")]
     Version(u8),
     #[error("a frame is damaged: its checksum is wrong")]
     Checksum,
     #[error("a frame of {0} bytes is too long")]
     TooLong(u64),
+    #[error(
+        "the stream is not the one that was sent: a frame before position {end} was lost, repeated, \
+         reordered or altered (the chain up to the frame at {base} has the checksum {found:016x}, \
+         the sender computed {named:016x})"
+    )]
+    Chain { base: u64, end: u64, named: u64, found: u64 },
     #[error("a frame is malformed: {0}")]
     Malformed(&'static str),
 }
 
-/// Appends a frame; `fill` appends its payload.
-pub fn put_frame(
-    kind: Kind,
-    base: u64,
-    end: u64,
-    out: &mut Vec<u8>,
-    fill: impl FnOnce(&mut Vec<u8>),
-) {
-    let at = out.len();
-    out.extend_from_slice(&[0; HEADER_BYTES]);
-    fill(out);
-    let length = (out.len() - at - HEADER_BYTES) as u64;
-    let (header, payload) = out[at..].split_at_mut(HEADER_BYTES);
+/// Fills in the header of a frame, whose payload follows it. `format`: its version, and whether its
+/// contents are compressed.
+fn put_frame(frame: &mut [u8], format: (u8, bool), kind: Kind, (base, end): (u64, u64)) {
+    let (header, payload) = frame.split_at_mut(HEADER_BYTES);
     header[..4].copy_from_slice(&MAGIC);
-    (header[4], header[5]) = (VERSION, kind as u8);
-    header[12..20].copy_from_slice(&length.to_le_bytes());
+    (header[4], header[5]) = (format.0, kind as u8);
+    header[6] = if format.1 { COMPRESSED } else { 0 };
+    header[12..20].copy_from_slice(&(payload.len() as u64).to_le_bytes());
     header[20..28].copy_from_slice(&base.to_le_bytes());
     header[28..36].copy_from_slice(&end.to_le_bytes());
     let crc = checksum(header, payload);
@@ -119,6 +128,8 @@ fn checksum(header: &[u8], payload: &[u8]) -> u32 {
 /// The header of a frame, whose payload is not yet checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    version: u8,
+    is_compressed: bool,
     pub kind: Kind,
     pub base: u64,
     pub end: u64,
@@ -131,28 +142,31 @@ impl Header {
         if bytes[..4] != MAGIC {
             return Err(StreamError::NoFrame);
         }
-        if bytes[4] != VERSION {
-            return Err(StreamError::Version(bytes[4]));
+        let version = bytes[4];
+        if !(VERSION_MIN..=VERSION).contains(&version) {
+            return Err(StreamError::Version(version));
+        }
+        let is_compressed = version == 2 && bytes[6] == COMPRESSED;
+        if version == 2 && (bytes[6] > COMPRESSED || bytes[7] != 0) {
+            return Err(StreamError::Malformed("unknown flags"));
         }
         let kind = Kind::of(bytes[5]).ok_or(StreamError::Malformed("unknown kind"))?;
         let length = le64(&bytes[12..]);
         let payload_bytes =
-            usize::try_from(length).ok().filter(|bytes| *bytes <= PAYLOAD_BYTES_MAX);
+            usize::try_from(length).ok().filter(|bytes| *bytes <= PAYLOAD_BYTES_MAX + EXTRA_BYTES);
         let payload_bytes = payload_bytes.ok_or(StreamError::TooLong(length))?;
+        if version == 2 && payload_bytes < size_of::<u64>() {
+            return Err(StreamError::Malformed("it has no checksum of the chain"));
+        }
         let (base, end) = (le64(&bytes[20..]), le64(&bytes[28..]));
         if end < base || end > POSITION_MAX {
             return Err(StreamError::Malformed("its positions are out of range"));
         }
-        Ok(Header { kind, base, end, payload_bytes, bytes: *bytes })
-    }
-
-    /// The header as it was received.
-    pub fn bytes(&self) -> &[u8; HEADER_BYTES] {
-        &self.bytes
+        Ok(Header { version, is_compressed, kind, base, end, payload_bytes, bytes: *bytes })
     }
 
     /// Checks the payload that follows the header.
-    pub fn check(&self, payload: &[u8]) -> Result<(), StreamError> {
+    fn check(&self, payload: &[u8]) -> Result<(), StreamError> {
         let expected = u32::from_le_bytes(self.bytes[8..12].try_into().expect("four bytes"));
         let is_right =
             payload.len() == self.payload_bytes && checksum(&self.bytes, payload) == expected;
@@ -165,6 +179,8 @@ impl Header {
 pub struct Opening {
     /// Seed of the key hash that divides the copy into stripes.
     pub seed: u64,
+    /// Version of the program that sends the stream; empty in a stream of version 1.
+    pub program: String,
     /// Oldest first.
     pub epochs: Vec<Epoch>,
 }
@@ -173,16 +189,37 @@ pub struct Opening {
 pub const EPOCHS_MAX: usize = 64;
 
 impl Opening {
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        let length = u8::try_from(self.program.len()).expect("a version is short");
+        out.push(length);
+        out.extend_from_slice(self.program.as_bytes());
+        put_epochs(&self.epochs, out);
+    }
+
+    /// The contents in a frame of version 1.
+    fn encode_plain(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.seed.to_le_bytes());
         put_epochs(&self.epochs, out);
     }
 
-    pub fn decode(payload: &[u8]) -> Result<Opening, StreamError> {
-        let malformed = StreamError::Malformed("opening");
-        let (seed, rest) = payload.split_first_chunk::<8>().ok_or(malformed)?;
-        let epochs = take_epochs(rest).ok_or(malformed)?;
-        Ok(Opening { seed: u64::from_le_bytes(*seed), epochs })
+    pub fn decode(frame: &Frame<'_>) -> Result<Opening, StreamError> {
+        Self::take(frame).ok_or(StreamError::Malformed("opening"))
+    }
+
+    fn take(frame: &Frame<'_>) -> Option<Opening> {
+        let (seed, mut rest) = frame.contents.split_first_chunk::<8>()?;
+        let mut program = String::new();
+        if frame.header.version > 1 {
+            let ([length], named) = rest.split_first_chunk::<1>()?;
+            let (named, epochs) = named.split_at_checked(usize::from(*length))?;
+            // It is shown in logs and replies.
+            let is_shown = named.iter().all(u8::is_ascii_graphic);
+            program.push_str(std::str::from_utf8(named).ok().filter(|_| is_shown)?);
+            rest = epochs;
+        }
+        let epochs = take_epochs(rest)?;
+        Some(Opening { seed: u64::from_le_bytes(*seed), program, epochs })
     }
 }
 
@@ -329,14 +366,19 @@ fn le64(bytes: &[u8]) -> u64 {
 pub fn check(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return };
     let Ok(header) = Header::decode(head) else { return };
-    let _is_whole = header.check(rest);
+    let _is_whole = FrameReader::default().open(&header, rest);
+    let frame = Frame { header, contents: rest, chain: Chain::default() };
     let mut input = rest;
     while let Ok(Some(record)) = take_record(&header, &mut input) {
         assert!((header.base..=header.end).contains(&record.end), "an end inside the frame");
     }
-    if let Ok(opening) = Opening::decode(rest) {
+    if let Ok(opening) = Opening::decode(&frame) {
         let mut again = Vec::new();
-        opening.encode(&mut again);
+        if header.version == 1 {
+            opening.encode_plain(&mut again);
+        } else {
+            opening.encode(&mut again);
+        }
         assert_eq!(again, rest);
     }
     if let Ok(copied) = Copied::decode(rest) {
@@ -361,7 +403,8 @@ mod tests {
 
     fn frame(kind: Kind, base: u64, end: u64, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        put_frame(kind, base, end, &mut out, |out| out.extend_from_slice(payload));
+        let mut writer = FrameWriter::new(Format::Plain, Chain::default());
+        writer.put(kind, (base, end), &mut out, |out| out.extend_from_slice(payload));
         out
     }
 
@@ -401,11 +444,8 @@ mod tests {
             Record { kind: 1, payload: b"one", end: 116 },
             Record { kind: 2, payload: b"", end: 129 },
         ];
-        put_frame(Kind::Records, 100, 129, &mut bytes, |out| {
-            for record in &records {
-                put_record(100, record, out);
-            }
-        });
+        let mut writer = FrameWriter::new(Format::Plain, Chain::default());
+        writer.put_records((100, 129), &records, &mut bytes);
         let (header, mut payload) = decode(&bytes).unwrap();
         let mut found = Vec::new();
         while let Some(record) = take_record(&header, &mut payload).unwrap() {
@@ -445,12 +485,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_decoded_without_panic(mut bytes: Vec<u8>, kind in 0u8..8) {
+        fn any_bytes_are_decoded_without_panic(
+            mut bytes: Vec<u8>, version in 1u8..=2, flags in 0u8..2, kind in 0u8..=8,
+        ) {
             check(&bytes);
             if bytes.len() >= HEADER_BYTES {
                 bytes[..4].copy_from_slice(&MAGIC);
-                (bytes[4], bytes[5]) = (VERSION, kind);
-                bytes[12..20].copy_from_slice(&0u64.to_le_bytes());
+                (bytes[4], bytes[5], bytes[6], bytes[7]) = (version, kind, flags, 0);
+                let length = (bytes.len() - HEADER_BYTES) as u64;
+                bytes[12..20].copy_from_slice(&length.to_le_bytes());
+                bytes[20..28].fill(0);
+                bytes[28..30].fill(0);
+                let crc = checksum(&bytes, &bytes[HEADER_BYTES..]);
+                bytes[8..12].copy_from_slice(&crc.to_le_bytes());
                 check(&bytes);
             }
         }
