@@ -161,8 +161,10 @@ impl<'s> Applier<'s> {
             Kind::Copied => self.end_blocks(payload)?,
             Kind::Records => self.apply_records(&params, header, payload)?,
             Kind::Heartbeat => self.check_place(header)?,
-            // For archives, and for the peers of a group of masters.
-            Kind::Times | Kind::States => return Err(ApplyError::Order(header.kind)),
+            // For archives, for the peers of a group of masters, and not a part of the data.
+            Kind::Times | Kind::States | Kind::Members => {
+                return Err(ApplyError::Order(header.kind));
+            }
         }
         if matches!(header.kind, Kind::Records | Kind::Heartbeat) {
             self.advance(header.end)?;

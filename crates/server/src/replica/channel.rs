@@ -2,7 +2,7 @@
 //! writes.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -38,6 +38,10 @@ impl Channel {
         let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
         let tls = Some(Arc::new(Mutex::new(connection)));
         Ok(Channel { tls, ..Channel::plain(socket) })
+    }
+
+    pub(super) fn peer_ip(&self) -> io::Result<IpAddr> {
+        Ok(self.socket.peer_addr()?.ip().to_canonical())
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Channel> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use base::time::MonoNs;
 use rand::RngCore as _;
-use wire::replication::{Kind, Opening};
+use wire::replication::{Kind, Opening, take_members};
 
 use crate::config::MasterAddress;
 use crate::engine::clock;
@@ -146,6 +146,12 @@ fn follow(
     let mut payload = Vec::new();
     loop {
         let Some(header) = link.read_frame(&mut payload, &is_over)? else { return Ok(()) };
+        if header.kind == Kind::Members {
+            let list = take_members(&payload).map_err(LinkError::Stream)?;
+            let ip = link.peer_ip().map_err(LinkError::Io)?;
+            shared.replication.members.receive(generation, list, ip);
+            continue;
+        }
         if header.kind == Kind::Copy {
             let opening = Opening::decode(&payload).map_err(LinkError::Stream)?;
             set_aside(shared, &opening.epochs, header.base, &is_over)
