@@ -7,6 +7,7 @@ mod gates;
 pub(crate) mod history;
 mod housekeeping;
 mod http;
+mod members;
 mod newcomers;
 mod protocol;
 mod pubsub;
@@ -428,6 +429,7 @@ impl Handler for ReactorHandler {
             Mail::SchemaChanged { event, gate } => {
                 self.send_schema_event(connections, &event, gate);
             }
+            Mail::MembersChanged(update) => self.send_node_events(cx, connections, &update),
             Mail::Fence(fence) => fence.pass(),
             Mail::Demoted => self.leave_mastership(cx, connections),
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),

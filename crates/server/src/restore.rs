@@ -169,7 +169,9 @@ fn summarize(chain: &Chain, target: Target) -> anyhow::Result<Summary> {
                         times.note(time, reach);
                     }
                 }
-                Kind::States => bail!("a frame for a peer of a group of masters"),
+                kind @ (Kind::States | Kind::Members) => {
+                    bail!("a frame of kind {kind:?}, which archives do not have")
+                }
                 Kind::Block | Kind::Resume => {}
             }
             Ok(())
@@ -249,7 +251,9 @@ impl Replay {
             }
             Kind::Records => self.apply_records(header, payload, target)?,
             Kind::Resume | Kind::Heartbeat | Kind::Times => {}
-            Kind::States => bail!("a frame for a peer of a group of masters"),
+            kind @ (Kind::States | Kind::Members) => {
+                bail!("a frame of kind {kind:?}, which archives do not have")
+            }
         }
         Ok(())
     }

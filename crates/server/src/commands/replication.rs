@@ -2,11 +2,14 @@
 //! if it is a server of this kind, the replication stream. REPLICAOF makes this server a replica.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use base::time::MonoNs;
 use reactor::ConnId;
+use uuid::Uuid;
 use wire::replication::{
-    ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, EpochId, Format, TIMES_CAPABILITY,
+    ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, CqlEndpoint, EpochId, Format,
+    MEMBERS_CAPABILITY, TIMES_CAPABILITY,
 };
 use wire::resp::{Args, parse_i64_strict};
 
@@ -20,7 +23,7 @@ use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::rdb_transfers::Content;
 use crate::engine::replication::{
     Failover, FailoverStage, Feeder, LinkState, ProgramVersion, Reader, Replica, Request, Role,
-    RunId, epoch_id,
+    RunId, epoch_id, is_usable,
 };
 use crate::engine::role_change;
 
@@ -51,6 +54,11 @@ pub(crate) struct ReplicaOptions {
     is_archive: bool,
     /// It reads when positions became durable.
     reads_times: bool,
+    /// It reads the list of servers for drivers of CQL.
+    reads_members: bool,
+    /// Its identity and endpoint for clients of CQL.
+    host: Option<[u8; 16]>,
+    cql: CqlEndpoint,
     /// Its number in a group of masters, if it requests the states of keys; else 0.
     peer: u16,
     /// The port on which it serves clients; 0: unknown.
@@ -58,6 +66,14 @@ pub(crate) struct ReplicaOptions {
     /// Names the process, in all its connections.
     run_id: Option<RunId>,
     program: ProgramVersion,
+}
+
+impl ReplicaOptions {
+    /// `None`: it does not serve clients of CQL.
+    fn cql(&self) -> Option<([u8; 16], CqlEndpoint)> {
+        let is_served = self.cql.port != 0 || self.cql.tls_port != 0;
+        self.host.filter(|_| is_served).map(|host| (host, self.cql))
+    }
 }
 
 pub(crate) const SYNC: Command = Command {
@@ -166,6 +182,7 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
             port: options.port,
             run_id: options.run_id,
             program: options.program,
+            cql: options.cql(),
             is_online: false,
             durable: 0,
             heard: cx.now.mono,
@@ -188,7 +205,7 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
         (true, false) => Format::Compressed,
     };
     tracing::info!(client = cx.session.id.0, program = %options.program, ?format, "a reader of the stream has connected");
-    let feeder = Feeder::new(cx.session.id, request, reader, format);
+    let feeder = Feeder::new(cx.session.id, request, reader, format, options.reads_members);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
             all.remove(&cx.session.id);
@@ -306,6 +323,7 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             replica.reads_chain |= is_option(value, CHAIN_CAPABILITY);
             replica.is_archive |= is_option(value, ARCHIVE_CAPABILITY);
             replica.reads_times |= is_option(value, TIMES_CAPABILITY);
+            replica.reads_members |= is_option(value, MEMBERS_CAPABILITY);
         } else if is_option(option, "server-id") {
             let peer = number_of_server(value)?;
             match cx.shared.hub.server {
@@ -323,6 +341,14 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             replica.run_id = Some(RunId::try_from(value).map_err(|_| Fail::Syntax)?);
         } else if is_option(option, "listening-port") {
             replica.port = u16::try_from(integer(value)?).map_err(|_| Fail::NotInteger)?;
+        } else if is_option(option, "cql-host-id") {
+            replica.host = Some(host(value)?);
+        } else if is_option(option, "cql-address") {
+            replica.cql.ip = Some(ip(value)?);
+        } else if is_option(option, "cql-port") {
+            replica.cql.port = cql_port(value)?;
+        } else if is_option(option, "cql-tls-port") {
+            replica.cql.tls_port = cql_port(value)?;
         } else if is_option(option, "ack") {
             // As in Redis, without a reply.
             if let Ok(durable) = u64::try_from(integer(value)?) {
@@ -347,6 +373,24 @@ pub(super) fn number_of_server(word: &[u8]) -> Result<u16, Fail> {
     let number = parse_i64_strict(word).and_then(|number| u16::try_from(number).ok());
     let number = number.filter(|number| *number != 0);
     number.ok_or(Fail::text("ERR invalid server-id: a number from 1 to 65535 is required"))
+}
+
+/// The permanent identity of a replica.
+fn host(word: &[u8]) -> Result<[u8; 16], Fail> {
+    let host = Uuid::try_parse_ascii(word).ok().filter(|host| !host.is_nil());
+    let host = host.ok_or(Fail::text("ERR invalid cql-host-id: a UUID is required"))?;
+    Ok(host.into_bytes())
+}
+
+fn ip(word: &[u8]) -> Result<IpAddr, Fail> {
+    let ip = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
+    let ip = ip.map(|ip: IpAddr| ip.to_canonical()).filter(|ip| is_usable(*ip));
+    ip.ok_or(Fail::text("ERR invalid cql-address: the IP address of a host is required"))
+}
+
+fn cql_port(word: &[u8]) -> Result<u16, Fail> {
+    let port = parse_i64_strict(word).and_then(|port| u16::try_from(port).ok());
+    port.filter(|port| *port > 0).ok_or(Fail::text("ERR invalid port of CQL"))
 }
 
 /// The parts of a file that a client lists.

@@ -10,6 +10,7 @@ use wire::cql::Header;
 
 use crate::config::Durability;
 use crate::engine::gate::Gate;
+use crate::engine::replication::Update;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
@@ -23,6 +24,8 @@ pub(crate) enum Mail {
     SnapshotDone { number: u64, error: Option<Arc<str>> },
     /// The CQL schema has changed; clients are notified after the gate opens.
     SchemaChanged { event: Arc<Event>, gate: Gate },
+    /// Servers of the replication have changed, or their roles: [`Update`].
+    MembersChanged(Arc<Update>),
     /// The next part of a change stream; `is_last`: the stream ends with it.
     Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
     /// The next part of an RDB file; `is_last`: its client is disconnected after it.

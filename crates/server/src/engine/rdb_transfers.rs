@@ -128,6 +128,11 @@ impl RdbTransfers {
         }
     }
 
+    /// Makes the streams look for news that are not in the log.
+    pub(crate) fn wake(&self) {
+        self.signal.raise();
+    }
+
     /// Ends the connections of the replicas: the data or the epochs of the stream change.
     pub(crate) fn end_streams(&self) {
         for transfer in self.transfers.lock().values_mut().filter(|one| one.is_stream) {

@@ -1,11 +1,13 @@
 //! CQL: decodes and runs messages, and releases replies as the log becomes durable.
 
+use std::net::SocketAddr;
+
 use base::memory::{LimitReached, Tracker};
 use base::time::MonoNs;
 use cql::error::CqlError;
 use cql::schema::Event;
 use reactor::{ConnId, Connections, Context, Level, Next, Output};
-use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
+use wire::cql::{EnvelopeError, Header, Limits, NodeEvent, encode_segments};
 
 use super::protocol::{Obstacle, Opened, Protocol, Step, Then};
 use super::session::{cql_of, http_of};
@@ -689,6 +691,20 @@ impl ReactorHandler {
 }
 
 impl CqlReactorState {
+    /// Sends a change of a server to a registered connection.
+    pub(super) fn send_node_event(
+        &mut self,
+        session: &Session,
+        event: NodeEvent,
+        node: SocketAddr,
+        out: &mut Output,
+    ) {
+        match session.encoder().node_event(event, node, &mut self.replies) {
+            Ok(()) => self.send_replies(session, out),
+            Err(error) => tracing::warn!(%error, "could not encode an event of a server"),
+        }
+    }
+
     /// Sends the buffered replies in the framing that the connection negotiated.
     fn send_replies(&mut self, session: &Session, out: &mut Output) {
         if self.replies.is_empty() {

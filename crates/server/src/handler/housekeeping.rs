@@ -122,6 +122,7 @@ impl ReactorHandler {
         self.reactor.refresh_room(&self.shared);
         self.cql.write_request_lines();
         if self.reactor.index == 0 {
+            self.follow_members();
             self.sample_rates();
         }
     }

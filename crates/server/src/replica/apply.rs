@@ -178,8 +178,10 @@ impl<'s> Applier<'s> {
             Kind::Copied => self.end_blocks(contents)?,
             Kind::Records => self.apply_records(params, header, contents)?,
             Kind::Heartbeat => self.check_place(header)?,
-            // For archives, and for the peers of a group of masters.
-            Kind::Times | Kind::States => return Err(ApplyError::Order(header.kind)),
+            // For archives, for the peers of a group of masters, and not a part of the data.
+            Kind::Times | Kind::States | Kind::Members => {
+                return Err(ApplyError::Order(header.kind));
+            }
         }
         if header.kind != Kind::Records {
             self.chain.add_contents(header.kind, header.end, contents);

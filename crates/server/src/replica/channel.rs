@@ -5,7 +5,7 @@
 //! the reading thread nor the end of the link.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,10 @@ impl Channel {
         let state = TlsState { connection, unsent: Vec::new(), is_sending: false };
         let tls = Some(Arc::new(Tls { state: Mutex::new(state), sent: Condvar::new() }));
         Ok(Channel { tls, ..Channel::plain(socket) })
+    }
+
+    pub(super) fn peer_ip(&self) -> io::Result<IpAddr> {
+        Ok(self.socket.peer_addr()?.ip().to_canonical())
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Channel> {

@@ -1,23 +1,27 @@
 //! The connection to the master: login, request of the stream, frames.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::time::MonoNs;
 use reactor::TlsError;
 use rustls::ClientConfig;
+use uuid::Uuid;
 use wire::replication::{
-    CAPABILITY, CHAIN_CAPABILITY, Frame, FrameReader, HEADER_BYTES, Header, StreamError,
+    CAPABILITY, CHAIN_CAPABILITY, Frame, FrameReader, HEADER_BYTES, Header, MEMBERS_CAPABILITY,
+    StreamError,
 };
 use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
 
 use super::channel::{CHECK_INTERVAL, Channel, is_timeout};
 use super::mono_now;
 use crate::config::MasterAddress;
+use crate::engine::clock;
 use crate::engine::replication::Request;
-use crate::engine::server_state::ServerState;
+use crate::engine::server_state::{ServerState, params};
+use crate::statements::stored_schema::cql_identity;
 use crate::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -93,13 +97,44 @@ impl Link {
             ("capa", CAPABILITY),
             ("capa", CHAIN_CAPABILITY),
             ("version", PROGRAM),
+            ("capa", MEMBERS_CAPABILITY),
         ];
         let details: Vec<&[u8]> =
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         link.ask("REPLCONF", &details, is_over)?;
+        link.announce_cql(shared, is_over)?;
         let more: &[&[u8]] = if shared.replication.begin_request() { &[b"FAILOVER"] } else { &[] };
         link.request(request, more, is_over)?;
         Ok(link)
+    }
+
+    /// Announces where this server serves CQL. A master of an earlier version refuses that, and its
+    /// drivers do not see this server.
+    fn announce_cql(
+        &mut self,
+        shared: &ServerState,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), LinkError> {
+        let settings = shared.settings.load_full();
+        let params = params(&settings, clock::unix_now(), shared.keyspace.seed(), 0);
+        let Some((host, cql)) = cql_identity(shared, &params) else { return Ok(()) };
+        let mut details = vec![("cql-host-id", Uuid::from_bytes(host).to_string())];
+        details.extend(cql.ip.map(|ip| ("cql-address", ip.to_string())));
+        let ports = [("cql-port", cql.port), ("cql-tls-port", cql.tls_port)];
+        let ports = ports.into_iter().filter(|(_, port)| *port != 0);
+        details.extend(ports.map(|(name, port)| (name, port.to_string())));
+        let details: Vec<&[u8]> =
+            details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
+        let reply = self.query("REPLCONF", &details, is_over)?;
+        if matches!(reply, Reply::Error(_)) {
+            tracing::info!("the master does not show this server to drivers of CQL");
+        }
+        Ok(())
+    }
+
+    /// The address of the other server.
+    pub(super) fn peer_ip(&self) -> io::Result<IpAddr> {
+        self.channel.peer_ip()
     }
 
     /// Connects to a peer of a group of masters, logs in and requests what it writes, from where

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use base::time::MonoNs;
 use rand::RngCore as _;
-use wire::replication::{Header, Kind, Opening};
+use wire::replication::{Header, Kind, Opening, take_members};
 
 use crate::config::MasterAddress;
 use crate::engine::clock;
@@ -146,6 +146,12 @@ fn follow(
     loop {
         let Some(frame) = link.read_frame(&is_over)? else { return Ok(()) };
         let Header { kind, base, end, .. } = frame.header;
+        if kind == Kind::Members {
+            let list = take_members(frame.contents).map_err(LinkError::Stream)?;
+            let ip = link.peer_ip().map_err(LinkError::Io)?;
+            shared.replication.members.receive(generation, list, ip);
+            continue;
+        }
         if matches!(kind, Kind::Copy | Kind::Resume) {
             let opening = Opening::decode(&frame).map_err(LinkError::Stream)?;
             if kind == Kind::Copy {

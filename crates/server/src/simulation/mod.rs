@@ -44,6 +44,7 @@ mod http_users;
 mod hub;
 mod hub_merge;
 mod linear;
+mod members;
 mod model;
 mod options;
 mod oracle;

@@ -72,7 +72,8 @@ fn local(world: &mut World, column: &str) -> Vec<u8> {
     let (now, params) = context(world);
     let shared = Arc::clone(world.shared());
     let table = Arc::clone(shared.catalog.load().table("system", "local").unwrap());
-    let cx = VirtualTableContext { shared: &shared, params: &params, now, local: None };
+    let schema = Gate::OPEN;
+    let cx = VirtualTableContext { shared: &shared, params: &params, now, schema, local: None };
     let row = rows(&table, &cx).remove(0);
     RowReader::new(&table, row).bytes(column).unwrap().to_vec()
 }
@@ -183,7 +184,8 @@ fn every_virtual_table_has_rows_of_its_columns() {
     let (now, params) = context(&mut world);
     let shared = Arc::clone(world.shared());
     let local = Some("[::ffff:10.1.2.3]:9999".parse().unwrap());
-    let cx = VirtualTableContext { shared: &shared, params: &params, now, local };
+    let schema = Gate::OPEN;
+    let cx = VirtualTableContext { shared: &shared, params: &params, now, schema, local };
     let mut filled = Vec::new();
     for keyspace in shared.catalog.load().keyspaces.values() {
         for table in keyspace.tables.values().filter(|table| table.is_virtual()) {

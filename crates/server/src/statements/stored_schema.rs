@@ -1,6 +1,7 @@
 //! Rows of system tables in the store and in the log.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -20,12 +21,14 @@ use store::{
     TableId, Write, Writes,
 };
 use uuid::Uuid;
+use wire::replication::CqlEndpoint;
 
 use crate::config::{CqlAuthenticator, Settings};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::{ServerState, params};
+use crate::protocol::ClientProtocol;
 
 /// The key of the only row of `system.local`. Its stored part identifies this server permanently.
 const LOCAL: &str = "local";
@@ -234,6 +237,32 @@ pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
     let cells = row.cells().map(|cell| (cell.column, cell.bytes.to_vec())).collect();
     let table = builtin_table("system", LOCAL);
     RowReader::stored(&table, &id, &cells).ok()?.uuid("host_id").ok()?
+}
+
+/// The server's permanent identity, and where it serves CQL; `None`: it does not.
+pub(crate) fn cql_identity(
+    shared: &ServerState,
+    params: &Params,
+) -> Option<([u8; 16], CqlEndpoint)> {
+    let settings = shared.settings.load();
+    let addresses = shared.identity.addresses.get()?;
+    let endpoint = |is_tls: bool| {
+        let endpoints = settings.endpoints().zip(addresses);
+        let endpoints = endpoints
+            .filter(|(one, _)| one.protocol == ClientProtocol::Cql && one.is_tls == is_tls);
+        // Other machines cannot use a loopback address.
+        endpoints.map(|(_, address)| *address).min_by_key(|address| address.ip().is_loopback())
+    };
+    let (plain, tls) = (endpoint(false), endpoint(true));
+    let ip = plain.or(tls)?.ip().to_canonical();
+    let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port());
+    let cql = CqlEndpoint {
+        ip: Some(ip).filter(|ip| !ip.is_unspecified()),
+        port: port(plain),
+        tls_port: port(tls),
+    };
+    let host = shared.replication.members.host(|| host_id(&shared.keyspace, params))?;
+    Some((host, cql))
 }
 
 /// Updates the rows that describe the server's own keyspaces to this program's definitions, and

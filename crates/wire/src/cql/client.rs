@@ -202,8 +202,8 @@ mod tests {
     use super::super::notation::Encoded;
     use super::super::request::Consistency;
     use super::super::response::{
-        Column, Columns, ErrorKind, Notes, Prepared, ResponseEncoder, RowsMetadata, SchemaChange,
-        SchemaTarget,
+        Column, Columns, ErrorKind, NodeEvent, Notes, Prepared, ResponseEncoder, RowsMetadata,
+        SchemaChange, SchemaTarget,
     };
     use super::*;
 
@@ -390,6 +390,17 @@ mod tests {
         check(|to, out| to.schema_changed(1, &dropped, out), &expected);
         let event = Response::Event("SCHEMA_CHANGE", b"\0\x07DROPPED\0\x08KEYSPACE\0\x01k");
         check(|to, out| to.schema_event(&dropped, out), &event);
+        let nodes: [(_, _, &[u8]); 4] = [
+            (NodeEvent::New, "10.0.0.2:9042", b"\0\x08NEW_NODE\x04\x0a\0\0\x02\0\0\x23\x52"),
+            (NodeEvent::Removed, "0.0.0.1:1", b"\0\x0cREMOVED_NODE\x04\0\0\0\x01\0\0\0\x01"),
+            (NodeEvent::Up, "[::2]:3", b"\0\x02UP\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\x03"),
+            (NodeEvent::Down, "0.0.0.1:1", b"\0\x04DOWN\x04\0\0\0\x01\0\0\0\x01"),
+        ];
+        for (event, node, rest) in nodes {
+            let node = node.parse().unwrap();
+            let kind = if event.is_topology() { "TOPOLOGY_CHANGE" } else { "STATUS_CHANGE" };
+            check(|to, out| to.node_event(event, node, out), &Response::Event(kind, rest));
+        }
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub use request::{
 };
 pub use request_encoder::{ParametersToSend, RequestEncoder, StatementToSend};
 pub use response::{
-    Column, Columns, EVENT_STREAM, ErrorKind, Notes, Prepared, ResponseEncoder, RowsEncoder,
-    RowsMetadata, SchemaChange, SchemaTarget,
+    Column, Columns, EVENT_STREAM, ErrorKind, NodeEvent, Notes, Prepared, ResponseEncoder,
+    RowsEncoder, RowsMetadata, SchemaChange, SchemaTarget,
 };
 pub use segment::{
     PAYLOAD_BYTES_MAX, Payload, Segment, SegmentFormat, decode_segment, encode_segments,

@@ -1,5 +1,7 @@
 //! Encoder of responses.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::compression::Compression;
 use super::envelope::{self, Direction, Flags, Opcode, Version};
 use super::limits::TooLong;
@@ -96,6 +98,31 @@ impl SchemaChange<'_> {
             SchemaTarget::Type { keyspace, name } => &["TYPE", keyspace, name],
         };
         parts.iter().try_for_each(|part| body.put_string(part))
+    }
+}
+
+/// A change of a node of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeEvent {
+    New,
+    Removed,
+    Up,
+    Down,
+}
+
+impl NodeEvent {
+    /// Whether clients register for it as `TOPOLOGY_CHANGE`; else as `STATUS_CHANGE`.
+    pub fn is_topology(self) -> bool {
+        matches!(self, NodeEvent::New | NodeEvent::Removed)
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            NodeEvent::New => ("TOPOLOGY_CHANGE", "NEW_NODE"),
+            NodeEvent::Removed => ("TOPOLOGY_CHANGE", "REMOVED_NODE"),
+            NodeEvent::Up => ("STATUS_CHANGE", "UP"),
+            NodeEvent::Down => ("STATUS_CHANGE", "DOWN"),
+        }
     }
 }
 
@@ -257,6 +284,27 @@ impl ResponseEncoder<'_> {
         self.message(EVENT_STREAM, Opcode::Event, out, |body| {
             body.put_string("SCHEMA_CHANGE")?;
             change.encode(body)
+        })
+    }
+
+    // Source: native_protocol_v5.spec 4.2.6 "EVENT"
+    pub fn node_event(&self, event: NodeEvent, node: SocketAddr, out: &mut Vec<u8>) -> Encoded {
+        let (kind, change) = event.names();
+        self.message(EVENT_STREAM, Opcode::Event, out, |body| {
+            body.put_string(kind)?;
+            body.put_string(change)?;
+            match node.ip() {
+                IpAddr::V4(ip) => {
+                    body.put_byte(4);
+                    body.put(&ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    body.put_byte(16);
+                    body.put(&ip.octets());
+                }
+            }
+            body.put_int(node.port().into());
+            Ok(())
         })
     }
 

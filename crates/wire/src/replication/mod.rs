@@ -6,6 +6,8 @@
 
 mod stream;
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use thiserror::Error;
 
 use stream::EXTRA_BYTES;
@@ -28,6 +30,9 @@ pub const ARCHIVE_CAPABILITY: &str = "myriad-archive-1";
 
 /// The value of REPLCONF `capa` by which a reader of the stream requests [`Kind::Times`].
 pub const TIMES_CAPABILITY: &str = "myriad-times-1";
+
+/// The value of REPLCONF `capa` by which a replica requests [`Kind::Members`].
+pub const MEMBERS_CAPABILITY: &str = "myriad-members-1";
 
 /// Positions fit the integers of the Redis protocol.
 const POSITION_MAX: u64 = i64::MAX as u64;
@@ -71,12 +76,14 @@ pub enum Kind {
     Times = 7,
     /// To a peer of a group of masters: values of keys with their versions, and rows, as mutations.
     States = 8,
+    /// The servers that drivers of CQL should know: [`put_members`].
+    Members = 9,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        use Kind::{Block, Copied, Copy, Heartbeat, Records, Resume, States, Times};
-        let all = [Resume, Copy, Block, Copied, Records, Heartbeat, Times, States];
+        use Kind::{Block, Copied, Copy, Heartbeat, Members, Records, Resume, States, Times};
+        let all = [Resume, Copy, Block, Copied, Records, Heartbeat, Times, States, Members];
         all.into_iter().find(|one| *one as u8 == byte)
     }
 }
@@ -358,6 +365,67 @@ pub fn take_times(header: &Header, payload: &[u8]) -> Result<Vec<Time>, StreamEr
     is_valid.then_some(times).ok_or(malformed)
 }
 
+/// Where a server serves CQL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CqlEndpoint {
+    /// `None`: that of its connection to the server that asks.
+    pub ip: Option<IpAddr>,
+    /// Of connections without TLS; 0: there are none.
+    pub port: u16,
+    /// Of connections with TLS; 0: there are none.
+    pub tls_port: u16,
+}
+
+/// A server of a replication, as drivers of CQL see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its permanent identity.
+    pub host: [u8; 16],
+    pub is_master: bool,
+    pub cql: CqlEndpoint,
+}
+
+/// Members that a frame lists.
+pub const MEMBERS_MAX: usize = 64;
+const MEMBER_BYTES: usize = 37;
+
+/// Appends the payload of [`Kind::Members`]. The first member is the sender.
+pub fn put_members(members: &[Member], out: &mut Vec<u8>) {
+    for Member { host, is_master, cql } in &members[..members.len().min(MEMBERS_MAX)] {
+        let ip = match cql.ip {
+            None => Ipv6Addr::UNSPECIFIED,
+            Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped(),
+            Some(IpAddr::V6(ip)) => ip,
+        };
+        out.push(u8::from(*is_master));
+        out.extend_from_slice(host);
+        out.extend_from_slice(&ip.octets());
+        out.extend_from_slice(&cql.port.to_le_bytes());
+        out.extend_from_slice(&cql.tls_port.to_le_bytes());
+    }
+}
+
+/// Decodes the payload of [`Kind::Members`].
+pub fn take_members(payload: &[u8]) -> Result<Vec<Member>, StreamError> {
+    let malformed = StreamError::Malformed("members");
+    let (chunks, []) = payload.as_chunks::<MEMBER_BYTES>() else { return Err(malformed) };
+    if chunks.len() > MEMBERS_MAX {
+        return Err(malformed);
+    }
+    chunks.iter().map(|chunk| take_member(chunk).ok_or(malformed)).collect()
+}
+
+fn take_member(chunk: &[u8; MEMBER_BYTES]) -> Option<Member> {
+    let ([flags], rest) = chunk.split_first_chunk()?;
+    let (host, rest) = rest.split_first_chunk::<16>()?;
+    let (ip, ports) = rest.split_first_chunk::<16>()?;
+    let ip = Some(Ipv6Addr::from(*ip)).filter(|ip| !ip.is_unspecified());
+    let ip = ip.map(|ip| IpAddr::V6(ip).to_canonical());
+    let port = |at: usize| u16::from_le_bytes([ports[at], ports[at + 1]]);
+    let cql = CqlEndpoint { ip, port: port(0), tls_port: port(2) };
+    (*flags <= 1).then_some(Member { host: *host, is_master: *flags == 1, cql })
+}
+
 fn le64(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
 }
@@ -384,6 +452,11 @@ pub fn check(bytes: &[u8]) {
     if let Ok(copied) = Copied::decode(rest) {
         let mut again = Vec::new();
         copied.encode(&mut again);
+        assert_eq!(again, rest);
+    }
+    if let Ok(members) = take_members(rest) {
+        let mut again = Vec::new();
+        put_members(&members, &mut again);
         assert_eq!(again, rest);
     }
     if let Ok(times) = take_times(&header, rest) {
@@ -435,6 +508,31 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(&flipped).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn members_come_back() {
+        let member = |number: u8, ip: Option<&str>| Member {
+            host: [number; 16],
+            is_master: number == 1,
+            cql: CqlEndpoint {
+                ip: ip.map(|ip| ip.parse().unwrap()),
+                port: 9042,
+                tls_port: u16::from(number),
+            },
+        };
+        let members =
+            [member(1, None), member(2, Some("10.0.0.2")), member(3, Some("2001:db8::3"))];
+        let mut payload = Vec::new();
+        put_members(&members, &mut payload);
+        assert_eq!(payload.len(), 3 * MEMBER_BYTES);
+        assert_eq!(take_members(&payload), Ok(members.to_vec()));
+        let malformed = Err(StreamError::Malformed("members"));
+        assert_eq!(take_members(&payload[1..]), malformed);
+        payload[0] = 2;
+        assert_eq!(take_members(&payload), malformed, "an unknown flag");
+        assert_eq!(take_members(&[0; (MEMBERS_MAX + 1) * MEMBER_BYTES]), malformed);
+        assert_eq!(take_members(&[]), Ok(Vec::new()));
     }
 
     #[test]

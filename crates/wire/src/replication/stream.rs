@@ -70,7 +70,7 @@ impl Chain {
     /// Adds what a frame of another kind than [`Kind::Records`] contains.
     pub fn add_contents(&mut self, kind: Kind, end: u64, contents: &[u8]) {
         // A reader may leave out those.
-        if !matches!(kind, Kind::Heartbeat | Kind::Times) {
+        if !matches!(kind, Kind::Heartbeat | Kind::Times | Kind::Members) {
             self.add(kind as u64, end, contents);
         }
     }

@@ -12,7 +12,7 @@ use binlog::{Batch, FollowError, Follower, Log, Lsn, Mark, Record as LogRecord, 
 use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
 use wire::replication::{
     Chain, Copied, EpochId, FRAME_BYTES, Format, FrameWriter, Kind, Opening, Record, Time,
-    put_block, put_time,
+    put_block, put_members, put_time,
 };
 
 use super::history::{History, Place};
@@ -59,6 +59,8 @@ pub(crate) struct Feeder {
     timed: Option<u64>,
     /// Where records end in the log and in the stream, from the newest mark on.
     ends: Vec<(Lsn, u64)>,
+    /// The number of the list of servers that was sent last; `None`: the replica reads none.
+    listed: Option<u64>,
 }
 
 /// Ends of records that are kept for the next mark: those of a second without syncs.
@@ -128,7 +130,13 @@ pub(crate) enum FeedError {
 }
 
 impl Feeder {
-    pub(crate) fn new(id: ConnId, request: Request, reader: Reader, format: Format) -> Feeder {
+    pub(crate) fn new(
+        id: ConnId,
+        request: Request,
+        reader: Reader,
+        format: Format,
+        reads_members: bool,
+    ) -> Feeder {
         let stage = Stage::Begin(request);
         let (bytes, batch) = (Vec::new(), Batch::new());
         Feeder {
@@ -143,6 +151,7 @@ impl Feeder {
             reader,
             timed: None,
             ends: Vec::new(),
+            listed: reads_members.then_some(0),
         }
     }
 
@@ -201,6 +210,7 @@ impl Feeder {
                     self.send_states(feed, follower, (position, end), states)
                 }
                 Stage::Follow { mut follower, position } => {
+                    self.put_members(feed, position);
                     let position = self.follow(feed, &mut follower, position, is_idle)?;
                     Stage::Follow { follower, position }
                 }
@@ -452,6 +462,19 @@ impl Feeder {
         drop(history);
         self.batch.shrink();
         Ok(end)
+    }
+
+    /// Appends the list of servers for drivers of CQL, if it has changed.
+    fn put_members(&mut self, feed: &Feed<'_>, position: u64) {
+        let Some(listed) = self.listed.filter(|_| self.reader == Reader::Replica) else { return };
+        let view = feed.replication.members.view();
+        if view.number == listed {
+            return;
+        }
+        self.listed = Some(view.number);
+        self.writer.put(Kind::Members, (position, position), &mut self.bytes, |out| {
+            put_members(&view.list(), out);
+        });
     }
 
     /// Appends the present time, at which everything durable has been sent, up to `end`.

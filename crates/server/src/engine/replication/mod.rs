@@ -8,6 +8,7 @@
 mod failover;
 mod feeder;
 mod history;
+mod members;
 mod replicas;
 mod states;
 mod stored;
@@ -29,6 +30,7 @@ use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::{History, Place};
+pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host};
 pub(crate) use replicas::{ProgramVersion, Replica, Replicas, RunId};
 pub(crate) use stored::{put, stored_hash};
 
@@ -75,6 +77,8 @@ pub(crate) struct Replication {
     link: Mutex<Link>,
     replicas: Replicas,
     failover: Mutex<Option<Failover>>,
+    /// The servers that drivers of CQL know.
+    pub(crate) members: Members,
     /// Wakes the thread of the link.
     pub(crate) signal: Signal,
 }
@@ -100,6 +104,7 @@ impl Replication {
             link: Mutex::default(),
             replicas: Replicas::default(),
             failover: Mutex::default(),
+            members: Members::default(),
             signal: Signal::default(),
         })
     }

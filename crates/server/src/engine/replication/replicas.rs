@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use base::time::MonoNs;
 use parking_lot::Mutex;
 use reactor::ConnId;
+use wire::replication::{CqlEndpoint, Member};
 
 use super::history::Era;
 use crate::config::MasterAddress;
@@ -50,6 +51,8 @@ pub(crate) struct Replica {
     /// `None`: unknown.
     pub(crate) run_id: Option<RunId>,
     pub(crate) program: ProgramVersion,
+    /// Its identity and endpoint for clients of CQL, if it serves them.
+    pub(crate) cql: Option<([u8; 16], CqlEndpoint)>,
     /// Whether it has a complete copy.
     pub(crate) is_online: bool,
     /// The position of the stream up to which its own log is durable.
@@ -65,6 +68,14 @@ impl Replica {
     /// Where clients, and other servers, reach it.
     pub(crate) fn place(&self) -> MasterAddress {
         MasterAddress { host: self.host(), port: self.port }
+    }
+
+    /// The replica as drivers of CQL see it.
+    pub(crate) fn member(&self) -> Option<Member> {
+        let (host, mut cql) = self.cql?;
+        let remote = self.address.internet().map(|remote| remote.ip().to_canonical());
+        cql.ip = cql.ip.or(remote);
+        cql.ip.map(|_| Member { host, is_master: false, cql })
     }
 
     fn is_available(&self, now: MonoNs) -> bool {
@@ -168,6 +179,7 @@ mod tests {
             port: 0,
             run_id: None,
             program: ProgramVersion::default(),
+            cql: None,
             is_online: true,
             durable,
             heard: MonoNs(0),

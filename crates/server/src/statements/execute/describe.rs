@@ -17,6 +17,7 @@ impl CqlExecutor<'_> {
             shared: self.shared,
             params: self.params,
             now: self.now,
+            schema: self.statements.schema.gate(),
             local: client.local,
         }
     }

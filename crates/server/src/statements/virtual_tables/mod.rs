@@ -1,6 +1,7 @@
 //! Virtual tables: rows that are computed on request from the server's state.
 
 mod estimates;
+mod peers;
 mod schema;
 mod system;
 mod views;
@@ -14,6 +15,7 @@ pub(crate) use system::{CLUSTER_NAME, CQL_VERSION, TOKEN};
 
 use cql::schema::{Table, Values};
 
+use crate::engine::gate::Gate;
 use crate::engine::server_state::ServerState;
 
 /// The inputs from which rows are computed.
@@ -22,6 +24,8 @@ pub(crate) struct VirtualTableContext<'a> {
     pub(crate) shared: &'a ServerState,
     pub(crate) params: &'a Params,
     pub(crate) now: Now,
+    /// The gate of the last schema change.
+    pub(crate) schema: Gate,
     /// The address that the client connected to, and should reconnect to.
     pub(crate) local: Option<SocketAddr>,
 }
@@ -48,8 +52,8 @@ type Compute = fn(&Table, &VirtualTableContext<'_>) -> Vec<Values>;
 /// Keyspace, table, and the function that computes its rows.
 const TABLES: [(&str, &str, Compute); 21] = [
     ("system", "local", system::local),
-    ("system", "peers", none),
-    ("system", "peers_v2", none),
+    ("system", "peers", peers::peers),
+    ("system", "peers_v2", peers::peers_v2),
     ("system", "IndexInfo", system::indexes),
     ("system", "built_views", none),
     ("system", "compaction_history", none),
@@ -70,7 +74,7 @@ const TABLES: [(&str, &str, Compute); 21] = [
     ("system_views", "settings", views::settings),
 ];
 
-/// For tables without rows: there is one server, no view, and nothing to compact.
+/// For tables without rows: there is no view, and nothing to compact.
 fn none(_: &Table, _: &VirtualTableContext<'_>) -> Vec<Values> {
     Vec::new()
 }

@@ -1,8 +1,10 @@
 //! `system`: the tables from which drivers identify the server.
 
 use cql::schema::{DATA_CENTER, RowBuilder, Table, Values};
+use wire::replication::{CqlEndpoint, Member};
 
 use super::VirtualTableContext;
+use crate::engine::replication::visible_host;
 use crate::statements::redaction::without_password;
 use crate::statements::stored_schema::host_id;
 
@@ -10,15 +12,40 @@ use crate::statements::stored_schema::host_id;
 pub(crate) const CQL_VERSION: &str = "3.4.7";
 
 /// Drivers and cqlsh derive supported features from it.
-const RELEASE_VERSION: &str = "5.0.0";
+pub(super) const RELEASE_VERSION: &str = "5.0.0";
 pub(crate) const CLUSTER_NAME: &str = "Myriad";
 const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
-/// The only token of the only server, which owns all keys.
+/// The only token of a master, which owns all keys.
 pub(crate) const TOKEN: &str = "0";
+
+pub(super) const RACK: &str = "rack1";
+
+/// The data center of replicas: drivers that prefer another one do not send writes to them.
+const REPLICAS: &str = "replicas";
+
+pub(super) fn data_center(is_master: bool) -> &'static str {
+    if is_master { DATA_CENTER } else { REPLICAS }
+}
+
+/// The token of a server. No two servers have the same one.
+pub(super) fn token_of(member: &Member) -> String {
+    if member.is_master {
+        return TOKEN.to_owned();
+    }
+    let (_, low) = visible_host(member).as_u64_pair();
+    low.cast_signed().to_string()
+}
 
 pub(super) fn local(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let (address, port) = cx.address();
+    let view = cx.shared.replication.members.view();
+    // Before the first update, and with CQL on sockets of a test only.
+    let member = view.own.unwrap_or_else(|| Member {
+        host: host_id(&cx.shared.keyspace, cx.params).unwrap_or_default().into_bytes(),
+        is_master: cx.shared.replication.link().source.is_none(),
+        cql: CqlEndpoint::default(),
+    });
     let started_s = cx.shared.identity.started.unix.0 / 1000;
     let mut row = RowBuilder::new(table)
         .text("key", "local")
@@ -27,20 +54,20 @@ pub(super) fn local(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> 
         .int("broadcast_port", port)
         .text("cluster_name", CLUSTER_NAME)
         .text("cql_version", CQL_VERSION)
-        .text("data_center", DATA_CENTER)
+        .text("data_center", data_center(member.is_master))
         .int("gossip_generation", i32::try_from(started_s).unwrap_or(i32::MAX))
         .inet("listen_address", address)
         .int("listen_port", port)
         .text("native_protocol_version", "5")
         .text("partitioner", PARTITIONER)
-        .text("rack", "rack1")
+        .text("rack", RACK)
         .text("release_version", RELEASE_VERSION)
         .inet("rpc_address", address)
         .int("rpc_port", port)
         .uuid("schema_version", cx.shared.catalog.load().version)
-        .texts("tokens", [TOKEN].into_iter());
-    if let Some(host) = host_id(&cx.shared.keyspace, cx.params) {
-        row = row.uuid("host_id", host);
+        .texts("tokens", [token_of(&member).as_str()].into_iter());
+    if member.host != [0; 16] {
+        row = row.uuid("host_id", visible_host(&member));
     }
     vec![row.values()]
 }
