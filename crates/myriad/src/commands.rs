@@ -97,7 +97,7 @@ const IMPORT: &[OptionText] = &[
     OptionText::flag("once", "End when the target has every write."),
     OptionText::flag("merge", "Keep the other keys of the target."),
     OptionText::flag("partial", "Accept that some data is not imported."),
-    OptionText::flag("verify", "Compare all keys of two servers that no client writes to."),
+    OptionText::flag("verify", "Compare the data of two servers that no client writes to."),
 ];
 
 const UPGRADE: &[OptionText] = &[OptionText::value(
@@ -127,7 +127,7 @@ pub(crate) fn all() -> Vec<Command> {
         row("log repair", "DIR [--apply]", "Recover the readable data of a directory that the server refuses", Files, Flags(REPAIR)),
         row("backup", "HOST:PORT --to DIR [--full] [--follow] [--user NAME] [--password-file FILE]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
         row("restore", "DIR {--to DATA-DIR | --verify} [--until POSITION|TIME]", "Make the directory of a server from a backup, as of a moment", Files, Flags(RESTORE)),
-        row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge]} [--partial]", "Move in from files of Redis or Valkey, or from a running one", Files, Flags(IMPORT)),
+        row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge]} [--partial]", "Move in from files of Redis or Valkey, or from a running one or a Cassandra", Files, Flags(IMPORT)),
         row("export", "DIR FILE", "Write the keys in the directory of a server to an RDB file", Files, Flags(&[])),
         row("upgrade", "--check DIR", "Report whether this program can start with the directory of a server", None, Flags(UPGRADE)),
         row("web", SETTINGS_USAGE, "Serve files over HTTP with a group of processes or threads", None, Table(web::option_texts())),
@@ -210,7 +210,7 @@ pub(crate) const TOPICS: &[Topic] = &[
     },
     Topic {
         word: "import",
-        about: "move in from files of Redis or Valkey, or from a running one",
+        about: "move in from files of Redis or Valkey, or from a running one or a Cassandra",
         paragraphs: &[
             "With --dir, makes the new directory DIR, with which a server can start. FROM is an RDB \
              file, an append-only file, a directory with such files and their manifest \
@@ -224,6 +224,10 @@ pub(crate) const TOPICS: &[Topic] = &[
              redis://. The passwords can be in the environment variables MYRIAD_SOURCE_PASSWORD and \
              MYRIAD_PASSWORD instead. TARGET must be without keys; with --merge it keeps its keys, \
              except those of equal names.",
+            "If FROM is cassandra://[USER:PASSWORD@]HOST[:PORT][/KEYSPACE], copies the tables of one \
+             or all keyspaces of a running Cassandra through CQL, with the write times and TTLs of \
+             their cells, into TARGET, the address on which the server accepts CQL, and ends. To \
+             copy what was written meanwhile, or to continue, run it again.",
             "Reports everything that was not imported. Then no directory is made, or the copy ends, \
              except with --partial. Exit status: 0 if everything was imported and is equal, else 1.",
         ],

@@ -17,8 +17,9 @@ use base::usage::UsageError;
 use lexopt::{Arg, Parser, ValueExt as _};
 use server::backup::{self, Backup, Begin, Until};
 use server::config::{self, Arguments, ArgumentsError, Config, Environment, MasterAddress};
-use server::import::Losses;
-use server::import::live::{self, LiveImport, Onto, Place};
+use server::import::cassandra::{self, CassandraImport};
+use server::import::live::{self, LiveImport, Onto};
+use server::import::{Losses, Place};
 use server::logtool::{self, Follow};
 use server::restore::{self, Target};
 use server::{config_check, doctor, repair, upgrade};
@@ -67,6 +68,8 @@ enum Command {
         source: Place,
         target: Place,
     },
+    CassandraImport(CassandraImport),
+    CassandraVerify(CassandraImport),
     Export {
         dir: PathBuf,
         to: PathBuf,
@@ -140,6 +143,8 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::LiveVerify { source, target } => {
             live::verify(&source, &target, &mut io::stdout().lock())
         }
+        Command::CassandraImport(import) => cassandra::import(&import, &mut io::stdout().lock()),
+        Command::CassandraVerify(import) => cassandra::verify(&import, &mut io::stdout().lock()),
         Command::Export { dir, to } => server::export::export(&dir, &to, &mut io::stdout().lock()),
         Command::Backup(backup) => backup::take(&backup, &mut io::stdout().lock()),
         Command::Restore { dir, to: Some(to), target } => {
@@ -279,6 +284,24 @@ fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let from = from.ok_or_else(|| usage("missing file or server to import"))?;
     let is_plain = onto == Onto::Empty && until == live::Until::Stopped;
     match (from.to_str().filter(|from| Place::is_url(from)), to, dir) {
+        (Some(source), Some(target), None) if Place::is_cassandra(source) => {
+            if !is_plain {
+                return Err(usage("--once and --merge are options of an import from Redis"));
+            }
+            let (source, keyspace) = cassandra_place(source, "MYRIAD_SOURCE_PASSWORD")?;
+            let (target, path) = cassandra_place(&target, "MYRIAD_PASSWORD")?;
+            if path.is_some() {
+                return Err(usage("the keyspaces of the target have the names of the source"));
+            }
+            let import = CassandraImport { source, keyspace, target, losses };
+            match verifies {
+                true if losses == Losses::Accept => {
+                    Err(usage("--verify allows no other options than --to"))
+                }
+                true => Ok(Command::CassandraVerify(import)),
+                false => Ok(Command::CassandraImport(import)),
+            }
+        }
         (Some(source), Some(target), None) => {
             let source = place(source, "MYRIAD_SOURCE_PASSWORD")?;
             let target = place(&target, "MYRIAD_PASSWORD")?;
@@ -302,7 +325,16 @@ fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 
 /// The server at an address. Without a password there, that in the environment is used.
 fn place(text: &str, variable: &str) -> Result<Place, ArgumentsError> {
-    let mut place = Place::parse(text).map_err(usage)?;
+    with_password(Place::parse(text).map_err(usage)?, variable)
+}
+
+/// The same for a server of CQL, and the keyspace.
+fn cassandra_place(text: &str, variable: &str) -> Result<(Place, Option<String>), ArgumentsError> {
+    let (place, keyspace) = Place::parse_cassandra(text).map_err(usage)?;
+    Ok((with_password(place, variable)?, keyspace))
+}
+
+fn with_password(mut place: Place, variable: &str) -> Result<Place, ArgumentsError> {
     place.password = place.password.or_else(|| std::env::var(variable).ok());
     if place.password.is_none() && !place.user.is_empty() {
         return Err(usage(&format!("the user {} requires a password: {variable}", place.user)));
@@ -627,6 +659,35 @@ mod tests {
             "an import from a file requires --dir DIR, a new directory; see myriad --help";
         check_fault(&["import", "a.rdb"], missing);
         check_fault(&["import", "a", "b"], "unexpected argument \"b\"");
+    }
+
+    #[test]
+    fn an_import_from_cassandra_has_a_keyspace() {
+        let source = "cassandra://me:secret@host/shop";
+        match parsed(&["import", source, "--to", "127.0.0.1:9043", "--partial"]) {
+            Ok(Command::CassandraImport(import)) => {
+                assert_eq!(import.keyspace.as_deref(), Some("shop"));
+                assert_eq!((import.source.address.port, import.target.address.port), (9042, 9043));
+                assert_eq!(import.losses, Losses::Accept);
+            }
+            other => panic!("{other:?}"),
+        }
+        match parsed(&["import", "cassandra://host", "--to", "cassandra://h", "--verify"]) {
+            Ok(Command::CassandraVerify(import)) => assert_eq!(import.keyspace, None),
+            other => panic!("{other:?}"),
+        }
+        for (options, expected) in [
+            (
+                &["--to", "h", "--merge"][..],
+                "--once and --merge are options of an import from Redis",
+            ),
+            (&["--to", "h/k"], "the keyspaces of the target have the names of the source"),
+            (&["--to", "h", "--verify", "--partial"], "--verify allows no other options than --to"),
+            (&["--dir", "d"], "an import from a server requires --to HOST:PORT"),
+        ] {
+            let arguments = [&["import", source][..], options].concat();
+            check_fault(&arguments, &format!("{expected}; see myriad --help"));
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `myriad import`: makes a data directory from the files of Redis or Valkey, without a server.
-//! `live` copies from a running one.
+//! `live` copies from a running one, and `cassandra` the tables of a Cassandra.
 //!
 //! 1. The values of an RDB file, or of the RDB part of an append-only file, are put into an empty
 //!    keyspace, which is written as a snapshot.
@@ -8,12 +8,15 @@
 //!    meaning that they have for every client.
 
 mod aof;
+pub mod cassandra;
 mod feed;
 pub mod live;
+mod place;
 mod report;
 mod source;
 mod values;
 
+use std::cell::Cell;
 use std::io::{BufRead as _, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::write_whole;
 use crate::logging;
 use crate::new_directory::make;
+pub use place::Place;
 use report::Report;
 use source::Source;
 
@@ -87,6 +91,17 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
         feed::feed(work, feed::Commands { functions, first, rest: source }, &mut report, out)?;
     }
     Ok(report)
+}
+
+/// Runs with a function that returns whether SIGTERM or SIGINT has arrived.
+fn with_signals<T>(run: impl FnOnce(&dyn Fn() -> bool) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let signals = reactor::Signals::open().context("could not block signals")?;
+    let is_stopped = Cell::new(false);
+    run(&|| {
+        let ends = |one| matches!(one, reactor::Signal::Terminate | reactor::Signal::Interrupt);
+        is_stopped.set(is_stopped.get() || signals.take().is_some_and(ends));
+        is_stopped.get()
+    })
 }
 
 #[cfg(test)]

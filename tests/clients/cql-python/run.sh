@@ -10,4 +10,4 @@ if ! cmp -s requirements.txt "$venv/installed.txt"; then
     ../../../scripts/retry.sh "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements.txt
     cp requirements.txt "$venv/installed.txt"
 fi
-exec "$venv/bin/python" -B -W ignore suite.py
+exec "$venv/bin/python" -B -W ignore "${1:-suite.py}"

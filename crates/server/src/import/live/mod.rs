@@ -9,13 +9,11 @@ mod copy;
 mod failure;
 mod follow;
 mod peer;
-mod place;
 mod progress;
 mod stream;
 mod target;
 mod verify;
 
-use std::cell::Cell;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -23,11 +21,12 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::Losses;
 use super::aof::AofReader;
+use super::place::Place;
+use super::with_signals;
 use copy::Copier;
 use failure::Failure;
 use follow::Writes;
 use peer::Peer;
-pub use place::Place;
 use progress::Progress;
 use stream::{Answer, Position, Stream};
 use target::{State, Target, check_source, source_info, target_failure};
@@ -94,16 +93,6 @@ pub fn import(import: &LiveImport, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Compares the keys of two servers; fails if they differ.
 pub fn verify(source: &Place, target: &Place, out: &mut dyn Write) -> anyhow::Result<()> {
     with_signals(|is_stopped| verify::verify(source, target, is_stopped, out))
-}
-
-fn with_signals<T>(run: impl FnOnce(&dyn Fn() -> bool) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let signals = reactor::Signals::open().context("could not block signals")?;
-    let is_stopped = Cell::new(false);
-    run(&|| {
-        let ends = |one| matches!(one, reactor::Signal::Terminate | reactor::Signal::Interrupt);
-        is_stopped.set(is_stopped.get() || signals.take().is_some_and(ends));
-        is_stopped.get()
-    })
 }
 
 /// Checks that the target may be changed. Returns the state with which the import begins.

@@ -8,7 +8,7 @@ use anyhow::bail;
 use wire::resp::{Reply, decode_reply, encode_request};
 
 use super::SILENCE_MAX;
-use super::place::Place;
+use crate::import::place::Place;
 
 /// Requests and bytes after which a batch is sent.
 const BATCH_REQUESTS: usize = 1000;

@@ -12,7 +12,7 @@ use wire::resp::encode_request;
 use super::SILENCE_MAX;
 use super::failure::Failure;
 use super::peer::is_timeout;
-use super::place::Place;
+use crate::import::place::Place;
 
 const READ_BYTES: usize = 256 << 10;
 /// The source ends a connection after 60 s without a sign of life. Source: Redis 7.2 `config.c`,

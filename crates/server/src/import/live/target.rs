@@ -7,9 +7,9 @@ use wire::resp::Reply;
 
 use super::failure::Failure;
 use super::peer::{Peer, info_field, shown};
-use super::place::Place;
 use super::stream::{Position, parse_position};
 use crate::engine::import_mode::STATE_KEY;
+use crate::import::place::Place;
 
 /// Name of the connection of an import: a target has one at a time.
 const CLIENT_NAME: &[u8] = b"myriad-import";

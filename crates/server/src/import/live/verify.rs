@@ -14,8 +14,8 @@ use wire::rdb::{Limits, Stream, Value, decode_payload};
 use wire::resp::Reply;
 
 use super::peer::{Peer, shown};
-use super::place::Place;
 use crate::engine::import_mode::STATE_KEY;
+use crate::import::place::Place;
 
 const WORKERS: usize = 4;
 /// Keys that are compared with one exchange, and batches that wait.

@@ -1,4 +1,4 @@
-//! A server to copy from or to: `redis://user:password@host:port`.
+//! A server to copy from or to: `redis://user:password@host:port`, `cassandra://...`.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -6,13 +6,18 @@ use std::time::Duration;
 
 use crate::config::MasterAddress;
 
-const SCHEME: &str = "redis://";
-const DEFAULT_PORT: u16 = 6379;
+const REDIS: Scheme = Scheme { prefix: "redis://", default_port: 6379 };
+const CASSANDRA: Scheme = Scheme { prefix: "cassandra://", default_port: 9042 };
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a read or write returns, so that the caller can do something else.
 const READ_SLICE: Duration = Duration::from_millis(100);
 
-/// A server of the Redis protocol, and the account to use there.
+struct Scheme {
+    prefix: &'static str,
+    default_port: u16,
+}
+
+/// A server, and the account to use there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub address: MasterAddress,
@@ -27,17 +32,40 @@ impl Place {
         text.contains("://")
     }
 
+    /// Whether a text is the address of a server of CQL.
+    pub fn is_cassandra(text: &str) -> bool {
+        text.starts_with(CASSANDRA.prefix)
+    }
+
     /// Parses `[redis://][user[:password]@]host[:port]`. Bytes in user and password may be written as
     /// in URLs: `%40`.
     pub fn parse(text: &str) -> Result<Place, &'static str> {
-        let rest = text.strip_prefix(SCHEME).unwrap_or(text);
+        let rest = text.strip_prefix(REDIS.prefix).unwrap_or(text);
         if Place::is_url(rest) {
-            return Err("the address of a server begins with redis://");
+            return Err("the address of a server begins with redis:// or cassandra://");
         }
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?']) {
             return Err("all databases are copied: the address has no path");
         }
+        Place::of(rest, &REDIS)
+    }
+
+    /// Parses `[cassandra://][user[:password]@]host[:port][/keyspace]`. Returns the keyspace, too.
+    pub fn parse_cassandra(text: &str) -> Result<(Place, Option<String>), &'static str> {
+        let rest = text.strip_prefix(CASSANDRA.prefix).unwrap_or(text);
+        if Place::is_url(rest) {
+            return Err("the address of a server of CQL begins with cassandra://");
+        }
+        let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains(['/', '?']) {
+            return Err("the path of an address is one keyspace");
+        }
+        let keyspace = decoded(path).ok_or("malformed % in a keyspace")?;
+        Ok((Place::of(server, &CASSANDRA)?, Some(keyspace).filter(|name| !name.is_empty())))
+    }
+
+    fn of(rest: &str, scheme: &Scheme) -> Result<Place, &'static str> {
         let (account, server) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (user, password) = account.split_once(':').unwrap_or((account, ""));
         let bracketed = server.ends_with(']') || !server.contains(':');
@@ -45,11 +73,11 @@ impl Place {
             Some((host, port)) if !bracketed => {
                 (host, port.parse().map_err(|_| "the port of a server is a number up to 65535")?)
             }
-            _ => (server, DEFAULT_PORT),
+            _ => (server, scheme.default_port),
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() || port == 0 {
-            return Err("the address of a server is redis://HOST:PORT");
+            return Err("the address of a server has a host: HOST:PORT");
         }
         Ok(Place {
             address: MasterAddress { host: host.to_owned(), port },
@@ -133,6 +161,23 @@ mod tests {
         check("redis://:secret@host", ("host", 6379, "", Some("secret")));
         check("redis://me:a%40b:c@host:1", ("host", 1, "me", Some("a@b:c")));
         check("redis://me@host:1", ("host", 1, "me", None));
+    }
+
+    #[test]
+    fn addresses_of_cql_have_a_keyspace() {
+        for (text, host, port, keyspace) in [
+            ("cassandra://host", "host", 9042, None),
+            ("host:9043/", "host", 9043, None),
+            ("cassandra://me:s@[::1]:1/Shop", "::1", 1, Some("Shop")),
+            ("cassandra://host/a%2fb", "host", 9042, Some("a/b")),
+        ] {
+            let (place, found) = Place::parse_cassandra(text).unwrap();
+            assert_eq!((&*place.address.host, place.address.port), (host, port), "{text}");
+            assert_eq!(found.as_deref(), keyspace, "{text}");
+        }
+        for text in ["redis://host", "host/a/b", "host/a?b", "/shop", "host/%", "cassandra://"] {
+            assert!(Place::parse_cassandra(text).is_err(), "{text}");
+        }
     }
 
     #[test]
