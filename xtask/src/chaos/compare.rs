@@ -15,12 +15,15 @@ use crate::resp::{Connection, Value};
 const DATABASES: [&str; 2] = ["0", "3"];
 /// Time for all servers to become equal after the last disturbance.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(2);
+/// Shared keys, fields and cells with a TTL have expired after this time.
+const TTL_MAX: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_millis(200);
 /// Differences that are shown of each server.
 const SHOWN_MAX: usize = 8;
 
-/// Waits until all servers have the same data.
+/// Waits until what has a short TTL has expired, and all servers have the same data.
 pub(super) fn settle(servers: &[Server]) -> Result<()> {
+    std::thread::sleep(TTL_MAX);
     let started = Instant::now();
     loop {
         // A replica that copies refuses to answer.
@@ -69,10 +72,13 @@ fn keys(server: &Server, db: &str) -> Result<Vec<String>> {
     for name in names {
         let Value::Bulk(Some(name)) = name else { bail!("a name is not a string") };
         let value = connection.call(&[&b"DEBUG"[..], b"DIGEST-VALUE", &name])?;
-        let digest = match value {
-            Value::Array(Some(values)) => format!("{values:?}"),
-            other => bail!("DEBUG DIGEST-VALUE is answered {other:?}"),
+        let Value::Array(Some(digests)) = value else {
+            bail!("DEBUG DIGEST-VALUE is answered {value:?}")
         };
+        let [Value::Simple(digest) | Value::Bulk(Some(digest))] = &digests[..] else {
+            bail!("DEBUG DIGEST-VALUE is answered {digests:?}")
+        };
+        let digest = String::from_utf8_lossy(digest);
         keys.push(format!("database {db}: {} {digest}", name.escape_ascii()));
     }
     Ok(keys)

@@ -152,6 +152,12 @@ fn check(group: &Group<'_>, ledgers: &[Ledger], memory_bytes_max: u64) -> Result
     for server in &group.servers {
         check_ledgers(server, ledgers, is_complete, &mut findings)?;
     }
+    if !lost_nothing {
+        println!(
+            "chaos: {} places lack writes that were acknowledged at always",
+            count_lost(group, ledgers)?
+        );
+    }
     check_faults(&group.servers, ledgers, &mut findings)?;
     let set_aside: usize = group.servers.iter().map(Server::set_aside).sum::<Result<usize>>()?;
     let memory_mb = memory_bytes_max >> 20;
@@ -160,4 +166,14 @@ fn check(group: &Group<'_>, ledgers: &[Ledger], memory_bytes_max: u64) -> Result
         format!("a master used {memory_bytes_max} bytes of memory")
     });
     Ok(findings.0)
+}
+
+/// The places that lack writes whose loss was allowed: promotions lose what no replica had.
+fn count_lost(group: &Group<'_>, ledgers: &[Ledger]) -> Result<usize> {
+    let mut lost = 0;
+    for ledger in ledgers.iter().filter(|ledger| ledger.account.durability != REPLICATED) {
+        let mut client = ledger.account.connect(&group.servers[group.master].addresses)?;
+        lost += ledger.check(&mut *client, true)?.len();
+    }
+    Ok(lost)
 }
