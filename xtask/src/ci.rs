@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::process::Target;
 use crate::tally::Tally;
 use crate::{
-    clients, console, cql, crash, differential, hostile, lab_smoke, linearizable,
+    chaos, clients, console, cql, crash, differential, hostile, lab_smoke, linearizable,
     redis_differential, report, steps, tidy, transcript,
 };
 
@@ -36,6 +36,10 @@ const LINEARIZABLE_ROUNDS: u64 = 8;
 const LINEARIZABLE_SEED: u64 = 1;
 const LINEARIZABLE_REACTORS: [u32; 2] = [1, 4];
 
+/// Time under disturbances of servers in network namespaces, and the seed. The end takes as long.
+const CHAOS_SECONDS: u64 = 12;
+const CHAOS_SEED: u64 = 1;
+
 /// Result of a step; `None`: the step does not apply here, and the reason was printed.
 type StepResult = Result<Option<Tally>>;
 
@@ -53,7 +57,7 @@ const PROGRAM_TESTS: &[&str] =
     &["test", "--quiet", "--release", "-p", "myriad", "-p", "myriad-lab", "--no-fail-fast"];
 
 /// Cheap steps first, so that mistakes are reported early.
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -69,6 +73,7 @@ const STEPS: [Step; 20] = [
     Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
     Step { name: "crash", run: run_crash },
     Step { name: "linearizable", run: run_linearizable },
+    Step { name: "chaos", run: run_chaos },
     Step { name: "hostile", run: run_hostile },
     Step { name: "lab-smoke", run: |root| lab_smoke::run(root).map(Some) },
     Step { name: "report", run: |root| report::run(root).map(Some) },
@@ -215,6 +220,19 @@ fn run_linearizable(root: &Path) -> StepResult {
         };
         tally += linearizable::run(root, &options)?;
         tally += linearizable::canary(root, &options)?;
+    }
+    Ok(Some(tally))
+}
+
+fn run_chaos(root: &Path) -> StepResult {
+    if let Some(obstacle) = chaos::obstacle() {
+        println!("NOT TESTED: {obstacle}");
+        return Ok(None);
+    }
+    let mut tally = Tally::default();
+    for subject in [chaos::Subject::Replicas, chaos::Subject::Hub] {
+        let options = chaos::Options { subject, seconds: CHAOS_SECONDS, seed: CHAOS_SEED };
+        tally += chaos::run(root, &options)?;
     }
     Ok(Some(tally))
 }

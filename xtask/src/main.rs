@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // chores print to the terminal
 
+mod chaos;
 mod ci;
 mod clients;
 mod console;
@@ -9,7 +10,6 @@ mod cql;
 mod crash;
 mod differential;
 mod hostile;
-mod hub_chaos;
 mod lab_smoke;
 mod lab_truth;
 #[path = "../../crates/server/src/simulation/linear.rs"]
@@ -63,9 +63,10 @@ Chores of the project.
                                              one order explains all replies; 100 rounds
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              malicious clients; about a minute
-  cargo xtask hub-chaos [--seconds N] [--seed S]
-                                             three masters and their hub, killed and cut off under
-                                             load, become equal; a minute; needs root
+  cargo xtask chaos hub|replicas [--seconds N] [--seed S]
+                                             three masters and their hub, or a master and replicas
+                                             that take over, killed and cut off under load, lose
+                                             nothing and become equal; a minute; needs root
   cargo xtask lab-truth [--tries N]          a server compared with itself is not reported as
                                              different, one made 5 % slower is; about 9 minutes
                                              on a quiet machine
@@ -114,7 +115,7 @@ fn run() -> Result<bool> {
         "linearizable" => run_linearizable(&mut parser),
         "powercut" => run_powercut(&mut parser),
         "hostile" => run_hostile(&mut parser),
-        "hub-chaos" => run_hub_chaos(&mut parser),
+        "chaos" => run_chaos(&mut parser),
         "lab-truth" => run_lab_truth(&mut parser),
         "report" => Ok(finish(report::run(&root()?)?)),
         "console" => Ok(finish(console::run(&root()?)?)),
@@ -312,17 +313,21 @@ fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
     Ok(verdict.tally.failed == 0)
 }
 
-fn run_hub_chaos(parser: &mut lexopt::Parser) -> Result<bool> {
-    let (mut seconds, mut seed) = (60, None);
+fn run_chaos(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut subject, mut seconds, mut seed) = (None, 60, None);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("seconds") => seconds = parser.value()?.parse()?,
             Long("seed") => seed = Some(parser.value()?.parse()?),
+            Value(word) if subject.is_none() => {
+                subject = Some(chaos::Subject::parse(&word.string()?)?);
+            }
             other => return Err(other.unexpected().into()),
         }
     }
+    let subject = subject.context("chaos hub|replicas is needed")?;
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    Ok(finish(hub_chaos::run(&root()?, &hub_chaos::Options { seconds, seed })?))
+    Ok(finish(chaos::run(&root()?, &chaos::Options { subject, seconds, seed })?))
 }
 
 fn run_lab_truth(parser: &mut lexopt::Parser) -> Result<bool> {

@@ -50,9 +50,14 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects to `address` (`host:port`).
     pub(crate) fn open(address: &str) -> Result<Self> {
+        Self::open_within(address, REPLY_TIMEOUT)
+    }
+
+    /// Like [`Connection::open`]; a reply that takes longer than the timeout is a failure.
+    pub(crate) fn open_within(address: &str, reply_timeout: Duration) -> Result<Self> {
         let stream = TcpStream::connect(address).with_context(|| format!("connect {address}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_read_timeout(Some(reply_timeout))?;
         Ok(Self { reader: BufReader::new(stream) })
     }
 

@@ -51,14 +51,35 @@ impl Client {
         version: Version,
         compression: Option<Compression>,
     ) -> Result<Client> {
+        let encoder = RequestEncoder { version, compression };
+        Self::start(address, encoder, REPLY_TIMEOUT, None)
+    }
+
+    /// A connection to Myriad whose writes have this durability.
+    pub(crate) fn open_durable(
+        address: &str,
+        durability: &str,
+        reply_timeout: Duration,
+    ) -> Result<Client> {
+        let encoder = RequestEncoder { version: Version::V4, compression: None };
+        Self::start(address, encoder, reply_timeout, Some(("MYRIAD_DURABILITY", durability)))
+    }
+
+    fn start(
+        address: &str,
+        encoder: RequestEncoder,
+        reply_timeout: Duration,
+        more: Option<(&str, &str)>,
+    ) -> Result<Client> {
+        let RequestEncoder { version, compression } = encoder;
         let stream = TcpStream::connect(address).with_context(|| format!("connect {address}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        let encoder = RequestEncoder { version, compression };
+        stream.set_read_timeout(Some(reply_timeout))?;
+        stream.set_write_timeout(Some(reply_timeout))?;
         let (raw, envelopes) = (Vec::new(), Vec::new());
         let mut client = Client { stream, encoder, segments: None, raw, envelopes };
         let mut options = vec![("CQL_VERSION", "3.0.0")];
+        options.extend(more);
         options.extend(compression.map(|compression| ("COMPRESSION", compression.name())));
         let mut request = Vec::new();
         encoder.startup(0, &options, &mut request);

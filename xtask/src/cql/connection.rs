@@ -1,5 +1,7 @@
 //! One connection, one statement at a time; answers are lines.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use wire::cql::{
     Compression, Consistency, Metadata, Parameters, ParametersToSend, RequestEncoder, Response,
@@ -51,6 +53,15 @@ impl Connection {
         compression: Option<Compression>,
     ) -> Result<Connection> {
         Ok(Connection { client: Client::open(address, version, compression)? })
+    }
+
+    /// A connection to Myriad whose writes have this durability.
+    pub(crate) fn open_durable(
+        address: &str,
+        durability: &str,
+        reply_timeout: Duration,
+    ) -> Result<Connection> {
+        Ok(Connection { client: Client::open_durable(address, durability, reply_timeout)? })
     }
 
     /// Executes a statement that is not part of the dialogue.

@@ -442,6 +442,33 @@ fn tables_schema_and_roles_are_replicated() {
     assert_eq!(rows(&mut replica), rows(&mut source));
 }
 
+/// Writes a value, fails over to a replica whose clock is an hour slower, and writes another one.
+fn write_across_a_failover(must_copy: bool) {
+    let mut source = World::new(5, with_options(&[]));
+    let mut replica = World::new(6, with_options(&[]));
+    source.advance(3_600_000_000_000);
+    replica.shared().replication.set_source(master(1));
+    query(&mut source, &[TABLE, "CREATE TABLE ks.t (k int PRIMARY KEY, v text, l list<int>)"]);
+    let mut copies = false;
+    if !must_copy {
+        follow(&mut source, &mut replica, &mut copies, None);
+    }
+    query(&mut source, &["UPDATE ks.t SET v = 'one', l = l + [1] WHERE k = 1"]);
+    follow(&mut source, &mut replica, &mut copies, None);
+    assert_eq!(ask(&mut replica, "REPLICAOF NO ONE|"), "+OK\r\n");
+    let read = "SELECT v, l FROM ks.t WHERE k = 1";
+    let found = query(&mut replica, &["UPDATE ks.t SET v = 'two', l = l + [2] WHERE k = 1", read]);
+    let expected =
+        query(&mut source, &["UPDATE ks.t SET v = 'two', l = l + [2] WHERE k = 1", read]);
+    assert_eq!(found, expected, "must_copy: {must_copy}");
+}
+
+#[test]
+fn a_new_master_with_a_slower_clock_replaces_values_of_the_old_one() {
+    write_across_a_failover(false);
+    write_across_a_failover(true);
+}
+
 #[test]
 fn reads_of_an_incomplete_copy_are_refused_also_after_a_crash() {
     let mut source = World::new(3, Plan::default());

@@ -1,4 +1,5 @@
 //! Network namespaces, each with a link to a bridge of the servers and to one of the clients.
+//! Links are cut, also between two servers only, and made slow.
 
 use std::cell::Cell;
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ pub(super) struct Network {
     servers: usize,
     /// Distinguishes the names and addresses of runs.
     run: u32,
-    /// Whether the kernel can delay packets.
+    /// Whether the kernel can delay packets. Otherwise the bandwidth is limited.
     can_delay: Cell<bool>,
 }
 
@@ -43,6 +44,17 @@ impl Side {
 
 /// The last number of the first server's address.
 const FIRST: usize = 10;
+/// A link-layer address that no link has: what is sent there is lost.
+const NOWHERE: &str = "02:00:00:00:00:01";
+
+/// Whether namespaces can be created.
+pub(super) fn is_possible() -> bool {
+    let name = format!("myriad-chaos-{}", std::process::id());
+    let is_possible = run("ip", &format!("netns add {name}")).is_ok_and(|is_done| is_done);
+    // Fails if there is none.
+    let _ = run("ip", &format!("netns del {name}"));
+    is_possible
+}
 
 fn run(program: &str, arguments: &str) -> Result<bool> {
     let mut command = Command::new(program);
@@ -83,15 +95,15 @@ impl Network {
     }
 
     pub(super) fn namespace(&self, number: usize) -> String {
-        format!("myriad-hub-{}-{number}", self.run)
+        format!("myriad-chaos-{}-{number}", self.run)
     }
 
     fn bridge(&self, side: Side) -> String {
-        format!("mhub{}{}", self.run, side.letter())
+        format!("mcha{}{}", self.run, side.letter())
     }
 
     fn link(&self, side: Side, number: usize) -> String {
-        format!("mhub{}{}{number}", self.run, side.letter())
+        format!("mcha{}{}{number}", self.run, side.letter())
     }
 
     fn address(&self, side: Side, last: usize) -> String {
@@ -104,8 +116,8 @@ impl Network {
     }
 
     /// Where clients reach a server.
-    pub(super) fn client_address(&self, number: usize) -> String {
-        format!("{}:6379", self.address(Side::Clients, FIRST + number))
+    pub(super) fn client_address(&self, number: usize, port: u16) -> String {
+        format!("{}:{port}", self.address(Side::Clients, FIRST + number))
     }
 
     /// Separates a server from the others.
@@ -113,26 +125,43 @@ impl Network {
         ip(&format!("link set {} down", self.link(Side::Servers, number)))
     }
 
-    /// Delays what a server receives of the others. False if the kernel has no netem.
-    pub(super) fn delay(&self, number: usize, delay_ms: u64) -> Result<bool> {
-        let link = self.link(Side::Servers, number);
-        let arguments = format!("qdisc replace dev {link} root netem delay {delay_ms}ms loss 1%");
-        if self.can_delay.get() && !run("tc", &arguments)? {
-            println!("hub-chaos: no netem: packets are not delayed");
-            self.can_delay.set(false);
+    /// Separates two servers from each other, silently.
+    pub(super) fn cut_between(&self, one: usize, other: usize) -> Result<()> {
+        for (from, to) in [(one, other), (other, one)] {
+            let (namespace, address) = (self.namespace(from), self.server_address(to));
+            let device = Side::Servers.letter();
+            let place = format!("{address} dev {device}");
+            ip(&format!("-n {namespace} neigh replace {place} lladdr {NOWHERE} nud permanent"))?;
         }
-        Ok(self.can_delay.get())
+        Ok(())
     }
 
-    /// Ends all cuts and delays.
+    /// Delays what a server receives of the others, and loses some of it; without netem in the
+    /// kernel, its bandwidth becomes small.
+    pub(super) fn slow(&self, number: usize, delay_ms: u64) -> Result<()> {
+        let link = self.link(Side::Servers, number);
+        let root = format!("qdisc replace dev {link} root");
+        if self.can_delay.get() {
+            if run("tc", &format!("{root} netem delay {delay_ms}ms loss 1%"))? {
+                return Ok(());
+            }
+            println!("chaos: no netem: links get less bandwidth, not a delay");
+            self.can_delay.set(false);
+        }
+        let limited = format!("{root} tbf rate 1mbit burst 16kb latency {delay_ms}ms");
+        ensure!(run("tc", &limited)?, "tc {limited}: needs netem or tbf in the kernel");
+        Ok(())
+    }
+
+    /// Ends all that was done to links.
     pub(super) fn heal(&self) -> Result<()> {
         for number in 0..self.servers {
             let link = self.link(Side::Servers, number);
             ip(&format!("link set {link} up"))?;
-            if self.can_delay.get() {
-                // Fails if the link has no delay.
-                run("tc", &format!("qdisc del dev {link} root"))?;
-            }
+            // Each fails if there is nothing to remove.
+            run("tc", &format!("qdisc del dev {link} root"))?;
+            let (namespace, device) = (self.namespace(number), Side::Servers.letter());
+            run("ip", &format!("-n {namespace} neigh flush dev {device} nud permanent"))?;
         }
         Ok(())
     }
