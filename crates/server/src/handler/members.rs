@@ -38,8 +38,8 @@ impl ReactorHandler {
     }
 
     /// Sends events to the clients that have registered for them. After a change of roles it
-    /// disconnects these clients instead: drivers connect again, and then they read all rows, which
-    /// no event makes all of them do.
+    /// disconnects these clients, too: drivers connect again, and then they read all rows, which no
+    /// event makes all of them do.
     pub(super) fn send_node_events(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -53,7 +53,6 @@ impl ReactorHandler {
             };
             if update.has_new_roles {
                 cx.close(id);
-                continue;
             }
             let Some(local) = session.client.local else { continue };
             let is_tls = view.is_tls(local);

@@ -176,16 +176,19 @@ impl Members {
             known.see(now, member, &mut update);
         }
         known.forget(now, &mut update.events);
+        let before = self.view.load();
+        let peers: Vec<Peer> = known.seen.values().map(|seen| seen.peer).collect();
         if update.has_new_roles {
-            // Drivers read all rows: they need no other event.
-            update.events.clear();
+            // These make the Python driver read all rows, which it does not do at the end of an idle
+            // connection. The Java driver takes both events of a server for one.
+            let removed = before.peers.iter().map(|peer| (NodeEvent::Removed, Some(*peer)));
+            let new = peers.iter().map(|peer| (NodeEvent::New, Some(*peer)));
+            update.events = removed.chain(new).collect();
             known.changed = Some((now, 0));
         }
         known.remind(now, &mut update.events);
         let own =
             own.map(|(host, cql)| Member { host, is_master: known.is_master.unwrap_or(true), cql });
-        let peers: Vec<Peer> = known.seen.values().map(|seen| seen.peer).collect();
-        let before = self.view.load();
         update.is_new = before.own != own || before.peers != peers;
         if update.is_new {
             self.view.store(Arc::new(View { number: before.number + 1, own, peers }));
@@ -361,7 +364,7 @@ mod tests {
         members.receive(7, vec![member(2, false)], IpAddr::from([10, 0, 0, 9]));
         assert_eq!(events(&members, 3, &demoted), "");
         members.receive(7, vec![member(2, true), member(1, false)], IpAddr::from([10, 0, 0, 9]));
-        assert_eq!(events(&members, 4, &demoted), "roles");
+        assert_eq!(events(&members, 4, &demoted), "Removed 2, New 2, roles");
         assert!(!members.view().own.unwrap().is_master);
         assert_eq!(members.view().peers[0].member, member(2, true));
         assert_eq!(events(&members, 5, &demoted), "");
