@@ -7,7 +7,7 @@ use reactor::{Connections, Context};
 
 use super::{ReactorHandler, Session};
 use crate::engine::mail::Mail;
-use crate::engine::replication::{LinkState, Present, Update};
+use crate::engine::replication::{LinkState, Present, Replica, Update};
 use crate::statements::stored_schema::cql_identity;
 
 impl ReactorHandler {
@@ -23,7 +23,7 @@ impl ReactorHandler {
             replicas: replicas
                 .iter()
                 .filter(|one| one.is_online)
-                .filter_map(|one| one.member())
+                .filter_map(Replica::member)
                 .collect(),
         };
         drop(link);

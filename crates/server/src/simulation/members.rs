@@ -103,8 +103,6 @@ fn a_change_of_the_role_disconnects_drivers() {
     pass(&mut world, 1);
     let of_schema = Client::start(&mut world, Version::V4, None);
     let client = listener(&mut world);
-    let replication = || world.shared().replication.link();
-    assert!(replication().source.is_none());
     let master = MasterAddress { host: "master".to_owned(), port: 1 };
     world.shared().replication.set_source(master);
     let generation = world.shared().replication.link().generation;

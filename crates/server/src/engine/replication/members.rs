@@ -8,12 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use base::time::MonoNs;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use uuid::Uuid;
 use wire::cql::NodeEvent;
 use wire::replication::{CqlEndpoint, MEMBERS_MAX, Member};
@@ -94,7 +93,7 @@ pub(crate) struct Present {
     pub(crate) replicas: Vec<Member>,
 }
 
-/// Of which changes drivers must be notified.
+/// What an update has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Update {
     /// `None`: this server.

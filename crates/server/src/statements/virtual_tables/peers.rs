@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::VirtualTableContext;
 use super::system::{RACK, RELEASE_VERSION, data_center, token_of};
-use crate::engine::gate::Gate;
 use crate::engine::replication::{Peer, visible_host};
 
 /// The servers that this client can connect to, with their addresses.
@@ -23,7 +22,7 @@ fn found(cx: &VirtualTableContext<'_>) -> Vec<(Peer, SocketAddr)> {
 fn schema_version(cx: &VirtualTableContext<'_>, peer: &Peer) -> Uuid {
     let replication = &cx.shared.replication;
     let needed = cx.schema.lsn().and_then(|lsn| replication.history().position(lsn));
-    let is_late = needed.filter(|_| cx.schema != Gate::NEVER).is_some_and(|needed| {
+    let is_late = needed.is_some_and(|needed| {
         let host = Some(peer.member.host);
         let replicas = replication.replicas().list();
         replicas.iter().any(|one| one.cql.map(|cql| cql.0) == host && one.durable < needed)

@@ -40,7 +40,7 @@ pub(super) fn token_of(member: &Member) -> String {
 pub(super) fn local(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Values> {
     let (address, port) = cx.address();
     let view = cx.shared.replication.members.view();
-    // Before the first update, and with CQL on sockets of a test only.
+    // Before the first update, and in tests, whose servers have no addresses.
     let member = view.own.unwrap_or_else(|| Member {
         host: host_id(&cx.shared.keyspace, cx.params).unwrap_or_default().into_bytes(),
         is_master: cx.shared.replication.link().source.is_none(),
