@@ -11,7 +11,7 @@ use crate::engine::replication::{LinkState, Present, Replica, Update};
 use crate::statements::stored_schema::cql_identity;
 
 impl ReactorHandler {
-    /// Compares the servers that are connected with those that drivers know.
+    /// Compares the connected servers with the ones that drivers know.
     pub(super) fn follow_members(&self) {
         let replication = &self.shared.replication;
         let replicas = replication.replicas().list();

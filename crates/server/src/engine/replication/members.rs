@@ -2,9 +2,9 @@
 //! `system.peers`, and the events of which drivers are notified.
 //!
 //! A replica announces its endpoint to its master, and the master sends the list to its replicas.
-//! Reactor 0 compares the servers that are connected with those that drivers know, ten times a
-//! second. A server that disappears keeps its row for a while, so that a short interruption is no
-//! event.
+//! Reactor 0 compares the connected servers with the ones that drivers know, `hz` times a second. A
+//! server that disappears keeps its row for a while, so that drivers do not notice a short
+//! interruption.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -153,7 +153,7 @@ impl Members {
         *self.received.lock() = (generation, list);
     }
 
-    /// Compares the servers that are connected with those that drivers know.
+    /// Compares the connected servers with the ones that drivers know.
     pub(crate) fn update(&self, now: MonoNs, present: &Present) -> Update {
         let mut known = self.known.lock();
         let mut members = present.replicas.clone();
