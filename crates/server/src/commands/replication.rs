@@ -204,7 +204,8 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
         (true, true) => Format::Chained,
         (true, false) => Format::Compressed,
     };
-    tracing::info!(client = cx.session.id.0, program = %options.program, ?format, "a reader of the stream has connected");
+    let (client, program) = (cx.session.id.0, options.program);
+    tracing::info!(client, %program, ?format, "a reader of the stream has connected");
     let feeder = Feeder::new(cx.session.id, request, reader, format, options.reads_members);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
