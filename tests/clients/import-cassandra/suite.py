@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
+from decimal import Decimal
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
@@ -21,8 +22,8 @@ from cassandra.query import tuple_factory
 PATIENCE_S = 120
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 # More than a page, and more than a batch of requests.
-EVENTS = 30_000
-WIDE_ROWS = 6_000
+EVENTS = 10_000
+WIDE_ROWS = 2_000
 OLD, NEW = 1_000_000, 2_000_000
 
 TESTS = []
@@ -126,7 +127,9 @@ def contents(server, keyspace):
         for name, kind, _, of in about:
             selected.append(f'"{name}"')
             if kind in ("regular", "static") and of != "counter":
-                selected.append(f'WRITETIME("{name}")')
+                # The driver cannot decode the null of a field without a value.
+                times = "MAXWRITETIME" if of == '"Home"' else "WRITETIME"
+                selected.append(f'{times}("{name}")')
                 if of.startswith("frozen") or "<" not in of and of != '"Home"':
                     selected.append(f'TTL("{name}")')
         rows = server.execute(f'SELECT {", ".join(selected)} FROM {keyspace}."{table}"')
@@ -137,8 +140,12 @@ def contents(server, keyspace):
 
 
 def plain(row):
-    """TTLs differ by the time between two reads: some seconds."""
-    return [value // 100 if isinstance(value, int) and 80_000 < value < 90_000 else value for value in row]
+    """TTLs differ by the time between two reads, and decimals in keys lose their trailing zeros."""
+    return [value.normalize() if isinstance(value, Decimal) else rounded(value) for value in row]
+
+
+def rounded(value):
+    return value // 100 if isinstance(value, int) and 80_000 < value < 90_000 else value
 
 
 def same(left, right):
@@ -255,15 +262,16 @@ def a_second_import_has_the_writes_of_the_first(folder, source):
     create(source, "live")
     source.execute("CREATE TABLE live.t (k int PRIMARY KEY, v int, m map<int, int>, l list<int>)")
     insert = source.session.prepare("INSERT INTO live.t (k, v, m, l) VALUES (?, ?, ?, ?)")
-    rows = [(number, 0, {0: 0}, [0]) for number in range(5_000)]
+    rows = [(number, 0, {0: 0}, [0]) for number in range(3_000)]
     execute_concurrent_with_args(source.session, insert, rows, concurrency=200)
+    source.execute("INSERT INTO live.t (k, v) VALUES (9999, 0)")
     ended = threading.Event()
 
     def write():
         number = 0
         while not ended.is_set():
             number += 1
-            key = number * 7 % 6_000
+            key = number * 7 % 4_000
             source.execute(f"UPDATE live.t SET v = {number}, m[{number}] = 1, l = l + [{number}] WHERE k = {key}")
 
     writer = threading.Thread(target=write)
@@ -274,13 +282,13 @@ def a_second_import_has_the_writes_of_the_first(folder, source):
         finally:
             ended.set()
             writer.join()
-        to.execute(f"UPDATE live.t USING TIMESTAMP {2**62} SET v = -1 WHERE k = 1")
+        to.execute(f"UPDATE live.t USING TIMESTAMP {2**62} SET v = -1 WHERE k = 9999")
         imported(source, to, "live")
-        assert to.execute("SELECT v FROM live.t WHERE k = 1") == [(-1,)]
+        assert to.execute("SELECT v FROM live.t WHERE k = 9999") == [(-1,)]
         text = imported(source, to, "live", "--verify", status=1)
         differences = [line for line in text.splitlines() if line.startswith("live.t")]
         values = [line for line in differences if not line.endswith(": l was written at another time")]
-        assert values == ["live.t (0x00000001): v has another value"], values
+        assert values == ["live.t (0x0000270f): v has another value"], values
         (_, (about, rows)), = contents(to, "live")[0].items()
         items = {key: value for key, value in source.execute("SELECT k, l FROM live.t")}
         assert {key: value for key, value in to.execute("SELECT k, l FROM live.t")} == items

@@ -65,7 +65,7 @@ pub fn import(import: &CassandraImport, out: &mut dyn Write) -> anyhow::Result<(
         let parts = prepare(&schema, &mut source, &mut target, &report);
         let outcome = parts.and_then(|parts| {
             let copied = state::read(&import.name(), &mut target)?;
-            copy_all(Import { import, claim, parts, copied }, &report, is_stopped)
+            copy_all(Prepared { request: import, claim, parts, copied }, &report, is_stopped)
         });
         if let Err(failure) = outcome {
             // If the target is not there, the claim expires.
@@ -108,15 +108,15 @@ fn prepare(
 }
 
 /// An import that may begin.
-struct Import<'a> {
-    import: &'a CassandraImport,
+struct Prepared<'a> {
+    request: &'a CassandraImport,
     claim: Claim,
     parts: Vec<Part>,
     copied: Copied,
 }
 
 fn copy_all(
-    Import { import, claim, parts, copied }: Import<'_>,
+    Prepared { request: import, claim, parts, copied }: Prepared<'_>,
     report: &Report,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<(), Failure> {

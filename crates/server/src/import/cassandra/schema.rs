@@ -20,11 +20,29 @@ const ONE_COPY: &str = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
 
 type Listed = Vec<Vec<Option<Vec<u8>>>>;
 
+/// What the target can create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Keyspace,
+    Type,
+    Table,
+    Index,
+}
+
+/// The names of kinds in the rows of DESCRIBE.
+const KINDS: [(&str, Kind); 4] = [
+    ("keyspace", Kind::Keyspace),
+    ("type", Kind::Type),
+    ("table", Kind::Table),
+    ("index", Kind::Index),
+];
+
 /// An object with a name and the statement that creates it.
 #[derive(Debug)]
 struct Element {
     keyspace: String,
-    kind: String,
+    kind_name: String,
+    kind: Option<Kind>,
     name: String,
     statement: String,
 }
@@ -60,12 +78,7 @@ impl Schema {
                 }
                 other => other,
             })?;
-            elements.extend(rows.iter().map(|row| Element {
-                keyspace: text(row, 0),
-                kind: text(row, 1),
-                name: unquoted(&text(row, 2)),
-                statement: text(row, 3),
-            }));
+            elements.extend(rows.iter().map(|row| element(row)));
         }
         Ok(Schema { elements })
     }
@@ -74,21 +87,21 @@ impl Schema {
     pub(super) fn create(&self, target: &mut Session<'_>, report: &Report) -> Result<(), Failure> {
         let mut existing = Existing::default();
         for element in &self.elements {
-            let Element { keyspace, kind, name, statement } = element;
+            let Element { keyspace, kind_name, kind, name, statement } = element;
             if !existing.keyspaces.contains(keyspace) {
                 existing.read(keyspace, target)?;
             }
             let has = |names: &BTreeSet<(String, String)>| {
                 names.contains(&(keyspace.clone(), name.clone()))
             };
-            let is_there = match kind.as_str() {
-                "keyspace" => existing.has_keyspace.contains(keyspace),
-                "type" => has(&existing.types),
-                "table" => has(&existing.tables),
-                "index" => has(&existing.indexes),
-                _ => {
-                    let text = format!("the {kind} {keyspace}.{name}: the target has none");
-                    report.lose(&text)?;
+            let is_there = match kind {
+                Some(Kind::Keyspace) => existing.has_keyspace.contains(keyspace),
+                Some(Kind::Type) => has(&existing.types),
+                Some(Kind::Table) => has(&existing.tables),
+                Some(Kind::Index) => has(&existing.indexes),
+                None => {
+                    let advice = "the target has no such objects";
+                    report.lose(&format!("the {kind_name} {keyspace}.{name}: {advice}"))?;
                     continue;
                 }
             };
@@ -97,14 +110,14 @@ impl Schema {
             }
             match target.execute(statement, &[]) {
                 Ok(()) => {}
-                Err(Failure::Refused(reason)) if kind == "keyspace" => {
+                Err(Failure::Refused(reason)) if *kind == Some(Kind::Keyspace) => {
                     report.note(&format!("the keyspace {name} has one copy: {reason}"));
                     let name = quoted(name);
                     let statement = format!("CREATE KEYSPACE {name} WITH replication = {ONE_COPY}");
                     target.execute(&statement, &[])?;
                 }
                 Err(Failure::Refused(reason)) => {
-                    report.lose(&format!("the {kind} {keyspace}.{name}: {reason}"))?;
+                    report.lose(&format!("the {kind_name} {keyspace}.{name}: {reason}"))?;
                 }
                 Err(other) => return Err(other),
             }
@@ -126,8 +139,9 @@ impl Schema {
             let columns = columns(keyspace, source)?;
             let others = columns_or_none(keyspace, target)?;
             let fields = fields(keyspace, source)?;
-            let is_table =
-                |element: &&Element| element.kind == "table" && element.keyspace == keyspace;
+            let is_table = |element: &&Element| {
+                element.kind == Some(Kind::Table) && element.keyspace == keyspace
+            };
             for Element { name, .. } in self.elements.iter().filter(is_table) {
                 let own = of_table(&columns, name);
                 let other = of_table(&others, name);
@@ -146,6 +160,13 @@ impl Schema {
         }
         Ok(parts)
     }
+}
+
+fn element(row: &[Option<Vec<u8>>]) -> Element {
+    let kind_name = text(row, 1);
+    let kind = KINDS.iter().find(|(known, _)| *known == kind_name).map(|(_, kind)| *kind);
+    let (keyspace, name) = (text(row, 0), unquoted(&text(row, 2)));
+    Element { keyspace, kind_name, kind, name, statement: text(row, 3) }
 }
 
 /// The position of a row is computed only for the default of all versions since 1.2.

@@ -150,7 +150,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Source: native_protocol_v4.spec 4.2.3 "AUTHENTICATE"; the token is that of SASL's PLAIN.
+    // Source: native_protocol_v4.spec 4.2.3 "AUTHENTICATE"; the token is that of SASL's PLAIN
     fn log_in(&mut self, place: &Place) -> Result<(), Failure> {
         let Some(password) = &place.password else {
             return Err(anyhow!("the {} requires a password", self.role.name()).into());

@@ -77,14 +77,14 @@ pub(super) fn read(import: &str, target: &mut Session<'_>) -> Result<Copied, Fai
     let rows = target.list(statement, &[Value::Bytes(import.as_bytes())])?;
     let mut found = Copied::new();
     for row in rows {
-        let (part, after, until) = decode(row)?;
+        let (part, after, until) = decode(&row)?;
         found.insert((part, after), until);
     }
     Ok(found)
 }
 
-fn decode(row: Vec<Option<Vec<u8>>>) -> anyhow::Result<(String, i64, i64)> {
-    let [Some(part), Some(after), Some(until)] = row.as_slice() else {
+fn decode(row: &[Option<Vec<u8>>]) -> anyhow::Result<(String, i64, i64)> {
+    let [Some(part), Some(after), Some(until)] = row else {
         bail!("a row of {KEYSPACE}.ranges has no value");
     };
     let number = |bytes: &[u8]| Ok::<_, anyhow::Error>(i64::from_be_bytes(bytes.try_into()?));

@@ -53,7 +53,7 @@ fn ranges() -> impl Iterator<Item = (i64, i64)> {
 }
 
 impl<'a> Tasks<'a> {
-    /// All ranges of the parts, except those that were copied.
+    /// All ranges of the parts, except copied ones.
     pub(super) fn new(
         parts: &'a [Part],
         copied: &Copied,

@@ -22,7 +22,7 @@ pub(super) struct Writer {
     ids: HashMap<Kind, Vec<u8>>,
     current: Option<Vec<u8>>,
     requests: Vec<u8>,
-    /// Requests of the batch, and those that were sent.
+    /// Requests of the batch, and sent ones without a response.
     requested: i16,
     pending: i16,
 }
@@ -33,10 +33,8 @@ impl Writer {
         for kind in part.kinds() {
             ids.insert(kind, session.prepare(&part.write(kind))?);
         }
-        let current = match part.read_columns().is_empty() {
-            true => None,
-            false => Some(session.prepare(&part.select_current())?),
-        };
+        let reads = !part.read_columns().is_empty();
+        let current = reads.then(|| session.prepare(&part.select_current())).transpose()?;
         Ok(Writer { ids, current, requests: Vec::new(), requested: 0, pending: 0 })
     }
 
