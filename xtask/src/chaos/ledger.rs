@@ -91,7 +91,7 @@ impl Ledger {
     }
 }
 
-/// A list has ascending elements, of those that were sent.
+/// A list has ascending elements, and no other than sent ones.
 fn list_fault(found: &[u64], sent: u64) -> Option<String> {
     if let Some(pair) = found.windows(2).find(|pair| pair[0] >= pair[1]) {
         return Some(format!("{} is followed by {}", pair[0], pair[1]));
