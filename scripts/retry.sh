@@ -1,11 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command that fetches something, and once more if it fails: networks do now and then. One at a
-# time: Maven's folder of packages is not made for two.
+# Runs a command that fetches something, and once more if it fails: networks do now and then.
 #
 #   scripts/retry.sh COMMAND...
 set -uo pipefail
-exec {lock}<"${BASH_SOURCE[0]}"
-flock "$lock"
 for pause_s in 2 10 30; do
     "$@" && exit 0
     echo "retry: failed, once more in $pause_s s: $*" >&2

@@ -46,7 +46,7 @@ install() {
   </dependencies>
 </project>
 POM
-    (cd "$home" && mvn -q -B dependency:copy-dependencies -DoutputDirectory=libs -DincludeScope=runtime)
+    (cd "$home" && mvn -q -B -Dmaven.repo.local="$home/packages" dependency:copy-dependencies -DoutputDirectory=libs -DincludeScope=runtime)
 }
 
 configure() {

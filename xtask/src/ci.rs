@@ -53,18 +53,13 @@ struct Step {
 /// The build of the programs that later steps start.
 const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "-p", "myriad-lab"];
 
-/// The tests of the programs' processes: with the release build, so that they need no other one.
-const PROGRAM_TESTS: &[&str] =
-    &["test", "--quiet", "--release", "-p", "myriad", "-p", "myriad-lab", "--no-fail-fast"];
-
 /// Cheap steps first, so that mistakes are reported early.
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 20] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
     Step { name: "test", run: run_tests },
     Step { name: "build", run: |root| plain(cargo(root, BUILD)) },
-    Step { name: "test-programs", run: run_program_tests },
     Step { name: "transcripts-redis", run: |root| run_transcripts(root, Target::Redis) },
     Step { name: "transcripts-myriad", run: |root| run_transcripts(root, Target::Myriad) },
     Step { name: "redis-differential", run: run_redis_differential },
@@ -141,20 +136,15 @@ fn plain(mut command: Command) -> StepResult {
 }
 
 fn run_clippy(root: &Path) -> StepResult {
-    let arguments = ["clippy", "--quiet", "--workspace", "--all-targets"];
-    let mut command = cargo(root, &arguments);
-    command.args(steps::EXPERIMENTS).args(["--", "-D", "warnings"]);
-    plain(command)
+    plain(cargo(
+        root,
+        &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    ))
 }
 
 fn run_tests(root: &Path) -> StepResult {
-    let mut command = cargo(root, steps::LIBRARY_TESTS);
-    command.args(steps::EXPERIMENTS).arg("--no-fail-fast");
-    steps::run_counted(&mut command).map(Some)
-}
-
-fn run_program_tests(root: &Path) -> StepResult {
-    steps::run_counted(&mut cargo(root, PROGRAM_TESTS)).map(Some)
+    let arguments = ["test", "--quiet", "--workspace", "--no-fail-fast"];
+    steps::run_counted(&mut cargo(root, &arguments)).map(Some)
 }
 
 fn run_transcripts(root: &Path, target: Target) -> StepResult {

@@ -65,54 +65,41 @@ pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally
     for list in [&mut suites, &mut own] {
         list.retain(|name| only.is_empty() || only.iter().any(|wanted| wanted == name));
     }
-    // Beside the others: all of them mostly wait, for clients or for a timeout.
-    let mut output = Vec::new();
+    // At the same time as the others: all of them mostly wait, for clients or for a timeout.
     let (tally, own) = thread::scope(|scope| {
-        let beside = scope.spawn(|| run_suites(root, target, &own, &mut output));
-        let tally = run_suites(root, target, &suites, &mut stdout());
-        let own = beside.join().unwrap_or_else(|_| Err(anyhow!("the thread of suites panicked")));
+        let own = scope.spawn(|| run_suites(root, target, &own));
+        let tally = run_suites(root, target, &suites);
+        let own = own.join().unwrap_or_else(|_| Err(anyhow!("the thread of suites panicked")));
         (tally, own)
     });
-    stdout().write_all(&output)?;
     let mut tally = tally?;
     tally += own?;
     Ok(tally)
 }
 
 /// Runs these suites, one after the other.
-fn run_suites(
-    root: &Path,
-    target: &Target,
-    names: &[&str],
-    output: &mut dyn Write,
-) -> Result<Tally> {
+fn run_suites(root: &Path, target: &Target, names: &[&str]) -> Result<Tally> {
     let mut tally = Tally::default();
     for name in names.iter().copied() {
-        writeln!(output, "clients: {name}")?;
+        println!("clients: {name}");
         let has_cluster_view = name == CLUSTER_SUITE;
         if (has_cluster_view || APP_SUITES.contains(&name)) && *target == Target::Myriad {
             for reactors in APP_REACTORS {
                 let options = ["--reactors", reactors, "--cluster-view", "yes"];
                 let count = if has_cluster_view { 4 } else { 2 };
-                tally += run_suite(root, target, name, &options[..count], output)?;
+                tally += run_suite(root, target, name, &options[..count])?;
             }
             continue;
         }
         // ScyllaDB's driver uses shards.
         let options: &[&str] =
             if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
-        tally += run_suite(root, target, name, options, output)?;
+        tally += run_suite(root, target, name, options)?;
     }
     Ok(tally)
 }
 
-fn run_suite(
-    root: &Path,
-    target: &Target,
-    name: &str,
-    options: &[&str],
-    output: &mut dyn Write,
-) -> Result<Tally> {
+fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Result<Tally> {
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
     let needs_password = *target == Target::Myriad && name == ASKED_SUITE;
@@ -121,9 +108,11 @@ fn run_suite(
     let server_with_password =
         server_with_password.as_ref().and_then(|server| server.cql_address.as_deref());
     let started = Instant::now();
+    // Shown at once at the end: suites run at the same time.
+    let mut output = Vec::new();
     let counted = steps::run_counted_to(
         Command::new("timeout")
-            .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
+            .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash", "-c", "exec bash \"$0\" 2>&1"])
             .arg(folder.join("run.sh"))
             .current_dir(&folder)
             .env("ADDR", &server.address)
@@ -133,12 +122,13 @@ fn run_suite(
             .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
             .env("MYRIAD", root.join(MYRIAD))
             .env("DIALECT", server.dialect.name()),
-        output,
+        &mut output,
     )?;
+    let took_s = started.elapsed().as_secs_f64();
+    writeln!(output, "clients: {name}: {counted} ({took_s:.1} s)")?;
+    stdout().write_all(&output)?;
     if counted == Tally::default() {
         bail!("suite {name} counted nothing");
     }
-    let took_s = started.elapsed().as_secs_f64();
-    writeln!(output, "clients: {name}: {counted} ({took_s:.1} s)")?;
     Ok(counted)
 }

@@ -24,9 +24,8 @@ const BROWSER_TIMEOUT_S: &str = "900";
 pub(crate) fn run(root: &Path) -> Result<Tally> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // With all packages, as built for the tests: building one package alone would recompile many.
-    let mut test = Command::new(cargo);
-    test.current_dir(root).args(steps::LIBRARY_TESTS).args(steps::EXPERIMENTS);
-    steps::run_plain(test.args(["--test", "it", "--", "--exact", FIXTURE_TEST]))?;
+    let test = ["test", "--quiet", "--workspace", "--test", "it", "--", "--exact", FIXTURE_TEST];
+    steps::run_plain(Command::new(cargo).current_dir(root).args(test))?;
     let page = root.join(FIXTURE_FOLDER).join("report.html");
     if !page.is_file() {
         bail!("{} is missing: {FIXTURE_TEST} makes it", page.display());

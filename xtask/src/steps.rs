@@ -7,12 +7,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
 
-/// Tests of everything but the programs, whose tests use a release build.
-pub(crate) const LIBRARY_TESTS: &[&str] =
-    &["test", "--quiet", "--workspace", "--exclude", "myriad", "--exclude", "myriad-lab"];
-/// Includes what release builds do not contain.
-pub(crate) const EXPERIMENTS: [&str; 2] = ["--features", "server/experiments,web/experiments"];
-
 /// Runs a command that counts its own tests. Their lines are indented by two spaces, so that the
 /// last line of a whole run is the only one of its kind at the start of a line.
 ///

@@ -127,7 +127,7 @@ pub(crate) fn all() -> Vec<Command> {
         row("log repair", "DIR [--apply]", "Recover the readable data of a directory that the server refuses", Files, Flags(REPAIR)),
         row("backup", "HOST:PORT --to DIR [--full] [--follow] [--user NAME] [--password-file FILE]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
         row("restore", "DIR {--to DATA-DIR | --verify} [--until POSITION|TIME]", "Make the directory of a server from a backup, as of a moment", Files, Flags(RESTORE)),
-        row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge]} [--partial]", "Move in from files of Redis or Valkey, or from a running one or a Cassandra", Files, Flags(IMPORT)),
+        row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge] [--verify]} [--partial]", "Move in from files of Redis or Valkey, or from a running one or a Cassandra", Files, Flags(IMPORT)),
         row("export", "DIR FILE", "Write the keys in the directory of a server to an RDB file", Files, Flags(&[])),
         row("upgrade", "--check DIR", "Report whether this program can start with the directory of a server", None, Flags(UPGRADE)),
         row("web", SETTINGS_USAGE, "Serve files over HTTP with a group of processes or threads", None, Table(web::option_texts())),

@@ -471,7 +471,7 @@ fn parse_upgrade(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 }
 
 fn parse_completion(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let missing = || usage(&format!("myriad completion requires {}", SHELLS.join(", ")));
+    let missing = || usage(&format!("myriad completion requires a shell: {}", SHELLS.join(", ")));
     Ok(match only_operand(parser)? {
         Operand::Help => Command::Print(commands::help_of("completion")),
         Operand::Value(shell) => {
@@ -800,7 +800,7 @@ mod tests {
         let upgrade = "myriad upgrade requires --check DIR; see myriad --help";
         check_fault(&["upgrade"], upgrade);
         check_fault(&["upgrade", "data"], "unexpected argument \"data\"");
-        let shells = "myriad completion requires bash, zsh, fish; see myriad --help";
+        let shells = "myriad completion requires a shell: bash, zsh, fish; see myriad --help";
         check_fault(&["completion"], shells);
         check_fault(&["completion", "tcsh"], shells);
         check_fault(&["completion", "bash", "zsh"], "unexpected argument \"zsh\"");

@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 mkdir -p ../../.deps/maven
 repository=$(cd ../../.deps/maven && pwd)
 if [[ ! target/built -nt pom.xml || ! target/built -nt src/main/java/Suite.java ]]; then
-    ../../../scripts/retry.sh mvn --batch-mode --quiet -Dstyle.color=never \
+    ../../../scripts/retry.sh flock "$repository" mvn --batch-mode --quiet -Dstyle.color=never \
         -Dmaven.repo.local="$repository" clean compile dependency:copy-dependencies -DoutputDirectory=target/jars
     touch target/built
 fi

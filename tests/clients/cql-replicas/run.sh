@@ -13,7 +13,7 @@ if ! cmp -s requirements.txt "$venv/installed.txt"; then
 fi
 repository=$(cd ../../.deps/maven && pwd)
 if [[ ! target/built -nt pom.xml || ! target/built -nt src/main/java/Writer.java ]]; then
-    ../../../scripts/retry.sh mvn --batch-mode --quiet -Dstyle.color=never \
+    ../../../scripts/retry.sh flock "$repository" mvn --batch-mode --quiet -Dstyle.color=never \
         -Dmaven.repo.local="$repository" clean compile dependency:copy-dependencies -DoutputDirectory=target/jars
     touch target/built
 fi
