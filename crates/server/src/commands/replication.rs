@@ -116,6 +116,11 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => true,
             Some(_) => return Err(Fail::Syntax),
         };
+        // Two servers may have one port, at different addresses of a machine.
+        let own = cx.shared.identity.run_id.as_bytes();
+        if options.run_id.is_some_and(|run_id| run_id[..] == *own) {
+            return Err(Fail::text("ERR a server cannot be its own replica"));
+        }
         if is_hand_over {
             take_over(cx, id)?;
         }
@@ -189,7 +194,7 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
         };
         change_replicas(cx, |all| {
             // An earlier connection of the same server must not count as another one.
-            all.retain(|_, other| replica.run_id.is_none() || other.run_id != replica.run_id);
+            all.retain(|_, other| !replica.is_same_server(other));
             all.insert(cx.session.id, replica);
         });
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::time::UnixMs;
+use base::time::Now;
 use reactor::ConnId;
 
 use super::clock;
@@ -23,7 +23,7 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     let run = move || {
         let mut scratch = Scratch::default();
         while of_thread.rdb_transfers.signal.wait() {
-            serve(&of_thread, clock::unix_now(), &mut scratch);
+            serve(&of_thread, clock::now(), &mut scratch);
         }
     };
     let thread = std::thread::Builder::new().name("rdb".to_owned()).spawn(run)?;
@@ -35,15 +35,15 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
 const LAST: Part = Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true };
 
 /// Sends one part to each client that is ready for it.
-pub(crate) fn serve(shared: &ServerState, now: UnixMs, scratch: &mut Scratch) {
+pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
     let transfers = &shared.rdb_transfers;
     let keyspace = &shared.keyspace;
     let settings = shared.settings.load();
-    let params = params(&settings, now, keyspace.seed(), 0);
+    let params = params(&settings, now.unix, keyspace.seed(), 0);
     let replicas_needed = settings.min_replicas_to_write;
     let ServerState { log, replication, write_clock, hub, .. } = shared;
-    let params = &params;
-    let feed = Feed { keyspace, log, replication, write_clock, hub, params, replicas_needed };
+    let (params, now) = (&params, now.mono);
+    let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
     for (id, reactor) in transfers.ready() {
         let Some(taken) = transfers.take(id) else { continue };
         let Taken { mut content, is_idle, is_ended } = taken;

@@ -1,5 +1,6 @@
 //! Notifies drivers of CQL of changes of the servers of the replication.
 
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,17 +15,15 @@ impl ReactorHandler {
     /// Compares the connected servers with the ones that drivers know.
     pub(super) fn follow_members(&self) {
         let replication = &self.shared.replication;
-        let replicas = replication.replicas().list();
+        let mut replicas = replication.replicas().list();
+        replicas.retain(|one| one.is_available(self.now.mono));
+        replicas.sort_by_key(|one| Reverse(one.heard));
         let link = replication.link();
         let present = Present {
             own: None,
             has_master: link.source.is_some(),
             link: (link.state != LinkState::Connecting).then_some(link.generation),
-            replicas: replicas
-                .iter()
-                .filter(|one| one.is_online)
-                .filter_map(Replica::member)
-                .collect(),
+            replicas: replicas.iter().filter_map(Replica::member).collect(),
         };
         drop(link);
         let present = Present { own: cql_identity(&self.shared, &self.params), ..present };
@@ -55,12 +54,11 @@ impl ReactorHandler {
                 cx.close(id);
             }
             let Some(local) = session.client.local else { continue };
-            let is_tls = view.is_tls(local);
             let own = SocketAddr::new(local.ip().to_canonical(), local.port());
             for (event, peer) in &update.events {
                 let node = match peer {
                     None => Some(own),
-                    Some(peer) => peer.address(is_tls),
+                    Some(peer) => view.address(peer, Some(local)),
                 };
                 if let Some(node) = node.filter(|_| session.events.wants_node(*event)) {
                     self.cql.send_node_event(session, *event, node, out);

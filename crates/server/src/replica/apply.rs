@@ -159,7 +159,7 @@ impl<'s> Applier<'s> {
     pub(crate) fn apply(&mut self, now: Now, frame: &Frame<'_>) -> Result<Applied, ApplyError> {
         let params = begin_turn(self.shared, &mut self.reactor, now);
         let applied = self.apply_frame(&params, frame);
-        if matches!(applied, Err(ApplyError::Diverged(_))) {
+        if matches!(applied, Err(ApplyError::Diverged(_) | ApplyError::Differs(_))) {
             self.give_up(&params)?;
             self.shared.log.request_sync(self.log_end);
         }
@@ -205,7 +205,10 @@ impl<'s> Applier<'s> {
         self.commit(params, |unit, applied| {
             let none = History::default();
             role_change::follow(shared, unit, none, applied, 0).map_err(ApplyError::Differs)
-        })
+        })?;
+        // The servers that follow this one have the same data.
+        shared.rdb_transfers.end_streams();
+        Ok(())
     }
 
     fn check_place(&self, header: &Header) -> Result<(), ApplyError> {
@@ -292,7 +295,6 @@ impl<'s> Applier<'s> {
             own_position = self.position,
             "copying the data of the master; this server's own data is removed"
         );
-        shared.rdb_transfers.end_streams();
         self.give_up(params)?;
         let tables = shared.keyspace.tables();
         // The peers of a group of masters, too: where they are followed does not fit the new data.

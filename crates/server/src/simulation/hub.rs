@@ -77,7 +77,7 @@ impl<'s> Link<'s> {
 
     /// Makes the source send a part.
     fn receive(&mut self, source: &mut World) {
-        let now = source.sim().now().unix;
+        let now = source.sim().now();
         serve(source.shared(), now, &mut Scratch::default());
         turn(source);
         self.bytes.extend(self.client.received());

@@ -44,7 +44,7 @@ fn replica(world: &mut World, announced: &str) -> SimClient {
     turn(world);
     assert!(client.received().starts_with(b"+OK\r\n"));
     for _ in 0..200 {
-        let now = world.sim().now().unix;
+        let now = world.sim().now();
         serve(world.shared(), now, &mut Scratch::default());
         turn(world);
         client.received();

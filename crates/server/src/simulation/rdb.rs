@@ -28,7 +28,7 @@ fn run(world: &mut World) {
 }
 
 fn make_parts(world: &mut World, scratch: &mut Scratch) {
-    let now = world.sim().now().unix;
+    let now = world.sim().now();
     serve(world.shared(), now, scratch);
     run_reactors(world);
 }

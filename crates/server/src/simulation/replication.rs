@@ -6,7 +6,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reactor::SimClient;
 use wire::cql::Version;
-use wire::replication::{CAPABILITY, CHAIN_CAPABILITY, Chain, FrameReader, HEADER_BYTES, Header};
+use wire::replication::{
+    CAPABILITY, CHAIN_CAPABILITY, Chain, FrameReader, HEADER_BYTES, Header, Kind,
+    MEMBERS_CAPABILITY, take_members,
+};
 use wire::resp::{Reply, decode_reply};
 
 use super::cql_client::{Client, with_options};
@@ -25,6 +28,10 @@ const SEEDS: u64 = 60;
 const ROUNDS: usize = 60;
 pub(super) const TABLE: &str = "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', \
                      'replication_factor': 1}";
+
+/// What the replica announces for drivers of CQL.
+const CQL: &str =
+    "cql-host-id 0f4b2b8e-0000-4000-8000-000000000001 cql-address 10.0.0.2 cql-port 9042";
 
 fn plan() -> Plan {
     with_options(&[("enable-debug-command", "yes")])
@@ -45,6 +52,7 @@ fn master(port: u16) -> MasterAddress {
 
 /// A connection between a master and a replica.
 struct Link<'s> {
+    replica: &'s State,
     client: SimClient,
     applier: Applier<'s>,
     applied: Applied,
@@ -52,6 +60,8 @@ struct Link<'s> {
     bytes: Vec<u8>,
     /// Pretends that the replica has logged something else.
     is_altered: bool,
+    /// Number of lists of members that were received.
+    lists: usize,
 }
 
 impl<'s> Link<'s> {
@@ -66,12 +76,13 @@ impl<'s> Link<'s> {
             |(id, position)| format!("{} {position}", String::from_utf8_lossy(&id)),
         );
         let chained = if is_old { String::new() } else { format!(" capa {CHAIN_CAPABILITY}") };
-        let request = format!("REPLCONF capa {CAPABILITY}{chained}\r\nPSYNC {place}\r\n");
+        let capabilities = format!("capa {CAPABILITY} capa {MEMBERS_CAPABILITY}{chained}");
+        let request = format!("REPLCONF {capabilities} {CQL}\r\nPSYNC {place}\r\n");
         client.send(request.as_bytes());
         turn(source);
         let (applied, frames) = (Applied::default(), FrameReader::default());
-        let mut link =
-            Link { client, applier, applied, frames, bytes: Vec::new(), is_altered: false };
+        let (bytes, is_altered, lists) = (Vec::new(), false, 0);
+        let mut link = Link { replica, client, applier, applied, frames, bytes, is_altered, lists };
         link.receive(source);
         assert_eq!(link.take_reply(), Some(Reply::Simple(b"OK".to_vec())));
         link
@@ -79,7 +90,7 @@ impl<'s> Link<'s> {
 
     /// Makes the master send a part.
     fn receive(&mut self, source: &mut World) {
-        let now = source.sim().now().unix;
+        let now = source.sim().now();
         serve(source.shared(), now, &mut Scratch::default());
         turn(source);
         self.bytes.extend(self.client.received());
@@ -110,6 +121,14 @@ impl<'s> Link<'s> {
             let mut frame = self.frames.open(&header, &payload).unwrap();
             if self.is_altered {
                 frame.chain = Chain(!frame.chain.0);
+            }
+            if header.kind == Kind::Members {
+                self.lists += 1;
+                let list = take_members(frame.contents).unwrap();
+                let generation = self.replica.shared.replication.link().generation;
+                let members = &self.replica.shared.replication.members;
+                members.receive(generation, list, [10, 0, 0, 1].into());
+                continue;
             }
             match self.applier.apply(now, &frame) {
                 Ok(applied) => self.applied = applied,
@@ -514,6 +533,29 @@ fn a_replica_that_diverged_serves_no_data_until_it_has_copied_it() {
     replica.shared().replication.set_source(master(1));
     follow(&mut source, &mut replica, &mut false, None);
     assert_eq!(ask(&mut replica, "GET s1|"), "$1\r\nw\r\n");
+}
+
+#[test]
+fn lists_of_members_are_not_part_of_the_data() {
+    let mut source = World::new(5, plan());
+    let mut replica = World::new(6, plan());
+    ask(&mut source, "SET s1 v|");
+    copy_from(&mut source, &mut replica);
+    let state = replica.state().clone();
+    for is_old in [true, false] {
+        let mut link = Link::open(&mut source, &state, false, is_old);
+        for value in 0..20 {
+            source.advance(1_000_000_000);
+            turn(&mut source);
+            ask(&mut source, &format!("SET s1 {value}|"));
+            link.receive(&mut source);
+            assert!(link.apply(usize::MAX, replica.sim().now()));
+            turn(&mut replica);
+            link.acknowledge(&mut source, &mut replica);
+        }
+        assert!(link.lists > 0, "is_old: {is_old}");
+        check_equal(&mut source, &mut replica, "after the lists");
+    }
 }
 
 #[test]

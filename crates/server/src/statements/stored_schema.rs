@@ -245,24 +245,32 @@ pub(crate) fn cql_identity(
     params: &Params,
 ) -> Option<([u8; 16], CqlEndpoint)> {
     let settings = shared.settings.load();
-    let addresses = shared.identity.addresses.get()?;
-    let endpoint = |is_tls: bool| {
-        let endpoints = settings.endpoints().zip(addresses);
-        let endpoints = endpoints
-            .filter(|(one, _)| one.protocol == ClientProtocol::Cql && one.is_tls == is_tls);
-        // Other machines cannot use a loopback address.
-        endpoints.map(|(_, address)| *address).min_by_key(|address| address.ip().is_loopback())
+    let endpoints = settings.endpoints().zip(shared.identity.addresses.get()?);
+    let endpoints = endpoints.filter(|(one, _)| one.protocol == ClientProtocol::Cql);
+    let cql = cql_endpoint(endpoints.map(|(one, address)| (one.is_tls, *address)).collect())?;
+    let host = shared.replication.members.host(|| host_id(&shared.keyspace, params))?;
+    Some((host, cql))
+}
+
+/// What the server announces of the addresses on which it serves CQL, each with whether it uses
+/// TLS; `None`: there are none.
+fn cql_endpoint(mut addresses: Vec<(bool, SocketAddr)>) -> Option<CqlEndpoint> {
+    // Other machines cannot use a loopback address.
+    if addresses.iter().any(|(_, address)| !address.ip().to_canonical().is_loopback()) {
+        addresses.retain(|(_, address)| !address.ip().to_canonical().is_loopback());
+    }
+    let first = |is_tls: bool| {
+        let mut of_kind = addresses.iter().filter(|(one, _)| *one == is_tls);
+        of_kind.next().map(|(_, address)| *address)
     };
-    let (plain, tls) = (endpoint(false), endpoint(true));
+    let (plain, tls) = (first(false), first(true));
     let ip = plain.or(tls)?.ip().to_canonical();
     let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port());
-    let cql = CqlEndpoint {
+    Some(CqlEndpoint {
         ip: Some(ip).filter(|ip| !ip.is_unspecified()),
         port: port(plain),
         tls_port: port(tls),
-    };
-    let host = shared.replication.members.host(|| host_id(&shared.keyspace, params))?;
-    Some((host, cql))
+    })
 }
 
 /// Updates the rows that describe the server's own keyspaces to this program's definitions, and
@@ -352,4 +360,30 @@ fn first_roles(shared: &ServerState, settings: &Settings) -> anyhow::Result<Opti
     Ok(Some(
         roles.with_superuser(roles::password::hash(settings.passwords().first().unwrap_or(&""))),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_addresses_are_announced_only_if_there_are_no_others() {
+        let check = |addresses: &[(bool, &str)], expected: Option<(Option<&str>, u16, u16)>| {
+            let parsed = addresses.iter().map(|(is_tls, text)| (*is_tls, text.parse().unwrap()));
+            let found = cql_endpoint(parsed.collect());
+            let expected = expected.map(|(ip, port, tls_port)| CqlEndpoint {
+                ip: ip.map(|ip| ip.parse().unwrap()),
+                port,
+                tls_port,
+            });
+            assert_eq!(found, expected, "{addresses:?}");
+        };
+        check(&[], None);
+        check(&[(false, "127.0.0.1:1")], Some((Some("127.0.0.1"), 1, 0)));
+        check(&[(false, "127.0.0.1:1"), (true, "127.0.0.1:2")], Some((Some("127.0.0.1"), 1, 2)));
+        check(&[(false, "127.0.0.1:1"), (true, "0.0.0.0:2")], Some((None, 0, 2)));
+        check(&[(false, "[::ffff:127.0.0.1]:1"), (true, "[::]:2")], Some((None, 0, 2)));
+        check(&[(false, "[::1]:1"), (false, "10.0.0.1:3")], Some((Some("10.0.0.1"), 3, 0)));
+        check(&[(false, "10.0.0.1:3"), (true, "10.0.0.1:4")], Some((Some("10.0.0.1"), 3, 4)));
+    }
 }

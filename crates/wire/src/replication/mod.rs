@@ -584,7 +584,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_decoded_without_panic(
-            mut bytes: Vec<u8>, version in 1u8..=2, flags in 0u8..2, kind in 0u8..=8,
+            mut bytes: Vec<u8>, version in 1u8..=2, flags in 0u8..2, kind in 0u8..=9,
         ) {
             check(&bytes);
             if bytes.len() >= HEADER_BYTES {

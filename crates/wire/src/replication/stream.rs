@@ -281,7 +281,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::replication::{Epoch, put_block};
+    use crate::replication::{CqlEndpoint, Epoch, Member, Time, put_block, put_members, put_time};
 
     const RECORDS: [Record<'_>; 3] = [
         Record { kind: 1, payload: b"one", end: 116 },
@@ -312,6 +312,15 @@ mod tests {
         keep(&mut writer, &|writer, out| writer.put_records((100, 130), &RECORDS[..2], out));
         keep(&mut writer, &|writer, out| {
             writer.put(Kind::Heartbeat, (130, 140), out, |_| {});
+        });
+        // Neither is a part of the chain.
+        let member = Member { host: [1; 16], is_master: true, cql: CqlEndpoint::default() };
+        keep(&mut writer, &|writer, out| {
+            writer.put(Kind::Members, (140, 140), out, |out| put_members(&[member], out));
+        });
+        keep(&mut writer, &|writer, out| {
+            let time = Time { position: 140, unix_us: 1 };
+            writer.put(Kind::Times, (140, 140), out, |out| put_time(time, out));
         });
         keep(&mut writer, &|writer, out| writer.put_records((140, 150), &RECORDS[2..], out));
         frames
@@ -391,11 +400,15 @@ mod tests {
             assert_eq!(matches!(error, Some(StreamError::Chain { .. })), is_found, "{error:?}");
         };
         check(&|_| {}, false);
+        let is_part = |frame: &Vec<u8>| {
+            let apart = [Kind::Heartbeat, Kind::Times, Kind::Members];
+            !apart.iter().any(|kind| frame[5] == *kind as u8)
+        };
         for at in 0..whole.len() - 1 {
-            let is_heartbeat = whole[at][5] == Kind::Heartbeat as u8;
-            check(&|frames| drop(frames.remove(at)), !is_heartbeat);
-            check(&|frames| frames.insert(at, whole[at].clone()), !is_heartbeat);
-            check(&|frames| frames.swap(at, at + 1), true);
+            check(&|frames| drop(frames.remove(at)), is_part(&whole[at]));
+            check(&|frames| frames.insert(at, whole[at].clone()), is_part(&whole[at]));
+            let is_found = is_part(&whole[at]) || is_part(&whole[at + 1]);
+            check(&|frames| frames.swap(at, at + 1), is_found);
         }
     }
 

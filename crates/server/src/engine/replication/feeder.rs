@@ -37,6 +37,7 @@ pub(crate) struct Feed<'a> {
     pub(crate) write_clock: &'a WriteClock,
     pub(crate) hub: &'a Hub,
     pub(crate) params: &'a Params,
+    pub(crate) now: MonoNs,
     /// Confirmations that a write needs.
     pub(crate) replicas_needed: usize,
 }
@@ -326,10 +327,11 @@ impl Feeder {
     /// Notes that the replica has what precedes the records that follow. It acknowledges that when
     /// it is on its disk.
     fn set_online(&self, feed: &Feed<'_>) {
-        // A replica that has just connected is not silent.
-        feed.replication.change_replicas(feed.replicas_needed, MonoNs(0), |all| {
+        feed.replication.change_replicas(feed.replicas_needed, feed.now, |all| {
             if let Some(replica) = all.get_mut(&self.id) {
                 replica.is_online = true;
+                // It acknowledges nothing during the copy, however long that takes.
+                replica.heard = feed.now;
             }
         });
     }

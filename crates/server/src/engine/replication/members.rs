@@ -38,7 +38,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Its address for clients with or without TLS; `None`: it serves no such clients.
-    pub(crate) fn address(&self, is_tls: bool) -> Option<SocketAddr> {
+    fn address(&self, is_tls: bool) -> Option<SocketAddr> {
         let CqlEndpoint { ip, port, tls_port } = self.member.cql;
         let port = if is_tls { tls_port } else { port };
         ip.filter(|_| port != 0).map(|ip| SocketAddr::new(ip, port))
@@ -56,8 +56,16 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// The address of a peer for the clients of this address of the server; `None`: they cannot
+    /// connect to it.
+    pub(crate) fn address(&self, peer: &Peer, local: Option<SocketAddr>) -> Option<SocketAddr> {
+        let address = peer.address(local.is_some_and(|local| self.is_tls(local)))?;
+        let is_remote = local.is_some_and(|local| !local.ip().to_canonical().is_loopback());
+        (!is_remote || !address.ip().is_loopback()).then_some(address)
+    }
+
     /// Whether clients of this address of the server use TLS.
-    pub(crate) fn is_tls(&self, local: SocketAddr) -> bool {
+    fn is_tls(&self, local: SocketAddr) -> bool {
         self.own.is_some_and(|own| own.cql.tls_port == local.port() && own.cql.tls_port != 0)
     }
 
@@ -82,6 +90,14 @@ pub(crate) fn is_usable(ip: IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
+/// Whether drivers cannot distinguish two endpoints. One of the ports is enough: a driver knows a
+/// server by the address that it connects to.
+fn is_same_place(one: CqlEndpoint, other: CqlEndpoint) -> bool {
+    let is_same_port = one.port != 0 && one.port == other.port;
+    let is_same_tls_port = one.tls_port != 0 && one.tls_port == other.tls_port;
+    one.ip.is_some() && one.ip == other.ip && (is_same_port || is_same_tls_port)
+}
+
 /// The servers that are connected now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Present {
@@ -90,6 +106,7 @@ pub(crate) struct Present {
     pub(crate) has_master: bool,
     /// The generation of the link to the master, if that is connected.
     pub(crate) link: Option<u64>,
+    /// First the one that was heard last.
     pub(crate) replicas: Vec<Member>,
 }
 
@@ -149,30 +166,34 @@ impl Members {
         if let Some(first) = list.first_mut() {
             first.cql.ip.get_or_insert(master);
         }
-        list.retain(|member| member.cql.ip.is_some_and(is_usable));
+        // A loopback address is one of the machine that announced it.
+        let is_reachable =
+            |ip: IpAddr| is_usable(ip) && (master.is_loopback() || !ip.is_loopback());
+        list.retain(|member| member.cql.ip.is_some_and(is_reachable));
         *self.received.lock() = (generation, list);
     }
 
     /// Compares the connected servers with the ones that drivers know.
     pub(crate) fn update(&self, now: MonoNs, present: &Present) -> Update {
         let mut known = self.known.lock();
-        let mut members = present.replicas.clone();
         let received = self.received.lock().clone();
-        if present.link == Some(received.0) {
-            members.extend(received.1);
-        }
+        let mut members = if present.link == Some(received.0) { received.1 } else { Vec::new() };
+        members.extend(&present.replicas);
         let own = present.own;
         members.retain(|member| {
-            own.is_none_or(|(host, cql)| {
-                member.host != host && (member.cql.ip != cql.ip || member.cql.port != cql.port)
-            })
+            own.is_none_or(|(host, cql)| member.host != host && !is_same_place(member.cql, cql))
         });
+        let master = members.iter().find(|member| member.is_master).map(|member| member.host);
+        members.retain(|member| !member.is_master || Some(member.host) == master);
         let mut update = Update {
             has_new_roles: known.follow_role(now, present.has_master, &members),
             ..Update::default()
         };
-        for member in members {
+        for member in known.one_per_host(members).into_values() {
             known.see(now, member, &mut update);
+        }
+        if let Some(master) = master {
+            known.forget_other_masters(master, &mut update.events);
         }
         known.forget(now, &mut update.events);
         let before = self.view.load();
@@ -219,20 +240,35 @@ impl Known {
         before.is_some()
     }
 
+    /// Keeps one member of each host: servers whose data directories are copies have one identity,
+    /// and a lost connection is noticed late. The list of the master is first and decides about
+    /// roles. Otherwise the member that drivers know stays: they must not be notified of each turn.
+    fn one_per_host(&self, members: Vec<Member>) -> BTreeMap<[u8; 16], Member> {
+        let mut kept = BTreeMap::new();
+        for member in members {
+            let one = kept.entry(member.host).or_insert(member);
+            let is_known =
+                self.seen.get(&member.host).is_some_and(|seen| seen.peer.member == member);
+            if is_known && one.is_master == member.is_master {
+                *one = member;
+            }
+        }
+        kept
+    }
+
     /// Notes that a server is connected.
     fn see(&mut self, now: MonoNs, member: Member, update: &mut Update) {
-        let is_same_place = |seen: &Seen| {
-            let (one, other) = (seen.peer.member.cql, member.cql);
-            seen.peer.member.host != member.host
-                && (one.ip, one.port, one.tls_port) == (other.ip, other.port, other.tls_port)
+        let is_other = |seen: &&Seen| {
+            let other = seen.peer.member;
+            other.host != member.host && is_same_place(other.cql, member.cql)
         };
         let peer = Peer { member, is_up: true };
         // Drivers cannot distinguish servers with one address: the one that is up counts.
-        let other = self.seen.values().find(|seen| is_same_place(seen)).copied();
-        if let Some(other) = other {
-            if other.peer.is_up && other.at == now {
-                return;
-            }
+        let others: Vec<Seen> = self.seen.values().filter(is_other).copied().collect();
+        if others.iter().any(|other| other.peer.is_up && other.at == now) {
+            return;
+        }
+        for other in others {
             self.seen.remove(&other.peer.member.host);
             update.events.push((NodeEvent::Removed, Some(other.peer)));
         }
@@ -256,6 +292,21 @@ impl Known {
                 update.events.extend(events.map(|event| (event, Some(peer))));
             }
         }
+    }
+
+    /// Removes the lost master when another one has replaced it: all tokens belong to one master.
+    fn forget_other_masters(
+        &mut self,
+        master: [u8; 16],
+        events: &mut Vec<(NodeEvent, Option<Peer>)>,
+    ) {
+        self.seen.retain(|host, Seen { peer, .. }| {
+            let is_other = peer.member.is_master && *host != master;
+            if is_other {
+                events.push((NodeEvent::Removed, Some(*peer)));
+            }
+            !is_other
+        });
     }
 
     /// Marks servers as down, or removes them, that have not been connected for a while.
@@ -422,6 +473,91 @@ mod tests {
         let mut other = master_with(&[3]);
         other.replicas[0].cql = moved.replicas[0].cql;
         assert_eq!(events(&members, 3, &other), "Removed 2, New 3, Up 3");
+    }
+
+    #[test]
+    fn two_connections_of_one_host_are_one_member() {
+        let members = Members::default();
+        let mut other = member(2, false);
+        other.cql.port = 9999;
+        let both = |first, second| Present { replicas: vec![first, second], ..master_with(&[]) };
+        assert_eq!(events(&members, 1, &both(other, member(2, false))), "New 2, Up 2");
+        assert_eq!(members.view().peers[0].member, other, "the one that was heard last");
+        assert_eq!(events(&members, 2, &both(member(2, false), other)), "");
+        assert_eq!(events(&members, 3, &both(other, member(2, false))), "");
+        assert_eq!(members.view().peers[0].member, other);
+        assert_eq!(events(&members, 4, &master_with(&[2])), "Removed 2, New 2, Up 2");
+    }
+
+    #[test]
+    fn the_list_of_the_master_decides_about_roles() {
+        let members = Members::default();
+        let ip = IpAddr::from([10, 0, 0, 2]);
+        members.receive(1, vec![member(2, true), member(3, false)], ip);
+        let replicas = vec![member(2, false), member(3, false)];
+        let present = Present { own: own(1), has_master: true, link: Some(1), replicas };
+        assert_eq!(events(&members, 1, &present), "New 2, Up 2, New 3, Up 3");
+        assert!(members.view().peers[0].member.is_master);
+        assert_eq!(events(&members, 2, &present), "");
+        assert_eq!(events(&members, 3, &present), "");
+    }
+
+    #[test]
+    fn a_new_master_replaces_the_lost_one_at_once() {
+        let members = Members::default();
+        let present = Present { own: own(1), has_master: true, link: Some(1), replicas: vec![] };
+        members.receive(1, vec![member(2, true)], IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(events(&members, 1, &present), "New 2, Up 2");
+        // It does not know its role yet.
+        members.receive(2, vec![member(3, false)], IpAddr::from([10, 0, 0, 3]));
+        let present = Present { link: Some(2), ..present };
+        assert_eq!(events(&members, 2, &present), "New 3, Up 3");
+        members.receive(2, vec![member(3, true)], IpAddr::from([10, 0, 0, 3]));
+        assert_eq!(events(&members, 3, &present), "Removed 2, Removed 3, New 3, roles");
+        assert_eq!(peers(&members), [(3, true)]);
+        // One that was not known before, in a list that still has the lost one.
+        members.receive(2, vec![member(4, true), member(3, true)], IpAddr::from([10, 0, 0, 4]));
+        assert_eq!(events(&members, 4, &present), "New 4, Up 4, Removed 3");
+        assert_eq!(peers(&members), [(4, true)]);
+        assert_eq!(events(&members, 5, &present), "");
+    }
+
+    #[test]
+    fn one_common_port_is_the_same_place() {
+        let at = |ip: Option<u8>, port, tls_port| {
+            let ip = ip.map(|number| IpAddr::from([10, 0, 0, number]));
+            CqlEndpoint { ip, port, tls_port }
+        };
+        let check = |one, other, expected| {
+            assert_eq!(is_same_place(one, other), expected, "{one:?} {other:?}");
+            assert_eq!(is_same_place(other, one), expected, "{other:?} {one:?}");
+        };
+        check(at(Some(1), 9042, 0), at(Some(1), 9042, 9142), true);
+        check(at(Some(1), 9042, 9142), at(Some(1), 9043, 9142), true);
+        check(at(Some(1), 9042, 0), at(Some(1), 0, 9142), false);
+        check(at(Some(1), 9042, 0), at(Some(1), 9043, 0), false);
+        check(at(Some(1), 0, 9142), at(Some(1), 0, 9143), false);
+        check(at(Some(1), 9042, 0), at(Some(2), 9042, 0), false);
+        check(at(None, 9042, 0), at(None, 9042, 0), false);
+    }
+
+    #[test]
+    fn loopback_addresses_stay_on_their_machine() {
+        let members = Members::default();
+        let mut local = member(3, false);
+        local.cql.ip = Some(IpAddr::from([127, 0, 0, 3]));
+        let present = Present { own: own(1), has_master: true, link: Some(1), replicas: vec![] };
+        members.receive(1, vec![member(2, true), local], IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(events(&members, 1, &present), "New 2, Up 2");
+        members.receive(1, vec![member(2, true), local], IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(events(&members, 2, &present), "New 3, Up 3");
+        let view = members.view();
+        let shown = |ip: [u8; 4]| {
+            let local = Some(SocketAddr::from((ip, 9042)));
+            view.peers.iter().filter(|peer| view.address(peer, local).is_some()).count()
+        };
+        assert_eq!(shown([127, 0, 0, 1]), 2);
+        assert_eq!(shown([10, 0, 0, 1]), 1);
     }
 
     #[test]

@@ -75,10 +75,21 @@ impl Replica {
         let (host, mut cql) = self.cql?;
         let remote = self.address.internet().map(|remote| remote.ip().to_canonical());
         cql.ip = cql.ip.or(remote);
-        cql.ip.map(|_| Member { host, is_master: false, cql })
+        // A loopback address is one of the replica's own machine.
+        let is_elsewhere = remote.is_some_and(|remote| !remote.is_loopback());
+        let ip = cql.ip.filter(|ip| !is_elsewhere || !ip.is_loopback());
+        ip.map(|_| Member { host, is_master: false, cql })
     }
 
-    fn is_available(&self, now: MonoNs) -> bool {
+    /// Whether another connection was made by the same server: by the same process, or by an
+    /// earlier one. A copy of a data directory has the same identity, but another address.
+    pub(crate) fn is_same_server(&self, other: &Replica) -> bool {
+        let is_same_place = || self.member().is_some_and(|own| other.member() == Some(own));
+        (self.run_id.is_some() && self.run_id == other.run_id) || is_same_place()
+    }
+
+    /// Whether it has a complete copy, and is not silent.
+    pub(crate) fn is_available(&self, now: MonoNs) -> bool {
         self.is_online && now.since(self.heard) <= SILENCE_NS_MAX
     }
 }
@@ -167,6 +178,8 @@ fn online(all: &BTreeMap<ConnId, Replica>) -> impl Iterator<Item = &Replica> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use binlog::Lsn;
 
     use super::*;
@@ -222,6 +235,38 @@ mod tests {
         assert_eq!(replicas.available(), 1);
         replicas.change(Some(ERA), 1, MonoNs(SILENCE_NS_MAX + 1), |_| {});
         assert_eq!((replicas.available(), replicas.count(5100)), (0, 1));
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_process_or_by_its_identity_and_place() {
+        let at = |ip: [u8; 4], run_id, host: u8| {
+            let cql = CqlEndpoint { ip: Some(ip.into()), port: 9042, tls_port: 0 };
+            Replica { run_id: Some([run_id; 40]), cql: Some(([host; 16], cql)), ..replica(0) }
+        };
+        let one = at([10, 0, 0, 1], 1, 1);
+        let check = |other: &Replica, expected| {
+            assert_eq!(one.is_same_server(other), expected, "{other:?}");
+            assert_eq!(other.is_same_server(&one), expected, "{other:?}");
+        };
+        check(&at([10, 0, 0, 1], 2, 1), true);
+        check(&at([10, 0, 0, 2], 1, 2), true);
+        check(&at([10, 0, 0, 2], 2, 1), false);
+        check(&at([10, 0, 0, 1], 2, 2), false);
+        assert!(!replica(0).is_same_server(&replica(0)), "nothing is known of them");
+    }
+
+    #[test]
+    fn a_replica_on_another_machine_has_no_loopback_address() {
+        let ip = |remote: [u8; 4], announced: Option<[u8; 4]>| {
+            let cql = CqlEndpoint { ip: announced.map(Into::into), port: 9042, tls_port: 0 };
+            let address = ClientAddress::Internet(SocketAddr::from((remote, 40_000)));
+            let member = Replica { address, cql: Some(([1; 16], cql)), ..replica(0) }.member();
+            member.and_then(|member| member.cql.ip).map(|ip| ip.to_string())
+        };
+        assert_eq!(ip([10, 0, 0, 2], Some([127, 0, 0, 1])), None);
+        assert_eq!(ip([127, 0, 0, 1], Some([127, 0, 0, 1])).unwrap(), "127.0.0.1");
+        assert_eq!(ip([10, 0, 0, 2], Some([10, 0, 0, 3])).unwrap(), "10.0.0.3");
+        assert_eq!(ip([10, 0, 0, 2], None).unwrap(), "10.0.0.2");
     }
 
     #[test]

@@ -12,9 +12,8 @@ use crate::engine::replication::{Peer, visible_host};
 /// The servers that this client can connect to, with their addresses.
 fn found(cx: &VirtualTableContext<'_>) -> Vec<(Peer, SocketAddr)> {
     let view = cx.shared.replication.members.view();
-    let is_tls = cx.local.is_some_and(|local| view.is_tls(local));
     let peers = view.peers.iter();
-    peers.filter_map(|peer| Some((*peer, peer.address(is_tls)?))).collect()
+    peers.filter_map(|peer| Some((*peer, view.address(peer, cx.local)?))).collect()
 }
 
 /// The schema of a server: that of this one, unless it is a replica whose log does not have the last
@@ -25,7 +24,8 @@ fn schema_version(cx: &VirtualTableContext<'_>, peer: &Peer) -> Uuid {
     let is_late = needed.is_some_and(|needed| {
         let host = Some(peer.member.host);
         let replicas = replication.replicas().list();
-        replicas.iter().any(|one| one.cql.map(|cql| cql.0) == host && one.durable < needed)
+        let mut replicas = replicas.iter().filter(|one| one.is_available(cx.now.mono));
+        replicas.any(|one| one.cql.map(|cql| cql.0) == host && one.durable < needed)
     });
     if is_late { Uuid::nil() } else { cx.shared.catalog.load().version }
 }
