@@ -76,6 +76,51 @@ pub enum Statement {
     Describe(Describe),
 }
 
+/// What a statement creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created<'a> {
+    pub kind: CreatedKind,
+    /// `None`: the keyspace of the connection.
+    pub keyspace: Option<&'a str>,
+    /// `None`: an index whose name the server chooses.
+    pub name: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreatedKind {
+    Keyspace,
+    Type,
+    Table,
+    Index,
+}
+
+impl Statement {
+    /// The keyspace, type, table or index that the statement creates.
+    pub fn created(&self) -> Option<Created<'_>> {
+        let (kind, keyspace, name) = match self {
+            Statement::CreateKeyspace(made) => {
+                (CreatedKind::Keyspace, Some(&made.name), Some(&made.name))
+            }
+            Statement::CreateType(made) => {
+                (CreatedKind::Type, made.name.keyspace.as_ref(), Some(&made.name.name))
+            }
+            Statement::CreateTable(made) => {
+                (CreatedKind::Table, made.name.keyspace.as_ref(), Some(&made.name.name))
+            }
+            Statement::CreateIndex(made) => {
+                let name = made.name.as_ref().map(|name| &name.name);
+                (CreatedKind::Index, made.table.keyspace.as_ref(), name)
+            }
+            _ => return None,
+        };
+        Some(Created {
+            kind,
+            keyspace: keyspace.map(String::as_str),
+            name: name.map(String::as_str),
+        })
+    }
+}
+
 /// The words at the start of a statement, and its parser.
 struct Row {
     words: &'static [&'static str],

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 
 use super::CassandraImport;
 use super::failure::Failure;
-use super::pages::Pages;
+use super::pages::{FIRST_ROWS, Pages};
 use super::rows::{Row, current, rows, statements};
 use super::session::{Role, Session};
 use super::state;
@@ -29,7 +29,7 @@ struct Link<'a> {
     source: Session<'a>,
     target: Session<'a>,
     select: Vec<u8>,
-    writer: Writer,
+    writer: Writer<'a>,
 }
 
 impl<'a> Link<'a> {
@@ -42,16 +42,16 @@ impl<'a> Link<'a> {
         let mut source = Session::open(&import.source, Role::Source, tasks.stop)?;
         let mut target = Session::open(&import.target, Role::Target, tasks.stop)?;
         let select = source.prepare(&part.select_range())?;
-        let writer = Writer::prepare(part, &mut target)?;
+        let writer = Writer::prepare(part, tasks.report, &mut target)?;
         Ok(Link { number, part, slots: part.slots(), source, target, select, writer })
     }
 
     /// Writes rows. Returns when they are on the disk of the target.
-    fn write(&mut self, rows: &[Row<'_>], read_at: Instant) -> Result<(), Failure> {
+    fn write(&mut self, rows: &[Row<'_>], requested_at: Instant) -> Result<(), Failure> {
         let nothing = BTreeMap::new();
         if !self.writer.reads() {
             for row in rows {
-                self.write_row(row, &nothing, read_at)?;
+                self.write_row(row, &nothing, requested_at)?;
             }
             return self.writer.finish(&mut self.target);
         }
@@ -61,7 +61,7 @@ impl<'a> Link<'a> {
             let messages = self.writer.read_current(&keys, &mut self.target)?;
             for (row, message) in rows.into_iter().zip(&messages) {
                 let existing = current(self.part, message)?;
-                self.write_row(row, &existing, read_at)?;
+                self.write_row(row, &existing, requested_at)?;
             }
         }
         self.writer.finish(&mut self.target)
@@ -71,10 +71,10 @@ impl<'a> Link<'a> {
         &mut self,
         row: &Row<'_>,
         existing: &BTreeMap<usize, super::rows::Cell<'_>>,
-        read_at: Instant,
+        requested_at: Instant,
     ) -> Result<(), Failure> {
-        for statement in statements(self.part, &self.slots, row, existing)? {
-            self.writer.push(&statement, &row.keys, read_at, &mut self.target)?;
+        for unit in statements(self.part, &self.slots, row, existing)? {
+            self.writer.push(&unit, &row.keys, requested_at, &mut self.target)?;
         }
         Ok(())
     }
@@ -94,8 +94,11 @@ struct Range {
 pub(super) fn work(import: &CassandraImport, tasks: &Tasks<'_>) -> Result<(), Failure> {
     let name = import.name();
     let mut link = None;
+    // The rows that fit into a page of the part.
+    let mut fitting = (usize::MAX, FIRST_ROWS);
     while let Some(task) = tasks.next() {
-        let pages = Pages::new(task.after, task.until);
+        let page_rows = if fitting.0 == task.part { fitting.1 } else { FIRST_ROWS };
+        let pages = Pages::new(task.after, task.until, page_rows);
         let (last, stored) = (task.after, Instant::now());
         let mut range = Range { task, pages, steps: 0, last, stored };
         let mut failures = 0;
@@ -115,6 +118,7 @@ pub(super) fn work(import: &CassandraImport, tasks: &Tasks<'_>) -> Result<(), Fa
             range.pages.shrink();
             tasks.wait_after(failure, failures)?;
         }
+        fitting = (task.part, range.pages.page_rows);
         tasks.report.ranges.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
@@ -132,11 +136,14 @@ fn copy<'a>(
         _ => link.insert(Link::open(range.task.part, import, tasks)?),
     };
     let part = link.part.name();
+    let progress = link.part.progress_name();
+    // Before the source has computed the TTLs, so that no cell outlives its original.
+    let mut requested_at = Instant::now();
     range.pages.request(&link.select, &mut link.source)?;
     loop {
         let message = link.source.receive()?;
-        let read_at = Instant::now();
         let next = range.pages.after(&message)?;
+        let read_at = std::mem::replace(&mut requested_at, Instant::now());
         // The source reads while the target writes.
         if let Some(next) = &next {
             next.request(&link.select, &mut link.source)?;
@@ -149,13 +156,13 @@ fn copy<'a>(
         range.last = rows.last().map_or(range.last, |row| row.token);
         let Some(next) = next else {
             let copied = (range.task.range, range.task.until);
-            return state::store(name, &part, copied, &mut link.target);
+            return state::store(name, &progress, copied, &mut link.target);
         };
         range.pages = next;
         if range.stored.elapsed() >= STORE_INTERVAL {
             // The partition of the last row may have more rows.
             let until = range.last.saturating_sub(1).max(range.task.after);
-            state::store(name, &part, (range.task.range, until), &mut link.target)?;
+            state::store(name, &progress, (range.task.range, until), &mut link.target)?;
             range.stored = Instant::now();
         }
     }

@@ -20,7 +20,7 @@ mod writer;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -34,6 +34,9 @@ use state::{Claim, Copied};
 use table::Part;
 use tasks::Tasks;
 use verify::Differences;
+
+/// Time between two looks for a signal.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An import from a running Cassandra.
 #[derive(Debug)]
@@ -52,42 +55,77 @@ impl CassandraImport {
     }
 }
 
+/// What an import has done.
+struct Outcome {
+    rows: u64,
+    losses: u64,
+    is_continued: bool,
+}
+
 /// Imports, and reports the progress on standard error, the outcome on `out`.
 pub fn import(import: &CassandraImport, out: &mut dyn Write) -> anyhow::Result<()> {
+    let outcome = until_stopped(|stop| import_all(import, stop))?;
+    writeln!(out, "{} rows were copied", outcome.rows)?;
+    if outcome.losses > 0 {
+        writeln!(out, "{} objects were not imported", outcome.losses)?;
+    }
+    writeln!(out, "the import is complete")?;
+    if outcome.is_continued {
+        let advice = "run it once more for what was written to them since";
+        writeln!(out, "an earlier run has copied some of the ranges: {advice}")?;
+    }
+    Ok(())
+}
+
+/// Runs on a thread, with a flag that SIGTERM and SIGINT set.
+fn until_stopped<T: Send>(
+    run: impl FnOnce(&AtomicBool) -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
     with_signals(|is_stopped| {
-        let never = AtomicBool::new(false);
-        let mut source = open(&import.source, Role::Source, &never)?;
-        let schema = Schema::read(&mut source, import.keyspace.as_deref());
-        let schema = schema.map_err(Failure::into_error)?;
-        let mut target = open(&import.target, Role::Target, &never)?;
-        let claim = Claim::take(&mut target).map_err(Failure::into_error)?;
-        let report = Report::new(import.losses);
-        let parts = prepare(&schema, &mut source, &mut target, &report);
-        let outcome = parts.and_then(|parts| {
-            let copied = state::read(&import.name(), &mut target)?;
-            copy_all(Prepared { request: import, claim, parts, copied }, &report, is_stopped)
-        });
-        if let Err(failure) = outcome {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| run(&stop));
+            while !worker.is_finished() {
+                if is_stopped() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(SIGNAL_INTERVAL);
+            }
+            worker.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+        })
+    })
+}
+
+fn import_all(import: &CassandraImport, stop: &AtomicBool) -> anyhow::Result<Outcome> {
+    let mut source = open(&import.source, Role::Source, stop)?;
+    let schema = Schema::read(&mut source, import.keyspace.as_deref());
+    let schema = schema.map_err(Failure::into_error)?;
+    let mut target = open(&import.target, Role::Target, stop)?;
+    let claim = Claim::take(&mut target).map_err(Failure::into_error)?;
+    let report = Report::new(import.losses);
+    let outcome = prepare(&schema, &mut source, &mut target, &report).and_then(|parts| {
+        let copied = state::read(&import.name(), &parts, &mut target)?;
+        let is_continued = !copied.is_empty();
+        copy_all(Prepared { request: import, claim, parts, copied }, &report, stop)?;
+        // The connection was idle meanwhile.
+        target = Session::open(&import.target, Role::Target, stop)?;
+        state::remove(&import.name(), claim, &mut target)?;
+        Ok(is_continued)
+    });
+    match outcome {
+        Ok(is_continued) => {
+            let (rows, losses) = (report.rows.into_inner(), report.losses.into_inner());
+            Ok(Outcome { rows, losses, is_continued })
+        }
+        Err(failure) => {
             // If the target is not there, the claim expires.
+            let never = AtomicBool::new(false);
             let _ = open(&import.target, Role::Target, &never)
                 .map(|mut target| claim.release(&mut target));
-            let error = match failure {
-                Failure::Stopped => anyhow!("interrupted"),
-                other => other.into_error(),
-            };
-            return Err(error.context("the import ended; run it again to continue where it is"));
+            let error = failure.into_error();
+            Err(error.context("the import ended; run it again to continue where it is"))
         }
-        let mut target = open(&import.target, Role::Target, &never)?;
-        state::remove(&import.name(), claim, &mut target).map_err(Failure::into_error)?;
-        let rows = report.rows.load(Ordering::Relaxed);
-        writeln!(out, "{rows} rows were copied")?;
-        match report.losses.load(Ordering::Relaxed) {
-            0 => {}
-            losses => writeln!(out, "{losses} objects were not imported")?,
-        }
-        writeln!(out, "the import is complete")?;
-        Ok(())
-    })
+    }
 }
 
 fn open<'s>(place: &Place, role: Role, stop: &'s AtomicBool) -> anyhow::Result<Session<'s>> {
@@ -118,20 +156,16 @@ struct Prepared<'a> {
 fn copy_all(
     Prepared { request: import, claim, parts, copied }: Prepared<'_>,
     report: &Report,
-    is_stopped: &dyn Fn() -> bool,
+    stop: &AtomicBool,
 ) -> Result<(), Failure> {
     if !copied.is_empty() {
-        report.note(&format!("continuing: {} ranges were begun or copied", copied.len()));
+        let count = copied.len();
+        let note = "what was written to them since is not copied";
+        report.note(&format!("continuing: {count} ranges were begun or copied; {note}"));
     }
-    let (stop, never) = (AtomicBool::new(false), AtomicBool::new(false));
-    let tasks = Tasks::new(&parts, &copied, report, &stop);
+    let tasks = Tasks::new(&parts, &copied, report, stop);
     let mut keeper = Keeper { import, claim, session: None, renewed: Instant::now() };
-    tasks.run("copying", &|| copy::work(import, &tasks), &mut || {
-        if is_stopped() {
-            return Err(Failure::Stopped);
-        }
-        keeper.keep(&never)
-    })
+    tasks.run("copying", &|| copy::work(import, &tasks), &mut || keeper.keep(stop))
 }
 
 /// The parts whose rows the source can send with their times.
@@ -145,8 +179,9 @@ fn usable(
         match source.prepare(&part.select_range()) {
             Ok(_) => usable.push(part),
             Err(Failure::Refused(reason)) => {
-                let advice = "the times of collections are known since Cassandra 5.0";
-                report.lose(&format!("{}: {reason}; {advice}", part.name()))?;
+                let advice = "; the times of collections are known since Cassandra 5.0";
+                let advice = if part.has_collections() { advice } else { "" };
+                report.lose(&format!("{}: {reason}{advice}", part.name()))?;
             }
             Err(other) => return Err(other),
         }
@@ -192,34 +227,35 @@ impl<'s> Keeper<'_, 's> {
 
 /// Compares the tables of two servers; fails if they differ.
 pub fn verify(import: &CassandraImport, out: &mut dyn Write) -> anyhow::Result<()> {
-    with_signals(|is_stopped| {
-        let never = AtomicBool::new(false);
-        let mut source = open(&import.source, Role::Source, &never)?;
-        let mut target = open(&import.target, Role::Target, &never)?;
-        // What is missing is reported, and fails the comparison.
-        let report = Report::new(Losses::Accept);
-        let stop = AtomicBool::new(false);
-        let differences = Differences::default();
-        let mut compare = || {
-            let schema = Schema::read(&mut source, import.keyspace.as_deref())?;
-            let parts = schema.parts(&mut source, &mut target, &report)?;
-            let parts = usable(parts, &mut source, &report)?;
-            let tasks = Tasks::new(&parts, &Copied::new(), &report, &stop);
-            let work = || verify::work(import, &tasks, &differences);
-            let mut each = || if is_stopped() { Err(Failure::Stopped) } else { Ok(()) };
-            tasks.run("comparing", &work, &mut each)
-        };
-        compare().map_err(Failure::into_error)?;
-        let shown = differences.shown.into_inner().unwrap_or_default();
-        for line in shown {
-            writeln!(out, "{line}")?;
-        }
-        let (rows, losses) = (report.rows.into_inner(), report.losses.into_inner());
-        let count = differences.count.into_inner() + losses;
-        writeln!(out, "{rows} rows were compared, {count} differences")?;
-        if count > 0 {
-            bail!("the servers differ");
-        }
-        Ok(())
-    })
+    let (differences, rows) = until_stopped(|stop| compare(import, stop))?;
+    let shown = differences.shown.into_inner().unwrap_or_default();
+    for line in shown {
+        writeln!(out, "{line}")?;
+    }
+    let count = differences.count.into_inner();
+    writeln!(out, "{rows} rows were compared, {count} differences")?;
+    if count > 0 {
+        bail!("the servers differ");
+    }
+    Ok(())
+}
+
+/// Returns also the number of compared rows.
+fn compare(import: &CassandraImport, stop: &AtomicBool) -> anyhow::Result<(Differences, u64)> {
+    let mut source = open(&import.source, Role::Source, stop)?;
+    let mut target = open(&import.target, Role::Target, stop)?;
+    // What is missing is reported, and fails the comparison.
+    let report = Report::new(Losses::Accept);
+    let differences = Differences::default();
+    let mut compare = || {
+        let schema = Schema::read(&mut source, import.keyspace.as_deref())?;
+        let parts = schema.parts(&mut source, &mut target, &report)?;
+        let parts = usable(parts, &mut source, &report)?;
+        let tasks = Tasks::new(&parts, &Copied::new(), &report, stop);
+        let work = || verify::work(import, &tasks, &differences);
+        tasks.run("comparing", &work, &mut || Ok(()))
+    };
+    compare().map_err(Failure::into_error)?;
+    differences.count.fetch_add(report.losses.into_inner(), Ordering::Relaxed);
+    Ok((differences, report.rows.into_inner()))
 }

@@ -5,8 +5,8 @@ use wire::cql::Value;
 use super::failure::Failure;
 use super::session::{Message, Page, Session};
 
-/// Rows of the first page, and of the largest one.
-const FIRST_ROWS: i32 = 100;
+/// Rows of the first page of a part, whose rows may be large, and of the largest page.
+pub(super) const FIRST_ROWS: i32 = 16;
 const ROWS_MAX: i32 = 5000;
 /// The size that the following pages should have. A page has at least one row, whatever its size.
 const PAGE_BYTES: usize = 1 << 20;
@@ -23,8 +23,8 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub(super) fn new(after: i64, until: i64) -> Pages {
-        Pages { after, until, state: None, page_rows: FIRST_ROWS }
+    pub(super) fn new(after: i64, until: i64, page_rows: i32) -> Pages {
+        Pages { after, until, state: None, page_rows }
     }
 
     /// Requests the page at the position by a prepared statement.

@@ -1,7 +1,7 @@
 //! A row of the source, and the statements that make the same row in the target.
 //!
-//! Cells keep their timestamps and TTLs. If they have one of each, the row is one INSERT; if not, an
-//! UPDATE for each pair of them. So writing a row again changes nothing, and loses against what
+//! Cells keep their timestamps and TTLs. If they have one of each, and are whole columns, the row is
+//! one INSERT; if not, also an UPDATE for each pair of them. So writing a row again changes nothing, and loses against what
 //! clients have written since.
 //!
 //! The exceptions are items of lists, which have no key, and counters, which have no timestamp: the
@@ -19,6 +19,8 @@ use super::table::{Content, Kind, Part, Shape, Slot};
 
 /// No server reports the timestamp of a row without cells: this one loses against every other.
 const UNKNOWN_TIMESTAMP: i64 = 1;
+/// Bytes of each column of a key in messages.
+const KEY_SHOWN_BYTES: usize = 100;
 
 /// A value, the times at which it was written, and its TTLs: one of each, or a list of one for each
 /// cell.
@@ -104,9 +106,10 @@ pub(super) struct Statement<'a> {
     /// `None`: the row has no cells, and its TTL is the default of the table.
     pub(super) when: Option<When>,
     pub(super) values: Vec<Option<Cow<'a, [u8]>>>,
-    /// The statements before it must have been executed.
-    pub(super) is_ordered: bool,
 }
+
+/// Statements that the target executes atomically, in this order.
+pub(super) type Unit<'a> = Vec<Statement<'a>>;
 
 impl Statement<'_> {
     pub(super) fn timestamp(&self) -> i64 {
@@ -122,15 +125,25 @@ struct Piece<'a> {
     bytes: &'a [u8],
 }
 
+/// The key of a row in messages.
+pub(super) fn shown(keys: &[Option<&[u8]>]) -> String {
+    let key = |key: &Option<&[u8]>| match key {
+        Some(bytes) => format!("0x{}", base::hex::hex(&bytes[..bytes.len().min(KEY_SHOWN_BYTES)])),
+        None => "null".to_owned(),
+    };
+    keys.iter().map(key).collect::<Vec<_>>().join(", ")
+}
+
 /// The statements that write a row. `current`: what the target has of it.
 pub(super) fn statements<'a>(
     part: &Part,
     slots: &[Slot],
     row: &Row<'a>,
     current: &BTreeMap<usize, Cell<'_>>,
-) -> Result<Vec<Statement<'a>>, Failure> {
+) -> Result<Vec<Unit<'a>>, Failure> {
     let found = try_statements(part, slots, row, current);
-    found.map_err(|error| Failure::Final(error.context(format!("a row of {}", part.name()))))
+    let place = || format!("a row of {} ({})", part.name(), shown(&row.keys));
+    found.map_err(|error| Failure::Final(error.context(place())))
 }
 
 fn try_statements<'a>(
@@ -138,12 +151,12 @@ fn try_statements<'a>(
     slots: &[Slot],
     row: &Row<'a>,
     current: &BTreeMap<usize, Cell<'_>>,
-) -> anyhow::Result<Vec<Statement<'a>>> {
+) -> anyhow::Result<Vec<Unit<'a>>> {
     if row.is_absent() {
         return Ok(Vec::new());
     }
     if part.has_counters() {
-        return Ok(count(part, row, current)?.into_iter().collect());
+        return Ok(count(part, row, current)?.into_iter().map(|one| vec![one]).collect());
     }
     let mut pieces = Vec::new();
     for (number, slot) in slots.iter().enumerate() {
@@ -160,28 +173,40 @@ fn try_statements<'a>(
     }
     let all = pieces.iter().map(|piece| piece.when);
     let all = all.chain(lists.iter().flat_map(|(_, runs)| runs.iter().map(|run| run.when)));
+    let of_row = of_insertion(all);
     let mut found = Vec::new();
-    let is_one = pieces.windows(2).all(|pair| pair[0].when == pair[1].when);
-    if let (true, Some(first)) = (is_one, pieces.first()) {
+    if is_one_insert(part, slots, &pieces, of_row) {
         let whole = |at: usize| row.cells[at].value.map(Cow::Borrowed);
         let values = part.inserted_columns().into_iter().map(whole).collect();
-        found.push(statement(Kind::Insert, Some(first.when), values));
+        found.push(statement(Kind::Insert, of_row, values));
     } else {
         if part.content == Content::Rows {
             let values = part.inserted_columns().iter().map(|_| None).collect();
-            found.push(statement(Kind::Insert, of_insertion(all), values));
+            found.push(statement(Kind::Insert, of_row, values));
         }
         updates(part, slots, &pieces, &mut found);
     }
+    let mut units: Vec<Unit<'a>> = found.into_iter().map(|one| vec![one]).collect();
     for (column, runs) in lists {
         let existing = current.get(&column).copied().unwrap_or_default();
-        write_list(column, row.cells[column], &runs, existing, &mut found)?;
+        let unit = write_list(column, row.cells[column], &runs, existing)?;
+        if !unit.is_empty() {
+            units.push(unit);
+        }
     }
-    Ok(found)
+    Ok(units)
+}
+
+/// Whether an INSERT with the times of the row writes all pieces. It is not used for values of
+/// several cells: as a whole they would replace what clients have written to them.
+fn is_one_insert(part: &Part, slots: &[Slot], pieces: &[Piece<'_>], of_row: Option<When>) -> bool {
+    let is_whole = |slot: &Slot| part.values[slot.column].shape == Shape::Cell;
+    !pieces.is_empty()
+        && pieces.iter().all(|piece| Some(piece.when) == of_row && is_whole(&slots[piece.slot]))
 }
 
 fn statement(kind: Kind, when: Option<When>, values: Vec<Option<Cow<'_, [u8]>>>) -> Statement<'_> {
-    Statement { kind, when, values, is_ordered: false }
+    Statement { kind, when, values }
 }
 
 /// No server reports when a row was inserted. It must not expire before its cells, and lose against
@@ -364,42 +389,40 @@ fn runs(cell: Cell<'_>) -> anyhow::Result<Vec<Run<'_>>> {
     Ok(runs)
 }
 
-/// Writes a list, unless the target has it already, or has items that are as new.
+/// Writes a list, unless the target has it already, or has items that are as new. Its statements are
+/// one unit: the rest of a list that was written in part could not be told from a change by clients.
 fn write_list<'a>(
     column: usize,
     wanted: Cell<'a>,
     runs: &[Run<'a>],
     existing: Cell<'_>,
-    found: &mut Vec<Statement<'a>>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Unit<'a>> {
     let is_equal = existing.value == wanted.value && existing.written == wanted.written;
-    let Some(newest) = runs.iter().map(|run| run.when.timestamp).max() else { return Ok(()) };
+    let mut found = Unit::new();
+    let Some(newest) = runs.iter().map(|run| run.when.timestamp).max() else { return Ok(found) };
     if is_equal {
-        return Ok(());
+        return Ok(found);
     }
     let mut earliest = i64::MIN;
-    let mut is_ordered = false;
     if existing.value.is_some() {
         let written = numbers(existing.written)?.into_iter().map(number_of);
         let written = written.collect::<anyhow::Result<Vec<_>>>()?;
         let last = written.into_iter().max().context("a list without times")?;
         if last >= newest {
-            return Ok(());
+            return Ok(found);
         }
         // Items as old as the deletion would be deleted, too.
         earliest = last.saturating_add(1);
         let when = Some(When { timestamp: last, ttl_s: 0 });
         found.push(statement(Kind::Clear(column), when, Vec::new()));
-        is_ordered = true;
     }
     for run in runs {
         let timestamp = run.when.timestamp.max(earliest);
         let when = Some(When { timestamp, ..run.when });
         let values = vec![Some(Cow::Owned(collection(&run.items)))];
-        found.push(Statement { kind: Kind::Append(column), when, values, is_ordered });
-        is_ordered = true;
+        found.push(statement(Kind::Append(column), when, values));
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Adds the differences of the counters.
@@ -462,14 +485,14 @@ mod tests {
             None => "-".to_owned(),
         };
         let shown = |statement: &Statement<'_>| {
-            let Statement { kind, when, values, is_ordered } = statement;
+            let Statement { kind, when, values } = statement;
             let when = when
                 .map_or("unknown".to_owned(), |when| format!("{} {}", when.timestamp, when.ttl_s));
             let values: Vec<String> = values.iter().map(value).collect();
-            let ordered = if *is_ordered { " ordered" } else { "" };
-            format!("{kind:?} {when} [{}]{ordered}", values.join(" "))
+            format!("{kind:?} {when} [{}]", values.join(" "))
         };
-        found.iter().map(shown).collect()
+        let unit = |unit: &Unit<'_>| unit.iter().map(shown).collect::<Vec<_>>().join(", ");
+        found.iter().map(unit).collect()
     }
 
     #[track_caller]
@@ -486,13 +509,12 @@ mod tests {
         let part = part(&["k"], &[("a", Shape::Cell), ("b", Shape::Set), ("c", Shape::Cell)]);
         let (old, set, set_times) =
             (OLD.to_be_bytes(), list(&[Some(b"x"), Some(b"y")]), times(&[OLD, OLD]));
-        let expected = ["Insert 1000 0 [v \\x02\\x01x\\x01y -]"];
-        check(
-            &part,
-            vec![cell(b"v", &old), cell(&set, &set_times), Cell::default()],
-            &[],
-            &expected,
-        );
+        let (whole, set) = (cell(b"v", &old), cell(&set, &set_times));
+        let expected = ["Insert 1000 0 [v - v]"];
+        check(&part, vec![whole, Cell::default(), whole], &[], &expected);
+        // A whole set would replace the items that the target has.
+        let expected = ["Insert 1000 0 [- - -]", "Update 1000 0 [v \\x02\\x01x\\x01y -]"];
+        check(&part, vec![whole, set, Cell::default()], &[], &expected);
         check(&part, vec![Cell::default(); 3], &[], &["Insert unknown [- - -]"]);
         let empty = ["Insert 1000 0 [ - -]"];
         check(&part, vec![cell(b"", &old), Cell::default(), Cell::default()], &[], &empty);
@@ -535,28 +557,45 @@ mod tests {
     }
 
     #[test]
+    fn a_row_expires_with_its_list() {
+        let part = part(&["k"], &[("a", Shape::Cell), ("l", Shape::List)]);
+        let (old, short) = (OLD.to_be_bytes(), 5_i32.to_be_bytes());
+        let short = Cell { ttl: Some(&short), ..cell(b"v", &old) };
+        let (value, written) = (list(&[Some(b"a")]), times(&[NEW]));
+        let expected = ["Insert 2000 0 [-]", "Update 1000 5 [v]", "Append(1) 2000 0 [\\x01\\x01a]"];
+        check(&part, vec![short, cell(&value, &written)], &[], &expected);
+    }
+
+    #[test]
+    fn static_lists_need_no_insert() {
+        let mut part = part(&["k"], &[("l", Shape::List)]);
+        part.content = Content::Statics;
+        let (value, written) = (list(&[Some(b"a")]), times(&[OLD]));
+        let expected = ["Append(0) 1000 0 [\\x01\\x01a]"];
+        check(&part, vec![cell(&value, &written)], &[], &expected);
+    }
+
+    #[test]
     fn lists_are_written_once() {
         let part = part(&["k"], &[("l", Shape::List)]);
         let (value, written) =
             (list(&[Some(b"a"), Some(b"b"), Some(b"c")]), times(&[OLD, NEW, OLD]));
         let wanted = cell(&value, &written);
+        // One unit: a crash leaves all of the list or nothing.
         let runs = [
             "Insert 1000 0 []",
-            "Append(0) 1000 0 [\\x01\\x01a]",
-            "Append(0) 2000 0 [\\x01\\x01b] ordered",
-            "Append(0) 1000 0 [\\x01\\x01c] ordered",
+            "Append(0) 1000 0 [\\x01\\x01a], Append(0) 2000 0 [\\x01\\x01b], \
+             Append(0) 1000 0 [\\x01\\x01c]",
         ];
         check(&part, vec![wanted], &[], &runs);
         check(&part, vec![wanted], &[Cell::default()], &runs);
         check(&part, vec![wanted], &[wanted], &runs[..1]);
-        // A part of it, after a crash.
+        // The target has an older state of it.
         let (value, written) = (list(&[Some(b"a")]), times(&[OLD]));
         let again = [
             "Insert 1000 0 []",
-            "Clear(0) 1000 0 []",
-            "Append(0) 1001 0 [\\x01\\x01a] ordered",
-            "Append(0) 2000 0 [\\x01\\x01b] ordered",
-            "Append(0) 1001 0 [\\x01\\x01c] ordered",
+            "Clear(0) 1000 0 [], Append(0) 1001 0 [\\x01\\x01a], \
+             Append(0) 2000 0 [\\x01\\x01b], Append(0) 1001 0 [\\x01\\x01c]",
         ];
         check(&part, vec![wanted], &[cell(&value, &written)], &again);
         // Clients have changed it in the target.

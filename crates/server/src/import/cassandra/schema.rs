@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use cql::schema::is_system;
+use cql::statements::{Created, CreatedKind};
 use cql::type_name::NATIVES;
 use wire::cql::{Reader, Value};
 
@@ -20,21 +21,12 @@ const ONE_COPY: &str = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
 
 type Listed = Vec<Vec<Option<Vec<u8>>>>;
 
-/// What the target can create.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Keyspace,
-    Type,
-    Table,
-    Index,
-}
-
-/// The names of kinds in the rows of DESCRIBE.
-const KINDS: [(&str, Kind); 4] = [
-    ("keyspace", Kind::Keyspace),
-    ("type", Kind::Type),
-    ("table", Kind::Table),
-    ("index", Kind::Index),
+/// The kinds that the target can create, by their names in the rows of DESCRIBE.
+const KINDS: [(&str, CreatedKind); 4] = [
+    ("keyspace", CreatedKind::Keyspace),
+    ("type", CreatedKind::Type),
+    ("table", CreatedKind::Table),
+    ("index", CreatedKind::Index),
 ];
 
 /// An object with a name and the statement that creates it.
@@ -42,7 +34,7 @@ const KINDS: [(&str, Kind); 4] = [
 struct Element {
     keyspace: String,
     kind_name: String,
-    kind: Option<Kind>,
+    kind: Option<CreatedKind>,
     name: String,
     statement: String,
 }
@@ -78,7 +70,9 @@ impl Schema {
                 }
                 other => other,
             })?;
-            elements.extend(rows.iter().map(|row| element(row)));
+            for row in &rows {
+                elements.push(element(&name, row)?);
+            }
         }
         Ok(Schema { elements })
     }
@@ -95,10 +89,10 @@ impl Schema {
                 names.contains(&(keyspace.clone(), name.clone()))
             };
             let is_there = match kind {
-                Some(Kind::Keyspace) => existing.has_keyspace.contains(keyspace),
-                Some(Kind::Type) => has(&existing.types),
-                Some(Kind::Table) => has(&existing.tables),
-                Some(Kind::Index) => has(&existing.indexes),
+                Some(CreatedKind::Keyspace) => existing.has_keyspace.contains(keyspace),
+                Some(CreatedKind::Type) => has(&existing.types),
+                Some(CreatedKind::Table) => has(&existing.tables),
+                Some(CreatedKind::Index) => has(&existing.indexes),
                 None => {
                     let advice = "the target has no such objects";
                     report.lose(&format!("the {kind_name} {keyspace}.{name}: {advice}"))?;
@@ -108,9 +102,13 @@ impl Schema {
             if is_there {
                 continue;
             }
-            match target.execute(statement, &[]) {
+            let outcome = match check_statement(element) {
+                Ok(()) => target.execute(statement, &[]),
+                Err(reason) => Err(Failure::Refused(reason)),
+            };
+            match outcome {
                 Ok(()) => {}
-                Err(Failure::Refused(reason)) if *kind == Some(Kind::Keyspace) => {
+                Err(Failure::Refused(reason)) if *kind == Some(CreatedKind::Keyspace) => {
                     report.note(&format!("the keyspace {name} has one copy: {reason}"));
                     let name = quoted(name);
                     let statement = format!("CREATE KEYSPACE {name} WITH replication = {ONE_COPY}");
@@ -138,9 +136,11 @@ impl Schema {
         for keyspace in keyspaces {
             let columns = columns(keyspace, source)?;
             let others = columns_or_none(keyspace, target)?;
-            let fields = fields(keyspace, source)?;
+            let types = types(keyspace, source)?;
+            let other_types = types_or_none(keyspace, target)?;
+            let ids = target_ids(keyspace, target)?;
             let is_table = |element: &&Element| {
-                element.kind == Some(Kind::Table) && element.keyspace == keyspace
+                element.kind == Some(CreatedKind::Table) && element.keyspace == keyspace
             };
             for Element { name, .. } in self.elements.iter().filter(is_table) {
                 let own = of_table(&columns, name);
@@ -151,22 +151,49 @@ impl Schema {
                         .lose(&format!("{keyspace}.{name}: the table of the target {problem}"))?;
                     continue;
                 }
+                if let Some(of) = differing_type(&own, &types, &other_types) {
+                    let problem = format!("the type {of} of the target is another");
+                    report.lose(&format!("{keyspace}.{name}: {problem}"))?;
+                    continue;
+                }
                 if own.len() > COLUMNS_MAX {
                     report.lose(&format!("{keyspace}.{name}: {} columns", own.len()))?;
                     continue;
                 }
-                parts.extend(of_columns(keyspace, name, &own, &fields)?);
+                let target_id = ids.get(name).cloned().unwrap_or_default();
+                let of_table = of_columns(keyspace, name, &own, &types)?.into_iter();
+                parts.extend(of_table.map(|part| Part { target_id: target_id.clone(), ..part }));
             }
         }
         Ok(parts)
     }
 }
 
-fn element(row: &[Option<Vec<u8>>]) -> Element {
-    let kind_name = text(row, 1);
+/// Decodes a row of DESCRIBE, whose names are quoted where necessary.
+fn element(described: &str, row: &[Option<Vec<u8>>]) -> anyhow::Result<Element> {
+    let [keyspace, kind_name, name, statement] = [0, 1, 2, 3].map(|column| text(row, column));
+    let is_complete =
+        [&keyspace, &kind_name, &name, &statement].iter().all(|text| !text.is_empty());
+    ensure!(is_complete, "the source describes an object of {described} without its name or type");
+    let (keyspace, name) = (unquoted(&keyspace), unquoted(&name));
+    ensure!(
+        keyspace == described,
+        "the source describes {described} with an object of {keyspace:.100}"
+    );
     let kind = KINDS.iter().find(|(known, _)| *known == kind_name).map(|(_, kind)| *kind);
-    let (keyspace, name) = (text(row, 0), unquoted(&text(row, 2)));
-    Element { keyspace, kind_name, kind, name, statement: text(row, 3) }
+    Ok(Element { keyspace, kind_name, kind, name, statement })
+}
+
+/// The source must not execute other statements in the target.
+fn check_statement(element: &Element) -> Result<(), String> {
+    let Element { keyspace, kind, name, statement, .. } = element;
+    let parsed = cql::statements::parse(statement).map_err(|error| error.to_string())?;
+    let name = if *kind == Some(CreatedKind::Keyspace) { keyspace } else { name };
+    let expected = kind.map(|kind| Created { kind, keyspace: Some(keyspace), name: Some(name) });
+    if parsed.statement.created() == expected {
+        return Ok(());
+    }
+    Err(format!("the source sent another statement: {statement:.200}"))
 }
 
 /// The position of a row is computed only for the default of all versions since 1.2.
@@ -239,26 +266,87 @@ fn of_table<'a>(columns: &'a Columns, table: &str) -> TableColumns<'a> {
     own.map(|((_, name), about)| (name.as_str(), about)).collect()
 }
 
-/// The names of the fields of user-defined types.
-fn fields(
+/// Names and types of the fields of user-defined types.
+type Types = BTreeMap<String, Vec<(String, String)>>;
+
+fn types(keyspace: &str, session: &mut Session<'_>) -> Result<Types, Failure> {
+    let statement = "SELECT type_name, field_names, field_types FROM system_schema.types \
+                     WHERE keyspace_name = ?";
+    let rows: Listed = session.list(statement, &[Value::Bytes(keyspace.as_bytes())])?;
+    let mut found = Types::new();
+    for row in &rows {
+        let (names, of) = (texts(row, 1)?, texts(row, 2)?);
+        if names.len() != of.len() {
+            return Err(malformed_type().into());
+        }
+        found.insert(text(row, 0), names.into_iter().zip(of).collect());
+    }
+    Ok(found)
+}
+
+/// As [`types`]; the target lacks a keyspace that was left out.
+fn types_or_none(keyspace: &str, target: &mut Session<'_>) -> Result<Types, Failure> {
+    match types(keyspace, target) {
+        Err(Failure::Refused(_)) => Ok(Types::new()),
+        other => other,
+    }
+}
+
+fn malformed_type() -> anyhow::Error {
+    anyhow!("a user-defined type has malformed fields")
+}
+
+/// A column that is a list of texts.
+fn texts(row: &[Option<Vec<u8>>], column: usize) -> Result<Vec<String>, Failure> {
+    let bytes = row.get(column).and_then(Option::as_deref).unwrap_or_default();
+    let mut reader = Reader::new(bytes);
+    let count = if bytes.is_empty() { 0 } else { reader.int().map_err(|_| malformed_type())? };
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let item = reader.bytes().map_err(|_| malformed_type())?.unwrap_or_default();
+        found.push(String::from_utf8_lossy(item).into_owned());
+    }
+    Ok(found)
+}
+
+/// A user-defined type that columns use, directly or within another one, and that differs.
+fn differing_type(columns: &TableColumns<'_>, own: &Types, other: &Types) -> Option<String> {
+    let mut waiting: Vec<String> = columns.values().flat_map(|about| names_in(&about.2)).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(name) = waiting.pop() {
+        let fields = own.get(&name);
+        if fields != other.get(&name) {
+            return Some(name);
+        }
+        if seen.insert(name) {
+            waiting.extend(fields.into_iter().flatten().flat_map(|(_, of)| names_in(of)));
+        }
+    }
+    None
+}
+
+/// The names of all types in the text of a type.
+fn names_in(of: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let names = of.split(|letter: char| {
+        is_quoted ^= letter == '"';
+        !is_quoted && matches!(letter, '<' | '>' | ',' | ' ')
+    });
+    names.filter(|name| !name.is_empty()).map(unquoted).collect()
+}
+
+/// The identities of the tables of the target.
+fn target_ids(
     keyspace: &str,
-    source: &mut Session<'_>,
-) -> Result<BTreeMap<String, Vec<String>>, Failure> {
-    let statement =
-        "SELECT type_name, field_names FROM system_schema.types WHERE keyspace_name = ?";
-    let rows: Listed = source.list(statement, &[Value::Bytes(keyspace.as_bytes())])?;
-    let malformed = |_| anyhow!("a type of the source has malformed fields");
+    target: &mut Session<'_>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let statement = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?";
+    let rows = target.list(statement, &[Value::Bytes(keyspace.as_bytes())])?;
     let mut found = BTreeMap::new();
     for row in &rows {
-        let names = row.get(1).and_then(Option::as_deref).unwrap_or_default();
-        let mut reader = Reader::new(names);
-        let count = if names.is_empty() { 0 } else { reader.int().map_err(malformed)? };
-        let mut fields = Vec::new();
-        for _ in 0..count {
-            let name = reader.bytes().map_err(malformed)?.unwrap_or_default();
-            fields.push(String::from_utf8_lossy(name).into_owned());
-        }
-        found.insert(text(row, 0), fields);
+        let id = row.get(1).and_then(Option::as_deref);
+        let id = id.ok_or_else(|| anyhow!("a table of the target has no identity"))?;
+        found.insert(text(row, 0), base::hex::hex(id));
     }
     Ok(found)
 }
@@ -268,13 +356,13 @@ fn of_columns(
     keyspace: &str,
     table: &str,
     columns: &TableColumns<'_>,
-    fields: &BTreeMap<String, Vec<String>>,
+    types: &Types,
 ) -> Result<Vec<Part>, Failure> {
     let of_kind = |kind: &str| -> Result<Vec<Column>, Failure> {
         let mut found: Vec<_> = columns.iter().filter(|(_, about)| about.0 == kind).collect();
         found.sort_by_key(|(_, about)| about.1);
         let column = |(name, about): (&&str, &&(String, i32, String))| {
-            let shape = shape(&about.2, fields).ok_or_else(|| {
+            let shape = shape(&about.2, types).ok_or_else(|| {
                 anyhow!("{keyspace}.{table}: the type {} of {name} is unknown", about.2)
             })?;
             Ok(Column { name: (*name).to_owned(), shape })
@@ -287,6 +375,7 @@ fn of_columns(
     let part = |content, keys, values| Part {
         keyspace: keyspace.to_owned(),
         table: table.to_owned(),
+        target_id: String::new(),
         content,
         keys,
         partition_columns,
@@ -308,7 +397,7 @@ fn of_columns(
 }
 
 /// How a type is stored, by its name in the tables of the schema.
-fn shape(name: &str, fields: &BTreeMap<String, Vec<String>>) -> Option<Shape> {
+fn shape(name: &str, types: &Types) -> Option<Shape> {
     for (prefix, shape) in [("list<", Shape::List), ("set<", Shape::Set), ("map<", Shape::Map)] {
         if name.starts_with(prefix) {
             return Some(shape);
@@ -321,7 +410,8 @@ fn shape(name: &str, fields: &BTreeMap<String, Vec<String>>) -> Option<Shape> {
     if is_native || name.starts_with('\'') || name.contains('<') {
         return Some(Shape::Cell);
     }
-    fields.get(&unquoted(name)).cloned().map(Shape::Fields)
+    let fields = types.get(&unquoted(name))?;
+    Some(Shape::Fields(fields.iter().map(|(name, _)| name.clone()).collect()))
 }
 
 fn text(row: &[Option<Vec<u8>>], column: usize) -> String {
@@ -340,9 +430,16 @@ fn unquoted(name: &str) -> String {
 mod tests {
     use super::*;
 
+    fn types(all: &[(&str, &[(&str, &str)])]) -> Types {
+        let fields = |fields: &[(&str, &str)]| {
+            fields.iter().map(|(name, of)| ((*name).to_owned(), (*of).to_owned())).collect()
+        };
+        all.iter().map(|(name, own)| ((*name).to_owned(), fields(own))).collect()
+    }
+
     #[test]
     fn types_have_their_shape() {
-        let fields = BTreeMap::from([("Address".to_owned(), vec!["street".to_owned()])]);
+        let types = types(&[("Address", &[("street", "text")])]);
         for (name, expected) in [
             ("int", Some(Shape::Cell)),
             ("counter", Some(Shape::Counter)),
@@ -356,7 +453,7 @@ mod tests {
             ("\"Address\"", Some(Shape::Fields(vec!["street".to_owned()]))),
             ("unknown", None),
         ] {
-            assert_eq!(shape(name, &fields), expected, "{name}");
+            assert_eq!(shape(name, &types), expected, "{name}");
         }
     }
 
@@ -379,5 +476,67 @@ mod tests {
             parts.iter().map(|part| (names(&part.keys), names(&part.values))).collect();
         let expected = [("a b", "s"), ("a b c", "v")];
         assert_eq!(shown, expected.map(|(keys, values)| (keys.to_owned(), values.to_owned())));
+    }
+
+    #[test]
+    fn differing_types_are_found() {
+        let home = ("Ho, me", &[("at", "text"), ("no", "int")][..]);
+        let user = ("user", &[("homes", "frozen<map<int, frozen<\"Ho, me\">>>")][..]);
+        let own = types(&[home, user]);
+        let check = |of: &str, other: &Types| {
+            let about = ("regular".to_owned(), -1, of.to_owned());
+            differing_type(&BTreeMap::from([("c", &about)]), &own, other)
+        };
+        let fewer = types(&[("Ho, me", &[("at", "text")]), user]);
+        let reordered = types(&[("Ho, me", &[("no", "int"), ("at", "text")]), user]);
+        let retyped = types(&[("Ho, me", &[("at", "text"), ("no", "bigint")]), user]);
+        for of in ["user", "list<frozen<user>>", "frozen<tuple<int, user>>", "\"Ho, me\""] {
+            assert_eq!(check(of, &own), None, "{of}");
+            for other in [&fewer, &reordered, &retyped] {
+                assert_eq!(check(of, other).as_deref(), Some("Ho, me"), "{of}");
+            }
+            assert!(check(of, &Types::new()).is_some(), "{of}");
+        }
+        assert_eq!(check("map<int, text>", &Types::new()), None);
+    }
+
+    #[test]
+    fn only_announced_objects_are_created() {
+        let row = |texts: [&str; 4]| texts.map(|text| Some(text.as_bytes().to_vec()));
+        let check = |texts: [&str; 4]| {
+            let found = element("Shop", &row(texts)).map_err(|error| error.to_string())?;
+            check_statement(&found)
+        };
+        for texts in [
+            [
+                "\"Shop\"",
+                "keyspace",
+                "\"Shop\"",
+                "CREATE KEYSPACE \"Shop\" WITH replication = {'class': 'S'}",
+            ],
+            ["\"Shop\"", "type", "home", "CREATE TYPE \"Shop\".home (street text);"],
+            ["\"Shop\"", "table", "\"T\"", "CREATE TABLE \"Shop\".\"T\" (k int PRIMARY KEY)"],
+            ["\"Shop\"", "index", "i", "CREATE INDEX i ON \"Shop\".t (v)"],
+        ] {
+            assert_eq!(check(texts), Ok(()), "{texts:?}");
+        }
+        for (kind, name, statement) in [
+            ("table", "t", "DROP KEYSPACE shop"),
+            ("table", "t", "CREATE ROLE r WITH SUPERUSER = true"),
+            ("table", "t", "CREATE TABLE other.t (k int PRIMARY KEY)"),
+            ("table", "t", "CREATE TABLE t (k int PRIMARY KEY)"),
+            ("table", "t", "CREATE TABLE \"Shop\".u (k int PRIMARY KEY)"),
+            ("table", "t", "CREATE TYPE \"Shop\".t (k int)"),
+            ("index", "i", "CREATE INDEX ON \"Shop\".t (v)"),
+            ("keyspace", "Shop", "CREATE KEYSPACE other WITH replication = {'class': 'S'}"),
+            ("table", "t", "no statement"),
+            ("table", "t", ""),
+            ("table", "", "CREATE TABLE \"Shop\".t (k int PRIMARY KEY)"),
+        ] {
+            assert!(check(["\"Shop\"", kind, name, statement]).is_err(), "{statement}");
+        }
+        let foreign = ["shop", "table", "t", "CREATE TABLE shop.t (k int PRIMARY KEY)"];
+        assert!(element("Shop", &row(foreign)).is_err());
+        assert!(element("Shop", &[]).is_err());
     }
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use wire::cql::{
-    Consistency, Direction, EnvelopeError, HEADER_BYTES, Header, Limits, Parameters,
-    ParametersToSend, RequestEncoder, Response, Rows, Value, Version, decode_response,
+    BatchKind, BatchStatement, Consistency, Direction, EnvelopeError, HEADER_BYTES, Header, Limits,
+    Parameters, ParametersToSend, RequestEncoder, Response, Rows, StatementToSend, Value, Version,
+    decode_response,
 };
 
 use super::failure::Failure;
@@ -21,6 +22,9 @@ const SILENCE_MAX: Duration = Duration::from_mins(1);
 const READ_BYTES: usize = 64 << 10;
 /// Rows of the schema and of the progress; a server that sends more is refused.
 const LISTED_ROWS_MAX: usize = 1 << 20;
+const LISTED_BYTES_MAX: usize = 256 << 20;
+/// Pages may be empty.
+const LISTED_PAGES_MAX: usize = 10_000;
 const LISTED_PAGE_ROWS: i32 = 1000;
 const DEFAULT_USER: &str = "cassandra";
 
@@ -68,6 +72,8 @@ pub(super) struct Session<'s> {
     stop: &'s AtomicBool,
     received: Vec<u8>,
     used: usize,
+    /// Bytes that the message lacks whose first bytes were received.
+    missing: usize,
 }
 
 /// A message of a server.
@@ -136,7 +142,7 @@ impl<'s> Session<'s> {
             let shown = place.shown();
             Failure::Transient(format!("could not connect to the {name} {shown}: {error}"))
         })?;
-        let mut session = Session { socket, role, stop, received: Vec::new(), used: 0 };
+        let mut session = Session { socket, role, stop, received: Vec::new(), used: 0, missing: 0 };
         let mut request = Vec::new();
         ENCODER.startup(0, &[("CQL_VERSION", "3.0.0")], &mut request);
         let answer = session.ask(&request)?;
@@ -191,6 +197,18 @@ impl<'s> Session<'s> {
         ENCODER.execute(stream, id, &[], &with, out);
     }
 
+    /// Appends the atomic execution of prepared statements for one partition to `out`.
+    pub(super) fn encode_batch(
+        &self,
+        stream: i16,
+        statements: &[(&[u8], &[Value<'_>])],
+        out: &mut Vec<u8>,
+    ) {
+        let prepared = |(id, values): &(_, _)| (BatchStatement::Prepared(*id), *values);
+        let statements: Vec<StatementToSend<'_>> = statements.iter().map(prepared).collect();
+        ENCODER.batch(stream, BatchKind::Unlogged, &statements, &self.parameters(None), out);
+    }
+
     fn parameters<'p>(&self, page: Option<Page<'p>>) -> Parameters<'p> {
         let mut parameters = Parameters::new(self.role.consistency());
         parameters.page_size = page.map(|page| page.rows);
@@ -236,21 +254,24 @@ impl<'s> Session<'s> {
     ) -> Result<Vec<Vec<Option<Vec<u8>>>>, Failure> {
         let mut listed = Vec::new();
         let mut after: Option<Vec<u8>> = None;
-        loop {
+        let mut bytes = 0;
+        for _ in 0..LISTED_PAGES_MAX {
             let page = Page { rows: LISTED_PAGE_ROWS, after: after.as_deref() };
             let message = self.query(statement, values, Some(page))?;
             let rows = message.rows()?;
             let cells: Vec<_> = rows.cells().map(|cell| cell.map(<[u8]>::to_vec)).collect();
             listed.extend(cells.chunks(rows.metadata.columns.max(1)).map(<[_]>::to_vec));
             after = rows.metadata.paging_state.map(<[u8]>::to_vec);
-            if listed.len() > LISTED_ROWS_MAX {
-                let name = self.role.name();
-                return Err(anyhow!("{statement}: the {name} sent too many rows").into());
+            bytes += message.bytes();
+            if listed.len() > LISTED_ROWS_MAX || bytes > LISTED_BYTES_MAX {
+                break;
             }
             if after.is_none() {
                 return Ok(listed);
             }
         }
+        let name = self.role.name();
+        Err(anyhow!("{statement}: the {name} sent too many rows, bytes or pages").into())
     }
 
     fn ask(&mut self, request: &[u8]) -> Result<Message, Failure> {
@@ -305,9 +326,13 @@ impl<'s> Session<'s> {
             }
         })?;
         let Some(header) = header else { return Ok(None) };
-        let Some(envelope) = input.get(..header.envelope_bytes()) else { return Ok(None) };
+        let Some(envelope) = input.get(..header.envelope_bytes()) else {
+            self.missing = header.envelope_bytes() - input.len();
+            return Ok(None);
+        };
         let body = envelope[HEADER_BYTES..].to_vec();
         self.used += header.envelope_bytes();
+        self.missing = 0;
         Ok(Some(Message { header, body, role: self.role }))
     }
 
@@ -316,8 +341,11 @@ impl<'s> Session<'s> {
         self.received.drain(..self.used);
         self.used = 0;
         let held = self.received.len();
-        self.received.shrink_to(held.max(READ_BYTES));
-        self.received.resize(held + READ_BYTES.max(held / 2), 0);
+        let room = if self.missing == 0 { READ_BYTES } else { self.missing };
+        // The sum remains the same until the message is complete: the memory is allocated once.
+        self.received.shrink_to(held + room);
+        self.received.reserve_exact(room);
+        self.received.resize(held + room.min(READ_BYTES), 0);
         let read = self.socket.read(&mut self.received[held..]);
         self.received.truncate(held + read.as_ref().map_or(0, |count| *count));
         match read {

@@ -1,6 +1,6 @@
 //! What the target knows of imports: which ranges were copied, and which importer is at work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
@@ -8,6 +8,7 @@ use wire::cql::Value;
 
 use super::failure::Failure;
 use super::session::Session;
+use super::table::Part;
 
 pub(super) const KEYSPACE: &str = "myriad_import";
 const CREATE: [&str; 3] = [
@@ -71,14 +72,21 @@ impl Claim {
 /// The ranges that an unfinished import has copied: the last token by part and first token.
 pub(super) type Copied = BTreeMap<(String, i64), i64>;
 
-/// Reads how far an earlier run of the same import is.
-pub(super) fn read(import: &str, target: &mut Session<'_>) -> Result<Copied, Failure> {
+/// Reads how far an earlier run of the same import is with these parts.
+pub(super) fn read(
+    import: &str,
+    parts: &[Part],
+    target: &mut Session<'_>,
+) -> Result<Copied, Failure> {
     let statement = "SELECT part, after, copied_until FROM myriad_import.ranges WHERE import = ?";
     let rows = target.list(statement, &[Value::Bytes(import.as_bytes())])?;
+    let names: BTreeSet<String> = parts.iter().map(Part::progress_name).collect();
     let mut found = Copied::new();
     for row in rows {
         let (part, after, until) = decode(&row)?;
-        found.insert((part, after), until);
+        if names.contains(&part) {
+            found.insert((part, after), until);
+        }
     }
     Ok(found)
 }

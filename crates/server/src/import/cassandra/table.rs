@@ -35,6 +35,8 @@ pub(super) enum Content {
 pub(super) struct Part {
     pub(super) keyspace: String,
     pub(super) table: String,
+    /// The identity of the table in the target: another one if the table was dropped meanwhile.
+    pub(super) target_id: String,
     pub(super) content: Content,
     /// Columns of the partition key, then those of the clustering key if this is about rows.
     pub(super) keys: Vec<Column>,
@@ -65,10 +67,21 @@ pub(super) enum Kind {
 }
 
 impl Part {
-    /// The name in progress, reports and messages.
+    /// The name in reports and messages.
     pub(super) fn name(&self) -> String {
         let suffix = if self.content == Content::Statics { " (static)" } else { "" };
         format!("{}.{}{suffix}", self.keyspace, self.table)
+    }
+
+    /// The name in the stored progress: that of a table which was dropped does not count.
+    pub(super) fn progress_name(&self) -> String {
+        format!("{} {}", self.name(), self.target_id)
+    }
+
+    /// Whether the times of single items must be known.
+    pub(super) fn has_collections(&self) -> bool {
+        let is_whole = |shape: &Shape| matches!(shape, Shape::Cell | Shape::Counter);
+        self.values.iter().any(|column| !is_whole(&column.shape))
     }
 
     pub(super) fn has_counters(&self) -> bool {
@@ -108,8 +121,13 @@ impl Part {
         if self.has_counters() {
             return vec![Kind::Count];
         }
-        let mut kinds = vec![Kind::Insert];
-        if !self.slots().is_empty() {
+        let has_slots = !self.slots().is_empty();
+        let mut kinds = Vec::new();
+        // Static cells need no row. Without a value, an INSERT would lack the clustering key.
+        if has_slots || self.content == Content::Rows {
+            kinds.push(Kind::Insert);
+        }
+        if has_slots {
             kinds.push(Kind::Update);
         }
         for list in self.read_columns() {
@@ -259,6 +277,7 @@ pub(super) mod tests {
         Part {
             keyspace: "k".to_owned(),
             table: "t".to_owned(),
+            target_id: "7f".to_owned(),
             content: Content::Rows,
             keys: keys.iter().map(|name| column(name, Shape::Cell)).collect(),
             partition_columns: 1,
@@ -310,5 +329,13 @@ pub(super) mod tests {
                 cql::statements::parse(&text).expect(&text);
             }
         }
+    }
+
+    #[test]
+    fn static_lists_alone_are_not_inserted() {
+        let mut part = part(&["k"], &[("l", Shape::List)]);
+        assert_eq!(part.kinds(), [Kind::Insert, Kind::Append(0), Kind::Clear(0)]);
+        part.content = Content::Statics;
+        assert_eq!(part.kinds(), [Kind::Append(0), Kind::Clear(0)]);
     }
 }

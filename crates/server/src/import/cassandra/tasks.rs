@@ -61,7 +61,7 @@ impl<'a> Tasks<'a> {
         stop: &'a AtomicBool,
     ) -> Tasks<'a> {
         let mut waiting = VecDeque::new();
-        for (part, name) in parts.iter().map(Part::name).enumerate() {
+        for (part, name) in parts.iter().map(Part::progress_name).enumerate() {
             for (range, until) in ranges() {
                 let after = copied.get(&(name.clone(), range)).map_or(range, |at| *at.max(&range));
                 if after < until {
@@ -165,11 +165,13 @@ mod tests {
     fn copied_ranges_are_left_out() {
         let parts = [part(&["k"], &[])];
         let ranges: Vec<_> = ranges().collect();
-        let name = parts[0].name();
+        let name = parts[0].progress_name();
         let copied = Copied::from([
             ((name.clone(), ranges[0].0), ranges[0].1),
             ((name.clone(), ranges[1].0), ranges[1].0 + 7),
             ((name, ranges[2].0), ranges[2].0 - 1),
+            // A table of the same name, which was dropped.
+            (("k.t 7e".to_owned(), ranges[3].0), ranges[3].1),
         ]);
         let (report, stop) = (Report::new(Losses::Refuse), AtomicBool::new(false));
         let tasks = Tasks::new(&parts, &copied, &report, &stop);

@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use anyhow::anyhow;
 use wire::cql::{Reader, Value};
 
 use super::CassandraImport;
 use super::failure::Failure;
-use super::pages::Pages;
-use super::rows::{Cell, Row, rows};
+use super::pages::{FIRST_ROWS, Pages};
+use super::rows::{Cell, Row, rows, shown};
 use super::session::{Message, Role, Session};
 use super::table::{Content, Part};
 use super::tasks::{Task, Tasks};
 use super::writer::bound;
+use crate::import::place::Place;
 
 const DIFFERENCES_SHOWN: usize = 100;
 /// Two servers are not read at the same time.
@@ -47,32 +49,66 @@ impl OwnedRow {
     }
 
     fn shown(&self) -> String {
-        let key = |key: &Option<Vec<u8>>| match key {
-            Some(bytes) => format!("0x{:.200}", base::hex::hex(bytes)),
-            None => "null".to_owned(),
-        };
-        self.keys.iter().map(key).collect::<Vec<_>>().join(", ")
+        shown(&self.keys.iter().map(Option::as_deref).collect::<Vec<_>>())
     }
 }
 
-/// The rows of a range, in order.
-struct Cursor<'s> {
-    session: Session<'s>,
-    select: Vec<u8>,
+/// The rows of a range, in order, and the position after them.
+struct Cursor {
     pages: Option<Pages>,
     rows: VecDeque<OwnedRow>,
 }
 
-impl Cursor<'_> {
-    fn fill(&mut self, part: &Part) -> Result<(), Failure> {
-        while self.rows.is_empty() {
-            let Some(pages) = self.pages.take() else { return Ok(()) };
-            pages.request(&self.select, &mut self.session)?;
-            let message = self.session.receive()?;
-            self.pages = pages.after(&message)?;
+impl Cursor {
+    fn new(task: Task, page_rows: i32) -> Cursor {
+        let pages = Some(Pages::new(task.after, task.until, page_rows));
+        Cursor { pages, rows: VecDeque::new() }
+    }
+
+    /// Reads pages until there is a row. Returns the number of read pages. After a failure the
+    /// position is that of the page that was not read.
+    fn fill(&mut self, part: &Part, link: &mut Link<'_>) -> Result<u64, Failure> {
+        let mut read = 0;
+        while let (true, Some(pages)) = (self.rows.is_empty(), &self.pages) {
+            pages.request(&link.select, &mut link.session)?;
+            let message = link.session.receive()?;
+            let next = pages.after(&message)?;
             self.rows.extend(present(part, &message)?);
+            self.pages = next;
+            read += 1;
         }
-        Ok(())
+        Ok(read)
+    }
+
+    fn shrink(&mut self) {
+        if let Some(pages) = &mut self.pages {
+            pages.shrink();
+        }
+    }
+
+    fn is_at_one_row(&self) -> bool {
+        self.pages.as_ref().is_none_or(|pages| pages.page_rows == 1)
+    }
+}
+
+/// A connection to one of the servers, and what was prepared there.
+struct Link<'s> {
+    session: Session<'s>,
+    select: Vec<u8>,
+    select_row: Vec<u8>,
+}
+
+impl<'s> Link<'s> {
+    fn open(
+        place: &Place,
+        role: Role,
+        part: &Part,
+        tasks: &Tasks<'s>,
+    ) -> Result<Link<'s>, Failure> {
+        let mut session = Session::open(place, role, tasks.stop)?;
+        let select = session.prepare(&part.select_range())?;
+        let select_row = session.prepare(&part.select_row())?;
+        Ok(Link { session, select, select_row })
     }
 }
 
@@ -86,12 +122,13 @@ fn present(part: &Part, message: &Message) -> Result<Vec<OwnedRow>, Failure> {
     Ok(rows(part, message)?.iter().filter(is_present).map(OwnedRow::of).collect())
 }
 
-struct Comparison<'a, 's> {
+/// How far a range was compared. It remains when a connection is lost.
+struct Comparison<'a> {
     part: &'a Part,
-    source: Cursor<'s>,
-    target: Cursor<'s>,
-    /// Selects one row of the target.
-    select_row: Vec<u8>,
+    source: Cursor,
+    target: Cursor,
+    /// Pages that were read from either server.
+    steps: u64,
     compared: u64,
     differences: Vec<String>,
     count: u64,
@@ -104,16 +141,28 @@ pub(super) fn work(
     found: &Differences,
 ) -> Result<(), Failure> {
     while let Some(task) = tasks.next() {
-        let mut failures = 0;
-        let comparison = loop {
-            match compare_range(import, tasks, task) {
-                Ok(comparison) => break comparison,
-                Err(failure) => {
-                    failures += 1;
-                    tasks.wait_after(failure, failures)?;
-                }
-            }
+        let mut comparison = Comparison {
+            part: &tasks.parts[task.part],
+            source: Cursor::new(task, FIRST_ROWS),
+            target: Cursor::new(task, FIRST_ROWS),
+            steps: 0,
+            compared: 0,
+            differences: Vec::new(),
+            count: 0,
         };
+        let mut failures = 0;
+        loop {
+            let before = comparison.steps;
+            let Err(failure) = comparison.run(import, tasks) else { break };
+            failures = if comparison.steps == before { failures + 1 } else { 1 };
+            if matches!(failure, Failure::TooLarge(_)) && comparison.is_at_one_row() {
+                let name = comparison.part.name();
+                return Err(anyhow!("{failure}: a row of {name} after token {}", task.after).into());
+            }
+            comparison.source.shrink();
+            comparison.target.shrink();
+            tasks.wait_after(failure, failures)?;
+        }
         tasks.report.rows.fetch_add(comparison.compared, Ordering::Relaxed);
         tasks.report.ranges.fetch_add(1, Ordering::Relaxed);
         found.count.fetch_add(comparison.count, Ordering::Relaxed);
@@ -124,42 +173,23 @@ pub(super) fn work(
     Ok(())
 }
 
-fn compare_range<'a, 's>(
-    import: &CassandraImport,
-    tasks: &Tasks<'a>,
-    task: Task,
-) -> Result<Comparison<'a, 's>, Failure>
-where
-    'a: 's,
-{
-    let part = &tasks.parts[task.part];
-    let cursor = |place, role| {
-        let mut session = Session::open(place, role, tasks.stop)?;
-        let select = session.prepare(&part.select_range())?;
-        let pages = Some(Pages::new(task.after, task.until));
-        Ok::<_, Failure>(Cursor { session, select, pages, rows: VecDeque::new() })
-    };
-    let source = cursor(&import.source, Role::Source)?;
-    let mut target = cursor(&import.target, Role::Target)?;
-    let select_row = target.session.prepare(&part.select_row())?;
-    let mut comparison = Comparison {
-        part,
-        source,
-        target,
-        select_row,
-        compared: 0,
-        differences: Vec::new(),
-        count: 0,
-    };
-    while comparison.step()? {}
-    Ok(comparison)
-}
+impl Comparison<'_> {
+    /// Connects, and compares the rest of the range.
+    fn run(&mut self, import: &CassandraImport, tasks: &Tasks<'_>) -> Result<(), Failure> {
+        let mut source = Link::open(&import.source, Role::Source, self.part, tasks)?;
+        let mut target = Link::open(&import.target, Role::Target, self.part, tasks)?;
+        while self.step(&mut source, &mut target)? {}
+        Ok(())
+    }
 
-impl Comparison<'_, '_> {
+    fn is_at_one_row(&self) -> bool {
+        self.source.is_at_one_row() && self.target.is_at_one_row()
+    }
+
     /// Compares one row. False: there are no more.
-    fn step(&mut self) -> Result<bool, Failure> {
-        self.source.fill(self.part)?;
-        self.target.fill(self.part)?;
+    fn step(&mut self, from: &mut Link<'_>, to: &mut Link<'_>) -> Result<bool, Failure> {
+        self.steps += self.source.fill(self.part, from)?;
+        self.steps += self.target.fill(self.part, to)?;
         let (source, target) = (self.source.rows.front(), self.target.rows.front());
         let (source, target) = match (source, target) {
             (None, None) => return Ok(false),
@@ -179,10 +209,9 @@ impl Comparison<'_, '_> {
         // the target determines which of the rows is earlier.
         let values: Vec<Value<'_>> = source.keys.iter().map(|key| bound(key.as_deref())).collect();
         let mut request = Vec::new();
-        let session = &mut self.target.session;
-        session.encode_execute(0, &self.select_row, &values, None, &mut request);
-        session.send(&request)?;
-        let message = session.receive()?;
+        to.session.encode_execute(0, &to.select_row, &values, None, &mut request);
+        to.session.send(&request)?;
+        let message = to.session.receive()?;
         match present(self.part, &message)?.first() {
             None => Ok(self.take_missing()),
             Some(found) if found.keys == target.keys => Ok(self.take_both()),

@@ -7,35 +7,87 @@ use std::time::Instant;
 use wire::cql::Value;
 
 use super::failure::Failure;
-use super::rows::Statement;
+use super::report::Report;
+use super::rows::{Statement, shown};
 use super::session::{Message, Session};
 use super::table::{Kind, Part};
 
 /// Requests and bytes that are sent before their responses are read. A response has a few bytes, so
 /// that all fit into the buffers of a socket.
-const BATCH_REQUESTS: i16 = 512;
+const BATCH_REQUESTS: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
+
+/// Statements and bytes of one request that has several. The length of a message has a limit.
+const UNIT_STATEMENTS_MAX: usize = 65_535;
+const UNIT_BYTES_MAX: usize = 128 << 20;
 
 /// Prepared statements of one part, on one connection.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct Writer<'a> {
+    part: &'a Part,
+    report: &'a Report,
     ids: HashMap<Kind, Vec<u8>>,
     current: Option<Vec<u8>>,
     requests: Vec<u8>,
-    /// Requests of the batch, and sent ones without a response.
-    requested: i16,
-    pending: i16,
+    /// Keys of the rows of the batch, one for each request.
+    requested: Vec<String>,
+    /// Those of sent requests, and the number of responses that were not read.
+    sent: Vec<String>,
+    pending: usize,
 }
 
-impl Writer {
-    pub(super) fn prepare(part: &Part, session: &mut Session<'_>) -> Result<Writer, Failure> {
+/// The times of a statement, as bytes to be bound.
+struct Times {
+    timestamp: [u8; 8],
+    ttl_s: Option<[u8; 4]>,
+}
+
+impl Times {
+    /// `read_at`: when the TTL was read. Seconds that have passed since then are not part of the
+    /// remaining time.
+    fn of(statement: &Statement<'_>, read_at: Instant) -> Times {
+        let elapsed_s = i32::try_from(read_at.elapsed().as_secs()).unwrap_or(i32::MAX);
+        let ttl_s = statement.when.map(|when| match when.ttl_s {
+            0 => 0_i32.to_be_bytes(),
+            ttl_s => ttl_s.saturating_sub(elapsed_s).max(1).to_be_bytes(),
+        });
+        Times { timestamp: statement.timestamp().to_be_bytes(), ttl_s }
+    }
+
+    fn bind<'v>(
+        &'v self,
+        statement: &'v Statement<'_>,
+        keys: &[Option<&'v [u8]>],
+    ) -> Vec<Value<'v>> {
+        let ttl = self.ttl_s.as_ref().map_or(Value::Unset, |ttl| Value::Bytes(ttl));
+        let times = [Value::Bytes(&self.timestamp), ttl];
+        let keys = keys.iter().map(|key| bound(*key));
+        let own = statement.values.iter().map(|value: &Option<Cow<'_, [u8]>>| {
+            value.as_ref().map_or(Value::Unset, |bytes| Value::Bytes(bytes))
+        });
+        match statement.kind {
+            Kind::Insert => keys.chain(own).chain(times).collect(),
+            Kind::Update | Kind::Append(_) => times.into_iter().chain(own).chain(keys).collect(),
+            Kind::Clear(_) => times.into_iter().take(1).chain(keys).collect(),
+            Kind::Count => own.chain(keys).collect(),
+        }
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn prepare(
+        part: &'a Part,
+        report: &'a Report,
+        session: &mut Session<'_>,
+    ) -> Result<Writer<'a>, Failure> {
         let mut ids = HashMap::new();
         for kind in part.kinds() {
             ids.insert(kind, session.prepare(&part.write(kind))?);
         }
         let reads = !part.read_columns().is_empty();
         let current = reads.then(|| session.prepare(&part.select_current())).transpose()?;
-        Ok(Writer { ids, current, requests: Vec::new(), requested: 0, pending: 0 })
+        let (requests, requested, sent) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Writer { part, report, ids, current, requests, requested, sent, pending: 0 })
     }
 
     /// Whether the content of the target must be known before a row is written.
@@ -68,43 +120,42 @@ impl Writer {
         found.into_iter().map(|message| message.ok_or_else(missing)).collect()
     }
 
-    /// Adds a statement. `read_at`: when its TTL was read.
+    /// Adds statements as one request. `read_at`: when their TTLs were read.
     pub(super) fn push(
         &mut self,
-        statement: &Statement<'_>,
+        unit: &[Statement<'_>],
         keys: &[Option<&[u8]>],
         read_at: Instant,
         session: &mut Session<'_>,
     ) -> Result<(), Failure> {
-        if statement.is_ordered {
-            self.finish(session)?;
+        let times: Vec<_> = unit.iter().map(|statement| Times::of(statement, read_at)).collect();
+        let values: Vec<Vec<Value<'_>>> =
+            unit.iter().zip(&times).map(|(statement, times)| times.bind(statement, keys)).collect();
+        let key = shown(keys);
+        if unit.len() > 1 && (unit.len() > UNIT_STATEMENTS_MAX || bytes(&values) > UNIT_BYTES_MAX) {
+            return self.lose(&key, "a list with too many times of writing");
         }
-        let timestamp = statement.timestamp().to_be_bytes();
-        // Seconds that have passed since then are not part of the remaining time.
-        let elapsed_s = i32::try_from(read_at.elapsed().as_secs()).unwrap_or(i32::MAX);
-        let ttl = statement.when.map(|when| match when.ttl_s {
-            0 => 0_i32.to_be_bytes(),
-            ttl_s => ttl_s.saturating_sub(elapsed_s).max(1).to_be_bytes(),
-        });
-        let ttl = ttl.as_ref().map_or(Value::Unset, |ttl| Value::Bytes(ttl));
-        let times = [Value::Bytes(&timestamp), ttl];
-        let keys = keys.iter().map(|key| bound(*key));
-        let own = statement.values.iter().map(|value: &Option<Cow<'_, [u8]>>| {
-            value.as_ref().map_or(Value::Unset, |bytes| Value::Bytes(bytes))
-        });
-        let values: Vec<Value<'_>> = match statement.kind {
-            Kind::Insert => keys.chain(own).chain(times).collect(),
-            Kind::Update | Kind::Append(_) => times.into_iter().chain(own).chain(keys).collect(),
-            Kind::Clear(_) => times.into_iter().take(1).chain(keys).collect(),
-            Kind::Count => own.chain(keys).collect(),
+        let stream = i16::try_from(self.requested.len()).expect("a batch has few requests");
+        let id = |statement: &Statement<'_>| {
+            self.ids.get(&statement.kind).expect("all kinds of the part were prepared").as_slice()
         };
-        let id = self.ids.get(&statement.kind).expect("all kinds of the part were prepared");
-        session.encode_execute(self.requested, id, &values, None, &mut self.requests);
-        self.requested += 1;
-        if self.requested == BATCH_REQUESTS || self.requests.len() >= BATCH_BYTES {
+        if let ([statement], [values]) = (unit, &values[..]) {
+            session.encode_execute(stream, id(statement), values, None, &mut self.requests);
+        } else {
+            let statements: Vec<_> =
+                unit.iter().map(id).zip(values.iter().map(Vec::as_slice)).collect();
+            session.encode_batch(stream, &statements, &mut self.requests);
+        }
+        self.requested.push(key);
+        if self.requested.len() == BATCH_REQUESTS || self.requests.len() >= BATCH_BYTES {
             self.send(session)?;
         }
         Ok(())
+    }
+
+    /// Reports a row that the target does not take.
+    fn lose(&self, key: &str, reason: &str) -> Result<(), Failure> {
+        self.report.lose(&format!("a row of {} ({key}): {reason}", self.part.name()))
     }
 
     /// Sends the batch, once the responses to the one before were read: the target works on it while
@@ -114,14 +165,24 @@ impl Writer {
         session.send(&self.requests)?;
         self.requests.clear();
         self.requests.shrink_to(2 * BATCH_BYTES);
-        self.pending = std::mem::take(&mut self.requested);
+        self.sent = std::mem::take(&mut self.requested);
+        self.pending = self.sent.len();
         Ok(())
     }
 
     fn settle(&mut self, session: &mut Session<'_>) -> Result<(), Failure> {
         while self.pending > 0 {
-            session.receive()?.expect_done()?;
+            let message = session.receive()?;
             self.pending -= 1;
+            match message.expect_done() {
+                Err(Failure::Refused(reason)) => {
+                    let place = usize::try_from(message.stream()).ok();
+                    let key = place.and_then(|place| self.sent.get(place));
+                    let key = key.ok_or_else(|| message.of_no_request())?;
+                    self.lose(key, &reason)?;
+                }
+                other => other?,
+            }
         }
         Ok(())
     }
@@ -131,6 +192,15 @@ impl Writer {
         self.send(session)?;
         self.settle(session)
     }
+}
+
+/// Bytes of bound values.
+fn bytes(values: &[Vec<Value<'_>>]) -> usize {
+    let length = |value: &Value<'_>| match value {
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    values.iter().flatten().map(length).sum()
 }
 
 pub(super) fn bound(value: Option<&[u8]>) -> Value<'_> {
