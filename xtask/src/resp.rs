@@ -3,7 +3,7 @@
 //! It does not use crate `wire` on purpose: a mistake in our codec must not be hidden by a test
 //! that uses the same codec.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -151,7 +151,12 @@ impl Connection {
         let mut limited = (&mut self.reader).take(LINE_BYTES_MAX);
         limited.read_until(b'\n', &mut line).context("read reply")?;
         if line.is_empty() {
-            bail!("connection closed by the server");
+            let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(error).context("connection closed by the server");
+        }
+        if !line.ends_with(b"\n") && (line.len() as u64) < LINE_BYTES_MAX {
+            let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(error).context("connection closed within a reply");
         }
         if !line.ends_with(b"\r\n") {
             bail!("reply line without CRLF: {:?}", String::from_utf8_lossy(&line));

@@ -10,7 +10,8 @@ import threading
 import time
 import traceback
 
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra import DriverException
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy, WhiteListRoundRobinPolicy
 
 # A busy machine may halt a process for longer than the seconds of the defaults.
@@ -32,7 +33,7 @@ def wait_for(condition, what):
             found = condition()
             if found:
                 return found
-        except OSError as error:
+        except (OSError, DriverException, NoHostAvailable) as error:
             found = error
         if time.monotonic() - started > PATIENCE_S:
             raise AssertionError(f"{what}: {found}")
@@ -59,7 +60,12 @@ class Server:
         log = open(self.folder / f"{self.ip}.log", "ab")
         self.process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         log.close()
-        wait_for(lambda: self.ask("PING") == "+PONG\r\n", "the server does not start")
+        wait_for(self.has_started, "the server does not start")
+
+    def has_started(self):
+        status = self.process.poll()
+        assert status is None, f"the server ended at its start: {status}"
+        return self.ask("PING") == "+PONG\r\n"
 
     def ask(self, request):
         with socket.create_connection(("127.0.0.1", self.resp), timeout=PATIENCE_S) as connection:
@@ -112,18 +118,27 @@ class Pair:
             for log in self.folder.glob("*.log"):
                 print(f"== {log.name}\n{log.read_text()[-3000:]}")
 
-    def connect(self, ips, remote=0):
+    def connect(self, ips, remote=0, request_timeout=PATIENCE_S):
         local = TokenAwarePolicy(DCAwareRoundRobinPolicy("datacenter1", used_hosts_per_remote_dc=remote))
         profiles = {
-            EXEC_PROFILE_DEFAULT: ExecutionProfile(local, request_timeout=5),
-            "replicas": ExecutionProfile(DCAwareRoundRobinPolicy("replicas"), request_timeout=5),
+            EXEC_PROFILE_DEFAULT: ExecutionProfile(local, request_timeout=request_timeout),
+            "replicas": ExecutionProfile(DCAwareRoundRobinPolicy("replicas"), request_timeout=request_timeout),
         }
-        return Cluster(ips, port=self.cql, execution_profiles=profiles, connect_timeout=PATIENCE_S)
+        return self.cluster(ips, profiles, control_timeout=request_timeout)
+
+    def cluster(self, ips, profiles, control_timeout=PATIENCE_S):
+        return Cluster(
+            ips,
+            port=self.cql,
+            execution_profiles=profiles,
+            connect_timeout=PATIENCE_S,
+            control_connection_timeout=control_timeout,
+        )
 
     def rows(self, ip, query):
         policy = ExecutionProfile(WhiteListRoundRobinPolicy([ip]), request_timeout=PATIENCE_S)
         profiles = {EXEC_PROFILE_DEFAULT: policy}
-        with Cluster([ip], port=self.cql, execution_profiles=profiles) as cluster:
+        with self.cluster([ip], profiles) as cluster:
             return list(cluster.connect().execute(query))
 
 
@@ -259,10 +274,13 @@ class JavaWriter(threading.Thread):
             self.lines.append(line.rstrip())
 
     def stop(self):
-        self.process.stdin.write("stop\n")
-        self.process.stdin.close()
-        self.join(PATIENCE_S)
-        self.process.wait(PATIENCE_S)
+        try:
+            self.process.stdin.write("stop\n")
+            self.process.stdin.close()
+            self.join(PATIENCE_S)
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
 
 
 def write_until(writer, ip, what):
@@ -304,7 +322,7 @@ def fail_over(pair, writer, name):
 
 @test
 def the_python_driver_follows_failovers(folder):
-    with Pair(folder) as pair, pair.connect([MASTER, REPLICA], remote=1) as cluster:
+    with Pair(folder) as pair, pair.connect([MASTER, REPLICA], remote=1, request_timeout=5) as cluster:
         writer = Writer(cluster)
         wait_for(lambda: hosts(cluster) == BOTH, "the driver does not find the replica")
         fail_over(pair, writer, "Python")
@@ -349,7 +367,9 @@ def hostile_announcements_are_refused(folder):
             connection.sendall(many.encode())
             received = 0
             while received < 5000 * 5:
-                received += len(connection.recv(65536))
+                part = connection.recv(65536)
+                assert part, "the server closed the connection"
+                received += len(part)
             connection.sendall(b"REPLCONF capa myriad-stream-1\r\nPSYNC ? -1\r\n")
             reading = threading.Thread(target=lambda: drain(connection))
             reading.start()

@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(200);
 const SHOWN_MAX: usize = 8;
 
 /// Waits until what has a short TTL has expired, and all servers have the same data.
-pub(super) fn settle(servers: &[Server]) -> Result<()> {
+pub(super) fn settle(servers: &[Server], findings: &mut Findings) {
     std::thread::sleep(TTL_MAX);
     let started = Instant::now();
     loop {
@@ -32,12 +32,14 @@ pub(super) fn settle(servers: &[Server]) -> Result<()> {
             && digests.iter().all(|digest| *digest == digests[0])
         {
             println!("chaos: equal after {:.1} s", started.elapsed().as_secs_f64());
-            return Ok(());
+            findings.expect(true, String::new);
+            return;
         }
         if started.elapsed() > SETTLE_TIMEOUT {
             let error = digests.err().map_or_else(String::new, |error| format!(": {error:#}"));
-            println!("chaos: the servers differ after {SETTLE_TIMEOUT:?}{error}");
-            return Ok(());
+            findings
+                .expect(false, || format!("the servers differ after {SETTLE_TIMEOUT:?}{error}"));
+            return;
         }
         std::thread::sleep(POLL);
     }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::client::{Account, Client};
+use super::client::{Account, Client, Unavailable};
 use crate::cql::connection::{Connection, Manner};
 
 /// Partitions of shared rows, and rows in each.
@@ -43,9 +43,25 @@ pub(super) fn create_tables(address: &str) -> Result<()> {
     Ok(())
 }
 
+/// Starts of the errors of a server that is unavailable for a while: too few replicas, incomplete
+/// data, a request that has waited for too long, no master.
+const UNAVAILABLE: [&str; 4] = [
+    "error 1000 ",
+    "error 1001 LOADING ",
+    "error 1001 The server is overloaded ",
+    "error 2200 This server is a replica ",
+];
+
 pub(super) struct CqlClient {
     connection: Connection,
     number: u64,
+}
+
+fn error_of(line: &str) -> Error {
+    if UNAVAILABLE.iter().any(|start| line.starts_with(start)) {
+        return Unavailable(line.to_owned()).into();
+    }
+    anyhow!(line.to_owned())
 }
 
 impl CqlClient {
@@ -57,7 +73,9 @@ impl CqlClient {
     fn run(&mut self, statement: &str) -> Result<Vec<String>> {
         let mut lines = self.connection.query(statement, Manner::default())?;
         match lines.first() {
-            Some(line) if line.starts_with("error") => bail!("{statement}: {line}"),
+            Some(line) if line.starts_with("error") => {
+                Err(error_of(line).context(statement.to_owned()))
+            }
             Some(_) => Ok(lines.split_off(1)),
             None => bail!("{statement} is not answered"),
         }

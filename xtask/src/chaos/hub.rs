@@ -47,7 +47,8 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<Tally> {
         follow(&servers[HUB], &servers[master])?;
         follow(&servers[master], &servers[HUB])?;
     }
-    settle(&servers)?;
+    let mut findings = Findings::default();
+    settle(&servers, &mut findings);
     let addresses: Vec<Addresses> = servers.iter().map(|server| server.addresses.clone()).collect();
     let places: Vec<Place> = (0..HUB).map(Place::at).collect();
     let is_over = AtomicBool::new(false);
@@ -69,8 +70,9 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<Tally> {
     });
     network.heal()?;
     disturbed?;
-    settle(&servers)?;
-    check(&servers, &ledgers)
+    settle(&servers, &mut findings);
+    check(&servers, &ledgers, &mut findings)?;
+    Ok(findings.0)
 }
 
 /// Kills servers, and cuts and slows their links, until the time has passed.
@@ -114,16 +116,15 @@ fn disturb(
     Ok(())
 }
 
-fn check(servers: &[Server], ledgers: &[Ledger]) -> Result<Tally> {
-    let mut findings = Findings::default();
-    check_equal(servers, &mut findings)?;
+fn check(servers: &[Server], ledgers: &[Ledger], findings: &mut Findings) -> Result<()> {
+    check_equal(servers, findings)?;
     for server in servers {
-        check_ledgers(server, ledgers, |_| true, &mut findings)?;
+        check_ledgers(server, ledgers, |_| true, findings)?;
     }
-    check_faults(servers, ledgers, &mut findings)?;
+    check_faults(servers, ledgers, findings)?;
     for server in servers {
         let info = server.info("hub")?;
         println!("chaos: server {}: {} conflicts", server.id(), info.number("hub_conflicts")?);
     }
-    Ok(findings.0)
+    Ok(())
 }

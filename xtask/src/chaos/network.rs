@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// Removed when the value is dropped.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ impl Side {
     }
 }
 
+/// Runs at the same time: the number is part of an IPv4 address.
+const RUNS_MAX: u32 = 200;
 /// The last number of the first server's address.
 const FIRST: usize = 10;
 /// A link-layer address that no link has: what is sent there is lost.
@@ -49,32 +51,58 @@ const NOWHERE: &str = "02:00:00:00:00:01";
 
 /// Whether namespaces can be created.
 pub(super) fn is_possible() -> bool {
-    let name = format!("myriad-chaos-{}", std::process::id());
-    let is_possible = run("ip", &format!("netns add {name}")).is_ok_and(|is_done| is_done);
+    let (id, device) = (std::process::id(), Side::Servers.letter());
+    let (name, link) = (format!("myriad-chaos-test-{id}"), format!("mcht{id}"));
+    if ip(&format!("netns add {name}")).is_err() {
+        return false;
+    }
+    let has_link = ip(&format!("link add {link} type veth peer name {device} netns {name}"));
     // Fails if there is none.
-    let _ = run("ip", &format!("netns del {name}"));
-    is_possible
+    let _ = ip(&format!("link del {link}"));
+    let is_removed = ip(&format!("netns del {name}"));
+    has_link.is_ok() && is_removed.is_ok()
 }
 
-fn run(program: &str, arguments: &str) -> Result<bool> {
+/// Runs a program. An error is what it wrote to its error stream.
+fn run(program: &str, arguments: &str) -> Result<Result<(), String>> {
     let mut command = Command::new(program);
     let command = command.args(arguments.split_whitespace()).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("run {program}"))?;
-    Ok(output.status.success())
+    if output.status.success() {
+        return Ok(Ok(()));
+    }
+    Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 fn ip(arguments: &str) -> Result<()> {
-    ensure!(run("ip", arguments)?, "ip {arguments}: needs root");
-    Ok(())
+    run("ip", arguments)?.map_err(|error| anyhow!("ip {arguments}: {error}"))
+}
+
+fn bridge(run: u32, side: Side) -> String {
+    format!("mcha{run}{}", side.letter())
+}
+
+/// Creates the first bridge, which reserves the number of the run: another run may have it.
+fn reserve_run() -> Result<u32> {
+    let first = std::process::id();
+    for attempt in 0..RUNS_MAX {
+        let number = first.wrapping_add(attempt) % RUNS_MAX;
+        let arguments = format!("link add {} type bridge", bridge(number, SIDES[0]));
+        match run("ip", &arguments)? {
+            Ok(()) => return Ok(number),
+            Err(error) if error.contains("File exists") => {}
+            Err(error) => bail!("ip {arguments}: {error}"),
+        }
+    }
+    bail!("{RUNS_MAX} runs have bridges: remove those of runs that have ended (ip link)")
 }
 
 impl Network {
     pub(super) fn new(servers: usize) -> Result<Network> {
-        let run = std::process::id() % 200;
-        let network = Network { servers, run, can_delay: Cell::new(true) };
+        let network = Network { servers, run: reserve_run()?, can_delay: Cell::new(true) };
+        ip(&format!("link add {} type bridge", network.bridge(SIDES[1])))?;
         for side in SIDES {
             let bridge = network.bridge(side);
-            ip(&format!("link add {bridge} type bridge"))?;
             ip(&format!("link set {bridge} up"))?;
             ip(&format!("address add {}/24 dev {bridge}", network.address(side, 1)))?;
         }
@@ -99,7 +127,7 @@ impl Network {
     }
 
     fn bridge(&self, side: Side) -> String {
-        format!("mcha{}{}", self.run, side.letter())
+        bridge(self.run, side)
     }
 
     fn link(&self, side: Side, number: usize) -> String {
@@ -142,15 +170,15 @@ impl Network {
         let link = self.link(Side::Servers, number);
         let root = format!("qdisc replace dev {link} root");
         if self.can_delay.get() {
-            if run("tc", &format!("{root} netem delay {delay_ms}ms loss 1%"))? {
+            if run("tc", &format!("{root} netem delay {delay_ms}ms loss 1%"))?.is_ok() {
                 return Ok(());
             }
             println!("chaos: no netem: links get less bandwidth, not a delay");
             self.can_delay.set(false);
         }
         let limited = format!("{root} tbf rate 1mbit burst 16kb latency {delay_ms}ms");
-        ensure!(run("tc", &limited)?, "tc {limited}: needs netem or tbf in the kernel");
-        Ok(())
+        run("tc", &limited)?
+            .map_err(|error| anyhow!("tc {limited}: needs netem or tbf in the kernel: {error}"))
     }
 
     /// Ends all that was done to links.
@@ -159,9 +187,9 @@ impl Network {
             let link = self.link(Side::Servers, number);
             ip(&format!("link set {link} up"))?;
             // Each fails if there is nothing to remove.
-            run("tc", &format!("qdisc del dev {link} root"))?;
+            let _ = run("tc", &format!("qdisc del dev {link} root"))?;
             let (namespace, device) = (self.namespace(number), Side::Servers.letter());
-            run("ip", &format!("-n {namespace} neigh flush dev {device} nud permanent"))?;
+            let _ = run("ip", &format!("-n {namespace} neigh flush dev {device} nud permanent"))?;
         }
         Ok(())
     }

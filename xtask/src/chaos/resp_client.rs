@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::client::{Account, Client};
+use super::client::{Account, Client, Unavailable};
 use crate::resp::{Connection, Value};
 
 /// Shared keys of each type.
 const KEYS: u32 = 50;
 /// More than a socket's buffer takes.
 const BIG_BYTES: usize = 300_000;
+/// Characters of a request that are shown.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// First words of the errors of a server that is unavailable for a while.
+const UNAVAILABLE: [&str; 4] = ["READONLY", "LOADING", "NOREPLICAS", "TRYAGAIN"];
+/// Precedes the error that made EXEC discard a transaction.
+const DISCARDED: &str = "EXECABORT Transaction discarded because of: ";
 
 pub(super) struct RespClient {
     connection: Connection,
@@ -30,7 +37,7 @@ impl RespClient {
     fn call(&mut self, request: &str) -> Result<Value> {
         let words: Vec<&str> = request.split_whitespace().collect();
         match self.connection.call(&words)? {
-            Value::Error(text) => bail!("{request}: {}", String::from_utf8_lossy(&text)),
+            Value::Error(text) => Err(error_of(&text).context(shown(request))),
             reply => Ok(reply),
         }
     }
@@ -51,13 +58,29 @@ impl RespClient {
         }
         match self.call("EXEC")? {
             Value::Array(Some(replies)) if replies.len() == requests.len() => {
-                let error = replies.iter().find(|reply| matches!(reply, Value::Error(_)));
-                ensure!(error.is_none(), "in a transaction: {error:?}");
-                Ok(())
+                let errors = replies.iter().filter_map(|reply| match reply {
+                    Value::Error(text) => Some(error_of(text).context("in a transaction")),
+                    _ => None,
+                });
+                errors.map(Err).collect()
             }
             other => bail!("EXEC is answered {other:?}"),
         }
     }
+}
+
+fn error_of(text: &[u8]) -> Error {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let reason = text.strip_prefix(DISCARDED).unwrap_or(&text);
+    if UNAVAILABLE.iter().any(|word| reason.starts_with(word)) {
+        return Unavailable(text).into();
+    }
+    anyhow!(text)
+}
+
+/// The start of a request, which may be long.
+fn shown(request: &str) -> String {
+    request.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 fn number(text: &[u8]) -> Result<u64> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::client::{Account, Client};
+use super::client::{Account, Client, is_expected};
 use super::ledger::{LIST_LENGTH, Ledger};
 use super::server::Addresses;
 
@@ -69,8 +69,11 @@ pub(super) fn write(account: Account, scene: Scene<'_>, mut random: SmallRng) ->
             Session { scene, ledger: &mut ledger, client: &mut *client, count: None }
                 .run(&mut random)
         });
-        if ended.is_err() {
+        if let Err(error) = ended {
             // The server was killed, or is not the master: what the last request did is unknown.
+            if !is_expected(&error) {
+                ledger.note_fault(&format!("{error:#}"));
+            }
             std::thread::sleep(PAUSE);
         }
     }

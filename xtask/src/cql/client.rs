@@ -1,10 +1,10 @@
 //! A client of CQL's native protocol: one connection, any version, any compression.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use wire::cql::{
     Compression, Direction, HEADER_BYTES, Header, Limits, RequestEncoder, Response, ResponseNotes,
     SegmentFormat, Version, decode_response, decode_segment, decompress_body, encode_segments,
@@ -148,7 +148,10 @@ impl Client {
         self.raw.resize(start + READ_BYTES, 0);
         let count = self.stream.read(&mut self.raw[start..]).context("read an answer")?;
         self.raw.truncate(start + count);
-        ensure!(count > 0, "the connection was closed");
+        if count == 0 {
+            let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(error).context("the connection was closed");
+        }
         let Some(format) = self.segments else {
             self.envelopes.append(&mut self.raw);
             return Ok(());

@@ -519,7 +519,7 @@ mod tests {
         members.receive(2, vec![member(4, true), member(3, true)], IpAddr::from([10, 0, 0, 4]));
         assert_eq!(events(&members, 4, &present), "New 4, Up 4, Removed 3");
         assert_eq!(peers(&members), [(4, true)]);
-        assert_eq!(events(&members, 5, &present), "");
+        assert_eq!(events(&members, 5, &present), "Up 0, Up 4", "the first reminder");
     }
 
     #[test]
