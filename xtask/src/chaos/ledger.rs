@@ -93,8 +93,10 @@ impl Ledger {
 
 /// A list has ascending elements, and no other than sent ones.
 fn list_fault(found: &[u64], sent: u64) -> Option<String> {
-    if let Some(pair) = found.windows(2).find(|pair| pair[0] >= pair[1]) {
-        return Some(format!("{} is followed by {}", pair[0], pair[1]));
+    if let Some((one, next)) =
+        found.iter().zip(found.iter().skip(1)).find(|(one, next)| one >= next)
+    {
+        return Some(format!("{one} is followed by {next}"));
     }
     let last = found.last().copied().unwrap_or(0);
     (last > sent).then(|| format!("{last} was not sent"))

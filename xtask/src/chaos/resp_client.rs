@@ -58,11 +58,11 @@ impl RespClient {
         }
         match self.call("EXEC")? {
             Value::Array(Some(replies)) if replies.len() == requests.len() => {
-                let errors = replies.iter().filter_map(|reply| match reply {
+                let mut errors = replies.iter().filter_map(|reply| match reply {
                     Value::Error(text) => Some(error_of(text).context("in a transaction")),
                     _ => None,
                 });
-                errors.map(Err).collect()
+                errors.try_for_each(Err)
             }
             other => bail!("EXEC is answered {other:?}"),
         }

@@ -1,5 +1,7 @@
 //! INFO persistence, replication, keyspace: the data and its durability.
 
+use std::fmt::Write as _;
+
 use wire::replication::Epoch;
 
 use super::{Page, us};
@@ -137,7 +139,7 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
         let (host, port, offset) = (replica.host(), replica.port, replica.durable);
         let mut row = format!("ip={host},port={port},state={state},offset={offset},lag={silent_s}");
         if replica.program != ProgramVersion::default() {
-            row += &format!(",version={}", replica.program);
+            let _ = write!(row, ",version={}", replica.program);
         }
         page.field(&format!("slave{number}"), row);
     }

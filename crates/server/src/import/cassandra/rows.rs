@@ -127,11 +127,11 @@ struct Piece<'a> {
 
 /// The key of a row in messages.
 pub(super) fn shown(keys: &[Option<&[u8]>]) -> String {
-    let key = |key: &Option<&[u8]>| match key {
+    let key = |key: Option<&[u8]>| match key {
         Some(bytes) => format!("0x{}", base::hex::hex(&bytes[..bytes.len().min(KEY_SHOWN_BYTES)])),
         None => "null".to_owned(),
     };
-    keys.iter().map(key).collect::<Vec<_>>().join(", ")
+    keys.iter().copied().map(key).collect::<Vec<_>>().join(", ")
 }
 
 /// The statements that write a row. `current`: what the target has of it.
@@ -390,7 +390,7 @@ fn runs(cell: Cell<'_>) -> anyhow::Result<Vec<Run<'_>>> {
 }
 
 /// Writes a list, unless the target has it already, or has items that are as new. Its statements are
-/// one unit: the rest of a list that was written in part could not be told from a change by clients.
+/// one unit: the rest of a list that was written in part would look like a change by clients.
 fn write_list<'a>(
     column: usize,
     wanted: Cell<'a>,

@@ -204,8 +204,8 @@ impl<'s> Session<'s> {
         statements: &[(&[u8], &[Value<'_>])],
         out: &mut Vec<u8>,
     ) {
-        let prepared = |(id, values): &(_, _)| (BatchStatement::Prepared(*id), *values);
-        let statements: Vec<StatementToSend<'_>> = statements.iter().map(prepared).collect();
+        let statements: Vec<StatementToSend<'_>> =
+            statements.iter().map(|(id, values)| (BatchStatement::Prepared(id), *values)).collect();
         ENCODER.batch(stream, BatchKind::Unlogged, &statements, &self.parameters(None), out);
     }
 
