@@ -416,7 +416,9 @@ mod tests {
     fn the_order_and_the_end_of_records_count() {
         let chain = |records: &[Record<'_>]| {
             let mut chain = Chain::default();
-            records.iter().for_each(|record| chain.add_record(record));
+            for record in records {
+                chain.add_record(record);
+            }
             chain
         };
         let [one, two, three] = RECORDS;

@@ -351,14 +351,14 @@ mod tests {
         Member { host: [number; 16], is_master, cql: CqlEndpoint { ip, port: 9042, tls_port: 0 } }
     }
 
-    fn own(number: u8) -> Option<([u8; 16], CqlEndpoint)> {
+    fn own(number: u8) -> ([u8; 16], CqlEndpoint) {
         let Member { host, cql, .. } = member(number, true);
-        Some((host, cql))
+        (host, cql)
     }
 
     fn master_with(replicas: &[u8]) -> Present {
         let replicas = replicas.iter().map(|number| member(*number, false)).collect();
-        Present { own: own(1), has_master: false, link: None, replicas }
+        Present { own: Some(own(1)), has_master: false, link: None, replicas }
     }
 
     /// The events of one update, as text.
@@ -407,7 +407,7 @@ mod tests {
         let members = Members::default();
         events(&members, 1, &master_with(&[2]));
         let demoted =
-            Present { own: own(1), has_master: true, link: Some(7), replicas: Vec::new() };
+            Present { own: Some(own(1)), has_master: true, link: Some(7), replicas: Vec::new() };
         assert_eq!(events(&members, 2, &demoted), "");
         assert!(members.view().own.unwrap().is_master);
         // The new master does not know its role yet.
@@ -431,7 +431,7 @@ mod tests {
     fn a_demoted_master_without_a_list_changes_its_role_after_a_while() {
         let members = Members::default();
         events(&members, 1, &master_with(&[]));
-        let demoted = Present { own: own(1), has_master: true, ..Present::default() };
+        let demoted = Present { own: Some(own(1)), has_master: true, ..Present::default() };
         assert_eq!(events(&members, 2, &demoted), "");
         assert_eq!(events(&members, 12, &demoted), "roles");
         // The promotion is visible at once.
@@ -457,7 +457,8 @@ mod tests {
             at(8, [10, 0, 0, 7]),
         ];
         members.receive(1, list, IpAddr::from([10, 0, 0, 2]));
-        let replica = Present { own: own(1), has_master: true, link: Some(1), replicas: vec![] };
+        let replica =
+            Present { own: Some(own(1)), has_master: true, link: Some(1), replicas: vec![] };
         assert_eq!(events(&members, 1, &replica), "New 2, Up 2, New 7, Up 7");
         assert_eq!(members.view().peers[0].member, member(2, true), "the address of the link");
     }
@@ -495,7 +496,7 @@ mod tests {
         let ip = IpAddr::from([10, 0, 0, 2]);
         members.receive(1, vec![member(2, true), member(3, false)], ip);
         let replicas = vec![member(2, false), member(3, false)];
-        let present = Present { own: own(1), has_master: true, link: Some(1), replicas };
+        let present = Present { own: Some(own(1)), has_master: true, link: Some(1), replicas };
         assert_eq!(events(&members, 1, &present), "New 2, Up 2, New 3, Up 3");
         assert!(members.view().peers[0].member.is_master);
         assert_eq!(events(&members, 2, &present), "");
@@ -505,7 +506,8 @@ mod tests {
     #[test]
     fn a_new_master_replaces_the_lost_one_at_once() {
         let members = Members::default();
-        let present = Present { own: own(1), has_master: true, link: Some(1), replicas: vec![] };
+        let present =
+            Present { own: Some(own(1)), has_master: true, link: Some(1), replicas: vec![] };
         members.receive(1, vec![member(2, true)], IpAddr::from([10, 0, 0, 2]));
         assert_eq!(events(&members, 1, &present), "New 2, Up 2");
         // It does not know its role yet.
@@ -546,7 +548,8 @@ mod tests {
         let members = Members::default();
         let mut local = member(3, false);
         local.cql.ip = Some(IpAddr::from([127, 0, 0, 3]));
-        let present = Present { own: own(1), has_master: true, link: Some(1), replicas: vec![] };
+        let present =
+            Present { own: Some(own(1)), has_master: true, link: Some(1), replicas: vec![] };
         members.receive(1, vec![member(2, true), local], IpAddr::from([10, 0, 0, 2]));
         assert_eq!(events(&members, 1, &present), "New 2, Up 2");
         members.receive(1, vec![member(2, true), local], IpAddr::from([127, 0, 0, 1]));
