@@ -22,7 +22,8 @@ impl ReactorHandler {
         let present = Present {
             own: None,
             has_master: link.source.is_some(),
-            link: (link.state != LinkState::Connecting).then_some(link.generation),
+            link: (link.source.is_some() && link.state != LinkState::Connecting)
+                .then_some(link.generation),
             replicas: replicas.iter().filter_map(Replica::member).collect(),
         };
         drop(link);
