@@ -181,6 +181,6 @@ fn shared_request(random: &mut SmallRng, writer: u64) -> String {
         10 => format!("DEL s{key} l{key} h{key}"),
         11 => format!("SPOP t{key}"),
         12 => format!("HPEXPIRE h{key} {} FIELDS 1 f{}", value % 3000, value % 50),
-        _ => format!("COPY l{key} l{} REPLACE", random.random_range(0..KEYS)),
+        _ => format!("COPY l{key} l{} REPLACE", (key + random.random_range(1..KEYS)) % KEYS),
     }
 }
