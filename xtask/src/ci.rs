@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::Target;
+use crate::steps::cargo;
 use crate::tally::Tally;
 use crate::{
     chaos, clients, console, cql, crash, differential, hostile, lab_smoke, linearizable,
@@ -121,12 +122,6 @@ fn describe(name: &str, result: &StepResult, took: Duration) -> (String, Tally) 
             (format!("--- {name}: FAILED, {error:#} ({took_s:.1} s)"), counted)
         }
     }
-}
-
-fn cargo(root: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(arguments);
-    command
 }
 
 /// A command that prints no counts is counted as a single check.

@@ -22,10 +22,9 @@ const BROWSER_TIMEOUT_S: &str = "900";
 
 /// Generates the pages and checks them in headless Chromium.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // With all packages, as built for the tests: building one package alone would recompile many.
     let test = ["test", "--quiet", "--workspace", "--test", "it", "--", "--exact", FIXTURE_TEST];
-    steps::run_plain(Command::new(cargo).current_dir(root).args(test))?;
+    steps::run_plain(&mut steps::cargo(root, &test))?;
     let page = root.join(FIXTURE_FOLDER).join("report.html");
     if !page.is_file() {
         bail!("{} is missing: {FIXTURE_TEST} makes it", page.display());

@@ -1,6 +1,7 @@
 //! Child processes whose output is shown indented and counted.
 
 use std::io::{BufRead, BufReader, Write, stdout};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +39,14 @@ pub(crate) fn run_counted_to(command: &mut Command, output: &mut dyn Write) -> R
         tally.failed += 1;
     }
     Ok(tally)
+}
+
+/// Cargo, as started from a shell: `cargo xtask` sets a variable on which a build script depends, and
+/// which would make each change between both ways compile most packages again.
+pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).env_remove("CARGO_MANIFEST_DIR").args(arguments);
+    command
 }
 
 /// Runs a command that only succeeds or fails.

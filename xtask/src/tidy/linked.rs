@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::steps::cargo;
 use crate::tidy::Violation;
 
 const PROGRAM: &str = "myriad";
@@ -15,8 +15,7 @@ const LINKED_MAX: usize = 125;
 /// Crates that are linked into the program, one per line, as cargo knows them from its lock file.
 /// Procedural macros run in the compiler and are not linked.
 pub(crate) fn list(root: &Path) -> Result<String> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["tree", "--locked", "--package", PROGRAM]);
+    let mut command = cargo(root, &["tree", "--locked", "--package", PROGRAM]);
     command.args(["--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe"]);
     let output = command.output().with_context(|| format!("start {command:?}"))?;
     let complaint = String::from_utf8_lossy(&output.stderr);
