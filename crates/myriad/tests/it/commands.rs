@@ -184,6 +184,7 @@ fn failed_items_are_accounted() {
 /// A run with a log that was killed is continued by the same command.
 #[test]
 fn a_killed_run_is_continued() {
+    const WINDOW: usize = 16;
     let dir = scratch("continued");
     let given = lines(5_000);
     let (input, results, log) = (dir.join("input"), dir.join("results"), dir.join("log"));
@@ -194,6 +195,10 @@ fn a_killed_run_is_continued() {
         "each:echo {}",
         "--input",
         input.to_str().unwrap(),
+        "--batch",
+        "1",
+        "--window",
+        &WINDOW.to_string(),
         "--order",
         "input",
         "--results",
@@ -202,7 +207,10 @@ fn a_killed_run_is_continued() {
         log.to_str().unwrap(),
     ];
     let part = Part::start("run", &options);
-    wait_for_bytes(&results, 1);
+    // A result can reach the file before the log; results beyond the window show that the log has
+    // the first ones.
+    let windows = given[..2 * WINDOW].iter().map(|line| line.len() as u64 + 1).sum();
+    wait_for_bytes(&results, windows);
     part.kill();
     assert!(text(&results).lines().count() < given.len());
     let output = run(&options, b"");
