@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: all checks that must pass before a change is merged.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -11,11 +11,11 @@ use crate::steps::cargo;
 use crate::tally::Tally;
 use crate::{
     chaos, clients, console, cql, crash, differential, hostile, lab_smoke, linearizable,
-    redis_differential, report, steps, tidy, transcript,
+    redis_differential, report, rust_tests, steps, tidy, transcript,
 };
 
 /// Rounds of kill -9 under load, recovery and comparison.
-const CRASH_ROUNDS: &str = "20";
+const CRASH_ROUNDS: u64 = 20;
 /// Number of power cuts of the disk under load, each with recovery and comparison.
 const POWER_CUTS: u64 = 8;
 const POWER_CUT_SEED: u64 = 1;
@@ -54,13 +54,17 @@ struct Step {
 /// The build of the programs that later steps start.
 const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "-p", "myriad-lab"];
 
+/// After this step, the Rust tests are built during the next steps, which mostly wait for clients.
+const BUILD_STEP: &str = "build";
+/// The first step that waits for the build of the Rust tests.
+const TEST_STEP: &str = "test";
+
 /// Cheap steps first, so that mistakes are reported early.
 const STEPS: [Step; 20] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
-    Step { name: "test", run: run_tests },
-    Step { name: "build", run: |root| plain(cargo(root, BUILD)) },
+    Step { name: BUILD_STEP, run: |root| plain(cargo(root, BUILD)) },
     Step { name: "transcripts-redis", run: |root| run_transcripts(root, Target::Redis) },
     Step { name: "transcripts-myriad", run: |root| run_transcripts(root, Target::Myriad) },
     Step { name: "redis-differential", run: run_redis_differential },
@@ -68,6 +72,7 @@ const STEPS: [Step; 20] = [
     Step { name: "cql-differential", run: run_differential },
     Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
     Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
+    Step { name: TEST_STEP, run: |root| rust_tests::run(root).map(Some) },
     Step { name: "crash", run: run_crash },
     Step { name: "linearizable", run: run_linearizable },
     Step { name: "chaos", run: run_chaos },
@@ -90,17 +95,24 @@ pub(crate) fn run(root: &Path, only: &[String]) -> Result<Tally> {
     }
     let mut total = Tally::default();
     let mut summary = Vec::new();
+    let mut tests = None;
     for step in &STEPS {
         if !only.is_empty() && !only.iter().any(|wanted| wanted == step.name) {
             continue;
         }
         println!("=== {}", step.name);
+        if step.name == TEST_STEP {
+            tests.take().map(|mut build: Child| build.wait()).transpose()?;
+        }
         let started = Instant::now();
         let result = (step.run)(root);
         let (line, counted) = describe(step.name, &result, started.elapsed());
         println!("{line}");
         summary.push(line);
         total += counted;
+        if step.name == BUILD_STEP && only.is_empty() {
+            tests = Some(rust_tests::start_build(root)?);
+        }
     }
     println!("=== summary");
     for line in &summary {
@@ -135,11 +147,6 @@ fn run_clippy(root: &Path) -> StepResult {
         root,
         &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
     ))
-}
-
-fn run_tests(root: &Path) -> StepResult {
-    let arguments = ["test", "--quiet", "--workspace", "--no-fail-fast"];
-    steps::run_counted(&mut cargo(root, &arguments)).map(Some)
 }
 
 fn run_transcripts(root: &Path, target: Target) -> StepResult {
@@ -177,12 +184,13 @@ fn run_clients(root: &Path, target: &Target) -> StepResult {
 }
 
 fn run_crash(root: &Path) -> StepResult {
-    if !root.join("xtask/src/crash.rs").exists() {
-        println!("there is no crash test yet");
-        return Ok(None);
-    }
-    let mut tally =
-        steps::run_counted(&mut cargo(root, &["xtask", "crash", "--rounds", CRASH_ROUNDS]))?;
+    let kills = crash::Options {
+        subject: crash::Subject::Myriad,
+        disaster: crash::Disaster::Kill,
+        rounds: CRASH_ROUNDS,
+        seed: u64::from(rand::random::<u32>()),
+    };
+    let mut tally = crash::run(root, &kills)?;
     let power_cuts = crash::Options {
         subject: crash::Subject::Myriad,
         disaster: crash::Disaster::PowerCut,

@@ -4,13 +4,12 @@
 //! runs against `ADDR`, `CQL_ADDR` (`CQL_ASKING_ADDR`: a server that requires a login) or
 //! `HTTP_ADDR`, and prints `N passed, N failed` at its end.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 
 use crate::process::{MYRIAD, Server, Target};
 use crate::steps;
@@ -28,11 +27,10 @@ const EXAMPLES: &str = "examples";
 /// The suites of HTTP.
 const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 
-/// Applications, which run with each of these numbers of reactors.
+/// Applications.
 const APP_SUITES: [&str; 4] = ["apps-node", "apps-python", "apps-go", "apps-http"];
-const APP_REACTORS: [&str; 2] = ["1", "4"];
 
-/// The suite of cluster clients, with `cluster-view` and each of these numbers of reactors.
+/// The suite of cluster clients.
 const CLUSTER_SUITE: &str = "cluster";
 
 /// The suite that also connects to a server that requires a login, and the password of its
@@ -49,57 +47,57 @@ const OWN_SUITES: [&str; 7] =
 /// A suite that takes longer hangs. The first run spends most of its time on downloads and builds.
 const SUITE_TIMEOUT_S: &str = "1800";
 
+/// Number of suites that run at the same time: most of them wait, for clients or for a timeout.
+const LANES: usize = 3;
+
 /// Runs the suites named by `only`, or all; each against its own server.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
-    let others = CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES).chain([&EXAMPLES]);
-    let others = others.filter(|_| *target != Target::Redis);
-    let cluster = [&CLUSTER_SUITE].into_iter().filter(|_| *target == Target::Myriad);
-    let mut suites: Vec<&str> = SUITES.iter().chain(others).chain(cluster).copied().collect();
-    let mut own: Vec<&str> = OWN_SUITES.to_vec();
-    own.retain(|_| *target == Target::Myriad);
-    let exists = |name: &str| suites.iter().chain(&own).any(|suite| *suite == name);
-    if let Some(unknown) = only.iter().find(|name| !exists(name)) {
-        suites.extend(own);
-        bail!("no suite {unknown:?}: there are {}", suites.join(", "));
+    let mut names: Vec<&str> = SUITES.to_vec();
+    if *target != Target::Redis {
+        names.extend(CQL_SUITES.iter().chain(&HTTP_SUITES).chain(&APP_SUITES).chain([&EXAMPLES]));
     }
-    for list in [&mut suites, &mut own] {
-        list.retain(|name| only.is_empty() || only.iter().any(|wanted| wanted == name));
+    if *target == Target::Myriad {
+        // They take the longest, so they begin first.
+        names.splice(..0, OWN_SUITES);
+        names.push(CLUSTER_SUITE);
     }
-    // At the same time as the others: all of them mostly wait, for clients or for a timeout.
-    let (tally, own) = thread::scope(|scope| {
-        let own = scope.spawn(|| run_suites(root, target, &own));
-        let tally = run_suites(root, target, &suites);
-        let own = own.join().unwrap_or_else(|_| Err(anyhow!("the thread of suites panicked")));
-        (tally, own)
-    });
-    let mut tally = tally?;
-    tally += own?;
-    Ok(tally)
-}
-
-/// Runs these suites, one after the other.
-fn run_suites(root: &Path, target: &Target, names: &[&str]) -> Result<Tally> {
-    let mut tally = Tally::default();
-    for name in names.iter().copied() {
-        println!("clients: {name}");
-        let has_cluster_view = name == CLUSTER_SUITE;
-        if (has_cluster_view || APP_SUITES.contains(&name)) && *target == Target::Myriad {
-            for reactors in APP_REACTORS {
-                let options = ["--reactors", reactors, "--cluster-view", "yes"];
-                let count = if has_cluster_view { 4 } else { 2 };
-                tally += run_suite(root, target, name, &options[..count])?;
-            }
-            continue;
+    if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("no suite {unknown:?}: there are {}", names.join(", "));
+    }
+    names.retain(|name| only.is_empty() || only.iter().any(|wanted| wanted == name));
+    steps::run_lanes(LANES, names, |name| {
+        let (mut output, mut tally) = (Vec::new(), Tally::default());
+        for options in servers(target, name) {
+            tally += run_suite(root, target, name, options, &mut output)?;
         }
-        // ScyllaDB's driver uses shards.
-        let options: &[&str] =
-            if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
-        tally += run_suite(root, target, name, options)?;
-    }
-    Ok(tally)
+        Ok((output, tally))
+    })
 }
 
-fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Result<Tally> {
+/// The options of each server that a suite runs against.
+fn servers(target: &Target, name: &str) -> &'static [&'static [&'static str]] {
+    match name {
+        // ScyllaDB's driver uses shards.
+        "cql-rust" => &[&["--placement", "source-port"]],
+        CLUSTER_SUITE => &[
+            &["--reactors", "1", "--cluster-view", "yes"],
+            &["--reactors", "4", "--cluster-view", "yes"],
+        ],
+        name if APP_SUITES.contains(&name) && *target == Target::Myriad => {
+            &[&["--reactors", "1"], &["--reactors", "4"]]
+        }
+        _ => &[&[]],
+    }
+}
+
+/// Runs one suite; appends its output.
+fn run_suite(
+    root: &Path,
+    target: &Target,
+    name: &str,
+    options: &[&str],
+    output: &mut Vec<u8>,
+) -> Result<Tally> {
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
     let needs_password = *target == Target::Myriad && name == ASKED_SUITE;
@@ -108,8 +106,6 @@ fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Resu
     let server_with_password =
         server_with_password.as_ref().and_then(|server| server.cql_address.as_deref());
     let started = Instant::now();
-    // Shown at once at the end: suites run at the same time.
-    let mut output = Vec::new();
     let counted = steps::run_counted_to(
         Command::new("timeout")
             .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash", "-c", "exec bash \"$0\" 2>&1"])
@@ -122,13 +118,12 @@ fn run_suite(root: &Path, target: &Target, name: &str, options: &[&str]) -> Resu
             .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
             .env("MYRIAD", root.join(MYRIAD))
             .env("DIALECT", server.dialect.name()),
-        &mut output,
+        output,
     )?;
     let took_s = started.elapsed().as_secs_f64();
     writeln!(output, "clients: {name}: {counted} ({took_s:.1} s)")?;
-    stdout().write_all(&output)?;
     if counted == Tally::default() {
-        bail!("suite {name} counted nothing");
+        bail!("suite {name} counted nothing:\n{}", String::from_utf8_lossy(output));
     }
     Ok(counted)
 }

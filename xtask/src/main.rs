@@ -20,6 +20,7 @@ mod process;
 mod redis_differential;
 mod report;
 mod resp;
+mod rust_tests;
 mod steps;
 mod tally;
 mod tidy;

@@ -70,13 +70,14 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 17] = [
+const RULES: [(&str, Rule); 18] = [
     ("layers of crates", crate_layers::check_imports),
     ("reasons of dependencies", crate_layers::check_reasons),
     ("import cycles", cycles::check_cycles),
     ("names banned in modules", code::check_bans),
     ("unsafe code", code::check_unsafe),
     ("leftovers", code::check_leftovers),
+    ("examples in comments", code::check_examples),
     ("sources of codec rules", code::check_sources),
     ("home paths", code::check_home_paths),
     ("titles of documents", docs::check_titles),

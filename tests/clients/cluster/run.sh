@@ -42,12 +42,15 @@ cli FLUSHALL >/dev/null
 echo "$passed passed, $failed failed"
 
 venv=../../.deps/python
+mkdir -p ../../.deps
+exec {lock}>../../.deps/python.lock
+flock "$lock"
 if ! cmp -s ../python/requirements.txt "$venv/installed.txt"; then
-    mkdir -p ../../.deps
     python3 -m venv --clear "$venv"
     ../../../scripts/retry.sh "$venv/bin/pip" install --quiet --disable-pip-version-check -r ../python/requirements.txt
     cp ../python/requirements.txt "$venv/installed.txt"
 fi
+exec {lock}>&-
 "$venv/bin/python" -B suite.py || failed=1
 if ! cmp -s package-lock.json node_modules/installed.json; then
     ../../../scripts/retry.sh npm ci --silent --no-audit --no-fund

@@ -27,7 +27,9 @@ def run(title, commands, expected):
     FOLDERS.discard(folder.name)
     retry = str(ROOT / "scripts/retry.sh")
     for command in preparation:
-        subprocess.run([retry, "bash", "-c", command], cwd=folder, check=True, timeout=PATIENCE_S)
+        # Suites that run at the same time share the repository of Maven.
+        lock = ["flock", str(ROOT / "tests/.deps/maven")] if command.startswith("mvn") else []
+        subprocess.run([retry, *lock, "bash", "-c", command], cwd=folder, check=True, timeout=PATIENCE_S)
     ran = subprocess.run(["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S)
     if ran.returncode == 0 and ran.stdout == expected:
         print(f"ok {title}")

@@ -156,6 +156,28 @@ pub(crate) fn check_leftovers(files: &[SourceFile]) -> Vec<Violation> {
     found.collect()
 }
 
+/// Rejects examples in documentation comments that a compiler would have to check: `cargo xtask ci`
+/// runs test programs only.
+pub(crate) fn check_examples(files: &[SourceFile]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for file in files.iter().filter(|file| file.is_a("rs")) {
+        let mut is_open = false;
+        for (line, text) in file.lines() {
+            let text = text.trim_start();
+            let comment = text.strip_prefix("///").or_else(|| text.strip_prefix("//!"));
+            let Some(fence) = comment.map(str::trim).filter(|text| text.starts_with("```")) else {
+                continue;
+            };
+            is_open = !is_open;
+            if is_open && fence != "```text" {
+                let what = "an example of code is not compiled: mark it as text, or write a test";
+                violations.push(Violation { path: file.path.clone(), line, what: what.into() });
+            }
+        }
+    }
+    violations
+}
+
 /// Lock files and transcripts: their words are data.
 fn is_generated(file: &SourceFile) -> bool {
     file.path.ends_with("package-lock.json")
@@ -246,6 +268,15 @@ mod tests {
     fn comments_and_strings_are_not_code() {
         assert_eq!(strip_comment_and_strings("let a = \"x // \\\" y\"; // z"), "let a = ; ");
         assert_eq!(strip_comment_and_strings("'\"' => b, // c"), "'' => b, ");
+    }
+
+    #[test]
+    fn examples_are_text() {
+        let found = |fence: &str| {
+            let text = format!("//! ```{fence}\n//! a\n//! ```\n/// a\nfn f() {{}}");
+            check_examples(&[SourceFile { path: "a.rs".into(), text }]).len()
+        };
+        assert_eq!((found("text"), found(""), found("rust")), (0, 1, 1));
     }
 
     #[test]
