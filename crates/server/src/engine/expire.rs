@@ -52,7 +52,9 @@ impl ReactorContext<'_> {
         let (before, after): (Vec<usize>, Vec<usize>) = share.partition(|stripe| *stripe < from);
         for stripe in after.into_iter().chain(before) {
             while self.shared.keyspace.has_due(stripe, self.params.now()) {
-                if self.elapsed_ns(start) > budget_ns || !has_room(self.shared, self.reactor) {
+                let is_late = self.elapsed_ns(start) > budget_ns;
+                if is_late || !has_room(self.shared, self.reactor) {
+                    self.reactor.tally.totals.expiry_ticks_cut += u64::from(is_late);
                     self.note_expire_latency(start);
                     return stripe;
                 }

@@ -44,6 +44,8 @@ pub(crate) struct Totals {
     pub(crate) expired_keys: u64,
     /// Fields of hashes.
     pub(crate) expired_fields: u64,
+    /// Ticks of active expiry that ended although keys had expired.
+    pub(crate) expiry_ticks_cut: u64,
     pub(crate) evicted_keys: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -65,6 +67,7 @@ impl std::ops::AddAssign for Totals {
         self.commands += other.commands;
         self.expired_keys += other.expired_keys;
         self.expired_fields += other.expired_fields;
+        self.expiry_ticks_cut += other.expiry_ticks_cut;
         self.evicted_keys += other.evicted_keys;
         self.hits += other.hits;
         self.misses += other.misses;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{Server, ask, happens_within, request, word};
+use super::fixture::{Server, ask, happens, happens_within, request, word};
 use super::{Row, row};
 
 const COMPACT: [&str; 2] = ["listpack", "hashtable"];
@@ -34,13 +34,7 @@ pub(super) const ROWS: &[Row] = &[
     row("zset-max-listpack-value", "1", &[], sorted_set, ORDERED),
     row("active-expire", "no", &[], keys_after_expiry, [":0", ":1"]),
     row("import-mode", "yes", &[], value_after_expiry, ["$-1", "v"]),
-    row(
-        "active-expire-effort",
-        "10",
-        &["--latency-monitor-threshold", "5", "--durability", "never"],
-        has_long_cycle,
-        ["no", "yes"],
-    ),
+    row("active-expire-effort", "10", &["--durability", "never"], ticks_are_cut, ["yes", "no"]),
 ];
 
 /// Whether the log is synced within two seconds of a write.
@@ -153,25 +147,32 @@ fn value_after_expiry(server: &Server) -> String {
     server.ask(&["GET", "k"])
 }
 
-/// Whether a cycle is long when many keys expire at once: it takes a millisecond with the default.
-fn has_long_cycle(server: &Server) -> String {
+/// Whether the ticks that remove many keys end early as often as with an effort of 1.
+fn ticks_are_cut(server: &Server) -> String {
+    let given = ticks_cut(server);
+    assert_eq!(server.ask(&["CONFIG", "SET", "active-expire-effort", "1"]), "+OK");
+    // Ten times as much time for each tick makes a tenth of them.
+    word(given * 3 > ticks_cut(server), YES)
+}
+
+/// How many ticks end early while 50,000 keys are removed that have all expired.
+fn ticks_cut(server: &Server) -> u64 {
     use std::io::{Read, Write};
+    assert_eq!(server.ask(&["CONFIG", "SET", "active-expire", "no"]), "+OK");
     let mut stream = server.connect("resp");
-    let unix_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() + 3_000;
     let mut requests = Vec::new();
-    for index in 0..100_000 {
-        let words = ["SET", &format!("k{index}"), "v", "PXAT", &unix_ms.to_string()];
-        requests.extend(request(&words));
+    for index in 0..50_000 {
+        requests.extend(request(&["SET", &format!("k{index}"), "v", "PX", "1"]));
     }
-    let mut replies = vec![0; 5 * 100_000];
+    let mut replies = vec![0; 5 * 50_000];
     let mut writer = stream.try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || writer.write_all(&requests).unwrap());
         stream.read_exact(&mut replies).unwrap();
     });
-    let is_long = || {
-        let latest = server.ask(&["LATENCY", "HISTORY", "expire-cycle"]);
-        latest != "*0" && !latest.is_empty()
-    };
-    word(happens_within(Duration::from_secs(6), is_long), YES)
+    let cut = || server.counter("expired_time_cap_reached_count");
+    let before = cut();
+    assert_eq!(server.ask(&["CONFIG", "SET", "active-expire", "yes"]), "+OK");
+    assert!(happens(|| server.ask(&["DBSIZE"]) == ":0"));
+    cut() - before
 }

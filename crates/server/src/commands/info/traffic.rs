@@ -60,6 +60,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("expired_keys", totals.expired_keys);
     page.field("expired_fields", totals.expired_fields);
     page.field("expired_stale_perc", "0.00");
+    page.field("expired_time_cap_reached_count", totals.expiry_ticks_cut);
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
     page.field("keyspace_misses", totals.misses);
@@ -108,7 +109,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
 
 /// There are no forks, replicas, threads for sockets, and no limit for the memory of all clients;
 /// memory is not defragmented.
-const ABSENT: [&str; 23] = [
+const ABSENT: [&str; 22] = [
     "latest_fork_usec",
     "total_forks",
     "total_net_repl_input_bytes",
@@ -131,7 +132,6 @@ const ABSENT: [&str; 23] = [
     "dump_payload_sanitizations",
     "io_threaded_reads_processed",
     "io_threaded_writes_processed",
-    "expired_time_cap_reached_count",
 ];
 
 pub(super) fn cluster(page: &mut Page<'_, '_>) {
