@@ -5,13 +5,17 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version,
+};
 
 /// A bundle of all public authorities has 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -106,6 +110,12 @@ impl Pem {
         &self.text
     }
 
+    /// The end of the validity of the certificates, that of the first to expire, in seconds since
+    /// the Unix epoch. `None` if the library reads it in none of them.
+    pub fn expiry_unix_s(&self) -> Result<Option<u64>, TlsError> {
+        Ok(self.certificates()?.iter().filter_map(expiry_unix_s).min())
+    }
+
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let chain = CertificateDer::pem_slice_iter(&self.text).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| self.malformed(&error))?;
@@ -140,6 +150,28 @@ impl Pem {
 
     fn refused(&self, error: rustls::Error) -> TlsError {
         TlsError::Refused { part: self.part, path: self.path.clone(), error }
+    }
+}
+
+/// The library has no function that returns the validity, but it checks it before anything else,
+/// and reports its end for a time that is later.
+fn expiry_unix_s(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let certificate = ParsedCertificate::try_from(certificate).ok()?;
+    let authorities = RootCertStore::empty();
+    let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    let checked = verify_server_cert_signed_by_trust_anchor(
+        &certificate,
+        &authorities,
+        &[],
+        end_of_time,
+        &[],
+    );
+    match checked {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
+            not_after,
+            ..
+        })) => Some(not_after.as_secs()),
+        _ => None,
     }
 }
 
@@ -270,6 +302,37 @@ mod tests {
             assert_eq!(found, part, "{text}");
             assert!(text.starts_with("some.pem: "), "{text}");
         }
+    }
+
+    /// A certificate that expires at the start of this year.
+    fn expiring(year: i32, is_authority: bool) -> String {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        if is_authority {
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        }
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn the_first_certificate_to_expire_counts() {
+        let check = |chain: &[String], expected| {
+            let found = pem(TlsPart::Certificate, &chain.concat()).expiry_unix_s();
+            assert_eq!(found.unwrap(), expected, "{chain:?}");
+        };
+        // As `date --utc --date=2049-01-01 +%s` prints them. From 2050 on, DER has another form.
+        check(&[expiring(2020, false)], Some(1_577_836_800));
+        check(&[expiring(2049, false)], Some(2_493_072_000));
+        check(&[expiring(2050, true)], Some(2_524_608_000));
+        check(&[expiring(9999, false)], Some(253_370_764_800));
+        let chain = [2050, 2020, 2049].map(|year| expiring(year, year == 2020));
+        check(&chain, Some(1_577_836_800));
+        let unreadable = |text| pem(TlsPart::Certificate, text).expiry_unix_s();
+        assert!(unreadable("").is_err());
+        let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(unreadable(nonsense).unwrap(), None);
+        check(&[nonsense.to_owned(), expiring(2049, false)], Some(2_493_072_000));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use base::time::Now;
 use binlog::{Disk, FileDisk};
 use parking_lot::Mutex;
 use rand::RngCore as _;
-use reactor::{Control, Group, Limits, Links, Listener, Signal, Tls};
+use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::commands::acl::{default_user, load_at_start};
 use crate::commands::registry::REGISTRY;
@@ -64,6 +64,7 @@ use crate::replica;
 use crate::statements::StatementState;
 use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
+use crate::tls::ListenerTls;
 use crate::{commands, logging, service_manager, tls};
 
 /// Checking a password takes a whole core; the other cores remain for clients that are already
@@ -282,12 +283,12 @@ pub(crate) fn load_users(settings: &Settings) -> Result<Users, Conflict> {
 }
 
 /// Loads the certificates for TLS listeners; `None` without such listeners.
-pub(crate) fn open_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, Conflict> {
+pub(crate) fn open_tls(settings: &Settings) -> Result<Option<ListenerTls>, Conflict> {
     if !settings.has_tls() {
         return Ok(None);
     }
     match tls::load(settings) {
-        Ok(config) => Ok(Some(Arc::new(Tls::new(config)))),
+        Ok(loaded) => Ok(Some(ListenerTls::new(loaded))),
         Err(error) => Err(Conflict::new(tls::option_of(&error), error.to_string())),
     }
 }
@@ -359,7 +360,7 @@ fn start_group(
             _ => listener,
         };
         listeners.push(match shared.tls.get() {
-            Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
+            Some(ListenerTls { tls, .. }) if is_tls => listener.with_tls(Arc::clone(tls)),
             _ => listener,
         });
     }

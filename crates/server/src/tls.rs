@@ -1,8 +1,9 @@
 //! TLS certificates, keys and rules of the listeners, read from files.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use reactor::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions, tls_client};
+use reactor::{Pem, Tls, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions, tls_client};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::config::{Settings, TlsAuthClients, TlsProtocols};
@@ -27,8 +28,41 @@ pub(crate) fn is_concerned(option: &[u8]) -> bool {
     OPTIONS.iter().any(|name| option.eq_ignore_ascii_case(name.as_bytes()))
 }
 
+/// The TLS of all listeners that use it.
+#[derive(Debug)]
+pub(crate) struct ListenerTls {
+    pub(crate) tls: Arc<Tls>,
+    /// 0 if the expiry of the certificates is unknown.
+    expiry_unix_s: AtomicU64,
+}
+
+impl ListenerTls {
+    pub(crate) fn new(loaded: Loaded) -> ListenerTls {
+        let expiry_unix_s = AtomicU64::new(loaded.expiry_unix_s.unwrap_or(0));
+        ListenerTls { tls: Arc::new(Tls::new(loaded.config)), expiry_unix_s }
+    }
+
+    /// New connections use what was loaded; existing ones keep theirs.
+    pub(crate) fn replace(&self, loaded: Loaded) {
+        self.tls.replace(loaded.config);
+        self.expiry_unix_s.store(loaded.expiry_unix_s.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// When the first of the certificates that clients are sent expires.
+    pub(crate) fn expiry_unix_s(&self) -> Option<u64> {
+        Some(self.expiry_unix_s.load(Ordering::Relaxed)).filter(|time| *time > 0)
+    }
+}
+
+/// What the files of the listeners contain.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    config: Arc<ServerConfig>,
+    expiry_unix_s: Option<u64>,
+}
+
 /// Reads the files that the options name. Blocks on disk I/O.
-pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
+pub(crate) fn load(settings: &Settings) -> Result<Loaded, TlsError> {
     let authorities = || Pem::read(TlsPart::Authorities, &settings.tls_ca_cert_file);
     let clients = match settings.tls_auth_clients {
         TlsAuthClients::No => TlsClients::Disabled,
@@ -46,7 +80,7 @@ pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
         // Each listener serves one protocol, so there is nothing to negotiate.
         protocols: &[],
     };
-    rules.config()
+    Ok(Loaded { config: rules.config()?, expiry_unix_s: certificates.expiry_unix_s()? })
 }
 
 /// Reads the files that a connection to another server needs. Blocks on disk I/O.

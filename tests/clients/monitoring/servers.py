@@ -105,6 +105,15 @@ class Prometheus(Process):
         return [rule for group in groups for rule in group["rules"]]
 
 
+def certificate(folder):
+    """A certificate and its key, in files."""
+    files = [str(folder / name) for name in ("server.pem", "server.key")]
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "90"]
+    command = ["openssl", "req", *kind, "-subj", "/CN=localhost", "-out", files[0], "-keyout", files[1]]
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+    return files
+
+
 def load(first, second):
     """Makes the counters appear that do not exist before their first event."""
     first.client.set("monitored", 1)

@@ -12,7 +12,7 @@ import promql_parser
 import redis
 import yaml
 
-from servers import PATIENCE_S, Process, Prometheus, Server, fetch, free_port, load, wait_for
+from servers import PATIENCE_S, Process, Prometheus, Server, certificate, fetch, free_port, load, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RULES = sorted((ROOT / "packages/prometheus").glob("*.rules.yml"))
@@ -233,7 +233,10 @@ class World:
 
     def __init__(self, folder):
         self.folder = folder
-        first, second = (Server(folder, f"master{number}", "--server-id", str(number)) for number in (1, 2))
+        pem, key = certificate(folder)
+        tls = ["--http-tls", "127.0.0.1:0", "--tls-cert-file", pem, "--tls-key-file", key, "--tls-auth-clients", "no"]
+        first = Server(folder, "master1", "--server-id", "1", *tls)
+        second = Server(folder, "master2", "--server-id", "2")
         source = first.resp.replace(":", " ")
         replica = Server(folder, "replica", "--server-id", "1", "--replicaof", source)
         self.servers = [first, second, replica]

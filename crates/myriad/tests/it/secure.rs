@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// `ca.pem`, and `one`, `two` and `client`, signed by it, each with `.pem` and `.key`. `stranger`
-/// is signed by another authority.
+/// is signed by another authority. They expire at the start of 2040, `two` of 2041.
 pub(crate) struct Files {
     pub(crate) directory: PathBuf,
 }
@@ -42,6 +42,7 @@ impl Files {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.not_after = rcgen::date_time_ymd(if name == "two" { 2041 } else { 2040 }, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, authority).unwrap();
         fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::secure::{Stream, conversation, dial};
 use harness::{Server, ask, request, wait_for};
@@ -87,6 +88,37 @@ fn invalid_files_prevent_startup_and_are_ignored_later() {
     for _ in 0..10 {
         assert!(is_let_in(server.dial("resp-tls", &server.files.client(None))));
     }
+}
+
+#[test]
+fn the_expiry_is_that_of_the_certificate_in_use() {
+    /// The start of 2040 and of 2041.
+    const EXPIRY_UNIX_S: [u64; 2] = [2_208_988_800, 2_240_611_200];
+    let server = Server::start("expiry", &OPEN);
+    let client = server.files.client(None);
+    let shows = |expected: u64| {
+        let mut http = server.dial("http-tls", &client);
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        http.write_all(request).unwrap();
+        let mut page = String::new();
+        http.read_to_string(&mut page).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let rest = server.counter("tls_server_cert_expires_in_seconds");
+        let line = format!("\nmyriad_tls_certificate_expiry_timestamp_seconds {expected}\n");
+        page.contains(&line) && expected.abs_diff(now + rest) < 60
+    };
+    assert!(shows(EXPIRY_UNIX_S[0]));
+    for kind in ["pem", "key"] {
+        let [one, two] = ["one", "two"].map(|name| server.files.path(&format!("{name}.{kind}")));
+        std::fs::copy(two, one).unwrap();
+    }
+    assert!(shows(EXPIRY_UNIX_S[0]), "the new file is not in use");
+    server.hang_up();
+    wait_for("the new certificate", || shows(EXPIRY_UNIX_S[1]));
+    // A failed reload changes nothing.
+    let pem = server.files.text("client.pem");
+    assert!(server.ask(&["CONFIG", "SET", "tls-cert-file", &pem]).starts_with("-ERR"));
+    assert!(shows(EXPIRY_UNIX_S[1]));
 }
 
 #[test]

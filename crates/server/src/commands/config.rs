@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
@@ -16,7 +15,7 @@ use crate::config::{
 use crate::engine::acl::TooManyUsers;
 use crate::engine::baseline::Baseline;
 use crate::engine::server_state::ServerState;
-use crate::tls;
+use crate::tls::{self, Loaded};
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
@@ -154,7 +153,7 @@ fn install(
     config: &mut Config,
     next: Config,
     changed: &Changed,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Loaded>,
 ) -> Result<Arc<Settings>, TooManyUsers> {
     let settings = Arc::new(next.settings().clone());
     // First, because only this can fail.
@@ -177,10 +176,7 @@ fn install(
 }
 
 /// Reads the TLS files; `None` without listeners that use them.
-fn load_tls(
-    shared: &ServerState,
-    settings: &Settings,
-) -> Result<Option<Arc<ServerConfig>>, Conflict> {
+fn load_tls(shared: &ServerState, settings: &Settings) -> Result<Option<Loaded>, Conflict> {
     if shared.tls.get().is_none() {
         return Ok(None);
     }

@@ -59,6 +59,7 @@ const SECTIONS: &[Section] = &[
     section("Stats", traffic::stats),
     section("Replication", data::replication),
     section("Hub", data::hub),
+    section("TLS", traffic::tls),
     section("CPU", process::cpu),
     section("Modules", |_| ()),
     on_request("Commandstats", load::commands),

@@ -11,7 +11,7 @@ use binlog::Log;
 use cql::roles::Roles;
 use cql::schema::Catalog;
 use parking_lot::Mutex;
-use reactor::{Links, Tls};
+use reactor::Links;
 use store::types::Compact;
 use store::{AccessClock, AccessRule, DATABASES, DbStats, EvictionPolicy, Keyspace, Params};
 
@@ -48,6 +48,7 @@ use crate::engine::secret::Shown;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
 use crate::engine::write_clock::WriteClock;
+use crate::tls::ListenerTls;
 
 /// Identity of this server, fixed at startup.
 #[derive(Debug)]
@@ -173,7 +174,7 @@ pub(crate) struct ServerState {
     pub(crate) moving: Mutex<HashMap<u64, ClientRow>>,
     pub(crate) links: OnceLock<Links<Mail>>,
     /// Certificates of TLS listeners, if there are any.
-    pub(crate) tls: OnceLock<Arc<Tls>>,
+    pub(crate) tls: OnceLock<ListenerTls>,
     pub(crate) identity: Identity,
     pub(crate) command_logs: CommandLogs,
     pub(crate) latency: Mutex<LatencyEvents>,

@@ -1,4 +1,4 @@
-//! INFO clients and stats: connections and their traffic.
+//! INFO clients, stats and tls: connections and their traffic.
 
 use std::sync::atomic::Ordering;
 
@@ -8,6 +8,7 @@ use super::Page;
 use crate::engine::command_log::LogKind;
 use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Kind;
+use crate::tls::ListenerTls;
 
 pub(super) fn clients(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
@@ -105,6 +106,17 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("reactor_stalls", shared.stalls.count());
     page.field("reactor_stall_longest_ms", shared.stalls.longest_ms());
     page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
+}
+
+// Source: Valkey 9.1 `tls.c`; redis_exporter reads it
+pub(super) fn tls(page: &mut Page<'_, '_>) {
+    let expiry_unix_s = page.cx.shared.tls.get().and_then(ListenerTls::expiry_unix_s);
+    // Negative after the expiry; 0 without TLS.
+    let rest_s = expiry_unix_s.map_or(0, |expiry_unix_s| {
+        let now_s = page.cx.unix().0 / 1000;
+        expiry_unix_s.cast_signed().saturating_sub(now_s.cast_signed())
+    });
+    page.field("tls_server_cert_expires_in_seconds", rest_s);
 }
 
 /// There are no forks, replicas, threads for sockets, and no limit for the memory of all clients;

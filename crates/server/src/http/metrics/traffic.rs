@@ -8,6 +8,7 @@ use crate::engine::baseline::Counters;
 use crate::engine::published::CommandCounts;
 use crate::engine::server_state::ServerState;
 use crate::protocol::ClientProtocol;
+use crate::tls::ListenerTls;
 
 /// Upper bounds of the stage buckets, in nanoseconds.
 const STAGE_BOUNDS_NS: [u64; 16] = [
@@ -185,6 +186,11 @@ pub(super) fn connections(page: &mut Page, shared: &ServerState) {
     }
     let help = "Failed accept calls.";
     page.one("myriad_accept_errors_total", Kind::Counter, help, acceptor.errors);
+    if let Some(expiry_unix_s) = shared.tls.get().and_then(ListenerTls::expiry_unix_s) {
+        let help = "When the first certificate in tls-cert-file expires, since the Unix epoch.";
+        let name = "myriad_tls_certificate_expiry_timestamp_seconds";
+        page.one(name, Kind::Gauge, help, expiry_unix_s);
+    }
 }
 
 /// A command metric: name, help, value.
