@@ -1,11 +1,12 @@
 // Opens pages of the lab, and a pipeline's monitor, in headless Chromium: node check.mjs FOLDER NAME=URL...
 //
 // Each page is seen in several ways: it must load without an error and without asking any other
-// host, fit the width of a phone, be legible, and sort, filter and change its theme. Pictures of
+// host, fit the width of a phone, be legible and accessible (accessibility.mjs), and sort, filter and change its theme. Pictures of
 // all ways are left in FOLDER. Ends with `N passed, N failed`.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { inaccessible } from "./accessibility.mjs";
 import { Browser, CONTRAST_MIN, Page, VIEWS, faintTexts } from "./chromium.mjs";
 
 /// A monitor hears from its parts once a second; a busy machine may halt any of them for seconds.
@@ -74,6 +75,8 @@ async function look(browser, folder, name, url, view) {
     const brightness = Math.max(...paper.match(/[0-9.]+/g).slice(0, 3).map(Number));
     const fits = isDark === (view.scheme === "dark") && (brightness < 128) === isDark;
     check(`${label}: has its theme`, fits, paper);
+    const barriers = await inaccessible(page);
+    check(`${label}: is accessible`, barriers.length === 0, barriers.join("\n  "));
   }
   const width = await page.run(() => document.documentElement.scrollWidth);
   check(`${label}: fits the width`, width <= view.width, `${width} > ${view.width}`);

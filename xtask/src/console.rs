@@ -20,8 +20,9 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     let folder = root.join("target/console");
     let counted = steps::run_counted(
         Command::new("timeout")
-            .args(["--kill-after=10", BROWSER_TIMEOUT_S, "node"])
-            .arg(root.join("tests/browser/console.mjs"))
+            .args(["--kill-after=10", BROWSER_TIMEOUT_S])
+            .arg(root.join("tests/browser/run.sh"))
+            .arg("console.mjs")
             .arg(&folder)
             .arg(format!("http://{address}"))
             // Stopped for some seconds: the page must report that the server does not answer.

@@ -33,8 +33,9 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     let monitor = Monitor::start(root)?;
     let counted = steps::run_counted(
         Command::new("timeout")
-            .args(["--kill-after=10", BROWSER_TIMEOUT_S, "node"])
-            .arg(root.join("tests/browser/check.mjs"))
+            .args(["--kill-after=10", BROWSER_TIMEOUT_S])
+            .arg(root.join("tests/browser/run.sh"))
+            .arg("check.mjs")
             .arg(root.join("target/report"))
             .arg(format!("report=file://{}", page.display()))
             .arg(format!("live={}", live.url))
