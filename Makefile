@@ -13,7 +13,7 @@ release:
 	@scripts/setup.sh build
 	@cargo build --profile dist -p myriad
 
-# Builds target/packages: a Debian package, a tarball, the list of crates, and checksums.
+# Builds target/packages: a Debian and an RPM package, a tarball, the list of crates, and checksums.
 packages:
 	@scripts/setup.sh build
 	@scripts/packages.sh

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes what operators install, in target/packages: a Debian package, a tarball (both with manual
-# pages and completions), the list of the crates in the program (SBOM), and checksums. Installs
-# cargo-deb and cargo-cyclonedx if missing.
+# Makes what operators install, in target/packages: a Debian package, an RPM package, a tarball (all
+# with manual pages and completions), the list of the crates in the program (SBOM), and checksums.
+# Installs cargo-deb, cargo-generate-rpm and cargo-cyclonedx if missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for tool in cargo-deb cargo-cyclonedx; do
+for tool in cargo-deb cargo-generate-rpm cargo-cyclonedx; do
     if ! command -v "$tool" >/dev/null 2>&1; then
         echo "packages: installing $tool"
         scripts/retry.sh cargo install --quiet --locked "$tool"
@@ -30,6 +30,11 @@ target/dist/myriad completion zsh >"$share/completions/_myriad"
 target/dist/myriad completion fish >"$share/completions/myriad.fish"
 
 cargo deb --quiet --no-build --profile dist -p myriad --output "$out/"
+
+# cargo-deb strips its copy of the program, cargo-generate-rpm does not.
+strip --strip-unneeded -o "$share/myriad" target/dist/myriad
+# builtin: the same requirements whether the tools of RPM are installed or not.
+cargo generate-rpm --auto-req builtin -p crates/myriad --output "$out/"
 
 cp target/dist/myriad packages/myriad.toml packages/myriad.service LICENSE CHANGELOG.md "$out/$name/"
 cp -r packages/grafana packages/prometheus "$share/man" "$share/completions" "$out/$name/"
