@@ -310,16 +310,19 @@ fn rerun(run: &Run, table: &Table) -> Markup {
     html! {
         details {
             summary { "How to repeat the measurement" }
-            @if let Some(command) = &run.repeat { pre { code { (command) } } }
-            @if let Some(text) = &run.definition {
-                pre { code { (text) } }
-            }
+            @if let Some(command) = &run.repeat { (listing(command)) }
+            @if let Some(text) = &run.definition { (listing(text)) }
             @if !lines.is_empty() {
                 p { "Command lines of the subjects:" }
-                pre { code { @for line in &lines { (line) "\n" } } }
+                (listing(&lines.join("\n")))
             }
         }
     }
+}
+
+/// Renders text whose long lines scroll, also by the keyboard.
+fn listing(text: &str) -> Markup {
+    html! { pre tabindex="0" { code { (text) } } }
 }
 
 fn how_to_read() -> Markup {
