@@ -6,6 +6,7 @@ use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::replication::{address, number_of_server};
+use crate::config::MasterAddress;
 use crate::engine::hub::{self, ITSELF, PEERS_MAX};
 use crate::engine::replication::{LinkState, Request, Role};
 
@@ -23,14 +24,7 @@ pub(crate) const HUB: Command = Command {
 };
 
 fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let own = cx.shared.hub.server;
-    if own == 0 {
-        return Err(Fail::text("ERR this server is in no group of masters: set server-id"));
-    }
-    let shows = ["LIST", "CONFLICTS"].iter().any(|name| is_option(args.get(1), name));
-    if !shows && cx.shared.replication.role() != Role::Master {
-        return Err(Fail::text("READONLY a replica follows no other server than its master"));
-    }
+    check_number(cx)?;
     let name = args.get(1);
     if is_option(name, "LIST") && args.len() == 2 {
         list(cx);
@@ -40,21 +34,10 @@ fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         show_conflicts(cx);
         return Ok(());
     }
+    check_member(cx)?;
     if is_option(name, "ADD") && args.len() == 5 {
         let server = number_of_server(args.get(2))?;
-        if server == own {
-            return Err(Fail::text("ERR this is the server-id of this server"));
-        }
-        let address = address(args.get(3), args.get(4))?;
-        let peers = cx.shared.hub.peers().all().clone();
-        if !peers.contains_key(&server) && peers.len() >= PEERS_MAX {
-            return Err(Fail::text("ERR too many peers"));
-        }
-        // A server keeps its log when it moves to another address.
-        let place = peers.get(&server).and_then(|peer| peer.place);
-        store(cx, own, Some((&ITSELF, None)))?;
-        store(cx, server, Some((&address, place)))?;
-        cx.shared.hub.peers().put(server, address, place);
+        set_peer(cx, server, address(args.get(3), args.get(4))?)?;
     } else if is_option(name, "REMOVE") && args.len() == 3 {
         let server = number_of_server(args.get(2))?;
         if !cx.shared.hub.peers().all().contains_key(&server) {
@@ -62,18 +45,53 @@ fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         store(cx, server, None)?;
         cx.shared.hub.peers().remove(server);
+        cx.shared.hub.signal.raise();
     } else {
         return Err(Fail::Syntax);
     }
-    cx.shared.hub.signal.raise();
     cx.reply.ok();
+    Ok(())
+}
+
+fn check_number(cx: &CommandContext<'_>) -> Done {
+    if cx.shared.hub.server == 0 {
+        return Err(Fail::text("ERR this server is in no group of masters: set server-id"));
+    }
+    Ok(())
+}
+
+/// Checks that this server may follow others.
+pub(super) fn check_member(cx: &CommandContext<'_>) -> Done {
+    check_number(cx)?;
+    if cx.shared.replication.role() != Role::Master {
+        return Err(Fail::text("READONLY a replica follows no other server than its master"));
+    }
+    Ok(())
+}
+
+/// Adds a peer, or gives it another address.
+pub(super) fn set_peer(cx: &mut CommandContext<'_>, server: u16, address: MasterAddress) -> Done {
+    let own = cx.shared.hub.server;
+    if server == own {
+        return Err(Fail::text("ERR this is the server-id of this server"));
+    }
+    let peers = cx.shared.hub.peers().all().clone();
+    if !peers.contains_key(&server) && peers.len() >= PEERS_MAX {
+        return Err(Fail::text("ERR too many peers"));
+    }
+    // A server keeps its log when it moves to another address.
+    let place = peers.get(&server).and_then(|peer| peer.place);
+    store(cx, own, Some((&ITSELF, None)))?;
+    store(cx, server, Some((&address, place)))?;
+    cx.shared.hub.peers().put(server, address, place);
+    cx.shared.hub.signal.raise();
     Ok(())
 }
 
 fn store(
     cx: &mut CommandContext<'_>,
     server: u16,
-    peer: Option<(&crate::config::MasterAddress, Request)>,
+    peer: Option<(&MasterAddress, Request)>,
 ) -> Done {
     let is_locked = cx.locked.add_unless(hub::STORED.hash(), || false);
     assert!(is_locked, "it never gives up");

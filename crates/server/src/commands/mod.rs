@@ -32,6 +32,7 @@ mod lists;
 mod memory;
 mod monitor;
 pub(crate) mod notices;
+mod pika_hub;
 mod probes;
 mod pubsub;
 pub(crate) mod registry;

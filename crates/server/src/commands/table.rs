@@ -5,12 +5,13 @@ use super::command::Command;
 use super::{
     acl, bitmaps, client, cluster, command_log, config, connection, databases, debug, diagnosis,
     generic, geo, hashes, hot_keys, hub, hyperloglog, info, introspection, lists, memory, monitor,
-    probes, pubsub, replication, scripting, server, sets, sort, streams, strings, timeseries,
-    transactions, zset_algebra, zset_range, zsets,
+    pika_hub, probes, pubsub, replication, scripting, server, sets, sort, streams, strings,
+    timeseries, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
     &acl::ACL,
+    &pika_hub::ADD,
     &strings::APPEND,
     &cluster::ASKING,
     &connection::AUTH,
@@ -171,6 +172,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &generic::RANDOMKEY,
     &cluster::READONLY,
     &cluster::READWRITE,
+    &pika_hub::REMOVE,
     &generic::RENAME,
     &generic::RENAMENX,
     &replication::REPLCONF,
@@ -222,6 +224,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &replication::SYNC,
     &server::TIME,
     &generic::TOUCH,
+    &pika_hub::TRANSFER,
     &timeseries::TSADD,
     &timeseries::TSCARD,
     &timeseries::TSGET,

@@ -300,6 +300,34 @@ fn the_later_write_wins_everywhere_and_none_returns_to_its_author() {
     assert_eq!(swap, "-ERR SWAPDB is not possible on a server with a server-id\r\n");
 }
 
+/// As an operator of `pika_hub` would: a master that is down gets another address.
+#[test]
+fn a_hub_is_administrated_as_pika_hub() {
+    let mut group = Group::new(31, &[(0, 1), (1, 0)], Some(1));
+    ask(&mut group.worlds[0], "SET k v|");
+    group.settle();
+    let hub = &mut group.worlds[1];
+    let Peer { place, generation, .. } = peer(hub, 0);
+    assert!(place.is_some());
+    for (request, expected) in [
+        ("TRANSFER 1 other 78", "-ERR server_id 1 is online, could not transfer"),
+        ("TRANSFER 9 other 78", "-ERR server_id 9 is not found in pika_servers"),
+        ("TRANSFER x other 78", "-ERR invalid server-id: a number from 1 to 65535 is required"),
+        ("TRANSFER 1 other 0", "-ERR Invalid master port"),
+    ] {
+        assert_eq!(ask(hub, &format!("{request}|")), format!("{expected}\r\n"));
+    }
+    hub.shared().hub.peers().get_mut(1, generation).unwrap().state = LinkState::Connecting;
+    let moved = "+OK\r\n*1\r\n$15\r\n1 other 77 down\r\n";
+    assert_eq!(ask(hub, "TRANSFER 1 other 77|HUB LIST|"), moved);
+    assert_eq!(peer(hub, 0).place, place, "the place in its log stays");
+    assert!(ask(hub, "COPY 1 3 host 79 password|").starts_with("-READONLY"));
+    let master = &mut group.worlds[0];
+    assert_eq!(ask(master, "COPY k other DB 1|"), ":1\r\n");
+    ask(master, "REPLICAOF 127.0.0.1 1|");
+    assert!(ask(master, "TRANSFER 2 other 78|").starts_with("-READONLY a replica follows"));
+}
+
 #[test]
 fn a_server_that_lost_its_data_gets_back_what_it_wrote() {
     for (links, hub) in
