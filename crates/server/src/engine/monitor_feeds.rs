@@ -115,7 +115,7 @@ pub(crate) fn monitor_line(
 
 /// Appends the bytes in quotes, with everything that is not printable ASCII escaped.
 // Source: Redis 7.2 `sds.c`, `sdscatrepr`
-fn quote(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn quote(bytes: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.reserve(bytes.len() + 2);
     out.push(b'"');

@@ -421,6 +421,9 @@ fn a_conflict_is_counted_if_neither_server_had_the_value_of_the_other() {
         "{shown}"
     );
     assert!(shown.contains("hub_conflicts:1\r\n") && shown.contains(",conflicts=1\r\n"), "{shown}");
+    let latest = shown.lines().find(|line| line.starts_with("hub_conflict0:")).unwrap();
+    assert!(latest.starts_with("hub_conflict0:db=0,winner=2,winner_us="), "{latest}");
+    assert!(latest.contains(",loser=1,loser_us=") && latest.ends_with(",key=\"k\""), "{latest}");
 }
 
 #[test]
@@ -438,6 +441,7 @@ fn a_bounded_number_of_conflicts_is_remembered() {
         let latest = world.shared().hub.conflicts();
         assert_eq!(latest.len(), crate::engine::hub::CONFLICTS_MAX);
         assert!(latest.iter().all(|conflict| conflict.name.len() == 256));
+        assert_eq!(ask(world, "INFO hub|").matches("\r\nhub_conflict1").count(), 1 + 6);
     }
 }
 

@@ -8,7 +8,8 @@ use super::{Page, us};
 use crate::commands::hub::state_name;
 use crate::config::MasterAddress;
 use crate::engine::clock;
-use crate::engine::hub::Peer;
+use crate::engine::hub::{Conflict, Peer};
+use crate::engine::monitor_feeds::quote;
 use crate::engine::replication::{LinkState, ProgramVersion};
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
@@ -181,6 +182,25 @@ pub(super) fn hub(page: &mut Page<'_, '_>) {
         );
         page.field(&format!("hub_peer{server}"), row);
     }
+    for (at, conflict) in hub.conflicts().into_iter().enumerate() {
+        page.field(&format!("hub_conflict{at}"), conflict_row(&conflict));
+    }
+}
+
+/// The key is last and in quotes, because it may contain commas.
+fn conflict_row(conflict: &Conflict) -> String {
+    let Conflict { db, name, winner, loser, found } = conflict;
+    let mut key = Vec::new();
+    quote(name, &mut key);
+    format!(
+        "db={db},winner={},winner_us={},loser={},loser_us={},found_ms={},key={}",
+        winner.server,
+        winner.time,
+        loser.server,
+        loser.time,
+        found.0,
+        String::from_utf8_lossy(&key)
+    )
 }
 
 pub(super) fn keyspace(page: &mut Page<'_, '_>) {

@@ -16,9 +16,10 @@ function parse(reply) {
   return new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));
 }
 
-/** `a=1,b=2` as an object. */
+/** `a=1,b="2,3"` as an object. */
 function members(text) {
-  return Object.fromEntries(text.split(",").map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)]));
+  const pairs = text.matchAll(/([^=,]+)=("(?:\\.|[^"\\])*"|[^,]*)/g);
+  return Object.fromEntries([...pairs].map(([, name, value]) => [name, value]));
 }
 
 function listed(info, prefix) {
@@ -47,6 +48,7 @@ function draw({ history }) {
   const position = Number(get("master_repl_offset"));
   const replicas = listed(info, "slave");
   const peers = listed(hub, "hub_peer");
+  const conflicts = listed(hub, "hub_conflict");
   return [
     tiles([
       ["Role", isReplica ? "replica" : "master"],
@@ -67,9 +69,13 @@ function draw({ history }) {
       ? note("This server has no server-id: it does not receive the writes of other masters.")
       : [
         note(`Server ${hub.get("hub_server_id")}, ${hub.get("hub_role")}; ${hub.get("hub_conflicts")} conflicts were lost by the older value.`),
-        table("Masters", ["#server", "address", "state", "#position", "#to receive", "#silent, s", "#received", "#lost"], peers.map(([server, row]) => [
-          server, `${row.host}:${row.port}`, row.state, row.position, bytes(Number(row.lag_bytes)), row.silent_s, number(Number(row.received)), number(Number(row.lost)),
+        table("Masters", ["#server", "address", "state", "#position", "#to receive", "#silent, s", "#received", "#lost", "#conflicts"], peers.map(([server, row]) => [
+          server, `${row.host}:${row.port}`, row.state, row.position, bytes(Number(row.lag_bytes)), row.silent_s, number(Number(row.received)), number(Number(row.lost)), number(Number(row.conflicts)),
         ])),
+        conflicts.length === 0 ? note("No conflict since the start of this server.")
+          : table("Latest conflicts", ["key", "#database", "#kept, of server", "#lost, of server", "#apart, ms", "found"], conflicts.map(([, row]) => [
+            row.key, row.db, row.winner, row.loser, row.loser_us === "0" ? "–" : number(Math.round((row.winner_us - row.loser_us) / 1000)), new Date(Number(row.found_ms)).toLocaleString([], { hourCycle: "h23" }),
+          ]), { key: (cells) => cells.join(" ") }),
       ]),
   ];
 }
