@@ -99,7 +99,7 @@ mod tests {
     fn every_one_is_run_for_a_table_and_names_it() {
         for (name, _) in TEXTS {
             let wanted = Run::Definition(name.to_owned());
-            let tables = source::tables().filter(|table| table.run.as_ref() == Some(&wanted));
+            let tables = source::tables().filter(|table| table.run == wanted);
             let ids: Vec<&str> = tables.map(|table| table.id.as_str()).collect();
             assert!(!ids.is_empty(), "{name}");
             let definition = find(name).unwrap();

@@ -8,6 +8,7 @@ pub(crate) mod figure;
 pub(crate) mod finding;
 #[cfg(test)]
 mod fixture;
+mod masters;
 pub(crate) mod outcome;
 pub(crate) mod profiles;
 pub(crate) mod results;
@@ -187,19 +188,18 @@ fn list(tables: &[&Table]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Describes how the table is run, or why it cannot be.
+/// Describes how the table is run.
 fn run_description(table: &Table) -> String {
-    if let Some(missing) = table.missing() {
-        return format!("not yet: {missing}");
-    }
     match &table.run {
-        Some(Run::Definition(name)) => format!("benchmarks/definitions/{name}.toml"),
-        Some(Run::Tests(commands)) => commands.join(", "),
-        Some(Run::Compatibility(program)) => format!("by {program}"),
-        Some(Run::Profile(cells)) => format!("profiles of {} cells", cells.len()),
-        Some(Run::Ablation(name)) => format!("myriad-lab ablation {name}"),
-        Some(Run::Experiment(_)) => "an experiment with myriad web".to_owned(),
-        None => String::new(),
+        Run::Definition(name) => format!("benchmarks/definitions/{name}.toml"),
+        Run::Tests(commands) => commands.join(", "),
+        Run::Compatibility(program) => format!("by {program}"),
+        Run::Profile(cells) => format!("profiles of {} cells", cells.len()),
+        Run::Ablation(name) => format!("myriad-lab ablation {name}"),
+        Run::Experiment(name) if name == masters::NAME => {
+            "an experiment with two masters and a hub".to_owned()
+        }
+        Run::Experiment(_) => "an experiment with myriad web".to_owned(),
     }
 }
 
@@ -216,24 +216,25 @@ struct Session {
 impl Session {
     /// Runs the table, and formats the result.
     fn run(&self, table: &'static Table) -> Result<String> {
-        if let Some(missing) = table.missing() {
-            return Ok(format!("not yet: {missing}\n"));
-        }
         match &table.run {
-            Some(Run::Definition(name)) => self.measure(table, name),
-            Some(Run::Compatibility(_)) => self.try_tool(table),
-            Some(Run::Tests(commands)) => Ok(format!("shown by tests: {}\n", commands.join(", "))),
-            Some(Run::Profile(cells)) => self.profile(table, cells),
-            Some(Run::Ablation(name)) => {
+            Run::Definition(name) => self.measure(table, name),
+            Run::Compatibility(_) => self.try_tool(table),
+            Run::Tests(commands) => Ok(format!("shown by tests: {}\n", commands.join(", "))),
+            Run::Profile(cells) => self.profile(table, cells),
+            Run::Ablation(name) => {
                 let is_quick = self.arguments.is_quick;
                 self.store(table, &ablation::measure(&self.program, name, is_quick, &self.stop)?)
             }
-            Some(Run::Experiment(name)) => {
+            Run::Experiment(name) => {
                 let is_quick = self.arguments.is_quick;
                 let bench = web::Bench { program: &myriad()?, is_quick, stop: &self.stop };
-                self.store(table, &web::measure(name, &bench)?)
+                let found = if name == masters::NAME {
+                    masters::measure(&bench)?
+                } else {
+                    web::measure(name, &bench)?
+                };
+                self.store(table, &found)
             }
-            None => bail!("{} does not specify how to run it", table.id),
         }
     }
 
@@ -328,7 +329,7 @@ fn write_source(folder: &RunFolder, definition: &Definition) -> Result<()> {
 /// Returns the figures of the source for each cell.
 fn source_figures(definition: &Definition) -> Vec<Value> {
     let wanted = Run::Definition(definition.name.clone());
-    let tables = source::tables().filter(|table| table.run.as_ref() == Some(&wanted));
+    let tables = source::tables().filter(|table| table.run == wanted);
     let mut figures = Vec::new();
     for table in tables {
         for row in table.source_rows() {
@@ -402,7 +403,7 @@ mod tests {
     fn the_list_says_of_each_table_how_it_is_run() {
         let list = list(&chosen(&[]).unwrap());
         assert!(list.contains("benchmarks/definitions/s1.t6.toml"), "{list}");
-        assert!(list.contains("not yet: there is no replication between masters yet"), "{list}");
+        assert!(list.contains("an experiment with two masters and a hub"), "{list}");
         assert!(list.lines().all(|line| line.len() > 70), "{list}");
     }
 

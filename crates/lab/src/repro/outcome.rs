@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn every_row_of_a_source_has_its_cells_and_every_cell_its_row() {
         for table in source::tables() {
-            let Some(source::Run::Definition(name)) = &table.run else { continue };
+            let source::Run::Definition(name) = &table.run else { continue };
             let definition = definitions::find(name).unwrap();
             let columns: Vec<&Column> =
                 table.columns.iter().chain(&table.ours).filter(|c| c.figure.is_some()).collect();

@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn every_profiled_cell_is_there() {
         let cells = source::tables().filter_map(|table| match &table.run {
-            Some(Run::Profile(cells)) => Some(cells),
+            Run::Profile(cells) => Some(cells),
             _ => None,
         });
         let cells: Vec<&ProfiledCell> = cells.flatten().collect();

@@ -98,7 +98,7 @@ impl Results {
 
     /// Returns the result of a table, if measured.
     pub(crate) fn outcome(&self, table: &'static Table) -> Option<Outcome> {
-        let Some(Run::Definition(name)) = &table.run else { return None };
+        let Run::Definition(name) = &table.run else { return None };
         let run = self.runs.iter().find(|run| run.definition == *name)?;
         Some(outcome(table, &run.rows, run.machine.cores))
     }
@@ -143,38 +143,33 @@ impl Results {
     }
 
     fn summary(&self, table: &'static Table) -> (String, String) {
-        if let Some(missing) = table.missing() {
-            return (String::new(), missing.to_owned());
-        }
         match (&table.run, self.outcome(table)) {
             (_, Some(outcome)) => (shapes(&outcome), verdicts(&outcome)),
-            (Some(Run::Tests(commands)), None) => (String::new(), code(commands)),
-            (Some(Run::Compatibility(_)), None) => {
+            (Run::Tests(commands), None) => (String::new(), code(commands)),
+            (Run::Compatibility(_), None) => {
                 (String::new(), self.compatibility.as_ref().map_or(NOT_HERE.into(), tests))
             }
-            (Some(Run::Profile(_)), None) => {
+            (Run::Profile(_), None) => {
                 let count = |profiles: &Profiles| format!("{} profiles", profiles.cells.len());
                 (String::new(), self.profiles.as_ref().map_or(NOT_HERE.into(), count))
             }
-            (Some(Run::Ablation(name) | Run::Experiment(name)), None) => {
-                match self.findings.get(name) {
-                    Some(found) => (found.verdict().to_owned(), found.numbers()),
-                    None => (String::new(), NOT_HERE.into()),
-                }
-            }
+            (Run::Ablation(name) | Run::Experiment(name), None) => match self.findings.get(name) {
+                Some(found) => (found.verdict().to_owned(), found.numbers()),
+                None => (String::new(), NOT_HERE.into()),
+            },
             (_, None) => (String::new(), NOT_HERE.into()),
         }
     }
 
     fn section(&self, table: &'static Table) -> Option<String> {
         let head = format!("## {}: {}\n\n{}\n", table.id, table.title, table.shows);
-        if let Some(Run::Ablation(name) | Run::Experiment(name)) = &table.run {
+        if let Run::Ablation(name) | Run::Experiment(name) = &table.run {
             let found = self.findings.get(name)?;
             return Some(format!("{head}\n{}\n{}", found.sheet().markdown(), found.remark()));
         }
         let sheet = match (&table.run, &self.compatibility, &self.profiles) {
-            (Some(Run::Compatibility(_)), Some(compatibility), _) => Some(compatibility.sheet()),
-            (Some(Run::Profile(_)), _, Some(profiles)) => Some(profiles.sheet()),
+            (Run::Compatibility(_), Some(compatibility), _) => Some(compatibility.sheet()),
+            (Run::Profile(_), _, Some(profiles)) => Some(profiles.sheet()),
             _ => None,
         };
         if let Some(sheet) = sheet {
@@ -328,7 +323,7 @@ mod tests {
             "# Results\n",
             "2026-11-21 on Big, 2 cores",
             "commit `abc`; 1 repeats of 3 s.",
-            "| s4.r6 | Conflicts between masters |  | there is no replication between masters yet |",
+            "| s4.r6 | Conflicts between masters |  | not measured here |",
             "| s4.t1 | A lock per append, 5 bytes | 1 agrees, 3 holds | 18 ok |",
             "| s4.t2 | Group appends, 5 bytes |  | not measured here |",
             "## s4.t1: A lock per append, 5 bytes",

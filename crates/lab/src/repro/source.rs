@@ -65,11 +65,12 @@ pub(crate) struct Table {
     /// An alternative name.
     pub alias: Option<String>,
     pub title: String,
+    #[allow(dead_code, reason = "part of the file, for its readers")]
     pub system: System,
     /// What the table shows.
     pub shows: String,
-    /// How to re-run it, once its system exists.
-    pub run: Option<Run>,
+    /// How to re-run it.
+    pub run: Run,
     /// Parameters that are constant in all rows.
     #[serde(default)]
     #[allow(dead_code, reason = "part of the file, read by tests alone")]
@@ -105,16 +106,6 @@ pub(crate) enum System {
     Pipeline,
     /// Replication between masters.
     Hub,
-}
-
-impl System {
-    /// Describes what is missing; `None` if it exists.
-    pub(crate) fn missing(self) -> Option<&'static str> {
-        match self {
-            System::Resp | System::Log | System::Cql | System::Http | System::Pipeline => None,
-            System::Hub => Some("there is no replication between masters yet"),
-        }
-    }
 }
 
 /// How to re-run a table.
@@ -189,11 +180,6 @@ impl Table {
         let is_alias = self.alias.as_deref() == Some(name);
         let is_all = name == "all" && !PEERS.contains(&self.document());
         self.id == name || is_alias || self.document() == name || is_all
-    }
-
-    /// Describes why it cannot be run; `None` if it can.
-    pub(crate) fn missing(&self) -> Option<&'static str> {
-        if self.run.is_some() { None } else { self.system.missing() }
     }
 
     fn document(&self) -> &str {
@@ -387,13 +373,6 @@ mod tests {
                     assert!(names.insert(name), "{name}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn existing_tables_describe_how_they_are_run() {
-        for table in tables() {
-            assert_eq!(table.run.is_some(), table.missing().is_none(), "{}", table.id);
         }
     }
 

@@ -21,7 +21,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running web server. Its processes are stopped on drop.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(in crate::repro) struct Host {
     /// The first master; upgrades start others.
     child: Child,
     /// The process id of the current master.
@@ -40,7 +40,7 @@ impl Host {
 
     /// Starts the program with these arguments, and waits until it prints its address after
     /// `label`.
-    pub(super) fn start_on(
+    pub(in crate::repro) fn start_on(
         bench: &Bench<'_>,
         words: &[&str],
         label: &str,
@@ -69,7 +69,7 @@ impl Host {
         Ok(Self { child, master, address, lines, scratch })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(in crate::repro) fn address(&self) -> SocketAddr {
         self.address
     }
 
