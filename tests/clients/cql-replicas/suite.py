@@ -142,6 +142,14 @@ class Pair:
             return list(cluster.connect().execute(query))
 
 
+def session_of(cluster):
+    """A session with connections to the master. The driver returns one as soon as any server is connected."""
+    session = cluster.connect()
+    is_connected = lambda: any(pool.host.address == MASTER for pool in list(session.get_pools()))
+    wait_for(is_connected, "the driver does not connect to the master")
+    return session
+
+
 def hosts(cluster):
     return sorted((host.address, host.datacenter) for host in cluster.metadata.all_hosts())
 
@@ -164,15 +172,16 @@ def the_rows_of_both_servers(folder):
             [old] = pair.rows(ip, "SELECT peer, rpc_address, data_center FROM system.peers")
             equal(tuple(old), (other, other, name))
         with pair.connect([MASTER]) as cluster:
+            session = session_of(cluster)
             started = time.monotonic()
-            cluster.connect().execute("CREATE TABLE ks.other (p int PRIMARY KEY)")
+            session.execute("CREATE TABLE ks.other (p int PRIMARY KEY)")
             assert time.monotonic() - started < 8, "the driver waits for agreement on the schema"
 
 
 @test
 def a_policy_selects_replicas(folder):
     with Pair(folder) as pair, pair.connect([MASTER]) as cluster:
-        session = cluster.connect()
+        session = session_of(cluster)
         wait_for(lambda: hosts(cluster) == BOTH, "the driver does not find the replica")
         for number in range(50):
             written = session.execute_async("INSERT INTO ks.t (p, v) VALUES (1, %s)", [number])
