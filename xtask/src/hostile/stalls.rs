@@ -28,9 +28,9 @@ use crate::resp::{Connection, Value};
 use crate::transcript::coverage;
 
 /// A request that stalls others for longer fails. The slowest took 84 ms on one machine with two
-/// cores and 125 ms on another, by the same program: benchmarks/record/diary.md, "Slowest requests
-/// within the limits".
-const STALL_MAX: Duration = Duration::from_millis(200);
+/// cores, 125 ms on another, and 201 ms there on another day: benchmarks/record/diary.md, "Slowest
+/// requests within the limits".
+const STALL_MAX: Duration = Duration::from_millis(300);
 /// Target for the delay of others by one request.
 const STALL_TARGET: Duration = Duration::from_millis(20);
 /// Maximum number of tries of a request: other load on the machine is not constant.
