@@ -36,8 +36,8 @@ impl Group {
             let number = number.to_string();
             let mut words = vec![command, "--dir", "data", "--resp", "127.0.0.1:0"];
             words.extend(["--server-id", &number, "--reactors", "1"]);
-            // As the source, which never syncs.
-            words.extend(["--durability", "never"]);
+            // The source never syncs; a stream has synced records only.
+            words.extend(["--durability", "interval"]);
             Host::start_on(bench, &words, "resp=", &[]).with_context(|| format!("server {number}"))
         };
         let [first, second] = MASTERS;
