@@ -1,8 +1,8 @@
 // Opens pages of the lab, and a pipeline's monitor, in headless Chromium: node check.mjs FOLDER NAME=URL...
 //
 // Each page is seen in several ways: it must load without an error and without asking any other
-// host, fit the width of a phone, be legible and accessible (accessibility.mjs), and sort, filter and change its theme. Pictures of
-// all ways are left in FOLDER. Ends with `N passed, N failed`.
+// host, fit the width of a phone, be legible and accessible (accessibility.mjs), and sort, filter and
+// change its theme. Pictures of all ways are left in FOLDER. Ends with `N passed, N failed`.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";

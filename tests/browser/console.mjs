@@ -1,7 +1,7 @@
 // Opens a server's console in headless Chromium, under load: node console.mjs FOLDER URL
 //
 // Charts must move, a hot key and busy clients be named, the memory tree expand, a slow request appear; every page must fit the width of a
-// phone, be legible and accessible (accessibility.mjs) in both themes, ask no other host and end without an error. What somebody reads must stay: focus,
+// phone, be legible and accessible (accessibility.mjs) in both themes, ask no other host and end without an error. What a user reads must stay: focus,
 // selection and scroll positions survive new numbers. While the server does not answer (`node console.mjs FOLDER URL PID`
 // stops the process PID for some seconds), the page must say so. Pictures are left in FOLDER. The server is emptied.
 // Ends with `N passed, N failed`.
