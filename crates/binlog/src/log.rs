@@ -13,11 +13,11 @@ use crate::committers::Committers;
 use crate::disk::Disk;
 use crate::lane::Lane;
 use crate::manifest::{MANIFEST_NAME, ManifestFile};
-use crate::options::{Options, SyncPolicy};
+use crate::options::{FOLLOWED_SYNC_NS, Options, SyncPolicy};
 use crate::record::{Checksum, KIND_MARK, Lsn, Mark, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
-use crate::slot::Slot;
+use crate::slot::{Scope, Slot};
 use crate::stats::{Counters, GroupSizes, GroupSizesCounter, LogStats};
 use crate::window::Window;
 use crate::writer_state::WriterState;
@@ -285,13 +285,13 @@ impl Log {
         Lsn(self.positions.0.written.load(Ordering::SeqCst))
     }
 
-    /// Everything before this position is on stable storage: it survives a power cut.
-    #[inline]
     /// A random number that identifies this log, the same after a restart.
     pub fn salt(&self) -> u64 {
         self.salt
     }
 
+    /// Everything before this position is on stable storage: it survives a power cut.
+    #[inline]
     pub fn durable(&self) -> Lsn {
         Lsn(self.positions.0.durable.load(Ordering::SeqCst))
     }
@@ -391,6 +391,23 @@ impl Log {
             POLICY_ALWAYS => SyncPolicy::Always,
             interval_ns => SyncPolicy::Interval(Duration::from_nanos(interval_ns)),
         }
+    }
+
+    /// The longest time without a sync while there is something to sync; `None`: the policy does not
+    /// depend on the time.
+    pub(crate) fn sync_interval_ns(&self) -> Option<u64> {
+        match self.sync_policy() {
+            SyncPolicy::Always => None,
+            SyncPolicy::Interval(interval) => {
+                Some(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX))
+            }
+            SyncPolicy::Never => self.has_durable_followers().then_some(FOLLOWED_SYNC_NS),
+        }
+    }
+
+    fn has_durable_followers(&self) -> bool {
+        let waits = |slot: &Arc<Slot>| slot.scope == Scope::Durable && slot.holds();
+        self.followers_count.load(Ordering::SeqCst) > 0 && self.followers.lock().iter().any(waits)
     }
 
     /// Changes the policy from the next group on. An interval of zero is `Always`.

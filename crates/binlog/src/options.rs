@@ -16,12 +16,17 @@ pub enum SyncPolicy {
     Always,
     /// Synced when this long has passed since the last sync and there is something new.
     Interval(Duration),
-    /// Written within [`WRITE_TICK_NS`], synced by the kernel in its own time.
+    /// Written within [`WRITE_TICK_NS`], synced by the kernel in its own time. While a follower reads
+    /// only durable records, synced every [`FOLLOWED_SYNC_NS`].
     Never,
 }
 
 /// Longest time that bytes wait in a lane without a request to write them.
 pub(crate) const WRITE_TICK_NS: u64 = 100_000_000;
+
+/// Time between two syncs that only followers need: it delays replicas, and each sync costs the
+/// disk.
+pub(crate) const FOLLOWED_SYNC_NS: u64 = WRITE_TICK_NS;
 
 /// Limits of one log. All are checked by [`Log::open`](crate::Log::open).
 #[derive(Debug, Clone)]

@@ -194,13 +194,9 @@ impl Log {
         // A tick would end every wait after a sync that is longer than a tick.
         let ticks = !waits && now.since(writer.written_at) >= WRITE_TICK_NS;
         let write_due = is_write_requested || ticks;
-        let sync_due = match self.sync_policy() {
-            SyncPolicy::Always => write_due,
-            SyncPolicy::Interval(interval) => {
-                u128::from(now.since(writer.synced_at)) >= interval.as_nanos()
-            }
-            SyncPolicy::Never => false,
-        };
+        let interval_ns = self.sync_interval_ns();
+        let sync_due = (write_due && self.sync_policy() == SyncPolicy::Always)
+            || interval_ns.is_some_and(|interval_ns| now.since(writer.synced_at) >= interval_ns);
         if write_due || sync_due || !waits {
             self.end_gathering(&mut writer.gathering);
         }
@@ -429,10 +425,9 @@ impl Log {
         } else if next > writer.tail.at {
             wait_ns = WRITE_TICK_NS.saturating_sub(now.since(writer.written_at));
         }
-        if let SyncPolicy::Interval(interval) = self.sync_policy()
+        if let Some(interval_ns) = self.sync_interval_ns()
             && next > writer.tail.synced
         {
-            let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
             wait_ns = wait_ns.min(interval_ns.saturating_sub(now.since(writer.synced_at)));
         }
         if wait_ns == 0 { Next::AtOnce } else { Next::AfterNs(wait_ns) }

@@ -186,7 +186,7 @@ fn nothing_happens_unasked_before_the_tick() {
 }
 
 #[test]
-fn never_syncs_only_for_who_asks() {
+fn never_syncs_on_request() {
     let (_, log) = new_log(SyncPolicy::Never);
     let end = log.append(0, 1, b"x").unwrap();
     log.request_write();
@@ -195,6 +195,34 @@ fn never_syncs_only_for_who_asks() {
     log.request_sync(end);
     assert!(step_at(&log, 1).synced, "also what is written already");
     assert_eq!(log.durable(), end);
+}
+
+#[test]
+fn never_syncs_while_a_follower_reads_only_what_is_durable() {
+    let (_, log) = new_log(SyncPolicy::Never);
+    let append = || {
+        log.append(0, 1, b"x").unwrap();
+        log.request_write();
+    };
+    append();
+    let _reads_what_is_written = log.follow(Lsn(0), Scope::Written).unwrap();
+    assert!(!step_at(&log, 1000).synced);
+    let durable = log.follow(Lsn(0), Scope::Durable).unwrap();
+    assert!(step_at(&log, 1001).synced);
+    assert_eq!(log.durable(), log.next());
+    assert!(!step_at(&log, 1300).synced, "nothing is new");
+
+    append();
+    assert!(step_at(&log, 1301).synced, "the last sync was long ago");
+    append();
+    let outcome = step_at(&log, 1341);
+    assert!(!outcome.synced);
+    assert_eq!(outcome.next, Next::AfterNs(60 * MS));
+    assert!(step_at(&log, 1401).synced);
+
+    drop(durable);
+    append();
+    assert!(!step_at(&log, 9000).synced);
 }
 
 #[test]

@@ -91,6 +91,21 @@ pub(crate) fn directory(name: &str) -> PathBuf {
 }
 
 #[test]
+fn a_server_whose_clients_wait_for_no_sync_has_replicas() {
+    let [one, other] = ["replication-never-one", "replication-never-other"].map(directory);
+    let master = Server::start(&one, &["--durability", "never"]);
+    let replica = Server::start(&other, &[]);
+    master.ask("SET k v");
+    replica.follow(&master);
+    replica.reach(&master);
+    for value in 0..3 {
+        master.ask(&format!("SET k {value}"));
+        replica.reach(&master);
+    }
+    assert_eq!(replica.ask("GET k"), "$1\r\n2\r\n");
+}
+
+#[test]
 fn a_replica_copies_follows_and_continues_after_it_was_killed() {
     let [one, other] = ["replication-one", "replication-other"].map(directory);
     let (master, replica) = (Server::start(&one, &[]), Server::start(&other, &[]));
