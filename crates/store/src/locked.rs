@@ -560,6 +560,11 @@ impl<'a> Locked<'a> {
         found.into_iter().flatten()
     }
 
+    /// Whether the locked stripes have no partition of any table.
+    pub fn has_no_tables(&self) -> bool {
+        self.guards.iter().all(|guard| guard.stripe.tables.is_empty())
+    }
+
     /// The entries of an index of a table for a term in the first locked stripe, from `start` on,
     /// in the order of a scan. `None`: the stripe does not have this index yet, and must be
     /// scanned.

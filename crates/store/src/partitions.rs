@@ -234,6 +234,10 @@ impl Tables {
         self.find(id).ok().map(|at| &self.tables[at].1)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
     /// Heap bytes of all tables.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.tables.iter().map(|(_, table)| table.bytes).sum()

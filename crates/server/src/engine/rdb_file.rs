@@ -5,6 +5,8 @@
 //! but the moments of two stripes differ. A point in time for all of them would need the old values
 //! of everything that changes while the file is read, which have no limit.
 
+use std::cell::LazyCell;
+
 use store::{Change, Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
 use wire::rdb::{FileEncoder, Version, Written, put_string};
 
@@ -39,15 +41,15 @@ pub(crate) struct Part {
 /// Memory for encoding that all files share.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// Holds one collection at a time, to read its elements.
-    keyspace: Keyspace,
+    /// Holds one collection at a time, to read its elements. Many files need none.
+    keyspace: LazyCell<Keyspace>,
     pub(super) block: SnapshotBlock,
 }
 
 impl Default for Scratch {
     fn default() -> Scratch {
         let block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
-        Scratch { keyspace: Keyspace::new(0), block }
+        Scratch { keyspace: LazyCell::new(|| Keyspace::new(0)), block }
     }
 }
 

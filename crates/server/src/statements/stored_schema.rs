@@ -119,6 +119,9 @@ fn read(keyspace: &Keyspace, params: &Params, tables: &[&Table], newest: &mut i6
     let mut rows = ItemRows::new();
     for stripe in 0..STRIPES {
         let locked = keyspace.lock_stripe(stripe, params);
+        if locked.has_no_tables() {
+            continue;
+        }
         for table in tables {
             read_stripe(&locked, table, &mut rows, newest);
         }

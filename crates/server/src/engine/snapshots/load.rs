@@ -13,8 +13,10 @@ use super::format::{BLOCK_HEADER_BYTES, End, HEADER_BYTES, block_crc, le32, le64
 use super::{remove_leftover, snapshot_names};
 use crate::engine::records::Progress;
 
-/// Blocks that wait for a thread.
-const BLOCKS_MAX: usize = 1;
+/// Bytes of blocks that a thread is sent at a time, or a larger block: most are much smaller.
+const PART_BYTES: usize = 256 << 10;
+/// Parts that wait for a thread.
+const PARTS_MAX: usize = 1;
 
 /// Bytes per read of the file: most blocks are much smaller.
 const READ_BYTES: usize = 1 << 20;
@@ -104,12 +106,13 @@ type Fault = (u64, &'static str);
 
 /// Loads blocks until there are no more, or one is damaged.
 fn load_blocks(
-    blocks: &Receiver<Block>,
+    parts: &Receiver<Vec<Block>>,
     keyspace: &Keyspace,
     params: &Params,
 ) -> Result<(), Fault> {
-    blocks
+    parts
         .iter()
+        .flatten()
         .try_for_each(|block| block.load(keyspace, params).map_err(|what| (block.at, what)))
 }
 
@@ -150,28 +153,23 @@ impl Reader<'_> {
     ) -> Result<(Vec<u64>, u64), LoadError> {
         thread::scope(|scope| {
             let start = || {
-                let (sender, blocks) = sync_channel(BLOCKS_MAX);
+                let (sender, parts) = sync_channel(PARTS_MAX);
                 let params = self.params.clone();
-                (sender, scope.spawn(move || load_blocks(&blocks, keyspace, &params)))
+                (sender, scope.spawn(move || load_blocks(&parts, keyspace, &params)))
             };
-            let (senders, loaders): (Vec<SyncSender<Block>>, Vec<_>) =
+            let (senders, loaders): (Vec<SyncSender<Vec<Block>>>, Vec<_>) =
                 (0..threads.max(1)).map(|_| start()).unzip();
             let (mut floors, mut keys) = (Vec::with_capacity(STRIPES), 0);
             let mut read = Ok(());
-            for stripe in 0..STRIPES {
-                match self.read_block(stripe) {
-                    Ok(block) => {
-                        floors.push(le64(&block.head[8..]));
-                        // Not checked yet.
-                        keys = u64::wrapping_add(keys, block.keys());
-                        if senders[stripe % senders.len()].send(block).is_err() {
-                            break; // the thread has found a damaged block
-                        }
-                    }
-                    Err(error) => {
-                        read = Err(error);
-                        break;
-                    }
+            for sender in senders.iter().cycle() {
+                let part;
+                (part, read) = self.read_part(floors.len());
+                floors.extend(part.iter().map(|block| le64(&block.head[8..])));
+                // Not checked yet.
+                keys = part.iter().map(Block::keys).fold(keys, u64::wrapping_add);
+                let has_fault = sender.send(part).is_err();
+                if has_fault || read.is_err() || floors.len() == STRIPES {
+                    break;
                 }
             }
             drop(senders);
@@ -184,6 +182,24 @@ impl Reader<'_> {
                 None => read.map(|()| (floors, keys)),
             }
         })
+    }
+
+    /// Reads the blocks of some stripes, from `first` on, and the error that ended them early.
+    fn read_part(&mut self, first: usize) -> (Vec<Block>, Result<(), LoadError>) {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        for stripe in first..STRIPES {
+            match self.read_block(stripe) {
+                Ok(block) => {
+                    bytes += BLOCK_HEADER_BYTES + block.bytes.len();
+                    part.push(block);
+                }
+                Err(error) => return (part, Err(error)),
+            }
+            if bytes >= PART_BYTES {
+                break;
+            }
+        }
+        (part, Ok(()))
     }
 
     fn read_block(&mut self, stripe: usize) -> Result<Block, LoadError> {
