@@ -169,6 +169,7 @@ impl<'a> ReactorContext<'a> {
             session.reply_mode = match session.reply_mode {
                 ReplyMode::Off => ReplyMode::Off,
                 ReplyMode::SkipNext => ReplyMode::Skip,
+                ReplyMode::Skip if session.awaits_reply() => ReplyMode::Skip,
                 ReplyMode::Skip | ReplyMode::On => ReplyMode::On,
             };
             if !is_answered && !pubsub::is_message(prepared.id(), reply.since(mark)) {

@@ -317,6 +317,11 @@ impl Session {
         !self.tracks && !self.is_pinned && !self.is_replica() && self.subscriptions.is_none()
     }
 
+    /// Whether the reply to the last command is sent when a wait ends.
+    pub(crate) fn awaits_reply(&self) -> bool {
+        matches!(self.wait, Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Migration))
+    }
+
     pub(crate) fn is_lent(&self) -> bool {
         self.source_of_requests == Requests::Lent
     }

@@ -235,7 +235,11 @@ impl ReactorHandler {
         session.wait = None;
         self.deadlines.cancel(session.id);
         self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-        if session.reply_mode != ReplyMode::Off {
+        let mode = session.reply_mode;
+        if mode == ReplyMode::Skip {
+            session.reply_mode = ReplyMode::On;
+        }
+        if mode == ReplyMode::On {
             match delayed {
                 None => write(&mut ReplyWriter::new(out.buffer(), session.protocol)),
                 Some(reply) => out.buffer().extend_from_slice(&reply),
