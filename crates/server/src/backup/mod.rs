@@ -420,8 +420,10 @@ impl Report {
         }
         self.reported = Instant::now();
         let (mib, seconds) = (bytes >> 20, self.began.elapsed().as_secs().max(1));
-        let target = self.target;
         let rate = mib / seconds;
-        tell(&format!("{mib} MiB, {rate} MiB/s, position {position} of {target}"));
+        // A backup that follows its source has no end.
+        let left = (position <= self.target).then(|| format!(" of {}", self.target));
+        let left = left.unwrap_or_default();
+        tell(&format!("{mib} MiB, {rate} MiB/s, position {position}{left}"));
     }
 }

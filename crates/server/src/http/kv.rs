@@ -45,7 +45,10 @@ impl Unmet {
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let mut key = Vec::new();
     let rest = request.path().strip_prefix(PREFIX.as_bytes()).unwrap_or_default();
-    if target::unescape(rest, &mut key).is_err() || key.is_empty() {
+    if target::unescape(rest, &mut key).is_err() {
+        return Ok(exchange.fail(400, "ERR malformed percent-encoding in the path"));
+    }
+    if key.is_empty() {
         return Ok(exchange.fail(400, "ERR no key in the path"));
     }
     match durability(request) {
