@@ -1,10 +1,13 @@
 //! `cargo xtask ci`: all checks that must pass before a change is merged.
 
+use std::env;
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use crate::process::Target;
 use crate::steps::cargo;
@@ -49,39 +52,53 @@ type StepResult = Result<Option<Tally>>;
 struct Step {
     name: &'static str,
     run: fn(&Path) -> StepResult,
+    /// Whether it runs at the same time as neighbours that share, too: it judges no time.
+    shares: bool,
 }
 
-/// The build of the programs that later steps start.
-const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "-p", "myriad-lab"];
+/// Number of steps that run at the same time, each in a process of its own.
+const LANES: usize = 2;
+
+/// The build of the program that later steps start.
+const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "--features", "web/experiments"];
 
 /// After this step, the Rust tests are built during the next steps, which mostly wait for clients.
 const BUILD_STEP: &str = "build";
 /// The first step that waits for the build of the Rust tests.
 const TEST_STEP: &str = "test";
 
-/// Cheap steps first, so that mistakes are reported early.
-const STEPS: [Step; 20] = [
-    Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
-    Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
-    Step { name: "clippy", run: run_clippy },
-    Step { name: BUILD_STEP, run: |root| plain(cargo(root, BUILD)) },
-    Step { name: "transcripts-redis", run: |root| run_transcripts(root, Target::Redis) },
-    Step { name: "transcripts-myriad", run: |root| run_transcripts(root, Target::Myriad) },
-    Step { name: "redis-differential", run: run_redis_differential },
-    Step { name: "cql", run: run_cql },
-    Step { name: "cql-differential", run: run_differential },
-    Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
-    Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
-    Step { name: TEST_STEP, run: |root| rust_tests::run(root).map(Some) },
-    Step { name: "crash", run: run_crash },
-    Step { name: "linearizable", run: run_linearizable },
-    Step { name: "chaos", run: run_chaos },
-    Step { name: "hostile", run: run_hostile },
-    Step { name: "lab-smoke", run: |root| lab_smoke::run(root).map(Some) },
-    Step { name: "report", run: |root| report::run(root).map(Some) },
-    Step { name: "console", run: |root| console::run(root).map(Some) },
-    Step { name: "deny", run: run_deny },
+/// Cheap steps first, so that mistakes are reported early. Of steps that share, the longest first.
+const STEPS: [Step; 21] = [
+    shared("fmt", |root| plain(cargo(root, &["fmt", "--all", "--check"]))),
+    shared("tidy", |root| tidy::run(root).map(Some)),
+    shared("clippy", run_clippy),
+    alone(BUILD_STEP, |root| plain(steps::cargo_as_configured(root, BUILD))),
+    alone("transcripts-redis", |root| run_transcripts(root, Target::Redis)),
+    alone("transcripts-myriad", |root| run_transcripts(root, Target::Myriad)),
+    alone("redis-differential", run_redis_differential),
+    alone("cql", run_cql),
+    alone("cql-differential", run_differential),
+    alone("clients-redis", |root| run_clients(root, &Target::Redis)),
+    alone("clients-myriad", |root| run_clients(root, &Target::Myriad)),
+    alone(TEST_STEP, |root| rust_tests::run(root).map(Some)),
+    shared("hostile", |root| run_hostile(root, hostile::Selection::WithoutStalls)),
+    shared("report", |root| report::run(root).map(Some)),
+    shared("console", |root| console::run(root).map(Some)),
+    shared("chaos", run_chaos),
+    shared("lab-smoke", |root| lab_smoke::run(root).map(Some)),
+    shared("crash", run_crash),
+    shared("linearizable", run_linearizable),
+    alone("stalls", |root| run_hostile(root, hostile::Selection::Stalls)),
+    alone("deny", run_deny),
 ];
+
+const fn alone(name: &'static str, run: fn(&Path) -> StepResult) -> Step {
+    Step { name, run, shares: false }
+}
+
+const fn shared(name: &'static str, run: fn(&Path) -> StepResult) -> Step {
+    Step { name, run, shares: true }
+}
 
 /// The names of all steps, in order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -93,32 +110,96 @@ pub(crate) fn run(root: &Path, only: &[String]) -> Result<Tally> {
     if let Some(unknown) = only.iter().find(|wanted| names().all(|name| name != wanted.as_str())) {
         bail!("no step {unknown:?}: cargo xtask ci --list");
     }
-    let mut total = Tally::default();
-    let mut summary = Vec::new();
-    let mut tests = None;
-    for step in &STEPS {
-        if !only.is_empty() && !only.iter().any(|wanted| wanted == step.name) {
-            continue;
+    let (total, summary) = if only.is_empty() { run_all(root)? } else { run_some(root, only) };
+    if summary.len() > 1 {
+        println!("=== summary");
+        for line in summary {
+            println!("{line}");
         }
-        println!("=== {}", step.name);
+    }
+    Ok(total)
+}
+
+/// Runs the named steps one after the other.
+fn run_some(root: &Path, only: &[String]) -> (Tally, Vec<String>) {
+    let (mut total, mut summary) = (Tally::default(), Vec::new());
+    for step in STEPS.iter().filter(|step| only.iter().any(|wanted| wanted == step.name)) {
+        total += step.run_here(root, &mut summary);
+    }
+    (total, summary)
+}
+
+fn run_all(root: &Path) -> Result<(Tally, Vec<String>)> {
+    let (mut total, mut summary) = (Tally::default(), Vec::new());
+    let mut tests = None;
+    for steps in STEPS.chunk_by(|one, next| one.shares && next.shares) {
+        let [step] = steps else {
+            total += run_shared(root, steps, &mut summary)?;
+            continue;
+        };
         if step.name == TEST_STEP {
             tests.take().map(|mut build: Child| build.wait()).transpose()?;
         }
-        let started = Instant::now();
-        let result = (step.run)(root);
-        let (line, counted) = describe(step.name, &result, started.elapsed());
-        println!("{line}");
-        summary.push(line);
-        total += counted;
-        if step.name == BUILD_STEP && only.is_empty() {
+        total += step.run_here(root, &mut summary);
+        if step.name == BUILD_STEP {
             tests = Some(rust_tests::start_build(root)?);
         }
     }
-    println!("=== summary");
-    for line in &summary {
+    Ok((total, summary))
+}
+
+fn run_shared(root: &Path, steps: &[Step], summary: &mut Vec<String>) -> Result<Tally> {
+    let summary = Mutex::new(summary);
+    steps::run_lanes(LANES, steps.iter().collect(), |step: &Step| {
+        let (output, line, counted) = step.run_apart(root)?;
+        summary.lock().push(line);
+        Ok((output, counted))
+    })
+}
+
+impl Step {
+    fn run_here(&self, root: &Path, summary: &mut Vec<String>) -> Tally {
+        println!("=== {}", self.name);
+        let started = Instant::now();
+        let result = (self.run)(root);
+        let (line, counted) = describe(self.name, &result, started.elapsed());
         println!("{line}");
+        summary.push(line);
+        counted
     }
-    Ok(total)
+
+    /// Runs the step as `cargo xtask ci --only`. Returns its output, which is also kept in a file,
+    /// with its line of the summary and its counts.
+    fn run_apart(&self, root: &Path) -> Result<(Vec<u8>, String, Tally)> {
+        let folder = root.join("target/ci");
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{}.log", self.name));
+        let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        let status = Command::new(env::current_exe()?)
+            .args(["ci", "--only", self.name])
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .status()?;
+        let output = fs::read(&path)?;
+        let (line, counted) = self.outcome(&String::from_utf8_lossy(&output), status.success());
+        Ok((output, line, counted))
+    }
+
+    /// The line of the summary and the counts in the output of a step. A step that ends without them
+    /// has failed.
+    fn outcome(&self, output: &str, is_success: bool) -> (String, Tally) {
+        let start = format!("--- {}: ", self.name);
+        let line = output.lines().rfind(|line| line.starts_with(&start));
+        let counted = output.lines().next_back().and_then(Tally::parse);
+        match (line, counted) {
+            (Some(line), Some(counted)) if is_success || counted.failed > 0 => {
+                (line.to_owned(), counted)
+            }
+            _ => (format!("{start}FAILED, ended early"), Tally { passed: 0, failed: 1 }),
+        }
+    }
 }
 
 fn describe(name: &str, result: &StepResult, took: Duration) -> (String, Tally) {
@@ -145,7 +226,17 @@ fn plain(mut command: Command) -> StepResult {
 fn run_clippy(root: &Path) -> StepResult {
     plain(cargo(
         root,
-        &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        &[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--features",
+            "server/experiments,web/experiments",
+            "--",
+            "-D",
+            "warnings",
+        ],
     ))
 }
 
@@ -232,8 +323,8 @@ fn run_chaos(root: &Path) -> StepResult {
 }
 
 /// The seed is fixed, so that a failure is not hidden by the next run.
-fn run_hostile(root: &Path) -> StepResult {
-    let options = hostile::Options { target: Target::Myriad, seed: HOSTILE_SEED, filter: None };
+fn run_hostile(root: &Path, selection: hostile::Selection) -> StepResult {
+    let options = hostile::Options { target: Target::Myriad, seed: HOSTILE_SEED, selection };
     let verdict = hostile::run(root, &options)?;
     if verdict.skipped > 0 {
         println!("{} hostile checks were SKIPPED: see above", verdict.skipped);
@@ -263,6 +354,23 @@ mod tests {
         let (line, counted) = describe("build", &result, Duration::from_millis(1500));
         assert_eq!(line, "--- build: FAILED, no such binary (1.5 s)");
         assert_eq!(counted.failed, 1);
+    }
+
+    #[test]
+    fn the_outcome_of_a_process_is_at_its_end() {
+        let step = shared("crash", run_crash);
+        let output = "=== crash\n  29 passed, 1 failed\n--- crash: FAILED, 29 (9.0 s)\n29 passed, 1 failed\n";
+        let found = Tally { passed: 29, failed: 1 };
+        assert_eq!(
+            step.outcome(output, false),
+            ("--- crash: FAILED, 29 (9.0 s)".to_owned(), found)
+        );
+        let whole = output.replace("1 failed", "0 failed");
+        assert_eq!(step.outcome(&whole, true).1, Tally { passed: 29, failed: 0 });
+        for (output, is_success) in [(&*whole, false), ("=== crash\n  29 passed, 0 failed\n", true)]
+        {
+            assert_eq!(step.outcome(output, is_success).1, Tally { passed: 0, failed: 1 });
+        }
     }
 
     #[test]

@@ -47,8 +47,28 @@ const OPTIONS: &[&str] = &["--resp", "127.0.0.1:0", "--reactors", "2", "--log-le
 pub(crate) struct Options {
     pub(crate) target: Target,
     pub(crate) seed: u64,
-    /// Only checks whose name contains this.
-    pub(crate) filter: Option<String>,
+    pub(crate) selection: Selection,
+}
+
+/// Which checks run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// Checks whose name contains this: all, if it is empty.
+    Named(String),
+    /// Checks that judge no time.
+    WithoutStalls,
+    Stalls,
+}
+
+impl Selection {
+    fn includes(&self, check: &Check) -> bool {
+        let is_stalls = stalls::CHECKS.iter().any(|stalls| stalls.name == check.name);
+        match self {
+            Selection::Named(part) => check.name.contains(part.as_str()),
+            Selection::WithoutStalls => !is_stalls,
+            Selection::Stalls => is_stalls,
+        }
+    }
 }
 
 /// The parameters of every check.
@@ -122,10 +142,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict> {
     println!("hostile: seed {}", options.seed);
     let scene = Scene { root, target: &options.target, seed: options.seed };
     let mut verdict = Verdict::default();
-    for check in checks() {
-        if options.filter.as_ref().is_some_and(|filter| !check.name.contains(filter.as_str())) {
-            continue;
-        }
+    for check in checks().filter(|check| options.selection.includes(check)) {
         let started = Instant::now();
         let result = if check.suits_any_server || !matches!(options.target, Target::Address(_)) {
             (check.run)(&scene)
@@ -149,7 +166,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict> {
         }
     }
     if verdict == Verdict::default() {
-        bail!("no check is called {:?}", options.filter.as_deref().unwrap_or_default());
+        bail!("no check is selected: {:?}", options.selection);
     }
     Ok(verdict)
 }

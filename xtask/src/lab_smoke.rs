@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::process::{LAB, Server, Target, TempDir};
+use crate::process::{Server, TEST_LAB, Target, TempDir};
 use crate::tally::Tally;
 
 /// Cells with a fill and a second load, half of them by schedule.
@@ -141,7 +141,7 @@ struct Lab {
 
 /// Runs all checks; `root` is the repository, whose release build is used.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    let program = root.join(LAB);
+    let program = root.join(TEST_LAB);
     ensure!(program.is_file(), "{} is not built", program.display());
     let lab = Lab { root: root.to_owned(), program, folder: TempDir::new("lab-smoke")? };
     let mut tally = Tally::default();

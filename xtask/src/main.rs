@@ -309,7 +309,8 @@ fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
         bail!("--server takes myriad or HOST:PORT here");
     }
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    let verdict = hostile::run(&root()?, &hostile::Options { target, seed, filter })?;
+    let selection = hostile::Selection::Named(filter.unwrap_or_default());
+    let verdict = hostile::run(&root()?, &hostile::Options { target, seed, selection })?;
     println!("{verdict}");
     Ok(verdict.tally.failed == 0)
 }

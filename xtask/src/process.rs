@@ -17,6 +17,8 @@ use crate::resp::{Connection, Value};
 pub(crate) const MYRIAD: &str = "target/release/myriad";
 /// The lab, which measures the program in its own folder.
 pub(crate) const LAB: &str = "target/release/myriad-lab";
+/// The lab as built for its own tests, for checks that judge no measured value.
+pub(crate) const TEST_LAB: &str = "target/debug/myriad-lab";
 /// A server that does not accept within this time has failed: a busy machine may halt it for seconds.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Polling interval for the start of a server that does not announce it.

@@ -9,9 +9,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::LAB;
-use crate::steps;
+use crate::process::TEST_LAB;
 use crate::tally::Tally;
+use crate::{rust_tests, steps};
 
 /// The test that generates a run folder with its page, and that folder.
 const FIXTURE_TEST: &str = "report::a_run_of_every_kind_becomes_one_page";
@@ -22,8 +22,8 @@ const BROWSER_TIMEOUT_S: &str = "900";
 
 /// Generates the pages and checks them in headless Chromium.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    // With all packages, as built for the tests: building one package alone would recompile many.
-    let test = ["test", "--quiet", "--workspace", "--test", "it", "--", "--exact", FIXTURE_TEST];
+    // As built for the tests: building one package alone would recompile many.
+    let test = [rust_tests::PARTS, &["--test", "it", "--", "--exact", FIXTURE_TEST]].concat();
     steps::run_plain(&mut steps::cargo(root, &test))?;
     let page = root.join(FIXTURE_FOLDER).join("report.html");
     if !page.is_file() {
@@ -56,14 +56,14 @@ struct LiveView {
 
 impl LiveView {
     fn start(root: &Path) -> Result<Self> {
-        let binary = root.join(LAB);
+        let binary = root.join(TEST_LAB);
         let mut child = Command::new(&binary)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .arg(root.join(FIXTURE_FOLDER))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("start {}: cargo build --release", binary.display()))?;
+            .with_context(|| format!("start {}: cargo test --no-run", binary.display()))?;
         let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
         let mut view = Self { child, url: String::new() };
         BufReader::new(stdout).read_line(&mut view.url)?;

@@ -88,6 +88,18 @@ pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// A variable with an item of cargo's configuration for the release build.
+const BUILD_CONFIG: &str = "XTASK_BUILD_CONFIG";
+
+/// [`cargo`] for a release build.
+pub(crate) fn cargo_as_configured(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = cargo(root, arguments);
+    if let Some(config) = env::var_os(BUILD_CONFIG) {
+        command.arg("--config").arg(config);
+    }
+    command
+}
+
 /// Cargo at the lowest priority.
 pub(crate) fn cargo_in_background(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("nice");
