@@ -301,6 +301,9 @@ impl ReactorContext<'_> {
             let made = self.make_room(args.bytes_max());
             made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))?;
         }
+        if !flags.has(Flags::WRITE) {
+            return Ok(());
+        }
         let checked = self.reactor.check_writes(self.shared, session.durability);
         checked.map_err(Fail::text)
     }

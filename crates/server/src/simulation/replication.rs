@@ -536,6 +536,23 @@ fn a_replica_that_diverged_serves_no_data_until_it_has_copied_it() {
 }
 
 #[test]
+fn a_client_that_waits_on_a_replica_receives_what_its_master_adds() {
+    let mut source = World::new(7, Plan::default());
+    let mut replica = World::new(8, Plan::default());
+    ask(&mut source, "XADD x 1-0 f v|");
+    copy_from(&mut source, &mut replica);
+    let client = replica.sim().connect();
+    client.send(b"XREAD BLOCK 0 STREAMS x $\r\n");
+    turn(&mut replica);
+    assert!(client.received().is_empty());
+    ask(&mut source, "XADD x 2-0 f w|");
+    follow(&mut source, &mut replica, &mut false, None);
+    turn(&mut replica);
+    let received = String::from_utf8_lossy(&client.received()).into_owned();
+    assert!(received.contains("2-0") && !received.contains("READONLY"), "{received}");
+}
+
+#[test]
 fn lists_of_members_are_not_part_of_the_data() {
     let mut source = World::new(5, plan());
     let mut replica = World::new(6, plan());
