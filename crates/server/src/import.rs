@@ -21,7 +21,7 @@ use std::io::{BufRead as _, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use binlog::{Disk, FileDisk};
 use store::Keyspace;
 
@@ -76,6 +76,7 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
     let keyspace = Keyspace::new(random);
     let mut functions = Vec::new();
     let mut first = source.open_next()?.context("there is no file to import")?;
+    ensure!(first.total_bytes > 0, "{} is empty", first.name());
     if source::is_rdb(first.reader.fill_buf()?) {
         let into =
             values::Target { keyspace: &keyspace, params: &params, report: &mut report, bytes: 0 };

@@ -506,7 +506,7 @@ pub(crate) const ASKING: Command = Command {
 
 pub(crate) const READONLY: Command = Command {
     name: "readonly",
-    summary: "Does nothing: there are no replicas to read from.",
+    summary: "Does nothing: every server answers reads.",
     arity: 1,
     flags: FAST,
     more_categories: &["@connection"],

@@ -121,7 +121,8 @@ impl<R: BufRead> AofReader<R> {
         self.offset += read;
         let malformed = AofError::Malformed { start, what: "no number of arguments or bytes" };
         let Some(line) = out[from..].strip_suffix(b"\r\n") else {
-            let is_cut = read < LINE_BYTES_MAX && !out[from..].ends_with(b"\n");
+            let begins = out[from..].first().is_none_or(|first| *first == mark);
+            let is_cut = begins && read < LINE_BYTES_MAX && !out[from..].ends_with(b"\n");
             return Err(if is_cut { AofError::Truncated { start } } else { malformed });
         };
         let digits = line.strip_prefix(&[mark]).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -178,6 +179,7 @@ mod tests {
             b"*1\r\n$x\r\n",
             b"*1\n$4\n",
             b"SET k v\r\n",
+            b"hello",
             b"*1\r\n*4\r\n",
             b"*99999999999\r\n",
             &[b'*'; 70],

@@ -293,6 +293,8 @@ fn damaged_files_leave_no_directory() {
     *flipped.last_mut().unwrap() ^= 1;
     check_refused("flipped.rdb", &flipped, "wrong checksum");
     check_refused("text", b"SET k v\r\n", "malformed command at offset 0");
+    check_refused("word", b"hello", "malformed command at offset 0");
+    check_refused("empty", b"", "is empty");
     let damaged = [command(&["SET", "k", "v"]), b"*x\r\n".to_vec()].concat();
     check_refused("damaged.aof", &damaged, "malformed command at offset 27");
     check_refused("a.manifest", b"file x", "malformed line 1");
