@@ -478,6 +478,7 @@ impl Handler for ReactorHandler {
         self.follow_users(cx, connections);
         self.limit_newcomers(cx, connections);
         self.end_pause(cx, connections);
+        self.record.take_news(self.cql.record());
         self.serve_blocked(cx, connections);
         self.deliver_invalidations(cx, connections);
         self.deliver_monitor_feed();

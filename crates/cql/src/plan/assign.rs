@@ -79,6 +79,19 @@ pub enum Operation {
 }
 
 impl Operation {
+    pub(super) fn deletes(&self) -> bool {
+        matches!(
+            self,
+            Operation::Remove { .. }
+                | Operation::Delete { .. }
+                | Operation::DeleteField { .. }
+                | Operation::DeleteEntry { .. }
+                | Operation::DeleteItem { .. }
+        )
+    }
+}
+
+impl Operation {
     pub fn column(&self) -> usize {
         match self {
             Operation::Set { column, .. }

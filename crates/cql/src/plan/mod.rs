@@ -54,6 +54,17 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// Whether the statement may change data, the schema or roles.
+    pub fn may_write(&self) -> bool {
+        match self {
+            Plan::Use(_) | Plan::Select(_) => false,
+            Plan::Write(_) | Plan::Batch(_) | Plan::Truncate(_) => true,
+            Plan::Other(statement) => {
+                !matches!(**statement, Statement::Describe(_) | Statement::List(_))
+            }
+        }
+    }
+
     /// Whether the plan is still valid for this schema.
     pub(crate) fn is_current(&self, catalog: &Catalog) -> bool {
         let is_current = |table: &Arc<Table>| {

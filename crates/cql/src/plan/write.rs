@@ -71,6 +71,17 @@ struct Times {
 }
 
 impl WritePlan {
+    /// Whether the write removes rows or values and adds none: DELETE, and UPDATE that only removes
+    /// items.
+    pub fn only_deletes(&self) -> bool {
+        match self.target {
+            Target::Rows | Target::Partition => true,
+            Target::Cells | Target::CellsOfRange | Target::Statics => {
+                !self.inserts_row && self.operations.iter().all(Operation::deletes)
+            }
+        }
+    }
+
     /// A write that does not insert a row marker.
     fn new(table: Arc<Table>, parts: Parts) -> WritePlan {
         let Parts { restrictions, target, operations, using, conditions } = parts;

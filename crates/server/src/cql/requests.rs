@@ -68,6 +68,8 @@ pub(super) enum RequestStatus {
     Paused(Box<Paused>, Arc<PreparedStatement>),
     /// Nothing was appended: the request takes too long for a reactor.
     TooLong,
+    /// Nothing was appended: CLIENT PAUSE or FAILOVER stops the request.
+    Stopped,
 }
 
 /// A request whose statement is paused.
@@ -140,14 +142,15 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         let may_differ = header.flags.has(Flags::CUSTOM_PAYLOAD) && session.phase == Phase::Ready;
         let of_connection = session.client.durability;
-        self.answer_one(session, own, header, body, out);
+        let has_run = self.answer_one(session, own, header, body, out);
         // Another one was for this request alone.
         if may_differ {
             session.client.durability = of_connection;
         }
+        has_run
     }
 
     fn answer_one(
@@ -157,7 +160,7 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         let kind = RequestKind::of(header.opcode);
         session.requests += 1;
         session.last_request = kind;
@@ -173,7 +176,8 @@ impl Requests<'_> {
             #[cfg(feature = "experiments")]
             if settings.experiments.replies_by_pool() && settings.experiments.stub() < stub::HEADER
             {
-                return self.hand_over(session, header, body, out);
+                self.hand_over(session, header, body, out);
+                return true;
             }
             let (cql, compression) = (self.cql, session.compression);
             with_processor(cql, &mut own.processor, |processor| {
@@ -185,7 +189,12 @@ impl Requests<'_> {
         let responded = match responded {
             Ok(RequestStatus::TooLong) => {
                 out.truncate(start);
-                return self.hand_over_long(session, header, body, out);
+                self.hand_over_long(session, header, body, out);
+                return true;
+            }
+            Ok(RequestStatus::Stopped) => {
+                session.requests -= 1; // it will be answered again
+                return false;
             }
             Ok(RequestStatus::Paused(paused, statement)) => {
                 out.truncate(start);
@@ -202,7 +211,7 @@ impl Requests<'_> {
                 let Err(error) = own.scans.push(scan) else {
                     session.in_flight += 1;
                     session.paused_scans += 1;
-                    return;
+                    return true;
                 };
                 Err(error)
             }
@@ -211,6 +220,7 @@ impl Requests<'_> {
         };
         let ns = self.spend(clock_start);
         self.finish(session, (header, body), responded, (start, ns), out);
+        true
     }
 
     /// Prefetches the memory that the next requests will access: requests of `messages` that name
@@ -310,7 +320,9 @@ impl Requests<'_> {
                 return self.refuse(&header, compression, &error, out);
             }
             Ok(RequestStatus::Answered(gate)) => Ok(gate),
-            Ok(RequestStatus::TooLong) => unreachable!("only SELECT pauses"),
+            Ok(RequestStatus::TooLong | RequestStatus::Stopped) => {
+                unreachable!("it was admitted when it began")
+            }
             Err(error) => Err(error),
         };
         session.in_flight -= 1;
@@ -394,7 +406,7 @@ impl Requests<'_> {
         });
         let gate = match responded {
             Ok(RequestStatus::Answered(gate)) => gate,
-            Ok(RequestStatus::TooLong | RequestStatus::Paused(..)) => {
+            Ok(RequestStatus::TooLong | RequestStatus::Paused(..) | RequestStatus::Stopped) => {
                 unreachable!("threads of a pool run everything")
             }
             Err(error) => {
@@ -664,6 +676,9 @@ impl Requests<'_> {
         }
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
         let (request, extras) = decode_request(header, &body).map_err(malformed)?;
+        if self.is_stopped(client, processor, &request) {
+            return Ok(RequestStatus::Stopped);
+        }
         if let Some((_, word)) = extras.custom_payload.iter().find(|(name, _)| *name == DURABILITY)
         {
             let word = String::from_utf8_lossy(word.unwrap_or_default());
@@ -690,6 +705,31 @@ impl Requests<'_> {
                 RequestStatus::Answered(Gate::OPEN)
             }
             ran => ran,
+        })
+    }
+
+    /// Whether CLIENT PAUSE or FAILOVER stops a request. A statement with an error is not stopped.
+    fn is_stopped(
+        &mut self,
+        client: &ClientState,
+        processor: &mut Processor,
+        request: &Request<'_>,
+    ) -> bool {
+        // What runs on a pool was admitted by its reactor.
+        if self.allows_expensive || matches!(request, Request::Prepare { .. }) {
+            return false;
+        }
+        let (shared, now) = (self.shared, self.now.mono);
+        shared.pause.stops(now, || match request {
+            Request::Query { statement, parameters } => {
+                let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
+                let statement = self.executor(&mut processor.record).prepare(statement, keyspace);
+                statement.is_ok_and(|statement| statement.plan.may_write())
+            }
+            Request::Execute { id, .. } => self
+                .find_valid(&mut processor.known, id)
+                .is_ok_and(|statement| statement.plan.may_write()),
+            _ => true,
         })
     }
 

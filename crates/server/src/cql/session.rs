@@ -33,6 +33,8 @@ pub(crate) enum Phase {
 pub(crate) enum Wait {
     /// The log is full.
     Room,
+    /// CLIENT PAUSE or FAILOVER stops the next request.
+    Pause,
     /// Too many replies of this connection, or of all connections of its reactor, wait for the log.
     Replies,
     /// The connection's password is being checked.

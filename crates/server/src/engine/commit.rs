@@ -97,6 +97,16 @@ impl Record {
         !self.changed.is_empty() || !self.changed_names.is_empty() || self.flushes_readers
     }
 
+    /// Moves what concerns other clients from a record of the same reactor, which serves them.
+    #[inline]
+    pub(crate) fn take_news(&mut self, of: &mut Record) {
+        if of.has_news() {
+            self.changed.append(&mut of.changed);
+            self.changed_names.append(&mut of.changed_names);
+            self.flushes_readers |= std::mem::take(&mut of.flushes_readers);
+        }
+    }
+
     /// Queues the invalidations of the changed keys, but none for `except`.
     pub(crate) fn send_invalidations(&mut self, shared: &ServerState, except: Option<ConnId>) {
         let wake = |reactor| shared.links().wake(reactor);

@@ -30,6 +30,12 @@ impl Pause {
         if word == 0 { None } else { in_effect(word, now) }
     }
 
+    /// Whether a pause stops a statement of CQL. `may_write` is called during a pause of writes.
+    #[inline]
+    pub(crate) fn stops(&self, now: MonoNs, may_write: impl FnOnce() -> bool) -> bool {
+        self.at(now).is_some_and(|pause| !pause.writes_only || may_write())
+    }
+
     /// Starts or extends the pause of CLIENT PAUSE. It is never shortened, and one of all commands
     /// is not reduced to writes.
     // Source: Redis 7.2 `networking.c`, `pauseClientsByClient`

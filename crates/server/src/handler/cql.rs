@@ -19,6 +19,7 @@ use crate::cql::requests::{ExecutionState, Requests};
 use crate::cql::{Phase, Session, Wait};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
+use crate::engine::commit::Record;
 use crate::engine::gate::{Gate, Lsn};
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::requests::RequestKinds;
@@ -55,6 +56,11 @@ pub(super) struct CqlReactorState {
 }
 
 impl CqlReactorState {
+    /// The record of the changes that this reactor's statements make.
+    pub(super) fn record(&mut self) -> &mut Record {
+        &mut self.execution.processor.record
+    }
+
     pub(super) fn new(request_lines: RequestLines) -> CqlReactorState {
         CqlReactorState {
             replies: Vec::new(),
@@ -84,6 +90,8 @@ enum Stop {
     Session,
     /// The log is out of space.
     LogSpace,
+    /// CLIENT PAUSE or FAILOVER stops the next message.
+    ClientPause,
     /// Too many replies wait for the log, or too many statements of the connection are paused.
     Replies,
     /// The rest is served in a later turn.
@@ -129,7 +137,10 @@ impl frames::Reader for Serving<'_> {
             None => self.out.buffer(),
             Some(_) => &mut *self.replies,
         };
-        self.requests.answer(self.session, self.own, header, body, out);
+        if !self.requests.answer(self.session, self.own, header, body, out) {
+            self.stop = Stop::ClientPause;
+            return frames::Step::NotNow;
+        }
         self.stop = if self.session.closing || self.session.wait.is_some() {
             Stop::Session
         } else if self.session.phase != phase {
@@ -219,8 +230,10 @@ impl Protocol for Session {
     }
 
     fn pause(&mut self, obstacle: Obstacle) {
-        debug_assert_eq!(obstacle, Obstacle::LogSpace, "CLIENT PAUSE does not stop CQL");
-        self.wait = Some(Wait::Room);
+        self.wait = Some(match obstacle {
+            Obstacle::LogSpace => Wait::Room,
+            Obstacle::ClientPause => Wait::Pause,
+        });
     }
 
     fn end_pause(&mut self) {
@@ -406,6 +419,7 @@ impl ReactorHandler {
             Stop::Limits => return Then::Step,
             Stop::Turn => return Then::Turn,
             Stop::LogSpace => return Then::Pause(Obstacle::LogSpace),
+            Stop::ClientPause => return Then::Pause(Obstacle::ClientPause),
             Stop::Replies => {
                 session.wait = Some(Wait::Replies);
                 self.cql.full.push(session.id);

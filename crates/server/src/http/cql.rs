@@ -23,6 +23,7 @@ use wire::resp::write_json_text;
 
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Response, ResponseOptions, durability};
+use crate::commands::execute::Deferred;
 use crate::config::CqlAuthenticator;
 use crate::engine::refusal::LOG_FAILED;
 use crate::statements::execute::Paused;
@@ -62,21 +63,23 @@ enum CallValues<'a> {
     Named(BTreeMap<String, &'a RawValue>),
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     match durability(request) {
         Ok(Some(durability)) => exchange.choose_durability(durability),
         Ok(None) => {}
         Err(text) => return Ok(exchange.fail(400, text)),
     }
-    let ran = json_limits::check(request.body())
+    let call = json_limits::check(request.body())
         .map_err(|error| bad(error.to_string()))
-        .and_then(|()| Call::parse(request.body()))
-        .and_then(|call| match exchange.run_cql(&call) {
-            // Plan the statement again for the altered table.
-            Err(CqlError::TableAltered) => exchange.run_cql(&call),
-            ran => ran,
-        });
+        .and_then(|()| Call::parse(request.body()));
+    if call.as_ref().is_ok_and(|call| exchange.is_stopped(call)) {
+        return Err(Deferred);
+    }
+    let ran = call.and_then(|call| match exchange.run_cql(&call) {
+        // Plan the statement again for the altered table.
+        Err(CqlError::TableAltered) => exchange.run_cql(&call),
+        ran => ran,
+    });
     Ok(ran.unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body)))
 }
 
@@ -252,6 +255,15 @@ impl<'a> CallValues<'a> {
 }
 
 impl Exchange<'_> {
+    /// Whether CLIENT PAUSE or FAILOVER stops a statement. One with an error is not stopped.
+    fn is_stopped(&mut self, call: &Call<'_>) -> bool {
+        let (shared, now) = (self.context.shared, self.context.now.mono);
+        shared.pause.stops(now, || {
+            let statement = self.plan(&call.statement, call.keyspace.as_deref());
+            statement.is_ok_and(|statement| statement.plan.may_write())
+        })
+    }
+
     fn run_cql(&mut self, call: &Call<'_>) -> Result<Response> {
         // The server's password does not identify a role, so the role's permissions are unknown.
         if self.context.reactor.settings.cql_authenticator == CqlAuthenticator::Password {

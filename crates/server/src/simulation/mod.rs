@@ -29,6 +29,7 @@ mod cql_client;
 #[cfg(feature = "experiments")]
 mod cql_experiments;
 mod cql_model;
+mod cql_neighbours;
 mod cql_notes;
 mod cql_statements;
 mod field_expiry;

@@ -120,7 +120,7 @@ impl CqlExecutor<'_> {
         match &statement.plan {
             Plan::Select(_) => unreachable!("the caller runs SELECT"),
             Plan::Write(plan) => {
-                self.admit_write(client)?;
+                self.admit_change(client, plan.only_deletes())?;
                 if plan.is_conditional() {
                     check_serial(parameters.serial_consistency)?;
                 }
@@ -165,7 +165,7 @@ impl CqlExecutor<'_> {
         keyspace: Option<&str>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write(client)?;
+        self.admit_change(client, matches!(statement, Statement::Drop(_)))?;
         let access = client.access.as_deref();
         let (event, gate) = self.commit_schema_change(statement, keyspace, access)?;
         match event {
@@ -228,7 +228,7 @@ impl CqlExecutor<'_> {
         timestamp: Option<i64>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write(client)?;
+        self.admit_change(client, plan.writes.iter().all(WritePlan::only_deletes))?;
         let own = match &plan.timestamp {
             None => None,
             Some(expression) => cx.integer(expression, "timestamp")?,
@@ -252,7 +252,7 @@ impl CqlExecutor<'_> {
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write(client)?;
+        self.admit_deletion(client)?;
         let texts = batch.statements.iter().filter(|(it, _)| matches!(it, BatchStatement::Text(_)));
         if texts.count() > BATCH_TEXTS_MAX {
             return Err(CqlError::invalid(format!(
@@ -280,6 +280,9 @@ impl CqlExecutor<'_> {
                 return Err(CqlError::invalid(NOT_A_WRITE));
             };
             plans.push((&**plan, &statement.catalog, values));
+        }
+        if !plans.iter().all(|(plan, ..)| plan.only_deletes()) {
+            self.check_room()?;
         }
         let kind = match batch.kind {
             WireKind::Logged => BatchKind::Logged,
@@ -311,7 +314,7 @@ impl CqlExecutor<'_> {
         table: &Table,
         reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
-        self.admit_write(client)?;
+        self.admit_deletion(client)?;
         if self.context.shared.hub.server != 0 {
             let reason = "TRUNCATE is not possible on a server with a server-id: delete the rows";
             return Err(CqlError::Invalid(reason.to_owned()));

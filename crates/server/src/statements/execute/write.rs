@@ -252,22 +252,38 @@ impl CqlExecutor<'_> {
     /// Checks that the server can accept a write: memory has room, the log is writable, and enough
     /// replicas are connected.
     pub(super) fn admit_write(&mut self, client: &ClientState) -> Result<(), CqlError> {
-        let (shared, settings) = (self.context.shared, &self.context.reactor.settings);
-        self.context.reactor.check_writes(shared, client.durability).map_err(
-            |text| match text {
-                NO_REPLICAS => {
-                    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-                    CqlError::Unavailable {
-                        consistency: Consistency::All,
-                        required: 1 + count(settings.replicas_needed(client.durability)),
-                        alive: 1 + count(shared.replication.replicas().available()),
-                    }
-                }
-                _ => refused(text),
-            },
-        )?;
+        self.admit_change(client, false)
+    }
+
+    /// Like [`CqlExecutor::admit_write`]: what only deletes makes room, and needs none.
+    pub(super) fn admit_change(
+        &mut self,
+        client: &ClientState,
+        only_deletes: bool,
+    ) -> Result<(), CqlError> {
+        self.admit_deletion(client)?;
+        if only_deletes { Ok(()) } else { self.check_room() }
+    }
+
+    pub(super) fn check_room(&mut self) -> Result<(), CqlError> {
         self.make_room(0)
             .map_err(|no_room| CqlError::Overloaded(format!("Memory is full: {no_room}")))
+    }
+
+    /// Checks that the log is writable, and enough replicas are connected.
+    pub(super) fn admit_deletion(&mut self, client: &ClientState) -> Result<(), CqlError> {
+        let (shared, settings) = (self.context.shared, &self.context.reactor.settings);
+        self.context.reactor.check_writes(shared, client.durability).map_err(|text| match text {
+            NO_REPLICAS => {
+                let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+                CqlError::Unavailable {
+                    consistency: Consistency::All,
+                    required: 1 + count(settings.replicas_needed(client.durability)),
+                    alive: 1 + count(shared.replication.replicas().available()),
+                }
+            }
+            _ => refused(text),
+        })
     }
 
     /// Applies writes atomically. Returns the gate of the response.
