@@ -41,6 +41,36 @@ pub struct LocalOptions {
     pub patience: Duration,
 }
 
+impl LocalOptions {
+    fn collector(&self, listener: TcpListener) -> CollectorOptions {
+        CollectorOptions {
+            listener,
+            make_task: self.make_task.clone(),
+            verify: self.verify,
+            seed: self.plan.seed,
+            out: self.out.clone(),
+            log: self.log.clone(),
+            results: self.results.clone(),
+            stay: false,
+        }
+    }
+
+    /// The options of all executors, without a name.
+    fn executor(&self, generator: SocketAddr, collector: SocketAddr) -> ExecutorOptions {
+        ExecutorOptions {
+            name: String::new(),
+            generator,
+            collector,
+            threads: self.threads,
+            make_task: self.make_task.clone(),
+            kernel: self.kernel.clone(),
+            allows_commands: true,
+            corrupt: self.corrupt,
+            patience: self.patience,
+        }
+    }
+}
+
 /// Outcome of a whole pipeline.
 #[derive(Debug, Clone)]
 pub struct LocalSummary {
@@ -106,16 +136,7 @@ pub fn run_with(
     let outcome = thread::scope(|scope| {
         let (failed, over, note) = (&failed, &over, &note);
         let collecting = scope.spawn(move || {
-            let options = CollectorOptions {
-                listener: for_results,
-                make_task: options.make_task.clone(),
-                verify: options.verify,
-                seed: options.plan.seed,
-                out: options.out.clone(),
-                log: options.log.clone(),
-                results: options.results.clone(),
-                stay: false,
-            };
+            let options = options.collector(for_results);
             let report = &mut |status: &_| report(Status::Collector(Clone::clone(status)));
             collector::run(options, failed, report).map_err(note).ok()
         });
@@ -124,14 +145,8 @@ pub fn run_with(
             scope.spawn(move || {
                 let options = ExecutorOptions {
                     name: format!("executor-{number}"),
-                    generator,
-                    collector: results_to,
-                    threads: options.threads,
                     make_task,
-                    kernel: options.kernel.clone(),
-                    allows_commands: true,
-                    corrupt: options.corrupt,
-                    patience: options.patience,
+                    ..options.executor(generator, results_to)
                 };
                 let report = &mut |status: &_| report(Status::Executor(Clone::clone(status)));
                 executor::run(options, over, report).map_err(note).ok()

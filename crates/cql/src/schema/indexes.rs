@@ -56,17 +56,7 @@ pub(super) fn create(
     create: &CreateIndex,
     cx: &ChangeContext<'_>,
 ) -> ChangeResult {
-    let of_index = create.name.as_ref().and_then(|name| name.keyspace.as_deref());
-    let keyspace_name = match (create.table.keyspace.as_deref(), of_index) {
-        (Some(table), Some(index)) if table != index => {
-            return refuse(format!(
-                "Keyspace name '{table}' doesn't match index name '{}'",
-                create.table.name
-            ));
-        }
-        (None, Some(index)) => index,
-        _ => keyspace_of(&create.table, cx)?,
-    };
+    let keyspace_name = keyspace_name_of(create, cx)?;
     guard(keyspace_name, Action::AlterTable)?;
     let options = given_options(create)?;
     let keyspace = existing(catalog, keyspace_name)?;
@@ -97,14 +87,8 @@ pub(super) fn create(
     {
         check_attached_column(&column.column_type, target, &options)?;
     }
-    let name = match &create.name {
-        Some(name) => name.name.clone(),
-        None => free_name(keyspace, table_name, &column),
-    };
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if name.is_empty() || !name.bytes().all(is_word) {
-        return Err(CqlError::Config(format!("Illegal index name {name}")));
-    }
+    let name = create.name.as_ref().map(|name| name.name.clone());
+    let name = checked_name(name.unwrap_or_else(|| free_name(keyspace, table_name, &column)))?;
     let index = Index { name, column, target, class: create.class.clone(), options };
     let is_same = |other: &Index| Index { name: index.name.clone(), ..other.clone() } == index;
     if let Some(other) = table.indexes.iter().find(|other| is_same(other)) {
@@ -128,6 +112,30 @@ pub(super) fn create(
     table.indexes.sort_by(|one, other| one.name.cmp(&other.name));
     let event = event(Verb::Updated, keyspace_name, table_name);
     Ok(Some((catalog.with_keyspace(keyspace.with_table(table)), event)))
+}
+
+/// The keyspace of the table: that of its own name, of the index's name, or the session's.
+fn keyspace_name_of<'a>(
+    create: &'a CreateIndex,
+    cx: &ChangeContext<'a>,
+) -> Result<&'a str, CqlError> {
+    let of_index = create.name.as_ref().and_then(|name| name.keyspace.as_deref());
+    match (create.table.keyspace.as_deref(), of_index) {
+        (Some(table), Some(index)) if table != index => refuse(format!(
+            "Keyspace name '{table}' doesn't match index name '{}'",
+            create.table.name
+        )),
+        (None, Some(index)) => Ok(index),
+        _ => keyspace_of(&create.table, cx),
+    }
+}
+
+fn checked_name(name: String) -> Result<String, CqlError> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || !name.bytes().all(is_word) {
+        return Err(CqlError::Config(format!("Illegal index name {name}")));
+    }
+    Ok(name)
 }
 
 fn given_options(create: &CreateIndex) -> Result<BTreeMap<String, String>, CqlError> {
