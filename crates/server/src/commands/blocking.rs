@@ -97,22 +97,55 @@ impl CommandContext<'_> {
         debug_assert!(self.may_block());
         self.is_blocked = true;
         let Blocking { args, keys, kind, ends_without_key, until, retry_at } = blocking;
-        let wait = Wait::Until { at: until, reply: WaitReply::NullArray };
         if self.session.is_rerun() {
             // The client keeps its own deadline.
             self.session.wait = Some(Wait::Until { at: retry_at, reply: WaitReply::NullArray });
             return Ok(());
         }
         let keys: Vec<Box<[u8]>> = args.range(keys).iter().map(Box::from).collect();
+        self.charge_wait(args, &keys)?;
+        self.session.wait = Some(Wait::Until { at: until, reply: WaitReply::NullArray });
+        let connection = self.blocked_connection();
+        let id = REGISTRY.find(self.command.name.as_bytes()).expect("a running command exists");
+        let request = BlockedRequest { id, args: args.to_owned(), keys };
+        let client = self.shared.blocked.add(connection, request, retry_at);
+        let ticket = Ticket { number: client.ticket, kind, ends_without_key };
+        for bytes in &client.request.keys {
+            self.locked.wait_for(self.db, self.shared.keyspace.key(bytes), ticket);
+        }
+        self.session.details.rare().blocked = Some(client);
+        Ok(())
+    }
+
+    /// Makes the client wait for a value of one of the keys. A command that may not wait replies with
+    /// a null array.
+    pub(super) fn block_or_reply_null(
+        &mut self,
+        args: Args<'_>,
+        keys: std::ops::Range<usize>,
+        kind: Kind,
+        until: MonoNs,
+    ) -> Done {
+        if !self.may_block() {
+            self.reply.null_array();
+            return Ok(());
+        }
+        self.block(Blocking { args, keys, kind, ends_without_key: false, until, retry_at: NEVER })
+    }
+
+    /// Accounts for a request that waits, and for its keys.
+    fn charge_wait(&mut self, args: Args<'_>, keys: &[Box<[u8]>]) -> Done {
         let key_bytes: usize = keys.iter().map(|key| 2 * key.len() + KEY_OVERHEAD_BYTES).sum();
         let bytes = args.bytes_max() + key_bytes + CLIENT_OVERHEAD_BYTES;
         let accounts = self.reactor.accounts.resp();
         accounts
             .queue(&mut self.session.charges, bytes as u64)
-            .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
-        self.session.wait = Some(wait);
+            .map_err(|reached| Fail::owned(format!("OOM {reached}")))
+    }
+
+    fn blocked_connection(&self) -> BlockedConnection {
         let details = &self.session.details;
-        let connection = BlockedConnection {
+        BlockedConnection {
             id: self.session.id,
             reactor: self.reactor.index,
             remote: details.remote,
@@ -123,16 +156,7 @@ impl CommandContext<'_> {
             durability: self.session.durability,
             identity: self.session.identity.clone(),
             no_touch: self.session.no_touch,
-        };
-        let id = REGISTRY.find(self.command.name.as_bytes()).expect("a running command exists");
-        let request = BlockedRequest { id, args: args.to_owned(), keys };
-        let client = self.shared.blocked.add(connection, request, retry_at);
-        let ticket = Ticket { number: client.ticket, kind, ends_without_key };
-        for bytes in &client.request.keys {
-            self.locked.wait_for(self.db, self.shared.keyspace.key(bytes), ticket);
         }
-        self.session.details.rare().blocked = Some(client);
-        Ok(())
     }
 
     /// Whether this is a command that waits, and an older client is about to be served from the key.

@@ -426,51 +426,81 @@ impl KeySpec {
                 Ok((first..end.saturating_add(1).min(args.len())).step_by(step))
             }
             KeyPlaces::Counted { count_at, step } => {
-                let text = args.try_get(count_at).ok_or(BadKeyCount)?;
-                let count = wire::resp::parse_i64_strict(text).ok_or(BadKeyCount)?;
-                let count = usize::try_from(count).map_err(|_| BadKeyCount)?;
-                if count > (args.len() - count_at - 1) / step {
-                    return Err(BadKeyCount);
-                }
-                let first = count_at + 1;
-                Ok((first..first + count * step).step_by(step))
+                Ok(counted_keys(args, count_at, step)?.step_by(step))
             }
             KeyPlaces::Elsewhere => Ok((0..0).step_by(1)),
             KeyPlaces::Keyword { keyword, first, options, .. } => {
-                let mut key = 0..0;
-                let mut at = first;
-                while let Some(word) = args.try_get(at) {
-                    let known = options.iter().find(|(option, _)| is_option(word, option));
-                    let values = known.map_or(0, |(_, values)| *values);
-                    if is_option(word, keyword) && at + 1 < args.len() {
-                        key = at + 1..at + 2;
-                    }
-                    at += 1 + values;
-                }
-                Ok(key.step_by(1))
+                Ok(key_after(args, keyword, first, options).step_by(1))
             }
             KeyPlaces::Tail { keyword, first, options, instead } => {
-                let mut at = first;
-                while let Some(word) = args.try_get(at) {
-                    if is_option(word, keyword) {
-                        return Ok((at + 1..args.len()).step_by(1));
-                    }
-                    let known = options.iter().find(|(option, _)| is_option(word, option));
-                    at += 1 + known.map_or(0, |(_, values)| *values);
-                }
+                let tail = keys_after(args, keyword, first, options);
                 // ACL DRYRUN checks requests that have too few arguments.
-                Ok((instead.min(args.len())..args.len().min(instead + 1)).step_by(1))
+                let without = instead.min(args.len())..args.len().min(instead + 1);
+                Ok(tail.unwrap_or(without).step_by(1))
             }
-            KeyPlaces::Streams { .. } => {
-                let first = streams_at(args).ok_or(BadKeyCount)? + 1;
-                let count = args.len() - first;
-                if count == 0 || !count.is_multiple_of(2) {
-                    return Err(BadKeyCount);
-                }
-                Ok((first..first + count / 2).step_by(1))
-            }
+            KeyPlaces::Streams { .. } => Ok(stream_keys(args)?.step_by(1)),
         }
     }
+}
+
+/// Positions from the first key after a count to the end of the last one.
+fn counted_keys(args: Args<'_>, count_at: usize, step: usize) -> Result<Range<usize>, BadKeyCount> {
+    let text = args.try_get(count_at).ok_or(BadKeyCount)?;
+    let count = wire::resp::parse_i64_strict(text).ok_or(BadKeyCount)?;
+    let count = usize::try_from(count).map_err(|_| BadKeyCount)?;
+    if count > (args.len() - count_at - 1) / step {
+        return Err(BadKeyCount);
+    }
+    let first = count_at + 1;
+    Ok(first..first + count * step)
+}
+
+type OptionValues = [(&'static str, usize)];
+
+/// The number of values that follow an option; 0 if it is unknown.
+fn values_of(option: &[u8], options: &OptionValues) -> usize {
+    let known = options.iter().find(|(name, _)| is_option(option, name));
+    known.map_or(0, |(_, values)| *values)
+}
+
+/// The position after the last `keyword`; empty without it.
+fn key_after(args: Args<'_>, keyword: &str, first: usize, options: &OptionValues) -> Range<usize> {
+    let mut key = 0..0;
+    let mut at = first;
+    while let Some(word) = args.try_get(at) {
+        if is_option(word, keyword) && at + 1 < args.len() {
+            key = at + 1..at + 2;
+        }
+        at += 1 + values_of(word, options);
+    }
+    key
+}
+
+/// All positions after `keyword`.
+fn keys_after(
+    args: Args<'_>,
+    keyword: &str,
+    first: usize,
+    options: &OptionValues,
+) -> Option<Range<usize>> {
+    let mut at = first;
+    while let Some(word) = args.try_get(at) {
+        if is_option(word, keyword) {
+            return Some(at + 1..args.len());
+        }
+        at += 1 + values_of(word, options);
+    }
+    None
+}
+
+/// The first half of the arguments after STREAMS.
+fn stream_keys(args: Args<'_>) -> Result<Range<usize>, BadKeyCount> {
+    let first = streams_at(args).ok_or(BadKeyCount)? + 1;
+    let count = args.len() - first;
+    if count == 0 || !count.is_multiple_of(2) {
+        return Err(BadKeyCount);
+    }
+    Ok(first..first + count / 2)
 }
 
 /// Position of the option STREAMS. The other options of XREAD and XREADGROUP may precede it.

@@ -143,23 +143,7 @@ pub(crate) const HELLO: Command = Command {
 // Source: Redis 7.2 `networking.c`, `helloCommand`
 fn hello(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let protocol = args.try_get(1).map(protocol_version).transpose()?;
-    let (mut login, mut name) = (None, None);
-    let mut at = 2;
-    while let Some(option) = args.try_get(at) {
-        match (args.try_get(at + 1), args.try_get(at + 2)) {
-            (Some(user), Some(password)) if is_option(option, "AUTH") => {
-                login = Some((user, password));
-                at += 3;
-            }
-            (Some(text), _) if is_option(option, "SETNAME") => {
-                name = Some(client::client_name(text)?);
-                at += 2;
-            }
-            _ => {
-                return Err(Fail::quoting("ERR Syntax error in HELLO option '", option, "'"));
-            }
-        }
-    }
+    let HelloOptions { login, name } = HelloOptions::parse(args.skip(2))?;
     if let Some((user, password)) = login
         && log_in(cx, args.get(0), user, password) == Login::Refused
     {
@@ -180,6 +164,35 @@ fn hello(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     introduce(cx);
     Ok(())
+}
+
+#[derive(Debug, Default)]
+struct HelloOptions<'a> {
+    /// User and password.
+    login: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a str>,
+}
+
+impl<'a> HelloOptions<'a> {
+    fn parse(mut rest: Args<'a>) -> Result<HelloOptions<'a>, Fail> {
+        let mut options = HelloOptions::default();
+        while let Some(option) = rest.try_get(0) {
+            match (rest.try_get(1), rest.try_get(2)) {
+                (Some(user), Some(password)) if is_option(option, "AUTH") => {
+                    options.login = Some((user, password));
+                    rest = rest.skip(3);
+                }
+                (Some(text), _) if is_option(option, "SETNAME") => {
+                    options.name = Some(client::client_name(text)?);
+                    rest = rest.skip(2);
+                }
+                _ => {
+                    return Err(Fail::quoting("ERR Syntax error in HELLO option '", option, "'"));
+                }
+            }
+        }
+        Ok(options)
+    }
 }
 
 fn protocol_version(text: &[u8]) -> Result<Protocol, Fail> {

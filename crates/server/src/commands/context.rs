@@ -76,6 +76,14 @@ pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
     reply.bytes() <= REPLY_BYTES_MAX
 }
 
+/// Replies with a set of names, as bulk strings.
+pub(crate) fn reply_names(reply: &mut ReplyWriter<'_>, names: &[&str]) {
+    reply.set(names.len());
+    for name in names {
+        reply.bulk(name.as_bytes());
+    }
+}
+
 /// As [`CommandContext::check_reply`], while elements of the data are borrowed.
 #[inline]
 pub(crate) fn check_room(reply: &ReplyWriter<'_>) -> Done {
@@ -296,6 +304,14 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Fail> {
 /// Parses a floating-point argument; rejects NaN.
 pub(crate) fn float(text: &[u8]) -> Result<f64, Fail> {
     wire::resp::parse_f64(text).ok_or(Fail::NotFloat)
+}
+
+/// Parses `YES` or `NO`.
+pub(crate) fn yes_or_no(text: &[u8]) -> Result<bool, Fail> {
+    if is_option(text, "YES") {
+        return Ok(true);
+    }
+    if is_option(text, "NO") { Ok(false) } else { Err(Fail::Syntax) }
 }
 
 /// Whether this argument is the option `name` (in upper case).

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use base::stages::Stage;
-use wire::resp::Args;
+use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group};
 use super::context::CommandContext;
@@ -195,26 +195,28 @@ fn histogram(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         wanted.push(usize::from(id));
         wanted.extend(REGISTRY.entry(id).children().map(usize::from));
     }
-    let shown: Vec<usize> = (0..kinds.len())
+    let shown: Vec<_> = (0..kinds.len())
         .filter(|id| args.len() == 2 || wanted.contains(id))
-        .filter(|id| merged.cell(*id, Stage::Execute).is_some())
+        .filter_map(|id| Some((kinds.name(id), merged.cell(id, Stage::Execute)?)))
         .collect();
     cx.reply.map(shown.len());
-    for id in shown {
-        let cell = merged.cell(id, Stage::Execute).expect("filtered");
-        cx.reply.bulk(kinds.name(id).as_bytes());
+    for (name, cell) in shown {
+        cx.reply.bulk(name.as_bytes());
         cx.reply.map(2);
         cx.reply.bulk(b"calls");
         cx.reply.integer(cell.count().cast_signed());
         cx.reply.bulk(b"histogram_usec");
-        let buckets = cumulative(cell.recorded());
-        cx.reply.map(buckets.len());
-        for (us, count) in buckets {
-            cx.reply.integer(us.cast_signed());
-            cx.reply.integer(count.cast_signed());
-        }
+        reply_buckets(&mut cx.reply, &cumulative(cell.recorded()));
     }
     Ok(())
+}
+
+fn reply_buckets(reply: &mut ReplyWriter<'_>, buckets: &[(u64, u64)]) {
+    reply.map(buckets.len());
+    for (us, count) in buckets {
+        reply.integer(us.cast_signed());
+        reply.integer(count.cast_signed());
+    }
 }
 
 /// Returns cumulative counts at 1, 2, 4, ... microseconds, without empty buckets.

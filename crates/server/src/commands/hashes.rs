@@ -417,52 +417,44 @@ fn hrandfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         4 if is_option(args.get(3), "WITHVALUES") => true,
         _ => return Err(Fail::Syntax),
     };
+    random_fields(cx, key, count, with_values)
+}
+
+/// Replies with random fields. A negative count: with repetition.
+fn random_fields(cx: &mut CommandContext<'_>, key: Key<'_>, count: i64, with_values: bool) -> Done {
     let Some(hash) = cx.locked.hash(cx.db, key)? else {
         cx.reply.array(0);
         return Ok(());
     };
     let hash = Fields::of(hash);
-    let wanted = count.unsigned_abs();
-    let chosen = if count < 0 { wanted } else { wanted.min(hash.len() as u64) };
-    if count > 0 || wanted <= RANDOM_FIELDS_MAX {
-        let is_all = count > 0 && chosen == hash.len() as u64;
-        let cost = if is_all { 1 } else { SET_COST };
-        cx.spend(usize::try_from(chosen).unwrap_or(usize::MAX).saturating_mul(cost))?;
+    cx.spend(random_fields_cost(count, hash.len()))?;
+    if count < 0 && count.unsigned_abs() > RANDOM_FIELDS_MAX {
+        return Err(Fail::text("ERR value is out of range"));
     }
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     let mut writer = RandomFields { reply: &mut cx.reply, with_values };
     if count < 0 {
-        if wanted > RANDOM_FIELDS_MAX {
-            return Err(Fail::text("ERR value is out of range"));
-        }
-        writer.header(usize::try_from(wanted).expect("below a limit"));
-        for _ in 0..wanted {
-            writer.field(hash.get(below(cx.reactor.random(), hash.len())));
-            if !reply_has_room(writer.reply) {
-                break; // the caller rejects the reply as too large
-            }
-        }
-        return Ok(());
-    }
-    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-    if wanted >= hash.len() {
-        writer.header(hash.len());
-        for pair in hash.view.iter() {
-            writer.field(Some(pair));
-            if !reply_has_room(writer.reply) {
-                break; // the caller rejects the reply as too large
-            }
-        }
-        return Ok(());
-    }
-    writer.header(wanted);
-    let chosen = choose_indexes(wanted, hash.len(), || cx.reactor.random());
-    for index in chosen {
-        writer.field(hash.get(index));
-        if !reply_has_room(writer.reply) {
-            break;
-        }
+        let random = || hash.get(below(cx.reactor.random(), hash.len()));
+        writer.fields(wanted, std::iter::repeat_with(random).take(wanted));
+    } else if wanted >= hash.len() {
+        writer.fields(hash.len(), hash.view.iter().map(Some));
+    } else {
+        let chosen = choose_indexes(wanted, hash.len(), || cx.reactor.random());
+        writer.fields(wanted, chosen.into_iter().map(|index| hash.get(index)));
     }
     Ok(())
+}
+
+/// Too many fields with repetition cost nothing: they are refused.
+fn random_fields_cost(count: i64, len: usize) -> usize {
+    let wanted = count.unsigned_abs();
+    if count < 0 && wanted > RANDOM_FIELDS_MAX {
+        return 0;
+    }
+    let chosen = if count < 0 { wanted } else { wanted.min(len as u64) };
+    let is_all = count > 0 && chosen == len as u64;
+    let cost = if is_all { 1 } else { SET_COST };
+    usize::try_from(chosen).unwrap_or(usize::MAX).saturating_mul(cost)
 }
 
 fn parse_random_count(text: &[u8]) -> Result<i64, Fail> {
@@ -533,6 +525,21 @@ struct RandomFields<'a, 'r> {
 }
 
 impl RandomFields<'_, '_> {
+    /// Stops early if the reply is too large: the caller rejects it.
+    fn fields<'t>(
+        &mut self,
+        count: usize,
+        fields: impl Iterator<Item = Option<(Text<'t>, Text<'t>)>>,
+    ) {
+        self.header(count);
+        for field in fields {
+            self.field(field);
+            if !reply_has_room(self.reply) {
+                break;
+            }
+        }
+    }
+
     fn header(&mut self, fields: usize) {
         let flat = self.with_values && self.reply.protocol == Protocol::Resp2;
         self.reply.array(if flat { fields * 2 } else { fields });

@@ -2,14 +2,14 @@
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use base::time::MonoNs;
-use wire::resp::{Args, parse_i64_strict};
+use wire::resp::{Args, ReplyWriter, parse_i64_strict};
 
 use super::cluster::{SLOTS, number as slot_number, parse_slot, slot_of};
 use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, is_option};
 use super::fail::Fail;
 use super::help;
-use crate::engine::key_usage::{COUNT_MAX, Plan, Sums};
+use crate::engine::key_usage::{COUNT_MAX, Plan, Report, Sums};
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 
@@ -78,29 +78,8 @@ fn number(
 /// Returns the plan, and for how many seconds it is followed.
 // Source: Redis 8.6 documentation, "HOTKEYS START"
 fn parse(options: Args<'_>, has_slots: bool) -> Result<(Plan, Option<u64>), Fail> {
-    if options.len() < 2 || !is_option(options.get(0), "METRICS") {
-        return Err(Fail::text("ERR METRICS parameter is required"));
-    }
-    let metrics = number(options.get(1), 1..=2, "ERR METRICS count must be > 0 and <= 2")?;
-    let metrics = usize::try_from(metrics).expect("at most two");
-    if options.len() < 2 + metrics {
-        return Err(Fail::text("ERR METRICS count does not match number of metric types provided"));
-    }
-    let mut plan =
-        Plan { has_time: false, has_bytes: false, count: 10, ratio: 1, slots: Vec::new() };
-    for metric in options.range(2..2 + metrics) {
-        if is_option(metric, "CPU") && std::mem::replace(&mut plan.has_time, true) {
-            return Err(Fail::text("ERR METRICS CPU defined more than once!"));
-        }
-        if is_option(metric, "NET") && std::mem::replace(&mut plan.has_bytes, true) {
-            return Err(Fail::text("ERR METRICS NET defined more than once!"));
-        }
-    }
-    if !plan.has_time && !plan.has_bytes {
-        return Err(Fail::text("ERR METRICS no valid metrics passed. Supported: CPU|NET"));
-    }
+    let (mut plan, mut at) = parse_metrics(options)?;
     let mut seconds = None;
-    let mut at = 2 + metrics;
     while at < options.len() {
         let value = options.try_get(at + 1).ok_or(Fail::Syntax)?;
         let option = options.get(at);
@@ -122,6 +101,32 @@ fn parse(options: Args<'_>, has_slots: bool) -> Result<(Plan, Option<u64>), Fail
         }
     }
     Ok((plan, seconds))
+}
+
+/// Returns the plan with its metrics, and the position of the first option after them.
+fn parse_metrics(options: Args<'_>) -> Result<(Plan, usize), Fail> {
+    if options.len() < 2 || !is_option(options.get(0), "METRICS") {
+        return Err(Fail::text("ERR METRICS parameter is required"));
+    }
+    let metrics = number(options.get(1), 1..=2, "ERR METRICS count must be > 0 and <= 2")?;
+    let end = 2 + usize::try_from(metrics).expect("at most two");
+    if options.len() < end {
+        return Err(Fail::text("ERR METRICS count does not match number of metric types provided"));
+    }
+    let mut plan =
+        Plan { has_time: false, has_bytes: false, count: 10, ratio: 1, slots: Vec::new() };
+    for metric in options.range(2..end) {
+        if is_option(metric, "CPU") && std::mem::replace(&mut plan.has_time, true) {
+            return Err(Fail::text("ERR METRICS CPU defined more than once!"));
+        }
+        if is_option(metric, "NET") && std::mem::replace(&mut plan.has_bytes, true) {
+            return Err(Fail::text("ERR METRICS NET defined more than once!"));
+        }
+    }
+    if !plan.has_time && !plan.has_bytes {
+        return Err(Fail::text("ERR METRICS no valid metrics passed. Supported: CPU|NET"));
+    }
+    Ok((plan, end))
 }
 
 /// `at`: the position of the first slot. Returns the position after the last one.
@@ -207,34 +212,7 @@ fn get(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         return Ok(());
     };
     let plan = &report.plan;
-    let (is_selected, is_sampled) = (!plan.slots.is_empty(), plan.ratio > 1);
-    let us = |ns: u64| (ns / 1000).cast_signed();
-    let mut numbers = Vec::new();
-    if is_selected && is_sampled {
-        numbers.push(("sampled-commands-selected-slots-us", us(report.sampled.ns)));
-    }
-    if is_selected {
-        numbers.push(("all-commands-selected-slots-us", us(report.selected.ns)));
-    }
-    numbers.push(("all-commands-all-slots-us", us(report.all.ns)));
-    if is_selected && is_sampled {
-        let bytes = report.sampled.bytes.cast_signed();
-        numbers.push(("net-bytes-sampled-commands-selected-slots", bytes));
-    }
-    if is_selected {
-        let bytes = report.selected.bytes.cast_signed();
-        numbers.push(("net-bytes-all-commands-selected-slots", bytes));
-    }
-    numbers.push(("net-bytes-all-commands-all-slots", report.all.bytes.cast_signed()));
-    numbers.push(("collection-start-time-unix-ms", report.began.0.cast_signed()));
-    numbers.push(("collection-duration-ms", report.duration_ms.cast_signed()));
-    if plan.has_time {
-        numbers.push(("total-cpu-time-user-ms", report.cpu.user_us / 1000));
-        numbers.push(("total-cpu-time-sys-ms", report.cpu.system_us / 1000));
-    }
-    if plan.has_bytes {
-        numbers.push(("total-net-bytes", report.key_bytes.cast_signed()));
-    }
+    let numbers = numbers(&report);
     let lists = usize::from(plan.has_time) + usize::from(plan.has_bytes);
     let reply = &mut cx.reply;
     reply.array(1); // one map for each node
@@ -244,7 +222,49 @@ fn get(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     reply.bulk(b"sample-ratio");
     reply.integer(plan.ratio.cast_signed());
     reply.bulk(b"selected-slots");
-    let ranges = ranges(&plan.slots);
+    reply_slots(reply, &plan.slots);
+    for (name, number) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.integer(number);
+    }
+    if plan.has_time {
+        reply_keys(reply, "by-cpu-time-us", &report.by_time, us);
+    }
+    if plan.has_bytes {
+        reply_keys(reply, "by-net-bytes", &report.by_bytes, u64::cast_signed);
+    }
+    Ok(())
+}
+
+fn us(ns: u64) -> i64 {
+    (ns / 1000).cast_signed()
+}
+
+/// The sums that the plan measures, by name.
+fn numbers(report: &Report) -> Vec<(&'static str, i64)> {
+    let Report { plan, all, selected, sampled, .. } = report;
+    let is_selected = !plan.slots.is_empty();
+    let is_sampled = is_selected && plan.ratio > 1;
+    let (has_time, has_bytes) = (plan.has_time, plan.has_bytes);
+    let bytes = |sums: &Sums| sums.bytes.cast_signed();
+    let rows = [
+        (is_sampled, "sampled-commands-selected-slots-us", us(sampled.ns)),
+        (is_selected, "all-commands-selected-slots-us", us(selected.ns)),
+        (true, "all-commands-all-slots-us", us(all.ns)),
+        (is_sampled, "net-bytes-sampled-commands-selected-slots", bytes(sampled)),
+        (is_selected, "net-bytes-all-commands-selected-slots", bytes(selected)),
+        (true, "net-bytes-all-commands-all-slots", bytes(all)),
+        (true, "collection-start-time-unix-ms", report.began.0.cast_signed()),
+        (true, "collection-duration-ms", report.duration_ms.cast_signed()),
+        (has_time, "total-cpu-time-user-ms", report.cpu.user_us / 1000),
+        (has_time, "total-cpu-time-sys-ms", report.cpu.system_us / 1000),
+        (has_bytes, "total-net-bytes", report.key_bytes.cast_signed()),
+    ];
+    rows.into_iter().filter(|(is, ..)| *is).map(|(_, name, number)| (name, number)).collect()
+}
+
+fn reply_slots(reply: &mut ReplyWriter<'_>, slots: &[usize]) {
+    let ranges = ranges(slots);
     reply.array(ranges.len());
     for (first, last) in ranges {
         let bounds = if first == last { &[first][..] } else { &[first, last] };
@@ -253,27 +273,20 @@ fn get(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
             reply.integer(slot_number(*slot));
         }
     }
-    for (name, number) in numbers {
-        reply.bulk(name.as_bytes());
-        reply.integer(number);
+}
+
+fn reply_keys(
+    reply: &mut ReplyWriter<'_>,
+    name: &str,
+    keys: &[(Box<[u8]>, u64)],
+    shown: impl Fn(u64) -> i64,
+) {
+    reply.bulk(name.as_bytes());
+    reply.array(2 * keys.len());
+    for (key, number) in keys {
+        reply.bulk(key);
+        reply.integer(shown(*number));
     }
-    if plan.has_time {
-        reply.bulk(b"by-cpu-time-us");
-        reply.array(2 * report.by_time.len());
-        for (key, ns) in &report.by_time {
-            reply.bulk(key);
-            reply.integer(us(*ns));
-        }
-    }
-    if plan.has_bytes {
-        reply.bulk(b"by-net-bytes");
-        reply.array(2 * report.by_bytes.len());
-        for (key, bytes) in &report.by_bytes {
-            reply.bulk(key);
-            reply.integer(bytes.cast_signed());
-        }
-    }
-    Ok(())
 }
 
 /// The ranges of consecutive slots. None selected: all.

@@ -39,17 +39,21 @@ fn hub(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let server = number_of_server(args.get(2))?;
         set_peer(cx, server, address(args.get(3), args.get(4))?)?;
     } else if is_option(name, "REMOVE") && args.len() == 3 {
-        let server = number_of_server(args.get(2))?;
-        if !cx.shared.hub.peers().all().contains_key(&server) {
-            return Err(Fail::text("ERR no such peer"));
-        }
-        store(cx, server, None)?;
-        cx.shared.hub.peers().remove(server);
-        cx.shared.hub.signal.raise();
+        remove_peer(cx, number_of_server(args.get(2))?)?;
     } else {
         return Err(Fail::Syntax);
     }
     cx.reply.ok();
+    Ok(())
+}
+
+fn remove_peer(cx: &mut CommandContext<'_>, server: u16) -> Done {
+    if !cx.shared.hub.peers().all().contains_key(&server) {
+        return Err(Fail::text("ERR no such peer"));
+    }
+    store(cx, server, None)?;
+    cx.shared.hub.peers().remove(server);
+    cx.shared.hub.signal.raise();
     Ok(())
 }
 

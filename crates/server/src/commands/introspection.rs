@@ -11,7 +11,7 @@ pub use markdown::markdown;
 use self::syntax::Kind;
 pub(super) use self::syntax::{Argument, arguments};
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec};
-use super::context::{CommandContext, is_option};
+use super::context::{CommandContext, is_option, reply_names};
 use super::fail::Fail;
 use super::help;
 use super::registry::REGISTRY;
@@ -117,7 +117,8 @@ fn write_details(reply: &mut ReplyWriter<'_>, id: RequestId) {
     let entry = REGISTRY.entry(id);
     let command = entry.command;
     let flags: Vec<&str> = flag_names(command).collect();
-    let (first, last, step) = plain_range(command.shown_keys());
+    let specs = command.shown_keys();
+    let (first, last, step) = plain_range(specs);
     reply.array(10);
     reply.bulk(entry.full_name.as_bytes());
     reply.integer(command.arity.into());
@@ -126,11 +127,7 @@ fn write_details(reply: &mut ReplyWriter<'_>, id: RequestId) {
     reply.integer(last);
     reply.integer(step);
     write_words(reply, &command.categories());
-    reply.set(command.tips.len());
-    for tip in command.tips {
-        reply.bulk(tip.as_bytes());
-    }
-    let specs = command.shown_keys();
+    reply_names(reply, command.tips);
     reply.set(specs.len());
     for spec in specs {
         write_key_spec(reply, *spec);
@@ -140,9 +137,7 @@ fn write_details(reply: &mut ReplyWriter<'_>, id: RequestId) {
         return;
     }
     reply.array(command.subcommands.len());
-    for child in entry.children() {
-        write_details(reply, child);
-    }
+    entry.children().for_each(|child| write_details(reply, child));
 }
 
 fn flag_names(command: &Command) -> impl Iterator<Item = &'static str> {
@@ -185,31 +180,34 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
     reply.bulk(b"flags");
     write_words(reply, spec.access.flag_names());
     reply.bulk(b"begin_search");
-    match spec.places {
-        KeyPlaces::Range { first: start, .. } | KeyPlaces::Counted { count_at: start, .. } => {
-            write_search(reply, "index", &[("index", length(start))]);
-        }
-        KeyPlaces::Keyword { keyword, first, is_shown: true, .. } => {
-            write_search_head(reply, "keyword", 2);
-            reply.bulk(b"keyword");
-            reply.bulk(keyword.as_bytes());
-            reply.bulk(b"startfrom");
-            reply.integer(length(first));
-        }
-        KeyPlaces::Keyword { .. } | KeyPlaces::Tail { .. } | KeyPlaces::Elsewhere => {
-            write_search(reply, "unknown", &[]);
-        }
-        KeyPlaces::Streams { start } => {
-            write_search_head(reply, "keyword", 2);
-            reply.bulk(b"keyword");
-            reply.bulk(b"STREAMS");
-            reply.bulk(b"startfrom");
-            reply.integer(length(start));
-        }
-    }
+    write_begin_search(reply, spec.places);
     reply.bulk(b"find_keys");
+    write_find_keys(reply, spec.places);
+}
+
+/// Where the search for keys begins.
+fn write_begin_search(reply: &mut ReplyWriter<'_>, places: KeyPlaces) {
+    let (keyword, first) = match places {
+        KeyPlaces::Range { first: start, .. } | KeyPlaces::Counted { count_at: start, .. } => {
+            return write_search(reply, "index", &[("index", length(start))]);
+        }
+        KeyPlaces::Keyword { keyword, first, is_shown: true, .. } => (keyword, first),
+        KeyPlaces::Streams { start } => ("STREAMS", start),
+        KeyPlaces::Keyword { .. } | KeyPlaces::Tail { .. } | KeyPlaces::Elsewhere => {
+            return write_search(reply, "unknown", &[]);
+        }
+    };
+    write_search_head(reply, "keyword", 2);
+    reply.bulk(b"keyword");
+    reply.bulk(keyword.as_bytes());
+    reply.bulk(b"startfrom");
+    reply.integer(length(first));
+}
+
+/// How keys are found from there.
+fn write_find_keys(reply: &mut ReplyWriter<'_>, places: KeyPlaces) {
     let range = |last: isize, step| [("lastkey", last as i64), ("keystep", step), ("limit", 0)];
-    match spec.places {
+    match places {
         KeyPlaces::Range { first, last, step } => {
             let last = if last < 0 { last } else { last - first.cast_signed() };
             write_search(reply, "range", &range(last, length(step)));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use base::memory::TrackerState;
 use base::units::human_bytes;
 use store::{DATABASES, DbStats};
-use wire::resp::Args;
+use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, integer, is_option};
@@ -260,74 +260,94 @@ enum Number {
     Double(f64),
 }
 
-fn stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    use Number::{Double, Integer, Signed};
-    let data = data_stats(cx);
-    let report = MemoryReport::of(cx, &data);
-    let (used, keys) = (report.used_bytes, report.keys);
-    let mut numbers = vec![
-        ("peak.allocated", Integer(report.peak_bytes)),
-        ("total.allocated", Integer(used)),
-        ("startup.allocated", Integer(STARTUP_BYTES)),
-        // Features that do not exist here.
-        ("replication.backlog", Integer(0)),
-        ("clients.slaves", Integer(0)),
-        ("cluster.links", Integer(0)),
-        ("lua.caches", Integer(0)),
-        ("functions.caches", Integer(0)),
-        ("clients.normal", Integer(report.clients_bytes)),
-        ("aof.buffer", Integer(report.log_bytes)),
-        ("overhead.total", Integer(report.overhead_bytes())),
-        ("keys.count", Integer(keys)),
-        ("keys.bytes-per-key", Integer((data.1 as u64).checked_div(keys).unwrap_or(0))),
-        ("dataset.bytes", Integer(report.dataset_bytes)),
-        ("dataset.percentage", Double(100.0 * ratio(report.dataset_bytes, used))),
-        ("peak.percentage", Double(100.0 * ratio(used, report.peak_bytes))),
-    ];
-    let process = ProcessMemory::read();
-    if let (Some(allocator), Some(resident)) = (process.anonymous_bytes(), report.resident_bytes) {
-        let allocated = report.allocated_bytes(allocator);
-        let shares = allocator_shares(allocated, allocator, resident);
-        numbers.extend([
+impl Number {
+    fn write(self, reply: &mut ReplyWriter<'_>) {
+        match self {
+            Number::Integer(value) => reply.integer(value.cast_signed()),
+            Number::Signed(value) => reply.integer(value),
+            Number::Double(value) => reply.double(value),
+        }
+    }
+}
+
+type Numbers = Vec<(&'static str, Number)>;
+
+impl MemoryReport {
+    /// The numbers of MEMORY STATS. `data_bytes`: all data, with its tables.
+    fn numbers(&self, data_bytes: u64) -> Numbers {
+        use Number::{Double, Integer};
+        let (used, keys) = (self.used_bytes, self.keys);
+        vec![
+            ("peak.allocated", Integer(self.peak_bytes)),
+            ("total.allocated", Integer(used)),
+            ("startup.allocated", Integer(STARTUP_BYTES)),
+            // Features that do not exist here.
+            ("replication.backlog", Integer(0)),
+            ("clients.slaves", Integer(0)),
+            ("cluster.links", Integer(0)),
+            ("lua.caches", Integer(0)),
+            ("functions.caches", Integer(0)),
+            ("clients.normal", Integer(self.clients_bytes)),
+            ("aof.buffer", Integer(self.log_bytes)),
+            ("overhead.total", Integer(self.overhead_bytes())),
+            ("keys.count", Integer(keys)),
+            ("keys.bytes-per-key", Integer(data_bytes.checked_div(keys).unwrap_or(0))),
+            ("dataset.bytes", Integer(self.dataset_bytes)),
+            ("dataset.percentage", Double(100.0 * ratio(self.dataset_bytes, used))),
+            ("peak.percentage", Double(100.0 * ratio(used, self.peak_bytes))),
+        ]
+    }
+
+    /// Numbers about the allocator and the process; none if the kernel does not report them.
+    fn allocator_numbers(&self) -> Numbers {
+        use Number::{Double, Integer, Signed};
+        let allocator = ProcessMemory::read().anonymous_bytes();
+        let Some((allocator, resident)) = allocator.zip(self.resident_bytes) else {
+            return Vec::new();
+        };
+        let allocated = self.allocated_bytes(allocator);
+        let [fragmentation, own, process] = allocator_shares(allocated, allocator, resident);
+        vec![
             ("allocator.allocated", Integer(allocated)),
             ("allocator.active", Integer(allocator)),
             ("allocator.resident", Integer(allocator)),
-            ("allocator-fragmentation.ratio", Double(shares[0].ratio)),
-            ("allocator-fragmentation.bytes", Signed(shares[0].bytes)),
-            ("allocator-rss.ratio", Double(shares[1].ratio)),
-            ("allocator-rss.bytes", Signed(shares[1].bytes)),
-            ("rss-overhead.ratio", Double(shares[2].ratio)),
-            ("rss-overhead.bytes", Signed(shares[2].bytes)),
-            ("fragmentation", Double(report.fragmentation())),
-            ("fragmentation.bytes", Signed(report.kept_bytes())),
-        ]);
+            ("allocator-fragmentation.ratio", Double(fragmentation.ratio)),
+            ("allocator-fragmentation.bytes", Signed(fragmentation.bytes)),
+            ("allocator-rss.ratio", Double(own.ratio)),
+            ("allocator-rss.bytes", Signed(own.bytes)),
+            ("rss-overhead.ratio", Double(process.ratio)),
+            ("rss-overhead.bytes", Signed(process.bytes)),
+            ("fragmentation", Double(self.fragmentation())),
+            ("fragmentation.bytes", Signed(self.kept_bytes())),
+        ]
     }
+}
+
+fn stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+    let data = data_stats(cx);
+    let report = MemoryReport::of(cx, &data);
+    let mut numbers = report.numbers(data.1 as u64);
+    numbers.extend(report.allocator_numbers());
     let dbs: Vec<(usize, &DbStats)> =
         data.0.iter().enumerate().filter(|(_, db)| db.keys > 0).collect();
     let trackers = cx.shared.memory.server.tree();
     cx.reply.map(numbers.len() + dbs.len() + trackers.len());
     for (name, number) in numbers {
         cx.reply.bulk(name.as_bytes());
-        match number {
-            Integer(value) => cx.reply.integer(value.cast_signed()),
-            Signed(value) => cx.reply.integer(value),
-            Double(value) => cx.reply.double(value),
-        }
+        number.write(&mut cx.reply);
     }
     for (number, db) in dbs {
         cx.reply.bulk(format!("db.{number}").as_bytes());
-        let fields = [
-            ("overhead.hashtable.main", db.table_bytes),
-            ("overhead.hashtable.expires", db.expiry_bytes),
-        ];
-        write_map(cx, &fields);
+        let (table, expiries) = (db.table_bytes, db.expiry_bytes);
+        write_map(
+            cx,
+            &[("overhead.hashtable.main", table), ("overhead.hashtable.expires", expiries)],
+        );
     }
-    for state in trackers {
-        cx.reply.bulk(format!("tracker.{}", state.path).as_bytes());
-        let limit_bytes = state.limit_bytes.unwrap_or(0);
-        let fields =
-            [("current", state.current_bytes), ("peak", state.peak_bytes), ("limit", limit_bytes)];
-        write_map(cx, &fields);
+    for TrackerState { path, current_bytes, peak_bytes, limit_bytes, .. } in trackers {
+        cx.reply.bulk(format!("tracker.{path}").as_bytes());
+        let limit_bytes = limit_bytes.unwrap_or(0);
+        write_map(cx, &[("current", current_bytes), ("peak", peak_bytes), ("limit", limit_bytes)]);
     }
     Ok(())
 }

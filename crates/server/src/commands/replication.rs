@@ -11,7 +11,7 @@ use wire::replication::{
     ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, CqlEndpoint, EpochId, Format,
     MEMBERS_CAPABILITY, TIMES_CAPABILITY,
 };
-use wire::resp::{Args, parse_i64_strict};
+use wire::resp::{Args, ReplyWriter, parse_i64_strict};
 
 use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, integer, is_option};
@@ -74,6 +74,23 @@ impl ReplicaOptions {
         let is_served = self.cql.port != 0 || self.cql.tls_port != 0;
         self.host.filter(|_| is_served).map(|host| (host, self.cql))
     }
+
+    fn reader(&self) -> Reader {
+        match self.peer {
+            0 if self.reads_times => Reader::Archive,
+            0 => Reader::Replica,
+            peer => Reader::Peer(peer),
+        }
+    }
+
+    fn format(&self, is_local: bool) -> Format {
+        match (self.reads_chain, is_local) {
+            (false, _) => Format::Plain,
+            // Memory is faster than compression.
+            (true, true) => Format::Chained,
+            (true, false) => Format::Compressed,
+        }
+    }
 }
 
 pub(crate) const SYNC: Command = Command {
@@ -110,32 +127,39 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let offset = integer(args.get(2))?;
     let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
     if options.reads_stream {
-        let id = EpochId::try_from(args.get(1)).ok();
-        let is_hand_over = match args.try_get(3) {
-            None => false,
-            Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => true,
-            Some(_) => return Err(Fail::Syntax),
-        };
-        // Two servers may have one port, at different addresses of a machine.
-        let own = cx.shared.identity.run_id.as_bytes();
-        if options.run_id.is_some_and(|run_id| run_id[..] == *own) {
-            return Err(Fail::text("ERR a server cannot be its own replica"));
-        }
-        if is_hand_over {
-            take_over(cx, id)?;
-        }
-        let begun = stream(cx, id.zip(u64::try_from(offset).ok()), options);
-        if is_hand_over && begun.is_err() {
-            // An error would be taken for a refusal of the promotion.
-            cx.session.closing = true;
-            return Ok(());
-        }
-        return begun;
+        return psync_stream(cx, args, offset, options);
     }
     transfer(cx)?;
     let position = cx.shared.log.durable().0;
     let line = format!("FULLRESYNC {} {position}", cx.shared.identity.run_id);
     cx.reply.simple(&line);
+    Ok(())
+}
+
+fn psync_stream(
+    cx: &mut CommandContext<'_>,
+    args: Args<'_>,
+    offset: i64,
+    options: ReplicaOptions,
+) -> Done {
+    let id = EpochId::try_from(args.get(1)).ok();
+    let is_hand_over = match args.try_get(3) {
+        None => false,
+        Some(word) if is_option(word, "FAILOVER") && args.len() == 4 => true,
+        Some(_) => return Err(Fail::Syntax),
+    };
+    // Two servers may have one port, at different addresses of a machine.
+    let own = cx.shared.identity.run_id.as_bytes();
+    if options.run_id.is_some_and(|run_id| run_id[..] == *own) {
+        return Err(Fail::text("ERR a server cannot be its own replica"));
+    }
+    if !is_hand_over {
+        return stream(cx, id.zip(u64::try_from(offset).ok()), options);
+    }
+    take_over(cx, id)?;
+    // An error would be taken for a refusal of the promotion.
+    let begun = stream(cx, id.zip(u64::try_from(offset).ok()), options);
+    cx.session.closing |= begun.is_err();
     Ok(())
 }
 
@@ -182,33 +206,10 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
     role_change::ensure_history(shared, &mut cx.locked, id)?;
     // Before the thread that makes the stream notes that the replica is online.
     if !options.is_archive && options.peer == 0 {
-        let replica = Replica {
-            address: cx.session.details.remote,
-            port: options.port,
-            run_id: options.run_id,
-            program: options.program,
-            cql: options.cql(),
-            is_online: false,
-            durable: 0,
-            heard: cx.now.mono,
-        };
-        change_replicas(cx, |all| {
-            // An earlier connection of the same server must not count as another one.
-            all.retain(|_, other| !replica.is_same_server(other));
-            all.insert(cx.session.id, replica);
-        });
+        add_replica(cx, &options);
     }
-    let reader = match options.peer {
-        0 if options.reads_times => Reader::Archive,
-        0 => Reader::Replica,
-        peer => Reader::Peer(peer),
-    };
-    let format = match (options.reads_chain, cx.session.details.remote.is_local()) {
-        (false, _) => Format::Plain,
-        // Memory is faster than compression.
-        (true, true) => Format::Chained,
-        (true, false) => Format::Compressed,
-    };
+    let is_local = cx.session.details.remote.is_local();
+    let (reader, format) = (options.reader(), options.format(is_local));
     let (client, program) = (cx.session.id.0, options.program);
     tracing::info!(client, %program, ?format, "a reader of the stream has connected");
     let feeder = Feeder::new(cx.session.id, request, reader, format, options.reads_members);
@@ -221,6 +222,24 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
     cx.session.details.rare().progress = Progress { sent_bytes: u64::MAX, at: cx.now.mono };
     cx.session.source_of_requests = Requests::Replica;
     Ok(())
+}
+
+fn add_replica(cx: &CommandContext<'_>, options: &ReplicaOptions) {
+    let replica = Replica {
+        address: cx.session.details.remote,
+        port: options.port,
+        run_id: options.run_id,
+        program: options.program,
+        cql: options.cql(),
+        is_online: false,
+        durable: 0,
+        heard: cx.now.mono,
+    };
+    change_replicas(cx, |all| {
+        // An earlier connection of the same server must not count as another one.
+        all.retain(|_, other| !replica.is_same_server(other));
+        all.insert(cx.session.id, replica);
+    });
 }
 
 fn change_replicas(cx: &CommandContext<'_>, change: impl FnOnce(&mut BTreeMap<ConnId, Replica>)) {
@@ -430,32 +449,43 @@ fn role(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let replication = &cx.shared.replication;
     let position = i64::try_from(replication.position(&cx.shared.log)).unwrap_or(i64::MAX);
     let link = replication.link().clone();
-    if let Some(MasterAddress { host, port }) = link.source {
-        cx.reply.array(5);
-        cx.reply.bulk(b"slave");
-        cx.reply.bulk(host.as_bytes());
-        cx.reply.integer(port.into());
-        cx.reply.bulk(match link.state {
-            LinkState::Connecting => b"connect",
-            LinkState::Copying => b"sync",
-            LinkState::Connected => b"connected",
-        });
-        cx.reply.integer(position);
-        return Ok(());
-    }
-    let mut replicas = replication.replicas().list();
-    replicas.retain(|replica| replica.is_online);
-    cx.reply.array(3);
-    cx.reply.bulk(b"master");
-    cx.reply.integer(position);
-    cx.reply.array(replicas.len());
-    for replica in replicas {
-        cx.reply.array(3);
-        cx.reply.bulk(replica.host().as_bytes());
-        cx.reply.bulk(replica.port.to_string().as_bytes());
-        cx.reply.bulk(replica.durable.to_string().as_bytes());
+    match link.source {
+        Some(master) => role_of_replica(&mut cx.reply, &master, link.state, position),
+        None => role_of_master(&mut cx.reply, &replication.replicas().list(), position),
     }
     Ok(())
+}
+
+fn role_of_replica(
+    reply: &mut ReplyWriter<'_>,
+    master: &MasterAddress,
+    state: LinkState,
+    position: i64,
+) {
+    reply.array(5);
+    reply.bulk(b"slave");
+    reply.bulk(master.host.as_bytes());
+    reply.integer(master.port.into());
+    reply.bulk(match state {
+        LinkState::Connecting => b"connect",
+        LinkState::Copying => b"sync",
+        LinkState::Connected => b"connected",
+    });
+    reply.integer(position);
+}
+
+fn role_of_master(reply: &mut ReplyWriter<'_>, replicas: &[Replica], position: i64) {
+    let online = replicas.iter().filter(|replica| replica.is_online);
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(position);
+    reply.array(online.clone().count());
+    for replica in online {
+        reply.array(3);
+        reply.bulk(replica.host().as_bytes());
+        reply.bulk(replica.port.to_string().as_bytes());
+        reply.bulk(replica.durable.to_string().as_bytes());
+    }
 }
 
 pub(crate) const REPLICAOF: Command = Command {
@@ -485,15 +515,7 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         Some(_) => return Err(Fail::text("ERR REPLICAOF not allowed while failing over.")),
     }
     if is_option(args.get(1), "NO") && is_option(args.get(2), "ONE") {
-        if cx.locked.stripes().next().is_some() {
-            return Err(Fail::text("ERR a transaction with REPLICAOF NO ONE must not have keys"));
-        }
-        if promote(cx)? {
-            tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
-            cx.shared.replication.end_failover(&cx.shared.pause);
-        }
-        cx.reply.ok();
-        return Ok(());
+        return replicaof_no_one(cx);
     }
     let master = address(args.get(1), args.get(2))?;
     if role_change::set_source(cx.shared, master.clone()) {
@@ -503,6 +525,18 @@ fn replicaof(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     } else {
         cx.reply.simple("OK Already connected to specified master");
     }
+    Ok(())
+}
+
+fn replicaof_no_one(cx: &mut CommandContext<'_>) -> Done {
+    if cx.locked.stripes().next().is_some() {
+        return Err(Fail::text("ERR a transaction with REPLICAOF NO ONE must not have keys"));
+    }
+    if promote(cx)? {
+        tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
+        cx.shared.replication.end_failover(&cx.shared.pause);
+    }
+    cx.reply.ok();
     Ok(())
 }
 
@@ -544,24 +578,27 @@ fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if replication.role() != Role::Master {
         return Err(Fail::text("ERR FAILOVER is not valid when server is a replica."));
     }
-    let replicas = replication.replicas().list();
-    if replicas.is_empty() {
-        return Err(Fail::text("ERR FAILOVER requires connected replicas."));
-    }
-    if let Some(target) = &failover.target {
-        let found = replicas.iter().find(|replica| replica.place() == *target);
-        let found =
-            found.ok_or(Fail::text("ERR FAILOVER target HOST and PORT is not a replica."))?;
-        if !found.is_online {
-            return Err(Fail::text("ERR FAILOVER target replica is not online."));
-        }
-    }
+    check_target(failover.target.as_ref(), &replication.replicas().list())?;
     // Before the reply: a write that follows it waits.
     if !replication.begin_failover(failover, &cx.shared.pause) {
         return Err(Fail::text(FAILING_OVER));
     }
     tracing::info!(client = cx.session.id.0, "a failover has begun");
     cx.reply.ok();
+    Ok(())
+}
+
+/// Checks that a replica can take over, or the given one.
+fn check_target(target: Option<&MasterAddress>, replicas: &[Replica]) -> Done {
+    if replicas.is_empty() {
+        return Err(Fail::text("ERR FAILOVER requires connected replicas."));
+    }
+    let Some(target) = target else { return Ok(()) };
+    let found = replicas.iter().find(|replica| replica.place() == *target);
+    let found = found.ok_or(Fail::text("ERR FAILOVER target HOST and PORT is not a replica."))?;
+    if !found.is_online {
+        return Err(Fail::text("ERR FAILOVER target replica is not online."));
+    }
     Ok(())
 }
 

@@ -270,8 +270,24 @@ pub(crate) const XSETID: Command = Command {
 
 fn xsetid(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let last_id = parse_id(args.get(2), 0)?;
+    let (entries_added, max_deleted_id) = parse_xsetid(args.skip(3), last_id)?;
+    let key = cx.key(args.get(1));
+    let stream = cx.locked.stream(cx.db, key)?.ok_or(Fail::NoSuchKey)?;
+    check_ids(stream, last_id, entries_added)?;
+    let max_deleted_id = max_deleted_id.filter(|id| *id != StreamId::MIN);
+    let ids = StreamChange::SetIds { last_id, entries_added, max_deleted_id };
+    cx.change(key, Change::Stream(StreamChangeRef::Given(&ids)))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// The values of ENTRIESADDED and MAXDELETEDID.
+fn parse_xsetid(
+    options: Args<'_>,
+    last_id: StreamId,
+) -> Result<(Option<u64>, Option<StreamId>), Fail> {
     let (mut entries_added, mut max_deleted_id) = (None, None);
-    let mut options = args.skip(3).iter();
+    let mut options = options.iter();
     while let Some(option) = options.next() {
         let value = options.next().ok_or(Fail::Syntax)?;
         if is_option(option, "ENTRIESADDED") {
@@ -281,24 +297,16 @@ fn xsetid(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         } else if is_option(option, "MAXDELETEDID") {
             let id = parse_id(value, 0)?;
             if last_id < id {
-                return Err(Fail::text(
-                    "ERR The ID specified in XSETID is smaller than the provided \
-                     max_deleted_entry_id",
-                ));
+                let text = "ERR The ID specified in XSETID is smaller than the provided \
+                            max_deleted_entry_id";
+                return Err(Fail::text(text));
             }
             max_deleted_id = Some(id);
         } else {
             return Err(Fail::Syntax);
         }
     }
-    let key = cx.key(args.get(1));
-    let stream = cx.locked.stream(cx.db, key)?.ok_or(Fail::NoSuchKey)?;
-    check_ids(stream, last_id, entries_added)?;
-    let max_deleted_id = max_deleted_id.filter(|id| *id != StreamId::MIN);
-    let ids = StreamChange::SetIds { last_id, entries_added, max_deleted_id };
-    cx.change(key, Change::Stream(StreamChangeRef::Given(&ids)))?;
-    cx.reply.ok();
-    Ok(())
+    Ok((entries_added, max_deleted_id))
 }
 
 // Source: Redis 7.2 `t_stream.c`, `xsetidCommand`

@@ -100,26 +100,34 @@ fn set_with_options(cx: &mut CommandContext<'_>, key: Key<'_>, args: Args<'_>) -
         None => true,
         Some(OnlyIf::Absent) => !cx.locked.contains(cx.db, key),
         Some(OnlyIf::Present) => cx.locked.contains(cx.db, key),
-        Some(OnlyIf::Value(comparison)) => {
-            let value = cx.locked.string(cx.db, key)?;
-            match value {
-                None => comparison.allows_absent(),
-                Some(value) => comparison.holds(cx, value)?,
-            }
-        }
+        Some(OnlyIf::Value(comparison)) => match cx.locked.string(cx.db, key)? {
+            None => comparison.allows_absent(),
+            Some(value) => comparison.holds(cx, value)?,
+        },
     };
     if allowed {
-        let keeps = matches!(options.expiry, ExpiryOption::Keep);
-        let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
-        cx.change(key, Change::Set { value: args.get(2), expiry })?;
-        if deadline.is_some() {
-            cx.announce(EXPIRES, cx.db, key);
-        }
+        set_expiring(cx, key, args.get(2), (options.expiry, deadline))?;
     }
     match (options.get, allowed) {
         (true, _) => {}
         (false, true) => cx.reply.ok(),
         (false, false) => cx.reply.null(),
+    }
+    Ok(())
+}
+
+/// Sets a string. `expiry`: the option with its deadline, if it has one.
+fn set_expiring(
+    cx: &mut CommandContext<'_>,
+    key: Key<'_>,
+    value: &[u8],
+    (option, deadline): (ExpiryOption<'_>, Option<UnixMs>),
+) -> Done {
+    let keeps = matches!(option, ExpiryOption::Keep);
+    let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
+    cx.change(key, Change::Set { value, expiry })?;
+    if deadline.is_some() {
+        cx.announce(EXPIRES, cx.db, key);
     }
     Ok(())
 }
@@ -403,24 +411,17 @@ fn msetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let options_at = 2 + 2 * pairs;
     let options = SetOptions::parse_for_several(args.skip(options_at))?;
     let deadline = options.expiry.deadline(cx.unix(), MSETEX.name)?;
-    let allowed = {
-        let mut keys = args.iter().take(options_at).skip(2).step_by(2);
-        let mut exists = |bytes| cx.locked.contains(cx.db, cx.key(bytes));
-        match options.only_if {
-            Some(OnlyIf::Absent) => !keys.any(exists),
-            Some(OnlyIf::Present) => keys.all(&mut exists),
-            _ => true,
-        }
+    let mut keys = args.range(2..options_at).iter().step_by(2);
+    let mut exists = |bytes| cx.locked.contains(cx.db, cx.key(bytes));
+    let allowed = match options.only_if {
+        Some(OnlyIf::Absent) => !keys.any(exists),
+        Some(OnlyIf::Present) => keys.all(&mut exists),
+        _ => true,
     };
     if allowed {
-        let keeps = matches!(options.expiry, ExpiryOption::Keep);
         for at in (2..options_at).step_by(2) {
             let key = cx.key(args.get(at));
-            let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
-            cx.change(key, Change::Set { value: args.get(at + 1), expiry })?;
-            if deadline.is_some() {
-                cx.announce(EXPIRES, cx.db, key);
-            }
+            set_expiring(cx, key, args.get(at + 1), (options.expiry, deadline))?;
         }
     }
     cx.reply.integer(i64::from(allowed));

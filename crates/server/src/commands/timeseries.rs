@@ -2,6 +2,7 @@
 
 // Source: the documentation of the YEDIS API of YugabyteDB; its `redis_parser.cc`
 
+use base::time::UnixMs;
 use smallvec::SmallVec;
 use store::types::Point;
 use store::{Change, Points, Timestamps};
@@ -40,7 +41,23 @@ fn tsadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             TSADD.name
         )));
     }
-    let mut points: SmallVec<[(i64, &[u8]); 8]> = SmallVec::new();
+    let (points, expiry) = parse_points(pairs, cx.unix())?;
+    if expiry.is_some_and(|at| at <= cx.unix()) {
+        return Err(Fail::owned(format!("ERR invalid expire time in '{}' command", TSADD.name)));
+    }
+    cx.spend(points.len().saturating_mul(POINT_COST))?;
+    let key = cx.key(args.get(1));
+    cx.locked.series(cx.db, key)?;
+    cx.change(key, Change::SeriesAdd { points: Points::Slice(&points), expiry })?;
+    cx.reply.ok();
+    Ok(())
+}
+
+type PointList<'a> = SmallVec<[(i64, &'a [u8]); 8]>;
+
+/// Returns the points, and the expiry that may follow them.
+fn parse_points(pairs: Args<'_>, now: UnixMs) -> Result<(PointList<'_>, Option<UnixMs>), Fail> {
+    let mut points = PointList::new();
     let mut expiry = None;
     for at in (0..pairs.len()).step_by(2) {
         let (name, value) = (pairs.get(at), pairs.get(at + 1));
@@ -55,17 +72,9 @@ fn tsadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         if at + 2 != pairs.len() || points.is_empty() {
             return Err(Fail::Syntax);
         }
-        expiry = Some(moment.parse(value, cx.unix(), TSADD.name)?);
+        expiry = Some(moment.parse(value, now, TSADD.name)?);
     }
-    if expiry.is_some_and(|at| at <= cx.unix()) {
-        return Err(Fail::owned(format!("ERR invalid expire time in '{}' command", TSADD.name)));
-    }
-    cx.spend(points.len().saturating_mul(POINT_COST))?;
-    let key = cx.key(args.get(1));
-    cx.locked.series(cx.db, key)?;
-    cx.change(key, Change::SeriesAdd { points: Points::Slice(&points), expiry })?;
-    cx.reply.ok();
-    Ok(())
+    Ok((points, expiry))
 }
 
 pub(crate) const TSREM: Command = Command {

@@ -102,7 +102,7 @@ struct RateSamples {
 }
 
 const RATE_SAMPLES: usize = 16;
-const RATES: usize = 5;
+pub(crate) const RATES: usize = 5;
 
 impl Rates {
     /// Adds a sample. `totals`: commands, input bytes, output bytes, reactor turns, nanoseconds in

@@ -1,5 +1,7 @@
 //! The ACL file: ACL LOAD and ACL SAVE.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -132,25 +134,11 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn run(mut self, text: &[u8]) -> Result<Users, String> {
-        let mut names = std::collections::HashSet::new();
+        let mut names = HashSet::new();
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
-            let number = index + 1;
-            let mut words = line.split(|byte| *byte == b' ');
-            let (keyword, name) = (words.next(), words.next());
-            match name {
-                Some(name) if keyword == Some(b"user") => {
-                    self.read_user(number, name, words, names.insert(name));
-                }
-                _ => {
-                    let path = self.path;
-                    self.fault(format_args!(
-                        "{path}:{number} should start with user keyword followed by the username. "
-                    ));
-                }
+            if !line.is_empty() {
+                self.read_line(index + 1, line, &mut names);
             }
             if self.report.len() > REPORT_BYTES_MAX {
                 break;
@@ -164,6 +152,22 @@ impl Reading<'_> {
              performed"
         ));
         Err(self.report)
+    }
+
+    fn read_line<'t>(&mut self, number: usize, line: &'t [u8], names: &mut HashSet<&'t [u8]>) {
+        let mut words = line.split(|byte| *byte == b' ');
+        let (keyword, name) = (words.next(), words.next());
+        match name {
+            Some(name) if keyword == Some(b"user") => {
+                self.read_user(number, name, words, names.insert(name));
+            }
+            _ => {
+                let path = self.path;
+                self.fault(format_args!(
+                    "{path}:{number} should start with user keyword followed by the username. "
+                ));
+            }
+        }
     }
 
     fn fault(&mut self, text: std::fmt::Arguments<'_>) {
@@ -187,24 +191,39 @@ impl Reading<'_> {
             return self
                 .fault(format_args!("WARNING: Duplicate user '{shown}' found on line {line}. "));
         }
-        let by_default = self.settings.acl_pubsub_default.gives_all();
         let words: Vec<&[u8]> = words.map(<[u8]>::trim_ascii).collect();
-        let Ok(modifiers) = merge(&words) else {
+        self.add_user(line, name, &words);
+    }
+
+    fn add_user(&mut self, line: usize, name: &[u8], words: &[&[u8]]) {
+        let path = self.path;
+        let Ok(modifiers) = merge(words) else {
             return self.fault(format_args!(
                 "{path}:{line}: Unmatched parenthesis in selector definition. "
             ));
         };
-        if rules::are_too_many(&words) {
+        if rules::are_too_many(words) {
             return self.fault(format_args!("{path}:{line}: {TOO_MANY_RULES}. "));
         }
-        let mut user = User::new(name, by_default);
+        let mut user = User::new(name, self.settings.acl_pubsub_default.gives_all());
+        self.apply_rules(line, &mut user, &modifiers);
+        if user.has_too_many_rules() {
+            return self.fault(format_args!("{path}:{line}: {TOO_MANY_RULES}. "));
+        }
+        if let Err(error) = self.users.insert(user) {
+            self.fault(format_args!("{path}:{line}: {error}. "));
+        }
+    }
+
+    fn apply_rules(&mut self, line: usize, user: &mut User, modifiers: &[Cow<'_, [u8]>]) {
+        let (path, by_default) = (self.path, self.settings.acl_pubsub_default.gives_all());
         let mut has_fault = false;
         for modifier in modifiers {
-            match rules::apply(&mut user, &modifier, by_default) {
+            match rules::apply(user, modifier, by_default) {
                 // The name of an unknown command is not a secret; after another error only the first is certain.
                 Err(error @ RuleError::Unknown) => self.fault(format_args!(
                     "{path}:{line}: Error in applying operation '{}': {error}. ",
-                    String::from_utf8_lossy(&modifier)
+                    String::from_utf8_lossy(modifier)
                 )),
                 Err(error) if !has_fault => {
                     has_fault = true;
@@ -212,12 +231,6 @@ impl Reading<'_> {
                 }
                 Ok(()) | Err(_) => {}
             }
-        }
-        if user.has_too_many_rules() {
-            return self.fault(format_args!("{path}:{line}: {TOO_MANY_RULES}. "));
-        }
-        if let Err(error) = self.users.insert(user) {
-            self.fault(format_args!("{path}:{line}: {error}. "));
         }
     }
 }

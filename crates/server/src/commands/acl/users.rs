@@ -5,7 +5,7 @@ use wire::resp::Args;
 use super::rules::{self, Refusal, TOO_MANY_RULES};
 use super::{ADMIN_FLAGS, access};
 use crate::commands::command::{Command, Done, Group};
-use crate::commands::context::CommandContext;
+use crate::commands::context::{CommandContext, reply_names};
 use crate::commands::fail::Fail;
 use crate::engine::acl::{DEFAULT_USER, Selector, TooManyUsers, User};
 
@@ -110,10 +110,7 @@ fn get_user(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let flags: Vec<&str> = user.flags().collect();
     cx.reply.map(6);
     cx.reply.bulk(b"flags");
-    cx.reply.set(flags.len());
-    for flag in flags {
-        cx.reply.bulk(flag.as_bytes());
-    }
+    reply_names(&mut cx.reply, &flags);
     cx.reply.bulk(b"passwords");
     cx.reply.array(user.passwords.len());
     for password in &user.passwords {

@@ -160,31 +160,37 @@ fn parse(args: Args<'_>, len_max: u64) -> Result<Steps, Fail> {
     let mut overflow = Overflow::Wrap;
     let mut rest = args.skip(2);
     while !rest.is_empty() {
-        let (name, following) = (rest.get(0), rest.len() - 1);
-        if is_option(name, "OVERFLOW") && following >= 1 {
+        if is_option(rest.get(0), "OVERFLOW") && rest.len() > 1 {
             overflow = Overflow::parse(rest.get(1))?;
             rest = rest.skip(2);
             continue;
         }
-        let is_get = is_option(name, "GET") && following >= 2;
-        let is_set = is_option(name, "SET") && following >= 3;
-        let is_increment = is_option(name, "INCRBY") && following >= 3;
-        if !(is_get || is_set || is_increment) {
-            return Err(Fail::Syntax);
-        }
-        let field = FieldType::parse(rest.get(1))?;
-        let offset = field_offset(rest.get(2), field, len_max)?;
-        let action = if is_get {
-            Action::Get
-        } else if is_set {
-            Action::Set(integer(rest.get(3))?)
-        } else {
-            Action::Increment(integer(rest.get(3))?)
-        };
-        steps.push(Step { action, field, offset, overflow });
-        rest = rest.skip(if is_get { 3 } else { 4 });
+        let (step, words) = parse_step(rest, overflow, len_max)?;
+        steps.push(step);
+        rest = rest.skip(words);
     }
     Ok(steps)
+}
+
+/// Parses a step, and counts its words.
+fn parse_step(rest: Args<'_>, overflow: Overflow, len_max: u64) -> Result<(Step, usize), Fail> {
+    let (name, following) = (rest.get(0), rest.len() - 1);
+    let is_get = is_option(name, "GET") && following >= 2;
+    let is_set = is_option(name, "SET") && following >= 3;
+    let is_increment = is_option(name, "INCRBY") && following >= 3;
+    if !(is_get || is_set || is_increment) {
+        return Err(Fail::Syntax);
+    }
+    let field = FieldType::parse(rest.get(1))?;
+    let offset = field_offset(rest.get(2), field, len_max)?;
+    let action = if is_get {
+        Action::Get
+    } else if is_set {
+        Action::Set(integer(rest.get(3))?)
+    } else {
+        Action::Increment(integer(rest.get(3))?)
+    };
+    Ok((Step { action, field, offset, overflow }, if is_get { 3 } else { 4 }))
 }
 
 /// Parses the offset of a field: a bit, or with `#` a number of fields.

@@ -7,7 +7,7 @@ use store::DATABASES;
 use wire::resp::{Args, parse_i64_strict};
 
 use super::rows::{self, ClientType};
-use crate::commands::context::is_option;
+use crate::commands::context::{is_option, yes_or_no};
 use crate::commands::fail::{Fail, shown};
 use crate::config::Settings;
 use crate::engine::acl::Users;
@@ -193,10 +193,7 @@ impl Filter {
             }
             at += 2;
             if is_option(option, "SKIPME") {
-                filter.skips_me = Some(is_option(value, "YES"));
-                if !is_option(value, "YES") && !is_option(value, "NO") {
-                    return Err(Fail::Syntax);
-                }
+                filter.skips_me = Some(yes_or_no(value)?);
                 continue;
             }
             let test = Test::parse(name, value, users, settings)?;

@@ -7,7 +7,7 @@ use wire::resp::Args;
 use super::OWN;
 use crate::commands::Session;
 use crate::commands::command::{Command, Done, Flags, Group};
-use crate::commands::context::{CommandContext, integer, is_option};
+use crate::commands::context::{CommandContext, integer, is_option, reply_names, yes_or_no};
 use crate::commands::fail::Fail;
 use crate::commands::session::{Tracking, TrackingMode, redirect};
 use crate::engine::invalidations::{
@@ -27,6 +27,8 @@ pub(super) const TRACKING: Command = Command {
     run: tracking,
     ..Command::EMPTY
 };
+
+const TOO_MANY_PREFIXES: Fail = Fail::text("ERR too many or too long prefixes");
 
 /// Options of CLIENT TRACKING.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -54,24 +56,30 @@ impl Options {
             } else if is_option(word, "NOLOOP") {
                 options.no_loop = true;
             } else if is_option(word, "REDIRECT") {
-                let id = rest.next().ok_or(Fail::Syntax)?;
-                if options.redirect.is_some() {
-                    return Err(Fail::text(
-                        "ERR A client can only redirect to a single other client",
-                    ));
-                }
-                options.redirect = Some(ConnId(u64::try_from(integer(id)?).unwrap_or(0)));
+                options.set_redirect(rest.next().ok_or(Fail::Syntax)?)?;
             } else if is_option(word, "PREFIX") {
-                let prefix = rest.next().ok_or(Fail::Syntax)?;
-                if options.prefixes.len() >= PREFIXES_MAX || prefix.len() > PREFIX_BYTES_MAX {
-                    return Err(Fail::text("ERR too many or too long prefixes"));
-                }
-                options.prefixes.push(prefix.into());
+                options.add_prefix(rest.next().ok_or(Fail::Syntax)?)?;
             } else {
                 return Err(Fail::Syntax);
             }
         }
         Ok(options)
+    }
+
+    fn set_redirect(&mut self, id: &[u8]) -> Done {
+        if self.redirect.is_some() {
+            return Err(Fail::text("ERR A client can only redirect to a single other client"));
+        }
+        self.redirect = Some(ConnId(u64::try_from(integer(id)?).unwrap_or(0)));
+        Ok(())
+    }
+
+    fn add_prefix(&mut self, prefix: &[u8]) -> Done {
+        if self.prefixes.len() >= PREFIXES_MAX || prefix.len() > PREFIX_BYTES_MAX {
+            return Err(TOO_MANY_PREFIXES);
+        }
+        self.prefixes.push(prefix.into());
+        Ok(())
     }
 
     fn mode(&self) -> TrackingMode {
@@ -95,6 +103,12 @@ impl Options {
                  and then re-enabling it with a different mode.",
             ));
         }
+        self.check_choice(now)?;
+        self.check_prefixes(now)
+    }
+
+    /// Checks OPTIN and OPTOUT.
+    fn check_choice(&self, now: Option<&Tracking>) -> Done {
         if self.broadcast && (self.opt_in || self.opt_out) {
             return Err(Fail::text("ERR OPTIN and OPTOUT are not compatible with BCAST"));
         }
@@ -111,7 +125,7 @@ impl Options {
                  and then re-enabling it with a different mode.",
             ));
         }
-        self.check_prefixes(now)
+        Ok(())
     }
 
     /// Prefixes of one connection must not contain each other, or it would get messages twice.
@@ -165,21 +179,15 @@ fn begin_tracking(cx: &mut CommandContext<'_>, options: Options) -> Done {
     let mode = options.mode();
     let Options { redirect, prefixes, no_loop, .. } = options;
     let is_new = !cx.session.tracks;
-    let reader = reader(cx);
-    let tracking = cx.session.details.rare().tracking.get_or_insert_default();
-    if mode == TrackingMode::Broadcast {
-        let is_first = tracking.prefixes.is_empty();
-        let prefixes =
-            if is_first && prefixes.is_empty() { vec![Box::default()] } else { prefixes };
-        let is_full = tracking.prefixes.len() + prefixes.len() > PREFIXES_MAX;
-        if is_full || !cx.shared.invalidations.broadcast(reader, &prefixes) {
-            if is_new {
-                cx.session.details.rare().tracking = None;
-            }
-            return Err(Fail::text("ERR too many or too long prefixes"));
+    if mode == TrackingMode::Broadcast
+        && let Err(fail) = add_prefixes(cx, prefixes)
+    {
+        if is_new {
+            cx.session.details.rare().tracking = None;
         }
-        tracking.prefixes.extend(prefixes);
+        return Err(fail);
     }
+    let tracking = cx.session.details.rare().tracking.get_or_insert_default();
     tracking.mode = mode;
     tracking.redirect = redirect;
     tracking.no_loop = no_loop;
@@ -191,8 +199,32 @@ fn begin_tracking(cx: &mut CommandContext<'_>, options: Options) -> Done {
     Ok(())
 }
 
+/// Adds all prefixes or none. Without any, the client gets messages about all keys.
+fn add_prefixes(cx: &mut CommandContext<'_>, prefixes: Vec<Box<[u8]>>) -> Done {
+    let reader = reader(cx);
+    let tracking = cx.session.details.rare().tracking.get_or_insert_default();
+    let is_first = tracking.prefixes.is_empty();
+    let prefixes = if is_first && prefixes.is_empty() { vec![Box::default()] } else { prefixes };
+    let is_full = tracking.prefixes.len() + prefixes.len() > PREFIXES_MAX;
+    if is_full || !cx.shared.invalidations.broadcast(reader, &prefixes) {
+        return Err(TOO_MANY_PREFIXES);
+    }
+    tracking.prefixes.extend(prefixes);
+    Ok(())
+}
+
 fn reader(cx: &CommandContext<'_>) -> Reader {
     Reader { reactor: cx.reactor.index, client: cx.session.id.0 }
+}
+
+/// Whether the client becomes a reader of the keys of its next read.
+fn records_reads(tracking: &Tracking) -> bool {
+    match tracking.mode {
+        TrackingMode::Default => true,
+        TrackingMode::OptIn => tracking.caching == Some(true),
+        TrackingMode::OptOut => tracking.caching != Some(false),
+        TrackingMode::Broadcast => false,
+    }
 }
 
 /// Ends tracking. The keys forget the client when they change.
@@ -210,14 +242,7 @@ impl CommandContext<'_> {
     /// Makes the client a reader of the keys of a read that it ran.
     #[cold]
     pub(in crate::commands) fn track_keys(&mut self, command: &Command, args: Args<'_>) {
-        let Some(tracking) = self.session.details.tracking() else { return };
-        let is_wanted = match tracking.mode {
-            TrackingMode::Default => true,
-            TrackingMode::OptIn => tracking.caching == Some(true),
-            TrackingMode::OptOut => tracking.caching != Some(false),
-            TrackingMode::Broadcast => false,
-        };
-        if !is_wanted {
+        if !self.session.details.tracking().is_some_and(records_reads) {
             return;
         }
         let reader = reader(self);
@@ -261,13 +286,7 @@ fn caching(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
              or OPTOUT mode enabled",
         ));
     }
-    let choice = if is_option(args.get(2), "YES") {
-        true
-    } else if is_option(args.get(2), "NO") {
-        false
-    } else {
-        return Err(Fail::Syntax);
-    };
+    let choice = yes_or_no(args.get(2))?;
     if choice && mode != Some(TrackingMode::OptIn) {
         return Err(Fail::text(
             "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
@@ -316,36 +335,10 @@ pub(super) const TRACKINGINFO: Command = Command {
 // Source: Redis 7.2 `networking.c`, `clientCommand`
 fn trackinginfo(cx: &mut CommandContext<'_>) {
     let tracking = cx.session.details.tracking();
-    let mut flags = Vec::new();
-    match tracking {
-        None => flags.push("off"),
-        Some(tracking) => {
-            flags.push("on");
-            match tracking.mode {
-                TrackingMode::Default => {}
-                TrackingMode::Broadcast => flags.push("bcast"),
-                TrackingMode::OptIn => flags.push("optin"),
-                TrackingMode::OptOut => flags.push("optout"),
-            }
-            match tracking.caching {
-                Some(true) => flags.push("caching-yes"),
-                Some(false) => flags.push("caching-no"),
-                None => {}
-            }
-            if tracking.no_loop {
-                flags.push("noloop");
-            }
-            if tracking.is_broken {
-                flags.push("broken_redirect");
-            }
-        }
-    }
+    let flags = tracking.map_or_else(|| vec!["off"], flag_names);
     cx.reply.map(3);
     cx.reply.bulk(b"flags");
-    cx.reply.set(flags.len());
-    for flag in flags {
-        cx.reply.bulk(flag.as_bytes());
-    }
+    reply_names(&mut cx.reply, &flags);
     cx.reply.bulk(b"redirect");
     cx.reply.integer(redirect(tracking));
     cx.reply.bulk(b"prefixes");
@@ -354,6 +347,24 @@ fn trackinginfo(cx: &mut CommandContext<'_>) {
     for prefix in prefixes {
         cx.reply.bulk(prefix);
     }
+}
+
+fn flag_names(tracking: &Tracking) -> Vec<&'static str> {
+    let mut flags = vec!["on"];
+    flags.extend(match tracking.mode {
+        TrackingMode::Default => None,
+        TrackingMode::Broadcast => Some("bcast"),
+        TrackingMode::OptIn => Some("optin"),
+        TrackingMode::OptOut => Some("optout"),
+    });
+    flags.extend(match tracking.caching {
+        Some(true) => Some("caching-yes"),
+        Some(false) => Some("caching-no"),
+        None => None,
+    });
+    flags.extend(tracking.no_loop.then_some("noloop"));
+    flags.extend(tracking.is_broken.then_some("broken_redirect"));
+    flags
 }
 
 /// Ends the effect of CLIENT CACHING after the request that follows it, or after its transaction.

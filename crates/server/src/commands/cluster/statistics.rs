@@ -48,8 +48,12 @@ impl Shown {
         if !is_option(options.get(1), "KEY-COUNT") {
             return Err(Fail::text("ERR Unrecognized sort metric for ORDERBY."));
         }
+        Self::parse_order(options.skip(2))
+    }
+
+    fn parse_order(options: Args<'_>) -> Result<Shown, Fail> {
         let (mut limit, mut is_ascending) = (SLOTS, false);
-        let mut words = options.skip(2).iter();
+        let mut words = options.iter();
         while let Some(word) = words.next() {
             if is_option(word, "ASC") || is_option(word, "DESC") {
                 is_ascending = is_option(word, "ASC");
@@ -63,6 +67,23 @@ impl Shown {
         }
         Ok(Shown::Order { limit, is_ascending })
     }
+
+    /// The slots to show, in order. `counts`: the keys of each slot.
+    fn slots(&self, counts: &[u32]) -> Vec<usize> {
+        match *self {
+            Shown::Range { first, last } => (first..=last).collect(),
+            Shown::Order { limit, is_ascending } => {
+                let mut slots: Vec<usize> = (0..SLOTS).collect();
+                // Equal ones stay in the order of their numbers.
+                slots.sort_by_key(|slot| {
+                    let count = i64::from(counts[*slot]);
+                    if is_ascending { count } else { -count }
+                });
+                slots.truncate(limit);
+                slots
+            }
+        }
+    }
 }
 
 fn slot_stats(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -70,19 +91,7 @@ fn slot_stats(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let shown = Shown::parse(args.skip(2))?;
     let mut counts = vec![0u32; SLOTS];
     visit_keys(cx, |key| counts[slot_of(key)] += 1)?;
-    let slots: Vec<usize> = match shown {
-        Shown::Range { first, last } => (first..=last).collect(),
-        Shown::Order { limit, is_ascending } => {
-            let mut slots: Vec<usize> = (0..SLOTS).collect();
-            // Equal ones stay in the order of their numbers.
-            slots.sort_by_key(|slot| {
-                let count = i64::from(counts[*slot]);
-                if is_ascending { count } else { -count }
-            });
-            slots.truncate(limit);
-            slots
-        }
-    };
+    let slots = shown.slots(&counts);
     cx.reply.array(slots.len());
     for slot in slots {
         cx.reply.array(2);

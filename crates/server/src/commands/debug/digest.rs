@@ -6,8 +6,8 @@
 use base::hex::hex;
 use base::time::UnixMs;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use store::types::{Member, StreamId};
-use store::{DATABASES, Value};
+use store::types::{Member, Stream, StreamId};
+use store::{DATABASES, HashRef, Value};
 use wire::resp::Args;
 
 use super::{ADMIN, check_allowed};
@@ -50,31 +50,13 @@ impl Digest {
             Value::String(bytes) => self.mix(bytes),
             Value::List(list) => list.iter().for_each(|element| self.mix(&element)),
             Value::Set(set) => set.iter().for_each(|it| it.with_bytes(|bytes| self.xor(bytes))),
-            Value::Hash(hash) => {
-                for (field, value, at) in hash.iter_timed() {
-                    let mut element = Digest::default();
-                    element.mix(&field);
-                    element.mix(&value);
-                    if at.is_some() {
-                        element.xor(b"!!hexpire!!");
-                    }
-                    self.xor(&element.0);
-                }
-            }
+            Value::Hash(hash) => self.xor_fields(hash),
             Value::ZSet(zset) => {
                 for (member, score) in zset.iter() {
                     self.xor_parts([&*member, &score_text(score)]);
                 }
             }
-            Value::Stream(stream) => {
-                for entry in stream.range(StreamId::MIN, StreamId::MAX) {
-                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
-                    for (name, value) in entry.fields() {
-                        self.mix_member(name);
-                        self.mix_member(value);
-                    }
-                }
-            }
+            Value::Stream(stream) => self.mix_entries(stream),
             Value::Series(series) => {
                 for point in series.range(i64::MIN, i64::MAX) {
                     let expiry = point.expiry.map_or(0, |at| at.0).to_be_bytes();
@@ -84,6 +66,28 @@ impl Digest {
         }
         if expiry.is_some() {
             self.xor(b"!!expire!!");
+        }
+    }
+
+    fn xor_fields(&mut self, hash: HashRef<'_>) {
+        for (field, value, at) in hash.iter_timed() {
+            let mut element = Digest::default();
+            element.mix(&field);
+            element.mix(&value);
+            if at.is_some() {
+                element.xor(b"!!hexpire!!");
+            }
+            self.xor(&element.0);
+        }
+    }
+
+    fn mix_entries(&mut self, stream: &Stream) {
+        for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+            self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (name, value) in entry.fields() {
+                self.mix_member(name);
+                self.mix_member(value);
+            }
         }
     }
 

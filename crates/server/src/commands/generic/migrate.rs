@@ -51,16 +51,7 @@ const TIMEOUT_MS: i64 = 1000;
 // Source: Redis 7.2 `cluster.c`, `migrateCommand`
 fn migrate(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (target, names) = parse(args)?;
-    let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
-    for name in names {
-        let key = cx.key(name);
-        let Some(value) = cx.locked.get(cx.db, key) else { continue };
-        written_type(&value).ok_or(super::dump::NO_FORM)?;
-        if !matches!(value, Value::String(_)) {
-            cx.spend(value.len())?;
-        }
-        keys.push(key);
-    }
+    let keys = stored_keys(cx, names)?;
     if keys.is_empty() {
         cx.reply.simple("NOKEY");
         return Ok(());
@@ -70,13 +61,8 @@ fn migrate(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.locked.watch(cx.db, *key, &changed);
         MigratedKey { name: key.bytes.into(), changed }
     });
-    let migration = Migration {
-        id: cx.session.id,
-        db: cx.db,
-        keys: migrated.collect(),
-        target,
-        is_gated: is_gated(cx.session.durability),
-    };
+    let (id, is_gated) = (cx.session.id, is_gated(cx.session.durability));
+    let migration = Migration { id, db: cx.db, keys: migrated.collect(), target, is_gated };
     if let Err(migration) = cx.shared.migrations.push(Box::new(migration)) {
         for (key, migrated) in keys.iter().zip(&migration.keys) {
             cx.locked.unwatch(cx.db, *key, &migrated.changed);
@@ -85,6 +71,24 @@ fn migrate(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     cx.session.wait = Some(Wait::Migration);
     Ok(())
+}
+
+/// Returns the keys that exist. Fails if one has a value without a form in RDB files.
+fn stored_keys<'n>(
+    cx: &CommandContext<'_>,
+    names: Args<'n>,
+) -> Result<SmallVec<[Key<'n>; 4]>, Fail> {
+    let mut keys = SmallVec::new();
+    for name in names {
+        let key = cx.key(name);
+        let Some(value) = cx.locked.get(cx.db, key) else { continue };
+        written_type(&value).ok_or(super::dump::NO_FORM)?;
+        if !matches!(value, Value::String(_)) {
+            cx.spend(value.len())?;
+        }
+        keys.push(key);
+    }
+    Ok(keys)
 }
 
 /// The target, and the keys of a request.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use store::types::{Text, ZSet};
 use store::{Kind, ZSetRef};
-use wire::resp::Args;
+use wire::resp::{Args, ReplyWriter};
 
 use super::grid::{Cell, covering};
 use super::sphere::{Position, Shape};
@@ -13,7 +13,7 @@ use super::{member_position, position, reply_distance, reply_position, unit_mete
 use crate::commands::command::{
     Command, Done, Events, Flags, Group, KeyAccess, KeyPlaces, KeySpec,
 };
-use crate::commands::context::{CommandContext, float, integer, is_option};
+use crate::commands::context::{CommandContext, check_room, float, integer, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::sets::store_result;
 
@@ -243,6 +243,25 @@ impl<'a> Query<'a> {
         zset: ZSetRef<'z>,
         spend: impl Fn(usize) -> Done,
     ) -> Result<Vec<Point<'z>>, Fail> {
+        let mut points = self.points_within(zset, spend)?;
+        let nearest_count = self.count > 0 && !self.any;
+        match self.order.or(nearest_count.then_some(Ordering::Less)) {
+            Some(Ordering::Greater) => points.sort_by(|a, b| b.meters.total_cmp(&a.meters)),
+            Some(_) => points.sort_by(|a, b| a.meters.total_cmp(&b.meters)),
+            None => {}
+        }
+        if self.count > 0 {
+            points.truncate(self.count);
+        }
+        Ok(points)
+    }
+
+    /// Members within the shape, in the order of the cells. With `any`, the first `count` ones.
+    fn points_within<'z>(
+        &self,
+        zset: ZSetRef<'z>,
+        spend: impl Fn(usize) -> Done,
+    ) -> Result<Vec<Point<'z>>, Fail> {
         let (Some(center), Some(shape)) = (self.center, self.shape) else { return Ok(Vec::new()) };
         let found_max = if self.any { self.count } else { usize::MAX };
         let mut points = Vec::new();
@@ -252,7 +271,7 @@ impl<'a> Query<'a> {
                 ..zset.lower_bound_score(Bound::Included(end));
             for (member, score) in zset.iter_range(ranks) {
                 if points.len() >= found_max {
-                    break;
+                    return Ok(points);
                 }
                 spend(POINT_COST)?;
                 let position = Cell::of_score(score).center();
@@ -260,19 +279,6 @@ impl<'a> Query<'a> {
                     points.push(Point { member, score, position, meters });
                 }
             }
-        }
-        let order = if self.count > 0 && !self.any {
-            self.order.or(Some(Ordering::Less))
-        } else {
-            self.order
-        };
-        match order {
-            Some(Ordering::Greater) => points.sort_by(|a, b| b.meters.total_cmp(&a.meters)),
-            Some(_) => points.sort_by(|a, b| a.meters.total_cmp(&b.meters)),
-            None => {}
-        }
-        if self.count > 0 {
-            points.truncate(self.count);
         }
         Ok(points)
     }
@@ -285,35 +291,39 @@ fn search(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
     let zset = cx.locked.zset(cx.db, source)?;
     let query = Query::parse(args, form, stores, zset)?;
     let points = zset.map_or(Ok(Vec::new()), |zset| query.find(zset, |cost| cx.spend(cost)))?;
-    if let Some((destination, kind)) = query.destination {
-        let mut stored = ZSet::new();
-        for point in &points {
-            let score = match kind {
-                StoredScore::Position => point.score,
-                StoredScore::Distance => point.meters / query.unit,
-            };
-            stored.add(&point.member, score, &cx.locked.params().compact);
-        }
-        return store(cx, destination, &stored);
-    }
-    let fields = query.fields;
-    cx.reply.array(points.len());
+    let Some((destination, kind)) = query.destination else {
+        return reply_points(&mut cx.reply, &query, &points);
+    };
+    let mut stored = ZSet::new();
     for point in &points {
+        let score = match kind {
+            StoredScore::Position => point.score,
+            StoredScore::Distance => point.meters / query.unit,
+        };
+        stored.add(&point.member, score, &cx.locked.params().compact);
+    }
+    store(cx, destination, &stored)
+}
+
+fn reply_points(reply: &mut ReplyWriter<'_>, query: &Query<'_>, points: &[Point<'_>]) -> Done {
+    let fields = query.fields;
+    reply.array(points.len());
+    for point in points {
         if fields.count() > 0 {
-            cx.reply.array(1 + fields.count());
+            reply.array(1 + fields.count());
         }
-        cx.reply.bulk(&point.member);
+        reply.bulk(&point.member);
         if fields.distance {
-            reply_distance(&mut cx.reply, point.meters / query.unit);
+            reply_distance(reply, point.meters / query.unit);
         }
         if fields.hash {
             #[expect(clippy::cast_possible_truncation, reason = "as in Redis; it saturates")]
-            cx.reply.integer(point.score as i64);
+            reply.integer(point.score as i64);
         }
         if fields.position {
-            reply_position(&mut cx.reply, point.position);
+            reply_position(reply, point.position);
         }
-        cx.check_reply()?;
+        check_room(reply)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use base::time::MonoNs;
 use wire::replication::Epoch;
 
 use super::{Page, us};
@@ -102,48 +103,12 @@ const REPLICATION_BACKLOG_BYTES: u64 = 1 << 20;
 // Source: Redis 7.2 `server.c`, `genRedisInfoString`, section replication
 pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
-    let now = page.cx.now.mono;
-    let (replication, settings) = (&shared.replication, shared.settings.load());
+    let replication = &shared.replication;
     let position = replication.position(&shared.log);
-    let link = replication.link().clone();
-    let is_replica = link.source.is_some();
+    let is_replica = replication.link().source.is_some();
     page.field("role", if is_replica { "slave" } else { "master" });
-    if let Some(master) = link.source {
-        let is_up = link.state == LinkState::Connected;
-        let silent_s = now.since(link.heard) / 1_000_000_000;
-        page.field("master_host", &master.host);
-        page.field("master_port", master.port);
-        page.field("master_link_status", if is_up { "up" } else { "down" });
-        page.field("master_last_io_seconds_ago", if is_up { silent_s.cast_signed() } else { -1 });
-        page.field("master_sync_in_progress", u8::from(link.state == LinkState::Copying));
-        if !link.source_program.is_empty() {
-            page.field("master_version", &link.source_program);
-        }
-        page.field("slave_read_repl_offset", position);
-        page.field("slave_repl_offset", position);
-        if link.state == LinkState::Copying {
-            page.field("master_sync_read_bytes", link.copied_bytes);
-        }
-        if !is_up {
-            page.field("master_link_down_since_seconds", silent_s);
-        }
-        page.field("master_lag_bytes", link.source_position.saturating_sub(position));
-        page.field("slave_priority", settings.replica_priority);
-        page.field("slave_read_only", 1);
-        page.field("replica_announced", 1);
-    }
-    let replicas = replication.replicas().list();
-    page.field("connected_slaves", replicas.len());
-    for (number, replica) in replicas.iter().enumerate() {
-        let state = if replica.is_online { "online" } else { "send_bulk" };
-        let silent_s = now.since(replica.heard) / 1_000_000_000;
-        let (host, port, offset) = (replica.host(), replica.port, replica.durable);
-        let mut row = format!("ip={host},port={port},state={state},offset={offset},lag={silent_s}");
-        if replica.program != ProgramVersion::default() {
-            let _ = write!(row, ",version={}", replica.program);
-        }
-        page.field(&format!("slave{number}"), row);
-    }
+    master(page, position);
+    replicas(page);
     let (epoch, previous) = replication.epochs();
     let id = |epoch: Option<Epoch>| epoch.map(|one| String::from_utf8_lossy(&one.id).into_owned());
     page.field("master_failover_state", replication.failover_state());
@@ -159,6 +124,49 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     page.field("repl_backlog_histlen", 0);
 }
 
+/// The link to the master, of a replica at `position`.
+fn master(page: &mut Page<'_, '_>, position: u64) {
+    let link = page.cx.shared.replication.link().clone();
+    let Some(master) = link.source else { return };
+    let is_up = link.state == LinkState::Connected;
+    let silent_s = page.cx.now.mono.since(link.heard) / 1_000_000_000;
+    page.field("master_host", &master.host);
+    page.field("master_port", master.port);
+    page.field("master_link_status", if is_up { "up" } else { "down" });
+    page.field("master_last_io_seconds_ago", if is_up { silent_s.cast_signed() } else { -1 });
+    page.field("master_sync_in_progress", u8::from(link.state == LinkState::Copying));
+    if !link.source_program.is_empty() {
+        page.field("master_version", &link.source_program);
+    }
+    page.field("slave_read_repl_offset", position);
+    page.field("slave_repl_offset", position);
+    if link.state == LinkState::Copying {
+        page.field("master_sync_read_bytes", link.copied_bytes);
+    }
+    if !is_up {
+        page.field("master_link_down_since_seconds", silent_s);
+    }
+    page.field("master_lag_bytes", link.source_position.saturating_sub(position));
+    page.field("slave_priority", page.cx.shared.settings.load().replica_priority);
+    page.field("slave_read_only", 1);
+    page.field("replica_announced", 1);
+}
+
+fn replicas(page: &mut Page<'_, '_>) {
+    let replicas = page.cx.shared.replication.replicas().list();
+    page.field("connected_slaves", replicas.len());
+    for (number, replica) in replicas.iter().enumerate() {
+        let state = if replica.is_online { "online" } else { "send_bulk" };
+        let silent_s = page.cx.now.mono.since(replica.heard) / 1_000_000_000;
+        let (host, port, offset) = (replica.host(), replica.port, replica.durable);
+        let mut row = format!("ip={host},port={port},state={state},offset={offset},lag={silent_s}");
+        if replica.program != ProgramVersion::default() {
+            let _ = write!(row, ",version={}", replica.program);
+        }
+        page.field(&format!("slave{number}"), row);
+    }
+}
+
 pub(super) fn hub(page: &mut Page<'_, '_>) {
     let hub = &page.cx.shared.hub;
     let now = page.cx.now.mono;
@@ -169,22 +177,25 @@ pub(super) fn hub(page: &mut Page<'_, '_>) {
     page.field("hub_peers", peers.len());
     page.field("hub_conflicts", peers.values().map(|peer| peer.conflicts).sum::<u64>());
     for (server, peer) in &peers {
-        let position = peer.place.map_or(0, |(_, position)| position);
-        let state = state_name(peer.state);
-        let MasterAddress { host, port } = &peer.address;
-        let lag_bytes = peer.source_position.saturating_sub(position);
-        let silent_s = now.since(peer.heard) / 1_000_000_000;
-        let Peer { received, lost, conflicts, .. } = *peer;
-        let row = format!(
-            "host={host},port={port},state={state},position={position},lag_bytes={lag_bytes},\
-             silent_s={silent_s},received={received},lost={lost},\
-             conflicts={conflicts}"
-        );
-        page.field(&format!("hub_peer{server}"), row);
+        page.field(&format!("hub_peer{server}"), peer_row(peer, now));
     }
     for (at, conflict) in hub.conflicts().into_iter().enumerate() {
         page.field(&format!("hub_conflict{at}"), conflict_row(&conflict));
     }
+}
+
+fn peer_row(peer: &Peer, now: MonoNs) -> String {
+    let position = peer.place.map_or(0, |(_, position)| position);
+    let state = state_name(peer.state);
+    let MasterAddress { host, port } = &peer.address;
+    let lag_bytes = peer.source_position.saturating_sub(position);
+    let silent_s = now.since(peer.heard) / 1_000_000_000;
+    let Peer { received, lost, conflicts, .. } = *peer;
+    format!(
+        "host={host},port={port},state={state},position={position},lag_bytes={lag_bytes},\
+         silent_s={silent_s},received={received},lost={lost},\
+         conflicts={conflicts}"
+    )
 }
 
 /// The key is last and in quotes, because it may contain commas.

@@ -61,6 +61,23 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     let policy = settings.maxmemory_policy.word();
     amount(page, "maxmemory", settings.maxmemory_bytes);
     page.field("maxmemory_policy", policy);
+    scripts(page);
+    if report.resident_bytes.is_some() {
+        page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
+        page.field("mem_fragmentation_bytes", report.kept_bytes());
+    }
+    page.field("mem_untracked", report.untracked_bytes);
+    page.field("mem_clients_normal", report.clients_bytes);
+    page.field("mem_aof_buffer", report.log_bytes);
+    page.field("mem_allocator", "mimalloc");
+    let (shared, baseline) = (page.cx.shared, page.cx.shared.baseline.load());
+    page.field("lazyfree_pending_objects", shared.free_thread.pending());
+    page.field("lazyfreed_objects", baseline.freed(&shared.free_thread));
+    trackers(page);
+}
+
+/// Memory of scripts and functions.
+fn scripts(page: &mut Page<'_, '_>) {
     let (scripts, script_bytes) = page.cx.shared.scripts.stats();
     let libraries = page.cx.shared.functions.current();
     let text_bytes = script_bytes + libraries.bytes() as u64;
@@ -77,17 +94,9 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     amount(page, "used_memory_vm_total", interpreter_bytes);
     page.field("used_memory_functions", libraries.bytes());
     amount(page, "used_memory_scripts", text_bytes);
-    if report.resident_bytes.is_some() {
-        page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
-        page.field("mem_fragmentation_bytes", report.kept_bytes());
-    }
-    page.field("mem_untracked", report.untracked_bytes);
-    page.field("mem_clients_normal", report.clients_bytes);
-    page.field("mem_aof_buffer", report.log_bytes);
-    page.field("mem_allocator", "mimalloc");
-    let (shared, baseline) = (page.cx.shared, page.cx.shared.baseline.load());
-    page.field("lazyfree_pending_objects", shared.free_thread.pending());
-    page.field("lazyfreed_objects", baseline.freed(&shared.free_thread));
+}
+
+fn trackers(page: &mut Page<'_, '_>) {
     for state in page.cx.shared.memory.server.tree() {
         let limit = state.limit_bytes.unwrap_or(0);
         let value =

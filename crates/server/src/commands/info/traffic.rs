@@ -5,34 +5,27 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::Page;
+use crate::engine::baseline::Counters;
 use crate::engine::command_log::LogKind;
-use crate::engine::published::PublishedStats;
+use crate::engine::published::{PublishedStats, Totals};
 use crate::engine::pubsub::Kind;
+use crate::engine::server_state::RATES;
 use crate::tls::ListenerTls;
 
 pub(super) fn clients(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
-    let (mut input_bytes_max, mut output_bytes_max) = (0, 0);
-    let (mut watching, mut watched) = (0u64, 0u64);
-    for published in &shared.published {
-        for row in published.lock().clients.values() {
-            input_bytes_max = input_bytes_max.max(row.query_bytes);
-            output_bytes_max = output_bytes_max.max(row.output_bytes);
-            watching += u64::from(row.watched > 0);
-            watched += u64::from(row.watched);
-        }
-    }
+    let rows = RowTotals::of(&shared.published);
     page.field("connected_clients", shared.links().connections());
     page.field("maxclients", page.cx.reactor.settings.maxclients);
-    page.field("client_recent_max_input_buffer", input_bytes_max);
-    page.field("client_recent_max_output_buffer", output_bytes_max);
+    page.field("client_recent_max_input_buffer", rows.input_bytes_max);
+    page.field("client_recent_max_output_buffer", rows.output_bytes_max);
     page.field("tracking_clients", shared.invalidations.clients());
     let awaited = shared.keyspace.awaited_keys();
     page.field("total_blocking_keys", awaited.all);
     page.field("total_blocking_keys_on_nokey", awaited.ending);
     page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
-    page.field("watching_clients", watching);
-    page.field("total_watched_keys", watched);
+    page.field("watching_clients", rows.watching);
+    page.field("total_watched_keys", rows.watched);
     page.field("cluster_connections", 0);
     page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
     page.field("pubsub_clients", shared.pubsub.clients());
@@ -44,10 +37,37 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("cql_pool_overflows", shared.cql_pool_overflows.load(Ordering::Relaxed));
 }
 
+/// Figures of the rows of CLIENT LIST.
+#[derive(Debug, Default)]
+struct RowTotals {
+    input_bytes_max: usize,
+    output_bytes_max: usize,
+    /// Clients that watch keys.
+    watching: u64,
+    /// Keys that they watch.
+    watched: u64,
+}
+
+impl RowTotals {
+    fn of(published: &[Mutex<PublishedStats>]) -> RowTotals {
+        let mut totals = RowTotals::default();
+        for published in published {
+            for row in published.lock().clients.values() {
+                totals.input_bytes_max = totals.input_bytes_max.max(row.query_bytes);
+                totals.output_bytes_max = totals.output_bytes_max.max(row.output_bytes);
+                totals.watching += u64::from(row.watched > 0);
+                totals.watched += u64::from(row.watched);
+            }
+        }
+        totals
+    }
+}
+
 pub(super) fn stats(page: &mut Page<'_, '_>) {
     let (shared, baseline) = (page.cx.shared, page.cx.shared.baseline.load());
     let (totals, counters) = (shared.totals(), baseline.sum(shared.links()));
-    let [ops, input, output, turns, turn_ns] = shared.rates.per_second();
+    let rates = shared.rates.per_second();
+    let [ops, input, output, ..] = rates;
     page.field("total_connections_received", counters.accepted);
     page.field("total_commands_processed", totals.commands);
     page.field("instantaneous_ops_per_sec", ops);
@@ -58,6 +78,23 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     let acceptor = baseline.acceptor(shared.links());
     let refused = acceptor.refused_over_limit + acceptor.refused_no_descriptor;
     page.field("rejected_connections", refused);
+    keys(page, &totals);
+    page.zeros(&ABSENT);
+    page.field("instantaneous_input_repl_kbps", "0.00");
+    page.field("instantaneous_output_repl_kbps", "0.00");
+    event_loop(page, &counters, rates);
+    page.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
+    page.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
+    page.field("pubsubshard_channels", shared.pubsub.names(Kind::ShardChannel));
+    page.field("total_error_replies", totals.error_replies);
+    connections(page, &counters);
+    refusals(page, &totals);
+    page.field("reactor_stalls", shared.stalls.count());
+    page.field("reactor_stall_longest_ms", shared.stalls.longest_ms());
+    page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
+}
+
+fn keys(page: &mut Page<'_, '_>, totals: &Totals) {
     page.field("expired_keys", totals.expired_keys);
     page.field("expired_fields", totals.expired_fields);
     page.field("expired_stale_perc", "0.00");
@@ -65,13 +102,15 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
     page.field("keyspace_misses", totals.misses);
+    let shared = page.cx.shared;
     let readers = shared.keyspace.readers();
     page.field("tracking_total_keys", readers.keys);
     page.field("tracking_total_items", readers.all);
     page.field("tracking_total_prefixes", shared.invalidations.prefixes());
-    page.zeros(&ABSENT);
-    page.field("instantaneous_input_repl_kbps", "0.00");
-    page.field("instantaneous_output_repl_kbps", "0.00");
+}
+
+fn event_loop(page: &mut Page<'_, '_>, counters: &Counters, rates: [u64; RATES]) {
+    let [.., turns, turn_ns] = rates;
     page.field("eventloop_cycles", counters.turns);
     page.field("eventloop_duration_sum", counters.busy_ns / 1000);
     page.field("eventloop_duration_cmd_sum", commands_ns(page) / 1000);
@@ -79,10 +118,9 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     // Source: Redis 7.2 `server.c`: the average of a cycle, not a sum per second
     let turn_us = turn_ns.checked_div(turns).unwrap_or(0) / 1000;
     page.field("instantaneous_eventloop_duration_usec", turn_us);
-    page.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
-    page.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
-    page.field("pubsubshard_channels", shared.pubsub.names(Kind::ShardChannel));
-    page.field("total_error_replies", totals.error_replies);
+}
+
+fn connections(page: &mut Page<'_, '_>, counters: &Counters) {
     page.field("total_reads_processed", counters.reads);
     page.field("total_writes_processed", counters.writes);
     page.field("client_query_buffer_limit_disconnections", counters.input_overflows);
@@ -95,7 +133,10 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("tls_handshakes_deferred", counters.tls_deferred);
     page.field("tls_truncated_connections", counters.tls_truncated);
     page.field("migrated_connections", counters.migrated_in);
-    let refusals = shared.refusals.lock().counts();
+}
+
+fn refusals(page: &mut Page<'_, '_>, totals: &Totals) {
+    let refusals = page.cx.shared.refusals.lock().counts();
     page.field("acl_access_denied_auth", refusals.logins);
     page.field("acl_access_denied_cmd", refusals.commands);
     page.field("acl_access_denied_key", refusals.keys);
@@ -103,9 +144,6 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("unauthenticated_disconnections", totals.closed_newcomers);
     page.field("overloads", totals.overloads);
     page.field("overload_refused_requests", totals.refused_old);
-    page.field("reactor_stalls", shared.stalls.count());
-    page.field("reactor_stall_longest_ms", shared.stalls.longest_ms());
-    page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
 }
 
 // Source: Valkey 9.1 `tls.c`; redis_exporter reads it

@@ -46,18 +46,7 @@ fn pop_or_wait(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
         cx.reply.bulk(&element);
         return cx.change(key, Change::ListPop { end, count: 1 });
     }
-    if !cx.may_block() {
-        cx.reply.null_array();
-        return Ok(());
-    }
-    cx.block(Blocking {
-        args,
-        keys,
-        kind: Kind::List,
-        ends_without_key: false,
-        until,
-        retry_at: NEVER,
-    })
+    cx.block_or_reply_null(args, keys, Kind::List, until)
 }
 
 pub(crate) const BLMPOP: Command = Command {
@@ -78,19 +67,8 @@ fn blmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if pop_first(cx, lmpop, &options)? {
         return Ok(());
     }
-    if !cx.may_block() {
-        cx.reply.null_array();
-        return Ok(());
-    }
     let keys = options.keys.start + 1..options.keys.end + 1;
-    cx.block(Blocking {
-        args,
-        keys,
-        kind: Kind::List,
-        ends_without_key: false,
-        until,
-        retry_at: NEVER,
-    })
+    cx.block_or_reply_null(args, keys, Kind::List, until)
 }
 
 pub(crate) const BLMOVE: Command = Command {

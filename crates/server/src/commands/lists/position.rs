@@ -53,6 +53,20 @@ struct Search {
     compared_max: usize,
 }
 
+fn parse_rank(text: &[u8]) -> Result<i64, Fail> {
+    match integer(text)? {
+        i64::MIN => Err(Fail::text(
+            "ERR value is out of range, value must between -9223372036854775807 and \
+             9223372036854775807",
+        )),
+        0 => Err(Fail::text(
+            "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
+             second ... or use negative to start from the end of the list",
+        )),
+        rank => Ok(rank),
+    }
+}
+
 impl Search {
     // Source: Redis 7.2 `t_list.c`, `lposCommand`
     fn parse(args: Args<'_>) -> Result<Search, Fail> {
@@ -61,19 +75,7 @@ impl Search {
         while let Some(name) = rest.next() {
             let value = rest.next().ok_or(Fail::Syntax)?;
             if is_option(name, "RANK") {
-                search.rank = integer(value)?;
-                if search.rank == i64::MIN {
-                    return Err(Fail::text(
-                        "ERR value is out of range, value must between -9223372036854775807 and \
-                         9223372036854775807",
-                    ));
-                }
-                if search.rank == 0 {
-                    return Err(Fail::text(
-                        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
-                         second ... or use negative to start from the end of the list",
-                    ));
-                }
+                search.rank = parse_rank(value)?;
             } else if is_option(name, "COUNT") {
                 search.count = Some(parse_natural(value, "ERR COUNT can't be negative")?);
             } else if is_option(name, "MAXLEN") {

@@ -241,8 +241,20 @@ fn log(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
     if !(0..=3).contains(&level) {
         return Err(reply_error("ERR Invalid debug level."));
     }
+    let message = joined(lua, values.iter().skip(1))?;
+    let message = String::from_utf8_lossy(&message);
+    match level {
+        0 => tracing::debug!(%message, "message of a script"),
+        1 | 2 => tracing::info!(%message, "message of a script"),
+        _ => tracing::warn!(%message, "message of a script"),
+    }
+    Ok(Value::Nil)
+}
+
+/// Joins texts and numbers by spaces, up to [`LOGGED_BYTES_MAX`].
+fn joined<'v>(lua: &Lua, values: impl Iterator<Item = &'v Value>) -> mlua::Result<Vec<u8>> {
     let mut message = Vec::new();
-    for value in values.iter().skip(1) {
+    for value in values {
         if let Some(text) = lua.coerce_string(value.clone())? {
             if !message.is_empty() {
                 message.push(b' ');
@@ -251,13 +263,7 @@ fn log(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
             message.truncate(LOGGED_BYTES_MAX);
         }
     }
-    let message = String::from_utf8_lossy(&message);
-    match level {
-        0 => tracing::debug!(%message, "message of a script"),
-        1 | 2 => tracing::info!(%message, "message of a script"),
-        _ => tracing::warn!(%message, "message of a script"),
-    }
-    Ok(Value::Nil)
+    Ok(message)
 }
 
 /// Longer messages of `redis.log` are cut.
@@ -362,24 +368,24 @@ fn describe(lua: &Lua, error: Value) -> mlua::Result<Table> {
             table.raw_set("err", lua.create_string([b"ERR ", &text[..]].concat())?)?;
         }
     }
-    // Level 0 is this function. The error was raised by a script or by a function that it called.
-    for level in 1..8 {
-        let place = lua.inspect_stack(level, |frame| {
-            let source = frame.source();
-            let name = source.source.as_deref().unwrap_or_default().to_owned();
-            (source.what != "C" && name != "=prelude").then(|| (name, frame.current_line()))
-        });
-        match place {
-            None => break,
-            Some(None) => {}
-            Some(Some((name, line))) => {
-                table.raw_set("source", name)?;
-                if let Some(line) = line {
-                    table.raw_set("line", line)?;
-                }
-                break;
-            }
+    if let Some((name, line)) = raising_line(lua) {
+        table.raw_set("source", name)?;
+        if let Some(line) = line {
+            table.raw_set("line", line)?;
         }
     }
     Ok(table)
+}
+
+/// The chunk and the line that raised an error: of a script, or of a function that it called.
+fn raising_line(lua: &Lua) -> Option<(String, Option<usize>)> {
+    // Level 0 is the handler of the error. After the last level there is no further one.
+    let frames = (1..8).map_while(|level| {
+        lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let name = source.source.as_deref().unwrap_or_default().to_owned();
+            (source.what != "C" && name != "=prelude").then(|| (name, frame.current_line()))
+        })
+    });
+    frames.flatten().next()
 }

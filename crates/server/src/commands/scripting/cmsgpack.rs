@@ -71,6 +71,25 @@ impl Packer<'_> {
     }
 
     fn table(&mut self, table: &Table, depth: usize) -> Result<(), NativeError> {
+        let (count, is_array) = self.measure(table)?;
+        if is_array {
+            container(0x90, 0xDC, count, &mut self.out);
+            for index in 1..=count {
+                self.value(&table.raw_get(index)?, depth)?;
+            }
+            return Ok(());
+        }
+        container(0x80, 0xDE, count, &mut self.out);
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            self.value(&key, depth)?;
+            self.value(&value, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of elements, and whether their keys are the integers from 1 on.
+    fn measure(&mut self, table: &Table) -> Result<(usize, bool), NativeError> {
         let (mut count, mut longest, mut is_array) = (0_usize, 0_i64, true);
         for pair in table.pairs::<Value, Value>() {
             self.values += 1;
@@ -81,29 +100,7 @@ impl Packer<'_> {
             }
             count += 1;
         }
-        let out = &mut self.out;
-        if is_array && usize::try_from(longest) == Ok(count) {
-            match count {
-                0..16 => out.push(0x90 | count.to_le_bytes()[0]),
-                16..0x1_0000 => sized(0xDC, count, 2, out),
-                _ => sized(0xDD, count, 4, out),
-            }
-            for index in 1..=longest {
-                self.value(&table.raw_get(index)?, depth)?;
-            }
-            return Ok(());
-        }
-        match count {
-            0..16 => out.push(0x80 | count.to_le_bytes()[0]),
-            16..0x1_0000 => sized(0xDE, count, 2, out),
-            _ => sized(0xDF, count, 4, out),
-        }
-        for pair in table.pairs::<Value, Value>() {
-            let (key, value) = pair?;
-            self.value(&key, depth)?;
-            self.value(&value, depth)?;
-        }
-        Ok(())
+        Ok((count, is_array && usize::try_from(longest) == Ok(count)))
     }
 }
 
@@ -115,6 +112,16 @@ fn pack_string(bytes: &[u8], out: &mut Vec<u8>) {
         length => sized(0xDB, length, 4, out),
     }
     out.extend_from_slice(bytes);
+}
+
+/// The head of an array or map: `short` with a count in its low four bits, or `long`, or the kind
+/// after it.
+fn container(short: u8, long: u8, count: usize, out: &mut Vec<u8>) {
+    match count {
+        0..16 => out.push(short | count.to_le_bytes()[0]),
+        16..0x1_0000 => sized(long, count, 2, out),
+        _ => sized(long + 1, count, 4, out),
+    }
 }
 
 /// A kind, and the low bytes of a length in the order of the network.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wire::rdb::{FunctionsError, Limits};
-use wire::resp::Args;
+use wire::resp::{Args, ReplyWriter};
 
 use super::fcall::wait_for_libraries;
 use super::interpreter::{Interpreter, with_interpreter};
@@ -13,9 +13,11 @@ use crate::commands::command::{Command, Done, Events, Flags, Group};
 use crate::commands::context::{CommandContext, is_option, reply_has_room};
 use crate::commands::fail::{Fail, too_many_arguments};
 use crate::commands::help;
-use crate::engine::functions::{BYTES_MAX, Functions, LIBRARIES_MAX, Libraries, Library, newest};
+use crate::engine::functions::{
+    BYTES_MAX, Function, Functions, LIBRARIES_MAX, Libraries, Library, newest,
+};
 use crate::engine::glob::Steps;
-use crate::engine::running_scripts::RoutineKind;
+use crate::engine::running_scripts::{RoutineKind, RunningRequest};
 
 pub(crate) const FUNCTION: Command = Command {
     name: "function",
@@ -197,26 +199,10 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Err(too_many_arguments("FUNCTION", args));
     }
     let old = libraries(cx);
-    let (mut new, replace) = match args.try_get(3) {
-        None => (Functions::copy_of(&old), Replace::No),
-        Some(policy) if is_option(policy, "APPEND") => (Functions::copy_of(&old), Replace::No),
-        Some(policy) if is_option(policy, "REPLACE") => (Functions::copy_of(&old), Replace::Yes),
-        Some(policy) if is_option(policy, "FLUSH") => {
-            (Functions::copy_of(&Libraries::default()), Replace::No)
-        }
-        Some(_) => {
-            return Err(Fail::text(
-                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
-            ));
-        }
-    };
+    let (mut new, replace) = begin_restore(&old, args.try_get(3))?;
     let limits = Limits { bytes_max: BYTES_MAX as u64, elements_max: LIBRARIES_MAX };
-    let texts = wire::rdb::decode_functions(args.get(2), limits).map_err(|error| match error {
-        FunctionsError::Footer => Fail::text("ERR DUMP payload version or checksum are wrong"),
-        FunctionsError::PreRelease => Fail::text("ERR Pre-GA function format not supported"),
-        FunctionsError::OtherType => Fail::text("ERR given type is not a function"),
-        FunctionsError::Text(_) => Fail::text("ERR Failed loading library payload"),
-    })?;
+    let texts = wire::rdb::decode_functions(args.get(2), limits);
+    let texts = texts.map_err(|error| refused_payload(&error))?;
     let shared = cx.shared;
     let restored = with_interpreter(&shared.memory.scripts, |interpreter| {
         let mut added = Libraries::default();
@@ -232,6 +218,32 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     restored.map_err(|error| no_interpreter(&error))??;
     cx.reply.ok();
     Ok(())
+}
+
+/// The libraries that remain, and whether they are replaced by restored ones of the same name.
+fn begin_restore(old: &Libraries, policy: Option<&[u8]>) -> Result<(Libraries, Replace), Fail> {
+    let is = |name| policy.is_some_and(|policy| is_option(policy, name));
+    if policy.is_none() || is("APPEND") {
+        return Ok((Functions::copy_of(old), Replace::No));
+    }
+    if is("REPLACE") {
+        return Ok((Functions::copy_of(old), Replace::Yes));
+    }
+    if is("FLUSH") {
+        return Ok((Functions::copy_of(&Libraries::default()), Replace::No));
+    }
+    Err(Fail::text(
+        "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+    ))
+}
+
+fn refused_payload(error: &FunctionsError) -> Fail {
+    match error {
+        FunctionsError::Footer => Fail::text("ERR DUMP payload version or checksum are wrong"),
+        FunctionsError::PreRelease => Fail::text("ERR Pre-GA function format not supported"),
+        FunctionsError::OtherType => Fail::text("ERR given type is not a function"),
+        FunctionsError::Text(_) => Fail::text("ERR Failed loading library payload"),
+    }
 }
 
 /// Adds libraries to others.
@@ -286,18 +298,7 @@ const LIST: Command = Command {
 
 // Source: Redis 7.2 `functions.c`, `functionListCommand`
 fn list(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let (mut pattern, mut with_code) = (None, false);
-    let mut rest = args.iter().skip(2);
-    while let Some(option) = rest.next() {
-        if !with_code && is_option(option, "WITHCODE") {
-            with_code = true;
-        } else if pattern.is_none() && is_option(option, "LIBRARYNAME") {
-            let text = "ERR library name argument was not given";
-            pattern = Some(rest.next().ok_or(Fail::text(text))?);
-        } else {
-            return Err(Fail::quoting("ERR Unknown argument ", option, ""));
-        }
-    }
+    let (pattern, with_code) = parse_list(args)?;
     let libraries = libraries(cx);
     wait_for_libraries(cx);
     let steps = Steps::default();
@@ -317,6 +318,23 @@ fn list(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// The pattern of names, and whether the code is shown.
+fn parse_list(args: Args<'_>) -> Result<(Option<&[u8]>, bool), Fail> {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut rest = args.iter().skip(2);
+    while let Some(option) = rest.next() {
+        if !with_code && is_option(option, "WITHCODE") {
+            with_code = true;
+        } else if pattern.is_none() && is_option(option, "LIBRARYNAME") {
+            let text = "ERR library name argument was not given";
+            pattern = Some(rest.next().ok_or(Fail::text(text))?);
+        } else {
+            return Err(Fail::quoting("ERR Unknown argument ", option, ""));
+        }
+    }
+    Ok((pattern, with_code))
+}
+
 fn write_library(cx: &mut CommandContext<'_>, library: &Library, with_code: bool) {
     let reply = &mut cx.reply;
     reply.map(if with_code { 4 } else { 3 });
@@ -326,23 +344,25 @@ fn write_library(cx: &mut CommandContext<'_>, library: &Library, with_code: bool
     reply.bulk(b"LUA");
     reply.bulk(b"functions");
     reply.array(library.functions.len());
-    for function in &library.functions {
-        reply.map(3);
-        reply.bulk(b"name");
-        reply.bulk(&function.name);
-        reply.bulk(b"description");
-        match &function.description {
-            Some(description) => reply.bulk(description),
-            None => reply.null(),
-        }
-        reply.bulk(b"flags");
-        reply.set(function.flags.names().count());
-        function.flags.names().for_each(|name| reply.simple(name));
-    }
+    library.functions.iter().for_each(|function| write_function(reply, function));
     if with_code {
         reply.bulk(b"library_code");
         reply.bulk(&library.text);
     }
+}
+
+fn write_function(reply: &mut ReplyWriter<'_>, function: &Function) {
+    reply.map(3);
+    reply.bulk(b"name");
+    reply.bulk(&function.name);
+    reply.bulk(b"description");
+    match &function.description {
+        Some(description) => reply.bulk(description),
+        None => reply.null(),
+    }
+    reply.bulk(b"flags");
+    reply.set(function.flags.names().count());
+    function.flags.names().for_each(|name| reply.simple(name));
 }
 
 const STATS: Command = Command {
@@ -367,16 +387,7 @@ fn stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     reply.bulk(b"running_script");
     match running {
         None => reply.null(),
-        Some((request, ns)) => {
-            reply.map(3);
-            reply.bulk(b"name");
-            reply.bulk(&request.function);
-            reply.bulk(b"command");
-            reply.array(request.arguments.len());
-            request.arguments.iter().for_each(|argument| reply.bulk(argument));
-            reply.bulk(b"duration_ms");
-            reply.integer(i64::try_from(ns / 1_000_000).unwrap_or(i64::MAX));
-        }
+        Some((request, ns)) => write_running(reply, &request, ns),
     }
     reply.bulk(b"engines");
     reply.map(1);
@@ -387,4 +398,15 @@ fn stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     reply.bulk(b"functions_count");
     reply.integer(i64::try_from(libraries.functions()).unwrap_or(i64::MAX));
     Ok(())
+}
+
+fn write_running(reply: &mut ReplyWriter<'_>, request: &RunningRequest, ns: u64) {
+    reply.map(3);
+    reply.bulk(b"name");
+    reply.bulk(&request.function);
+    reply.bulk(b"command");
+    reply.array(request.arguments.len());
+    request.arguments.iter().for_each(|argument| reply.bulk(argument));
+    reply.bulk(b"duration_ms");
+    reply.integer(i64::try_from(ns / 1_000_000).unwrap_or(i64::MAX));
 }

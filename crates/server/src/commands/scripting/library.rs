@@ -95,16 +95,7 @@ pub(super) fn add(
     text: &[u8],
     replace: Replace,
 ) -> Result<Loaded, Fail> {
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(TOO_LONG);
-    }
-    let header = header(text)?;
-    if !is_name(&header.name) {
-        return Err(Fail::owned(format!("ERR {WRONG_NAME}")));
-    }
-    if !header.engine.eq_ignore_ascii_case(ENGINE.as_bytes()) {
-        return Err(Fail::quoting("ERR Engine '", &header.engine, "' not found"));
-    }
+    let header = checked_header(text)?;
     if libraries.get(&header.name).is_some() && replace == Replace::No {
         return Err(refused(AddError::KnownLibrary(header.name.into())));
     }
@@ -117,6 +108,20 @@ pub(super) fn add(
     libraries.remove(&header.name);
     libraries.add(Arc::clone(&library)).map_err(refused)?;
     Ok(Loaded { library, registered })
+}
+
+fn checked_header(text: &[u8]) -> Result<Header<'_>, Fail> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(TOO_LONG);
+    }
+    let header = header(text)?;
+    if !is_name(&header.name) {
+        return Err(Fail::owned(format!("ERR {WRONG_NAME}")));
+    }
+    if !header.engine.eq_ignore_ascii_case(ENGINE.as_bytes()) {
+        return Err(Fail::quoting("ERR Engine '", &header.engine, "' not found"));
+    }
+    Ok(header)
 }
 
 fn function(registered: &Registered) -> Arc<Function> {

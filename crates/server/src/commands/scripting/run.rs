@@ -20,7 +20,7 @@ use crate::engine::gate::Gate;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::requests::RequestId;
 use crate::engine::running_scripts::{RoutineKind, RunningRequest};
-use crate::engine::scripts::Routine;
+use crate::engine::scripts::{Routine, ScriptOptions};
 
 /// Times that a script is run again because it accessed further keys. The last run has all keys.
 const RESTARTS_MAX: usize = 8;
@@ -97,24 +97,7 @@ pub(super) fn run(
     read_only: bool,
 ) -> Done {
     let options = callee.routine.options;
-    // Source: Redis 7.2 `script.c`, `scriptPrepareForRun`
-    if options.is_declared {
-        if !options.allow_oom && cx.reactor.has_no_room {
-            return Err(Fail::text(
-                "OOM allow-oom flag is not set on the script, can not run it when used memory > \
-                 'maxmemory'",
-            ));
-        }
-        if !options.no_writes {
-            let durability = cx.session.durability;
-            cx.reactor.check_writes(cx.shared, durability).map_err(Fail::text)?;
-        }
-        if !options.no_writes && read_only {
-            return Err(Fail::text(
-                "ERR Can not execute a script with write flag using *_ro command.",
-            ));
-        }
-    }
+    check_options(cx, options, read_only)?;
     if !cx.in_exec {
         cx.reactor.script_wait_ns = 0;
     }
@@ -122,10 +105,7 @@ pub(super) fn run(
         cx.reactor.is_contended = true;
         return Ok(());
     };
-    let bytes_max = cx.reactor.settings.script_memory_bytes_max;
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let (keys, rest) = (args.range(FIRST_KEY..FIRST_KEY + keys), args.skip(FIRST_KEY + keys));
-    let (db, was_in_exec) = (cx.session.db, std::mem::replace(&mut cx.in_exec, true));
+    let was_in_exec = std::mem::replace(&mut cx.in_exec, true);
     let form = cx.reply.take_form(Protocol::Resp2);
     cx.shared.activities.begin_script(cx.reactor.index, callee.name.as_bytes());
     let mut run = Run {
@@ -142,58 +122,77 @@ pub(super) fn run(
         random: 0,
         stop: None,
     };
-    run.cx.reactor.runs_script = true;
-    let outcome = loop {
-        run.begin();
-        let outcome = interpreter.run(callee, keys, rest, bytes_max, &mut run);
-        run.cx.session.db = db;
-        if !run.restart() {
-            break outcome;
-        }
-    };
-    run.cx.reactor.runs_script = false;
-    run.cx.shared.running_scripts.end(run.cx.reactor.index);
-    run.cx.shared.activities.end_script(run.cx.reactor.index);
-    if run.shows_request {
-        run.cx.shared.running_scripts.hide(run.cx.reactor.index);
-    }
+    let outcome = run.run_to_end(interpreter, keys);
     let Run { cx, stop, turn, .. } = run;
     drop(turn);
     let script_protocol = std::mem::replace(&mut cx.reply.protocol, Protocol::Resp2);
     cx.reply.restore_form(form);
     cx.in_exec = was_in_exec;
-    let name = callee.name;
-    match (stop, outcome) {
-        (Some(Stop::Restart { .. }), _) => {
+    match stop {
+        Some(stop) => reply_stopped(cx, &stop, callee.name),
+        None => reply_outcome(cx, outcome, callee.name, script_protocol),
+    }
+}
+
+/// Checks what the script has declared about itself.
+// Source: Redis 7.2 `script.c`, `scriptPrepareForRun`
+fn check_options(cx: &mut CommandContext<'_>, options: ScriptOptions, read_only: bool) -> Done {
+    if !options.is_declared {
+        return Ok(());
+    }
+    if !options.allow_oom && cx.reactor.has_no_room {
+        return Err(Fail::text(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > \
+             'maxmemory'",
+        ));
+    }
+    if options.no_writes {
+        return Ok(());
+    }
+    let durability = cx.session.durability;
+    cx.reactor.check_writes(cx.shared, durability).map_err(Fail::text)?;
+    if read_only {
+        return Err(Fail::text("ERR Can not execute a script with write flag using *_ro command."));
+    }
+    Ok(())
+}
+
+fn reply_stopped(cx: &mut CommandContext<'_>, stop: &Stop, name: &str) -> Done {
+    match stop {
+        Stop::Restart { .. } => {
             // A slow script holds what the script needs: its client waits.
             cx.reactor.is_contended = true;
             Ok(())
         }
-        (Some(Stop::Killed { place: (source, line) }), _) => {
+        Stop::Killed { place: (source, line) } => {
             let text = "ERR Script killed by user with SCRIPT KILL...";
             Err(Fail::owned(format!("{text} script: {name}, on {source}:{line}.")))
         }
-        (Some(Stop::Contended), _) => Err(Fail::text(CONTENDED)),
-        (None, Outcome::Returned(value)) => write_result(cx, &value, script_protocol),
-        (None, Outcome::Raised(Value::Table(error))) => {
+        Stop::Contended => Err(Fail::text(CONTENDED)),
+    }
+}
+
+fn reply_outcome(
+    cx: &mut CommandContext<'_>,
+    outcome: Outcome,
+    name: &str,
+    script_protocol: Protocol,
+) -> Done {
+    let failed = |text: &str| Fail::owned(format!("ERR Error running script {name}, {text}"));
+    match outcome {
+        Outcome::Returned(value) => write_result(cx, &value, script_protocol),
+        Outcome::Raised(Value::Table(error)) => {
             let fail = raised(&error, name).map_err(|error| Fail::owned(format!("ERR {error}")))?;
-            let is_counted = is_error(&error).unwrap_or(false);
-            if is_counted {
-                cx.reply.error_bytes(&fail.bytes());
-                return Ok(());
+            if !is_error(&error).unwrap_or(false) {
+                return Err(fail);
             }
-            Err(fail)
+            // The error is counted already.
+            cx.reply.error_bytes(&fail.bytes());
+            Ok(())
         }
-        (None, Outcome::Raised(other)) => {
-            let text = match &other {
-                Value::String(text) => text.to_string_lossy(),
-                _ => "execution failure".to_owned(),
-            };
-            Err(Fail::owned(format!("ERR Error running script {name}, {text}")))
-        }
-        (None, Outcome::Failed(error)) => {
-            Err(Fail::owned(format!("ERR Error running script {name}, {error}")))
-        }
+        Outcome::Raised(Value::String(text)) => Err(failed(&text.to_string_lossy())),
+        Outcome::Raised(_) => Err(failed("execution failure")),
+        Outcome::Failed(error) => Err(failed(&error.to_string())),
     }
 }
 
@@ -273,6 +272,32 @@ impl std::fmt::Debug for Run<'_, '_> {
 }
 
 impl Run<'_, '_> {
+    /// Runs the script; again after it has accessed keys whose stripes were not locked. `keys`: the
+    /// number of keys in the request.
+    fn run_to_end(&mut self, interpreter: &mut Interpreter, keys: usize) -> Outcome {
+        let bytes_max = self.cx.reactor.settings.script_memory_bytes_max;
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let (args, callee, db) = (self.request, self.callee, self.cx.session.db);
+        let (keys, rest) = (args.range(FIRST_KEY..FIRST_KEY + keys), args.skip(FIRST_KEY + keys));
+        self.cx.reactor.runs_script = true;
+        let outcome = loop {
+            self.begin();
+            let outcome = interpreter.run(callee, keys, rest, bytes_max, self);
+            self.cx.session.db = db;
+            if !self.restart() {
+                break outcome;
+            }
+        };
+        self.cx.reactor.runs_script = false;
+        let (shared, index) = (self.cx.shared, self.cx.reactor.index);
+        shared.running_scripts.end(index);
+        shared.activities.end_script(index);
+        if self.shows_request {
+            shared.running_scripts.hide(index);
+        }
+        outcome
+    }
+
     /// Begins a run from the start of the script.
     fn begin(&mut self) {
         self.stop = None;

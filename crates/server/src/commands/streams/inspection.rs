@@ -67,8 +67,31 @@ fn stream_info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let stream = cx.locked.stream(cx.db, key)?.ok_or(Fail::NoSuchKey)?;
     let full = parse_full(args)?;
     cx.spend(stream.blocks_len())?;
-    let reply = &mut cx.reply;
-    reply.map(if full.is_some() { 9 } else { 10 });
+    cx.reply.map(if full.is_some() { 9 } else { 10 });
+    reply_counters(&mut cx.reply, stream);
+    let Some(count_max) = full else {
+        reply_ends(&mut cx.reply, stream);
+        return Ok(());
+    };
+    cx.reply.bulk(b"entries");
+    cx.reply.array(stream.len().min(count_max));
+    for entry in stream.range(StreamId::MIN, StreamId::MAX).take(count_max) {
+        cx.spend(ENTRY_COST + entry.len())?;
+        reply_entry(&mut cx.reply, entry);
+        cx.check_reply()?;
+    }
+    cx.reply.bulk(b"groups");
+    cx.reply.array(stream.groups().len());
+    for group in stream.groups() {
+        let pending = group.pending_len().min(count_max);
+        cx.spend(1 + 2 * pending + group.consumers_len())?;
+        reply_group_in_full(&mut cx.reply, stream, group, count_max);
+        cx.check_reply()?;
+    }
+    Ok(())
+}
+
+fn reply_counters(reply: &mut ReplyWriter<'_>, stream: &Stream) {
     reply.bulk(b"length");
     reply.integer(count(stream.len()));
     reply.bulk(b"radix-tree-keys");
@@ -83,31 +106,16 @@ fn stream_info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     reply.integer(stream.entries_added().cast_signed());
     reply.bulk(b"recorded-first-entry-id");
     reply_id(reply, stream.first_entry_id());
-    if let Some(count_max) = full {
-        cx.reply.bulk(b"entries");
-        cx.reply.array(stream.len().min(count_max));
-        for entry in stream.range(StreamId::MIN, StreamId::MAX).take(count_max) {
-            cx.spend(ENTRY_COST + entry.len())?;
-            reply_entry(&mut cx.reply, entry);
-            cx.check_reply()?;
-        }
-        cx.reply.bulk(b"groups");
-        cx.reply.array(stream.groups().len());
-        for group in stream.groups() {
-            let pending = group.pending_len().min(count_max);
-            cx.spend(1 + 2 * pending + group.consumers_len())?;
-            reply_group_in_full(&mut cx.reply, stream, group, count_max);
-            cx.check_reply()?;
-        }
-        return Ok(());
-    }
+}
+
+/// Without FULL: the number of groups, the first and the last entry.
+fn reply_ends(reply: &mut ReplyWriter<'_>, stream: &Stream) {
     reply.bulk(b"groups");
     reply.integer(count(stream.groups().len()));
     reply.bulk(b"first-entry");
     reply_entry_or_null(reply, stream.range(StreamId::MIN, StreamId::MAX).next());
     reply.bulk(b"last-entry");
     reply_entry_or_null(reply, stream.range_rev(StreamId::MIN, StreamId::MAX).next());
-    Ok(())
 }
 
 fn reply_entry_or_null(reply: &mut ReplyWriter<'_>, entry: Option<StreamEntry<'_>>) {

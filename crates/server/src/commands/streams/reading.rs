@@ -162,18 +162,8 @@ fn xread(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mut after: SmallVec<[StreamId; 8]> = SmallVec::new();
     let mut served = 0;
     for (key, text) in request.each(args) {
-        let key = cx.key(key);
-        let stream = cx.locked.stream(cx.db, key)?;
-        let id = match text {
-            b"$" => stream.map_or(StreamId::MIN, Stream::last_id),
-            b">" => {
-                return Err(Fail::text(
-                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
-                     <group> <consumer> option.",
-                ));
-            }
-            text => parse_id(text, 0)?,
-        };
+        let stream = cx.locked.stream(cx.db, cx.key(key))?;
+        let id = parse_start(text, stream)?;
         after.push(id);
         served += usize::from(stream.is_some_and(|stream| stream.last_entry_id() > id));
     }
@@ -187,26 +177,48 @@ fn xread(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.array(served);
     }
     for ((name, _), after) in request.each(args).zip(&after) {
-        let key = cx.key(name);
-        let stream = cx.locked.stream(cx.db, key)?;
-        let Some(stream) = stream.filter(|stream| stream.last_entry_id() > *after) else {
-            continue;
-        };
-        if !is_map {
-            cx.reply.array(2);
-        }
-        cx.reply.bulk(name);
-        let counted = cx.reply.begin_counted();
-        let mut written = 0;
-        let first = after.next().unwrap_or(StreamId::MAX);
-        for entry in stream.range(first, StreamId::MAX).take(request.count) {
-            cx.spend(ENTRY_COST + entry.len())?;
-            reply_entry(&mut cx.reply, entry);
-            cx.check_reply()?;
-            written += 1;
-        }
-        cx.reply.end_counted(counted, written, |_| ());
+        reply_after(cx, name, *after, request.count)?;
     }
+    Ok(())
+}
+
+/// Parses the identifier after which a stream is read.
+fn parse_start(text: &[u8], stream: Option<&Stream>) -> Result<StreamId, Fail> {
+    match text {
+        b"$" => Ok(stream.map_or(StreamId::MIN, Stream::last_id)),
+        b">" => Err(Fail::text(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
+             <group> <consumer> option.",
+        )),
+        text => parse_id(text, 0),
+    }
+}
+
+/// Replies with the name of a stream and its entries after `after`; with nothing without them.
+fn reply_after(
+    cx: &mut CommandContext<'_>,
+    name: &[u8],
+    after: StreamId,
+    count_max: usize,
+) -> Done {
+    let stream = cx.locked.stream(cx.db, cx.key(name))?;
+    let Some(stream) = stream.filter(|stream| stream.last_entry_id() > after) else {
+        return Ok(());
+    };
+    if cx.reply.protocol != Protocol::Resp3 {
+        cx.reply.array(2);
+    }
+    cx.reply.bulk(name);
+    let counted = cx.reply.begin_counted();
+    let mut written = 0;
+    let first = after.next().unwrap_or(StreamId::MAX);
+    for entry in stream.range(first, StreamId::MAX).take(count_max) {
+        cx.spend(ENTRY_COST + entry.len())?;
+        reply_entry(&mut cx.reply, entry);
+        cx.check_reply()?;
+        written += 1;
+    }
+    cx.reply.end_counted(counted, written, |_| ());
     Ok(())
 }
 

@@ -245,36 +245,53 @@ impl Trimmed {
         spend: impl Fn(usize) -> Done,
     ) -> Result<Trimmed, Fail> {
         let count = trimming.count(stream);
-        let groups = stream.groups().len();
-        if references == References::Keep || groups == 0 || count == 0 {
+        if references == References::Keep || stream.groups().len() == 0 || count == 0 {
             return Ok(Trimmed::Front(count));
         }
-        let all = || stream.range(StreamId::MIN, StreamId::MAX).map(|entry| entry.id);
         if references == References::Acknowledged {
-            // A length is reached by other entries in place of the ones that must stay.
-            let (visited_max, removed_max) = match trimming {
-                Trimming { trim: Trim::MaxLen(_), blocks_only: None } => (u64::MAX, count),
-                _ => (count, u64::MAX),
-            };
-            let (mut ids, mut visited) = (IdList::new(), 0);
-            for id in all() {
-                if visited == visited_max || ids.len() as u64 == removed_max {
-                    break;
-                }
-                spend(1 + groups)?;
-                if is_unread(stream, id) {
-                    break;
-                }
-                if !is_referenced(stream, id) {
-                    ids.push(id);
-                }
-                visited += 1;
-            }
-            return Ok(Trimmed::Each(ids));
+            return Self::choose_acknowledged(stream, trimming, count, spend);
         }
+        Self::with_references(stream, count, spend)
+    }
+
+    fn choose_acknowledged(
+        stream: &Stream,
+        trimming: Trimming,
+        count: u64,
+        spend: impl Fn(usize) -> Done,
+    ) -> Result<Trimmed, Fail> {
+        // A length is reached by other entries in place of the ones that must stay.
+        let (visited_max, removed_max) = match trimming {
+            Trimming { trim: Trim::MaxLen(_), blocks_only: None } => (u64::MAX, count),
+            _ => (count, u64::MAX),
+        };
+        let (mut ids, mut visited) = (IdList::new(), 0);
+        for id in all_ids(stream) {
+            if visited == visited_max || ids.len() as u64 == removed_max {
+                break;
+            }
+            spend(1 + stream.groups().len())?;
+            if is_unread(stream, id) {
+                break;
+            }
+            if !is_referenced(stream, id) {
+                ids.push(id);
+            }
+            visited += 1;
+        }
+        Ok(Trimmed::Each(ids))
+    }
+
+    fn with_references(
+        stream: &Stream,
+        count: u64,
+        spend: impl Fn(usize) -> Done,
+    ) -> Result<Trimmed, Fail> {
         let left = usize::try_from(count).unwrap_or(usize::MAX);
         spend(left)?;
-        let Some(last) = all().take(left).last() else { return Ok(Trimmed::Front(count)) };
+        let Some(last) = all_ids(stream).take(left).last() else {
+            return Ok(Trimmed::Front(count));
+        };
         let mut pending = Vec::new();
         for group in stream.groups() {
             let mut ids = IdList::new();
@@ -297,6 +314,10 @@ impl Trimmed {
             Trimmed::Each(ids) => ids.len(),
         }
     }
+}
+
+fn all_ids(stream: &Stream) -> impl Iterator<Item = StreamId> {
+    stream.range(StreamId::MIN, StreamId::MAX).map(|entry| entry.id)
 }
 
 /// Removes the entries. Returns how many there are.

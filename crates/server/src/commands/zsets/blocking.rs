@@ -4,7 +4,7 @@ use store::Kind;
 use wire::resp::Args;
 
 use super::{Direction, MultiPop, RowShape, ZMPOP, ZPOPMAX, ZPOPMIN, pop_first, take};
-use crate::commands::blocking::{Blocking, NEVER, timeout_seconds};
+use crate::commands::blocking::timeout_seconds;
 use crate::commands::command::{Command, Done, Flags, KeyAccess, KeySpec};
 use crate::commands::context::CommandContext;
 
@@ -43,18 +43,7 @@ fn pop_or_wait(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction
         cx.reply.bulk(bytes);
         return take(cx, key, direction, 1, RowShape::Appended);
     }
-    if !cx.may_block() {
-        cx.reply.null_array();
-        return Ok(());
-    }
-    cx.block(Blocking {
-        args,
-        keys,
-        kind: Kind::ZSet,
-        ends_without_key: false,
-        until,
-        retry_at: NEVER,
-    })
+    cx.block_or_reply_null(args, keys, Kind::ZSet, until)
 }
 
 pub(crate) const BZMPOP: Command = Command {
@@ -75,17 +64,6 @@ fn bzmpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if pop_first(cx, zmpop, &options)? {
         return Ok(());
     }
-    if !cx.may_block() {
-        cx.reply.null_array();
-        return Ok(());
-    }
     let keys = options.keys.start + 1..options.keys.end + 1;
-    cx.block(Blocking {
-        args,
-        keys,
-        kind: Kind::ZSet,
-        ends_without_key: false,
-        until,
-        retry_at: NEVER,
-    })
+    cx.block_or_reply_null(args, keys, Kind::ZSet, until)
 }
