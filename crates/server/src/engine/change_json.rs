@@ -62,131 +62,102 @@ impl Limits {
     /// Describes one change. A reader that applies all changes in order to an empty server gets the
     /// same data, except for values that are too long.
     pub(crate) fn describe(self, mutation: &Mutation<'_>) -> Value {
-        let (db, key, change) = match mutation {
-            Mutation::Key { db, key, change } => (db, key, change),
-            Mutation::Flush { db } => return json!({ "change": "flush", "database": db }),
-            Mutation::Swap { dbs } => return json!({ "change": "swap", "databases": dbs }),
-            Mutation::Partition { key, writes } => {
-                return json!({
-                    "change": "partition",
-                    "table": table_name(key.table.0),
-                    "token": key.token.to_string(),
-                    "key": self.bytes(key.bytes),
-                    "writes": writes.len(),
-                    "text": self.shown(mutation),
-                });
+        match mutation {
+            Mutation::Key { db, key, change } => {
+                let mut value = self.describe_change(change);
+                value["database"] = json!(db);
+                value["key"] = self.bytes(key.bytes);
+                value
             }
+            Mutation::Flush { db } => json!({ "change": "flush", "database": db }),
+            Mutation::Swap { dbs } => json!({ "change": "swap", "databases": dbs }),
+            Mutation::Partition { key, writes } => json!({
+                "change": "partition",
+                "table": table_name(key.table.0),
+                "token": key.token.to_string(),
+                "key": self.bytes(key.bytes),
+                "writes": writes.len(),
+                "text": self.shown(mutation),
+            }),
             Mutation::Purge { key, .. } => {
-                return json!({ "change": "purge", "table": table_name(key.table.0), "key": self.bytes(key.bytes) });
+                json!({ "change": "purge", "table": table_name(key.table.0), "key": self.bytes(key.bytes) })
             }
-            Mutation::Version { db, key, given: Given { version, seen } } => {
-                return json!({
-                    "change": "version",
-                    "database": db,
-                    "key": self.bytes(key.bytes),
-                    "time_us": version.time,
-                    "server": version.server,
-                    "seen_time_us": seen.time,
-                    "seen_server": seen.server,
-                });
-            }
-            Mutation::Floor { db, version } => {
-                return json!({
-                    "change": "floor",
-                    "database": db,
-                    "time_us": version.time,
-                    "server": version.server,
-                });
-            }
-            Mutation::Origin { server, newest_timestamp } => {
-                return json!({
-                    "change": "origin",
-                    "server": server,
-                    "newest_timestamp": newest_timestamp,
-                });
-            }
+            Mutation::Version { db, key, given: Given { version, seen } } => json!({
+                "change": "version",
+                "database": db,
+                "key": self.bytes(key.bytes),
+                "time_us": version.time,
+                "server": version.server,
+                "seen_time_us": seen.time,
+                "seen_server": seen.server,
+            }),
+            Mutation::Floor { db, version } => json!({
+                "change": "floor",
+                "database": db,
+                "time_us": version.time,
+                "server": version.server,
+            }),
+            Mutation::Origin { server, newest_timestamp } => json!({
+                "change": "origin",
+                "server": server,
+                "newest_timestamp": newest_timestamp,
+            }),
             Mutation::Truncate { table } => {
-                return json!({ "change": "truncate", "table": table_name(table.0) });
+                json!({ "change": "truncate", "table": table_name(table.0) })
             }
-        };
-        let mut value = match change {
+        }
+    }
+
+    /// Describes a change of one key, without the key.
+    fn describe_change(self, change: &Change<'_>) -> Value {
+        let items = |change, name: &str, items| json!({ "change": change, name: self.list(items) });
+        let value_at = |change, name: &str, at: Value, value| json!({ "change": change, name: at, "value": self.bytes(value) });
+        match change {
             Change::Set { value, expiry } => {
                 json!({ "change": "set", "value": self.bytes(value), "expires_ms": expiry.map(|at| at.0) })
             }
-            Change::Edit { offset, bytes: part } => {
-                json!({ "change": "edit", "offset": offset, "value": self.bytes(part) })
-            }
+            Change::Edit { offset, bytes: part } => value_at("edit", "offset", json!(offset), part),
             Change::Delete => json!({ "change": "delete" }),
             Change::Expire { at } => json!({ "change": "expire", "expires_ms": at.map(|at| at.0) }),
-            Change::HashSet { pairs } => {
-                json!({ "change": "hash-set", "pairs": self.list(*pairs) })
-            }
-            Change::HashUpdate { pairs } => {
-                json!({ "change": "hash-update", "pairs": self.list(*pairs) })
-            }
+            Change::HashSet { pairs } => items("hash-set", "pairs", *pairs),
+            Change::HashUpdate { pairs } => items("hash-update", "pairs", *pairs),
             Change::HashExpire { at, fields } => json!({
                 "change": "hash-expire",
                 "expires_ms": at.map(|at| at.0),
                 "fields": self.list(*fields),
             }),
-            Change::HashRemove { fields } => {
-                json!({ "change": "hash-remove", "fields": self.list(*fields) })
-            }
+            Change::HashRemove { fields } => items("hash-remove", "fields", *fields),
             Change::ListPush { end, values } => {
                 json!({ "change": "list-push", "end": end_name(*end), "values": self.list(*values) })
             }
             Change::ListPop { end, count } => {
                 json!({ "change": "list-pop", "end": end_name(*end), "count": count })
             }
-            Change::ListSet { index, value } => {
-                json!({ "change": "list-set", "index": index, "value": self.bytes(value) })
-            }
+            Change::ListSet { index, value } => value_at("list-set", "index", json!(index), value),
             Change::ListInsert { index, value } => {
-                json!({ "change": "list-insert", "index": index, "value": self.bytes(value) })
+                value_at("list-insert", "index", json!(index), value)
             }
             Change::ListRemove { count, value } => {
-                json!({ "change": "list-remove", "count": count, "value": self.bytes(value) })
+                value_at("list-remove", "count", json!(count), value)
             }
             Change::ListTrim { start, count } => {
                 json!({ "change": "list-trim", "start": start, "count": count })
             }
-            Change::SetAdd { members } => {
-                json!({ "change": "set-add", "members": self.list(*members) })
-            }
-            Change::SetRemove { members } => {
-                json!({ "change": "set-remove", "members": self.list(*members) })
-            }
+            Change::SetAdd { members } => items("set-add", "members", *members),
+            Change::SetRemove { members } => items("set-remove", "members", *members),
             Change::ZSetAdd { members } => {
-                let mut bytes_left = self.items_bytes;
-                let pairs = members.iter().take(self.items).take_while(|(_, member)| {
-                    bytes_left = bytes_left.saturating_sub(member.len());
-                    bytes_left > 0
-                });
                 // JSON numbers cannot be infinite, so scores are sent as strings.
-                let pairs: Vec<_> = pairs
-                    .map(|(score, member)| json!([score.to_string(), self.bytes(member)]))
-                    .collect();
-                json!({ "change": "zset-add", "count": members.len(), "members": pairs })
+                let shown = self.shown_pairs(members.iter());
+                json!({ "change": "zset-add", "count": members.len(), "members": shown })
             }
-            Change::ZSetRemove { members } => {
-                json!({ "change": "zset-remove", "members": self.list(*members) })
-            }
-            Change::SeriesAdd { points, expiry } => {
-                let mut bytes_left = self.items_bytes;
-                let pairs = points.iter().take(self.items).take_while(|(_, value)| {
-                    bytes_left = bytes_left.saturating_sub(value.len());
-                    bytes_left > 0
-                });
+            Change::ZSetRemove { members } => items("zset-remove", "members", *members),
+            Change::SeriesAdd { points, expiry } => json!({
+                "change": "series-add",
+                "count": points.len(),
                 // Readers of JSON may take numbers for doubles, so timestamps are sent as strings.
-                let pairs: Vec<_> =
-                    pairs.map(|(at, value)| json!([at.to_string(), self.bytes(value)])).collect();
-                json!({
-                    "change": "series-add",
-                    "count": points.len(),
-                    "points": pairs,
-                    "expires_ms": expiry.map(|at| at.0),
-                })
-            }
+                "points": self.shown_pairs(points.iter()),
+                "expires_ms": expiry.map(|at| at.0),
+            }),
             Change::SeriesRemove { timestamps } => {
                 let shown = timestamps.iter().take(self.items);
                 let shown: Vec<_> = shown.map(|at| at.to_string()).collect();
@@ -205,10 +176,20 @@ impl Limits {
                 "bytes": encoded.len(),
                 "expires_ms": expiry.map(|at| at.0),
             }),
-        };
-        value["database"] = json!(db);
-        value["key"] = self.bytes(key.bytes);
-        value
+        }
+    }
+
+    /// The first pairs of a number, as text, and bytes: as many as may be shown.
+    fn shown_pairs<'v, N: ToString>(
+        self,
+        pairs: impl Iterator<Item = (N, &'v [u8])>,
+    ) -> Vec<Value> {
+        let mut bytes_left = self.items_bytes;
+        let shown = pairs.take(self.items).take_while(|(_, bytes)| {
+            bytes_left = bytes_left.saturating_sub(bytes.len());
+            bytes_left > 0
+        });
+        shown.map(|(number, bytes)| json!([number.to_string(), self.bytes(bytes)])).collect()
     }
 
     fn describe_stream(self, change: &StreamChange<'_>) -> Value {
