@@ -20,7 +20,6 @@ mod tracking;
 mod waits;
 
 use crate::commands::execute::Prepared;
-use crate::commands::session::Wait;
 use crate::config::{Endpoint, Place, TlsAuthClientsUser};
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
@@ -379,43 +378,12 @@ impl Handler for ReactorHandler {
         mail: Mail,
     ) {
         match mail {
-            Mail::Monitor(lines) => {
-                let hard_bytes = self.reactor.settings.client_output_buffer_limit.pubsub.hard_bytes;
-                let has_lost = self.shared.monitor_feeds.taken(self.reactor.index, lines.len());
-                for (id, _, session, out) in connections.iter() {
-                    if !session.as_resp().is_some_and(|session| session.monitor) {
-                        continue;
-                    }
-                    if has_lost {
-                        cx.abort(id); // the client could not detect the missing lines
-                        continue;
-                    }
-                    out.buffer().extend_from_slice(&lines);
-                    if hard_bytes != 0 && out.pending_bytes() as u64 > hard_bytes {
-                        cx.abort(id); // output must not grow without bound until the next survey
-                    }
-                }
-            }
+            Mail::Monitor(lines) => self.deliver_monitor_lines(cx, connections, &lines),
             // Do not wait for pending output: a client may be killed because it does not read.
             Mail::Kill(id) => cx.abort(id),
             Mail::Unblock { id, error } => self.unblock(cx, connections, id, error),
             Mail::SnapshotDone { number, error } => {
-                let waiting = Some(Wait::Snapshot { number });
-                for (_, _, session, out) in connections.iter() {
-                    let Some(session) = session.as_resp() else { continue };
-                    if session.wait != waiting {
-                        continue;
-                    }
-                    self.end_wait(
-                        cx,
-                        session,
-                        |writer| match &error {
-                            None => writer.ok(),
-                            Some(error) => writer.error(&format!("ERR snapshot failed: {error}")),
-                        },
-                        out,
-                    );
-                }
+                self.end_snapshot_waits(cx, connections, number, error.as_deref());
             }
             Mail::Changes { id, part, is_last } => {
                 self.deliver_changes(cx, connections, id, &part, is_last);

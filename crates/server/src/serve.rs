@@ -172,18 +172,7 @@ pub(crate) fn build_state(
     memory.store.consume(store_bytes as u64);
     let snapshots =
         Snapshots::new(Arc::clone(disk), recovered.snapshot_unix_ms, recovered.snapshot_position);
-    let identity = Identity {
-        run_id: random_hex(),
-        started,
-        executable: std::env::current_exe()
-            .map_or_else(|_| String::new(), |path| path.display().to_string()),
-        addresses: OnceLock::new(),
-    };
-    let request_kinds = RequestKinds::new([
-        REGISTRY.names().collect(),
-        RequestKind::NAMES.to_vec(),
-        ROUTES.iter().map(|route| route.name).collect(),
-    ]);
+    let request_kinds = request_kinds();
     let statements = Arc::new(StatementState::new(recovered.schema.last_change));
     let cql = CqlState::new(Arc::clone(&statements));
     #[cfg(feature = "experiments")]
@@ -215,7 +204,7 @@ pub(crate) fn build_state(
         moving: Mutex::new(HashMap::new()),
         links: OnceLock::new(),
         tls: OnceLock::new(),
-        identity,
+        identity: identity(started),
         command_logs: CommandLogs::default(),
         latency: Mutex::new(LatencyEvents::default()),
         rates: Rates::default(),
@@ -244,6 +233,25 @@ pub(crate) fn build_state(
     };
     load_stored(&shared, started.unix);
     State { shared: Arc::new(shared), statements, cql: Arc::new(cql), feeds: Arc::default() }
+}
+
+fn identity(started: Now) -> Identity {
+    let executable = std::env::current_exe().map(|path| path.display().to_string());
+    Identity {
+        run_id: random_hex(),
+        started,
+        executable: executable.unwrap_or_default(),
+        addresses: OnceLock::new(),
+    }
+}
+
+/// The requests of all protocols, by which statistics count.
+fn request_kinds() -> RequestKinds {
+    RequestKinds::new([
+        REGISTRY.names().collect(),
+        RequestKind::NAMES.to_vec(),
+        ROUTES.iter().map(|route| route.name).collect(),
+    ])
 }
 
 /// Builds the handler of one reactor. From now on the log and the other threads can wake it.
@@ -336,42 +344,7 @@ fn start_group(
     let shared = &state.shared;
     let limits = Arc::new(Limits::default());
     settings.apply_to(&limits);
-    let mut listeners = Vec::new();
-    let mut sockets = sockets.into_iter();
-    for endpoint in settings.endpoints() {
-        let Endpoint { protocol, is_tls, is_admin, place, node, .. } = endpoint;
-        let refusal = protocol.refusal();
-        let listener = match place {
-            Place::Address(address) => {
-                let socket = sockets.next().expect("every address is bound");
-                Listener::from_bound(socket, settings.tcp_backlog, refusal)
-                    .with_context(|| format!("could not listen on {address}"))?
-            }
-            Place::Path => {
-                let (path, mode) = (&settings.unixsocket, settings.unixsocketperm.bits());
-                Listener::unix(path, mode, settings.tcp_backlog, refusal)
-                    .with_context(|| format!("could not listen on {}", path.display()))?
-            }
-        };
-        let listener = match (protocol, node) {
-            (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
-            (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
-            (ClientProtocol::Resp, None) | (ClientProtocol::Http, _) => listener.with_spare(),
-            _ => listener,
-        };
-        listeners.push(match shared.tls.get() {
-            Some(ListenerTls { tls, .. }) if is_tls => listener.with_tls(Arc::clone(tls)),
-            _ => listener,
-        });
-    }
-    for listener in &listeners {
-        let bytes = settings.internals.socket_receive_buffer_bytes();
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if bytes != 0 {
-            let sized = listener.set_receive_buffer_bytes(bytes);
-            sized.context("could not set receive buffer of listening socket")?;
-        }
-    }
+    let listeners = listen_all(settings, sockets, shared.tls.get())?;
     let config = reactor::Config {
         reactors: shared.reactors.regular,
         has_spare: shared.reactors.has_spare,
@@ -396,6 +369,58 @@ fn start_group(
     shared.stopper.get_or_init(|| group.stopper());
     shared.identity.addresses.get_or_init(|| group.addresses());
     Ok(group)
+}
+
+/// Listens on all endpoints. `sockets`: those of the addresses, bound and in their order.
+fn listen_all(
+    settings: &Settings,
+    sockets: Vec<OwnedFd>,
+    tls: Option<&ListenerTls>,
+) -> anyhow::Result<Vec<Listener>> {
+    let bytes = settings.internals.socket_receive_buffer_bytes();
+    let receive_buffer_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut listeners = Vec::new();
+    let mut sockets = sockets.into_iter();
+    for endpoint in settings.endpoints() {
+        let listener = listen(&endpoint, settings, &mut sockets)?;
+        if receive_buffer_bytes != 0 {
+            let sized = listener.set_receive_buffer_bytes(receive_buffer_bytes);
+            sized.context("could not set receive buffer of listening socket")?;
+        }
+        listeners.push(match tls {
+            Some(ListenerTls { tls, .. }) if endpoint.is_tls => listener.with_tls(Arc::clone(tls)),
+            _ => listener,
+        });
+    }
+    Ok(listeners)
+}
+
+/// Listens on one endpoint, with the next of the sockets if it has an address.
+fn listen(
+    endpoint: &Endpoint,
+    settings: &Settings,
+    sockets: &mut impl Iterator<Item = OwnedFd>,
+) -> anyhow::Result<Listener> {
+    let Endpoint { protocol, is_admin, place, node, .. } = *endpoint;
+    let refusal = protocol.refusal();
+    let listener = match place {
+        Place::Address(address) => {
+            let socket = sockets.next().expect("every address is bound");
+            Listener::from_bound(socket, settings.tcp_backlog, refusal)
+                .with_context(|| format!("could not listen on {address}"))?
+        }
+        Place::Path => {
+            let (path, mode) = (&settings.unixsocket, settings.unixsocketperm.bits());
+            Listener::unix(path, mode, settings.tcp_backlog, refusal)
+                .with_context(|| format!("could not listen on {}", path.display()))?
+        }
+    };
+    Ok(match (protocol, node) {
+        (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
+        (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
+        (ClientProtocol::Resp, None) | (ClientProtocol::Http, _) => listener.with_spare(),
+        _ => listener,
+    })
 }
 
 /// Starts the threads for statements that reactors do not run themselves.

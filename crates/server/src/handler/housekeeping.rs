@@ -33,6 +33,23 @@ impl ReactorHandler {
             return;
         }
         self.surveyed = self.now.mono;
+        self.survey_connections(cx, connections);
+        self.shared.rdb_transfers.beat(self.reactor.index);
+        self.sweep_http(cx, connections);
+        self.limit_waits_for_replicas(cx, connections);
+        if self.reactor.index == 0 {
+            self.history.sample(&self.shared, self.now);
+            // Replicas may have been silent for too long.
+            let needed = self.reactor.settings.min_replicas_to_write;
+            self.shared.replication.change_replicas(needed, self.now.mono, |_| {});
+        }
+    }
+
+    fn survey_connections(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
         let mut published = self.shared.published[self.reactor.index].lock();
         for (info, session) in connections.list() {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
@@ -64,16 +81,6 @@ impl ReactorHandler {
         if window_ns >= WINDOW_NS {
             self.window_began = self.now.mono;
             published.end_window(window_ns);
-        }
-        drop(published);
-        self.shared.rdb_transfers.beat(self.reactor.index);
-        self.sweep_http(cx, connections);
-        self.limit_waits_for_replicas(cx, connections);
-        if self.reactor.index == 0 {
-            self.history.sample(&self.shared, self.now);
-            // Replicas may have been silent for too long.
-            let needed = self.reactor.settings.min_replicas_to_write;
-            self.shared.replication.change_replicas(needed, self.now.mono, |_| {});
         }
     }
 
@@ -188,6 +195,30 @@ impl ReactorHandler {
             if self.reactor.clock.has_passed_ms(start, self.reactor.clock.now()) {
                 cx.poll();
                 return;
+            }
+        }
+    }
+
+    /// Writes lines to the clients in MONITOR mode.
+    pub(super) fn deliver_monitor_lines(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+        lines: &[u8],
+    ) {
+        let hard_bytes = self.reactor.settings.client_output_buffer_limit.pubsub.hard_bytes;
+        let has_lost = self.shared.monitor_feeds.taken(self.reactor.index, lines.len());
+        for (id, _, session, out) in connections.iter() {
+            if !session.as_resp().is_some_and(|session| session.monitor) {
+                continue;
+            }
+            if has_lost {
+                cx.abort(id); // the client could not detect the missing lines
+                continue;
+            }
+            out.buffer().extend_from_slice(lines);
+            if hard_bytes != 0 && out.pending_bytes() as u64 > hard_bytes {
+                cx.abort(id); // output must not grow without bound until the next survey
             }
         }
     }

@@ -33,6 +33,26 @@ impl ReactorHandler {
         }
     }
 
+    /// Replies to the clients that wait for a snapshot.
+    pub(super) fn end_snapshot_waits(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        number: u64,
+        error: Option<&str>,
+    ) {
+        let write = |writer: &mut ReplyWriter<'_>| match error {
+            None => writer.ok(),
+            Some(error) => writer.error(&format!("ERR snapshot failed: {error}")),
+        };
+        for (_, _, session, out) in connections.iter() {
+            let Some(session) = session.as_resp() else { continue };
+            if session.wait == Some(Wait::Snapshot { number }) {
+                self.end_wait(cx, session, write, out);
+            }
+        }
+    }
+
     fn wake_before(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, at: MonoNs) {
         if at != MonoNs(u64::MAX) {
             self.wake_at(cx, id, at);
