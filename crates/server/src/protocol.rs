@@ -1,8 +1,28 @@
 //! Client protocols that the server supports.
 
-/// Defines the protocols, their names, and what a connection above `maxclients` is sent.
-macro_rules! protocols {
-    ($($variant:ident = $name:literal, $refusal:expr;)+) => {
+/// The table of protocols: name, session as a connection stores it, and what a connection above
+/// `maxclients` is sent.
+///
+/// This module and the handler each pass the name of a macro that makes their part of it. Here the
+/// types of sessions are only words: the handler, which is in a layer above, resolves them.
+macro_rules! for_protocols {
+    ($define:ident) => {
+        $define! {
+            // Inline, because every request accesses it.
+            // Source: Redis 7.2 `networking.c`, `acceptCommonHandler`
+            Resp: "resp", crate::commands::Session, b"-ERR max number of clients reached\r\n";
+            // The client has not sent a request, so there is no stream ID to answer on.
+            Cql: "cql", Box<crate::cql::Session>, b"";
+            Http: "http", Box<crate::http::Session>,
+                b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+  Retry-After: 1\r\nConnection: close\r\n\r\n";
+        }
+    };
+}
+pub(crate) use for_protocols;
+
+macro_rules! define_client_protocol {
+    ($($variant:ident: $name:literal, $stored:ty, $refusal:expr;)+) => {
         /// Protocol of a client connection.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum ClientProtocol {
@@ -26,11 +46,4 @@ macro_rules! protocols {
     };
 }
 
-protocols! {
-    // Source: Redis 7.2 `networking.c`, `acceptCommonHandler`
-    Resp = "resp", b"-ERR max number of clients reached\r\n";
-    // The client has not sent a request, so there is no stream ID to answer on.
-    Cql = "cql", b"";
-    Http = "http", b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
-                     Retry-After: 1\r\nConnection: close\r\n\r\n";
-}
+for_protocols!(define_client_protocol);

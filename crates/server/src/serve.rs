@@ -17,7 +17,6 @@ use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::commands::acl::{default_user, load_at_start};
-use crate::commands::registry::REGISTRY;
 use crate::commands::scripting::load_stored;
 use crate::config::{
     Config, Conflict, CqlAuthenticator, Endpoint, MemoryTrackers, Place, Placement, Settings,
@@ -25,7 +24,6 @@ use crate::config::{
 };
 use crate::cql::CqlState;
 use crate::cql::pool::Pool;
-use crate::cql::request_kind::RequestKind;
 use crate::engine::acl::{Acl, Users};
 use crate::engine::activity::Activities;
 use crate::engine::blocked::BlockedClients;
@@ -55,8 +53,7 @@ use crate::engine::{
     clock, import_mode, migration_threads, rdb_thread, snapshot_taker, stall_detector,
 };
 use crate::greeting::greeting;
-use crate::handler::{ReactorHandler, State, history};
-use crate::http::ROUTES;
+use crate::handler::{ReactorHandler, Session, State, history};
 use crate::http::early::Early;
 use crate::protocol::ClientProtocol;
 use crate::recovery::{self, Recovered};
@@ -172,7 +169,7 @@ pub(crate) fn build_state(
     memory.store.consume(store_bytes as u64);
     let snapshots =
         Snapshots::new(Arc::clone(disk), recovered.snapshot_unix_ms, recovered.snapshot_position);
-    let request_kinds = request_kinds();
+    let request_kinds = RequestKinds::new(Session::request_names());
     let statements = Arc::new(StatementState::new(recovered.schema.last_change));
     let cql = CqlState::new(Arc::clone(&statements));
     #[cfg(feature = "experiments")]
@@ -243,15 +240,6 @@ fn identity(started: Now) -> Identity {
         executable: executable.unwrap_or_default(),
         addresses: OnceLock::new(),
     }
-}
-
-/// The requests of all protocols, by which statistics count.
-fn request_kinds() -> RequestKinds {
-    RequestKinds::new([
-        REGISTRY.names().collect(),
-        RequestKind::NAMES.to_vec(),
-        ROUTES.iter().map(|route| route.name).collect(),
-    ])
 }
 
 /// Builds the handler of one reactor. From now on the log and the other threads can wake it.
@@ -415,11 +403,11 @@ fn listen(
                 .with_context(|| format!("could not listen on {}", path.display()))?
         }
     };
-    Ok(match (protocol, node) {
-        (ClientProtocol::Resp, Some(node)) => listener.with_reactor(node.reactor),
-        (ClientProtocol::Resp, None) if is_admin => listener.with_spare_only(),
-        (ClientProtocol::Resp, None) | (ClientProtocol::Http, _) => listener.with_spare(),
-        _ => listener,
+    Ok(match node {
+        Some(node) => listener.with_reactor(node.reactor),
+        None if is_admin => listener.with_spare_only(),
+        None if Session::may_be_on_spare(protocol) => listener.with_spare(),
+        None => listener,
     })
 }
 

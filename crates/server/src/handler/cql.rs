@@ -14,6 +14,7 @@ use super::session::{cql_of, http_of};
 use super::{ReactorHandler, Session as AnySession};
 use crate::config::{OutputLimit, Settings};
 use crate::cql::frames::{self, End, FrameError, Framing};
+use crate::cql::request_kind::RequestKind;
 use crate::cql::request_lines::RequestLines;
 use crate::cql::requests::{ExecutionState, Requests};
 use crate::cql::{Phase, Session, Wait};
@@ -179,6 +180,10 @@ impl Serving<'_> {
 impl Protocol for Session {
     fn open(opened: &Opened<'_>) -> Session {
         Session::new(opened.id, opened.peer, opened.durability)
+    }
+
+    fn request_names() -> Vec<&'static str> {
+        RequestKind::NAMES.to_vec()
     }
 
     fn id(&self) -> ConnId {

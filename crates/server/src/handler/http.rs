@@ -25,8 +25,8 @@ use crate::engine::requests::RequestKinds;
 use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
-    Delayed, Exchange, PausedStatement, Phase, Pipeline, PipelineStop, Response, ResponseOptions,
-    Scratch, Session, Wait, client_of, find, resume_statement, statement_error,
+    Delayed, Exchange, PausedStatement, Phase, Pipeline, PipelineStop, ROUTES, Response,
+    ResponseOptions, Scratch, Session, Wait, client_of, find, resume_statement, statement_error,
 };
 use crate::protocol::ClientProtocol;
 use crate::statements::scan_queue::ScanQueue;
@@ -81,6 +81,14 @@ enum Verdict {
 impl Protocol for Session {
     fn open(opened: &Opened<'_>) -> Session {
         Session::new(opened.id, opened.peer, opened.at)
+    }
+
+    fn request_names() -> Vec<&'static str> {
+        ROUTES.iter().map(|route| route.name).collect()
+    }
+
+    fn may_be_on_spare() -> bool {
+        true
     }
 
     fn id(&self) -> ConnId {

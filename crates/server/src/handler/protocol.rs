@@ -1,8 +1,7 @@
 //! The interface between a protocol and the serving loop.
 //!
 //! To add a protocol, write one file that implements [`Protocol`] for its session, and add a row to
-//! the table of [`ClientProtocol`], one to that of [`Session`](super::Session), and those of the
-//! options for its addresses. The compiler demands each of them.
+//! the table of protocols, in [`crate::protocol`], and those of the option for its addresses.
 
 use base::memory::LimitReached;
 use base::time::MonoNs;
@@ -78,6 +77,20 @@ pub(super) trait Protocol {
     fn open(opened: &Opened<'_>) -> Self
     where
         Self: Sized;
+
+    /// The names of the protocol's requests in INFO and metrics, in the order of their numbers.
+    fn request_names() -> Vec<&'static str>
+    where
+        Self: Sized;
+
+    /// Whether the spare reactor accepts connections, too. Their sessions return [`Then::Leave`] for
+    /// requests that it does not serve.
+    fn may_be_on_spare() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
 
     fn id(&self) -> ConnId;
 

@@ -15,7 +15,7 @@ use super::pubsub::catch_up;
 use super::waits::write_wait_reply;
 use crate::commands::client::end_tracking;
 use crate::commands::execute::prepare;
-use crate::commands::registry::Entry;
+use crate::commands::registry::{Entry, REGISTRY};
 use crate::commands::session::{Session, Wait};
 use crate::commands::transactions::end_watches;
 use crate::config::{OutputLimit, Settings};
@@ -46,6 +46,14 @@ impl Protocol for Session {
         session.is_pinned = opened.endpoint.node.is_some() || opened.endpoint.is_admin;
         session.details.remote = opened.remote;
         session
+    }
+
+    fn request_names() -> Vec<&'static str> {
+        REGISTRY.names().collect()
+    }
+
+    fn may_be_on_spare() -> bool {
+        true
     }
 
     fn id(&self) -> ConnId {

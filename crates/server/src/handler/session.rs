@@ -1,18 +1,65 @@
 //! State of one connection, by the protocol that its listener speaks.
 
-use std::borrow::{Borrow, BorrowMut};
-
 use reactor::{ConnId, Connections, Output};
 
 use super::protocol::{Opened, Protocol};
-use crate::commands::session::{Wait, WaitReply};
+use crate::commands::session::{Details, Wait, WaitReply};
 use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
-use crate::protocol::ClientProtocol;
+use crate::protocol::{ClientProtocol, for_protocols};
 use crate::{commands, cql, http};
 
-/// Defines the sessions: how each is stored, its type, and the bytes that it keeps in a box.
-macro_rules! sessions {
-    ($($variant:ident($stored:ty): $session:ty, $boxed_bytes:expr;)+) => {
+/// How a connection stores the session of its protocol.
+trait Stored {
+    type Session: Protocol;
+
+    /// Bytes that it keeps in a box.
+    const BOXED_BYTES: usize;
+
+    fn store(session: Self::Session) -> Self;
+
+    fn get(&self) -> &Self::Session;
+
+    fn get_mut(&mut self) -> &mut Self::Session;
+}
+
+impl Stored for commands::Session {
+    type Session = commands::Session;
+
+    const BOXED_BYTES: usize = size_of::<Details>();
+
+    fn store(session: commands::Session) -> commands::Session {
+        session
+    }
+
+    fn get(&self) -> &commands::Session {
+        self
+    }
+
+    fn get_mut(&mut self) -> &mut commands::Session {
+        self
+    }
+}
+
+impl<S: Protocol> Stored for Box<S> {
+    type Session = S;
+
+    const BOXED_BYTES: usize = size_of::<S>();
+
+    fn store(session: S) -> Box<S> {
+        Box::new(session)
+    }
+
+    fn get(&self) -> &S {
+        self
+    }
+
+    fn get_mut(&mut self) -> &mut S {
+        self
+    }
+}
+
+macro_rules! define_session {
+    ($($variant:ident: $name:literal, $stored:ty, $refusal:expr;)+) => {
         /// State of one connection.
         #[derive(Debug)]
         pub(crate) enum Session {
@@ -24,20 +71,35 @@ macro_rules! sessions {
             pub(super) fn open(opened: &Opened<'_>) -> Session {
                 match opened.endpoint.protocol {
                     $(ClientProtocol::$variant => {
-                        Session::$variant(<$session as Protocol>::open(opened).into())
+                        let session = <$stored as Stored>::Session::open(opened);
+                        Session::$variant(<$stored as Stored>::store(session))
                     })+
                 }
             }
 
             pub(super) fn protocol(&mut self) -> &mut dyn Protocol {
                 match self {
-                    $(Session::$variant(session) => BorrowMut::<$session>::borrow_mut(session),)+
+                    $(Session::$variant(session) => Stored::get_mut(session),)+
                 }
             }
 
             pub(super) fn as_protocol(&self) -> &dyn Protocol {
                 match self {
-                    $(Session::$variant(session) => Borrow::<$session>::borrow(session),)+
+                    $(Session::$variant(session) => Stored::get(session),)+
+                }
+            }
+
+            /// The names of each protocol's requests, in the order of [`ClientProtocol::ALL`].
+            pub(crate) fn request_names() -> [Vec<&'static str>; ClientProtocol::ALL.len()] {
+                [$(<$stored as Stored>::Session::request_names()),+]
+            }
+
+            /// Whether the spare reactor also accepts connections of the protocol.
+            pub(crate) fn may_be_on_spare(protocol: ClientProtocol) -> bool {
+                match protocol {
+                    $(ClientProtocol::$variant => {
+                        <$stored as Stored>::Session::may_be_on_spare()
+                    })+
                 }
             }
         }
@@ -45,17 +107,12 @@ macro_rules! sessions {
         /// A session, its row in CLIENT LIST, and its slot in the reactor are within their charge.
         const _: () = {
             let shared = size_of::<Session>() + size_of::<ClientRow>() + reactor::CONNECTION_BYTES;
-            $(assert!((shared + $boxed_bytes) as u64 <= CLIENT_BYTES);)+
+            $(assert!((shared + <$stored as Stored>::BOXED_BYTES) as u64 <= CLIENT_BYTES);)+
         };
     };
 }
 
-sessions! {
-    // Inline, because every request accesses it.
-    Resp(commands::Session): commands::Session, size_of::<commands::session::Details>();
-    Cql(Box<cql::Session>): cql::Session, size_of::<cql::Session>();
-    Http(Box<http::Session>): http::Session, size_of::<http::Session>();
-}
+for_protocols!(define_session);
 
 /// Other protocols do not enlarge the session of a RESP connection.
 const _: () = assert!(size_of::<Session>() == size_of::<commands::Session>());
