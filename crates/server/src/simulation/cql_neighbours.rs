@@ -123,8 +123,6 @@ fn pauses_stop_statements() {
 
     assert_eq!(send(&mut world, &administrator, "CLIENT PAUSE 60000|"), "+OK\r\n");
     assert!(run(&mut world, &mut client, select).is_empty());
-    assert_eq!(send(&mut world, &administrator, "CLIENT UNPAUSE|"), "");
-    world.advance(61 * SECOND_NS);
-    world.settle();
+    assert_eq!(send(&mut world, &administrator, "CLIENT UNPAUSE|"), "+OK\r\n");
     assert_eq!(client.replies().len(), 1);
 }
