@@ -12,7 +12,7 @@ use std::cell::Cell;
 
 use base::time::UnixMs;
 
-use crate::entry::Entry;
+use crate::entry::EntryRef;
 
 const LRU_BITS: u32 = 24;
 const LRU_MASK: u32 = (1 << LRU_BITS) - 1;
@@ -67,7 +67,7 @@ impl AccessClock {
     }
 
     #[inline]
-    pub(crate) fn touch(&self, entry: &Entry) {
+    pub(crate) fn touch(&self, entry: EntryRef<'_>) {
         if self.is_held.get() {
             return;
         }
@@ -137,6 +137,7 @@ impl AccessClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Entry;
 
     fn at(seconds: u64, rule: AccessRule) -> AccessClock {
         AccessClock::new(rule, UnixMs(seconds * 1000), 42)
@@ -146,8 +147,8 @@ mod tests {
     fn idle_time_survives_the_wrap_of_the_clock() {
         let entry = Entry::string(b"k", b"v", None);
         let before = u64::from(LRU_MASK) - 3;
-        at(before, AccessRule::Lru).touch(&entry);
-        assert_eq!(at(before + 10, AccessRule::Lru).idle_seconds(entry.access()), 10);
+        at(before, AccessRule::Lru).touch(entry.as_ref());
+        assert_eq!(at(before + 10, AccessRule::Lru).idle_seconds(entry.as_ref().access()), 10);
     }
 
     #[test]
@@ -167,14 +168,14 @@ mod tests {
     #[test]
     fn a_held_clock_leaves_no_trace() {
         let entry = Entry::string(b"k", b"v", None);
-        at(100, AccessRule::Lru).touch(&entry);
+        at(100, AccessRule::Lru).touch(entry.as_ref());
         let clock = at(200, AccessRule::Lru);
         clock.hold(true);
-        clock.touch(&entry);
-        assert_eq!(clock.idle_seconds(entry.access()), 100);
+        clock.touch(entry.as_ref());
+        assert_eq!(clock.idle_seconds(entry.as_ref().access()), 100);
         clock.hold(false);
-        clock.touch(&entry);
-        assert_eq!(clock.idle_seconds(entry.access()), 0);
+        clock.touch(entry.as_ref());
+        assert_eq!(clock.idle_seconds(entry.as_ref().access()), 0);
     }
 
     #[test]
@@ -182,15 +183,15 @@ mod tests {
         let rule = AccessRule::Lfu { log_factor: 10, decay_minutes: 1 };
         let entry = Entry::string(b"k", b"v", None);
         let clock = at(6000, rule);
-        entry.set_access(clock.fresh());
+        entry.as_ref().set_access(clock.fresh());
         for _ in 0..1000 {
-            clock.touch(&entry);
+            clock.touch(entry.as_ref());
         }
-        let grown = clock.frequency(entry.access());
+        let grown = clock.frequency(entry.as_ref().access());
         assert!(grown > LFU_START && grown < 100, "{grown}");
         let later = at(6000 + 60 * u64::from(grown), rule);
-        assert_eq!(later.frequency(entry.access()), 0);
+        assert_eq!(later.frequency(entry.as_ref().access()), 0);
         let frozen = at(6000 + 600, AccessRule::Lfu { log_factor: 10, decay_minutes: 0 });
-        assert_eq!(frozen.frequency(entry.access()), grown);
+        assert_eq!(frozen.frequency(entry.as_ref().access()), grown);
     }
 }

@@ -1,6 +1,6 @@
 //! A heap block owned through one thin pointer: the only unsafe code of the store.
 //!
-//! A slot of the key table is eight bytes wide, so that seven of them and their tags fill one cache
+//! A slot of the key table is six bytes wide, so that nine of them and their tags fill one cache
 //! line; `Box<[u8]>` would take sixteen. The block carries its own length, its size and 24 bits that
 //! may be written through a shared reference (the access clock of a key):
 //!
@@ -13,14 +13,13 @@
 //! Blocks have the sizes that the allocator would round them to, so the size is the number of one of
 //! [`SIZES`], and what rounding adds is room to grow.
 //!
-//! This saves eight bytes per slot, 11.8 bytes per key at 10 million keys (the table is 68 % full),
-//! a seventeenth of what redis-server takes for such a key; and the lookup of a bucket reads one
-//! cache line instead of two. `benchmarks/record/diary.md` has all figures.
+//! The lookup of a bucket reads one cache line. `benchmarks/record/diary.md` has all figures.
 //! Oracle: the tests run every operation on a `Vec<u8>` as well, with fewer cases under miri.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks are allocated with ALIGN, that of u32")]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -83,10 +82,70 @@ fn size_index(bytes: usize) -> usize {
     }
     56 + (power - 19) * 8 + ((bytes - 1 - (1 << power)) >> (power - 3)) + 1
 }
-const _: () = assert!(size_of::<Option<Blob>>() == 8, "a slot of a table is one word");
 
 pub(crate) struct Blob {
     block: NonNull<u8>,
+}
+
+/// A borrowed block.
+#[derive(Clone, Copy)]
+pub(crate) struct BlobRef<'a> {
+    block: NonNull<u8>,
+    owner: PhantomData<&'a Blob>,
+}
+
+/// Bits of the address of a block.
+const ADDRESS_BITS: u32 = 48;
+
+/// Room for a block: its address, 0 for none.
+///
+/// Linux gives a program higher addresses only if it asks for them, on x86-64 and on arm64 alike.
+#[derive(Default)]
+pub(crate) struct Slot {
+    address: [u16; (ADDRESS_BITS / u16::BITS) as usize],
+}
+
+impl Slot {
+    #[inline]
+    fn block(&self) -> Option<NonNull<u8>> {
+        let [low, middle, high] = self.address.map(usize::from);
+        let address = low | middle << u16::BITS | high << (2 * u16::BITS);
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.block().is_none()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<BlobRef<'_>> {
+        self.block().map(|block| BlobRef { block, owner: PhantomData })
+    }
+
+    /// Puts a block into an empty slot.
+    #[inline]
+    pub(crate) fn fill(&mut self, blob: Blob) {
+        debug_assert!(self.is_empty(), "a block is freed by its owner");
+        let address = std::mem::ManuallyDrop::new(blob).block.as_ptr().expose_provenance();
+        assert!(address >> ADDRESS_BITS == 0, "an address of a program has 48 bits");
+        #[expect(clippy::cast_possible_truncation, reason = "takes 16 bits at a time")]
+        let part = |number: u32| (address >> (number * u16::BITS)) as u16;
+        self.address = [part(0), part(1), part(2)];
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Blob> {
+        let block = self.block()?;
+        self.address = Default::default();
+        Some(Blob { block })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
 }
 
 // SAFETY: a `Blob` owns its block exclusively, like a `Box<[u8]>`; the shared word is atomic.
@@ -145,18 +204,19 @@ impl Blob {
         Blob { block }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        // SAFETY: the header was written by `with_size`.
-        unsafe { self.block.as_ptr().cast::<u32>().read() as usize }
+    #[inline]
+    pub(crate) fn as_ref(&self) -> BlobRef<'_> {
+        BlobRef { block: self.block, owner: PhantomData }
     }
 
     #[inline]
-    fn size_index(&self) -> usize {
-        (self.atomic().load(Ordering::Relaxed) >> OWNER_BITS) as usize
+    pub(crate) fn len(&self) -> usize {
+        self.as_ref().len()
     }
 
+    #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        SIZES[self.size_index()] - ALLOCATOR_BYTES - HEADER_BYTES
+        SIZES[self.as_ref().size_index()] - ALLOCATOR_BYTES - HEADER_BYTES
     }
 
     fn set_len(&mut self, len: usize) {
@@ -166,34 +226,9 @@ impl Blob {
         unsafe { self.block.as_ptr().cast::<u32>().write(len) }
     }
 
-    fn atomic(&self) -> &AtomicU32 {
-        // SAFETY: the word is inside the block, is aligned, is valid as long as `self`, and is
-        // reached through this atomic only.
-        unsafe { AtomicU32::from_ptr(self.block.as_ptr().cast::<u32>().add(1)) }
-    }
-
-    /// The owner's 24 bits.
     #[inline]
-    pub(crate) fn word(&self) -> u32 {
-        self.atomic().load(Ordering::Relaxed) & OWNER_MASK
-    }
-
-    /// Sets the owner's 24 bits. The caller excludes other writers; only then the size is kept.
-    #[inline]
-    pub(crate) fn set_word(&self, word: u32) {
-        debug_assert!(word <= OWNER_MASK);
-        let size = self.atomic().load(Ordering::Relaxed) & !OWNER_MASK;
-        self.atomic().store(size | word, Ordering::Relaxed);
-    }
-
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes after the header are initialised.
-        unsafe {
-            std::slice::from_raw_parts(
-                self.block.as_ptr().add(HEADER_BYTES).cast_const(),
-                self.len(),
-            )
-        }
+        self.as_ref().bytes()
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -225,24 +260,70 @@ impl Blob {
     }
 
     fn reallocate(&mut self, size_index: usize) {
-        let (old, new) = (layout(self.size_index()), layout(size_index));
+        let (old, new) = (layout(self.as_ref().size_index()), layout(size_index));
         debug_assert!(HEADER_BYTES + self.len() <= new.size(), "content is never cut off");
         // SAFETY: the block was allocated with `old`; `new` has a non-zero size.
         let block = unsafe { realloc(self.block.as_ptr(), old, new.size()) };
         let Some(block) = NonNull::new(block) else { handle_alloc_error(new) };
         self.block = block;
-        let word = size_word(size_index) | self.word();
-        self.atomic().store(word, Ordering::Relaxed);
+        let word = size_word(size_index) | self.as_ref().word();
+        self.as_ref().atomic().store(word, Ordering::Relaxed);
+    }
+}
+
+impl<'a> BlobRef<'a> {
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        // SAFETY: the header was written by `with_size`.
+        unsafe { self.block.as_ptr().cast::<u32>().read() as usize }
+    }
+
+    #[inline]
+    fn size_index(self) -> usize {
+        (self.atomic().load(Ordering::Relaxed) >> OWNER_BITS) as usize
+    }
+
+    #[inline]
+    fn atomic(self) -> &'a AtomicU32 {
+        // SAFETY: the word is inside the block, is aligned, is valid as long as the block's owner,
+        // and is reached through this atomic only.
+        unsafe { AtomicU32::from_ptr(self.block.as_ptr().cast::<u32>().add(1)) }
+    }
+
+    /// The owner's 24 bits.
+    #[inline]
+    pub(crate) fn word(self) -> u32 {
+        self.atomic().load(Ordering::Relaxed) & OWNER_MASK
+    }
+
+    /// Sets the owner's 24 bits. The caller excludes other writers; only then the size is kept.
+    #[inline]
+    pub(crate) fn set_word(self, word: u32) {
+        debug_assert!(word <= OWNER_MASK);
+        let size = self.atomic().load(Ordering::Relaxed) & !OWNER_MASK;
+        self.atomic().store(size | word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        // SAFETY: the first `len` bytes after the header are initialised, and do not change while
+        // the block is borrowed.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.block.as_ptr().add(HEADER_BYTES).cast_const(),
+                self.len(),
+            )
+        }
     }
 
     /// Heap bytes of the block, header included.
-    pub(crate) fn allocation_bytes(&self) -> usize {
+    pub(crate) fn allocation_bytes(self) -> usize {
         SIZES[self.size_index()]
     }
 
     /// Prefetches the first two cache lines of the block.
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub(crate) fn prefetch(self) {
         prefetch(self.block.as_ptr());
         prefetch(self.block.as_ptr().wrapping_add(64));
     }
@@ -251,14 +332,14 @@ impl Blob {
 impl Drop for Blob {
     fn drop(&mut self) {
         // SAFETY: the block was allocated with this layout, and is not used afterwards.
-        unsafe { dealloc(self.block.as_ptr(), layout(self.size_index())) }
+        unsafe { dealloc(self.block.as_ptr(), layout(self.as_ref().size_index())) }
     }
 }
 
 impl Clone for Blob {
     fn clone(&self) -> Self {
         let copy = Blob::concat(&[self.bytes()]);
-        copy.set_word(self.word());
+        copy.as_ref().set_word(self.as_ref().word());
         copy
     }
 }
@@ -345,7 +426,7 @@ mod tests {
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         let mut blob = Blob::concat(&slices);
         let mut oracle = slices.concat();
-        blob.set_word(77);
+        blob.as_ref().set_word(77);
         for step in steps {
             match *step {
                 Step::Resize(len, room) => {
@@ -361,7 +442,7 @@ mod tests {
             assert_eq!(blob.bytes(), oracle);
             assert!(blob.capacity() >= blob.len());
         }
-        assert_eq!(blob.word(), 77);
+        assert_eq!(blob.as_ref().word(), 77);
         assert_eq!(blob.clone().bytes(), oracle);
     }
 
@@ -374,6 +455,19 @@ mod tests {
         ) {
             check(&parts, &steps);
         }
+    }
+
+    #[test]
+    fn a_slot_owns_its_block() {
+        let mut slot = Slot::default();
+        assert!(slot.take().is_none());
+        slot.fill(Blob::concat(&[b"one"]));
+        assert_eq!(slot.get().expect("filled").bytes(), b"one");
+        let blob = slot.take().expect("filled");
+        assert_eq!(blob.bytes(), b"one");
+        assert!(slot.is_empty());
+        slot.fill(blob);
+        assert!(!slot.is_empty());
     }
 
     #[test]

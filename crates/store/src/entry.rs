@@ -14,7 +14,7 @@
 
 use base::time::UnixMs;
 
-use crate::blob::{BLOB_BYTES_MAX, Blob};
+use crate::blob::{BLOB_BYTES_MAX, Blob, BlobRef, Slot};
 use crate::small::{Block, Small, SmallKind};
 
 const FLAG_EXPIRY: u8 = 1;
@@ -56,6 +56,12 @@ struct Shape {
 
 pub(crate) struct Entry {
     blob: Blob,
+}
+
+/// A borrowed entry.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryRef<'a> {
+    blob: BlobRef<'a>,
 }
 
 fn header(flags: u8, key_len: usize) -> ([u8; HEADER_BYTES_MAX], usize) {
@@ -105,102 +111,40 @@ impl Entry {
             }
         };
         let entry = Entry { blob };
-        debug_assert_eq!(entry.key(), key, "lookups find the key that was written");
-        debug_assert_eq!(entry.expiry(), expiry);
+        debug_assert_eq!(entry.as_ref().key(), key, "lookups find the key that was written");
+        debug_assert_eq!(entry.as_ref().expiry(), expiry);
         entry
     }
 
     #[inline]
+    pub(crate) fn as_ref(&self) -> EntryRef<'_> {
+        EntryRef { blob: self.blob.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn take(slot: &mut Slot) -> Option<Entry> {
+        slot.take().map(|blob| Entry { blob })
+    }
+
+    /// Puts the entry into an empty slot.
+    #[inline]
+    pub(crate) fn fill(self, slot: &mut Slot) {
+        slot.fill(self.blob);
+    }
+
+    #[inline]
     fn shape(&self) -> Shape {
-        let bytes = self.blob.bytes();
-        let flags = bytes[0];
-        let short = usize::from(bytes[1]);
-        let (head_len, key_len) = if short == KEY_LEN_LONG {
-            (6, u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]) as usize)
-        } else {
-            (2, short)
-        };
-        let expiry_len = if flags & FLAG_EXPIRY == 0 { 0 } else { EXPIRY_BYTES };
-        let key_at = head_len + expiry_len;
-        Shape { flags, expiry_at: head_len, key_at, value_at: key_at + key_len }
-    }
-
-    #[inline]
-    pub(crate) fn key(&self) -> &[u8] {
-        let shape = self.shape();
-        &self.blob.bytes()[shape.key_at..shape.value_at]
-    }
-
-    #[inline]
-    fn has(&self, flag: u8) -> bool {
-        self.blob.bytes()[0] & flag != 0
-    }
-
-    #[inline]
-    pub(crate) fn expiry(&self) -> Option<UnixMs> {
-        if !self.has(FLAG_EXPIRY) {
-            return None;
-        }
-        let shape = self.shape();
-        let bytes = &self.blob.bytes()[shape.expiry_at..shape.expiry_at + EXPIRY_BYTES];
-        Some(UnixMs(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
-    }
-
-    #[inline]
-    pub(crate) fn is_expired(&self, now: UnixMs) -> bool {
-        self.expiry().is_some_and(|at| at <= now)
-    }
-
-    /// The value of a string; `None` for a collection.
-    #[inline]
-    pub(crate) fn string_value(&self) -> Option<&[u8]> {
-        let shape = self.shape();
-        let is_string = shape.flags & (FLAG_COLLECTION | SMALL_MASK) == 0;
-        is_string.then(|| &self.blob.bytes()[shape.value_at..])
-    }
-
-    /// The form of a small collection; `None` for other values.
-    #[inline]
-    pub(crate) fn small_kind(&self) -> Option<SmallKind> {
-        let form = usize::from((self.blob.bytes()[0] & SMALL_MASK) >> SMALL_SHIFT);
-        form.checked_sub(1).map(|place| SMALL_KINDS[place])
+        self.as_ref().shape()
     }
 
     /// Leaves a small collection without elements.
     pub(crate) fn clear_small(&mut self) {
-        debug_assert!(self.small_kind().is_some());
         let len = self.small().byte_len();
         self.splice(0, len, &[], 0);
     }
 
-    /// The index of a collection in its stripe; `None` for a string and for a small collection.
-    #[inline]
-    pub(crate) fn collection_index(&self) -> Option<u32> {
-        if !self.has(FLAG_COLLECTION) {
-            return None;
-        }
-        let bytes = &self.blob.bytes()[self.shape().value_at..];
-        Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
-    }
-
-    /// True when APPEND or SETRANGE made the value: OBJECT ENCODING then reports `raw`.
-    pub(crate) fn is_edited(&self) -> bool {
-        self.has(FLAG_EDITED)
-    }
-
-    /// True when INCRBYFLOAT made the value: OBJECT ENCODING then reports `embstr` for an integer.
-    pub(crate) fn is_text(&self) -> bool {
-        self.has(FLAG_TEXT)
-    }
-
-    /// Whether a field of the hash expires.
-    #[inline]
-    pub(crate) fn has_times(&self) -> bool {
-        self.has(FLAG_TIMES)
-    }
-
     pub(crate) fn note_times(&mut self, has_times: bool) {
-        if has_times != self.has_times() {
+        if has_times != self.as_ref().has_times() {
             self.blob.bytes_mut()[0] ^= FLAG_TIMES;
         }
     }
@@ -216,9 +160,9 @@ impl Entry {
             && (shape.flags & FLAG_EXPIRY != 0) == expiry.is_some();
         let needed = shape.value_at + value.len();
         if !same_shape || needed > self.blob.capacity() || needed < self.blob.capacity() / 2 {
-            let access = self.access();
-            *self = Entry::string(self.key(), value, expiry);
-            self.set_access(access);
+            let access = self.as_ref().access();
+            *self = Entry::string(self.as_ref().key(), value, expiry);
+            self.as_ref().set_access(access);
             return;
         }
         if needed != self.blob.len() {
@@ -235,7 +179,7 @@ impl Entry {
     /// Writes `patch` at `offset` of a string's value, zero-filling a gap.
     pub(crate) fn edit_string(&mut self, offset: usize, patch: &[u8]) {
         let shape = self.shape();
-        debug_assert!(self.string_value().is_some(), "a collection has no bytes to edit");
+        debug_assert!(self.as_ref().string_value().is_some(), "a collection has no bytes to edit");
         let end = shape.value_at + offset + patch.len();
         if end > self.blob.len() {
             self.blob.resize(end, true);
@@ -257,33 +201,129 @@ impl Entry {
                 let bytes = self.blob.bytes();
                 let (key, value) = (&bytes[shape.key_at..shape.value_at], &bytes[shape.value_at..]);
                 let rebuilt = Entry::build(shape.flags & !FLAG_EXPIRY, key, value, expiry);
-                rebuilt.set_access(self.access());
+                rebuilt.as_ref().set_access(self.as_ref().access());
                 *self = rebuilt;
             }
         }
     }
+}
+
+impl<'a> EntryRef<'a> {
+    #[inline]
+    pub(crate) fn in_slot(slot: &'a Slot) -> Option<EntryRef<'a>> {
+        slot.get().map(|blob| EntryRef { blob })
+    }
+
+    #[inline]
+    fn shape(self) -> Shape {
+        let bytes = self.blob.bytes();
+        let flags = bytes[0];
+        let short = usize::from(bytes[1]);
+        let (head_len, key_len) = if short == KEY_LEN_LONG {
+            (6, u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]) as usize)
+        } else {
+            (2, short)
+        };
+        let expiry_len = if flags & FLAG_EXPIRY == 0 { 0 } else { EXPIRY_BYTES };
+        let key_at = head_len + expiry_len;
+        Shape { flags, expiry_at: head_len, key_at, value_at: key_at + key_len }
+    }
+
+    #[inline]
+    pub(crate) fn key(self) -> &'a [u8] {
+        let shape = self.shape();
+        &self.blob.bytes()[shape.key_at..shape.value_at]
+    }
+
+    #[inline]
+    fn has(self, flag: u8) -> bool {
+        self.blob.bytes()[0] & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn expiry(self) -> Option<UnixMs> {
+        if !self.has(FLAG_EXPIRY) {
+            return None;
+        }
+        let shape = self.shape();
+        let bytes = &self.blob.bytes()[shape.expiry_at..shape.expiry_at + EXPIRY_BYTES];
+        Some(UnixMs(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
+    }
+
+    #[inline]
+    pub(crate) fn is_expired(self, now: UnixMs) -> bool {
+        self.expiry().is_some_and(|at| at <= now)
+    }
+
+    /// The value of a string; `None` for a collection.
+    #[inline]
+    pub(crate) fn string_value(self) -> Option<&'a [u8]> {
+        let shape = self.shape();
+        let is_string = shape.flags & (FLAG_COLLECTION | SMALL_MASK) == 0;
+        is_string.then(|| &self.blob.bytes()[shape.value_at..])
+    }
+
+    /// The form of a small collection; `None` for other values.
+    #[inline]
+    pub(crate) fn small_kind(self) -> Option<SmallKind> {
+        let form = usize::from((self.blob.bytes()[0] & SMALL_MASK) >> SMALL_SHIFT);
+        form.checked_sub(1).map(|place| SMALL_KINDS[place])
+    }
+
+    /// The contents of a small collection.
+    #[inline]
+    pub(crate) fn small(self) -> Small<'a> {
+        debug_assert!(self.small_kind().is_some(), "other values have no such contents");
+        Small::new(&self.blob.bytes()[self.shape().value_at..])
+    }
+
+    /// The index of a collection in its stripe; `None` for a string and for a small collection.
+    #[inline]
+    pub(crate) fn collection_index(self) -> Option<u32> {
+        if !self.has(FLAG_COLLECTION) {
+            return None;
+        }
+        let bytes = &self.blob.bytes()[self.shape().value_at..];
+        Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    /// True when APPEND or SETRANGE made the value: OBJECT ENCODING then reports `raw`.
+    pub(crate) fn is_edited(self) -> bool {
+        self.has(FLAG_EDITED)
+    }
+
+    /// True when INCRBYFLOAT made the value: OBJECT ENCODING then reports `embstr` for an integer.
+    pub(crate) fn is_text(self) -> bool {
+        self.has(FLAG_TEXT)
+    }
+
+    /// Whether a field of the hash expires.
+    #[inline]
+    pub(crate) fn has_times(self) -> bool {
+        self.has(FLAG_TIMES)
+    }
 
     /// The access word; its meaning depends on the eviction policy (see `evict`).
     #[inline]
-    pub(crate) fn access(&self) -> u32 {
+    pub(crate) fn access(self) -> u32 {
         self.blob.word()
     }
 
     /// Written through a shared reference, under the stripe's lock; only when it differs, so that a
     /// read does not dirty the cache line each time.
     #[inline]
-    pub(crate) fn set_access(&self, access: u32) {
+    pub(crate) fn set_access(self, access: u32) {
         if self.blob.word() != access {
             self.blob.set_word(access);
         }
     }
 
-    pub(crate) fn allocation_bytes(&self) -> usize {
+    pub(crate) fn allocation_bytes(self) -> usize {
         self.blob.allocation_bytes()
     }
 
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub(crate) fn prefetch(self) {
         self.blob.prefetch();
     }
 }
@@ -292,7 +332,7 @@ impl Entry {
 impl Block for Entry {
     #[inline]
     fn small(&self) -> Small<'_> {
-        Small::new(&self.blob.bytes()[self.shape().value_at..])
+        self.as_ref().small()
     }
 
     fn splice(&mut self, at: usize, removed: usize, inserted: &[u8], count: usize) {
@@ -314,7 +354,8 @@ impl Block for Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry").field("key", &self.key()).field("expiry", &self.expiry()).finish()
+        let (key, expiry) = (self.as_ref().key(), self.as_ref().expiry());
+        f.debug_struct("Entry").field("key", &key).field("expiry", &expiry).finish()
     }
 }
 
@@ -325,27 +366,27 @@ mod tests {
     #[test]
     fn an_entry_of_16_and_80_bytes_takes_112() {
         let entry = Entry::string(&[b'k'; 16], &[b'v'; 80], None);
-        assert_eq!(entry.blob.allocation_bytes(), 112);
+        assert_eq!(entry.as_ref().allocation_bytes(), 112);
     }
 
     #[test]
     fn a_string_changes_value_and_expiry_in_any_order() {
         for key in [&b""[..], b"k", &[7; 300]] {
             let mut entry = Entry::string(key, b"one", None);
-            entry.set_access(9);
+            entry.as_ref().set_access(9);
             entry.set_expiry(Some(UnixMs(50)));
-            assert_eq!(entry.expiry(), Some(UnixMs(50)));
-            assert_eq!(entry.string_value(), Some(&b"one"[..]));
+            assert_eq!(entry.as_ref().expiry(), Some(UnixMs(50)));
+            assert_eq!(entry.as_ref().string_value(), Some(&b"one"[..]));
             entry.set_string(b"three", Some(UnixMs(60)));
-            assert_eq!((entry.key(), entry.expiry()), (key, Some(UnixMs(60))));
+            assert_eq!((entry.as_ref().key(), entry.as_ref().expiry()), (key, Some(UnixMs(60))));
             entry.edit_string(7, b"xy");
-            assert_eq!(entry.string_value(), Some(&b"three\0\0xy"[..]));
-            assert!(entry.is_edited());
+            assert_eq!(entry.as_ref().string_value(), Some(&b"three\0\0xy"[..]));
+            assert!(entry.as_ref().is_edited());
             entry.set_string(b"", None);
-            assert_eq!(entry.string_value(), Some(&b""[..]));
-            assert!(!entry.is_edited());
-            assert_eq!(entry.access(), 9);
-            assert!(!entry.is_expired(UnixMs(u64::MAX)));
+            assert_eq!(entry.as_ref().string_value(), Some(&b""[..]));
+            assert!(!entry.as_ref().is_edited());
+            assert_eq!(entry.as_ref().access(), 9);
+            assert!(!entry.as_ref().is_expired(UnixMs(u64::MAX)));
         }
     }
 
@@ -354,11 +395,11 @@ mod tests {
         for len in [KEY_LEN_SHORT_MAX, KEY_LEN_LONG, KEY_LEN_LONG + 1, 1 << 24] {
             let key = vec![1u8; len];
             let entry = Entry::collection(&key, 0xdead_beef, Some(UnixMs(5)));
-            assert_eq!(entry.key(), key);
-            assert_eq!(entry.collection_index(), Some(0xdead_beef));
-            assert_eq!(entry.string_value(), None);
-            assert!(entry.is_expired(UnixMs(5)));
-            assert!(!entry.is_expired(UnixMs(4)));
+            assert_eq!(entry.as_ref().key(), key);
+            assert_eq!(entry.as_ref().collection_index(), Some(0xdead_beef));
+            assert_eq!(entry.as_ref().string_value(), None);
+            assert!(entry.as_ref().is_expired(UnixMs(5)));
+            assert!(!entry.as_ref().is_expired(UnixMs(4)));
         }
     }
 }

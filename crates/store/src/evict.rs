@@ -6,7 +6,7 @@
 
 use crate::STRIPES;
 use crate::access::AccessRule;
-use crate::entry::Entry;
+use crate::entry::EntryRef;
 use crate::keyspace::Keyspace;
 use crate::params::Params;
 
@@ -87,7 +87,7 @@ impl Keyspace {
     ) -> usize {
         const KEYS_PER_STRIPE: usize = 2;
         let stripe = self.stripe(index);
-        let keys: Vec<(u8, &Entry)> = if policy == EvictionPolicy::VolatileTtl {
+        let keys: Vec<(u8, EntryRef<'_>)> = if policy == EvictionPolicy::VolatileTtl {
             stripe.soonest().into_iter().collect()
         } else if policy.is_volatile() {
             stripe.sample_volatile(random, KEYS_PER_STRIPE)
@@ -98,7 +98,7 @@ impl Keyspace {
             sampled.collect()
         };
         for (db, entry) in &keys {
-            let score = score(policy, params, entry, random);
+            let score = score(policy, params, *entry, random);
             if best.as_ref().is_none_or(|best| score > best.score) {
                 *best = Some(Candidate { db: *db, key: entry.key().to_vec(), score });
             }
@@ -108,7 +108,7 @@ impl Keyspace {
 }
 
 /// The candidate with the highest score is evicted.
-fn score(policy: EvictionPolicy, params: &Params, entry: &Entry, random: u64) -> u64 {
+fn score(policy: EvictionPolicy, params: &Params, entry: EntryRef<'_>, random: u64) -> u64 {
     match policy {
         EvictionPolicy::VolatileTtl => entry.expiry().map_or(0, |at| u64::MAX - at.0),
         EvictionPolicy::AllKeysRandom | EvictionPolicy::VolatileRandom => random,

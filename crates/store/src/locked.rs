@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::change::{Change, Kind};
 use crate::deferred_free::DeferredFree;
-use crate::entry::Entry;
+use crate::entry::{Entry, EntryRef};
 use crate::error::StoreError;
 use crate::indexes::{IndexId, Posting, Start, Touch};
 use crate::key::Key;
@@ -262,7 +262,7 @@ impl<'a> Locked<'a> {
     }
 
     #[inline]
-    fn live(&self, db: u8, key: Key<'_>) -> Option<(&Stripe, &Entry)> {
+    fn live(&self, db: u8, key: Key<'_>) -> Option<(&Stripe, EntryRef<'_>)> {
         let stripe = self.stripe(key.hash);
         let found = stripe.live(db, key, self.params.expiry_now()).map(|entry| (stripe, entry));
         let mut lookups = self.lookups.get();
@@ -704,7 +704,7 @@ impl<'a> Locked<'a> {
     pub fn mark_text(&mut self, db: u8, key: Key<'_>) {
         let stripe = self.stripe_mut(key.hash);
         if let Some(place) = stripe.place(db, key) {
-            stripe.dbs[db].table.entry_mut(place).mark_text();
+            stripe.dbs[db].table.update(place, Entry::mark_text);
         }
     }
 
@@ -771,7 +771,7 @@ impl<'a> Locked<'a> {
     /// version than this.
     pub fn older_keys(&self, db: u8, version: Version, count: usize) -> Vec<Vec<u8>> {
         let stripe = &self.guards[0].stripe;
-        let names = stripe.dbs[db].table.iter().map(Entry::key);
+        let names = stripe.dbs[db].table.iter().map(EntryRef::key);
         let older = names.filter(|name| stripe.given(db, self.key(name)).version < version);
         older.take(count).map(<[u8]>::to_vec).collect()
     }
@@ -830,7 +830,7 @@ impl<'a> Locked<'a> {
         let now = self.params.expiry_now();
         for guard in self.guards.iter() {
             let stripe = &guard.stripe;
-            let live = stripe.dbs[db].table.iter().filter(|entry| !stripe.is_overdue(entry, now));
+            let live = stripe.dbs[db].table.iter().filter(|entry| !stripe.is_overdue(*entry, now));
             live.for_each(|entry| visit(entry.key()));
         }
     }
@@ -844,7 +844,7 @@ impl<'a> Locked<'a> {
         after.iter().chain(before).find_map(|guard| {
             let table = &guard.stripe.dbs[db].table;
             let mut sample = table.sample(random());
-            let live = sample.find(|entry| !guard.stripe.is_overdue(entry, now));
+            let live = sample.find(|entry| !guard.stripe.is_overdue(*entry, now));
             live.map(|entry| entry.key().to_vec())
         })
     }

@@ -9,7 +9,7 @@
 
 use base::time::UnixMs;
 
-use crate::entry::Entry;
+use crate::entry::EntryRef;
 use crate::error::StoreError;
 use crate::items::Writes;
 use crate::key::Key;
@@ -70,7 +70,7 @@ impl Keyspace {
 impl Stripe {
     /// Appends the contents of the stripe, and passes each entry to `visit` in the order of the
     /// bytes, then `None` for each partition and version.
-    fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(Option<&Entry>)) {
+    fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(Option<EntryRef<'_>>)) {
         let mut encoded = Vec::new();
         for (db, contents) in self.dbs.iter() {
             for entry in contents.table.iter() {
@@ -102,7 +102,7 @@ impl Stripe {
         trash: &mut DeferredFree,
     ) -> Result<(), StoreError> {
         let (mut bytes, mut accesses) = (Vec::new(), Vec::new());
-        self.encode(&mut bytes, |entry| accesses.extend(entry.map(Entry::access)));
+        self.encode(&mut bytes, |entry| accesses.extend(entry.map(EntryRef::access)));
         let mut fresh = Stripe::default();
         let mut input = bytes.as_slice();
         for access in accesses {

@@ -11,7 +11,7 @@ use crate::DATABASES;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::deferred_free::{DeferredFree, Garbage};
-use crate::entry::{Entry, STRING_BYTES_MAX};
+use crate::entry::{Entry, EntryRef, STRING_BYTES_MAX};
 use crate::error::StoreError;
 use crate::expiries::{ElementExpiries, Expiries, Expiry};
 use crate::indexes::{Registry, Touch};
@@ -20,7 +20,7 @@ use crate::object::{Depth, Object, Objects};
 use crate::params::{DbStats, Params};
 use crate::partitions::Tables;
 use crate::pending::Pending;
-use crate::small::{self, Block, Rework, Small, SmallKind};
+use crate::small::{self, Rework, Small, SmallKind};
 use crate::table::Place;
 use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
 use crate::value::Value;
@@ -114,13 +114,13 @@ impl Stripe {
         self.dbs[db].table.find_key(key.hash, key.bytes)
     }
 
-    pub(crate) fn entry(&self, db: u8, place: Place) -> &Entry {
+    pub(crate) fn entry(&self, db: u8, place: Place) -> EntryRef<'_> {
         self.dbs[db].table.entry(place)
     }
 
     /// The entry of a key that has not expired.
     #[inline]
-    pub(crate) fn live(&self, db: u8, key: Key<'_>, now: UnixMs) -> Option<&Entry> {
+    pub(crate) fn live(&self, db: u8, key: Key<'_>, now: UnixMs) -> Option<EntryRef<'_>> {
         let table = &self.dbs[db].table;
         let entry = table.entry(table.find_key(key.hash, key.bytes)?);
         (!self.is_overdue(entry, now)).then_some(entry)
@@ -129,12 +129,12 @@ impl Stripe {
     /// Whether a key has expired, or all fields of its hash.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see the function of this name")]
-    pub(crate) fn is_overdue(&self, entry: &Entry, now: UnixMs) -> bool {
+    pub(crate) fn is_overdue(&self, entry: EntryRef<'_>, now: UnixMs) -> bool {
         is_overdue(&self.objects, entry, now)
     }
 
     /// The hash of a key, if a field of it expires.
-    pub(crate) fn timed_hash(&self, entry: &Entry) -> Option<&Hash> {
+    pub(crate) fn timed_hash(&self, entry: EntryRef<'_>) -> Option<&Hash> {
         match self.object_of(entry).filter(|_| entry.has_times()) {
             Some(Object::Hash(hash)) => Some(hash),
             _ => None,
@@ -143,7 +143,7 @@ impl Stripe {
 
     /// The value of an entry, without the fields that have expired at `now`.
     #[inline]
-    pub(crate) fn value<'a>(&'a self, entry: &'a Entry, now: UnixMs) -> Value<'a> {
+    pub(crate) fn value<'a>(&'a self, entry: EntryRef<'a>, now: UnixMs) -> Value<'a> {
         if let Some(bytes) = entry.string_value() {
             return Value::String(bytes);
         }
@@ -161,7 +161,7 @@ impl Stripe {
     }
 
     /// The collection of an entry, unless it is a small one.
-    pub(crate) fn object_of(&self, entry: &Entry) -> Option<&Object> {
+    pub(crate) fn object_of(&self, entry: EntryRef<'_>) -> Option<&Object> {
         entry.collection_index().map(|index| self.objects.get(index))
     }
 
@@ -170,7 +170,7 @@ impl Stripe {
     #[inline]
     pub(crate) fn prefetch_collection(&self, db: u8, hash: u64, depth: Depth) -> bool {
         let entry = self.dbs[db].table.likely(hash);
-        let index = entry.and_then(Entry::collection_index);
+        let index = entry.and_then(EntryRef::collection_index);
         index.is_some_and(|index| self.objects.prefetch(index, depth))
     }
 
@@ -288,11 +288,14 @@ impl Stripe {
         if let Some(index) = table.entry(place).collection_index() {
             self.drop_object(db, key.hash, index, cx.trash);
         }
-        let entry = self.dbs[db].table.entry_mut(place);
-        let (old_bytes, old_expiry) = (entry.allocation_bytes(), entry.expiry());
-        entry.set_string(value, expiry);
-        cx.params.access.touch(entry);
-        self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
+        let (old_bytes, new_bytes, old_expiry) = self.dbs[db].table.update(place, |entry| {
+            let (old_bytes, old_expiry) =
+                (entry.as_ref().allocation_bytes(), entry.as_ref().expiry());
+            entry.set_string(value, expiry);
+            cx.params.access.touch(entry.as_ref());
+            (old_bytes, entry.as_ref().allocation_bytes(), old_expiry)
+        });
+        self.bytes = self.bytes + new_bytes - old_bytes;
         if old_expiry.is_some() || expiry.is_some() {
             self.note_expiry(db, key.hash, old_expiry, expiry);
         }
@@ -345,10 +348,10 @@ impl Stripe {
     }
 
     fn insert_entry(&mut self, db: u8, hash: u64, entry: Entry, cx: &Applying<'_>) {
-        entry.set_access(cx.params.access.fresh());
+        entry.as_ref().set_access(cx.params.access.fresh());
         let table = &mut self.dbs[db].table;
         let before = table.table_bytes();
-        self.bytes += entry.allocation_bytes();
+        self.bytes += entry.as_ref().allocation_bytes();
         table.insert(hash, entry, cx.hash_of);
         self.bytes = self.bytes + table.table_bytes() - before;
     }
@@ -356,16 +359,17 @@ impl Stripe {
     /// Takes the collection of a key and leaves an empty one, with which the key is then deleted.
     pub(crate) fn take_object(&mut self, db: u8, key: Key<'_>) -> Option<Object> {
         let place = self.place(db, key)?;
-        let entry = self.dbs[db].table.entry_mut(place);
+        let table = &mut self.dbs[db].table;
+        let entry = table.entry(place);
         if let Some(kind) = entry.small_kind() {
             let object = entry.small().to_object(kind);
             self.bytes -= entry.allocation_bytes();
-            entry.clear_small();
-            self.bytes += entry.allocation_bytes();
+            table.update(place, Entry::clear_small);
+            self.bytes += table.entry(place).allocation_bytes();
             return Some(object);
         }
         let index = entry.collection_index()?;
-        entry.note_times(false);
+        table.update(place, |entry| entry.note_times(false));
         let object = self.objects.get_mut(index);
         let empty = match object.kind() {
             Kind::Hash => Object::Hash(Hash::new()),
@@ -414,12 +418,13 @@ impl Stripe {
             self.insert_string(db, key, b"", None, cx);
         }
         let place = self.place(db, key).expect("present or just inserted");
-        let entry = self.dbs[db].table.entry_mut(place);
-        if entry.string_value().is_none() {
+        let table = &mut self.dbs[db].table;
+        if table.entry(place).string_value().is_none() {
             return Err(StoreError::WrongType);
         }
-        let old_bytes = entry.allocation_bytes();
-        entry.edit_string(offset, bytes);
+        let old_bytes = table.entry(place).allocation_bytes();
+        table.update(place, |entry| entry.edit_string(offset, bytes));
+        let entry = table.entry(place);
         debug_assert!(entry.string_value().is_some_and(|value| value.len() >= end));
         cx.params.access.touch(entry);
         self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
@@ -431,7 +436,8 @@ impl Stripe {
         let Some(place) = self.place(db, key) else { return false };
         let table = &mut self.dbs[db].table;
         let before = table.table_bytes();
-        let entry = table.remove(key.hash, place, cx.hash_of);
+        let removed = table.remove(key.hash, place, cx.hash_of);
+        let entry = removed.as_ref();
         let entry_bytes = entry.allocation_bytes();
         self.bytes = self.bytes + table.table_bytes() - before - entry_bytes;
         if let Some(index) = entry.collection_index() {
@@ -441,7 +447,7 @@ impl Stripe {
             self.note_expiry(db, key.hash, Some(at), None);
         }
         if entry_bytes >= TRASH_BYTES_MIN {
-            cx.trash.push(Garbage::Entry(entry));
+            cx.trash.push(Garbage::Entry(removed));
         }
         debug_assert!(self.place(db, key).is_none(), "a key has one entry");
         true
@@ -449,10 +455,11 @@ impl Stripe {
 
     fn expire(&mut self, db: u8, key: Key<'_>, at: Option<UnixMs>) {
         let Some(place) = self.place(db, key) else { return };
-        let entry = self.dbs[db].table.entry_mut(place);
+        let table = &mut self.dbs[db].table;
+        let entry = table.entry(place);
         let (old_bytes, old) = (entry.allocation_bytes(), entry.expiry());
-        entry.set_expiry(at);
-        self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
+        table.update(place, |entry| entry.set_expiry(at));
+        self.bytes = self.bytes + table.entry(place).allocation_bytes() - old_bytes;
         self.note_expiry(db, key.hash, old, at);
     }
 
@@ -488,7 +495,8 @@ impl Stripe {
         self.bytes = self.bytes + object.heap_bytes() - before;
         let (keeps_key, soonest) = (object.keeps_key(), object.soonest());
         if soonest != soonest_before {
-            self.dbs[db].table.entry_mut(place).note_times(soonest.is_some());
+            let table = &mut self.dbs[db].table;
+            table.update(place, |entry| entry.note_times(soonest.is_some()));
             self.note_element_expiry(db, key.hash, soonest_before, soonest);
         }
         if !keeps_key {
@@ -530,14 +538,16 @@ impl Stripe {
         cx: &mut Applying<'_>,
     ) -> Result<(), StoreError> {
         let compact = &cx.params.compact;
-        let entry = self.dbs[db].table.entry_mut(place);
-        debug_assert!(entry.small().len() > 0, "an empty collection is deleted with its key");
-        cx.params.access.touch(entry);
-        let before = entry.allocation_bytes();
-        let result = small::change(entry, kind, change, compact);
-        self.bytes = self.bytes + entry.allocation_bytes() - before;
+        let (before, after, result) = self.dbs[db].table.update(place, |entry| {
+            debug_assert!(entry.as_ref().small().len() > 0, "an empty one is deleted with its key");
+            cx.params.access.touch(entry.as_ref());
+            let before = entry.as_ref().allocation_bytes();
+            let result = small::change(entry, kind, change, compact);
+            (before, entry.as_ref().allocation_bytes(), result)
+        });
+        self.bytes = self.bytes + after - before;
         if let Err(Rework) = result {
-            let mut object = entry.small().to_object(kind);
+            let mut object = self.entry(db, place).small().to_object(kind);
             change_collection(&mut object, change, compact)?;
             self.replace_small(db, key.hash, place, object);
         }
@@ -558,10 +568,10 @@ impl Stripe {
         let (key, expiry, access) = (old.key().to_vec(), old.expiry(), old.access());
         let soonest = object.soonest();
         let entry = self.entry_of(&key, object, expiry);
-        entry.set_access(access);
-        self.bytes += entry.allocation_bytes();
-        let old = std::mem::replace(self.dbs[db].table.entry_mut(place), entry);
-        self.bytes -= old.allocation_bytes();
+        entry.as_ref().set_access(access);
+        self.bytes += entry.as_ref().allocation_bytes();
+        let old = self.dbs[db].table.update(place, |held| std::mem::replace(held, entry));
+        self.bytes -= old.as_ref().allocation_bytes();
         self.note_element_expiry(db, hash, None, soonest);
     }
 
@@ -645,21 +655,21 @@ impl Stripe {
     }
 
     /// The database and entry to which a heap item refers, unless it is outdated.
-    fn expiring_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
-        self.find_expiring(expiry, Entry::expiry)
+    fn expiring_key(&self, expiry: Expiry) -> Option<(u8, EntryRef<'_>)> {
+        self.find_expiring(expiry, |entry| entry.expiry())
     }
 
     /// The same for the first element of a collection.
-    fn timed_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
-        let timed = |entry: &Entry| self.object_of(entry).filter(|_| entry.has_times());
+    fn timed_key(&self, expiry: Expiry) -> Option<(u8, EntryRef<'_>)> {
+        let timed = |entry: EntryRef<'_>| self.object_of(entry).filter(|_| entry.has_times());
         self.find_expiring(expiry, |entry| timed(entry)?.soonest())
     }
 
     fn find_expiring(
         &self,
         expiry: Expiry,
-        time_of: impl Fn(&Entry) -> Option<UnixMs>,
-    ) -> Option<(u8, &Entry)> {
+        time_of: impl Fn(EntryRef<'_>) -> Option<UnixMs>,
+    ) -> Option<(u8, EntryRef<'_>)> {
         let tag = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
         let db = self.dbs.tagged(tag)?;
         let table = &self.dbs[db].table;
@@ -732,7 +742,7 @@ impl Stripe {
     }
 
     /// Up to `count` keys with an expiry, from a random place of the heap, for volatile eviction.
-    pub(crate) fn sample_volatile(&self, random: u64, count: usize) -> Vec<(u8, &Entry)> {
+    pub(crate) fn sample_volatile(&self, random: u64, count: usize) -> Vec<(u8, EntryRef<'_>)> {
         let heap = self.expiries.as_slice();
         if heap.is_empty() {
             return Vec::new();
@@ -743,7 +753,7 @@ impl Stripe {
     }
 
     /// The key that expires first, for `volatile-ttl`.
-    pub(crate) fn soonest(&self) -> Option<(u8, &Entry)> {
+    pub(crate) fn soonest(&self) -> Option<(u8, EntryRef<'_>)> {
         self.expiries.as_slice().iter().take(16).find_map(|e| self.expiring_key(e.0))
     }
 
@@ -817,12 +827,12 @@ impl Stripe {
 /// not prefetched for a string.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a cache miss of each command on a string: 2 % of INCR")]
-fn is_overdue(objects: &Objects, entry: &Entry, now: UnixMs) -> bool {
+fn is_overdue(objects: &Objects, entry: EntryRef<'_>, now: UnixMs) -> bool {
     entry.is_expired(now) || entry.has_times() && have_fields_expired(objects, entry, now)
 }
 
 #[cold]
-fn have_fields_expired(objects: &Objects, entry: &Entry, now: UnixMs) -> bool {
+fn have_fields_expired(objects: &Objects, entry: EntryRef<'_>, now: UnixMs) -> bool {
     entry.collection_index().is_some_and(|index| objects.has_expired(index, now))
 }
 

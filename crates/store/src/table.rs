@@ -1,9 +1,9 @@
-//! The hash table of one stripe and database: buckets of one cache line, seven entries each.
+//! The hash table of one stripe and database: buckets of one cache line, nine entries each.
 //!
-//! A bucket holds seven one-byte tags, seven entry pointers, and a count of the entries that
-//! overflowed from here to a later bucket. A lookup reads the home bucket and continues only while
-//! that count is not zero, so an absent key costs one cache line and a present key two (bucket and
-//! entry). Growth doubles the buckets of this one small table at once.
+//! A bucket holds nine one-byte tags, nine entry pointers of six bytes, and a count of the entries
+//! that overflowed from here to a later bucket. A lookup reads the home bucket and continues only
+//! while that count is not zero, so an absent key costs one cache line and a present key two (bucket
+//! and entry). Growth doubles the buckets of this one small table at once.
 //!
 //! Which bits of a hash are used where: the stripe takes the top 12, the tag the next 8, the bucket
 //! the lowest.
@@ -13,14 +13,14 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "tags and samples are some bits of a hash")]
 
-use crate::blob::prefetch;
-use crate::entry::Entry;
+use crate::blob::{Slot, prefetch};
+use crate::entry::{Entry, EntryRef};
 use crate::key::STRIPE_SHIFT;
 
-pub(crate) const SLOTS: usize = 7;
-/// Grow above 4/5 of the slots, shrink below 1/10.
-const LOAD_NUMERATOR: usize = 4;
-const LOAD_DENOMINATOR: usize = 5;
+pub(crate) const SLOTS: usize = 9;
+/// An eighth of the slots stays free: with fewer, more lookups continue in the next bucket.
+const FREE_DENOMINATOR: usize = 8;
+/// Shrink below 1/10.
 const SHRINK_DENOMINATOR: usize = 10;
 /// Number of buckets by which a walk over entries prefetches ahead.
 const BUCKETS_AHEAD: usize = 2;
@@ -28,21 +28,57 @@ const OVERFLOW_SATURATED: u8 = u8::MAX;
 /// The tag is the eight bits of the hash from here on.
 const TAG_SHIFT: u32 = 44;
 
+/// Tags that are compared at once.
+const WORD_TAGS: usize = size_of::<u64>();
+const LOW_BITS: u64 = u64::from_le_bytes([1; WORD_TAGS]);
+const HIGH_BITS: u64 = u64::from_le_bytes([0x80; WORD_TAGS]);
+
 #[repr(align(64))]
 #[derive(Default)]
 struct Bucket {
     tags: [u8; SLOTS],
     overflow: u8,
-    slots: [Option<Entry>; SLOTS],
+    slots: [Slot; SLOTS],
 }
 
 const _: () = assert!(std::mem::size_of::<Bucket>() == 64);
-const _: () = assert!(LOAD_NUMERATOR < LOAD_DENOMINATOR, "an insert finds an empty slot");
+const _: () = assert!(SLOTS == WORD_TAGS + 1, "the last tag is compared alone");
+const _: () = assert!(SLOTS >= FREE_DENOMINATOR, "an insert finds an empty slot");
 const _: () = assert!(
-    2 * LOAD_DENOMINATOR < LOAD_NUMERATOR * SHRINK_DENOMINATOR,
+    2 * FREE_DENOMINATOR < (FREE_DENOMINATOR - 1) * SHRINK_DENOMINATOR,
     "a table that has shrunk does not grow at once"
 );
 const _: () = assert!(TAG_SHIFT + u8::BITS == STRIPE_SHIFT, "tags use bits below the stripe's");
+
+impl Bucket {
+    #[inline]
+    fn entry(&self, slot: usize) -> Option<EntryRef<'_>> {
+        EntryRef::in_slot(&self.slots[slot])
+    }
+
+    fn entries(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.slots.iter().filter_map(EntryRef::in_slot)
+    }
+
+    /// The first slot for which `is_it` holds, of those with this tag. Rarely it is also asked about
+    /// a slot with another tag.
+    #[inline]
+    fn position(&self, tag: u8, mut is_it: impl FnMut(EntryRef<'_>) -> bool) -> Option<usize> {
+        let (tags, last) = self.tags.split_first_chunk().expect("more tags than a word has");
+        // The high bit of each byte that is zero, and of a byte of one after such a byte.
+        let differences = u64::from_le_bytes(*tags) ^ (LOW_BITS * u64::from(tag));
+        let mut found = differences.wrapping_sub(LOW_BITS) & !differences & HIGH_BITS;
+        while found != 0 {
+            let slot = (found.trailing_zeros() / u8::BITS) as usize;
+            if self.entry(slot).is_some_and(&mut is_it) {
+                return Some(slot);
+            }
+            found &= found - 1;
+        }
+        let is_last = last[0] == tag && self.entry(WORD_TAGS).is_some_and(is_it);
+        is_last.then_some(WORD_TAGS)
+    }
+}
 
 /// The place of an entry; valid until the table changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,30 +141,29 @@ impl Table {
             return;
         }
         let bucket = &self.buckets[self.home(hash)];
-        let tag = tag_of(hash);
-        for slot in 0..SLOTS {
-            if bucket.tags[slot] == tag
-                && let Some(entry) = &bucket.slots[slot]
-            {
-                entry.prefetch();
-            }
-        }
+        bucket.position(tag_of(hash), |entry| {
+            entry.prefetch();
+            false
+        });
     }
 
     /// An entry that probably is the one with `hash`.
     #[inline]
-    pub(crate) fn likely(&self, hash: u64) -> Option<&Entry> {
+    pub(crate) fn likely(&self, hash: u64) -> Option<EntryRef<'_>> {
         if self.buckets.is_empty() {
             return None;
         }
         let bucket = &self.buckets[self.home(hash)];
-        let slot = bucket.tags.iter().position(|tag| *tag == tag_of(hash))?;
-        bucket.slots[slot].as_ref()
+        bucket.position(tag_of(hash), |_| true).and_then(|slot| bucket.entry(slot))
     }
 
     /// The place of the entry with this hash for which `is_it` holds.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(&Entry) -> bool) -> Option<Place> {
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        mut is_it: impl FnMut(EntryRef<'_>) -> bool,
+    ) -> Option<Place> {
         if self.buckets.is_empty() {
             return None;
         }
@@ -136,14 +171,9 @@ impl Table {
         let tag = tag_of(hash);
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[index];
-            for slot in 0..SLOTS {
-                if bucket.tags[slot] == tag
-                    && let Some(entry) = &bucket.slots[slot]
-                    && is_it(entry)
-                {
-                    let bucket = u32::try_from(index).expect("a stripe has < 2^32 buckets");
-                    return Some(Place { bucket, slot: u8::try_from(slot).expect("seven slots") });
-                }
+            if let Some(slot) = bucket.position(tag, &mut is_it) {
+                let bucket = u32::try_from(index).expect("a stripe has < 2^32 buckets");
+                return Some(Place { bucket, slot: u8::try_from(slot).expect("nine slots") });
             }
             if bucket.overflow == 0 {
                 return None;
@@ -159,24 +189,27 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn entry(&self, place: Place) -> &Entry {
-        self.buckets[place.bucket as usize].slots[place.slot as usize]
-            .as_ref()
+    pub(crate) fn entry(&self, place: Place) -> EntryRef<'_> {
+        self.buckets[place.bucket as usize]
+            .entry(place.slot as usize)
             .expect("a place points at an entry")
     }
 
+    /// Changes the entry of a place.
     #[inline]
-    pub(crate) fn entry_mut(&mut self, place: Place) -> &mut Entry {
-        self.buckets[place.bucket as usize].slots[place.slot as usize]
-            .as_mut()
-            .expect("a place points at an entry")
+    pub(crate) fn update<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry) -> R) -> R {
+        let slot = &mut self.buckets[place.bucket as usize].slots[place.slot as usize];
+        let mut entry = Entry::take(slot).expect("a place points at an entry");
+        let result = change(&mut entry);
+        entry.fill(slot);
+        result
     }
 
     /// Inserts an entry whose key is not in the table yet.
     pub(crate) fn insert(&mut self, hash: u64, entry: Entry, hash_of: impl Fn(&[u8]) -> u64) {
-        debug_assert!(self.find_key(hash, entry.key()).is_none(), "a key has one entry");
+        debug_assert!(self.find_key(hash, entry.as_ref().key()).is_none(), "a key has one entry");
         let slots = self.buckets.len() * SLOTS;
-        if (self.len + 1) * LOAD_DENOMINATOR > slots * LOAD_NUMERATOR {
+        if self.len >= slots - slots / FREE_DENOMINATOR {
             self.rebuild((self.buckets.len() * 2).max(1), &hash_of);
         }
         self.place_entry(hash, entry);
@@ -187,10 +220,9 @@ impl Table {
         let mut index = self.home(hash);
         loop {
             let bucket = &mut self.buckets[index];
-            if let Some(slot) = bucket.slots.iter().position(Option::is_none) {
+            if let Some(slot) = bucket.slots.iter().position(Slot::is_empty) {
                 bucket.tags[slot] = tag_of(hash);
-                bucket.slots[slot] = Some(entry);
-                return;
+                return entry.fill(&mut bucket.slots[slot]);
             }
             bucket.overflow = bucket.overflow.saturating_add(1);
             index = (index + 1) & (self.buckets.len() - 1);
@@ -204,9 +236,8 @@ impl Table {
         hash_of: impl Fn(&[u8]) -> u64,
     ) -> Entry {
         let found = place.bucket as usize;
-        let entry = self.buckets[found].slots[place.slot as usize]
-            .take()
-            .expect("a place points at an entry");
+        let slot = &mut self.buckets[found].slots[place.slot as usize];
+        let entry = Entry::take(slot).expect("a place points at an entry");
         let mut index = self.home(hash);
         while index != found {
             let overflow = &mut self.buckets[index].overflow;
@@ -229,11 +260,11 @@ impl Table {
         let mut old = std::mem::replace(&mut self.buckets, bucket_array(buckets));
         for index in 0..old.len() {
             if let Some(ahead) = old.get(index + 2) {
-                ahead.slots.iter().flatten().for_each(Entry::prefetch);
+                ahead.entries().for_each(EntryRef::prefetch);
             }
             for slot in 0..SLOTS {
-                if let Some(entry) = old[index].slots[slot].take() {
-                    self.place_entry(hash_of(entry.key()), entry);
+                if let Some(entry) = Entry::take(&mut old[index].slots[slot]) {
+                    self.place_entry(hash_of(entry.as_ref().key()), entry);
                     moved += 1;
                 }
             }
@@ -251,7 +282,7 @@ impl Table {
         &self,
         cursor: u32,
         hash_of: impl Fn(&[u8]) -> u64,
-        mut visit: impl FnMut(&Entry),
+        mut visit: impl FnMut(EntryRef<'_>),
     ) -> u32 {
         if self.buckets.is_empty() {
             return 0;
@@ -261,7 +292,7 @@ impl Table {
         let mut index = home as usize;
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[index];
-            for entry in bucket.slots.iter().flatten() {
+            for entry in bucket.entries() {
                 if self.home(hash_of(entry.key())) == home as usize {
                     visit(entry);
                 }
@@ -275,23 +306,23 @@ impl Table {
     }
 
     /// All entries. Prefetches the next ones, as KEYS would otherwise wait for each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
         self.buckets.iter().enumerate().flat_map(|(index, bucket)| {
             if let Some(next) = self.buckets.get(index + BUCKETS_AHEAD) {
-                next.slots.iter().flatten().for_each(Entry::prefetch);
+                next.entries().for_each(EntryRef::prefetch);
             }
-            bucket.slots.iter().flatten()
+            bucket.entries()
         })
     }
 
     /// An entry near a random position, for RANDOMKEY and for eviction samples.
-    pub(crate) fn sample(&self, random: u64) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn sample(&self, random: u64) -> impl Iterator<Item = EntryRef<'_>> {
         let count = self.buckets.len();
-        let start = if count == 0 { 0 } else { (random as usize >> 3) & (count - 1) };
-        let turn = (random & 7) as usize;
+        let turn = random as usize % SLOTS;
+        let start = if count == 0 { 0 } else { (random as usize / SLOTS) & (count - 1) };
         (0..count).flat_map(move |step| {
             let bucket = &self.buckets[(start + step) & (count - 1)];
-            (0..SLOTS).filter_map(move |slot| bucket.slots[(slot + turn) % SLOTS].as_ref())
+            (0..SLOTS).filter_map(move |slot| bucket.entry((slot + turn) % SLOTS))
         })
     }
 }
@@ -311,7 +342,7 @@ mod tests {
     fn insert(table: &mut Table, key: &[u8], value: &[u8]) {
         let hash = poor_hash(key);
         match table.find_key(hash, key) {
-            Some(place) => table.entry_mut(place).set_string(value, None),
+            Some(place) => table.update(place, |entry| entry.set_string(value, None)),
             None => table.insert(hash, Entry::string(key, value, None), poor_hash),
         }
     }

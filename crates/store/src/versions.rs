@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::DATABASES;
 use crate::deferred_free::{DeferredFree, Garbage};
-use crate::entry::Entry;
+use crate::entry::{Entry, EntryRef};
 use crate::key::Key;
 use crate::table::Table;
 use crate::types::Malformed;
@@ -114,7 +114,7 @@ pub(crate) struct Versions {
     dbs: [Names; DATABASES],
 }
 
-fn given_of(entry: &Entry) -> Given {
+fn given_of(entry: EntryRef<'_>) -> Given {
     let mut bytes = entry.string_value().expect("an entry of a version is a string");
     let mut take = || Version::decode(&mut bytes).unwrap_or(Version::NONE);
     Given { version: take(), seen: take() }
@@ -147,17 +147,16 @@ impl Versions {
             None if given.version == Version::NONE => {}
             Some(place) if given.version == Version::NONE => {
                 let entry = names.table.remove(key.hash, place, hash_of);
-                names.entry_bytes -= entry.allocation_bytes();
+                names.entry_bytes -= entry.as_ref().allocation_bytes();
             }
             Some(place) => {
-                let entry = names.table.entry_mut(place);
-                names.entry_bytes -= entry.allocation_bytes();
-                entry.set_string(&bytes, None);
-                names.entry_bytes += entry.allocation_bytes();
+                names.entry_bytes -= names.table.entry(place).allocation_bytes();
+                names.table.update(place, |entry| entry.set_string(&bytes, None));
+                names.entry_bytes += names.table.entry(place).allocation_bytes();
             }
             None => {
                 let entry = Entry::string(key.bytes, &bytes, None);
-                names.entry_bytes += entry.allocation_bytes();
+                names.entry_bytes += entry.as_ref().allocation_bytes();
                 names.table.insert(key.hash, entry, hash_of);
             }
         }
