@@ -26,9 +26,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const HEADER_BYTES: usize = 8;
 const ALIGN: usize = 4;
 
-/// mimalloc adds this to a request with an alignment before it rounds, if the size of the block is not
-/// a power of two: a request for a whole block would take the next larger one.
+/// mimalloc adds this to a request with an alignment before it rounds, unless the size of the block
+/// is a power of two up to [`EXACT_BYTES_MAX`]: a request for a whole block would take the next
+/// larger one.
+///
+/// Source: mimalloc 3.3, `src/alloc-aligned.c`, `mi_malloc_is_naturally_aligned`
 const ALLOCATOR_BYTES: usize = ALIGN - 1;
+const EXACT_BYTES_MAX: usize = 4096;
 
 /// Longest content of a block. A key and a value of 512 MiB each, and the entry's own header, fit.
 pub(crate) const BLOB_BYTES_MAX: usize = (u32::MAX as usize) - 64;
@@ -50,6 +54,22 @@ const _: () = assert!(SIZE_COUNT <= 1 << (u32::BITS - OWNER_BITS), "a size has e
 /// [`SMALL_BYTES_MAX`], then eight.
 static SIZES: [usize; SIZE_COUNT] = sizes();
 const _: () = assert!(sizes()[SIZE_COUNT - 1] >= HEADER_BYTES + BLOB_BYTES_MAX + ALLOCATOR_BYTES);
+
+/// What is requested for a block of each size.
+static REQUESTS: [usize; SIZE_COUNT] = requests();
+
+const fn requests() -> [usize; SIZE_COUNT] {
+    let mut requests = sizes();
+    let mut index = 1;
+    while index < SIZE_COUNT {
+        let size = requests[index];
+        if !size.is_power_of_two() || size > EXACT_BYTES_MAX {
+            requests[index] = size - ALLOCATOR_BYTES;
+        }
+        index += 1;
+    }
+    requests
+}
 
 const fn sizes() -> [usize; SIZE_COUNT] {
     let mut sizes = [0; SIZE_COUNT];
@@ -101,15 +121,18 @@ const ADDRESS_BITS: u32 = 48;
 ///
 /// Linux gives a program higher addresses only if it asks for them, on x86-64 and on arm64 alike.
 #[derive(Default)]
+#[repr(C, packed(2))]
 pub(crate) struct Slot {
-    address: [u16; (ADDRESS_BITS / u16::BITS) as usize],
+    address_low: u32,
+    address_high: u16,
 }
+
+const _: () = assert!(size_of::<Slot>() * 8 == ADDRESS_BITS as usize);
 
 impl Slot {
     #[inline]
     fn block(&self) -> Option<NonNull<u8>> {
-        let [low, middle, high] = self.address.map(usize::from);
-        let address = low | middle << u16::BITS | high << (2 * u16::BITS);
+        let address = self.address_low as usize | usize::from(self.address_high) << u32::BITS;
         NonNull::new(std::ptr::with_exposed_provenance_mut(address))
     }
 
@@ -129,16 +152,21 @@ impl Slot {
         debug_assert!(self.is_empty(), "a block is freed by its owner");
         let address = std::mem::ManuallyDrop::new(blob).block.as_ptr().expose_provenance();
         assert!(address >> ADDRESS_BITS == 0, "an address of a program has 48 bits");
-        #[expect(clippy::cast_possible_truncation, reason = "takes 16 bits at a time")]
-        let part = |number: u32| (address >> (number * u16::BITS)) as u16;
-        self.address = [part(0), part(1), part(2)];
+        self.set_address(address);
     }
 
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Blob> {
         let block = self.block()?;
-        self.address = Default::default();
+        self.set_address(0);
         Some(Blob { block })
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the 48 bits of an address")]
+    fn set_address(&mut self, address: usize) {
+        self.address_low = address as u32;
+        self.address_high = (address >> u32::BITS) as u16;
     }
 }
 
@@ -154,13 +182,14 @@ unsafe impl Send for Blob {}
 unsafe impl Sync for Blob {}
 
 fn layout(size_index: usize) -> Layout {
-    let bytes = SIZES[size_index] - ALLOCATOR_BYTES;
-    Layout::from_size_align(bytes, ALIGN).expect("4 GiB fit isize")
+    Layout::from_size_align(REQUESTS[size_index], ALIGN).expect("4 GiB fit isize")
 }
 
 fn size_index_of(len: usize) -> usize {
     assert!(len <= BLOB_BYTES_MAX, "a block holds at most BLOB_BYTES_MAX bytes");
-    size_index(HEADER_BYTES + len + ALLOCATOR_BYTES)
+    let bytes = HEADER_BYTES + len;
+    let index = size_index(bytes);
+    if bytes <= REQUESTS[index] { index } else { index + 1 }
 }
 
 fn size_word(size_index: usize) -> u32 {
@@ -216,7 +245,7 @@ impl Blob {
 
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        SIZES[self.as_ref().size_index()] - ALLOCATOR_BYTES - HEADER_BYTES
+        REQUESTS[self.as_ref().size_index()] - HEADER_BYTES
     }
 
     fn set_len(&mut self, len: usize) {

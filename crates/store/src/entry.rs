@@ -24,8 +24,14 @@ const FLAG_TEXT: u8 = 8;
 /// The form of a small collection, its place in [`SMALL_KINDS`] plus one.
 const SMALL_SHIFT: u32 = 4;
 const SMALL_MASK: u8 = 7 << SMALL_SHIFT;
-const SMALL_KINDS: [SmallKind; 5] =
-    [SmallKind::Hash, SmallKind::List, SmallKind::Set, SmallKind::Integers, SmallKind::ZSet];
+const SMALL_KINDS: [SmallKind; 6] = [
+    SmallKind::Hash,
+    SmallKind::List,
+    SmallKind::EqualList,
+    SmallKind::Set,
+    SmallKind::Integers,
+    SmallKind::ZSet,
+];
 const _: () = assert!(SMALL_KINDS.len() <= (SMALL_MASK >> SMALL_SHIFT) as usize);
 const FLAG_TIMES: u8 = 128;
 const KEY_LEN_SHORT_MAX: usize = 0xfe;
@@ -367,6 +373,14 @@ mod tests {
     fn an_entry_of_16_and_80_bytes_takes_112() {
         let entry = Entry::string(&[b'k'; 16], &[b'v'; 80], None);
         assert_eq!(entry.as_ref().allocation_bytes(), 112);
+    }
+
+    #[test]
+    fn a_block_is_filled_to_its_size_if_that_is_a_power_of_two() {
+        for (value_len, bytes) in [(6, 32), (7, 48), (38, 64), (39, 80), (102, 128), (103, 160)] {
+            let entry = Entry::string(&[b'k'; 16], &vec![b'v'; value_len], None);
+            assert_eq!(entry.as_ref().allocation_bytes(), bytes, "value of {value_len}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ mod key;
 mod keyspace;
 mod locked;
 mod locking;
+#[cfg(test)]
+mod memory_tests;
 mod mutation;
 mod object;
 mod params;

@@ -655,6 +655,10 @@ impl Stripe {
     }
 
     /// The database and entry to which a heap item refers, unless it is outdated.
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method itself takes an entry of one lifetime"
+    )]
     fn expiring_key(&self, expiry: Expiry) -> Option<(u8, EntryRef<'_>)> {
         self.find_expiring(expiry, |entry| entry.expiry())
     }

@@ -70,7 +70,9 @@ impl Bucket {
         let mut found = differences.wrapping_sub(LOW_BITS) & !differences & HIGH_BITS;
         while found != 0 {
             let slot = (found.trailing_zeros() / u8::BITS) as usize;
-            if self.entry(slot).is_some_and(&mut is_it) {
+            if let Some(entry) = self.entry(slot)
+                && is_it(entry)
+            {
                 return Some(slot);
             }
             found &= found - 1;

@@ -3,7 +3,7 @@
 use base::time::UnixMs;
 
 use crate::change::{Change, Kind};
-use crate::small::{Small, SmallKind};
+use crate::small::{EqualList, Small, SmallKind};
 use crate::types::{Series, Stream};
 use crate::views::{HashRef, ListRef, SetRef, ZSetRef};
 
@@ -51,6 +51,7 @@ impl<'a> Value<'a> {
         match kind {
             SmallKind::Hash => Value::Hash(HashRef::small(small)),
             SmallKind::List => Value::List(ListRef::small(small)),
+            SmallKind::EqualList => Value::List(ListRef::equal(EqualList::new(small))),
             SmallKind::Set => Value::Set(SetRef::small(small)),
             SmallKind::Integers => Value::Set(SetRef::integers(small)),
             SmallKind::ZSet => Value::ZSet(ZSetRef::small(small)),

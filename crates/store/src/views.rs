@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 
 use base::time::UnixMs;
 
-use crate::small::{Rows, Small};
+use crate::small::{EqualList, Rows, Small};
 use crate::types::set::{ENCODED_BYTES, ENCODED_INTEGERS};
 use crate::types::{Compact, Encoding, HashView, List, Member, Set, Text, ZSet, ZSetIter};
 use crate::varint::{put_bytes, put_varint};
@@ -183,6 +183,7 @@ pub struct ListRef<'a> {
 #[derive(Debug, Clone, Copy)]
 enum ListForm<'a> {
     Small(Small<'a>),
+    Equal(EqualList<'a>),
     Other(&'a List),
 }
 
@@ -197,10 +198,15 @@ impl<'a> ListRef<'a> {
         ListRef { form: ListForm::Small(small) }
     }
 
+    pub(crate) fn equal(list: EqualList<'a>) -> ListRef<'a> {
+        ListRef { form: ListForm::Equal(list) }
+    }
+
     /// As [`List::len`].
     pub fn len(self) -> usize {
         match self.form {
             ListForm::Small(small) => small.len(),
+            ListForm::Equal(list) => list.len(),
             ListForm::Other(list) => list.len(),
         }
     }
@@ -214,15 +220,17 @@ impl<'a> ListRef<'a> {
     pub fn get(self, index: usize) -> Option<Text<'a>> {
         match self.form {
             ListForm::Small(small) => small.rows().nth(index),
+            ListForm::Equal(list) => list.get(index).map(Text::from),
             ListForm::Other(list) => list.get(index).map(Text::from),
         }
     }
 
     /// As [`List::iter`].
     pub fn iter(self) -> impl DoubleEndedIterator<Item = Text<'a>> {
-        let (small, other) = self.parts();
+        let (small, equal, other) = self.parts();
         let small = small.into_iter().flat_map(Small::rows);
-        small.chain(other.into_iter().flat_map(List::iter).map(Text::from))
+        let equal = equal.into_iter().flat_map(EqualList::iter);
+        small.chain(equal.chain(other.into_iter().flat_map(List::iter)).map(Text::from))
     }
 
     /// As [`List::iter_rev`].
@@ -232,25 +240,27 @@ impl<'a> ListRef<'a> {
 
     /// As [`List::iter_from`].
     pub fn iter_from(self, index: usize) -> impl Iterator<Item = Text<'a>> {
-        let (small, other) = self.parts();
+        let (small, equal, other) = self.parts();
         let small = small
             .into_iter()
             .flat_map(move |small| small.rows().between(index.min(small.len()), small.len()));
+        let equal = equal.into_iter().flat_map(move |list| list.iter_from(index.min(list.len())));
         let other = other.into_iter().flat_map(move |list| list.iter_from(index));
-        small.chain(other.map(Text::from))
+        small.chain(equal.chain(other).map(Text::from))
     }
 
-    fn parts(self) -> (Option<Small<'a>>, Option<&'a List>) {
+    fn parts(self) -> (Option<Small<'a>>, Option<EqualList<'a>>, Option<&'a List>) {
         match self.form {
-            ListForm::Small(small) => (Some(small), None),
-            ListForm::Other(list) => (None, Some(list)),
+            ListForm::Small(small) => (Some(small), None, None),
+            ListForm::Equal(list) => (None, Some(list), None),
+            ListForm::Other(list) => (None, None, Some(list)),
         }
     }
 
     /// As [`List::encoding`].
     pub fn encoding(self, compact: &Compact) -> Encoding {
         match self.form {
-            ListForm::Small(_) => Encoding::Listpack,
+            ListForm::Small(_) | ListForm::Equal(_) => Encoding::Listpack,
             ListForm::Other(list) => list.encoding(compact),
         }
     }
@@ -265,6 +275,7 @@ impl<'a> ListRef<'a> {
     pub fn address(self) -> usize {
         match self.form {
             ListForm::Small(small) => small.address(),
+            ListForm::Equal(list) => list.address(),
             ListForm::Other(list) => std::ptr::from_ref(list).addr(),
         }
     }

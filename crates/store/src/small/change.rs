@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
+use super::equal::common_width;
 use super::score;
-use super::{COUNT_MAX, Needle, Small, SmallKind, is_at, needle, put_number};
+use super::{COUNT_MAX, EqualList, Needle, Small, SmallKind, is_at, needle, put_number};
 use crate::change::{Change, End};
 use crate::items::Items;
 use crate::types::Compact;
@@ -60,6 +61,21 @@ impl Scratch {
         self.fitting(kind)
     }
 
+    /// Appends the elements of a list, if they fit, in the form that takes less.
+    pub(super) fn extend_list(&mut self, packed: &Packed) -> Option<SmallKind> {
+        if packed.live_bytes() > 2 * SmallKind::List.bytes_max() {
+            return None; // as above
+        }
+        packed.iter().for_each(|bytes| element::put(&mut self.block, bytes));
+        let Some(width) = common_width(packed.iter(), self.block.len() - 1) else {
+            return self.fitting(SmallKind::List);
+        };
+        self.block.truncate(1);
+        self.block.push(width);
+        packed.iter().for_each(|bytes| self.block.extend_from_slice(bytes));
+        Some(SmallKind::EqualList)
+    }
+
     pub(super) fn extend_integers(&mut self, integers: &[i64]) -> Option<SmallKind> {
         let (mut bytes, mut previous) = (Vec::new(), None);
         for number in integers {
@@ -107,7 +123,7 @@ pub(crate) fn create(
 ) -> Result<(SmallKind, Scratch), Rework> {
     let kind = match change {
         Change::HashSet { .. } | Change::HashUpdate { .. } => SmallKind::Hash,
-        Change::ListPush { .. } => SmallKind::List,
+        Change::ListPush { end, values } => return create_list(*end, *values, compact),
         Change::ZSetAdd { .. } => SmallKind::ZSet,
         Change::SetAdd { members } => {
             let first = members.iter().next().ok_or(Rework)?;
@@ -119,6 +135,23 @@ pub(crate) fn create(
     let mut scratch = Scratch::default();
     self::change(&mut scratch, kind, change, compact)?;
     if scratch.small().len() == 0 { Err(Rework) } else { Ok((kind, scratch)) }
+}
+
+fn create_list(
+    end: End,
+    values: Items<'_>,
+    compact: &Compact,
+) -> Result<(SmallKind, Scratch), Rework> {
+    let mut scratch = Scratch::default();
+    push(&mut scratch, end, values, compact)?;
+    let small = scratch.small();
+    let Some(width) = common_width(values.iter(), small.byte_len()) else {
+        return if small.len() == 0 { Err(Rework) } else { Ok((SmallKind::List, scratch)) };
+    };
+    let mut scratch = Scratch::default();
+    scratch.splice(0, 0, &[width], 0);
+    push_equal(&mut scratch, end, values, compact)?;
+    Ok((SmallKind::EqualList, scratch))
 }
 
 /// Changes a collection of the type that the change concerns.
@@ -143,6 +176,10 @@ pub(crate) fn change(
             return push(block, end, values, compact);
         }
         (SmallKind::List, Change::ListPop { end, count }) => pop(block, end, count),
+        (SmallKind::EqualList, Change::ListPush { end, values }) => {
+            return push_equal(block, end, values, compact);
+        }
+        (SmallKind::EqualList, Change::ListPop { end, count }) => pop_equal(block, end, count),
         (SmallKind::Set, Change::SetAdd { members }) => {
             members.iter().try_for_each(|member| add_member(block, member, compact))?;
         }
@@ -253,6 +290,43 @@ fn pop(block: &mut impl Block, end: End, count: u64) {
     let at = (0..walked).fold(0, |at, _| at + element::len(&small.bytes[at..]));
     let range = if end == End::Front { 0..at } else { at..small.bytes.len() };
     block.splice(range.start, range.len(), &[], left);
+}
+
+fn push_equal(
+    block: &mut impl Block,
+    end: End,
+    values: Items<'_>,
+    compact: &Compact,
+) -> Result<(), Rework> {
+    let small = block.small();
+    let (width, count) = (EqualList::new(small).width(), small.count + values.len());
+    if count > compact.list_chunk_entries_max.min(COUNT_MAX)
+        || values.iter().any(|value| value.len() != width)
+    {
+        return Err(Rework);
+    }
+    check(small, SmallKind::EqualList, 0, values.len() * width)?;
+    let mut pushed: SmallVec<[u8; 256]> = SmallVec::new();
+    values.iter().for_each(|value| pushed.extend_from_slice(value));
+    if end == End::Back {
+        let at = small.bytes.len();
+        block.splice(at, 0, &pushed, count);
+        return Ok(());
+    }
+    // The last value becomes the first element.
+    pushed.reverse();
+    pushed.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    block.splice(1, 0, &pushed, count);
+    Ok(())
+}
+
+fn pop_equal(block: &mut impl Block, end: End, count: u64) {
+    let small = block.small();
+    let width = EqualList::new(small).width();
+    let popped = usize::try_from(count).unwrap_or(usize::MAX).min(small.count);
+    let (left, bytes) = (small.count - popped, popped * width);
+    let at = if end == End::Front { 1 } else { 1 + left * width };
+    block.splice(at, bytes, &[], left);
 }
 
 fn add_member(block: &mut impl Block, member: &[u8], compact: &Compact) -> Result<(), Rework> {

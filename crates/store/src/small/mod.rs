@@ -5,9 +5,10 @@
 //! elements
 //! ```
 //!
-//! A hash: field, value, field, value ... A list or a set: its elements. A sorted set: score, member,
-//! score, member ... in order. A set of integers: ascending, the first number zigzag v, then the
-//! differences v (v = LEB128 varint). Fields, values and members are in the forms of [`element`],
+//! A hash: field, value, field, value ... A list or a set: its elements. An equal list, one of
+//! elements of one length: this length in a byte, then their contents alone. A sorted set: score,
+//! member, score, member ... in order. A set of integers: ascending, the first number zigzag v, then
+//! the differences v (v = LEB128 varint). Fields, values and members are in the forms of [`element`],
 //! equal contents in equal bytes, so that a search compares encoded bytes.
 //!
 //! The score of a member: the element of a number if it is integral; a byte that names a power of
@@ -17,10 +18,12 @@
 //! There are no back lengths: an iteration from the end first walks all elements.
 
 mod change;
+mod equal;
 mod rows;
 mod score;
 
 pub(crate) use change::{Block, Rework, Scratch, change, create};
+pub(crate) use equal::EqualList;
 pub(crate) use rows::{Row, Rows};
 
 use crate::change::Kind;
@@ -48,6 +51,8 @@ const _: () = assert!(BYTES_MAX <= u16::MAX as usize, "positions fit u16");
 pub(crate) enum SmallKind {
     Hash,
     List,
+    /// A list of elements of one length.
+    EqualList,
     /// A set of any members.
     Set,
     /// A set of integers.
@@ -59,14 +64,14 @@ impl SmallKind {
     pub(crate) fn kind(self) -> Kind {
         match self {
             SmallKind::Hash => Kind::Hash,
-            SmallKind::List => Kind::List,
+            SmallKind::List | SmallKind::EqualList => Kind::List,
             SmallKind::Set | SmallKind::Integers => Kind::Set,
             SmallKind::ZSet => Kind::ZSet,
         }
     }
 
     fn bytes_max(self) -> usize {
-        if self == SmallKind::List { LIST_BYTES_MAX } else { BYTES_MAX }
+        if self.kind() == Kind::List { LIST_BYTES_MAX } else { BYTES_MAX }
     }
 }
 
@@ -270,7 +275,10 @@ impl<'a> Small<'a> {
             SmallKind::Hash => Object::Hash(Hash::of_packed(packed(&mut self.members()))),
             SmallKind::Set => Object::Set(Set::of_packed(packed(&mut self.members()))),
             SmallKind::Integers => Object::Set(Set::of_integers(self.integers().collect())),
-            SmallKind::List => Object::List(List::of_packed(packed(&mut self.members()))),
+            SmallKind::List => Object::List(list_of(self.members())),
+            SmallKind::EqualList => {
+                Object::List(list_of(EqualList::new(self).iter().map(Member::Bytes)))
+            }
             SmallKind::ZSet => Object::ZSet(ZSet::of_rows(self.rows())),
         }
     }
@@ -284,7 +292,7 @@ impl<'a> Small<'a> {
         let mut scratch = Scratch::default();
         let kind = match object {
             Object::Hash(hash) => scratch.extend(SmallKind::Hash, hash.packed()?)?,
-            Object::List(list) => scratch.extend(SmallKind::List, list.packed()?)?,
+            Object::List(list) => scratch.extend_list(list.packed()?)?,
             Object::Set(set) => match set.integers() {
                 Some(integers) => scratch.extend_integers(integers)?,
                 None => scratch.extend(SmallKind::Set, set.packed()?)?,
@@ -295,6 +303,20 @@ impl<'a> Small<'a> {
         scratch.set_count(object.len());
         Some((kind, scratch))
     }
+}
+
+/// A list of one block, an equal one if it can be.
+fn list_of<'a>(elements: impl Iterator<Item = Member<'a>>) -> List {
+    let mut packed = Packed::default();
+    for element in elements {
+        element.with_bytes(|bytes| {
+            if packed.is_empty() {
+                packed = Packed::equal(bytes.len());
+            }
+            packed.push_back(bytes);
+        });
+    }
+    List::of_packed(packed)
 }
 
 /// The members of a set of integers, ascending.

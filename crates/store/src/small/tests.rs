@@ -44,6 +44,20 @@ fn end() -> impl Strategy<Value = End> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    step_of(element)
+}
+
+/// A step with elements of two bytes, some of them numbers.
+fn equal_step() -> impl Strategy<Value = Step> {
+    step_of(|| {
+        prop_oneof![
+            (10u8..100).prop_map(|number| number.to_string().into_bytes()),
+            any::<[u8; 2]>().prop_map(Vec::from),
+        ]
+    })
+}
+
+fn step_of<S: Strategy<Value = Vec<u8>>>(element: impl Fn() -> S) -> impl Strategy<Value = Step> {
     let several = || proptest::collection::vec(element(), 1..4);
     prop_oneof![
         6 => proptest::collection::vec((any::<i16>(), element()), 1..6).prop_map(Step::Add),
@@ -362,6 +376,32 @@ proptest! {
         run_set(&steps, compact);
         run_zset(&steps, compact);
     }
+
+    #[test]
+    fn lists_of_elements_of_one_length_are_as_the_others(
+        equal in proptest::collection::vec(equal_step(), 1..60),
+        steps in proptest::collection::vec(step(), 0..10),
+        is_few: bool,
+    ) {
+        let compact = if is_few { few() } else { Compact::default() };
+        run_list(&[equal, steps].concat(), compact);
+    }
+}
+
+#[test]
+fn a_list_of_elements_of_one_length_takes_little_more_than_their_contents() {
+    let fixture = Fixture::new(Compact::default());
+    let bytes = || {
+        let key = fixture.store.key(KEY);
+        fixture.store.lock_one(key.hash, &fixture.params).memory_bytes(0, key).expect("stored")
+    };
+    let values = vec![&b"a text of 18 bytes"[..]; 5];
+    fixture.change(Change::ListPush { end: End::Back, values: Items::Slice(&values) });
+    assert_eq!(bytes(), 112, "header of 8 and 2, key of 3, count and length, contents of 90");
+    fixture.change(Change::ListPush { end: End::Back, values: Items::Slice(&[b"another"]) });
+    let other = bytes();
+    fixture.reload();
+    assert_eq!(bytes(), other, "a loaded list has the form of one that was pushed");
 }
 
 #[test]

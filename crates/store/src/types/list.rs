@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::packed::{Packed, element_bytes};
+use super::packed::Packed;
 use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::blob::prefetch;
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
@@ -32,7 +32,7 @@ struct Place {
 
 fn fits(chunk: &Packed, value: &[u8], compact: &Compact) -> bool {
     chunk.len() < compact.list_chunk_entries_max
-        && chunk.live_bytes() + element_bytes(value.len()) <= compact.list_chunk_bytes_max
+        && chunk.bytes_with(value.len()) <= compact.list_chunk_bytes_max
 }
 
 impl List {
@@ -74,8 +74,8 @@ impl List {
     }
 
     fn insert_chunk(&mut self, chunk: usize, packed: Packed) {
-        if self.chunks.capacity() == 0 {
-            self.chunks.reserve_exact(1); // most lists have one chunk
+        if self.chunks.len() == self.chunks.capacity() {
+            self.chunks.reserve_exact(1 + self.chunks.len() / 4); // most lists have one chunk
         }
         self.chunk_heap_bytes += packed.heap_bytes();
         self.chunks.insert(chunk, packed);
@@ -123,7 +123,7 @@ impl List {
             if !self.is_empty() {
                 self.edit(0, Packed::shrink);
             }
-            self.insert_chunk(0, Packed::default());
+            self.insert_chunk(0, Packed::equal(value.len()));
         }
         self.edit(0, |packed| packed.push_front(value));
         self.len += 1;
@@ -135,7 +135,7 @@ impl List {
             if let Some(last) = self.chunks.len().checked_sub(1) {
                 self.edit(last, Packed::shrink);
             }
-            self.insert_chunk(self.chunks.len(), Packed::default());
+            self.insert_chunk(self.chunks.len(), Packed::equal(value.len()));
         }
         self.edit(self.chunks.len() - 1, |packed| packed.push_back(value));
         self.len += 1;
@@ -181,7 +181,7 @@ impl List {
         let packed = &self.chunks[place.chunk];
         let at = packed.position(place.index);
         let old_len = packed.get(place.index).map_or(0, <[u8]>::len);
-        let bytes = packed.live_bytes() - element_bytes(old_len) + element_bytes(value.len());
+        let bytes = packed.bytes_after_replacing(old_len, value.len());
         if bytes <= compact.list_chunk_bytes_max || packed.len() == 1 {
             self.edit(place.chunk, |packed| packed.replace(at, value));
         } else {
@@ -226,7 +226,7 @@ impl List {
         } else if fits(&self.chunks[left.chunk + 1], value, compact) {
             self.edit(left.chunk + 1, |packed| packed.push_front(value));
         } else {
-            self.insert_chunk(left.chunk + 1, Packed::default());
+            self.insert_chunk(left.chunk + 1, Packed::equal(value.len()));
             self.edit(left.chunk + 1, |packed| packed.push_back(value));
         }
     }
@@ -378,7 +378,7 @@ impl List {
 
     /// `Listpack` while there is one chunk of the usual size, else `Quicklist`.
     pub fn encoding(&self, compact: &Compact) -> Encoding {
-        let is_small = |chunk: &Packed| chunk.live_bytes() <= compact.list_chunk_bytes_max;
+        let is_small = |chunk: &Packed| chunk.framed_bytes() <= compact.list_chunk_bytes_max;
         let is_one = self.chunks.len() <= 1 && self.chunks.iter().all(is_small);
         if is_one { Encoding::Listpack } else { Encoding::Quicklist }
     }
@@ -600,7 +600,7 @@ mod tests {
             list.push_back(&number.to_le_bytes(), &compact);
             list.push_front(&number.to_le_bytes(), &compact);
         }
-        let content_bytes = list.len() * element_bytes(4);
+        let content_bytes = list.len() * 4;
         assert!(list.heap_bytes() < content_bytes * 23 / 20, "{}", list.heap_bytes());
     }
 

@@ -7,15 +7,17 @@
 //! ```
 //!
 //! The header allows iteration from the left, the back length from the right; an element of less
-//! than 126 bytes costs two bytes in addition to its content. The block may start with a gap, so
-//! that adding and removing elements at either end does not move the others.
+//! than 126 bytes costs two bytes in addition to its content. In an *equal* block, which lists begin
+//! with, all elements have one length and are their contents alone, until one of another length is
+//! added: then all get frames. The block may start with a gap, so that adding and removing elements
+//! at either end does not move the others.
 //!
 //! Positions (`at`) are byte offsets from the first element. They are valid only until the
 //! next change. The bytes are always made here: input is added element by element.
 
 use std::ops::Range;
 
-use super::allocation_bytes;
+use super::{LARGE_ALLOCATION_BYTES, allocation_bytes};
 use crate::blob::{prefetch, prefetch_block};
 
 const CONTINUES: u8 = 0x80;
@@ -32,7 +34,9 @@ pub(crate) struct Packed {
     /// Length of the gap.
     start: usize,
     /// Number of elements.
-    count: usize,
+    count: u32,
+    /// The length of the elements of an equal block, 0 if they have frames.
+    width: u32,
 }
 
 /// One element and its place.
@@ -102,8 +106,18 @@ fn write_element(slot: &mut [u8], head: &[u8], tail: &[u8]) {
     back.reverse();
 }
 
+/// Bytes that a block takes which has grown to `len` bytes: up to the next class of the allocator.
+fn grown_bytes(len: usize) -> usize {
+    let room = if len > LARGE_ALLOCATION_BYTES { len / 8 } else { 0 };
+    allocation_bytes(len + room)
+}
+
 #[inline]
-fn element_at(live: &[u8], at: usize) -> Element<'_> {
+fn element_at(live: &[u8], at: usize, width: u32) -> Element<'_> {
+    if width > 0 {
+        let next = at + width as usize;
+        return Element { bytes: &live[at..next], at, next };
+    }
     let byte = live[at];
     // Nearly all lengths are one byte long; this is the inner loop of every search.
     let (len, header_len) =
@@ -114,14 +128,71 @@ fn element_at(live: &[u8], at: usize) -> Element<'_> {
     Element { bytes: &live[content..content + len], at, next: at + span + back_len }
 }
 
-fn element_before(live: &[u8], end: usize) -> Element<'_> {
+#[inline]
+fn element_before(live: &[u8], end: usize, width: u32) -> Element<'_> {
+    if width > 0 {
+        return element_at(live, end - width as usize, width);
+    }
     let (span, back_len) = read_backward(&live[..end]);
-    element_at(live, end - back_len - span)
+    element_at(live, end - back_len - span, width)
 }
 
 impl Packed {
+    /// An equal block for elements of `len` bytes.
+    pub(crate) fn equal(len: usize) -> Packed {
+        Packed { width: u32::try_from(len).unwrap_or(0), ..Packed::default() }
+    }
+
+    fn is_equal_to(&self, len: usize) -> bool {
+        self.width > 0 && self.width as usize == len
+    }
+
+    /// Bytes that an element takes in this block, which has frames or elements of this length.
+    fn element_bytes(&self, len: usize) -> usize {
+        if self.width > 0 { len } else { element_bytes(len) }
+    }
+
+    /// Bytes of all elements with their frames.
+    pub(crate) fn framed_bytes(&self) -> usize {
+        match self.width {
+            0 => self.live_bytes(),
+            width => self.len() * element_bytes(width as usize),
+        }
+    }
+
+    /// Bytes of all elements after one of `len` bytes was added.
+    pub(crate) fn bytes_with(&self, len: usize) -> usize {
+        if self.is_equal_to(len) {
+            return self.live_bytes() + len;
+        }
+        self.framed_bytes() + element_bytes(len)
+    }
+
+    /// Bytes of all elements after one of `old` bytes was replaced by one of `new` bytes.
+    pub(crate) fn bytes_after_replacing(&self, old: usize, new: usize) -> usize {
+        if self.is_equal_to(new) {
+            return self.live_bytes();
+        }
+        self.framed_bytes() - element_bytes(old) + element_bytes(new)
+    }
+
+    /// Prepares a block for an element of `len` bytes at a position. Returns the position, which
+    /// differs if the elements got frames.
+    fn admit(&mut self, at: usize, len: usize) -> usize {
+        if self.width == 0 || self.is_equal_to(len) {
+            return at;
+        }
+        let width = self.width as usize;
+        let framed_at = at / width * element_bytes(width);
+        let mut framed = Packed::default();
+        framed.bytes.reserve_exact(grown_bytes(self.framed_bytes() + element_bytes(len)));
+        self.iter().for_each(|element| framed.push_back(element));
+        *self = framed;
+        framed_at
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.count as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -153,18 +224,20 @@ impl Packed {
 
     /// The element that starts at `at`, nothing at the end. O(1).
     pub(crate) fn element(&self, at: usize) -> Option<Element<'_>> {
-        (at < self.live_bytes()).then(|| element_at(self.live(), at))
+        (at < self.live_bytes()).then(|| element_at(self.live(), at, self.width))
     }
 
     /// Position of the element `index`, or the end; walks from the nearer end.
     pub(crate) fn position(&self, index: usize) -> usize {
-        let live = self.live();
-        if index >= self.count {
+        let (live, count) = (self.live(), self.len());
+        if index >= count {
             live.len()
-        } else if index <= self.count / 2 {
-            (0..index).fold(0, |at, _| element_at(live, at).next)
+        } else if self.width > 0 {
+            index * self.width as usize
+        } else if index <= count / 2 {
+            (0..index).fold(0, |at, _| element_at(live, at, 0).next)
         } else {
-            (index..self.count).fold(live.len(), |end, _| element_before(live, end).at)
+            (index..count).fold(live.len(), |end, _| element_before(live, end, 0).at)
         }
     }
 
@@ -174,7 +247,7 @@ impl Packed {
 
     pub(crate) fn iter(&self) -> Iter<'_> {
         let live = self.live();
-        Iter { live, front: 0, back: live.len(), remaining: self.count }
+        Iter { live, front: 0, back: live.len(), remaining: self.len(), width: self.width }
     }
 
     /// All elements with their positions, front to back.
@@ -204,28 +277,40 @@ impl Packed {
     /// Inserts one element whose content is `head` and then `tail`.
     pub(crate) fn insert_joined(&mut self, at: usize, head: &[u8], tail: &[u8]) {
         debug_assert!(at <= self.live_bytes(), "an element starts at most at the end");
-        let new = element_bytes(head.len() + tail.len());
+        let len = head.len() + tail.len();
+        let at = self.admit(at, len);
+        let new = self.element_bytes(len);
         self.resize_hole(at, 0, new);
-        let hole = self.start + at;
-        write_element(&mut self.bytes[hole..hole + new], head, tail);
+        self.write(at, head, tail);
         self.count += 1;
+    }
+
+    /// Writes an element into a hole of its size.
+    fn write(&mut self, at: usize, head: &[u8], tail: &[u8]) {
+        let hole = self.start + at;
+        let end = hole + self.element_bytes(head.len() + tail.len());
+        let slot = &mut self.bytes[hole..end];
+        if self.width == 0 {
+            return write_element(slot, head, tail);
+        }
+        slot[..head.len()].copy_from_slice(head);
+        slot[head.len()..].copy_from_slice(tail);
     }
 
     /// Replaces the content of the element at `at`.
     pub(crate) fn replace(&mut self, at: usize, value: &[u8]) {
-        let old = element_at(self.live(), at).next - at;
-        let new = element_bytes(value.len());
-        self.resize_hole(at, old, new);
-        let hole = self.start + at;
-        write_element(&mut self.bytes[hole..hole + new], value, &[]);
+        let at = self.admit(at, value.len());
+        let old = element_at(self.live(), at, self.width).next - at;
+        self.resize_hole(at, old, self.element_bytes(value.len()));
+        self.write(at, value, &[]);
         self.settle();
     }
 
     /// Removes the `count` elements that lie in `range`; at the ends amortised O(1).
     pub(crate) fn remove(&mut self, range: Range<usize>, count: usize) {
-        debug_assert!(count <= self.count);
+        debug_assert!(count <= self.len());
         self.resize_hole(range.start, range.len(), 0);
-        self.count -= count;
+        self.count -= u32::try_from(count).expect("at most all elements");
         debug_assert_eq!(self.count == 0, self.live_bytes() == 0, "elements fill the block");
         self.settle();
     }
@@ -242,7 +327,7 @@ impl Packed {
             return None;
         }
         let end = self.live_bytes();
-        let element = element_before(self.live(), end);
+        let element = element_before(self.live(), end, self.width);
         let (popped, at) = (element.bytes.into(), element.at);
         self.remove(at..end, 1);
         Some(popped)
@@ -269,10 +354,11 @@ impl Packed {
 
     /// Cuts the block before the element `index`, and returns the elements from there on.
     pub(crate) fn split_off(&mut self, index: usize) -> Packed {
-        debug_assert!(index <= self.count);
+        debug_assert!(index <= self.len());
         let at = self.start + self.position(index);
-        let right =
-            Packed { bytes: self.bytes[at..].to_vec(), start: 0, count: self.count - index };
+        let bytes = self.bytes[at..].to_vec();
+        let index = u32::try_from(index).expect("at most all elements");
+        let right = Packed { bytes, start: 0, count: self.count - index, width: self.width };
         self.bytes.truncate(at);
         self.count = index;
         self.settle();
@@ -300,12 +386,13 @@ impl Packed {
         debug_assert_eq!(self.live_bytes(), expected_bytes, "other elements keep their sizes");
     }
 
-    /// Makes room for `grow` bytes before the first element, and for half of the block in addition:
-    /// the following pushes pay for the copy.
+    /// Makes room for `grow` bytes before the first element, and up to the next class of the
+    /// allocator: the following pushes pay for the copy.
     fn open_gap(&mut self, grow: usize) {
         let live = self.live();
-        let gap = grow + live.len() / 2;
-        let mut bytes = Vec::with_capacity(gap + live.len());
+        let capacity = grown_bytes(live.len() + grow);
+        let gap = capacity - live.len();
+        let mut bytes = Vec::with_capacity(capacity);
         bytes.resize(gap, 0);
         bytes.extend_from_slice(live);
         self.bytes = bytes;
@@ -313,17 +400,19 @@ impl Packed {
     }
 
     /// Makes room for `grow` bytes after the last element: from the gap if that is large (a queue),
-    /// else from the allocator in steps of half a block.
+    /// else from the allocator, up to its next class.
     fn reserve_back(&mut self, grow: usize) {
         if self.bytes.capacity() - self.bytes.len() >= grow {
             return;
         }
-        let step = grow.max(self.live_bytes() / 2);
-        if self.start >= step {
+        let live = self.live_bytes();
+        if self.start >= grow.max(live / 2) {
             self.bytes.drain(..self.start);
             self.start = 0;
+        } else if self.start > 0 {
+            self.reallocate(grown_bytes(live + grow));
         } else {
-            self.bytes.reserve_exact(step);
+            self.bytes.reserve_exact(grown_bytes(live + grow) - live);
         }
     }
 
@@ -332,22 +421,21 @@ impl Packed {
     fn settle(&mut self) {
         let live = self.live_bytes();
         if self.bytes.capacity() - live > live + WASTE_BYTES {
-            self.reallocate(live / 4);
+            self.reallocate(live + live / 4);
         }
     }
 
-    /// Frees spare room, if that is worth a copy: for a block that has reached the limit of its
-    /// owner.
+    /// Frees spare room: for a block that has reached the limit of its owner.
     pub(crate) fn shrink(&mut self) {
         let live = self.live_bytes();
-        if self.bytes.capacity() - live > live / 8 {
-            self.reallocate(0);
+        if allocation_bytes(live) < self.heap_bytes() {
+            self.reallocate(live);
         }
     }
 
-    fn reallocate(&mut self, spare: usize) {
+    fn reallocate(&mut self, capacity: usize) {
         let live = self.live();
-        let mut bytes = Vec::with_capacity(live.len() + spare);
+        let mut bytes = Vec::with_capacity(capacity);
         bytes.extend_from_slice(live);
         self.bytes = bytes;
         self.start = 0;
@@ -367,6 +455,7 @@ pub(crate) struct Iter<'a> {
     front: usize,
     back: usize,
     remaining: usize,
+    width: u32,
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -374,7 +463,7 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let element = element_at(self.live, self.front);
+        let element = element_at(self.live, self.front, self.width);
         self.front = element.next;
         Some(element.bytes)
     }
@@ -387,7 +476,7 @@ impl<'a> Iterator for Iter<'a> {
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let element = element_before(self.live, self.back);
+        let element = element_before(self.live, self.back, self.width);
         self.back = element.at;
         Some(element.bytes)
     }
@@ -407,7 +496,10 @@ mod tests {
         for index in 0..=oracle.len() {
             assert_eq!(packed.get(index), oracle.get(index).map(Vec::as_slice));
         }
-        let bytes: usize = oracle.iter().map(|element| element_bytes(element.len())).sum();
+        let framed: usize = oracle.iter().map(|element| element_bytes(element.len())).sum();
+        assert_eq!(packed.framed_bytes(), framed);
+        let contents: usize = oracle.iter().map(Vec::len).sum();
+        let bytes = if packed.width > 0 { contents } else { framed };
         assert_eq!(packed.live_bytes(), bytes);
         let capacity = packed.bytes.capacity();
         assert!(capacity <= 2 * bytes + WASTE_BYTES, "{capacity} for {bytes}");
@@ -433,6 +525,17 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
+        steps_with(value)
+    }
+
+    /// Steps with elements of one length.
+    fn step_of(len: usize) -> impl Strategy<Value = Step> {
+        steps_with(move || any::<u8>().prop_map(move |byte| vec![byte; len]))
+    }
+
+    fn steps_with<S: Strategy<Value = Vec<u8>>>(
+        value: impl Fn() -> S,
+    ) -> impl Strategy<Value = Step> {
         let index = || 0usize..20;
         prop_oneof![
             4 => (index(), value()).prop_map(|(index, value)| Step::Insert(index, value)),
@@ -451,11 +554,13 @@ mod tests {
         match step {
             Step::Insert(index, value) => {
                 let index = index.min(oracle.len());
+                let bytes = packed.bytes_with(value.len());
                 packed.insert_joined(
                     packed.position(index),
                     &value[..value.len() / 2],
                     &value[value.len() / 2..],
                 );
+                assert_eq!(packed.live_bytes(), bytes);
                 oracle.insert(index, value);
             }
             Step::PushFront(value) => {
@@ -468,7 +573,9 @@ mod tests {
             }
             Step::Replace(index, value) => {
                 if index < oracle.len() {
+                    let bytes = packed.bytes_after_replacing(oracle[index].len(), value.len());
                     packed.replace(packed.position(index), &value);
+                    assert_eq!(packed.live_bytes(), bytes);
                     oracle[index] = value;
                 }
             }
@@ -496,9 +603,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_is_as_the_oracle(steps in proptest::collection::vec(step(), 1..80)) {
-            let (mut packed, mut oracle) = (Packed::default(), Vec::new());
-            for step in steps {
+        fn a_block_is_as_the_oracle(
+            width in 0usize..4,
+            equal in proptest::collection::vec(step_of(2), 0..40),
+            steps in proptest::collection::vec(step(), 1..80),
+        ) {
+            let (mut packed, mut oracle) = (Packed::equal(width), Vec::new());
+            for step in equal.into_iter().chain(steps) {
                 apply(&mut packed, &mut oracle, step);
                 check(&packed, &oracle);
             }
