@@ -15,7 +15,7 @@ macro_rules! for_protocols {
             Cql: "cql", Box<crate::cql::Session>, b"";
             Http: "http", Box<crate::http::Session>,
                 b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
-  Retry-After: 1\r\nConnection: close\r\n\r\n";
+Retry-After: 1\r\nConnection: close\r\n\r\n";
         }
     };
 }

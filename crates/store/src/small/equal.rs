@@ -49,8 +49,8 @@ impl<'a> EqualList<'a> {
     }
 }
 
-/// The length that all elements have, if a small list with this length can hold them and takes at
-/// most as much as one in which they take `element_bytes`.
+/// The length that all elements have, if a small list with this length can hold them and does not
+/// take more than a list in which they take `element_bytes`.
 pub(super) fn common_width<'a>(
     mut elements: impl Iterator<Item = &'a [u8]>,
     element_bytes: usize,
