@@ -11,7 +11,7 @@ use crate::config::MasterAddress;
 use crate::engine::clock;
 use crate::engine::hub::{Conflict, Peer};
 use crate::engine::monitor_feeds::quote;
-use crate::engine::replication::{LinkState, ProgramVersion};
+use crate::engine::replication::{Link, LinkState, ProgramVersion};
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("loading", 0);
@@ -105,9 +105,9 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let replication = &shared.replication;
     let position = replication.position(&shared.log);
-    let is_replica = replication.link().source.is_some();
-    page.field("role", if is_replica { "slave" } else { "master" });
-    master(page, position);
+    let link = replication.link().clone();
+    page.field("role", if link.source.is_some() { "slave" } else { "master" });
+    master(page, &link, position);
     replicas(page);
     let (epoch, previous) = replication.epochs();
     let id = |epoch: Option<Epoch>| epoch.map(|one| String::from_utf8_lossy(&one.id).into_owned());
@@ -125,9 +125,8 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
 }
 
 /// The link to the master, of a replica at `position`.
-fn master(page: &mut Page<'_, '_>, position: u64) {
-    let link = page.cx.shared.replication.link().clone();
-    let Some(master) = link.source else { return };
+fn master(page: &mut Page<'_, '_>, link: &Link, position: u64) {
+    let Some(master) = &link.source else { return };
     let is_up = link.state == LinkState::Connected;
     let silent_s = page.cx.now.mono.since(link.heard) / 1_000_000_000;
     page.field("master_host", &master.host);
