@@ -1,5 +1,8 @@
 //! Client protocols that the server supports.
 
+const HTTP_REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+                              Retry-After: 1\r\nConnection: close\r\n\r\n";
+
 /// The table of protocols: name, session as a connection stores it, and what a connection above
 /// `maxclients` is sent.
 ///
@@ -13,9 +16,7 @@ macro_rules! for_protocols {
             Resp: "resp", crate::commands::Session, b"-ERR max number of clients reached\r\n";
             // The client has not sent a request, so there is no stream ID to answer on.
             Cql: "cql", Box<crate::cql::Session>, b"";
-            Http: "http", Box<crate::http::Session>,
-                b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
-Retry-After: 1\r\nConnection: close\r\n\r\n";
+            Http: "http", Box<crate::http::Session>, HTTP_REFUSAL;
         }
     };
 }
