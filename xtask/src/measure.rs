@@ -8,12 +8,11 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
 use self::code::{Code, Lengths};
-use crate::tidy::{self, SourceFile, cycles, idioms, names};
+use crate::tidy::{self, SourceFile, cycles, idioms, linked, names};
 
 /// Prints all figures of the tree at `root`.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -27,7 +26,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     println!("lines that match on the protocol  {}", server::protocol_matches(&files));
     println!("unreachable public items          {}", server::unreachable_items(&files));
     println!("options                           {}", list(&server::options(&files)));
-    println!("crates linked into myriad         {}", linked_crates(root)?);
+    println!("crates linked into myriad         {}", linked::count(&linked::list(root)?));
     Ok(())
 }
 
@@ -61,22 +60,4 @@ fn print_parts(files: &[SourceFile]) {
 
 fn shown(lengths: &Lengths) -> String {
     format!("{}/{}/{}", lengths.percentile(50), lengths.percentile(90), lengths.percentile(100))
-}
-
-/// Crates in the server's program, its own ones included.
-fn linked_crates(root: &Path) -> Result<usize> {
-    let arguments = ["tree", "--package", "myriad", "--edges", "normal", "--prefix", "none"];
-    let output = Command::new("cargo")
-        .args(arguments)
-        .arg("--locked")
-        .current_dir(root)
-        .output()
-        .context("run cargo tree")?;
-    ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).context("read the output of cargo tree")?;
-    let crates = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?, words.next()?))
-    });
-    Ok(crates.collect::<std::collections::BTreeSet<_>>().len())
 }

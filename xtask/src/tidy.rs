@@ -9,7 +9,7 @@ mod crate_layers;
 pub(crate) mod cycles;
 mod docs;
 pub(crate) mod idioms;
-mod linked;
+pub(crate) mod linked;
 mod links;
 mod log_messages;
 pub(crate) mod names;
