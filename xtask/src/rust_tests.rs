@@ -29,10 +29,13 @@ pub(crate) const PARTS: &[&str] = &[
 /// take as long to compile as everything else.
 const WHOLE: &[&str] = &["test", "--quiet", "--release", "--package", "myriad"];
 
+/// Without `--tests`, every library is also built as examples in comments need it.
+const NO_RUN: &[&str] = &["--tests", "--no-run"];
+
 /// Starts a build of most test programs at the lowest priority, during steps that mostly wait. Its
 /// errors are not shown: [`run`] builds again what failed.
 pub(crate) fn start_build(root: &Path) -> Result<Child> {
-    steps::cargo_in_background(root, &[PARTS, &["--no-run"]].concat())
+    steps::cargo_in_background(root, &[PARTS, NO_RUN].concat())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -89,7 +92,7 @@ impl Program {
 /// Builds the test programs of a `cargo test`.
 fn build(mut command: Command) -> Result<Vec<Program>> {
     let output = command
-        .args(["--no-run"])
+        .args(NO_RUN)
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
