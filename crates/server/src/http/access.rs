@@ -18,6 +18,8 @@ pub(super) enum Refusal {
     WrongToken,
     /// A page of another site caused the request.
     CrossSite,
+    /// The request names a host for which a page of another site may stand.
+    HostName,
     /// The user of the token may not use the route.
     NotPermitted,
 }
@@ -46,8 +48,15 @@ pub(super) fn check(
     };
     let needs_no_secret =
         is_open || login.as_ref().is_some_and(|login| login.user().takes_any_password);
-    if is_cross_site(request, settings, needs_no_secret) || (is_command && lacks_origin(request)) {
+    if is_cross_site(request) || (is_command && lacks_origin(request)) {
         return Err(Refusal::CrossSite);
+    }
+    // An attacker can make a host name resolve to this machine (DNS rebinding); pages under that
+    // name are then same-origin with the server. Without a password, accept only IP addresses and
+    // local host names.
+    let must_be_local = settings.protected_mode && needs_no_secret;
+    if must_be_local && !is_local_host(request.host().unwrap_or_default()) {
+        return Err(Refusal::HostName);
     }
     if login.is_some() {
         return Ok(login);
@@ -121,7 +130,7 @@ fn names_user(users: &Users, token: &[u8]) -> bool {
 /// Whether a page of another site caused the request. Any page can make a browser send requests,
 /// also to addresses of the browser's machine, and a GET can write here.
 // Source: Fetch Standard 3.2 (Origin); Fetch Metadata Request Headers 2.4 (Sec-Fetch-Site)
-fn is_cross_site(request: &Request<'_>, settings: &Settings, needs_no_secret: bool) -> bool {
+fn is_cross_site(request: &Request<'_>) -> bool {
     let host = request.host().unwrap_or_default();
     if let Some(origin) = request.header("origin") {
         let authority =
@@ -130,16 +139,8 @@ fn is_cross_site(request: &Request<'_>, settings: &Settings, needs_no_secret: bo
             return true;
         }
     }
-    if let Some(site) = request.header("sec-fetch-site")
-        && site != b"same-origin"
-        && site != b"none"
-    {
-        return true;
-    }
-    // An attacker can make a host name resolve to this machine (DNS rebinding); pages under that
-    // name are then same-origin with the server. Without a password, accept only IP addresses and
-    // local host names.
-    settings.protected_mode && needs_no_secret && !is_local_host(host)
+    let site = request.header("sec-fetch-site");
+    site.is_some_and(|site| site != b"same-origin" && site != b"none")
 }
 
 /// Whether the request is from a browser but does not identify the page that caused it. Over plain
@@ -244,7 +245,7 @@ mod tests {
             check_lines("", "/", &format!("Host: {host}\r\n"), Ok(()));
         }
         for host in ["evil.example", "evil.example:80", "1.2.3.4.example", "0.0.0.0:80", "[::]"] {
-            check_lines("", "/", &format!("Host: {host}\r\n"), strange);
+            check_lines("", "/", &format!("Host: {host}\r\n"), Err(Refusal::HostName));
             check_lines("p", "/?_token=p", &format!("Host: {host}\r\n"), Ok(()));
         }
         for (line, expected) in [

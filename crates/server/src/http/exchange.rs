@@ -341,6 +341,11 @@ impl Exchange<'_> {
                 Response { is_delayed, ..response.with("WWW-Authenticate", challenge) }
             }
             Refusal::CrossSite => self.fail(403, "NOPERM a page of another site made this request"),
+            Refusal::HostName => {
+                let text = "NOPERM without a password the Host must be an IP address or a local \
+                            name: set requirepass, or protected-mode to no";
+                self.fail(403, text)
+            }
             Refusal::NotPermitted => self.fail(403, "NOPERM the user may not use this route"),
         }
     }

@@ -94,7 +94,11 @@ fn get(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answer
     Ok(response.gated(gate))
 }
 
+// Source: RFC 9110 14.5 (a part of a value must not be stored as the whole)
 fn put(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answered {
+    if request.header("content-range").is_some() {
+        return Ok(exchange.fail(400, "ERR a value is written as a whole, without Content-Range"));
+    }
     let value = request.body();
     let words: &[&[u8]] = match request.header(TTL_LINE) {
         Some(ttl_ms) => &[SET.name.as_bytes(), key, value, b"PX", ttl_ms],

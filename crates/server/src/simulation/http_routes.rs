@@ -39,6 +39,7 @@ fn values_have_tags_conditions_and_times() {
         ("GET /kv/new", "", 404),
         ("GET /kv/", "", 400),
         ("PUT /kv/a/b|Myriad-TTL-Ms: soon", "x", 400),
+        ("PUT /kv/a/b|Content-Range: bytes 0-0/9", "x", 400),
         ("POST /kv/a/b", "x", 405),
         ("GET /lpush/list/x", "", 200),
         ("GET /kv/list", "", 409),
