@@ -60,7 +60,7 @@ struct Step {
 const LANES: usize = 2;
 
 /// The build of the program that later steps start.
-const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "--features", "web/experiments"];
+const BUILD: &[&str] = &["build", "--release", "-p", "myriad"];
 
 /// After this step, the Rust tests are built during the next steps, which mostly wait for clients.
 const BUILD_STEP: &str = "build";
@@ -226,17 +226,7 @@ fn plain(mut command: Command) -> StepResult {
 fn run_clippy(root: &Path) -> StepResult {
     plain(cargo(
         root,
-        &[
-            "clippy",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--features",
-            "server/experiments,web/experiments",
-            "--",
-            "-D",
-            "warnings",
-        ],
+        &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
     ))
 }
 

@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::process::TEST_LAB;
+use crate::steps;
 use crate::tally::Tally;
-use crate::{rust_tests, steps};
 
 /// The test that generates a run folder with its page, and that folder.
 const FIXTURE_TEST: &str = "report::a_run_of_every_kind_becomes_one_page";
@@ -22,8 +22,8 @@ const BROWSER_TIMEOUT_S: &str = "900";
 
 /// Generates the pages and checks them in headless Chromium.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    // As built for the tests: building one package alone would recompile many.
-    let test = [rust_tests::PARTS, &["--test", "it", "--", "--exact", FIXTURE_TEST]].concat();
+    // With all packages, as built for the tests: building one package alone would recompile many.
+    let test = ["test", "--quiet", "--workspace", "--test", "it", "--", "--exact", FIXTURE_TEST];
     steps::run_plain(&mut steps::cargo(root, &test))?;
     let page = root.join(FIXTURE_FOLDER).join("report.html");
     if !page.is_file() {

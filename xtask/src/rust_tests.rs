@@ -14,28 +14,13 @@ use crate::tally::Tally;
 /// Number of programs that run at the same time; each has threads for all processors.
 const LANES: usize = 2;
 
-/// Arguments of `cargo test` for the tests that start no program of the package `myriad`, with
-/// experiments.
-pub(crate) const PARTS: &[&str] = &[
-    "test",
-    "--quiet",
-    "--workspace",
-    "--exclude",
-    "myriad",
-    "--features",
-    "server/experiments,web/experiments",
-];
-/// Arguments for the others. They start the program that the other steps test: another one would
-/// take as long to compile as everything else.
-const WHOLE: &[&str] = &["test", "--quiet", "--release", "--package", "myriad"];
-
 /// Without `--tests`, every library is also built as examples in comments need it.
-const NO_RUN: &[&str] = &["--tests", "--no-run"];
+const BUILD: &[&str] = &["test", "--quiet", "--workspace", "--tests", "--no-run"];
 
-/// Starts a build of most test programs at the lowest priority, during steps that mostly wait. Its
+/// Starts a build of the test programs at the lowest priority, during steps that mostly wait. Its
 /// errors are not shown: [`run`] builds again what failed.
 pub(crate) fn start_build(root: &Path) -> Result<Child> {
-    steps::cargo_in_background(root, &[PARTS, NO_RUN].concat())
+    steps::cargo_in_background(root, BUILD)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -45,13 +30,7 @@ pub(crate) fn start_build(root: &Path) -> Result<Child> {
 
 /// Builds and runs all test programs.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    let mut programs = build(cargo(root, PARTS))?;
-    programs.extend(build(steps::cargo_as_configured(root, WHOLE))?);
-    // The largest is the first: it usually takes the longest.
-    programs.sort_by_cached_key(|program| {
-        std::cmp::Reverse(program.path.metadata().map_or(0, |metadata| metadata.len()))
-    });
-    steps::run_lanes(LANES, programs, |program| program.run())
+    steps::run_lanes(LANES, build(root)?, |program| program.run())
 }
 
 /// The program of a crate's tests and the folder that it runs in.
@@ -89,10 +68,9 @@ impl Program {
     }
 }
 
-/// Builds the test programs of a `cargo test`.
-fn build(mut command: Command) -> Result<Vec<Program>> {
-    let output = command
-        .args(NO_RUN)
+/// Builds the test programs. The largest is the first: it usually takes the longest.
+fn build(root: &Path) -> Result<Vec<Program>> {
+    let output = cargo(root, BUILD)
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -101,11 +79,14 @@ fn build(mut command: Command) -> Result<Vec<Program>> {
     if !output.status.success() {
         bail!("the tests cannot be built: {}", output.status);
     }
-    let programs: Vec<Program> =
+    let mut programs: Vec<Program> =
         String::from_utf8(output.stdout)?.lines().filter_map(Program::parse).collect();
     if programs.is_empty() {
         bail!("cargo has built no test programs");
     }
+    programs.sort_by_cached_key(|program| {
+        std::cmp::Reverse(program.path.metadata().map_or(0, |metadata| metadata.len()))
+    });
     Ok(programs)
 }
 
