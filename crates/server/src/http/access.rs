@@ -18,7 +18,7 @@ pub(super) enum Refusal {
     WrongToken,
     /// A page of another site caused the request.
     CrossSite,
-    /// The request names a host for which a page of another site may stand.
+    /// The request names a host that may be of another site.
     HostName,
     /// The user of the token may not use the route.
     NotPermitted,
