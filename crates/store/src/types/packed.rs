@@ -462,6 +462,7 @@ pub(crate) struct Iter<'a> {
 impl<'a> Iterator for Iter<'a> {
     type Item = &'a [u8];
 
+    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         self.remaining = self.remaining.checked_sub(1)?;
         let element = element_at(self.live, self.front, self.width);
@@ -475,6 +476,7 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.remaining = self.remaining.checked_sub(1)?;
         let element = element_before(self.live, self.back, self.width);
