@@ -186,7 +186,7 @@ fn nothing_happens_unasked_before_the_tick() {
 }
 
 #[test]
-fn never_syncs_on_request() {
+fn the_policy_never_syncs_only_on_request() {
     let (_, log) = new_log(SyncPolicy::Never);
     let end = log.append(0, 1, b"x").unwrap();
     log.request_write();
@@ -198,7 +198,7 @@ fn never_syncs_on_request() {
 }
 
 #[test]
-fn never_syncs_while_a_follower_reads_only_what_is_durable() {
+fn the_policy_never_syncs_for_followers_that_read_only_what_is_durable() {
     let (_, log) = new_log(SyncPolicy::Never);
     let append = || {
         log.append(0, 1, b"x").unwrap();

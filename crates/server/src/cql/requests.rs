@@ -134,7 +134,8 @@ mod stub {
 
 impl Requests<'_> {
     /// Handles one message: appends its response to `out`, parks it until its gate opens, or leaves
-    /// it to a timer, a later turn or the pool.
+    /// it to a timer, a later turn or the pool. Returns false, without any of these, if CLIENT PAUSE
+    /// or FAILOVER stops the request.
     pub(crate) fn answer(
         &mut self,
         session: &mut Session,

@@ -1,9 +1,11 @@
 //! Statements of CQL, and clients of Redis commands that they concern.
 
+use cql::plan::prepared::statement_id;
 use reactor::SimClient;
-use wire::cql::Version;
+use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};
 
-use super::cql_client::{Client, with_options};
+use super::cql_client::{Client, execute, with_options};
+use super::http_client::{self, request};
 use super::world::World;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -125,4 +127,57 @@ fn pauses_stop_statements() {
     assert!(run(&mut world, &mut client, select).is_empty());
     assert_eq!(send(&mut world, &administrator, "CLIENT UNPAUSE|"), "+OK\r\n");
     assert_eq!(client.replies().len(), 1);
+}
+
+#[test]
+fn pauses_stop_prepared_statements_and_batches() {
+    let (mut world, mut client) = start();
+    let administrator = world.sim().connect();
+    let insert = "INSERT INTO redis.strings (key, value) VALUES (0x73, 0x01)";
+    let select = "SELECT value FROM redis.strings WHERE key = 0x73";
+    for text in [insert, select] {
+        client.send(|to, out| to.prepare(1, text, None, out));
+    }
+    world.settle();
+    assert_eq!(client.replies().len(), 2);
+    send(&mut world, &administrator, "CLIENT PAUSE 60000 WRITE|");
+    execute(&client, 2, &statement_id(select, None), &[]);
+    world.settle();
+    assert_eq!(client.replies().len(), 1, "a read");
+
+    // What follows on a connection waits, too.
+    let with = Parameters::new(Consistency::One);
+    let text = [(BatchStatement::Text(insert), &[][..])];
+    execute(&client, 3, &statement_id(insert, None), &[]);
+    client.send(|to, out| to.batch(4, BatchKind::Unlogged, &text, &with, out));
+    let mut other = Client::start(&mut world, Version::V5, None);
+    other.send(|to, out| to.batch(5, BatchKind::Unlogged, &text, &with, out));
+    world.settle();
+    assert!(client.replies().is_empty() && other.replies().is_empty());
+    assert_eq!(send(&mut world, &administrator, "GET s|"), "$-1\r\n");
+    send(&mut world, &administrator, "CLIENT UNPAUSE|");
+    assert_eq!(client.replies(), ["3 VOID", "4 VOID"]);
+    assert_eq!(other.replies(), ["5 VOID"]);
+}
+
+#[test]
+fn pauses_stop_statements_over_http() {
+    let mut world = http_client::world();
+    let mut client = http_client::Client::connect(&mut world);
+    let administrator = world.sim().connect();
+    let post = |statement: &str| format!("{{\"statement\": \"{statement}\"}}");
+    let insert = post("INSERT INTO redis.strings (key, value) VALUES (0x73, 0x01)");
+    let select = post("SELECT value FROM redis.strings WHERE key = 0x73");
+    send(&mut world, &administrator, "CLIENT PAUSE 60000 WRITE|");
+    assert_eq!(client.ask(&mut world, "POST /cql", &select).status, 200);
+    assert_eq!(client.ask(&mut world, "POST /cql", &post("nonsense")).status, 400);
+    client.sim.send(request("POST /cql", &insert).as_bytes());
+    world.settle();
+    assert_eq!(client.answers(), []);
+    assert_eq!(send(&mut world, &administrator, "GET s|"), "$-1\r\n");
+    send(&mut world, &administrator, "CLIENT UNPAUSE|");
+    let answers = client.answers();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].status, 200, "{}", answers[0].body);
+    assert_eq!(send(&mut world, &administrator, "GET s|"), "$1\r\n\u{1}\r\n");
 }
