@@ -17,7 +17,9 @@ mod resp_client;
 mod server;
 mod writer;
 
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 
 use anyhow::{Result, bail};
 
@@ -50,10 +52,15 @@ pub(crate) struct Options {
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     println!("chaos: {:?}, {} seconds, seed {}", options.subject, options.seconds, options.seed);
-    match options.subject {
+    let run = || match options.subject {
         Subject::Hub => hub::run(root, options),
         Subject::Replicas => replicas::run(root, options),
-    }
+    };
+    // The thread enters a network namespace, which it cannot leave.
+    thread::scope(|scope| match scope.spawn(run).join() {
+        Ok(result) => result,
+        Err(panic) => resume_unwind(panic),
+    })
 }
 
 /// Why the test cannot run here. `None`: it can.

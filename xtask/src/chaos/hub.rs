@@ -37,7 +37,7 @@ fn follow(server: &Server, other: &Server) -> Result<()> {
 
 pub(super) fn run(root: &Path, options: &Options) -> Result<Tally> {
     let mut random = SmallRng::seed_from_u64(options.seed);
-    let network = Network::new(SERVERS)?;
+    let network = Network::enter(SERVERS)?;
     let data = TempDir::new("chaos")?;
     let mut servers = (0..SERVERS)
         .map(|number| start(root, &network, data.path(), number))

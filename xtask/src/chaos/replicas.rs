@@ -39,7 +39,7 @@ const MEMORY_BYTES_MAX: u64 = 128 << 20;
 
 pub(super) fn run(root: &Path, options: &Options) -> Result<Tally> {
     let mut random = SmallRng::seed_from_u64(options.seed);
-    let network = Network::new(SERVERS)?;
+    let network = Network::enter(SERVERS)?;
     let data = TempDir::new("chaos")?;
     // Small, so that replicas find that the log no longer has what they need.
     let snapshot_bytes = (1_u64 << random.random_range(20..28)).to_string();

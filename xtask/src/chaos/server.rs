@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::network::Network;
+use super::network::{self, Network};
 use crate::process::MYRIAD;
 use crate::resp::{Connection, Value};
 
@@ -73,11 +73,11 @@ impl Server {
         let mut server = Server {
             number,
             addresses: Addresses {
-                resp: network.client_address(number, RESP_PORT),
-                cql: network.client_address(number, CQL_PORT),
+                resp: network::client_address(number, RESP_PORT),
+                cql: network::client_address(number, CQL_PORT),
             },
             address: ServerAddress {
-                host: network.server_address(number),
+                host: network::server_address(number),
                 port: RESP_PORT.to_string(),
             },
             binary,
