@@ -116,6 +116,7 @@ pub(crate) fn recover(
     let replication = Replication::load(&keyspace, &replaying, &log, progress.stream_position)
         .map_err(anyhow::Error::msg)?;
     let hub = Hub::load(&keyspace, &replaying, settings).map_err(anyhow::Error::msg)?;
+    stored_schema::report_unusable(&schema.catalog, hub.is_copying());
     Ok(Recovered {
         replication,
         hub,

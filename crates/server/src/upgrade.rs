@@ -64,7 +64,9 @@ pub fn check(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
 fn load_system(keyspace: &Keyspace) -> anyhow::Result<()> {
     let settings = Settings::default();
     let params = params(&settings, clock::unix_now(), keyspace.seed(), rand::random());
-    stored_schema::load(keyspace, &params).context("a start fails: could not read CQL schema")?;
+    let loaded = stored_schema::load(keyspace, &params)
+        .context("a start fails: could not read CQL schema")?;
+    stored_schema::report_unusable(&loaded.catalog, false);
     Ok(())
 }
 

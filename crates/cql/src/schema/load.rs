@@ -53,20 +53,8 @@ pub fn from_rows(rows: &Rows) -> Result<Catalog, Damaged> {
         sum.wrapping_add(fingerprint(keyspace_rows(keyspace).iter()))
     });
     catalog.version = version(catalog.fingerprint);
-    report(&unusable);
     catalog.unusable = unusable;
     Ok(catalog)
-}
-
-/// Logs each object of which a row is not used, with the first reason.
-fn report(unusable: &[UnusableRow]) {
-    let mut objects = BTreeMap::new();
-    for row in unusable {
-        objects.entry((&row.keyspace, &row.object)).or_insert(row.reason);
-    }
-    for ((keyspace, object), reason) in objects {
-        tracing::error!(keyspace, %object, %reason, "stored rows of the schema are not used");
-    }
 }
 
 /// Reads all rows of one table of `system_schema` except those of built-in keyspaces.

@@ -183,6 +183,11 @@ impl Hub {
         self.peers.lock()
     }
 
+    /// Whether the data of a peer is not copied to its end yet.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.peers.lock().all.values().any(|peer| peer.place.is_none())
+    }
+
     /// False: the conflict is one of the latest. A link that begins again repeats values.
     pub(crate) fn note_conflict(&self, conflict: Conflict) -> bool {
         let mut conflicts = self.conflicts.lock();

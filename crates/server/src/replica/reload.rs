@@ -31,6 +31,7 @@ pub(super) fn reload(state: &State, params: &Params) -> Result<(), String> {
     let loaded =
         stored_schema::load(&shared.keyspace, params).map_err(|error| error.to_string())?;
     state.statements.schema.replace(loaded.last_change);
+    stored_schema::report_unusable(&loaded.catalog, shared.hub.is_copying());
     install_indexes(&loaded.catalog, &shared.keyspace);
     shared.catalog.store(Arc::new(loaded.catalog));
     shared.roles.store(Arc::new(loaded.roles));

@@ -146,6 +146,7 @@ impl CqlExecutor<'_> {
             // The change may have created what other rows lack.
             let loaded = stored_schema::load(&shared.keyspace, params)
                 .map_err(|error| CqlError::Server(error.to_string()))?;
+            stored_schema::report_unusable(&loaded.catalog, shared.hub.is_copying());
             install_indexes(&loaded.catalog, &shared.keyspace);
             shared.catalog.store(Arc::new(loaded.catalog));
         }

@@ -104,6 +104,22 @@ pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, Damag
     })
 }
 
+/// Logs each object of which a row is not used, with the first reason. `may_follow`: a copy of a
+/// peer's data is not complete, and may bring what the rows lack.
+pub(crate) fn report_unusable(catalog: &Catalog, may_follow: bool) {
+    let mut objects = BTreeMap::new();
+    for row in &catalog.unusable {
+        objects.entry((&row.keyspace, &row.object)).or_insert(row.reason);
+    }
+    for ((keyspace, object), reason) in objects {
+        if may_follow {
+            tracing::warn!(keyspace, %object, %reason, "stored rows of the schema are not used yet");
+        } else {
+            tracing::error!(keyspace, %object, %reason, "stored rows of the schema are not used");
+        }
+    }
+}
+
 /// Drops the items of sets.
 fn plain(rows: &ItemRows) -> Rows {
     let plain = |cells: &ItemCells| {
