@@ -22,6 +22,10 @@ use crate::message::Hello;
 /// also disconnected.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Limit for the welcome of a collector, which it sends when the epoch is on its disk. A busy disk
+/// takes many seconds for this, and another attempt would need another epoch.
+const WELCOME_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// After this much silence the kernel probes the peer, and closes the connection after three probes
 /// without an answer. A machine that lost power sends no FIN.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -199,9 +203,10 @@ impl Link {
         Ok(Self { stream, payload_bytes_max: CONTROL_BYTES_MAX, deadline })
     }
 
-    /// Raises the handshake's payload limit to that of a welcome.
+    /// Raises the handshake's limits of payload and time to those of a collector's welcome.
     pub fn expect_welcome(&mut self) {
         self.payload_bytes_max = WELCOME_BYTES_MAX;
+        self.deadline = Some(Instant::now() + WELCOME_TIMEOUT);
     }
 
     /// Ends the handshake: accepts batches up to this size, and no longer treats silence as a
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn long_welcomes_are_received_if_expected() {
+    fn long_and_late_welcomes_are_received_if_expected() {
         let (to, from) = pair();
         let (mut to, mut from) = (Link::new(to).unwrap(), Link::new(from).unwrap());
         let message = "x".repeat(CONTROL_BYTES_MAX);
@@ -466,6 +471,8 @@ mod tests {
             to.send_message(welcome, &sent).unwrap();
             to.send_message(welcome, &sent)
         });
+        // The time of the other handshakes has passed: the collector's disk was busy.
+        from.deadline = Some(Instant::now());
         from.expect_welcome();
         let found: String = from.receive_message(Kind::Welcome, &mut Vec::new()).unwrap();
         assert_eq!(found, message);
