@@ -61,6 +61,8 @@ pub(crate) struct ReplicaOptions {
     cql: CqlEndpoint,
     /// Its number in a group of masters, if it requests the states of keys; else 0.
     peer: u16,
+    /// It knows the number of this server.
+    knows_server: bool,
     /// The port on which it serves clients; 0: unknown.
     port: u16,
     /// Names the process, in all its connections.
@@ -152,6 +154,11 @@ fn psync_stream(
     let own = cx.shared.identity.run_id.as_bytes();
     if options.run_id.is_some_and(|run_id| run_id[..] == *own) {
         return Err(Fail::text("ERR a server cannot be its own replica"));
+    }
+    // Promoted, it would write without the number, and no peer would read that.
+    let is_replica = !options.is_archive && options.peer == 0;
+    if is_replica && cx.shared.hub.server != 0 && !options.knows_server {
+        return Err(another_server_id(cx.shared.hub.server));
     }
     if !is_hand_over {
         return stream(cx, id.zip(u64::try_from(offset).ok()), options);
@@ -359,8 +366,9 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
                 _ => replica.peer = peer,
             }
         } else if is_option(option, "to-server-id") {
-            if number_of_server(value)? != cx.shared.hub.server {
-                return Err(Fail::text("ERR this server has another server-id"));
+            replica.knows_server = number_of_server(value)? == cx.shared.hub.server;
+            if !replica.knows_server {
+                return Err(another_server_id(cx.shared.hub.server));
             }
         } else if is_option(option, "run-id") {
             replica.run_id = Some(RunId::try_from(value).map_err(|_| Fail::Syntax)?);
@@ -392,6 +400,10 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     cx.reply.ok();
     Ok(())
+}
+
+fn another_server_id(own: u16) -> Fail {
+    Fail::owned(format!("ERR this server has another server-id, {own}"))
 }
 
 pub(super) fn number_of_server(word: &[u8]) -> Result<u16, Fail> {

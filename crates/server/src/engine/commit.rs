@@ -540,9 +540,10 @@ impl<'a> Unit<'a> {
     fn append(&mut self) -> Gate {
         debug_assert!(self.record.moved_from.is_none(), "the change of a move was made");
         debug_assert!(!self.has_written() || !self.record.bytes.is_empty());
-        if self.record.bytes.is_empty() {
+        // A position of the stream is logged without changes, too: those of the record may concern
+        // the source alone.
+        if self.record.bytes.is_empty() && self.record.stream_position.is_none() {
             self.record.newest_timestamp = None;
-            self.record.stream_position = None;
             self.record.keeps_versions = false;
             return Gate::OPEN;
         }

@@ -94,6 +94,8 @@ pub(crate) struct Applier<'s> {
     stage: Stage,
     /// Where the next frame begins.
     position: u64,
+    /// The last position that this link has logged.
+    logged: u64,
     /// Of what this server has applied and logged.
     chain: Chain,
     /// End of the last record of this server's log.
@@ -115,6 +117,7 @@ impl<'s> Applier<'s> {
             generation,
             stage: Stage::Begin,
             position: 0,
+            logged: 0,
             chain: Chain::default(),
             log_end: Lsn(0),
             is_cache_stale: false,
@@ -193,9 +196,38 @@ impl<'s> Applier<'s> {
             self.advance(header.end)?;
         }
         self.end_copy(params)?;
+        if header.kind == Kind::Heartbeat && header.base == header.end {
+            self.log_position(params)?;
+        }
         if std::mem::take(&mut self.is_cache_stale) && !self.is_copying() {
             reload(self.state, params).map_err(ApplyError::Schema)?;
         }
+        Ok(())
+    }
+
+    /// Ends the link: logs the position that it has reached.
+    pub(super) fn leave(&mut self, now: Now) -> Result<(), ApplyError> {
+        let params = begin_turn(self.shared, &mut self.reactor, now);
+        self.log_position(&params)?;
+        end_turn(self.shared, &mut self.reactor);
+        self.shared.log.request_sync(self.log_end);
+        Ok(())
+    }
+
+    /// Logs the position if no record ends there: the log of the source has marks after its last
+    /// record. The servers that follow this one, and this one after a restart, come as far. Not for
+    /// each mark: that would be a second record for each one of a busy source.
+    fn log_position(&mut self, params: &Params) -> Result<(), ApplyError> {
+        let position = self.position;
+        // A frame that failed may have logged more.
+        if !matches!(self.stage, Stage::Following) || self.logged >= position {
+            return Ok(());
+        }
+        self.commit(params, |unit, _| {
+            unit.follow(position);
+            Ok(())
+        })?;
+        self.logged = position;
         Ok(())
     }
 
@@ -439,6 +471,7 @@ impl<'s> Applier<'s> {
                 mutations.push(mutation);
             }
         }
+        let is_following = copy.is_none();
         self.commit(params, |unit, applied| {
             lock(unit, &mutations);
             for mutation in &mutations {
@@ -451,10 +484,13 @@ impl<'s> Applier<'s> {
                 unit.stamp(stamp);
                 shared.write_clock.pass(stamp);
             }
-            unit.follow(record.end);
+            if is_following || !mutations.is_empty() {
+                unit.follow(record.end);
+            }
             *applied = record.end;
             Ok(())
         })?;
+        self.logged = record.end;
         // Only now: the checksum states what is in the log of this server.
         self.chain.add_record(record);
         Ok(())

@@ -57,8 +57,8 @@ pub(crate) enum LinkError {
     Over,
 }
 
-/// The account of the client. An empty user is the default one; without a password, no AUTH is
-/// sent.
+/// The account of the client. An empty user is the default one; without a password, PING is sent
+/// instead of AUTH.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Login<'a> {
     pub(crate) user: &'a [u8],
@@ -91,7 +91,8 @@ impl Link {
     ) -> Result<Link, LinkError> {
         let mut link = Link::log_in_as_server(shared, master, is_over)?;
         let port = own_port(shared).to_string();
-        let details = [
+        let server = shared.hub.server.to_string();
+        let mut details = vec![
             ("listening-port", port.as_str()),
             ("run-id", &shared.identity.run_id),
             ("capa", CAPABILITY),
@@ -99,6 +100,9 @@ impl Link {
             ("version", PROGRAM),
             ("capa", MEMBERS_CAPABILITY),
         ];
+        if shared.hub.server != 0 {
+            details.push(("to-server-id", &server));
+        }
         let details: Vec<&[u8]> =
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         link.ask("REPLCONF", &details, is_over)?;
@@ -191,7 +195,13 @@ impl Link {
         let frames = FrameReader::default();
         let mut link = Link { channel, buffer: Vec::new(), used: 0, frames };
         match (login.user, login.password) {
-            (_, None) => {}
+            // Before it knows a client, a server refuses longer requests with another error.
+            (_, None) => {
+                let reply = link.query("PING", &[], is_over)?;
+                if matches!(&reply, Reply::Error(text) if text.starts_with(b"NOAUTH")) {
+                    return Err(refused("PING", &reply));
+                }
+            }
             (b"", Some(password)) => link.ask("AUTH", &[password], is_over)?,
             (user, Some(password)) => link.ask("AUTH", &[user, password], is_over)?,
         }

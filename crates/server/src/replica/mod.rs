@@ -143,8 +143,25 @@ fn follow(
     let request = if *must_copy { None } else { applier.request() };
     let mut link = Link::open(shared, master, request, &is_over)?;
     let acknowledger = Acknowledger::start(shared, link.writer()?).map_err(LinkError::Io)?;
+    let link = (master, generation, &mut link);
+    let ended = apply_stream(shared, link, &mut applier, &acknowledger, must_copy, &is_over);
+    if let Err(error) = applier.leave(clock::now()) {
+        tracing::debug!(%error, "could not log the position in the stream");
+    }
+    ended
+}
+
+/// Applies what a link receives until it ends.
+fn apply_stream(
+    shared: &ServerState,
+    (master, generation, link): (&MasterAddress, u64, &mut Link),
+    applier: &mut Applier<'_>,
+    acknowledger: &Acknowledger,
+    must_copy: &mut bool,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), EndOfLink> {
     loop {
-        let Some(frame) = link.read_frame(&is_over)? else { return Ok(()) };
+        let Some(frame) = link.read_frame(is_over)? else { return Ok(()) };
         let Header { kind, base, end, .. } = frame.header;
         if kind == Kind::Members {
             let list = take_members(frame.contents).map_err(LinkError::Stream)?;
@@ -155,7 +172,7 @@ fn follow(
         if matches!(kind, Kind::Copy | Kind::Resume) {
             let opening = Opening::decode(&frame).map_err(LinkError::Stream)?;
             if kind == Kind::Copy {
-                set_aside(shared, &opening.epochs, base, &is_over).map_err(EndOfLink::SetAside)?;
+                set_aside(shared, &opening.epochs, base, is_over).map_err(EndOfLink::SetAside)?;
             }
             let program = opening.program;
             tracing::info!(%master, program, position = base, "the stream of the master begins");

@@ -7,7 +7,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reactor::SimClient;
 use wire::replication::{
-    CAPABILITY, CHAIN_CAPABILITY, FRAME_BYTES, FrameReader, HEADER_BYTES, Header,
+    ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, FRAME_BYTES, FrameReader, HEADER_BYTES,
+    Header,
 };
 use wire::resp::decode_reply;
 
@@ -300,6 +301,24 @@ fn the_later_write_wins_everywhere_and_none_returns_to_its_author() {
     assert_eq!(ask(&mut group.worlds[2], "SET k 1|"), refused);
     let swap = ask(&mut group.worlds[0], "SWAPDB 0 1|");
     assert_eq!(swap, "-ERR SWAPDB is not possible on a server with a server-id\r\n");
+}
+
+#[test]
+fn a_replica_has_the_number_of_its_master() {
+    let mut world = World::new(3, with_options(&[("server-id", "2")]));
+    let refused = "-ERR this server has another server-id, 2\r\n";
+    let psync = format!("REPLCONF capa {CAPABILITY}|PSYNC ? -1|");
+    assert_eq!(ask(&mut world, &psync), format!("+OK\r\n{refused}"));
+    assert_eq!(ask(&mut world, "REPLCONF to-server-id 3|"), refused);
+    let psync = format!("REPLCONF capa {CAPABILITY} to-server-id 2|PSYNC ? -1|");
+    assert_eq!(ask(&mut world, &psync), "+OK\r\n", "the stream begins later");
+    let archive = format!("REPLCONF capa {CAPABILITY} capa {ARCHIVE_CAPABILITY}|PSYNC ? -1|");
+    assert_eq!(ask(&mut world, &archive), "+OK\r\n");
+    let mut world = World::new(4, with_options(&[]));
+    assert_eq!(
+        ask(&mut world, "REPLCONF to-server-id 3|"),
+        "-ERR this server has another server-id, 0\r\n"
+    );
 }
 
 /// As an operator of `pika_hub` would: a master that is down gets another address.

@@ -575,6 +575,48 @@ fn lists_of_members_are_not_part_of_the_data() {
     }
 }
 
+/// A server that follows a replica receives what the replica has, marks of the master's log
+/// included, and continues there after restarts.
+#[test]
+fn a_replica_of_a_replica_reaches_the_position_of_an_idle_master() {
+    let mut worlds = [1, 2, 3].map(|seed| World::new(seed, plan()));
+    let [source, middle, last] = &mut worlds;
+    copy_from(source, middle);
+    last.shared().replication.set_source(master(2));
+    follow(middle, last, &mut true, None);
+    for round in 0..4 {
+        let kept = last.state().clone();
+        ask(source, "SET s1 v|");
+        let state = middle.state().clone();
+        let mut link = Link::open(source, &state, false, false);
+        for _ in 0..3 {
+            source.advance(1_000_000_000);
+            link.receive(source);
+            assert!(link.apply(usize::MAX, middle.sim().now()));
+            link.acknowledge(source, middle);
+        }
+        drop(link);
+        let position = middle.shared().replication.position(&middle.shared().log);
+        assert_eq!(position, source.shared().replication.position(&source.shared().log));
+        if round % 2 == 1 {
+            middle.die(false, Faults::default());
+            middle.shared().replication.set_source(master(1));
+            assert_eq!(middle.shared().replication.position(&middle.shared().log), position);
+        }
+        // Some of the time it has read the master itself.
+        if round > 1 {
+            follow(source, last, &mut false, None);
+        }
+        let mut link = Link::open(middle, &kept, false, false);
+        link.receive(middle);
+        assert!(link.apply(1, last.sim().now()) && !link.applier.is_copying(), "round {round}");
+        drop(link);
+        follow(middle, last, &mut false, None);
+        assert_eq!(kept.shared.replication.position(&kept.shared.log), position);
+        check_equal(middle, last, &format!("round {round}"));
+    }
+}
+
 #[test]
 fn a_lost_frame_ends_the_stream_before_anything_is_applied() {
     let mut source = World::new(5, Plan::default());

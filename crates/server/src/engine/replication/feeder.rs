@@ -81,11 +81,8 @@ pub(crate) enum Reader {
 #[derive(Debug)]
 enum Stage {
     Begin(Request),
-    /// Searches the log of a replica for the record that ends at this position of the stream.
-    Search {
-        follower: Box<Follower>,
-        position: u64,
-    },
+    /// Searches the log of a replica for the last record of the stream up to this position.
+    Search(Search),
     Copy(Copy),
     Follow {
         follower: Box<Follower>,
@@ -99,6 +96,17 @@ enum Stage {
         states: States,
     },
     End,
+}
+
+/// A search of the log of a replica.
+#[derive(Debug)]
+struct Search {
+    follower: Box<Follower>,
+    position: u64,
+    /// Where the log ended when this server had applied that position, on disk or not.
+    until: Lsn,
+    /// The end of the last record up to the position, of those read so far.
+    found: Option<Lsn>,
 }
 
 /// A copy that is being made.
@@ -177,11 +185,10 @@ impl Feeder {
         }
         if self.bytes.is_empty() {
             match &self.stage {
-                Stage::Follow { follower, .. } => {
+                Stage::Follow { follower, .. } | Stage::Search(Search { follower, .. }) => {
                     follower.set_waker(Box::new(wake));
                     follower.wake_when_readable();
                 }
-                Stage::Search { .. } => wake(),
                 Stage::Begin(_) | Stage::Copy(_) | Stage::Send { .. } | Stage::End => {}
             }
             return None;
@@ -202,7 +209,7 @@ impl Feeder {
         loop {
             self.stage = match std::mem::replace(&mut self.stage, Stage::End) {
                 Stage::Begin(request) => self.begin(feed, request)?,
-                Stage::Search { follower, position } => self.search(feed, follower, position)?,
+                Stage::Search(search) => self.search(feed, search)?,
                 Stage::Copy(copy) => self.copy(feed, copy, block)?,
                 Stage::Follow { follower, position } if self.peer().is_some() => {
                     self.follow_states(feed, follower, position, is_idle)?
@@ -235,6 +242,17 @@ impl Feeder {
         let history = replication.history().clone();
         let known = request.filter(|(id, position)| history.includes(id, *position, end));
         let Some((_, position)) = known else { return self.begin_copy(feed) };
+        let until = {
+            let applied = replication.applied();
+            let next = feed.log.next();
+            // The log need not have a record of it: this server may have copied the data.
+            if replication.role() == Role::Replica && *applied == position {
+                drop(applied);
+                let follower = Box::new(feed.log.follow(next, Scope::Durable)?);
+                return self.resume(feed, follower, position);
+            }
+            next
+        };
         match history.find(position) {
             Some(Place::At(at)) if self.is_readable(feed, at) => {
                 let follower = Box::new(feed.log.follow(at, Scope::Durable)?);
@@ -248,7 +266,8 @@ impl Feeder {
                     }
                     other => other?,
                 };
-                Ok(Stage::Search { follower: Box::new(follower), position })
+                let follower = Box::new(follower);
+                Ok(Stage::Search(Search { follower, position, until, found: None }))
             }
             Some(Place::At(_)) | None => self.begin_copy(feed),
         }
@@ -261,22 +280,24 @@ impl Feeder {
     }
 
     /// Searches one batch of records.
-    fn search(
-        &mut self,
-        feed: &Feed<'_>,
-        mut follower: Box<Follower>,
-        position: u64,
-    ) -> Result<Stage, FeedError> {
-        if !follower.next_batch(&mut self.batch)? {
-            return self.begin_copy(feed);
-        }
-        match locate(&self.batch, position) {
-            (Some(end), _) => {
+    fn search(&mut self, feed: &Feed<'_>, mut search: Search) -> Result<Stage, FeedError> {
+        let is_over = if search.follower.next_batch(&mut self.batch)? {
+            let history = feed.replication.history();
+            let (found, is_over) = locate(&self.batch, &history, search.position);
+            search.found = found.or(search.found);
+            is_over
+        } else if feed.log.poisoned().is_some() {
+            return Err(FeedError::Poisoned);
+        } else {
+            search.follower.position() >= search.until
+        };
+        match search.found {
+            Some(end) if is_over => {
                 let follower = Box::new(feed.log.follow(end, Scope::Durable)?);
-                self.resume(feed, follower, position)
+                self.resume(feed, follower, search.position)
             }
-            (None, true) => self.begin_copy(feed),
-            (None, false) => Ok(Stage::Search { follower, position }),
+            None if is_over => self.begin_copy(feed),
+            _ => Ok(Stage::Search(search)),
         }
     }
 
@@ -591,17 +612,20 @@ fn position_at(history: &History, end: Lsn) -> Option<u64> {
     Some(own.stream + end.0 - own.log.0)
 }
 
-/// The end of the record of a batch that ends at a position of the stream, and whether a record of
-/// the batch ends after it.
-fn locate(batch: &Batch, position: u64) -> (Option<Lsn>, bool) {
-    let named = |record: LogRecord<'_>| Some((records::contents(&record)?.position?, record.end));
+/// The end of the last record of a batch up to a position of the stream, and whether a record of
+/// the batch ends after it. A replica may be at a position where no record ends: those of its
+/// source's log include marks.
+fn locate(batch: &Batch, history: &History, position: u64) -> (Option<Lsn>, bool) {
+    let named = |record: LogRecord<'_>| {
+        let named = || records::contents(&record)?.position;
+        Some((position_at(history, record.end).or_else(named)?, record.end))
+    };
     let mut found = None;
     for (named, end) in batch.records().filter_map(named) {
         if named > position {
             return (found, true);
         }
-        // The last one, as the records of this server's own history repeat the position.
-        found = (named == position).then_some(end).or(found);
+        found = Some(end);
     }
     (found, false)
 }
