@@ -130,6 +130,18 @@ fn a_replica_copies_follows_and_continues_after_it_was_killed() {
 }
 
 #[test]
+fn a_replica_without_a_password_reports_that_one_is_required() {
+    let directory = directory("no-password");
+    let master = Server::start(&directory.join("master"), &["--requirepass", "secret"]);
+    let log = directory.join("replica.log");
+    let options = ["--log-file", log.to_str().unwrap(), "--replicaof", &master.place()];
+    let replica = Server::start(&directory.join("replica"), &options);
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until(|| read().contains("NOAUTH Authentication required."), read);
+    drop((master, replica));
+}
+
+#[test]
 fn a_promoted_replica_is_followed_by_the_others() {
     let names = ["replication-first", "replication-second", "replication-third"];
     let directories = names.map(directory);
