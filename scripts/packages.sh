@@ -18,7 +18,7 @@ name=myriad-$version-$(uname -m)-linux
 rm -rf "$out"
 mkdir -p "$out/$name"
 
-cargo build --profile dist -p myriad
+cargo build --profile dist -p myriad --features s3
 
 # Manual pages and completions, from the program.
 share=target/share
@@ -43,7 +43,7 @@ rm -r "${out:?}/$name"
 
 # It writes a file next to the manifest of each crate.
 sbom=myriad-sbom
-cargo cyclonedx --quiet --format json --override-filename "$sbom"
+cargo cyclonedx --quiet --format json --features s3 --override-filename "$sbom"
 mv "crates/myriad/$sbom.json" "$out/$name.cdx.json"
 find . -name "$sbom.json" -not -path './target/*' -delete
 

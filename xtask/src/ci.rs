@@ -59,8 +59,8 @@ struct Step {
 /// Number of steps that run at the same time, each in a process of its own.
 const LANES: usize = 2;
 
-/// The build of the program that later steps start.
-const BUILD: &[&str] = &["build", "--release", "-p", "myriad"];
+/// The build of the program that later steps start, with the features of the packages.
+const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "--features", "s3"];
 
 /// After this step, the Rust tests are built during the next steps, which mostly wait for clients.
 const BUILD_STEP: &str = "build";
@@ -224,10 +224,10 @@ fn plain(mut command: Command) -> StepResult {
 }
 
 fn run_clippy(root: &Path) -> StepResult {
-    plain(cargo(
-        root,
-        &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    ))
+    const CLIPPY: &[&str] = &["clippy", "--quiet", "--workspace", "--all-targets"];
+    let mut command = cargo(root, CLIPPY);
+    command.args(["--features", "myriad/s3", "--", "-D", "warnings"]);
+    plain(command)
 }
 
 fn run_transcripts(root: &Path, target: Target) -> StepResult {

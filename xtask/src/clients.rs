@@ -39,10 +39,18 @@ const ASKED_SUITE: &str = "cql-python";
 const ASKING_PASSWORD: &str = "first";
 
 /// Suites that start their own servers: with certificates, on data of Redis and Valkey, as the target
-/// of an import from them or from a Cassandra, with replicas that clients of both protocols follow, and
-/// observed by Prometheus.
-const OWN_SUITES: [&str; 7] =
-    ["tls", "rdb", "import", "import-cassandra", "sentinel", "cql-replicas", "monitoring"];
+/// of an import from them or from a Cassandra, with replicas that clients of both protocols follow,
+/// observed by Prometheus, and stored in a bucket.
+const OWN_SUITES: [&str; 8] = [
+    "tls",
+    "rdb",
+    "import",
+    "import-cassandra",
+    "sentinel",
+    "cql-replicas",
+    "monitoring",
+    "backup",
+];
 
 /// A suite that takes longer hangs. The first run spends most of its time on downloads and builds.
 const SUITE_TIMEOUT_S: &str = "1800";

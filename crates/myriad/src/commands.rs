@@ -73,11 +73,25 @@ const REPAIR: &[OptionText] = &[OptionText::flag("apply", "Write the data to a n
 const DOCUMENT: &[OptionText] = &[OptionText::flag("markdown", "Print the document.")];
 
 const BACKUP: &[OptionText] = &[
-    OptionText::value("to", "DIR", Values::Files, "Directory of the backup."),
+    OptionText::value(
+        "to",
+        "DIR",
+        Values::Files,
+        "Directory of the backup, or s3://BUCKET/PREFIX.",
+    ),
     OptionText::flag("full", "Begin with a full backup again."),
+    OptionText::value("keep", "N", Values::Any, "After a full backup, remove all but the last N."),
     OptionText::flag("follow", "Continue until SIGTERM or SIGINT."),
     OptionText::value("user", "NAME", Values::Any, "User of the server."),
     OptionText::value("password-file", "FILE", Values::Files, "File with the password."),
+    OptionText::value(
+        "tls-ca-cert-file",
+        "FILE",
+        Values::Files,
+        "Connect with TLS; certificates of the authorities that may sign that of the server.",
+    ),
+    OptionText::value("tls-cert-file", "FILE", Values::Files, "Certificate of this client."),
+    OptionText::value("tls-key-file", "FILE", Values::Files, "Key of this certificate."),
 ];
 
 const RESTORE: &[OptionText] = &[
@@ -125,7 +139,7 @@ pub(crate) fn all() -> Vec<Command> {
         row("log tail", "DIR [--from LSN] [--follow]", "Print the records of a log as lines of JSON", Files, Flags(TAIL)),
         row("log verify", "DIR", "Check every record of a log without changing it", Files, Flags(&[])),
         row("log repair", "DIR [--apply]", "Recover the readable data of a directory that the server refuses", Files, Flags(REPAIR)),
-        row("backup", "HOST:PORT --to DIR [--full] [--follow] [--user NAME] [--password-file FILE]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
+        row("backup", "HOST:PORT --to DIR [--full] [--keep N] [--follow] [--user NAME] [--password-file FILE] [--tls-...]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
         row("restore", "DIR {--to DATA-DIR | --verify} [--until POSITION|TIME]", "Make the directory of a server from a backup, as of a moment", Files, Flags(RESTORE)),
         row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge] [--verify]} [--partial]", "Move in from files of Redis or Valkey, or from a running one or a Cassandra", Files, Flags(IMPORT)),
         row("export", "DIR FILE", "Write the keys in the directory of a server to an RDB file", Files, Flags(&[])),
@@ -191,7 +205,11 @@ pub(crate) const TOPICS: &[Topic] = &[
             "Stores the data of the server that speaks the Redis protocol at HOST:PORT in files in \
              DIR, which is made if it is missing. The first backup is a full one; later ones store \
              only what is new. With --full, begin with a full one again. With --follow, continue \
-             until SIGTERM or SIGINT, and complete a file every 10 seconds.",
+             until SIGTERM or SIGINT, and complete a file every 10 seconds. With --keep N, a full \
+             backup removes the files of older ones except the newest N - 1.",
+            "A program with the feature s3 also takes s3://BUCKET/PREFIX as DIR: storage that is \
+             compatible with S3. Credentials, region and endpoint are those of the variables \
+             AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.",
             "The password is that in FILE, or the environment variable MYRIAD_PASSWORD. The user \
              needs permission for ROLE, REPLCONF and PSYNC. Reports each file on standard output, \
              progress on standard error.",
@@ -202,7 +220,7 @@ pub(crate) const TOPICS: &[Topic] = &[
         about: "make the directory of a server from a backup",
         paragraphs: &[
             "Makes the new directory DATA-DIR, with which a server can start, from the backup in \
-             DIR: with all records, or the records that --until selects. With --verify, only checks the \
+             DIR, or s3://BUCKET/PREFIX: with all records, or the records that --until selects. With --verify, only checks the \
              backup.",
             "TIME has a time zone: 2026-11-24T15:04:05Z, 2026-11-24T16:04:05.25+01:00. Fails if a \
              file is missing or damaged; then DATA-DIR is not made.",

@@ -7,6 +7,7 @@
 mod commands;
 mod completion;
 mod manual;
+mod storage;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use base::usage::UsageError;
 use lexopt::{Arg, Parser, ValueExt as _};
-use server::backup::{self, Backup, Begin, Until};
+use server::backup::{self, Backup, Begin, ClientTls, Until};
 use server::config::{self, Arguments, ArgumentsError, Config, Environment, MasterAddress};
 use server::import::cassandra::{self, CassandraImport};
 use server::import::live::{self, LiveImport, Onto};
@@ -23,6 +24,7 @@ use server::import::{Losses, Place};
 use server::logtool::{self, Follow};
 use server::restore::{self, Target};
 use server::{config_check, doctor, repair, upgrade};
+use storage::{Access, BackupPlace};
 
 use crate::commands::SHELLS;
 
@@ -74,9 +76,12 @@ enum Command {
         dir: PathBuf,
         to: PathBuf,
     },
-    Backup(Backup),
+    Backup {
+        backup: Backup,
+        place: BackupPlace,
+    },
     Restore {
-        dir: PathBuf,
+        place: BackupPlace,
         /// `None`: only check the backup.
         to: Option<PathBuf>,
         target: Target,
@@ -146,12 +151,15 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::CassandraImport(import) => cassandra::import(&import, &mut io::stdout().lock()),
         Command::CassandraVerify(import) => cassandra::verify(&import, &mut io::stdout().lock()),
         Command::Export { dir, to } => server::export::export(&dir, &to, &mut io::stdout().lock()),
-        Command::Backup(backup) => backup::take(&backup, &mut io::stdout().lock()),
-        Command::Restore { dir, to: Some(to), target } => {
-            restore::restore(&dir, &to, target, &mut io::stdout().lock())
+        Command::Backup { backup, place } => {
+            let storage = place.open(Access::Write);
+            storage.and_then(|storage| backup::take(&backup, &*storage, &mut io::stdout().lock()))
         }
-        Command::Restore { dir, to: None, target } => {
-            restore::verify(&dir, target, &mut io::stdout().lock())
+        Command::Restore { place, to, target } => {
+            place.open(Access::Read).and_then(|storage| match to {
+                Some(to) => restore::restore(&*storage, &to, target, &mut io::stdout().lock()),
+                None => restore::verify(&*storage, target, &mut io::stdout().lock()),
+            })
         }
         Command::UpgradeCheck { dir } => upgrade::check(&dir, &mut io::stdout().lock()),
         Command::WriteManual { dir } => manual::write(&dir),
@@ -360,7 +368,8 @@ fn parse_export(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 }
 
 fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let (mut source, mut dir, mut user) = (None, None, String::new());
+    let (mut source, mut place, mut user) = (None, None, String::new());
+    let (mut keep, mut tls) = (None, ClientTls::default());
     let mut password = std::env::var("MYRIAD_PASSWORD").ok();
     let (mut begin, mut until) = (Begin::Continue, Until::Reached);
     while let Some(argument) = parser.next()? {
@@ -368,8 +377,12 @@ fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Arg::Short('h') | Arg::Long("help") => {
                 return Ok(Command::Print(commands::help_of("backup")));
             }
-            Arg::Long("to") => dir = Some(PathBuf::from(parser.value()?)),
+            Arg::Long("to") => place = Some(backup_place(parser.value()?)?),
             Arg::Long("full") => begin = Begin::Full,
+            Arg::Long("keep") => keep = Some(parser.value()?.parse()?),
+            Arg::Long("tls-ca-cert-file") => tls.authorities = parser.value()?.into(),
+            Arg::Long("tls-cert-file") => tls.certificate = parser.value()?.into(),
+            Arg::Long("tls-key-file") => tls.key = parser.value()?.into(),
             Arg::Long("follow") => until = Until::Stopped,
             Arg::Long("user") => user = parser.value()?.string()?,
             Arg::Long("password-file") => {
@@ -387,12 +400,24 @@ fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     if !user.is_empty() && password.is_none() {
         return Err(usage("--user requires --password-file or MYRIAD_PASSWORD"));
     }
-    match (source, dir) {
-        (Some(source), Some(dir)) => {
-            Ok(Command::Backup(Backup { source, dir, user, password, begin, until }))
+    let has = |path: &PathBuf| !path.as_os_str().is_empty();
+    if has(&tls.certificate) != has(&tls.key) || has(&tls.key) && !has(&tls.authorities) {
+        return Err(usage(
+            "--tls-cert-file and --tls-key-file require each other and --tls-ca-cert-file",
+        ));
+    }
+    let tls = has(&tls.authorities).then_some(tls);
+    match (source, place) {
+        (Some(source), Some(place)) => {
+            let backup = Backup { source, user, password, tls, begin, until, keep };
+            Ok(Command::Backup { backup, place })
         }
         _ => Err(usage("myriad backup requires HOST:PORT and --to DIR")),
     }
+}
+
+fn backup_place(place: OsString) -> Result<BackupPlace, ArgumentsError> {
+    BackupPlace::parse(place).map_err(usage)
 }
 
 /// Parses HOST:PORT; an IPv6 address may be in brackets.
@@ -406,7 +431,7 @@ fn address(place: &OsStr) -> Result<MasterAddress, ArgumentsError> {
 }
 
 fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
-    let (mut dir, mut to, mut target, mut verifies) = (None, None, Target::End, false);
+    let (mut place, mut to, mut target, mut verifies) = (None, None, Target::End, false);
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => {
@@ -420,12 +445,12 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
                     usage("--until requires a position, or a time such as 2026-11-24T15:04:05Z")
                 })?;
             }
-            Arg::Value(path) if dir.is_none() => dir = Some(PathBuf::from(path)),
+            Arg::Value(from) if place.is_none() => place = Some(backup_place(from)?),
             other => return Err(other.unexpected().into()),
         }
     }
-    match (dir, verifies == to.is_none()) {
-        (Some(dir), true) => Ok(Command::Restore { dir, to, target }),
+    match (place, verifies == to.is_none()) {
+        (Some(place), true) => Ok(Command::Restore { place, to, target }),
         _ => Err(usage("myriad restore requires DIR and either --to DATA-DIR or --verify")),
     }
 }
@@ -692,17 +717,35 @@ mod tests {
 
     #[test]
     fn a_backup_names_a_server_and_a_restore_one_purpose() {
-        match parsed(&["backup", "[::1]:6379", "--to", "b", "--full", "--follow"]) {
-            Ok(Command::Backup(backup)) => {
+        let words = ["backup", "[::1]:6379", "--to", "b", "--full", "--follow", "--keep", "3"];
+        match parsed(&words) {
+            Ok(Command::Backup { backup, place }) => {
                 assert_eq!((backup.source.host.as_str(), backup.source.port), ("::1", 6_379));
                 assert_eq!((backup.begin, backup.until), (Begin::Full, Until::Stopped));
-                assert_eq!(backup.dir, PathBuf::from("b"));
+                assert_eq!(backup.keep.map(std::num::NonZeroUsize::get), Some(3));
+                assert_eq!(place, BackupPlace::Directory(PathBuf::from("b")));
+                assert!(backup.tls.is_none());
             }
             other => panic!("{other:?}"),
         }
+        let files = "--tls-cert-file and --tls-key-file require each other and \
+                     --tls-ca-cert-file; see myriad --help";
+        let backup = ["backup", "host:1", "--to", "b"];
+        for words in [
+            ["--tls-cert-file", "c", "--tls-ca-cert-file", "a"],
+            ["--tls-cert-file", "c", "--tls-key-file", "k"],
+        ] {
+            check_fault(&[&backup[..], &words].concat(), files);
+        }
+        assert!(parsed(&[&backup[..], &["--keep", "0"]].concat()).is_err());
+        if cfg!(not(feature = "s3")) {
+            let missing = "this program was built without the feature s3; see myriad --help";
+            check_fault(&["backup", "host:1", "--to", "s3://b"], missing);
+        }
         match parsed(&["restore", "b", "--to", "data", "--until", "77"]) {
-            Ok(Command::Restore { dir, to, target }) => {
-                assert_eq!((dir, to), (PathBuf::from("b"), Some(PathBuf::from("data"))));
+            Ok(Command::Restore { place, to, target }) => {
+                assert_eq!(place, BackupPlace::Directory(PathBuf::from("b")));
+                assert_eq!(to, Some(PathBuf::from("data")));
                 assert_eq!(target, Target::Position(77));
             }
             other => panic!("{other:?}"),

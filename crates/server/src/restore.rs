@@ -18,6 +18,7 @@ use wire::replication::{
 use crate::backup::Report;
 use crate::backup::archive::{self, Chain};
 use crate::backup::moments::Search;
+use crate::backup::storage::Storage;
 use crate::config::Settings;
 use crate::engine::clock;
 use crate::engine::records::{self, Progress};
@@ -54,10 +55,15 @@ fn shown_time(unix_us: i64) -> String {
     time.map_or_else(|_| format!("{unix_us} us"), |time| time.to_string())
 }
 
-/// Makes the new data directory `to` from the backup in `dir`.
-pub fn restore(dir: &Path, to: &Path, target: Target, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Makes the new data directory `to` from a backup.
+pub fn restore(
+    backup: &dyn Storage,
+    to: &Path,
+    target: Target,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     check_new(to)?;
-    let (chain, position) = choose(dir, target)?;
+    let (chain, position) = choose(backup, target)?;
     make(to, "restoring", |work| {
         let replay = replay(&chain, position)?;
         let disk = FileDisk::open_buffered(work).context("could not open the new directory")?;
@@ -76,14 +82,14 @@ pub fn restore(dir: &Path, to: &Path, target: Target, out: &mut dyn Write) -> an
     Ok(())
 }
 
-/// Replays the backup in `dir` in memory, and reports what it contains.
-pub fn verify(dir: &Path, target: Target, out: &mut dyn Write) -> anyhow::Result<()> {
-    for chain in archive::chains(dir)? {
+/// Replays a backup in memory, and reports what it contains.
+pub fn verify(backup: &dyn Storage, target: Target, out: &mut dyn Write) -> anyhow::Result<()> {
+    for chain in archive::chains(backup)? {
         let summary = summarize(&chain, target)?;
         let (files, bytes) = (chain.len(), summary.bytes);
         writeln!(out, "files: {files}, {bytes} bytes: can be restored at {}", summary.range())?;
     }
-    let (chain, position) = choose(dir, target)?;
+    let (chain, position) = choose(backup, target)?;
     let replay = replay(&chain, position)?;
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     let mut keys = 0;
@@ -177,7 +183,7 @@ fn summarize(chain: &Chain, target: Target) -> anyhow::Result<Summary> {
             Ok(())
         })?;
     }
-    let last = chain.last().context("a chain has a file")?.path.display();
+    let last = chain.last().context("a chain has a file")?.place();
     let reach = reach.filter(|reach| *reach <= position);
     let reach = reach.with_context(|| format!("{last} ends before the copy is complete"))?;
     let bytes = chain.iter().map(|file| file.end.bytes).sum();
@@ -196,9 +202,9 @@ fn summarize(chain: &Chain, target: Target) -> anyhow::Result<Summary> {
 }
 
 /// The newest chain that contains the target, and the position of the target.
-fn choose(dir: &Path, target: Target) -> anyhow::Result<(Chain, u64)> {
+fn choose(backup: &dyn Storage, target: Target) -> anyhow::Result<(Chain<'_>, u64)> {
     let mut ranges = Vec::new();
-    for chain in archive::chains(dir)?.into_iter().rev() {
+    for chain in archive::chains(backup)?.into_iter().rev() {
         let summary = summarize(&chain, target)?;
         if let Some(position) = summary.position {
             return Ok((chain, position));
@@ -206,7 +212,7 @@ fn choose(dir: &Path, target: Target) -> anyhow::Result<(Chain, u64)> {
         ranges.push(summary.range());
     }
     if ranges.is_empty() {
-        bail!("{} has no files of a backup", dir.display());
+        bail!("{} has no files of a backup", backup.place(""));
     }
     let place = match target {
         Target::End => "its end".to_owned(),

@@ -294,6 +294,9 @@ fn a_failover_without_a_complete_replica_is_given_up() {
     assert_eq!(master.ask("SET k 3"), "+OK\r\n");
     assert_eq!(master.ask("FAILOVER ABORT"), "-ERR No failover in progress.\r\n");
     assert_eq!(master.ask("FAILOVER\r\nFAILOVER ABORT\r\nSET k 4"), "+OK\r\n+OK\r\n+OK\r\n");
+    let info = master.ask("FAILOVER\r\nFAILOVER ABORT\r\nINFO replication");
+    assert!(info.contains("master_failover_state:no-failover\r\n"), "{info}");
+    assert_eq!(master.ask("SET k 4"), "+OK\r\n", "it waits until the failover has ended");
     // After a pause of all commands, the failover still stops only writes.
     assert_eq!(
         master.ask("FAILOVER\r\nCLIENT PAUSE 50 ALL\r\nGET k\r\nFAILOVER ABORT\r\nSET k 4"),

@@ -5,17 +5,15 @@
 //! before it, so that a missing, exchanged or damaged file is found. The checksum of the frames'
 //! chain continues from file to file.
 
-use std::fs::File;
-use std::io::{BufReader, Read as _};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::io::{BufReader, Read as _, Write as _};
 
 use anyhow::{Context as _, bail};
-use binlog::{Disk, DiskFile, FileDisk, write_all_at};
 use wire::replication::{
     Chain as Checksum, EpochId, Format, Frame, FrameReader, FrameWriter,
     HEADER_BYTES as FRAME_HEADER_BYTES, Header, Kind,
 };
+
+use super::storage::{NewFile, Storage};
 
 const MAGIC: [u8; 8] = *b"MYRIADBK";
 const END_MAGIC: [u8; 8] = *b"MYRIADBE";
@@ -30,12 +28,11 @@ const END_BYTES: usize = 40;
 const END_BYTES_2: usize = 32;
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
-/// Bytes that are written before they are synced, so that the end of a file takes no time.
-const SYNC_BYTES: u64 = 64 << 20;
-const TEMPORARY_NAME: &str = "backup.tmp";
 /// Names the newest file, so that it is missed.
 const NEWEST_NAME: &str = "newest";
-const NEWEST_TEMPORARY_NAME: &str = "newest.tmp";
+const NOTE_BYTES_MAX: u64 = 256;
+/// Files whose headers are read at a time: storage on a network takes a while to answer.
+const OPEN_AT_A_TIME: usize = 16;
 
 /// What a file states before its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,27 +154,26 @@ fn number_of(name: &str) -> Option<u64> {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub(crate) struct Draft<'d> {
-    disk: &'d FileDisk,
-    file: Arc<dyn DiskFile>,
+pub(crate) struct Draft<'s> {
+    storage: &'s dyn Storage,
+    file: Box<dyn NewFile + 's>,
     number: u64,
     writer: FrameWriter,
     buffer: Vec<u8>,
     written: u64,
-    synced: u64,
     crc: u32,
 }
 
-impl<'d> Draft<'d> {
-    pub(crate) fn begin(disk: &'d FileDisk, header: &FileHeader) -> anyhow::Result<Draft<'d>> {
-        if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
-            disk.remove(TEMPORARY_NAME)?;
-        }
-        let file = disk.create(TEMPORARY_NAME).context("could not create a file")?;
-        let buffer = header.encode().to_vec();
+impl<'s> Draft<'s> {
+    pub(crate) fn begin(
+        storage: &'s dyn Storage,
+        header: &FileHeader,
+    ) -> anyhow::Result<Draft<'s>> {
         let number = header.number;
+        let file = storage.create(&name_of(number)).with_context(|| writing(storage, number))?;
+        let buffer = header.encode().to_vec();
         let writer = FrameWriter::new(Format::Compressed, header.chain);
-        Ok(Draft { disk, file, number, writer, buffer, written: 0, synced: 0, crc: 0 })
+        Ok(Draft { storage, file, number, writer, buffer, written: 0, crc: 0 })
     }
 
     /// Appends a frame.
@@ -195,15 +191,11 @@ impl<'d> Draft<'d> {
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
-        let writing = || format!("could not write {TEMPORARY_NAME}");
-        write_all_at(&*self.file, self.written, &self.buffer).with_context(writing)?;
+        let written = self.file.write_all(&self.buffer);
+        written.with_context(|| writing(self.storage, self.number))?;
         self.written += self.buffer.len() as u64;
         self.crc = crc32c::crc32c_append(self.crc, &self.buffer);
         self.buffer.clear();
-        if self.written - self.synced >= SYNC_BYTES {
-            self.file.sync().with_context(writing)?;
-            self.synced = self.written;
-        }
         Ok(())
     }
 
@@ -214,52 +206,54 @@ impl<'d> Draft<'d> {
         let end = FileEnd { position, bytes, crc, chain };
         self.buffer.extend_from_slice(&end.encode());
         self.flush()?;
-        self.file.sync().context("could not sync a file")?;
-        self.disk.rename(TEMPORARY_NAME, &name_of(self.number))?;
-        self.disk.sync_dir()?;
-        note_newest(self.disk, self.number).context("could not note the newest file")?;
+        self.file.finish().with_context(|| writing(self.storage, self.number))?;
+        note_newest(self.storage, self.number).context("could not note the newest file")?;
         Ok(end)
     }
 }
 
-fn note_newest(disk: &FileDisk, number: u64) -> std::io::Result<()> {
-    if disk.list()?.iter().any(|name| name == NEWEST_TEMPORARY_NAME) {
-        disk.remove(NEWEST_TEMPORARY_NAME)?;
-    }
-    let file = disk.create(NEWEST_TEMPORARY_NAME)?;
-    write_all_at(&*file, 0, format!("{}\n", name_of(number)).as_bytes())?;
-    file.sync()?;
-    disk.rename(NEWEST_TEMPORARY_NAME, NEWEST_NAME)?;
-    disk.sync_dir()
+fn writing(storage: &dyn Storage, number: u64) -> String {
+    format!("could not write {}", storage.place(&name_of(number)))
+}
+
+fn note_newest(storage: &dyn Storage, number: u64) -> std::io::Result<()> {
+    let mut file = storage.create(NEWEST_NAME)?;
+    writeln!(file, "{}", name_of(number))?;
+    file.finish()
 }
 
 /// A complete file, whose frames are not yet checked.
 #[derive(Debug, Clone)]
-pub(crate) struct ArchiveFile {
-    pub(crate) path: PathBuf,
+pub(crate) struct ArchiveFile<'s> {
+    storage: &'s dyn Storage,
+    name: String,
     version: u32,
     pub(crate) header: FileHeader,
     pub(crate) end: FileEnd,
 }
 
-impl ArchiveFile {
-    fn open(path: PathBuf, number: u64) -> anyhow::Result<ArchiveFile> {
-        let shown = path.display().to_string();
-        let mut file = File::open(&path).with_context(|| format!("could not open {shown}"))?;
-        let size = file.metadata()?.len();
+impl<'s> ArchiveFile<'s> {
+    /// Where it is, for messages.
+    pub(crate) fn place(&self) -> String {
+        self.storage.place(&self.name)
+    }
+
+    /// Opens a file of `size` bytes.
+    fn open(storage: &'s dyn Storage, number: u64, size: u64) -> anyhow::Result<ArchiveFile<'s>> {
+        let name = name_of(number);
+        let shown = storage.place(&name);
         let mut head = [0; HEADER_BYTES];
         // The shortest file of the oldest version has more bytes than a header of the newest one.
         if size < (HEADER_BYTES_2 + END_BYTES_2) as u64 {
             bail!("{shown} is damaged: it has only {size} bytes");
         }
         let reading = || format!("could not read {shown}");
-        file.read_exact(&mut head).with_context(reading)?;
+        storage.read_at(&name, 0, &mut head).with_context(reading)?;
         let (header, version) =
             FileHeader::decode(&head).map_err(|what| anyhow::anyhow!("{shown}: {what}"))?;
         let mut tail = vec![0; end_bytes(version)];
         let end_at = size - tail.len() as u64;
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut tail, end_at)
-            .with_context(reading)?;
+        storage.read_at(&name, end_at, &mut tail).with_context(reading)?;
         if header.number != number {
             bail!(
                 "{shown} has another name than when it was written: it was number {}",
@@ -270,7 +264,7 @@ impl ArchiveFile {
         let end = end.with_context(|| {
             format!("{shown} is damaged: its end is missing or malformed, at offset {end_at}")
         })?;
-        Ok(ArchiveFile { path, version, header, end })
+        Ok(ArchiveFile { storage, name, version, header, end })
     }
 
     /// Passes every frame, in order, with its offset in the file, and checks all of the file.
@@ -278,8 +272,9 @@ impl ArchiveFile {
         &self,
         pass: &mut dyn FnMut(&Frame<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let shown = self.path.display();
-        let file = File::open(&self.path).with_context(|| format!("could not open {shown}"))?;
+        let shown = self.place();
+        let opened = self.storage.open(&self.name);
+        let file = opened.with_context(|| format!("could not open {shown}"))?;
         let mut reader = BufReader::with_capacity(WRITE_BYTES, file);
         let mut head = vec![0; header_bytes(self.version)];
         reader.read_exact(&mut head).with_context(|| format!("could not read {shown}"))?;
@@ -325,26 +320,18 @@ impl ArchiveFile {
 }
 
 /// Files that continue each other, the first of which begins with a copy.
-pub(crate) type Chain = Vec<ArchiveFile>;
+pub(crate) type Chain<'s> = Vec<ArchiveFile<'s>>;
 
-/// Reads the headers of all files in a directory. Oldest chain first.
-pub(crate) fn chains(dir: &Path) -> anyhow::Result<Vec<Chain>> {
-    let reading = || format!("could not read {}", dir.display());
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(dir).with_context(reading)? {
-        let name = entry.with_context(reading)?.file_name();
-        numbers.extend(name.to_str().and_then(number_of));
-    }
-    numbers.sort_unstable();
-    check_newest(dir, numbers.last().copied())?;
-    let mut chains: Vec<Chain> = Vec::new();
-    for number in numbers {
-        let file = ArchiveFile::open(dir.join(name_of(number)), number)?;
+/// Reads the headers of all files. Oldest chain first.
+pub(crate) fn chains(storage: &dyn Storage) -> anyhow::Result<Vec<Chain<'_>>> {
+    let mut chains: Vec<Chain<'_>> = Vec::new();
+    for file in files(storage)? {
+        let number = file.header.number;
         let Some(previous) = file.header.previous else {
             chains.push(vec![file]);
             continue;
         };
-        let shown = file.path.display();
+        let shown = file.place();
         let before = chains.last().and_then(|chain| chain.last());
         let before = before.filter(|before| before.header.number + 1 == number);
         let before = before.with_context(|| {
@@ -356,7 +343,7 @@ pub(crate) fn chains(dir: &Path) -> anyhow::Result<Vec<Chain>> {
             bail!(
                 "{shown} does not continue {}: it was written after another file of this name \
                  that ended at position {}",
-                before.path.display(),
+                before.place(),
                 file.header.base
             );
         }
@@ -365,21 +352,60 @@ pub(crate) fn chains(dir: &Path) -> anyhow::Result<Vec<Chain>> {
     Ok(chains)
 }
 
-/// Checks that the newest file is present. After a crash, the note may name the file before it.
-fn check_newest(dir: &Path, last: Option<u64>) -> anyhow::Result<()> {
-    let path = dir.join(NEWEST_NAME);
-    let noted = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => {
-            return Err(error).with_context(|| format!("could not read {}", path.display()));
-        }
+/// Opens all files, in the order of their numbers.
+fn files(storage: &dyn Storage) -> anyhow::Result<Vec<ArchiveFile<'_>>> {
+    let reading = || format!("could not read {}", storage.place(""));
+    let listed = storage.list().with_context(reading)?;
+    let has_note = listed.iter().any(|(name, _)| name == NEWEST_NAME);
+    let mut numbers: Vec<(u64, u64)> =
+        listed.iter().filter_map(|(name, size)| Some((number_of(name)?, *size))).collect();
+    numbers.sort_unstable();
+    if has_note {
+        check_newest(storage, numbers.last().map(|(number, _)| *number))?;
+    }
+    let open = |some: &[(u64, u64)]| -> anyhow::Result<Vec<ArchiveFile<'_>>> {
+        some.iter().map(|(number, size)| ArchiveFile::open(storage, *number, *size)).collect()
     };
+    let share = numbers.len().div_ceil(OPEN_AT_A_TIME).max(1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            numbers.chunks(share).map(|some| scope.spawn(move || open(some))).collect();
+        let mut files = Vec::new();
+        for thread in threads {
+            files.extend(thread.join().expect("it does not panic")?);
+        }
+        Ok(files)
+    })
+}
+
+/// Checks that the newest file is present. After a crash, the note may name the file before it.
+fn check_newest(storage: &dyn Storage, last: Option<u64>) -> anyhow::Result<()> {
+    let place = storage.place(NEWEST_NAME);
+    let mut noted = String::new();
+    let read = storage.open(NEWEST_NAME).and_then(|file| {
+        // A name, and more than that if it is damaged.
+        file.take(NOTE_BYTES_MAX).read_to_string(&mut noted)
+    });
+    read.with_context(|| format!("could not read {place}"))?;
     let noted = noted.trim_end();
-    let number = number_of(noted);
-    let number = number.with_context(|| format!("{} is damaged", path.display()))?;
+    let number = number_of(noted).with_context(|| format!("{place} is damaged"))?;
     if last.is_none_or(|last| last < number) {
-        bail!("{} is missing, the newest file of the backup", dir.join(noted).display());
+        bail!("{} is missing, the newest file of the backup", storage.place(noted));
     }
     Ok(())
+}
+
+/// Removes the oldest chains, so that `keep` are left. Returns the number of files removed.
+pub(crate) fn prune(storage: &dyn Storage, keep: usize) -> anyhow::Result<usize> {
+    let mut chains = chains(storage)?;
+    chains.truncate(chains.len().saturating_sub(keep));
+    // From the end of each chain: an interruption leaves files that continue each other.
+    let files = chains.iter().flat_map(|chain| chain.iter().rev());
+    let mut removed = 0;
+    for file in files {
+        let place = || format!("could not remove {}", file.place());
+        storage.remove(&file.name).with_context(place)?;
+        removed += 1;
+    }
+    Ok(removed)
 }

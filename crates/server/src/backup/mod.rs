@@ -1,28 +1,34 @@
-//! `myriad backup`: stores the replication stream of a running server in a directory.
+//! `myriad backup`: stores the replication stream of a running server in files.
 //!
 //! The first backup receives a copy of all data and the records up to where the copy is consistent;
-//! each later one continues where the last file ends. `archive` has the files, and
-//! [`crate::restore`] reads them.
+//! each later one continues where the last file ends. `archive` has the files, `storage` the place
+//! where they are, and [`crate::restore`] reads them.
 
 pub(crate) mod archive;
 pub(crate) mod moments;
+pub mod storage;
 
 use std::cell::Cell;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use binlog::FileDisk;
+use reactor::TlsError;
+use rustls::ClientConfig;
 use wire::replication::{
     ARCHIVE_CAPABILITY, CAPABILITY, CHAIN_CAPABILITY, Chain, Copied, EpochId, Frame, Header, Kind,
     Opening, TIMES_CAPABILITY, Time, take_times,
 };
 use wire::resp::Reply;
 
-use crate::config::MasterAddress;
+use crate::config::{MasterAddress, Settings};
 use crate::replica::{Link, LinkError, Login, PROGRAM};
+use crate::tls;
 use archive::{Draft, FileHeader};
+use storage::Storage;
 
 /// While it follows the source, a backup ends a file with new records after this time, or when it
 /// has this many bytes. A lost machine loses no more than that of the backup.
@@ -51,16 +57,28 @@ pub enum Until {
     Stopped,
 }
 
+/// The files of a connection with TLS.
+#[derive(Debug, Clone, Default)]
+pub struct ClientTls {
+    /// Certificates of the authorities that may sign that of the server.
+    pub authorities: PathBuf,
+    /// The certificate of this client and its key; empty: it has none.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
 /// A backup to take.
 #[derive(Debug)]
 pub struct Backup {
     pub source: MasterAddress,
-    pub dir: PathBuf,
     /// Empty: the default user.
     pub user: String,
     pub password: Option<String>,
+    pub tls: Option<ClientTls>,
     pub begin: Begin,
     pub until: Until,
+    /// Full backups that a new one leaves, itself included; `None`: all.
+    pub keep: Option<NonZeroUsize>,
 }
 
 /// Why the stream ended.
@@ -82,8 +100,9 @@ struct Newest {
     chain: Chain,
 }
 
-/// Takes a backup. Reports its progress on standard error, and each file on `out`.
-pub fn take(backup: &Backup, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Takes a backup, which this process alone writes to `storage`. Reports its progress on standard
+/// error, and each file on `out`.
+pub fn take(backup: &Backup, storage: &dyn Storage, out: &mut dyn Write) -> anyhow::Result<()> {
     let signals = reactor::Signals::open().context("could not block signals")?;
     let is_stopped = Cell::new(false);
     let is_over = || {
@@ -92,10 +111,8 @@ pub fn take(backup: &Backup, out: &mut dyn Write) -> anyhow::Result<()> {
         is_stopped.set(is_stopped.get() || signal.is_some_and(ends));
         is_stopped.get()
     };
-    let dir = backup.dir.display();
-    let disk =
-        FileDisk::open_buffered(&backup.dir).with_context(|| format!("could not open {dir}"))?;
-    let chains = archive::chains(&backup.dir)?;
+    let tls = backup.tls.as_ref().map(load).transpose().context("could not use TLS")?;
+    let chains = archive::chains(storage)?;
     let newest = chains.last().and_then(|chain| chain.last()).map(|file| Newest {
         number: file.header.number,
         epoch: file.header.epoch,
@@ -104,7 +121,7 @@ pub fn take(backup: &Backup, out: &mut dyn Write) -> anyhow::Result<()> {
         chain: file.end.chain,
     });
     let must_copy = backup.begin == Begin::Full;
-    let mut taker = Taker { backup, disk: &disk, newest, must_copy, receiving: None, out };
+    let mut taker = Taker { backup, tls, storage, newest, must_copy, receiving: None, out };
     let mut is_reported = false;
     loop {
         match taker.run(&is_over) {
@@ -215,7 +232,8 @@ impl Receiving<'_> {
 
 struct Taker<'a> {
     backup: &'a Backup,
-    disk: &'a FileDisk,
+    tls: Option<Arc<ClientConfig>>,
+    storage: &'a dyn Storage,
     newest: Option<Newest>,
     /// The next file must begin with a copy.
     must_copy: bool,
@@ -228,8 +246,8 @@ impl<'a> Taker<'a> {
     fn run(&mut self, is_over: &dyn Fn() -> bool) -> anyhow::Result<Ended> {
         let Backup { source, user, password, .. } = self.backup;
         let password = password.as_ref().map(String::as_bytes);
-        let mut link =
-            Link::log_in(source, None, &Login { user: user.as_bytes(), password }, is_over)?;
+        let login = Login { user: user.as_bytes(), password };
+        let mut link = Link::log_in(source, self.tls.clone(), &login, is_over)?;
         let target = position_of(&link.query("ROLE", &[], is_over)?)?;
         let known = self.newest.filter(|_| !self.must_copy).map(|one| (one.epoch, one.position));
         let details = [
@@ -327,7 +345,8 @@ impl<'a> Taker<'a> {
         let before = self.newest.filter(|_| !is_full);
         let (previous, chain) = before.map(|newest| (newest.crc, newest.chain)).unzip();
         let chain = chain.unwrap_or_default();
-        let draft = Draft::begin(self.disk, &FileHeader { number, base, epoch, previous, chain })?;
+        let draft =
+            Draft::begin(self.storage, &FileHeader { number, base, epoch, previous, chain })?;
         let began = Instant::now();
         Ok(Receiving {
             draft,
@@ -365,11 +384,25 @@ impl<'a> Taker<'a> {
             self.newest = Some(Newest { number, epoch, position, crc, chain });
             self.must_copy = false;
             writeln!(self.out, "file {number}: {kind}, {bytes} bytes, up to position {position}")?;
+            if let Some(keep) = self.backup.keep.filter(|_| is_full) {
+                let removed = archive::prune(self.storage, keep.get())?;
+                writeln!(self.out, "removed {removed} files of older backups")?;
+            }
         } else if !self.follows() {
             writeln!(self.out, "nothing new after position {position}")?;
         }
         Ok(self.out.flush()?)
     }
+}
+
+fn load(files: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
+    let ClientTls { authorities, certificate, key } = files.clone();
+    tls::load_client(&Settings {
+        tls_ca_cert_file: authorities,
+        tls_cert_file: certificate,
+        tls_key_file: key,
+        ..Settings::default()
+    })
 }
 
 /// The position that the reply to ROLE names.

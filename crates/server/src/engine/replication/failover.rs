@@ -122,8 +122,8 @@ impl Replication {
     /// As in INFO. Source: Redis 7.2 `replication.c`, `getFailoverStateString`
     pub(crate) fn failover_state(&self) -> &'static str {
         match self.failover.lock().as_ref().map(|failover| failover.stage) {
-            None => "no-failover",
-            Some(FailoverStage::Waiting | FailoverStage::Aborted) => "waiting-for-sync",
+            None | Some(FailoverStage::Aborted) => "no-failover",
+            Some(FailoverStage::Waiting) => "waiting-for-sync",
             Some(_) => "failover-in-progress",
         }
     }
