@@ -91,7 +91,8 @@ pub struct FileDisk {
     direct: bool,
 }
 
-const LOCK_NAME: &str = "LOCK";
+/// The file that the process with the directory locks. Its contents have no meaning.
+pub const LOCK_NAME: &str = "LOCK";
 /// The files hold the data of all users, and hashes of passwords.
 const FILE_MODE: u32 = 0o600;
 /// Mode bits of users other than the owner.

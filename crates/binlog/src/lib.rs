@@ -41,7 +41,7 @@ mod window;
 mod writer;
 mod writer_state;
 
-pub use disk::{Disk, DiskFile, FileDisk, read_full_at, write_all_at};
+pub use disk::{Disk, DiskFile, FileDisk, LOCK_NAME, read_full_at, write_all_at};
 pub use fault_disk::{FaultDisk, Faults};
 pub use follow::{Batch, FollowError, Follower};
 pub use inspect::{

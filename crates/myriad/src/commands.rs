@@ -187,7 +187,7 @@ pub(crate) const TOPICS: &[Topic] = &[
         word: "log",
         about: "print, check and repair a log",
         paragraphs: &[
-            "DIR is the server's `dir`. dump, tail and verify only read it, even while the server \
+            "DIR is the server's `dir`; a directory without a log and a snapshot is refused. dump, tail and verify only read it, even while the server \
              is running; repair requires a stopped server. LSN is a byte position: the first record \
              at or after it is the first one printed.",
             "dump prints a record per line, tail a line of JSON with all keys and values. verify \
@@ -203,7 +203,8 @@ pub(crate) const TOPICS: &[Topic] = &[
         about: "store the data of a running server",
         paragraphs: &[
             "Stores the data of the server that speaks the Redis protocol at HOST:PORT in files in \
-             DIR, which is made if it is missing. The first backup is a full one; later ones store \
+             DIR, which is made if it is missing, and otherwise must be empty or have a backup. The \
+             first backup is a full one; later ones store \
              only what is new. With --full, begin with a full one again. With --follow, continue \
              until SIGTERM or SIGINT, and complete a file every 10 seconds. With --keep N, a full \
              backup removes the files of older ones except the newest N - 1.",
@@ -262,7 +263,8 @@ pub(crate) const TOPICS: &[Topic] = &[
         word: "upgrade",
         about: "report whether this program can start with a directory",
         paragraphs: &[
-            "Reads DIR, the `dir` of a stopped server, and changes nothing. Prints the format \
+            "Reads DIR, the `dir` of a stopped server, which has a log or a snapshot, and changes \
+             nothing. Prints the format \
              versions of the log, its manifest and the snapshots, whether this program reads them, \
              what a start would do, and whether the program that wrote them could still start \
              afterwards.",

@@ -8,16 +8,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use binlog::{FileDisk, Lsn};
+use binlog::Lsn;
 use store::{Keyspace, Params, STRIPES};
 
-use crate::config::Settings;
-use crate::engine::clock;
+use crate::data_directory;
 use crate::engine::functions;
 use crate::engine::rdb::{put_value, written_type};
 use crate::engine::rdb_file::{begin_file, version_for};
-use crate::engine::server_state::params;
-use crate::repair::read_back;
+use crate::repair::{ReadBack, offline_params, read_back};
 
 /// Bytes that are encoded before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -36,15 +34,12 @@ struct Counts {
 
 /// Writes the keys in the data directory of a stopped server to the new file `to`.
 pub fn export(dir: &Path, to: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
-    let opening = || format!("could not open {}", dir.display());
-    // Unlike the server, do not create a missing directory.
-    FileDisk::read_only(dir).with_context(opening)?;
-    let disk = FileDisk::open_buffered(dir).with_context(opening)?;
-    let (read, found) = read_back(&disk, Lsn(u64::MAX))?;
+    let disk = data_directory::hold(dir)?;
+    let ReadBack { read, found, .. } = read_back(&disk, Lsn(u64::MAX))?;
     if let Some(fault) = &found.fault {
         bail!("{fault}; to recover what can be read, see myriad log --help");
     }
-    let params = params(&Settings::default(), clock::unix_now(), read.keyspace.seed(), 0);
+    let params = offline_params(&read.keyspace);
     let writing = || format!("could not write {}", to.display());
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(to).with_context(writing)?;

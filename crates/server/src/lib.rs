@@ -11,6 +11,7 @@ mod commands;
 pub mod config;
 pub mod config_check;
 mod cql;
+mod data_directory;
 pub mod doctor;
 mod engine;
 pub mod export;

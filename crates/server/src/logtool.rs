@@ -5,17 +5,17 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, bail};
-use binlog::{FileDisk, Lsn, Record, Tail};
+use anyhow::bail;
+use binlog::{Lsn, Record, Tail};
 use store::Mutation;
 
+use crate::data_directory;
 use crate::engine::change_json::Limits;
 use crate::engine::records;
 
 /// Prints every record from position `from`, one per line.
 pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
-    let disk =
-        FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
+    let disk = data_directory::read(dir)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     binlog::dump(&disk, Lsn(from.unwrap_or(0)), &mut |record| {
         write!(out, "{} kind={} bytes={}", record.start, record.kind, record.payload.len())?;
@@ -58,8 +58,7 @@ pub enum Follow {
 
 /// Prints every record from position `from` as a line of JSON with all keys and values.
 pub fn tail(dir: &Path, from: Option<u64>, follow: Follow) -> anyhow::Result<()> {
-    let disk =
-        FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
+    let disk = data_directory::read(dir)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut next = Lsn(from.unwrap_or(0));
     let (mut seen, mut is_continued) = (None, false);
@@ -120,8 +119,7 @@ pub(crate) fn put_line(record: &Record<'_>, out: &mut dyn Write) -> std::io::Res
 
 /// Checks the whole log and prints a summary. Fails if durable records are missing.
 pub fn verify(dir: &Path) -> anyhow::Result<()> {
-    let disk =
-        FileDisk::read_only(dir).with_context(|| format!("could not open {}", dir.display()))?;
+    let disk = data_directory::read(dir)?;
     let report = binlog::verify(&disk)?;
     let mut out = std::io::stdout().lock();
     for segment in &report.segments {

@@ -17,10 +17,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use binlog::{Disk, FileDisk, Lsn, ReplayError, Salvage, Span};
+use binlog::{Disk, Lsn, ReplayError, Salvage, Span};
+use store::{Keyspace, Params};
 
 use crate::config::Settings;
+use crate::data_directory::{self, MANIFEST_START, is_data};
 use crate::engine::clock;
+use crate::engine::contents::Contents;
 use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::write_whole;
 use crate::engine::snapshots::{self, Snapshot};
@@ -38,18 +41,15 @@ pub enum Mode {
 /// Repairs the data directory of a stopped server. Does not change a directory that the server
 /// would accept.
 pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()> {
-    let opening = || format!("could not open {}", dir.display());
-    // Unlike the server, do not create a missing directory.
-    FileDisk::read_only(dir).with_context(opening)?;
-    let disk: Arc<dyn Disk> = Arc::new(FileDisk::open_buffered(dir).with_context(opening)?);
-    let (read, found) = read_back(&*disk, Lsn(u64::MAX))?;
+    let disk: Arc<dyn Disk> = Arc::new(data_directory::hold(dir)?);
+    let ReadBack { read, of_snapshot, found } = read_back(&*disk, Lsn(u64::MAX))?;
     let Some(fault) = &found.fault else {
         writeln!(out, "nothing to repair: the server can start with this directory")?;
         return Ok(());
     };
     writeln!(out, "{fault}")?;
     if read.floors.iter().any(|floor| *floor > 0) {
-        writeln!(out, "the snapshot has {} keys", read.keys)?;
+        writeln!(out, "the snapshot has {of_snapshot}")?;
     }
     writeln!(out, "{} log records are usable, up to position {}", found.records, found.end)?;
     if mode == Mode::Try {
@@ -57,32 +57,48 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
     }
     drop(read);
     // Read again, this time stopping before the record that could not be applied.
-    let (read, again) = read_back(&*disk, found.end)?;
+    let ReadBack { read, found: again, .. } = read_back(&*disk, found.end)?;
     if again.records != found.records {
         bail!("{} changed during the repair", dir.display());
     }
     let old: Vec<String> = disk.list()?.into_iter().filter(|name| is_data(name)).collect();
     let position = found.above.0;
-    let keys = write_whole(&disk, &read.keyspace, position, read.progress)
+    write_whole(&disk, &read.keyspace, position, read.progress)
         .context("could not write new snapshot")?;
+    let kept = Contents::of(&read.keyspace, &offline_params(&read.keyspace));
     let aside = format!("before-repair-{position}");
     move_to(dir, &aside, old).with_context(|| format!("could not move old files to {aside}"))?;
     writeln!(
         out,
-        "repaired: a new snapshot holds {keys} keys; the old files are in {aside}, which \
+        "repaired: a new snapshot holds {kept}; the old files are in {aside}, which \
          can be removed once the data has been checked"
     )?;
     Ok(())
 }
 
+/// The data of a directory without its server.
+#[derive(Debug)]
+pub(crate) struct ReadBack {
+    pub(crate) read: Snapshot,
+    /// The part of the snapshot.
+    pub(crate) of_snapshot: Contents,
+    pub(crate) found: Salvage,
+}
+
+/// Parameters to read data, with the default settings.
+pub(crate) fn offline_params(keyspace: &Keyspace) -> Params {
+    params(&Settings::default(), clock::unix_now(), keyspace.seed(), 0)
+}
+
 /// Reads what recovery can read before position `stop`.
-pub(crate) fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot, Salvage)> {
+pub(crate) fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<ReadBack> {
     let (now, random) = (clock::unix_now(), rand::random());
     let settings = Settings::default();
     let read = snapshots::read(disk, &params(&settings, now, random, random), 1)
         .context("could not read snapshot, which cannot be repaired")?;
     let mut read = read.unwrap_or_else(|| Snapshot::none(random, now));
     let replaying = params(&settings, now, read.keyspace.seed(), random);
+    let of_snapshot = Contents::of(&read.keyspace, &replaying);
     let lowest = read.floors.iter().copied().min().unwrap_or(0);
     let highest = read.floors.iter().copied().max().unwrap_or(0);
     let span = Span { from: Lsn(lowest), reach: Lsn(highest) };
@@ -94,16 +110,8 @@ pub(crate) fn read_back(disk: &dyn Disk, stop: Lsn) -> anyhow::Result<(Snapshot,
         replay_record(&read.keyspace, &replaying, &read.floors, record, &mut progress)
     })?;
     read.progress = progress;
-    Ok((read, found))
+    Ok(ReadBack { read, of_snapshot, found })
 }
-
-fn is_data(name: &str) -> bool {
-    let has = |start: &str, end: &str| name.starts_with(start) && name.ends_with(end);
-    has("log-", ".seg") || has("snapshot-", ".myr") || name.starts_with(MANIFEST_START)
-}
-
-/// Prefix of the manifest's name, also of an unfinished one.
-const MANIFEST_START: &str = "log.manifest";
 
 fn move_to(dir: &Path, aside: &str, mut names: Vec<String>) -> std::io::Result<()> {
     let to = dir.join(aside);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use binlog::{Disk, FileDisk};
-use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
+use store::{Keyspace, Mutation, Params, STRIPES};
 use wire::replication::{
     Copied, Frame, Header, Kind, Opening, Time, take_block, take_record, take_times,
 };
@@ -21,6 +21,7 @@ use crate::backup::moments::Search;
 use crate::backup::storage::Storage;
 use crate::config::Settings;
 use crate::engine::clock;
+use crate::engine::contents::Contents;
 use crate::engine::records::{self, Progress};
 use crate::engine::server_state::params;
 use crate::engine::snapshot_taker::write_whole;
@@ -69,9 +70,8 @@ pub fn restore(
         let disk = FileDisk::open_buffered(work).context("could not open the new directory")?;
         let disk: Arc<dyn Disk> = Arc::new(disk);
         let progress = Progress { newest_timestamp: replay.newest_timestamp, stream_position: 0 };
-        let keys = write_whole(&disk, &replay.keyspace, 0, progress);
-        let keys = keys.context("could not write snapshot")?;
-        writeln!(out, "{keys} keys and partitions")?;
+        write_whole(&disk, &replay.keyspace, 0, progress).context("could not write snapshot")?;
+        writeln!(out, "{}", Contents::of(&replay.keyspace, &replay.params))?;
         Ok(())
     })?;
     writeln!(
@@ -91,15 +91,10 @@ pub fn verify(backup: &dyn Storage, target: Target, out: &mut dyn Write) -> anyh
     }
     let (chain, position) = choose(backup, target)?;
     let replay = replay(&chain, position)?;
-    let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
-    let mut keys = 0;
-    for stripe in 0..STRIPES {
-        replay.keyspace.snapshot_stripe(stripe, || 0, &mut block);
-        keys += block.keys;
-    }
+    let contents = Contents::of(&replay.keyspace, &replay.params);
     writeln!(
         out,
-        "the backup is intact: {} records replayed up to position {position}, {keys} keys and partitions",
+        "the backup is intact: {} records replayed up to position {position}, {contents}",
         replay.records
     )?;
     Ok(())

@@ -10,18 +10,19 @@ use binlog::{FORMAT_VERSIONS, FileDisk, Formats, Lsn};
 use store::Keyspace;
 
 use crate::config::Settings;
+use crate::data_directory;
 use crate::engine::clock;
 use crate::engine::server_state::params;
 use crate::engine::snapshots::{SNAPSHOT_VERSIONS, newest_version};
-use crate::repair::read_back;
+use crate::repair::{ReadBack, read_back};
 use crate::statements::stored_schema;
 
 /// Reports on the directory of a stopped server. Fails if a start with it would fail.
 pub fn check(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
-    let opening = || format!("could not open {}", dir.display());
-    let disk = FileDisk::read_only(dir).with_context(opening)?;
+    let disk = data_directory::read(dir)?;
+    let is_held = FileDisk::is_held(dir);
     ensure!(
-        !FileDisk::is_held(dir).with_context(opening)?,
+        !is_held.with_context(|| format!("could not open {}", dir.display()))?,
         "{} is in use: the server must be stopped",
         dir.display()
     );
@@ -43,14 +44,14 @@ pub fn check(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
         is_read &= show(out, name, version, &SNAPSHOT_VERSIONS)?;
     }
     ensure!(is_read, "this program cannot start with {}: use a newer one", dir.display());
-    let (read, found) = read_back(&disk, Lsn(u64::MAX))?;
+    let ReadBack { read, of_snapshot, found } = read_back(&disk, Lsn(u64::MAX))?;
     if let Some(fault) = found.fault {
         bail!("a start fails: {fault}");
     }
     load_system(&read.keyspace)?;
-    let (keys, records, end) = (read.keys, found.records, found.end);
+    let (records, end) = (found.records, found.end);
     if snapshot.is_some() {
-        writeln!(out, "a start loads {keys} keys of the snapshot")?;
+        writeln!(out, "a start loads {of_snapshot} from the snapshot")?;
     }
     writeln!(out, "a start replays {records} log records, up to position {end}")?;
     let snapshot_version = snapshot.and_then(|(_, version)| version);

@@ -19,6 +19,7 @@ const FOLDERS: [(&str, &str); 1] = [("server", "engine")];
 const LAYERS: [(&str, &str, usize); 26] = [
     ("server", "config", 0),
     ("server", "logging", 0),
+    ("server", "data_directory", 0),
     ("server", "new_directory", 0),
     ("server", "service_manager", 0),
     ("server", "protocol", 0),

@@ -242,6 +242,52 @@ fn the_log_of_a_running_server_is_printed_as_json() {
     follower.wait().unwrap();
 }
 
+/// Tools read only directories of a server: another one is refused, and stays as it is.
+#[test]
+fn tools_refuse_directories_without_data() {
+    let places = Places::new("other-directory");
+    let [empty, other] = ["empty", "other"].map(|name| places.data.join(name));
+    fs::create_dir_all(&empty).unwrap();
+    fs::create_dir_all(&other).unwrap();
+    fs::write(other.join("passwd"), "root").unwrap();
+    let file = places.backup.join("file.rdb");
+    fs::create_dir_all(&places.backup).unwrap();
+    for dir in [&empty, &other] {
+        let names = || {
+            let entries = fs::read_dir(dir).unwrap();
+            entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+        };
+        let before = names();
+        for tool in [
+            &["log", "dump"][..],
+            &["log", "tail"],
+            &["log", "tail", "--follow"],
+            &["log", "verify"],
+            &["log", "repair"],
+            &["log", "repair", "--apply"],
+            &["upgrade", "--check"],
+            &["export"],
+        ] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+            command.args(tool).arg(dir);
+            if tool == ["export"] {
+                command.arg(&file);
+            }
+            let text = shown(&command.output().unwrap(), false);
+            let expected = format!("{} is not a data directory", dir.display());
+            assert!(text.contains(&expected), "{tool:?}: {text}");
+            assert_eq!(names(), before, "{tool:?}");
+        }
+    }
+    assert!(!file.exists());
+    let server = Server::start(&places.restored, &[]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    command.args(["backup", &server.resp, "--to"]).arg(&other);
+    let text = shown(&command.output().unwrap(), false);
+    assert!(text.contains("is not a directory of backups: it has passwd"), "{text}");
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+}
+
 /// A client that appends numbers to a list, 16 at a time.
 struct Load {
     sent: AtomicU64,

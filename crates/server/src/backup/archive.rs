@@ -13,7 +13,7 @@ use wire::replication::{
     HEADER_BYTES as FRAME_HEADER_BYTES, Header, Kind,
 };
 
-use super::storage::{NewFile, Storage};
+use super::storage::{FILE_END, NewFile, Storage};
 
 const MAGIC: [u8; 8] = *b"MYRIADBK";
 const END_MAGIC: [u8; 8] = *b"MYRIADBE";
@@ -145,11 +145,11 @@ fn le64(bytes: &[u8]) -> u64 {
 }
 
 fn name_of(number: u64) -> String {
-    format!("backup-{number:08}.myb")
+    format!("backup-{number:08}{FILE_END}")
 }
 
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix("backup-")?.strip_suffix(".myb")?.parse().ok()
+    name.strip_prefix("backup-")?.strip_suffix(FILE_END)?.parse().ok()
 }
 
 /// A file that is being written.

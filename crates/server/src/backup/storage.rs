@@ -1,15 +1,19 @@
 //! Where the files of a backup are: a directory, or what another crate implements.
 
 use std::fmt::Debug;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use binlog::{Disk as _, DiskFile, FileDisk, write_all_at};
+use binlog::{Disk as _, DiskFile, FileDisk, LOCK_NAME, write_all_at};
 
+/// The end of the names of files with data.
+pub(super) const FILE_END: &str = ".myb";
 const TEMPORARY_NAME: &str = "backup.tmp";
+/// What an interrupted first backup leaves, and what a file system has in its root.
+const OTHER_NAMES: [&str; 3] = [LOCK_NAME, TEMPORARY_NAME, "lost+found"];
 /// Bytes that are written before they are synced, so that the end of a file takes no time.
 const SYNC_BYTES: u64 = 64 << 20;
 
@@ -49,8 +53,10 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), disk: FileDisk::read_only(path)? })
     }
 
-    /// Opens a directory, which is made if it is missing, for this process alone.
+    /// Opens a directory for this process alone. It is made if it is missing; one with other files
+    /// and no backup is refused.
     pub fn to_write(path: &Path) -> io::Result<Directory> {
+        check(path)?;
         Ok(Directory { path: path.to_owned(), disk: FileDisk::open_buffered(path)? })
     }
 }
@@ -93,6 +99,30 @@ impl Storage for Directory {
         self.disk.remove(name)?;
         self.disk.sync_dir()
     }
+}
+
+/// Checks that a directory is new, empty, or has a backup.
+fn check(path: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    let mut other = None;
+    for entry in entries {
+        let name = entry?.file_name();
+        if name.as_encoded_bytes().ends_with(FILE_END.as_bytes()) {
+            return Ok(());
+        }
+        if !OTHER_NAMES.iter().any(|own| name == *own) {
+            other = Some(name);
+        }
+    }
+    other.map_or(Ok(()), |other| {
+        let other = other.display();
+        Err(io::Error::other(format!(
+            "it is not a directory of backups: it has {other}, and no backup"
+        )))
+    })
 }
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! `replication` and `role_change` (masters and replicas), `refusal` (texts of errors),
 //! `rdb_file`, `rdb_transfers` and `rdb_thread` (files for `redis-cli --rdb`), `migrations` and
 //! `migration_threads` (MIGRATE),
-//! `pubsub`, `prepared` (statements); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
+//! `pubsub`, `prepared` (statements); `contents` (what tools count); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
 
 pub(crate) mod accounts;
@@ -22,6 +22,7 @@ pub(crate) mod client_row;
 pub(crate) mod clock;
 pub(crate) mod command_log;
 pub(crate) mod commit;
+pub(crate) mod contents;
 pub(crate) mod context;
 pub(crate) mod elements;
 pub(crate) mod evict;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use base::time::MonoNs;
-use binlog::{Log, Options};
-use store::{Change, End, Items, Key, Mutation};
+use binlog::{FileDisk, Log, Options};
+use store::{Change, End, Items, Key, Mutation, PartitionKey, TableId, Write, Writes};
 
 use super::*;
 use crate::engine::records::MUTATIONS;
@@ -156,6 +156,38 @@ fn records_from_one_that_cannot_be_applied_are_dropped() {
     log.close(&|| MonoNs(1)).unwrap();
     drop(log);
     assert_eq!(check_repaired(&dir.0, "could not replay the record at offset "), 120);
+}
+
+/// The report counts what users have stored, and not the server's own rows.
+#[test]
+fn rows_of_the_server_are_not_counted() {
+    let dir = directory("rows");
+    let log = open(&dir.0);
+    let row = |table: u128, key: &str, row: &str| {
+        let writes = [Write::InsertRow { row: row.as_bytes(), timestamp: 1, expiry: None }];
+        let key = PartitionKey { table: TableId(table), token: 1, bytes: key.as_bytes() };
+        let mut bytes = Vec::new();
+        Mutation::Partition { key, writes: Writes::Slice(&writes) }.encode(&mut bytes);
+        bytes
+    };
+    let builtin = |name| cql::schema::builtin_table("system_schema", name).id.as_u128();
+    for (table, key, name) in [
+        (builtin("keyspaces"), "k", ""),
+        (builtin("tables"), "k", "t"),
+        (crate::engine::local_tables::HISTORY.0, "h", ""),
+        (1 << 100, "one", "a"),
+        (1 << 100, "one", "b"),
+        (1 << 100, "two", "a"),
+    ] {
+        append(&log, &row(table, key, name));
+    }
+    log.close(&|| MonoNs(1)).unwrap();
+    drop(log);
+    fs::write(dir.0.join("log.manifest"), [0; 8192]).unwrap();
+    let (said, applied) = run(&dir.0, Mode::Apply);
+    applied.unwrap();
+    let expected = format!("repaired: a new snapshot holds {KEYS} keys and 3 rows of tables;");
+    assert!(said.contains(&expected), "{said}");
 }
 
 #[test]

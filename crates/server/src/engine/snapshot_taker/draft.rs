@@ -121,15 +121,14 @@ pub(crate) fn write_whole(
     keyspace: &Keyspace,
     position: u64,
     progress: Progress,
-) -> io::Result<u64> {
+) -> io::Result<()> {
     remove_leftover(&**disk)?;
     let mut draft = Draft::begin(Arc::clone(disk), Arc::default(), keyspace.seed(), 0)?;
     while draft.next_stripe < STRIPES {
         draft.put_stripe(keyspace, || position)?;
     }
     draft.end(progress)?;
-    draft.name()?;
-    Ok(draft.keys)
+    draft.name()
 }
 
 impl Draft {
