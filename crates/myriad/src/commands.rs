@@ -190,7 +190,8 @@ pub(crate) const TOPICS: &[Topic] = &[
             "DIR is the server's `dir`; a directory without a log and a snapshot is refused. dump, tail and verify only read it, even while the server \
              is running; repair requires a stopped server. LSN is a byte position: the first record \
              at or after it is the first one printed.",
-            "dump prints a record per line, tail a line of JSON with all keys and values. verify \
+            "dump prints a record per line, for reading: at most 64 bytes of each key and value. tail \
+             prints a line of JSON with all keys and values, from which data can be recovered. verify \
              fails at the first damage.",
             "repair reports how much data of a directory that the server refuses can be recovered. \
              With --apply it writes that to a new snapshot: all data up to the first damage. The \

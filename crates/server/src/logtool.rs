@@ -10,10 +10,10 @@ use binlog::{Lsn, Record, Tail};
 use store::Mutation;
 
 use crate::data_directory;
-use crate::engine::change_json::Limits;
+use crate::engine::change_json::{Hidden, Limits, Names};
 use crate::engine::records;
 
-/// Prints every record from position `from`, one per line.
+/// Prints every record from position `from`, one per line, for reading: keys and values are cut.
 pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
     let disk = data_directory::read(dir)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -60,6 +60,8 @@ pub enum Follow {
 pub fn tail(dir: &Path, from: Option<u64>, follow: Follow) -> anyhow::Result<()> {
     let disk = data_directory::read(dir)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    // The schema at the time of a record is not known here.
+    let names = Names::default();
     let mut next = Lsn(from.unwrap_or(0));
     let (mut seen, mut is_continued) = (None, false);
     loop {
@@ -74,7 +76,7 @@ pub fn tail(dir: &Path, from: Option<u64>, follow: Follow) -> anyhow::Result<()>
                     return Err(std::io::Error::other(text));
                 }
                 (next, is_continued) = (record.end, true);
-                put_line(&record, &mut out)
+                put_line(&record, &names, &mut out)
             })?;
             out.flush()?;
         }
@@ -99,8 +101,13 @@ fn last_change(dir: &Path) -> std::io::Result<SystemTime> {
     Ok(newest)
 }
 
-/// Writes a record as a line of JSON.
-pub(crate) fn put_line(record: &Record<'_>, out: &mut dyn Write) -> std::io::Result<()> {
+/// Writes a record as a line of JSON, from which its data can be recovered: all keys and values are
+/// complete.
+pub(crate) fn put_line(
+    record: &Record<'_>,
+    names: &Names,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let Some(contents) = records::contents(record) else {
         // Marks of the log.
         return Ok(());
@@ -112,7 +119,7 @@ pub(crate) fn put_line(record: &Record<'_>, out: &mut dyn Write) -> std::io::Res
     if let Some(position) = contents.position {
         write!(line, "\"stream_position\":{position},")?;
     }
-    Limits::NONE.put_changes(contents.mutations, false, &mut line);
+    Limits::NONE.put_changes(contents.mutations, Hidden::Nothing, names, &mut line);
     line.extend_from_slice(b"}\n");
     out.write_all(&line)
 }

@@ -8,7 +8,7 @@ use crate::stream_change::{Assignment, StreamChange};
 use crate::types::{CellValue, RowKey, Write};
 use crate::versions::{Given, Version};
 
-/// Database, key and change, values cut short.
+/// Database, key and change, for reading: keys and values are cut to [`SHOWN_BYTES_MAX`].
 impl std::fmt::Display for Mutation<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -44,12 +44,14 @@ impl std::fmt::Display for Mutation<'_> {
     }
 }
 
+/// Bytes that are shown of a key or value.
+const SHOWN_BYTES_MAX: usize = 64;
+
 /// Bytes as a quoted, escaped string of bounded length.
 struct Shown<'a>(&'a [u8]);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const SHOWN_BYTES_MAX: usize = 64;
         let shown = &self.0[..self.0.len().min(SHOWN_BYTES_MAX)];
         write!(f, "\"{}\"", shown.escape_ascii())?;
         if self.0.len() > shown.len() { write!(f, "...({} bytes)", self.0.len()) } else { Ok(()) }

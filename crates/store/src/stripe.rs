@@ -11,6 +11,7 @@ use crate::DATABASES;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::deferred_free::{DeferredFree, Garbage};
+use crate::encoded::value_of;
 use crate::entry::{Entry, EntryRef, STRING_BYTES_MAX};
 use crate::error::StoreError;
 use crate::expiries::{ElementExpiries, Expiries, Expiry};
@@ -150,14 +151,7 @@ impl Stripe {
         if let Some(kind) = entry.small_kind() {
             return Value::of_small(kind, entry.small());
         }
-        match self.object_of(entry).expect("not a string") {
-            Object::Hash(hash) => Value::Hash(hash.at(now).into()),
-            Object::List(list) => Value::List(list.into()),
-            Object::Set(set) => Value::Set(set.into()),
-            Object::ZSet(zset) => Value::ZSet(zset.into()),
-            Object::Stream(stream) => Value::Stream(stream),
-            Object::Series(series) => Value::Series(series),
-        }
+        value_of(self.object_of(entry).expect("not a string"), now)
     }
 
     /// The collection of an entry, unless it is a small one.

@@ -242,6 +242,97 @@ fn the_log_of_a_running_server_is_printed_as_json() {
     follower.wait().unwrap();
 }
 
+/// Appends a request with these arguments, which may have any bytes.
+fn put_request(arguments: &[&[u8]], out: &mut Vec<u8>) {
+    write!(out, "*{}\r\n", arguments.len()).unwrap();
+    for argument in arguments {
+        write!(out, "${}\r\n", argument.len()).unwrap();
+        out.extend_from_slice(argument);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The bytes of a string in JSON: itself, or an object with its base64 form.
+fn bytes_of(value: &serde_json::Value) -> Vec<u8> {
+    use base64::Engine as _;
+    match value["base64"].as_str() {
+        Some(text) => base64::engine::general_purpose::STANDARD.decode(text).unwrap(),
+        None => value.as_str().unwrap().as_bytes().to_vec(),
+    }
+}
+
+/// Data can be recovered by hand from the output of `log tail`: all bytes of keys, values of
+/// cells, libraries of functions, and copied values.
+#[test]
+fn the_log_as_json_has_complete_values() {
+    let places = Places::new("complete");
+    let server = Server::start(&places.data, &[]);
+    let key: Vec<u8> = (0..=255).collect();
+    let value: Vec<u8> = (0..1 << 20).map(|at: u32| u8::try_from(at * 7 % 251).unwrap()).collect();
+    let library = format!(
+        "#!lua name=lib\nredis.register_function('f', function() return '{}' end)",
+        "x".repeat(200)
+    );
+    let mut requests = Vec::new();
+    put_request(&[b"SET", &key, &value], &mut requests);
+    put_request(&[b"RPUSH", b"list", &key, &value], &mut requests);
+    put_request(&[b"COPY", b"list", b"copied"], &mut requests);
+    put_request(&[b"FUNCTION", b"LOAD", library.as_bytes()], &mut requests);
+    put_request(&[b"QUIT"], &mut requests);
+    let mut stream = TcpStream::connect(&server.resp).unwrap();
+    stream.write_all(&requests).unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies, "+OK\r\n:2\r\n:1\r\n$3\r\nlib\r\n+OK\r\n");
+    let digits = value[..100_000].iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hex: String = digits.map(|digit| char::from_digit(digit.into(), 16).unwrap()).collect();
+    let name = "k".repeat(48);
+    let keyspace = format!(
+        "CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', \
+         'replication_factor': 1}}"
+    );
+    let table = format!("CREATE TABLE {name}.t (a text, b text, c blob, PRIMARY KEY (a, b))");
+    let (long, row) = ("a".repeat(1000), "b".repeat(1000));
+    let insert = format!("INSERT INTO {name}.t (a, b, c) VALUES ('{long}', '{row}', 0x{hex})");
+    server.cql(&[&keyspace, &table, &insert]);
+
+    let lines = tail(&places.data, &[]);
+    let changes: Vec<&serde_json::Value> =
+        lines.iter().flat_map(|line| line["changes"].as_array().unwrap()).collect();
+    let of = |kind: &'static str| changes.iter().filter(move |change| change["change"] == kind);
+    let set = of("set").next().unwrap();
+    assert_eq!((bytes_of(&set["key"]), bytes_of(&set["value"])), (key.clone(), value.clone()));
+    let push = of("list-push").next().unwrap();
+    assert_eq!(bytes_of(&push["values"][1]), value);
+    // The copy can be restored by RESTORE, here or in Redis.
+    let put = of("put").next().unwrap();
+    let payload = bytes_of(&put["value"]["restore"]);
+    let mut requests = Vec::new();
+    put_request(&[b"RESTORE", b"restored", b"0", &payload], &mut requests);
+    put_request(&[b"LINDEX", b"restored", b"1"], &mut requests);
+    put_request(&[b"QUIT"], &mut requests);
+    let mut stream = TcpStream::connect(&server.resp).unwrap();
+    stream.write_all(&requests).unwrap();
+    let mut replies = Vec::new();
+    stream.read_to_end(&mut replies).unwrap();
+    let expected = [b"+OK\r\n$1048576\r\n", &value[..], b"\r\n+OK\r\n"].concat();
+    assert!(replies == expected, "the list is the copied one");
+
+    let writes: Vec<&serde_json::Value> =
+        of("partition").flat_map(|change| change["writes"].as_array().unwrap()).collect();
+    let has = |field: &str, bytes: &[u8]| {
+        let values = writes.iter().map(|write| &write[field]).filter(|value| !value.is_null());
+        values.map(bytes_of).any(|found| found == bytes)
+    };
+    assert!(has("value", library.as_bytes()), "the library");
+    assert!(has("value", &value[..100_000]), "the cell");
+    assert!(writes.iter().any(|write| {
+        !write["row"].is_null() && bytes_of(&write["row"]).starts_with(row.as_bytes())
+    }));
+    assert!(of("partition").any(|change| bytes_of(&change["key"]) == long.as_bytes()));
+    assert!(of("partition").any(|change| bytes_of(&change["key"]) == name.as_bytes()));
+}
+
 /// Tools read only directories of a server: another one is refused, and stays as it is.
 #[test]
 fn tools_refuse_directories_without_data() {

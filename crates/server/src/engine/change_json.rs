@@ -1,17 +1,63 @@
 //! Changes as JSON: for clients that follow the log, and for the tools that read it.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cql::roles::is_table_of_roles;
-use serde_json::{Value, json};
-use store::{Change, End, Given, GroupRead, Items, Mutation, StreamChange};
+use cql::schema::{Catalog, ColumnKind, Table};
+use cql::value::comparable;
+use serde_json::{Map, Value, json};
+use store::{
+    CellValue, Change, End, Expiry, Given, GroupRead, Items, Kind, Malformed, Mutation, RowKey,
+    StreamChange, Write, Writes, read_encoded,
+};
+use wire::rdb::end_payload;
+
+use crate::engine::rdb::{put_value, written_type};
+
+/// The changes that are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    Nothing,
+    /// Changes of roles, which include the hashes of passwords.
+    Roles,
+    /// Changes of all CQL tables.
+    Tables,
+}
+
+impl Hidden {
+    fn includes(self, mutation: &Mutation<'_>) -> bool {
+        let table = match mutation {
+            Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => key.table,
+            Mutation::Truncate { table } => *table,
+            _ => return false,
+        };
+        match self {
+            Hidden::Nothing => false,
+            Hidden::Roles => is_table_of_roles(table.0),
+            Hidden::Tables => true,
+        }
+    }
+}
+
+/// The tables of a schema, to name what writes change.
+#[derive(Debug, Default)]
+pub(crate) struct Names(BTreeMap<u128, Arc<Table>>);
+
+impl Names {
+    pub(crate) fn of(catalog: &Catalog) -> Names {
+        let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        Names(tables.map(|table| (table.id.as_u128(), Arc::clone(table))).collect())
+    }
+}
 
 /// How much of a change is shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Of longer values only the length is shown.
     pub(crate) value_bytes: usize,
-    /// Elements of one change, and their bytes. Of larger changes only the number is shown.
+    /// Elements or writes of one change, and their bytes. Of larger changes only the number is
+    /// shown.
     pub(crate) items: usize,
     pub(crate) items_bytes: usize,
     /// Changes of a record are listed until they have this many bytes, then only the number of
@@ -29,7 +75,13 @@ impl Limits {
     };
 
     /// Writes the changes of one record one by one, because a record may hold a million.
-    pub(crate) fn put_changes(self, mut input: &[u8], hides_tables: bool, out: &mut Vec<u8>) {
+    pub(crate) fn put_changes(
+        self,
+        mut input: &[u8],
+        hidden: Hidden,
+        names: &Names,
+        out: &mut Vec<u8>,
+    ) {
         out.extend_from_slice(b"\"changes\":[");
         let start = out.len();
         let mut omitted = 0_u64;
@@ -45,8 +97,8 @@ impl Limits {
         };
         while !input.is_empty() {
             match Mutation::decode(&mut input, |_| 0) {
-                Ok(mutation) if is_hidden(&mutation, hides_tables) => {}
-                Ok(mutation) => put(&|| self.describe(&mutation)),
+                Ok(mutation) if hidden.includes(&mutation) => {}
+                Ok(mutation) => put(&|| self.describe(&mutation, names)),
                 Err(error) => {
                     put(&|| json!({ "error": error.to_string() }));
                     break;
@@ -61,7 +113,7 @@ impl Limits {
 
     /// Describes one change. A reader that applies all changes in order to an empty server gets the
     /// same data, except for values that are too long.
-    pub(crate) fn describe(self, mutation: &Mutation<'_>) -> Value {
+    pub(crate) fn describe(self, mutation: &Mutation<'_>, names: &Names) -> Value {
         match mutation {
             Mutation::Key { db, key, change } => {
                 let mut value = self.describe_change(change);
@@ -71,14 +123,20 @@ impl Limits {
             }
             Mutation::Flush { db } => json!({ "change": "flush", "database": db }),
             Mutation::Swap { dbs } => json!({ "change": "swap", "databases": dbs }),
-            Mutation::Partition { key, writes } => json!({
-                "change": "partition",
-                "table": table_name(key.table.0),
-                "token": key.token.to_string(),
-                "key": self.bytes(key.bytes),
-                "writes": writes.len(),
-                "text": self.shown(mutation),
-            }),
+            Mutation::Partition { key, writes } => {
+                let table = names.0.get(&key.table.0).map(|table| &**table);
+                let mut value = json!({
+                    "change": "partition",
+                    "table": table_name(key.table.0),
+                    "token": key.token.to_string(),
+                    "key": self.bytes(key.bytes),
+                    "writes": self.describe_writes(*writes, table),
+                });
+                if let Some(table) = table {
+                    value["name"] = json!(format!("{}.{}", table.keyspace, table.name));
+                }
+                value
+            }
             Mutation::Purge { key, .. } => {
                 json!({ "change": "purge", "table": table_name(key.table.0), "key": self.bytes(key.bytes) })
             }
@@ -173,7 +231,7 @@ impl Limits {
             Change::Put { kind, encoded, expiry } => json!({
                 "change": "put",
                 "kind": format!("{kind:?}").to_lowercase(),
-                "bytes": encoded.len(),
+                "value": self.describe_value(*kind, encoded),
                 "expires_ms": expiry.map(|at| at.0),
             }),
         }
@@ -253,26 +311,133 @@ impl Limits {
         }
     }
 
-    /// Formats a change as the log tools do, truncated after the part that exceeds the limit of a value.
-    fn shown(self, mutation: &Mutation<'_>) -> String {
-        struct Shown {
-            text: String,
-            bytes_max: usize,
+    fn describe_writes(self, writes: Writes<'_>, table: Option<&Table>) -> Value {
+        let is_long =
+            || writes.iter().map(|write| content_bytes(&write)).sum::<usize>() > self.items_bytes;
+        if writes.len() > self.items || is_long() {
+            return json!({ "count": writes.len() });
         }
-        impl std::fmt::Write for Shown {
-            fn write_str(&mut self, part: &str) -> std::fmt::Result {
-                if self.text.len() > self.bytes_max {
-                    return Err(std::fmt::Error);
-                }
-                self.text.push_str(part);
-                Ok(())
+        let described = writes.iter().map(|write| {
+            let mut value = self.describe_write(&write);
+            if let Some(table) = table {
+                self.name_parts(&write, table, &mut value);
+            }
+            value
+        });
+        described.collect()
+    }
+
+    /// Adds the name of the column, and the values of the clustering columns, as CQL has them.
+    fn name_parts(self, write: &Write<'_>, table: &Table, value: &mut Value) {
+        if let Write::Cell { column, .. } | Write::DeleteItems { column, .. } = *write
+            && let Some(column) = table.columns.iter().find(|one| one.number == column)
+        {
+            value["column_name"] = json!(column.name);
+        }
+        let (Write::DeleteRow { row, .. }
+        | Write::InsertRow { row, .. }
+        | Write::Cell { row: RowKey::Clustering(row), .. }
+        | Write::DeleteItems { row: RowKey::Clustering(row), .. }) = *write
+        else {
+            return;
+        };
+        let (mut rest, mut parts) = (row, Map::new());
+        for column in table.clustering() {
+            let is_descending =
+                matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. });
+            let part = comparable::decode(&mut rest, &column.column_type, is_descending);
+            // `row` has all bytes, also of a row that the present schema does not describe.
+            let Some(part) = part else { break };
+            parts.insert(column.name.clone(), self.bytes(&part));
+        }
+        value["clustering"] = Value::Object(parts);
+    }
+
+    /// Describes one write to a partition. The row of static cells is null.
+    fn describe_write(self, write: &Write<'_>) -> Value {
+        let row = |row: RowKey<'_>| match row {
+            RowKey::Static => Value::Null,
+            RowKey::Clustering(row) => self.bytes(row),
+        };
+        let optional = |bytes: Option<&[u8]>| bytes.map(|bytes| self.bytes(bytes));
+        // Clients choose timestamps. Readers of JSON may take numbers for doubles, so they are
+        // sent as strings.
+        let stamped = |mut value: Value, timestamp: i64| {
+            value["timestamp"] = json!(timestamp.to_string());
+            value
+        };
+        let deleted = |mut value: Value, at: u32| {
+            value["deleted_s"] = json!(at);
+            value
+        };
+        let expiring = |mut value: Value, expiry: Option<Expiry>| {
+            value["expires_s"] = json!(expiry.map(|expiry| expiry.at));
+            value["ttl_s"] = json!(expiry.map(|expiry| expiry.ttl));
+            value
+        };
+        match *write {
+            Write::DeletePartition(stamp) => {
+                stamped(deleted(json!({ "write": "delete-partition" }), stamp.at), stamp.timestamp)
+            }
+            Write::DeleteRange { start, end, stamp } => {
+                let range = json!({
+                    "write": "delete-range",
+                    "start": self.bytes(start),
+                    "end": optional(end),
+                });
+                stamped(deleted(range, stamp.at), stamp.timestamp)
+            }
+            Write::DeleteRow { row, stamp } => {
+                let row = json!({ "write": "delete-row", "row": self.bytes(row) });
+                stamped(deleted(row, stamp.at), stamp.timestamp)
+            }
+            Write::InsertRow { row, timestamp, expiry } => {
+                let row = json!({ "write": "insert-row", "row": self.bytes(row) });
+                stamped(expiring(row, expiry), timestamp)
+            }
+            Write::DeleteItems { row: key, column, stamp } => {
+                let items = json!({ "write": "delete-items", "row": row(key), "column": column });
+                stamped(deleted(items, stamp.at), stamp.timestamp)
+            }
+            Write::Cell { row: key, column, item, timestamp, value } => {
+                let mut cell = json!({ "row": row(key), "column": column, "item": optional(item) });
+                let cell = match value {
+                    CellValue::Live { bytes, expiry } => {
+                        cell["write"] = json!("cell");
+                        cell["value"] = self.bytes(bytes);
+                        expiring(cell, expiry)
+                    }
+                    CellValue::Deleted { at } => {
+                        cell["write"] = json!("delete-cell");
+                        deleted(cell, at)
+                    }
+                };
+                stamped(cell, timestamp)
             }
         }
-        let mut shown = Shown { text: String::new(), bytes_max: self.value_bytes };
-        if write!(shown, "{mutation}").is_err() {
-            shown.text.push_str("...");
+    }
+
+    /// Describes the value that replaces a key: as the payload that RESTORE takes, or the points of
+    /// a time series.
+    fn describe_value(self, kind: Kind, encoded: &[u8]) -> Value {
+        if encoded.len() > self.value_bytes {
+            return json!({ "bytes": encoded.len() });
         }
-        shown.text
+        let described = read_encoded(kind, encoded, |value| {
+            if let store::Value::Series(series) = value {
+                let points = series.range(i64::MIN, i64::MAX).map(|point| {
+                    let expires_ms = point.expiry.map(|at| at.0);
+                    json!([point.timestamp.to_string(), self.bytes(point.value), expires_ms])
+                });
+                return json!({ "points": points.collect::<Value>() });
+            }
+            let written = written_type(&value).expect("Redis has all types but time series");
+            let mut payload = vec![written as u8];
+            put_value(&mut payload, &value);
+            end_payload(&mut payload, written.version());
+            json!({ "restore": self.bytes(&payload) })
+        });
+        described.unwrap_or_else(|Malformed| json!({ "error": Malformed.to_string() }))
     }
 
     fn list(self, items: Items<'_>) -> Value {
@@ -297,13 +462,25 @@ impl Limits {
     }
 }
 
-fn is_hidden(mutation: &Mutation<'_>, hides_tables: bool) -> bool {
-    let table = match mutation {
-        Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => key.table,
-        Mutation::Truncate { table } => *table,
-        _ => return false,
+/// Bytes of the keys, items and values in a write.
+fn content_bytes(write: &Write<'_>) -> usize {
+    let row_bytes = |row: RowKey<'_>| match row {
+        RowKey::Static => 0,
+        RowKey::Clustering(row) => row.len(),
     };
-    hides_tables || is_table_of_roles(table.0)
+    match *write {
+        Write::DeletePartition(_) => 0,
+        Write::DeleteRange { start, end, .. } => start.len() + end.map_or(0, <[u8]>::len),
+        Write::DeleteRow { row, .. } | Write::InsertRow { row, .. } => row.len(),
+        Write::DeleteItems { row, .. } => row_bytes(row),
+        Write::Cell { row, item, value, .. } => {
+            let value_bytes = match value {
+                CellValue::Live { bytes, .. } => bytes.len(),
+                CellValue::Deleted { .. } => 0,
+            };
+            row_bytes(row) + item.map_or(0, <[u8]>::len) + value_bytes
+        }
+    }
 }
 
 fn end_name(end: End) -> &'static str {

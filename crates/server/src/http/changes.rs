@@ -9,7 +9,7 @@ use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Response};
 use super::target;
-use crate::engine::change_json::Limits;
+use crate::engine::change_json::{Hidden, Limits, Names};
 use crate::engine::records;
 
 // Source: HTML Living Standard 9.2.5 (text/event-stream)
@@ -63,11 +63,12 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
 /// may read them and HTTP has no roles. Roles themselves, including their password hashes, are
 /// never shown.
 pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
+    let hidden = if hides_tables { Hidden::Tables } else { Hidden::Roles };
     let mut out = Vec::new();
     for record in batch.records() {
         let Some(contents) = records::contents(&record) else { continue };
         out.extend_from_slice(format!("event: change\nid: {}\ndata: {{", record.end).as_bytes());
-        EVENT.put_changes(contents.mutations, hides_tables, &mut out);
+        EVENT.put_changes(contents.mutations, hidden, &Names::default(), &mut out);
         out.extend_from_slice(format!(",\"position\":{}}}\n\n", record.start.0).as_bytes());
     }
     out
@@ -96,7 +97,7 @@ mod tests {
     #[track_caller]
     fn check(change: Change<'_>, expected: &str) {
         let key = Key { bytes: b"k\n", hash: 0 };
-        let found = EVENT.describe(&Mutation::Key { db: 3, key, change });
+        let found = EVENT.describe(&Mutation::Key { db: 3, key, change }, &Names::default());
         let mut expected: Value = serde_json::from_str(expected).unwrap();
         expected["database"] = 3.into();
         expected["key"] = "k\n".into();
@@ -160,7 +161,7 @@ mod tests {
             Mutation::Key { db: 0, key, change }.encode(&mut encoded);
         }
         let mut out = Vec::new();
-        EVENT.put_changes(&encoded, false, &mut out);
+        EVENT.put_changes(&encoded, Hidden::Nothing, &Names::default(), &mut out);
         assert!(out.len() < EVENT.record_bytes + 2 * EVENT.value_bytes, "{}", out.len());
         let text = format!("{{{}}}", String::from_utf8(out).unwrap());
         let event: Value = serde_json::from_str(&text).unwrap();
@@ -170,20 +171,118 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_large_partition_change_is_truncated() {
-        let mut bytes = Vec::new();
-        let row = [b'r'; 60];
-        let count = 10_000;
-        for timestamp in 0..10_000 {
-            let stamp = store::Stamp { timestamp, at: 1 };
-            store::Write::DeleteRow { row: &row, stamp }.encode(&mut bytes);
+    fn writes_to_partitions_are_described_as_json() {
+        use store::{CellValue, Expiry, PartitionKey, RowKey, Stamp, TableId, Write, Writes};
+
+        let describe = |limits: Limits, writes: &[Write<'_>]| {
+            let key = PartitionKey { table: TableId(1), token: -1, bytes: b"\xffk" };
+            let mutation = Mutation::Partition { key, writes: Writes::Slice(writes) };
+            limits.describe(&mutation, &Names::default())
+        };
+        let stamp = Stamp { timestamp: i64::MAX, at: 9 };
+        let row = RowKey::Clustering(b"r");
+        let live = |bytes| CellValue::Live { bytes, expiry: Some(Expiry { at: 7, ttl: 5 }) };
+        let cell = |row, item, value| Write::Cell { row, column: 3, item, timestamp: 4, value };
+        let found = describe(
+            EVENT,
+            &[
+                Write::DeletePartition(stamp),
+                Write::DeleteRange { start: b"a", end: Some(b"b"), stamp },
+                Write::DeleteRange { start: b"a", end: None, stamp },
+                Write::DeleteRow { row: b"r", stamp },
+                Write::InsertRow { row: b"\xfe", timestamp: 4, expiry: None },
+                Write::DeleteItems { row: RowKey::Static, column: 2, stamp },
+                cell(row, Some(b"i"), live(b"\xff\0")),
+                cell(RowKey::Static, None, CellValue::Deleted { at: 8 }),
+            ],
+        );
+        let big = i64::MAX.to_string();
+        let expected = json!({
+            "change": "partition",
+            "table": "00000000-0000-0000-0000-000000000001",
+            "token": "-1",
+            "key": { "base64": "/2s=" },
+            "writes": [
+                { "write": "delete-partition", "timestamp": big, "deleted_s": 9 },
+                { "write": "delete-range", "start": "a", "end": "b", "timestamp": big, "deleted_s": 9 },
+                { "write": "delete-range", "start": "a", "end": null, "timestamp": big, "deleted_s": 9 },
+                { "write": "delete-row", "row": "r", "timestamp": big, "deleted_s": 9 },
+                {
+                    "write": "insert-row", "row": { "base64": "/g==" }, "timestamp": "4",
+                    "expires_s": null, "ttl_s": null,
+                },
+                {
+                    "write": "delete-items", "row": null, "column": 2, "timestamp": big,
+                    "deleted_s": 9,
+                },
+                {
+                    "write": "cell", "row": "r", "column": 3, "item": "i",
+                    "value": { "base64": "/wA=" }, "timestamp": "4", "expires_s": 7, "ttl_s": 5,
+                },
+                {
+                    "write": "delete-cell", "row": null, "column": 3, "item": null,
+                    "timestamp": "4", "deleted_s": 8,
+                },
+            ],
+        });
+        assert_eq!(found, expected);
+
+        // Values in events are limited, those of the tools are complete.
+        let long = vec![b'x'; EVENT.value_bytes + 1];
+        let one = [cell(row, None, live(&long))];
+        assert_eq!(describe(EVENT, &one)["writes"][0]["value"], json!({ "bytes": long.len() }));
+        let complete = String::from_utf8(long.clone()).unwrap();
+        assert_eq!(describe(Limits::NONE, &one)["writes"][0]["value"], complete);
+        let many = vec![Write::DeleteRow { row: b"r", stamp }; EVENT.items + 1];
+        assert_eq!(describe(EVENT, &many)["writes"], json!({ "count": many.len() }));
+        assert_eq!(describe(Limits::NONE, &many)["writes"].as_array().unwrap().len(), many.len());
+        let large = vec![cell(row, None, live(&long[1..])); 17];
+        assert_eq!(describe(EVENT, &large)["writes"], json!({ "count": 17 }));
+    }
+
+    /// A value that replaces a key is the payload of RESTORE, or the points of a time series.
+    #[test]
+    fn replaced_values_are_complete() {
+        use base64::Engine as _;
+        use store::{Elements, Kind};
+
+        let long = vec![0xff_u8; 1 << 20];
+        let mut encoded = Vec::new();
+        Elements::List(Items::Slice(&[&long, b"b"])).encode(&mut encoded);
+        let put = Change::Put { kind: Kind::List, encoded: &encoded, expiry: None };
+        let mutation = Mutation::Key { db: 0, key: Key { bytes: b"k", hash: 0 }, change: put };
+        let found = Limits::NONE.describe(&mutation, &Names::default());
+        let payload = found["value"]["restore"]["base64"].as_str().unwrap();
+        let payload = base64::engine::general_purpose::STANDARD.decode(payload).unwrap();
+        let value = wire::rdb::decode_payload(&payload, wire::rdb::Limits::NONE).unwrap();
+        let wire::rdb::Value::List(items) = value else { panic!("{value:?}") };
+        assert_eq!(items.iter().collect::<Vec<_>>(), [&long[..], b"b"]);
+        assert_eq!(
+            EVENT.describe(&mutation, &Names::default())["value"],
+            json!({ "bytes": encoded.len() })
+        );
+    }
+
+    /// With the schema, writes name their table and columns, and the parts of a row are values.
+    #[test]
+    fn writes_are_named_by_the_schema() {
+        use store::{PartitionKey, Stamp, TableId, Write, Writes};
+
+        let catalog = cql::schema::builtin();
+        let table = cql::schema::builtin_table("system_schema", "columns");
+        let mut row = Vec::new();
+        for (column, part) in table.clustering().iter().zip(["t", "c"]) {
+            cql::value::comparable::encode(part.as_bytes(), &column.column_type, false, &mut row);
         }
-        let key = store::PartitionKey { table: store::TableId(1), token: 1, bytes: b"k" };
-        let writes = store::Writes::Packed { count, bytes: &bytes };
-        let found = EVENT.describe(&Mutation::Partition { key, writes });
-        let text = found["text"].as_str().unwrap();
-        assert!(text.ends_with("..."), "{}", text.len());
-        assert!(text.len() < 2 * EVENT.value_bytes);
-        assert_eq!(found["writes"], count);
+        let number = table.column("kind").unwrap().number;
+        let (stamp, row) = (Stamp { timestamp: 1, at: 1 }, store::RowKey::Clustering(&row));
+        let writes = [Write::DeleteItems { row, column: number, stamp }];
+        let key = PartitionKey { table: TableId(table.id.as_u128()), token: 1, bytes: b"ks" };
+        let mutation = Mutation::Partition { key, writes: Writes::Slice(&writes) };
+        let found = Limits::NONE.describe(&mutation, &Names::of(&catalog));
+        assert_eq!(found["name"], "system_schema.columns");
+        let write = &found["writes"][0];
+        assert_eq!(write["column_name"], "kind");
+        assert_eq!(write["clustering"], json!({ "table_name": "t", "column_name": "c" }));
     }
 }

@@ -15,6 +15,7 @@ use store::Mutation;
 use wire::replication::Epoch;
 
 use super::is_of_source_alone;
+use crate::engine::change_json::Names;
 use crate::engine::records;
 use crate::engine::replication::Place;
 use crate::engine::server_state::ServerState;
@@ -63,7 +64,13 @@ pub(super) fn set_aside(
         .epoch()
         .map_or_else(String::new, |epoch| String::from_utf8_lossy(&epoch.id).into_owned());
     let folder = shared.settings.load().dir.join(FOLDER);
-    let mut aside = Aside { folder, name: format!("{epoch}-{common}.jsonl"), out: None, writes: 0 };
+    let mut aside = Aside {
+        folder,
+        name: format!("{epoch}-{common}.jsonl"),
+        names: Names::of(&shared.catalog.load()),
+        out: None,
+        writes: 0,
+    };
     let unfinished = unfinished(&aside.folder, &aside.name);
     let done = copy(shared, follower, is_over, |record| {
         if is_missing(record, common) { aside.put(record) } else { Ok(()) }
@@ -130,6 +137,7 @@ fn copy(
 struct Aside {
     folder: PathBuf,
     name: String,
+    names: Names,
     out: Option<BufWriter<File>>,
     writes: u64,
 }
@@ -141,7 +149,7 @@ impl Aside {
         }
         let out = self.out.as_mut().expect("created above");
         self.writes += 1;
-        put_line(record, out)
+        put_line(record, &self.names, out)
     }
 
     fn finish(self) -> io::Result<()> {
