@@ -19,8 +19,7 @@ use crate::link::{Link, LinkError, Reachability, Received, wait_readable};
 use crate::message::{CollectorWelcome, ExecutorWelcome, Hello};
 use crate::meter::{Activity, Meter, Stopwatch};
 use crate::status::ExecutorStatus;
-use crate::task::Plan;
-use crate::task::{BatchTask, Maker, is_chosen};
+use crate::task::{BatchTask, Maker, Plan, TaskError, is_chosen};
 
 /// Maximum number of threads in one executor.
 pub const THREADS_MAX: usize = 128;
@@ -79,7 +78,31 @@ struct Shared {
     /// The first command. Another process must not replace it at the address of the generator.
     command: OnceLock<String>,
     /// Connections of all threads, so that they can be closed.
-    links: Mutex<Vec<Option<[Link; 2]>>>,
+    links: Mutex<Vec<Option<Active>>>,
+}
+
+/// What other threads need of a connected thread.
+#[derive(Debug)]
+struct Active {
+    generator: Link,
+    collector: Link,
+    task: Arc<dyn BatchTask>,
+}
+
+impl Active {
+    fn close(&self) {
+        self.generator.close();
+        self.collector.close();
+    }
+
+    /// A stopped generator ends its direction of the connection while a task runs.
+    fn follow_generator(&self) {
+        match self.generator.has_peer_ended() {
+            Ok(false) => {}
+            Ok(true) => self.task.stop_attempts(),
+            Err(error) => tracing::warn!(%error, "could not check the generator's connection"),
+        }
+    }
 }
 
 impl Shared {
@@ -125,10 +148,9 @@ pub fn run(
         let mut reported = Instant::now();
         while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
             thread::sleep(TURN);
+            shared.links.lock().iter().flatten().for_each(Active::follow_generator);
             if stop.load(Ordering::Relaxed) {
-                for link in shared.links.lock().iter().flatten().flatten() {
-                    link.close();
-                }
+                shared.links.lock().iter().flatten().for_each(Active::close);
                 shared.options.make_task.cancel();
             }
             if reported.elapsed() >= STATUS_PERIOD {
@@ -157,8 +179,8 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
             }
             Err(error) => error,
         };
-        if let Some(links) = shared.links.lock()[slot].take() {
-            links.iter().for_each(Link::close);
+        if let Some(active) = shared.links.lock()[slot].take() {
+            active.close();
         }
         // After a lost connection, this thread may find that its generator has exited.
         if stop.load(Ordering::Relaxed) || shared.is_over.load(Ordering::Relaxed) {
@@ -237,8 +259,11 @@ pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
 /// Returns `Ok` when the run has ended: whether its task has ended without an error.
 fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<Result<()>> {
     let mut connected = connect(shared, slot)?;
-    let clones = [connected.generator.try_clone()?, connected.collector.try_clone()?];
-    shared.links.lock()[slot] = Some(clones);
+    shared.links.lock()[slot] = Some(Active {
+        generator: connected.generator.try_clone()?,
+        collector: connected.collector.try_clone()?,
+        task: Arc::clone(&connected.task),
+    });
     let (stream, epoch) = (connected.welcome.stream, connected.welcome.epoch);
     let demand = Demand::new(&connected);
     let mut credit = Header::control(Kind::Credit, stream, epoch);
@@ -358,6 +383,7 @@ impl Worker<'_> {
         let ids = header.ids();
         let used = match self.connected.task.run(ids, inputs, &mut self.outputs) {
             Ok(used) => used,
+            Err(TaskError::Stopped) => return self.decline(header),
             Err(error) => return self.report_failure(header, &error.to_string()),
         };
         self.corrupt(header, used);
@@ -405,6 +431,11 @@ impl Worker<'_> {
     /// Asks the generator to resend a damaged batch.
     fn refuse(&mut self, header: &Header) -> Result<()> {
         self.shared.damaged_frames.fetch_add(1, Ordering::Relaxed);
+        self.decline(header)
+    }
+
+    /// Notifies the generator that a batch has no results.
+    fn decline(&mut self, header: &Header) -> Result<()> {
         let mut payload = Vec::with_capacity(16);
         encode_pairs(&[(header.sequence, header.sequence)], &mut payload);
         let nack = Header::control(Kind::Nack, header.stream, header.epoch);

@@ -67,7 +67,7 @@ pub enum Kind {
     Result = 5,
     /// Acknowledges collected batches: pairs of u64, first and last sequence number.
     Ack = 6,
-    /// Requests that damaged batches be resent: pairs as in `Ack`.
+    /// Requests that damaged batches, or those without results, be resent: pairs as in `Ack`.
     Nack = 7,
     /// No more tasks follow. To a collector: all are acknowledged, so send the account.
     Finish = 8,

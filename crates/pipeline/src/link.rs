@@ -233,6 +233,21 @@ impl Link {
         self.stream.peer_addr().map_or_else(|_| "gone".to_owned(), |peer| peer.to_string())
     }
 
+    /// Ends this direction: the peer receives what was sent, then the end.
+    pub fn end_sending(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    /// Whether the peer sends nothing more, even if some of what it has sent is unread.
+    pub fn has_peer_ended(&self) -> io::Result<bool> {
+        let mut end = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut end, Some(&at_once)) {
+            Ok(_) | Err(Errno::INTR) => Ok(!end[0].revents().is_empty()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Closes the connection for all its handles. Closing twice is harmless.
     pub fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);

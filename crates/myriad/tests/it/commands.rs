@@ -2,7 +2,7 @@
 //! killed meanwhile.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -226,6 +226,54 @@ fn a_killed_run_is_continued() {
         "{output:?}"
     );
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A signal ends a run without another attempt: the one under way ends, and a run that continues
+/// computes the item.
+#[test]
+fn a_stopped_run_starts_no_attempt() {
+    for mode in [&[][..], &["--processes"]] {
+        let dir = scratch(&format!("stopped-{}", mode.len()));
+        let (attempts, log, input) = (dir.join("attempts"), dir.join("log"), dir.join("input"));
+        std::fs::create_dir(&log).unwrap();
+        std::fs::write(&input, "a\nb\n").unwrap();
+        let go = dir.join("go");
+        let task = format!(
+            "each:printf x >> {attempts}; [ -e {go} ] || {{ sleep 2; exit 1; }}; echo {{}}",
+            attempts = attempts.display(),
+            go = go.display()
+        );
+        let options = [
+            &["--task", &task, "--input", input.to_str().unwrap(), "--threads", "1"][..],
+            &["--executors", "1", "--retries", "9", "--log", log.to_str().unwrap()],
+            mode,
+        ]
+        .concat();
+        let mut part = Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .args(["pipeline", "run", "--json"])
+            .args(&options)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for_bytes(&attempts, 1);
+        let pid = part.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let began = Instant::now();
+        let mut complaint = String::new();
+        part.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert_eq!(part.wait().unwrap().code(), Some(1), "{complaint}");
+        assert!(began.elapsed() < Duration::from_secs(15), "{complaint}");
+        assert_eq!(text(&attempts), "x", "no attempt follows the signal: {complaint}");
+        let expected = "stopped: 1 lines that were assigned have no result: ids 0 to 0";
+        assert!(complaint.contains(expected), "{complaint}");
+
+        std::fs::write(&go, "").unwrap();
+        let output = run(&options, b"");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(text(&attempts), "xxx", "each line once");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }
 
 /// What is wrong with the input, the command or the permission is in the error.

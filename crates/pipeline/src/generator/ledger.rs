@@ -172,6 +172,11 @@ impl Ledger {
         self.batches.is_empty() && self.holes.is_empty()
     }
 
+    /// Whether an executor may still compute a batch. O(window).
+    pub fn has_sent(&self) -> bool {
+        self.batches.iter().any(|batch| matches!(batch.state, State::Sent { .. }))
+    }
+
     /// Takes a batch that waits to be resent.
     pub fn take_queued(&mut self, session: u64, now_ns: u64) -> Option<Assignment> {
         while let Some(sequence) = self.queue.pop_front() {
@@ -314,6 +319,18 @@ impl Ledger {
         self.requeue_where(
             |batch| matches!(batch.state, State::Sent { session: of, .. } if of == session),
         );
+    }
+
+    /// Keeps the batches of an executor that has ended until this time at most: the acknowledgement
+    /// of its last results may arrive after the end.
+    pub fn session_ended(&mut self, session: u64, until_ns: u64) {
+        for batch in &mut self.batches {
+            if let State::Sent { session: of, expires_ns } = &mut batch.state
+                && *of == session
+            {
+                *expires_ns = until_ns.min(*expires_ns);
+            }
+        }
     }
 
     /// Requeues batches whose leases have expired.

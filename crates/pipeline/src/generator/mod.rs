@@ -118,6 +118,14 @@ struct State {
     was_stopped: bool,
 }
 
+impl State {
+    /// Whether nothing is assigned any more: a command can take any time, and so can each further
+    /// attempt. Tasks that are short are computed to the last one that was assigned.
+    fn is_draining(&self, shared: &Shared) -> bool {
+        self.was_stopped && shared.task.runs_commands()
+    }
+}
+
 /// State shared by the threads of a generator.
 #[derive(Debug)]
 struct Shared {
@@ -329,7 +337,12 @@ fn drive(
             report(&status);
             state = shared.state.lock();
         }
-        let is_done = state.pace.is_finished() && state.ledger.is_empty();
+        let is_collected = if state.is_draining(shared) {
+            !state.ledger.has_sent()
+        } else {
+            state.ledger.is_empty()
+        };
+        let is_done = state.pace.is_finished() && is_collected;
         if state.phase == Phase::Running && is_done {
             state.phase = Phase::Closing;
             // A handshake may have delivered the last acknowledgements.
@@ -373,7 +386,7 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     state.ledger.check()?;
     let mut status = shared.status(&state);
     let account = state.account.clone().context("the collector sent no account")?;
-    let mut faults = faults(&status, &account);
+    let mut faults = faults(&status, &account, state.is_draining(shared));
     if let Some(source) = &shared.source
         && state.was_stopped
         && source.total() != Some(status.next_id)
@@ -390,10 +403,19 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     Ok(GeneratorSummary { epoch: shared.epoch, took, status, account, faults })
 }
 
-/// Returns all differences between the two ledgers.
-fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
+/// Returns all differences between the two ledgers. `is_drained`: assigned lines were given up.
+fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<String> {
     let mut faults = Vec::new();
-    if status.in_flight > 0 || account.distinct != status.next_id || !account.missing.is_empty() {
+    if is_drained && account.distinct < status.next_id {
+        faults.push(format!(
+            "stopped: {} lines that were assigned have no result: {}",
+            status.next_id - account.distinct,
+            name_ranges(&account.missing)
+        ));
+    } else if status.in_flight > 0
+        || account.distinct != status.next_id
+        || !account.missing.is_empty()
+    {
         faults.push(format!(
             "{} tasks generated, {} collected: lost {}",
             status.next_id,
@@ -452,7 +474,7 @@ mod tests {
     #[test]
     fn equal_ledgers_have_no_fault() {
         let (status, account) = even();
-        assert_eq!(faults(&status, &account), Vec::<String>::new());
+        assert_eq!(faults(&status, &account, false), Vec::<String>::new());
     }
 
     #[test]
@@ -464,7 +486,7 @@ mod tests {
         account.verified_wrong = 2;
         account.wrong_ids = vec![7, 9];
         assert_eq!(
-            faults(&status, &account),
+            faults(&status, &account, false),
             [
                 "100 tasks generated, 90 collected: lost ids 10 to 14, ids 20 to 24",
                 "10 tasks were counted twice",
@@ -485,8 +507,10 @@ mod tests {
             ..Default::default()
         };
         let collector = CollectorStatus { account: account.clone(), ..Default::default() };
-        let verdict =
-            Verdict { faults: faults(&GeneratorStatus::default(), &account), ..Default::default() };
+        let verdict = Verdict {
+            faults: faults(&GeneratorStatus::default(), &account, false),
+            ..Default::default()
+        };
         let generator = GeneratorStatus { verdict: Some(verdict), ..Default::default() };
         let executor = ExecutorStatus { name: "\0".repeat(NAME_BYTES_MAX), ..Default::default() };
         for status in
@@ -505,10 +529,10 @@ mod tests {
     fn samples_that_are_not_uniform_are_a_fault() {
         let (status, mut account) = even();
         account.sample_positions = vec![500; uniform::CLASSES];
-        assert_eq!(faults(&status, &account), Vec::<String>::new());
+        assert_eq!(faults(&status, &account, false), Vec::<String>::new());
         account.sample_positions = vec![0; uniform::CLASSES];
         account.sample_positions[0] = 100;
-        let found = faults(&status, &account);
+        let found = faults(&status, &account, false);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("chi-square 1900.0 exceeds 63.7"), "{found:?}");
     }

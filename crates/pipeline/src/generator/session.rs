@@ -12,6 +12,9 @@ use crate::meter::{Activity, Stopwatch};
 use crate::slots::Slot;
 use crate::task::Ids;
 
+/// Time for the collector to acknowledge the last results of an executor that has ended.
+const ACK_NS: u64 = 5_000_000_000;
+
 pub(super) fn serve<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared,
@@ -78,7 +81,12 @@ fn drop_session(shared: &Shared, id: u64, error: &LinkError) {
     let mut state = shared.state.lock();
     let Some(session) = state.sessions.remove(&id) else { return };
     session.link.close();
-    state.ledger.session_lost(id);
+    if state.is_draining(shared) {
+        let until_ns = shared.clock.now_ns() + ACK_NS;
+        state.ledger.session_ended(id, until_ns);
+    } else {
+        state.ledger.session_lost(id);
+    }
     let is_over = state.phase.is_last();
     drop(state);
     shared.changed.notify_all();
@@ -150,6 +158,8 @@ fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkErro
                 // The executor closes the connection after reading this. Closing first could
                 // discard it.
                 link.send(&Header::control(Kind::Finish, shared.stream, shared.epoch), &[])?;
+                // The executor notices the end even while it computes.
+                link.end_sending()?;
                 return Ok(());
             }
             Next::Stop => return Err(LinkError::Closed),
@@ -206,6 +216,9 @@ fn wait_for_work(shared: &Shared, id: u64, stopwatch: &mut Stopwatch<'_>) -> Nex
             Phase::Finished => return Next::Finish,
             Phase::Failed(_) => return Next::Stop,
             Phase::Waiting | Phase::Running | Phase::Closing => {}
+        }
+        if state.is_draining(shared) {
+            return Next::Finish;
         }
         let Some(session) = state.sessions.get(&id) else { return Next::Stop };
         let activity = if session.credits == 0 {

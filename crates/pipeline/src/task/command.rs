@@ -2,7 +2,8 @@
 //!
 //! `exec:` starts a worker per thread, which answers each line with a line. `each:` starts a process
 //! per item; all its output is the result. An item whose process fails is tried again, and then has
-//! a failure as its result, so that it is accounted for like any other.
+//! a failure as its result, so that it is accounted for like any other. A stopped run starts no
+//! attempt: the items without a result are left to the run that continues it.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -25,6 +26,9 @@ use crate::task::{BatchTask, DeadLetter, Ids, TaskError};
 pub const COMMAND_BATCH_MAX: u32 = 64;
 /// Interval at which a waiting thread checks whether the run was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(100);
+/// After a stop, the other items of a batch are still attempted if the batch began within this time:
+/// the results of its first items are lost without them.
+const COMPLETION_MAX: Duration = Duration::from_secs(1);
 /// Time without output after the exit of a command, while its output is open.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
@@ -100,6 +104,7 @@ pub struct Commands {
     takes_argument: bool,
     limits: CommandLimits,
     is_cancelled: Arc<AtomicBool>,
+    is_stopping: AtomicBool,
     /// The worker of mode `Exec`. Each thread of an executor has its own task.
     worker: Mutex<Option<LineWorker>>,
 }
@@ -115,11 +120,16 @@ impl Commands {
         let takes_argument = mode == CommandMode::Each && command.contains("{}");
         // A parameter of the shell is one word, whatever it contains.
         let command = if takes_argument { command.replace("{}", "\"$1\"") } else { command.into() };
-        Self { mode, command, takes_argument, limits, is_cancelled, worker: Mutex::new(None) }
+        let (is_stopping, worker) = (AtomicBool::new(false), Mutex::new(None));
+        Self { mode, command, takes_argument, limits, is_cancelled, is_stopping, worker }
     }
 
     fn watch(&self) -> Watch<'_> {
         Watch { item_timeout: self.limits.item_timeout(), is_cancelled: &self.is_cancelled }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     fn run_lines(
@@ -149,6 +159,9 @@ impl Commands {
                     if failures > self.limits.retries {
                         out.failure(id_of(ids, done), failures, &reason, items[done]);
                         (done, failures) = (done + 1, 0);
+                    }
+                    if self.is_stopping() && done < items.len() {
+                        return Err(TaskError::Stopped);
                     }
                 }
                 Err(Failure::Fatal(reason)) => {
@@ -187,9 +200,14 @@ impl Commands {
         items: &[&[u8]],
         out: &mut OutcomeWriter<'_>,
     ) -> Result<(), TaskError> {
+        let started = Instant::now();
         for (id, item) in ids.iter().zip(items) {
             let mut attempts = 1;
             loop {
+                let may_attempt = attempts == 1 && started.elapsed() < COMPLETION_MAX;
+                if self.is_stopping() && !may_attempt {
+                    return Err(TaskError::Stopped);
+                }
                 match self.run_one(item) {
                     Ok(output) => out.answer(id, attempts, &output),
                     Err(Failure::Item(_)) if attempts <= self.limits.retries => {
@@ -308,6 +326,9 @@ impl BatchTask for Commands {
 
     fn run(&self, ids: Ids, inputs: &[u8], outputs: &mut [u8]) -> Result<usize, TaskError> {
         let items = items::split_items(ids, inputs)?;
+        if self.is_stopping() {
+            return Err(TaskError::Stopped);
+        }
         let mut out = OutcomeWriter::new(outputs);
         match self.mode {
             CommandMode::Exec => self.run_lines(ids, &items, &mut out)?,
@@ -361,6 +382,10 @@ impl BatchTask for Commands {
     fn failed_ids(&self, outputs: &[u8]) -> Vec<u64> {
         let failed = items::outcomes(outputs).filter(|(outcome, _)| outcome.answer().is_none());
         failed.map(|(outcome, _)| outcome.id).collect()
+    }
+
+    fn stop_attempts(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
     }
 
     fn finish(&self) -> Result<(), TaskError> {
@@ -548,6 +573,48 @@ mod tests {
             lines.lines().map(|line| line.chars().count()).collect::<Vec<_>>(),
             [2, ITEM_BYTES_MAX, 0]
         );
+    }
+
+    /// The attempt under way ends; neither another one nor another item is begun.
+    #[test]
+    fn a_stopped_run_starts_no_attempt() {
+        let limits = CommandLimits { retries: 2, item_timeout_ms: 60_000 };
+        let fails = "printf x >> $COUNT; read x; sleep 1.1; exit 1";
+        let answers = "printf x >> $COUNT; read x; sleep 1.1; echo y";
+        for (mode, command, items, is_complete) in [
+            (CommandMode::Each, fails, 1, false),
+            (CommandMode::Exec, fails, 1, false),
+            (CommandMode::Each, answers, 1, true),
+            (CommandMode::Exec, answers, 1, true),
+            (CommandMode::Each, answers, 2, false),
+        ] {
+            let name = format!("myriad-attempts-{}-{mode:?}-{is_complete}", std::process::id());
+            let count = std::env::temp_dir().join(name);
+            let command = command.replace("$COUNT", count.to_str().unwrap());
+            let task = commands(mode, &command, limits);
+            let outcome = std::thread::scope(|scope| {
+                let running = scope.spawn(|| run(&task, &vec![&b"a"[..]; items]));
+                while std::fs::read(&count).is_err() {
+                    std::thread::yield_now();
+                }
+                task.stop_attempts();
+                running.join().unwrap()
+            });
+            assert_eq!(std::fs::read(&count).unwrap(), b"x", "{command}");
+            match outcome {
+                Ok((lines, reasons)) => {
+                    assert_eq!(
+                        (&*lines, reasons.len(), is_complete),
+                        ("y\n", 0, true),
+                        "{command}"
+                    );
+                }
+                Err(error) => assert_eq!((error, is_complete), (TaskError::Stopped, false)),
+            }
+            std::fs::remove_file(&count).unwrap();
+            assert_eq!(run(&task, &[b"b"]), Err(TaskError::Stopped), "{command}");
+            assert!(!count.exists(), "{command}");
+        }
     }
 
     #[test]

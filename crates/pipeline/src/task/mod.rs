@@ -98,6 +98,9 @@ pub enum TaskError {
     Failed { id: u64, reason: String },
     #[error("at the end of the run: {reason}")]
     Ended { reason: String },
+    /// The batch has no results, because its run is being stopped.
+    #[error("the run was stopped")]
+    Stopped,
 }
 
 /// An item that a command could not compute.
@@ -173,6 +176,10 @@ pub trait BatchTask: Send + Sync + Debug {
     fn failed_ids(&self, _outputs: &[u8]) -> Vec<u64> {
         Vec::new()
     }
+
+    /// Starts no further attempt to compute a task that can take any time: [`BatchTask::run`] ends
+    /// with the attempt under way, and if a task then has no result, with [`TaskError::Stopped`].
+    fn stop_attempts(&self) {}
 
     /// Called by a thread after its last batch.
     fn finish(&self) -> Result<(), TaskError> {
