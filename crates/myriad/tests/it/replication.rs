@@ -1,7 +1,7 @@
 //! A master and its replicas as processes: copy, stream, restart, failover.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +23,17 @@ impl Drop for Server {
 
 impl Server {
     pub(crate) fn start(directory: &Path, options: &[&str]) -> Server {
+        Server::start_with_log(directory, options, Stdio::null())
+    }
+
+    fn start_with_log(directory: &Path, options: &[&str], log: Stdio) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
             .args(["serve", "--resp", "127.0.0.1:0", "--reactors", "2", "--dir"])
             .arg(directory)
             .args(["--enable-debug-command", "yes", "--elements-per-command-max", "0"])
             .args(options)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut ready = String::new();
@@ -127,6 +131,54 @@ fn a_replica_copies_follows_and_continues_after_it_was_killed() {
     assert_eq!(replica.ask("GET k"), "$1\r\nw\r\n");
     assert_eq!(replica.info("connected_slaves"), "0");
     assert_eq!(master.info("connected_slaves"), "1");
+}
+
+/// Passes on the first bytes of a master's stream. Returns its port.
+fn start_of_stream(master: &Server, bytes: u64) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let master = master.address.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&master).unwrap());
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || {
+                // Both connections stay open.
+                let (mut server, mut client) = (server, client);
+                std::io::copy(&mut (&mut server).take(bytes), &mut client).unwrap();
+                std::thread::sleep(PATIENCE);
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_replica_without_its_master_reports_that_its_copy_is_incomplete() {
+    let [one, other] = ["replication-whole", "replication-part"].map(directory);
+    let (master, replica) = (Server::start(&one, &[]), Server::start(&other, &[]));
+    master.ask("DEBUG POPULATE 100000");
+    let port = start_of_stream(&master, 1 << 20);
+    assert_eq!(replica.ask(&format!("REPLICAOF 127.0.0.1 {port}")), "+OK\r\n");
+    wait_until(|| replica.ask("DBSIZE").contains("it is incomplete"), || replica.ask("DBSIZE"));
+    // The beginning of the copy reaches the log.
+    std::thread::sleep(Duration::from_secs(1));
+    replica.kill();
+
+    let log = other.with_extension("log");
+    let file = std::fs::File::create(&log).unwrap();
+    let replica = Server::start_with_log(&other, &[], file.into());
+    let found = replica.ask("DBSIZE");
+    let expected = "-LOADING The copy of a master's data was interrupted, and this server has no \
+                    master: send REPLICAOF host port, or restart it with an empty directory.\r\n";
+    assert_eq!(found, expected);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("the copy of a master's data never completed"), "{text}");
+    replica.follow(&master);
+    replica.reach(&master);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("the copy is complete"), "{text}");
 }
 
 #[test]

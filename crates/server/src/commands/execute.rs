@@ -30,7 +30,6 @@ use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::is_gated;
-use crate::engine::refusal::INCOMPLETE;
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
@@ -338,7 +337,7 @@ impl<'a> ReactorContext<'a> {
             self.check_age(session, entry)?;
         }
         if self.shared.replication.role() == Role::Copying && !command.flags.has(Flags::LOADING) {
-            return Err(Fail::text(INCOMPLETE));
+            return Err(Fail::text(self.shared.replication.incomplete()));
         }
         if session.is_replica() && !replication::is_of_replicas(command) {
             session.closing = true; // a reply would damage the stream

@@ -17,3 +17,8 @@ pub(crate) const NO_REPLICAS: &str = "NOREPLICAS Not enough good replicas to wri
 /// Error reply to requests for data while the copy is incomplete.
 pub(crate) const INCOMPLETE: &str =
     "LOADING The data is being copied from the master; it is incomplete.";
+
+/// The same, without a master that could complete it.
+pub(crate) const ABANDONED: &str = "LOADING The copy of a master's data was interrupted, and this \
+                                    server has no master: send REPLICAOF host port, or restart \
+                                    it with an empty directory.";

@@ -29,7 +29,7 @@ use crate::config::MasterAddress;
 use crate::engine::clock;
 use crate::engine::mail::{Fence, Mail};
 use crate::engine::reactor_state::ReactorState;
-use crate::engine::replication::{LinkState, epoch_id};
+use crate::engine::replication::{LinkState, Role, epoch_id};
 use crate::engine::role_change;
 use crate::engine::server_state::{ServerState, params};
 use crate::handler::State;
@@ -58,6 +58,13 @@ pub(crate) fn begin(shared: &ServerState) -> anyhow::Result<()> {
     let mut reactor = ReactorState::new(shared, 0);
     let id = epoch_id(|| rand::rng().next_u64());
     role_change::begin(shared, settings.replicaof.0.clone(), &mut reactor, &params, id)?;
+    if shared.replication.role() == Role::Copying && settings.replicaof.0.is_none() {
+        tracing::warn!(
+            dir = %settings.dir.display(),
+            "the copy of a master's data never completed, and replicaof is not set; no data is \
+             served before REPLICAOF has completed it"
+        );
+    }
     Ok(())
 }
 

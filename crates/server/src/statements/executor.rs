@@ -15,7 +15,6 @@ use super::state::StatementState;
 use crate::config::Durability;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
-use crate::engine::refusal::INCOMPLETE;
 use crate::engine::replication::Role;
 
 /// Settings of one connection, owned by its session.
@@ -107,7 +106,7 @@ impl CqlExecutor<'_> {
     /// Checks that this server has all data: drivers try another one after this error.
     fn check_data(&self) -> Result<(), CqlError> {
         if self.shared.replication.role() == Role::Copying {
-            return Err(CqlError::Overloaded(INCOMPLETE.to_owned()));
+            return Err(CqlError::Overloaded(self.shared.replication.incomplete().to_owned()));
         }
         Ok(())
     }

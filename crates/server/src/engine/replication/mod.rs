@@ -25,6 +25,7 @@ use wire::replication::{Epoch, EpochId};
 
 use super::gate::Gate;
 pub(crate) use super::link_state::{LinkState, Request};
+use super::refusal::{ABANDONED, INCOMPLETE};
 use super::signal::Signal;
 use crate::config::MasterAddress;
 pub(crate) use failover::{Failover, FailoverStage};
@@ -134,6 +135,11 @@ impl Replication {
     /// stripes.
     pub(crate) fn applied(&self) -> MutexGuard<'_, u64> {
         self.applied.lock()
+    }
+
+    /// Error reply to requests for data while the copy is incomplete.
+    pub(crate) fn incomplete(&self) -> &'static str {
+        if self.link().source.is_some() { INCOMPLETE } else { ABANDONED }
     }
 
     /// The newest epoch and the one before it.
