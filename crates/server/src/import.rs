@@ -15,6 +15,7 @@ mod place;
 mod report;
 mod source;
 mod values;
+mod wait;
 
 use std::cell::Cell;
 use std::io::{BufRead as _, Write};

@@ -1,7 +1,7 @@
 //! What the target knows of imports: which ranges were copied, and which importer is at work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use wire::cql::Value;
@@ -9,6 +9,7 @@ use wire::cql::Value;
 use super::failure::Failure;
 use super::session::Session;
 use super::table::Part;
+use crate::import::wait::Wait;
 
 pub(super) const KEYSPACE: &str = "myriad_import";
 const CREATE: [&str; 3] = [
@@ -38,13 +39,17 @@ impl Claim {
             target.execute(statement, &[])?;
         }
         let claim = Claim { owner: rand::random() };
-        let began = Instant::now();
+        let (mut wait, mut err) = (Wait::new(CLAIM_WAIT_MAX), std::io::stderr());
         while !claim.renew(target)? {
-            if began.elapsed() > CLAIM_WAIT_MAX {
+            let other = format!(
+                "another import into the target, which is running or ended less than {CLAIM_S} s ago"
+            );
+            if !wait.may_continue(&other, &mut err) {
                 return Err(anyhow!("another import into the target is running").into());
             }
             std::thread::sleep(CLAIM_RETRY);
         }
+        wait.end(&mut err);
         Ok(claim)
     }
 

@@ -1,6 +1,6 @@
 //! The server that receives the data, and what it knows of the import.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use wire::resp::Reply;
@@ -10,6 +10,7 @@ use super::peer::{Peer, info_field, shown};
 use super::stream::{Position, parse_position};
 use crate::engine::import_mode::STATE_KEY;
 use crate::import::place::Place;
+use crate::import::wait::Wait;
 
 /// Name of the connection of an import: a target has one at a time.
 const CLIENT_NAME: &[u8] = b"myriad-import";
@@ -90,13 +91,16 @@ impl Target {
         let Reply::Integer(id) = self.peer.ask(&[b"CLIENT", b"ID"])? else {
             bail!("CLIENT ID of the target has a malformed reply");
         };
-        let began = Instant::now();
-        while has_other_import(&self.peer.text(&[b"CLIENT", b"LIST"])?, id) {
-            if began.elapsed() > CLAIM_MAX {
-                bail!("another import into the target is connected");
+        let (mut wait, mut err) = (Wait::new(CLAIM_MAX), std::io::stderr());
+        while let Some(address) = other_import(&self.peer.text(&[b"CLIENT", b"LIST"])?, id) {
+            let other =
+                format!("another import into the target, which is connected from {address}");
+            if !wait.may_continue(&other, &mut err) {
+                bail!("another import into the target is connected from {address}");
             }
             std::thread::sleep(CLAIM_INTERVAL);
         }
+        wait.end(&mut err);
         Ok(())
     }
 
@@ -159,14 +163,15 @@ impl Target {
     }
 }
 
-/// Whether CLIENT LIST has the connection of an import other than `own`.
-fn has_other_import(list: &str, own: i64) -> bool {
+/// The address of an import other than `own` in CLIENT LIST.
+fn other_import(list: &str, own: i64) -> Option<&str> {
     let own = format!("id={own}");
     let name = format!("name={}", CLIENT_NAME.escape_ascii());
-    list.lines().any(|line| {
-        let mut words = line.split(' ');
-        words.next() != Some(&own) && words.any(|word| word == name)
-    })
+    let mut clients = list.lines().map(|line| line.split(' '));
+    let mut other = clients.find(|words| {
+        words.clone().next() != Some(&own) && words.clone().any(|word| word == name)
+    })?;
+    Some(other.find_map(|word| word.strip_prefix("addr=")).unwrap_or("an unknown address"))
 }
 
 /// A failed connection can be made again, an error reply is final.
@@ -205,9 +210,11 @@ mod tests {
     #[test]
     fn other_imports_are_found_by_name() {
         let own = "id=7 addr=a name=myriad-import age=1";
-        assert!(!has_other_import(own, 7));
-        assert!(!has_other_import(&format!("id=71 name=myriad age=1\n{own}"), 7));
-        assert!(has_other_import(&format!("{own}\nid=71 name=myriad-import age=1"), 7));
+        assert_eq!(other_import(own, 7), None);
+        assert_eq!(other_import(&format!("id=71 addr=b name=myriad age=1\n{own}"), 7), None);
+        let list = format!("{own}\nid=71 addr=[::1]:5 name=myriad-import age=1");
+        assert_eq!(other_import(&list, 7), Some("[::1]:5"));
+        assert_eq!(other_import(&list, 71), Some("a"));
     }
 
     #[test]
