@@ -39,10 +39,12 @@ pub(crate) struct Peer {
     pub(crate) address: MasterAddress,
     /// Different after each change of the peer.
     pub(crate) generation: u64,
-    /// How far it is followed. `None`: from the beginning.
+    /// How far its log is merged. `None`: not at all, or the copy has not ended.
     pub(crate) place: Request,
+    /// How far the log of this server records that: after a restart, the link continues there.
+    pub(crate) stored: u64,
     pub(crate) state: LinkState,
-    /// How far the peer's log was durable when it was last heard.
+    /// The end of what was received of the peer's log.
     pub(crate) source_position: u64,
     pub(crate) heard: MonoNs,
     /// Values that were received.
@@ -59,6 +61,7 @@ impl Peer {
             address,
             generation,
             place,
+            stored: place.map_or(0, |(_, position)| position),
             state: LinkState::Connecting,
             source_position: 0,
             heard: MonoNs(0),
@@ -66,6 +69,16 @@ impl Peer {
             lost: 0,
             conflicts: 0,
         }
+    }
+
+    /// How far its log is merged.
+    pub(crate) fn position(&self) -> u64 {
+        self.place.map_or(0, |(_, position)| position)
+    }
+
+    /// Bytes of its log that are known to follow.
+    pub(crate) fn lag_bytes(&self) -> u64 {
+        self.source_position.saturating_sub(self.position())
     }
 }
 

@@ -88,9 +88,18 @@ impl<'s> Merger<'s> {
 
     /// Where the stream should continue; `None`: at its beginning, with a copy.
     pub(crate) fn request(&mut self) -> Request {
-        let place = self.shared.hub.peers().get_mut(self.server, self.generation)?.place?;
-        (self.position, self.stored) = (place.1, place.1);
+        let mut peers = self.shared.hub.peers();
+        let peer = peers.get_mut(self.server, self.generation)?;
+        let place = peer.place?;
+        (self.position, self.stored) = (place.1, peer.stored);
         Some(place)
+    }
+
+    /// Notes a frame that was received and is to be merged.
+    pub(crate) fn note_received(&self, frame: &Frame<'_>) {
+        if let Some(peer) = self.shared.hub.peers().get_mut(self.server, self.generation) {
+            peer.source_position = frame.header.end;
+        }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -150,7 +159,7 @@ impl<'s> Merger<'s> {
         end_turn(self.shared, &mut self.reactor);
         // No reactor does it for this thread, and the peers of this server read what is durable.
         self.shared.log.request_sync(self.log_end);
-        self.publish(now, header.end)?;
+        self.publish(now)?;
         Ok(self.log_end)
     }
 
@@ -168,12 +177,18 @@ impl<'s> Merger<'s> {
         Ok(())
     }
 
-    fn publish(&mut self, now: Now, source_position: u64) -> Result<(), ApplyError> {
+    fn publish(&mut self, now: Now) -> Result<(), ApplyError> {
+        let place = self.epoch.map(|epoch| (epoch, self.position));
         let mut peers = self.shared.hub.peers();
         let peer = peers.get_mut(self.server, self.generation).ok_or(ApplyError::Superseded)?;
         peer.heard = now.mono;
         peer.state = self.link_state();
-        peer.source_position = source_position;
+        if self.stage == Stage::Following {
+            // The end of the log of an idle peer may be marks, and writes that are not for this
+            // server. To log each such position would make the log of this server grow, which the
+            // peer may follow: two servers would never be idle.
+            (peer.place, peer.stored) = (place, self.stored);
+        }
         peer.received += std::mem::take(&mut self.received);
         peer.lost += std::mem::take(&mut self.lost);
         peer.conflicts += std::mem::take(&mut self.conflicts);
@@ -220,9 +235,7 @@ impl<'s> Merger<'s> {
                 Ok(())
             })
             .and_then(|()| unit.change_encoded(&encoded))
-            .map_err(ApplyError::Differs)?;
-            peer.place = place;
-            Ok(())
+            .map_err(ApplyError::Differs)
         })?;
         self.stored = self.position;
         Ok(())

@@ -112,6 +112,7 @@ fn follow(
     let mut link = Link::open_peer(shared, &peer.address, server, request, is_over)?;
     loop {
         let Some(frame) = link.read_frame(is_over)? else { return Ok(()) };
+        merger.note_received(&frame);
         while !merger.has_room() && !is_over() {
             std::thread::sleep(ROOM_INTERVAL);
         }

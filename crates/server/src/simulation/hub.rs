@@ -106,6 +106,7 @@ impl<'s> Link<'s> {
         let payload: Vec<u8> = self.bytes[HEADER_BYTES..end].to_vec();
         self.bytes.drain(..end);
         let frame = self.frames.open(&header, &payload).unwrap();
+        self.merger.note_received(&frame);
         self.merger.apply(receiver.sim().now(), &frame).expect("a valid stream");
         true
     }
@@ -301,6 +302,40 @@ fn the_later_write_wins_everywhere_and_none_returns_to_its_author() {
     assert_eq!(ask(&mut group.worlds[2], "SET k 1|"), refused);
     let swap = ask(&mut group.worlds[0], "SWAPDB 0 1|");
     assert_eq!(swap, "-ERR SWAPDB is not possible on a server with a server-id\r\n");
+}
+
+/// The logs have marks, and records that are not sent to their author.
+#[test]
+fn a_server_that_has_received_everything_has_no_lag_and_logs_nothing_more() {
+    let mut group = Group::new(6, &[(0, 2), (1, 2), (2, 0), (2, 1)], Some(2));
+    group.settle();
+    for round in 0..3 {
+        ask(&mut group.worlds[round % 2], "SET k v|DEL gone|");
+        group.settle();
+        let ends = |group: &Group| -> Vec<_> {
+            group.worlds.iter().map(|world| world.shared().log.next()).collect()
+        };
+        let before = ends(&group);
+        group.worlds.iter_mut().for_each(|world| world.advance(2_000_000_000));
+        group.settle();
+        assert_eq!(ends(&group), before, "idle servers log no positions");
+        for (from, to) in group.links.clone() {
+            let peer = peer(&group.worlds[to], from);
+            let source = group.worlds[from].shared();
+            let end = source.replication.position(&source.log);
+            assert_eq!((peer.lag_bytes(), peer.position()), (0, end), "{to} follows {from}");
+            assert!(peer.stored <= end);
+        }
+    }
+    // What was not logged is received again after a restart.
+    for at in 0..3 {
+        group.worlds[at].die(true, Faults::default());
+        group.settle();
+        assert!(
+            group.links.iter().all(|(from, to)| peer(&group.worlds[*to], *from).lag_bytes() == 0)
+        );
+    }
+    group.check_equal("after restarts");
 }
 
 #[test]

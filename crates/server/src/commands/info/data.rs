@@ -184,10 +184,9 @@ pub(super) fn hub(page: &mut Page<'_, '_>) {
 }
 
 fn peer_row(peer: &Peer, now: MonoNs) -> String {
-    let position = peer.place.map_or(0, |(_, position)| position);
+    let (position, lag_bytes) = (peer.position(), peer.lag_bytes());
     let state = state_name(peer.state);
     let MasterAddress { host, port } = &peer.address;
-    let lag_bytes = peer.source_position.saturating_sub(position);
     let silent_s = now.since(peer.heard) / 1_000_000_000;
     let Peer { received, lost, conflicts, .. } = *peer;
     format!(

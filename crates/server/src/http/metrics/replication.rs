@@ -69,8 +69,7 @@ pub(super) fn peers(page: &mut Page, shared: &ServerState, now: MonoNs) {
     let help = "Bytes of a peer's log that are known to follow.";
     page.family("myriad_hub_peer_lag_bytes", Kind::Gauge, help);
     for (server, peer) in &peers {
-        let position = peer.place.map_or(0, |(_, position)| position);
-        page.sample(&[("peer", server)], peer.source_position.saturating_sub(position));
+        page.sample(&[("peer", server)], peer.lag_bytes());
     }
     let help = "Time since the last message of a peer.";
     page.family("myriad_hub_peer_silent_seconds", Kind::Gauge, help);
