@@ -3,6 +3,7 @@
 mod cells;
 mod chart;
 mod csv;
+mod experiment;
 mod facts;
 mod figure;
 mod folder;
@@ -26,9 +27,13 @@ use page::Detail;
 use table::Table;
 
 pub(crate) use cells::last_rows;
+pub(crate) use experiment::{Curve, experiment};
 pub(crate) use folder::{REPEAT, folders as run_folders, read_if_there};
 pub(crate) use measurement::Measurement;
 pub(crate) use page::{document, masthead};
+
+/// The name of a page in its folder.
+pub(crate) const PAGE: &str = "report.html";
 
 /// Small enough for mail attachments and phones.
 pub const PAGE_BYTES_MAX: usize = 2 << 20;
@@ -49,7 +54,7 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
     let runs = folder::read(folder)?;
     let page = fitting_page(&runs)?;
     let csv = csv::csv(&runs)?;
-    let path = folder.join("report.html");
+    let path = folder.join(PAGE);
     put(&path, &page)?;
     put(&folder.join("rows.csv"), &csv)?;
     Ok(path)

@@ -32,7 +32,7 @@ const LATENCIES: [(Figure, &str); 4] = [
 ];
 
 /// Renders a chart with its title and description.
-fn figure(title: &str, about: &str, content: &Markup) -> Markup {
+pub(crate) fn figure(title: &str, about: &str, content: &Markup) -> Markup {
     html! {
         figure {
             figcaption { b { (title) } " " span.about { (about) } }

@@ -36,6 +36,7 @@ pub(crate) use ablation::command as ablation_command;
 use compatibility::Compatibility;
 use figure::Figure;
 use finding::Finding;
+use masters::convergence::{self, Convergence};
 use outcome::is_joined;
 use profiles::{ProfiledCell, Profiles};
 use results::Results;
@@ -199,6 +200,9 @@ fn run_description(table: &Table) -> String {
         Run::Experiment(name) if name == masters::NAME => {
             "an experiment with two masters and a hub".to_owned()
         }
+        Run::Experiment(name) if name == convergence::NAME => {
+            "an experiment with three masters and a hub".to_owned()
+        }
         Run::Experiment(_) => "an experiment with myriad web".to_owned(),
     }
 }
@@ -228,6 +232,9 @@ impl Session {
             Run::Experiment(name) => {
                 let is_quick = self.arguments.is_quick;
                 let bench = web::Bench { program: &myriad()?, is_quick, stop: &self.stop };
+                if name == convergence::NAME {
+                    return self.store_with_page(table, &convergence::measure(&bench)?);
+                }
                 let found = if name == masters::NAME {
                     masters::measure(&bench)?
                 } else {
@@ -285,6 +292,14 @@ impl Session {
     fn store(&self, table: &Table, found: &Finding) -> Result<String> {
         found.write(&self.folder(table)?)?;
         Ok(format!("{}\n{}", found.sheet().text(), found.remark()))
+    }
+
+    fn store_with_page(&self, table: &Table, found: &Convergence) -> Result<String> {
+        let path = self.folder(table)?.join(report::PAGE);
+        std::fs::write(&path, found.page()?)
+            .with_context(|| format!("write {}", path.display()))?;
+        let text = self.store(table, &found.finding())?;
+        Ok(format!("{text}\nReport: {}\n", path.display()))
     }
 
     /// Writes one page with all results, if a table was measured.
@@ -403,7 +418,10 @@ mod tests {
     fn the_list_says_of_each_table_how_it_is_run() {
         let list = list(&chosen(&[]).unwrap());
         assert!(list.contains("benchmarks/definitions/s1.t6.toml"), "{list}");
-        assert!(list.contains("an experiment with two masters and a hub"), "{list}");
+        for masters in ["two", "three"] {
+            let experiment = format!("an experiment with {masters} masters and a hub");
+            assert!(list.contains(&experiment), "{list}");
+        }
         assert!(list.lines().all(|line| line.len() > 70), "{list}");
     }
 

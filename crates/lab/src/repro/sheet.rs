@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use maud::{Markup, html};
 use serde_json::Value;
 
 use super::outcome::{Line, Outcome, Statement};
@@ -80,6 +81,16 @@ impl Sheet {
         let mut lines = vec![line(&escaped(&self.head)), line(&rule)];
         lines.extend(self.rows.iter().map(|row| line(&escaped(row))));
         lines.join("\n") + "\n"
+    }
+
+    /// For a page of the report.
+    pub(crate) fn html(&self) -> Markup {
+        html! {
+            table {
+                thead { tr { @for cell in &self.head { th scope="col" { (cell) } } } }
+                tbody { @for row in &self.rows { tr { @for cell in row { td { (cell) } } } } }
+            }
+        }
     }
 
     fn widths(&self) -> Vec<usize> {

@@ -1,6 +1,6 @@
 //! A connection to a server of the Redis protocol: one request at a time, or many in one write.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -12,6 +12,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Limit for a reply: INFO has a few KiB.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 64 << 10;
+
+/// Whether the connection was lost, or could not be opened: the server may have the requests or not.
+pub(super) fn is_lost(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<io::Error>())
+}
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -61,7 +66,9 @@ impl Connection {
             self.received.resize(held + READ_BYTES, 0);
             let read = self.stream.read(&mut self.received[held..]);
             let count = read.context("could not read a reply")?;
-            ensure!(count > 0, "the server closed the connection");
+            if count == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
             self.received.truncate(held + count);
         }
     }

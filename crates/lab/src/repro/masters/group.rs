@@ -1,28 +1,43 @@
-//! Two masters and a hub, started for an experiment and stopped on drop.
+//! Some masters and a hub, started for an experiment and stopped on drop.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use wire::resp::Reply;
 
 use super::connection::Connection;
 use crate::repro::web::Bench;
-use crate::repro::web::host::Host;
+use crate::repro::web::host::{self, Host};
 
 /// Limit until all servers have what was written.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// The numbers of the servers; the last one is the hub.
-pub(super) const MASTERS: [u16; 2] = [1, 2];
+/// Precedes the address in the line that reports readiness.
+const LABEL: &str = "resp=";
+/// The number of the hub. Masters have those from 1 on.
 const HUB: u16 = 9;
 
 #[derive(Debug)]
 pub(super) struct Group {
-    masters: [Host; 2],
+    masters: Vec<Host>,
     hub: Host,
+    durability: &'static str,
+}
+
+/// The halted hub. It continues on drop.
+#[derive(Debug)]
+pub(super) struct HaltedHub(u32);
+
+impl Drop for HaltedHub {
+    fn drop(&mut self) {
+        // Only fails if the process has exited, which the next request to it reports.
+        let _ = host::signal(self.0, Signal::CONT);
+    }
 }
 
 /// What the hub has counted of its masters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) received: u64,
     pub(super) lost: u64,
@@ -30,38 +45,66 @@ pub(super) struct Counts {
 }
 
 impl Group {
-    /// Starts the servers; no one follows another one yet.
-    pub(super) fn start(bench: &Bench<'_>) -> Result<Self> {
+    /// Starts this number of masters and a hub; none follows another one yet.
+    pub(super) fn start(
+        bench: &Bench<'_>,
+        masters: usize,
+        durability: &'static str,
+    ) -> Result<Self> {
         let start = |command: &str, number: u16| {
-            let number = number.to_string();
-            let mut words = vec![command, "--dir", "data", "--resp", "127.0.0.1:0"];
-            words.extend(["--server-id", &number, "--reactors", "1"]);
-            // The source never syncs; a stream has synced records only.
-            words.extend(["--durability", "interval"]);
-            Host::start_on(bench, &words, "resp=", &[]).with_context(|| format!("server {number}"))
+            let words = words(command, "127.0.0.1:0", number, durability);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            Host::start_on(bench, &words, LABEL, &[]).with_context(|| format!("server {number}"))
         };
-        let [first, second] = MASTERS;
-        let masters = [start("serve", first)?, start("serve", second)?];
-        Ok(Self { masters, hub: start("hub", HUB)? })
+        let hub = start("hub", HUB)?;
+        let masters = (0..masters).map(|at| start("serve", number(at)?));
+        Ok(Self { masters: masters.collect::<Result<_>>()?, hub, durability })
     }
 
-    /// A connection to the master at this place of [`MASTERS`].
+    /// The number of masters.
+    pub(super) fn masters(&self) -> usize {
+        self.masters.len()
+    }
+
+    /// Kills a master, and starts it again with its data and its address. Returns the time until it
+    /// was ready.
+    pub(super) fn kill_and_restart(&mut self, bench: &Bench<'_>, at: usize) -> Result<Duration> {
+        let address = self.address(at).to_string();
+        let words = words("serve", &address, number(at)?, self.durability);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.masters[at].kill_and_restart(bench, &words, LABEL, &[])
+    }
+
+    pub(super) fn halt_hub(&self) -> Result<HaltedHub> {
+        host::signal(self.hub.master(), Signal::STOP)?;
+        Ok(HaltedHub(self.hub.master()))
+    }
+
+    pub(super) fn address(&self, at: usize) -> SocketAddr {
+        self.masters[at].address()
+    }
+
     pub(super) fn master(&self, at: usize) -> Result<Connection> {
-        Connection::open(self.masters[at].address())
+        Connection::open(self.address(at))
     }
 
     pub(super) fn hub(&self) -> Result<Connection> {
         Connection::open(self.hub.address())
     }
 
-    /// Makes the hub follow a master.
-    pub(super) fn follow_master(&self, at: usize) -> Result<()> {
-        add(&mut self.hub()?, MASTERS[at], &self.masters[at])
+    /// Connections to all masters, then to the hub.
+    pub(super) fn connections(&self) -> Result<Vec<Connection>> {
+        (0..self.masters()).map(|at| self.master(at)).chain([self.hub()]).collect()
     }
 
-    /// Makes both masters follow the hub.
+    /// Makes the hub follow a master.
+    pub(super) fn follow_master(&self, at: usize) -> Result<()> {
+        add(&mut self.hub()?, number(at)?, &self.masters[at])
+    }
+
+    /// Makes all masters follow the hub.
     pub(super) fn follow_hub(&self) -> Result<()> {
-        (0..MASTERS.len()).try_for_each(|at| add(&mut self.master(at)?, HUB, &self.hub))
+        (0..self.masters()).try_for_each(|at| add(&mut self.master(at)?, HUB, &self.hub))
     }
 
     /// Waits until the hub has received this number of values of each of these masters.
@@ -69,7 +112,7 @@ impl Group {
         let mut hub = self.hub()?;
         bench.wait_for("the hub has all values", PATIENCE, || {
             for (at, values) in wanted {
-                if counts(&mut hub, MASTERS[*at])?.received < *values {
+                if counts(&mut hub, number(*at)?)?.received < *values {
                     return Ok(None);
                 }
             }
@@ -77,20 +120,27 @@ impl Group {
         })
     }
 
-    /// What the hub has counted, of both masters together.
+    /// What the hub has counted, of all masters together.
     pub(super) fn counts(&self) -> Result<Counts> {
         let mut hub = self.hub()?;
-        let [first, second] = [counts(&mut hub, MASTERS[0])?, counts(&mut hub, MASTERS[1])?];
-        Ok(Counts {
-            received: first.received + second.received,
-            lost: first.lost + second.lost,
-            conflicts: first.conflicts + second.conflicts,
-        })
+        let mut sum = Counts::default();
+        for at in 0..self.masters() {
+            let Counts { received, lost, conflicts } = counts(&mut hub, number(at)?)?;
+            sum.received += received;
+            sum.lost += lost;
+            sum.conflicts += conflicts;
+        }
+        Ok(sum)
     }
 
-    /// Waits until both masters have received this number of values from the hub.
+    /// Values that a master has received from the hub since its start.
+    pub(super) fn received(&self, at: usize) -> Result<u64> {
+        Ok(counts(&mut self.master(at)?, HUB)?.received)
+    }
+
+    /// Waits until all masters have received this number of values from the hub.
     pub(super) fn wait_for_masters(&self, bench: &Bench<'_>, values: u64) -> Result<()> {
-        for at in 0..MASTERS.len() {
+        for at in 0..self.masters() {
             let mut master = self.master(at)?;
             bench.wait_for("a master has all values", PATIENCE, || {
                 Ok((counts(&mut master, HUB)?.received >= values).then_some(()))
@@ -98,6 +148,17 @@ impl Group {
         }
         Ok(())
     }
+}
+
+fn number(at: usize) -> Result<u16> {
+    u16::try_from(at + 1).context("too many masters")
+}
+
+fn words(command: &str, listen: &str, number: u16, durability: &str) -> Vec<String> {
+    let number = number.to_string();
+    let mut words = vec![command, "--dir", "data", "--resp", listen, "--server-id", &number];
+    words.extend(["--reactors", "1", "--durability", durability]);
+    words.into_iter().map(str::to_owned).collect()
 }
 
 fn add(connection: &mut Connection, server: u16, host: &Host) -> Result<()> {

@@ -2,6 +2,7 @@
 //! fast the hub appends what the masters have written.
 
 mod connection;
+pub(super) mod convergence;
 mod group;
 mod order;
 mod rate;
@@ -15,6 +16,11 @@ use rate::Rate;
 
 /// The name of the experiment, and of its table.
 pub(super) const NAME: &str = "s4.r6";
+
+/// The source compares two.
+const MASTERS: usize = 2;
+/// The source never syncs; a stream has synced records only.
+const DURABILITY: &str = "interval";
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
     let order = order::measure(bench)?;

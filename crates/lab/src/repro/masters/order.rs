@@ -7,7 +7,7 @@ use wire::resp::{Reply, encode_request};
 
 use super::connection::Connection;
 use super::group::Group;
-use super::real;
+use super::{DURABILITY, MASTERS, real};
 use crate::repro::finding::FindingRow;
 use crate::repro::web::Bench;
 
@@ -30,7 +30,7 @@ pub(super) struct Order {
 
 pub(super) fn measure(bench: &Bench<'_>) -> Result<Order> {
     let half = bench.pick(1_000, 10_000);
-    let group = Group::start(bench)?;
+    let group = Group::start(bench, MASTERS, DURABILITY)?;
     let mut masters = [group.master(0)?, group.master(1)?];
     // The names of the keys: whose write is the older one.
     for (master, name) in masters.iter_mut().zip(["first", "second"]) {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow};
 use wire::resp::encode_request;
 
 use super::connection::Connection;
-use super::group::{Group, MASTERS};
-use super::real;
+use super::group::Group;
+use super::{DURABILITY, MASTERS, real};
 use crate::repro::finding::{FindingRow, Number};
 use crate::repro::web::Bench;
 
@@ -40,14 +40,14 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Vec<Rate>> {
 
 /// The hub merges what its masters have.
 fn catch_up(bench: &Bench<'_>, value_bytes: usize) -> Result<Rate> {
-    let group = Group::start(bench)?;
+    let group = Group::start(bench, MASTERS, DURABILITY)?;
     let of_small = bench.pick(50_000, 1_000_000);
     let values = if value_bytes > 100 { of_small / 4 } else { of_small };
-    for at in 0..MASTERS.len() {
+    for at in 0..MASTERS {
         write(&mut group.master(at)?, at, value_bytes, |written| written < values)?;
     }
     let started = Instant::now();
-    (0..MASTERS.len()).try_for_each(|at| group.follow_master(at))?;
+    (0..MASTERS).try_for_each(|at| group.follow_master(at))?;
     let values = values.next_multiple_of(BATCH);
     group.wait_for_values(bench, &[(0, values), (1, values)])?;
     Ok(Rate::new(value_bytes, true, 2 * values, started.elapsed()))
@@ -55,8 +55,8 @@ fn catch_up(bench: &Bench<'_>, value_bytes: usize) -> Result<Rate> {
 
 /// The hub follows while both masters are written; the time ends when it has all.
 fn follow(bench: &Bench<'_>, value_bytes: usize) -> Result<Rate> {
-    let group = Group::start(bench)?;
-    (0..MASTERS.len()).try_for_each(|at| group.follow_master(at))?;
+    let group = Group::start(bench, MASTERS, DURABILITY)?;
+    (0..MASTERS).try_for_each(|at| group.follow_master(at))?;
     let mut masters = [group.master(0)?, group.master(1)?];
     let started = Instant::now();
     let until = started + Duration::from_millis(bench.pick(500, 5_000));

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -46,27 +47,29 @@ impl Host {
         label: &str,
         cpus: &[usize],
     ) -> Result<Self> {
-        bench.check_not_stopped()?;
         let scratch =
             Scratch::new(&std::env::temp_dir()).context("could not create a directory")?;
-        let complaints = scratch.path().join("errors");
-        let errors =
-            File::create(&complaints).context("could not create a file for error output")?;
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let mut command = ending_with_us(bench.program, &words);
-        command.current_dir(scratch.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = spawn_pinned(&mut command, cpus).context("could not start the server")?;
-        let output = child.stdout.take().context("output is piped")?;
-        let lines = follow(output);
-        let Some(address) = ready(&lines, label) else {
-            stop(&mut child);
-            let output = fs::read_to_string(&complaints)
-                .context("could not read the server's error output")?;
-            bail!("the server is not ready within {READY_TIMEOUT:?}; output: {}", output.trim());
-        };
+        let (child, lines, address) = launch(bench, scratch.path(), words, label, cpus)?;
         let master = child.id();
         Ok(Self { child, master, address, lines, scratch })
+    }
+
+    /// Kills the program, without time to end, and starts it with these arguments on the same
+    /// folder. Returns the time until it was ready.
+    pub(in crate::repro) fn kill_and_restart(
+        &mut self,
+        bench: &Bench<'_>,
+        words: &[&str],
+        label: &str,
+        cpus: &[usize],
+    ) -> Result<Duration> {
+        signal(self.master, Signal::KILL)?;
+        self.child.wait().context("could not wait for the killed server")?;
+        let started = Instant::now();
+        let started_again = launch(bench, self.scratch.path(), words, label, cpus)?;
+        (self.child, self.lines, self.address) = started_again;
+        self.master = self.child.id();
+        Ok(started.elapsed())
     }
 
     pub(in crate::repro) fn address(&self) -> SocketAddr {
@@ -74,12 +77,12 @@ impl Host {
     }
 
     /// Returns the process id of the current master.
-    pub(super) fn master(&self) -> u32 {
+    pub(in crate::repro) fn master(&self) -> u32 {
         self.master
     }
 
     /// Returns a folder for files of the server; removed with it.
-    pub(super) fn folder(&self) -> &std::path::Path {
+    pub(super) fn folder(&self) -> &Path {
         self.scratch.path()
     }
 
@@ -125,6 +128,33 @@ impl Drop for Host {
         }
         stop(&mut self.child);
     }
+}
+
+/// Starts the program in a folder, and waits until it prints its address after `label`.
+fn launch(
+    bench: &Bench<'_>,
+    folder: &Path,
+    words: &[&str],
+    label: &str,
+    cpus: &[usize],
+) -> Result<(Child, Receiver<String>, SocketAddr)> {
+    bench.check_not_stopped()?;
+    let complaints = folder.join("errors");
+    let errors = File::create(&complaints).context("could not create a file for error output")?;
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    let mut command = ending_with_us(bench.program, &words);
+    command.current_dir(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+    let mut child = spawn_pinned(&mut command, cpus).context("could not start the server")?;
+    let output = child.stdout.take().context("output is piped")?;
+    let lines = follow(output);
+    let Some(address) = ready(&lines, label) else {
+        stop(&mut child);
+        let output =
+            fs::read_to_string(&complaints).context("could not read the server's error output")?;
+        bail!("the server is not ready within {READY_TIMEOUT:?}; output: {}", output.trim());
+    };
+    Ok((child, lines, address))
 }
 
 /// Terminates a master that is not a child process, and kills it if necessary.
@@ -174,7 +204,7 @@ fn announced(line: &str, label: &str) -> Option<SocketAddr> {
 }
 
 /// Sends a signal to a process.
-pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
+pub(in crate::repro) fn signal(pid: u32, signal: Signal) -> Result<()> {
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let process = process.with_context(|| format!("invalid process id {pid}"))?;
     kill_process(process, signal).with_context(|| format!("could not signal process {pid}"))
