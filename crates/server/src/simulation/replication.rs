@@ -109,6 +109,8 @@ impl<'s> Link<'s> {
             let reply = self.take_reply();
             assert!(matches!(reply, Some(Reply::Simple(_))), "{reply:?}");
         }
+        let is_refused = self.bytes.first() == Some(&b'-');
+        assert!(!is_refused, "{}", String::from_utf8_lossy(&self.bytes));
         for _ in 0..count {
             let Some(head) = self.bytes.first_chunk::<HEADER_BYTES>() else { return true };
             let header = Header::decode(head).unwrap();
@@ -151,8 +153,14 @@ impl<'s> Link<'s> {
     }
 }
 
-/// Runs a link for a while, or until the replica has everything.
-fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames: Option<usize>) {
+/// Runs a link for a while, or until the replica has everything. Returns its connection, which is
+/// still open.
+fn follow(
+    source: &mut World,
+    replica: &mut World,
+    must_copy: &mut bool,
+    frames: Option<usize>,
+) -> SimClient {
     let state = replica.state().clone();
     // Some links are those of an older version.
     let is_old = state.shared.replication.position(&state.shared.log).is_multiple_of(3);
@@ -164,6 +172,7 @@ fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames:
         let count = left.min(7);
         if !link.apply(count, replica.sim().now()) {
             *must_copy = true;
+            link.client.close();
             return follow(source, replica, must_copy, frames);
         }
         left -= count;
@@ -173,7 +182,7 @@ fn follow(source: &mut World, replica: &mut World, must_copy: &mut bool, frames:
         let end = source.shared().replication.position(&source.shared().log);
         let is_whole = link.applier.link_state() == LinkState::Connected && at == end;
         if left == 0 || (is_whole && frames.is_none()) {
-            return;
+            return link.client;
         }
     }
     panic!("the replica does not reach its master");
@@ -242,15 +251,19 @@ fn run(seed: u64) -> u64 {
     let (mut source, mut must_copy, mut generation) = (0, false, 1);
     worlds[1].shared().replication.set_source(master(generation));
     let mut confirmed = Confirmed::default();
+    let mut connection = Connection::default();
     for round in 0..ROUNDS {
         let [first, second] = &mut worlds;
         let (one, other) = if source == 0 { (first, second) } else { (second, first) };
         match random.random_range(0..12) {
             0..=3 => (0..random.random_range(1..9)).for_each(|_| change(one, &mut random)),
             4 => confirmed.write(one),
-            5 | 6 => follow(one, other, &mut must_copy, Some(random.random_range(1..900))),
+            5 | 6 => {
+                let frames = Some(random.random_range(1..900));
+                connection.replace(follow(one, other, &mut must_copy, frames));
+            }
             7 => {
-                follow(one, other, &mut must_copy, None);
+                connection.replace(follow(one, other, &mut must_copy, None));
                 check_equal(one, other, &format!("round {round}"));
                 assert!(ask(other, "SET s1 v|").starts_with("-READONLY"));
             }
@@ -288,6 +301,20 @@ fn run(seed: u64) -> u64 {
     confirmed.collect();
     confirmed.check(other);
     confirmed.acknowledged
+}
+
+/// The connection of the replica. It stays open while nothing is sent, so that writes at the
+/// durability `replicated` wait for the replica, until the next one is open: a source serves a
+/// bounded number.
+#[derive(Debug, Default)]
+struct Connection(Option<SimClient>);
+
+impl Connection {
+    fn replace(&mut self, next: SimClient) {
+        if let Some(earlier) = self.0.replace(next) {
+            earlier.close();
+        }
+    }
 }
 
 /// Writes at the durability `replicated`.
