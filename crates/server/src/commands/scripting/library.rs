@@ -7,6 +7,7 @@ use mlua::Value;
 
 use super::interpreter::{Interpreter, LoadError, LoadedFunction};
 use super::registration::{LOAD_NS_MAX, LoadTime, Loading, Registered, WRONG_NAME, is_name};
+use super::shebang::{FirstLine, first_line};
 use super::{TEXT_BYTES_MAX, TOO_LONG, syntax_error};
 use crate::commands::context::CommandContext;
 use crate::commands::fail::Fail;
@@ -36,12 +37,8 @@ struct Header<'t> {
 // Source: Redis 7.2 `functions.c`, `functionExtractLibMetaData`
 fn header(text: &[u8]) -> Result<Header<'_>, Fail> {
     const INVALID: Fail = Fail::text("ERR Invalid library metadata");
-    if !text.starts_with(b"#!") {
-        return Err(Fail::text("ERR Missing library metadata"));
-    }
-    let end = memchr::memchr2(b'\n', 0, text).filter(|end| text[*end] == b'\n').ok_or(INVALID)?;
-    let (line, text) = text.split_at(end);
-    let words = wire::resp::split_line(line).map_err(|_| INVALID)?;
+    let line = first_line(text).ok_or(Fail::text("ERR Missing library metadata"))?;
+    let FirstLine { words, body } = line.map_err(|_| INVALID)?;
     let mut words = words.into_iter();
     let engine = words.next().ok_or(INVALID)?;
     let engine = engine.get(2..).unwrap_or_default().to_vec();
@@ -58,7 +55,7 @@ fn header(text: &[u8]) -> Result<Header<'_>, Fail> {
         }
     }
     let name = name.ok_or(Fail::text("ERR Library name was not given"))?;
-    Ok(Header { name, engine, text })
+    Ok(Header { name, engine, text: body })
 }
 
 /// The error of a library or function that exists.
