@@ -16,6 +16,7 @@ mod interpreter;
 mod library;
 mod native;
 mod numbers;
+mod patterns;
 mod registration;
 mod reply;
 mod run;

@@ -134,6 +134,11 @@ impl RunningScripts {
         self.slow_ns().is_some()
     }
 
+    /// Whether the script of a reactor is slow.
+    pub(crate) fn is_slow_on(&self, reactor: usize) -> bool {
+        self.ran_ns(&self.reactors[reactor]) >= SLOW_NS
+    }
+
     /// The error of requests that wait for scripts for too long.
     #[cold]
     pub(crate) fn busy_error(&self) -> &'static str {

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 use wire::resp::{Args, OwnedArgs, Protocol};
 
-use super::host::{CallError, HOST, is_stopping, stop, stopped};
-use super::native::{NativeError, guard, reply_error, to_visible};
+use super::host::{CallError, HOST, check_end, is_stopping, stop, stopped};
+use super::native::{NativeError, check_bytes, guard, reply_error, to_visible};
 use super::reply::IS_COUNTED;
 use super::stack::{self, Argument, Arguments, Ending, StackFunction};
-use super::{bits, cjson, cmsgpack, numbers, registration, structs};
+use super::{TEXT_BYTES_MAX, bits, cjson, cmsgpack, numbers, patterns, registration, structs};
 
 /// What the prelude has made.
 #[derive(Debug)]
@@ -51,6 +51,11 @@ pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
     native.raw_set("randomseed", guard(lua, set_seed)?)?;
     native.raw_set("register_function", guard(lua, registration::register)?)?;
     native.raw_set("is_stopping", lua.create_function(|_, ()| Ok(is_stopping()))?)?;
+    native.raw_set("check_end", lua.create_function(|lua, ()| check_end(lua))?)?;
+    native.raw_set("text_bytes_max", TEXT_BYTES_MAX)?;
+    native.raw_set("pattern_cost", lua.create_function(patterns::cost)?)?;
+    native.raw_set("find_plain", lua.create_function(patterns::find_plain)?)?;
+    native.raw_set("search", lua.create_function(patterns::search)?)?;
     let on_error = lua.create_function(describe)?;
     native.raw_set("on_error", &on_error)?;
     native.raw_set("version", super::REDIS_VERSION)?;
@@ -218,7 +223,10 @@ fn sha1hex(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
     }
     let text = lua.coerce_string(values[0].clone())?;
     let name = match &text {
-        Some(text) => super::script_name(&text.as_bytes()),
+        Some(text) => {
+            check_bytes(lua, text.as_bytes().len())?;
+            super::script_name(&text.as_bytes())
+        }
         None => super::script_name(b""),
     };
     Ok(Value::String(lua.create_string(name)?))

@@ -6,6 +6,7 @@ mod decode;
 mod encode;
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
@@ -49,52 +50,64 @@ const DEFAULTS: Options = Options {
 const DEPTH_MAX: f64 = 1000.0;
 
 thread_local! {
-    static OPTIONS: RefCell<Options> = const { RefCell::new(DEFAULTS) };
+    /// Options of the library that all scripts have; those of `new` have their own.
+    static OPTIONS: Rc<RefCell<Options>> = Rc::new(RefCell::new(DEFAULTS));
 }
 
 /// Restores the defaults, before a script.
 pub(super) fn reset() {
-    OPTIONS.set(DEFAULTS);
+    OPTIONS.with(|options| options.replace(DEFAULTS));
 }
 
 /// Field of the metatable of tables that are arrays even if they are empty.
 const ARRAY_MARK: &str = "__is_cjson_array";
 
 pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
-    type Function = fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError>;
-    let functions: [(&str, Function); 9] = [
+    let array_metatable = lua.create_table()?;
+    array_metatable.raw_set(ARRAY_MARK, true)?;
+    lua.set_named_registry_value(ARRAY_MARK, array_metatable)?;
+    with_options(lua, &OPTIONS.with(Rc::clone))
+}
+
+/// Creates a library with these options.
+fn with_options(lua: &Lua, options: &Rc<RefCell<Options>>) -> mlua::Result<Table> {
+    type Function = fn(&Lua, &MultiValue, &RefCell<Options>) -> Result<MultiValue, NativeError>;
+    let functions: [(&str, Function); 11] = [
+        ("new", |lua, _, _| {
+            let library = with_options(lua, &Rc::new(RefCell::new(DEFAULTS)))?;
+            Ok(one(Value::Table(library)))
+        }),
         ("encode", encode::encode),
         ("decode", decode::decode),
         ("encode_sparse_array", sparse_array),
-        ("encode_max_depth", |lua, args| {
-            depth(lua, args, "encode_max_depth", |options| &mut options.encode_depth_max)
+        ("encode_max_depth", |lua, args, options| {
+            depth(lua, args, "encode_max_depth", &mut options.borrow_mut().encode_depth_max)
         }),
-        ("decode_max_depth", |lua, args| {
-            depth(lua, args, "decode_max_depth", |options| &mut options.decode_depth_max)
+        ("decode_max_depth", |lua, args, options| {
+            depth(lua, args, "decode_max_depth", &mut options.borrow_mut().decode_depth_max)
         }),
         ("encode_number_precision", precision),
-        ("encode_keep_buffer", |_, args| {
+        ("encode_keep_buffer", |_, args, _| {
             let kept = args.front().is_none_or(|value| *value == Value::Boolean(true));
             Ok(one(Value::Boolean(kept)))
         }),
         ("encode_invalid_numbers", encode_invalid_numbers),
-        ("decode_invalid_numbers", |_, args| {
-            switch(args, "decode_invalid_numbers", |options| &mut options.decode_invalid_numbers)
+        ("decode_invalid_numbers", |_, args, options| {
+            let option = &mut options.borrow_mut().decode_invalid_numbers;
+            switch(args, "decode_invalid_numbers", option)
+        }),
+        ("decode_array_with_array_mt", |_, args, options| {
+            switch(args, "decode_array_with_array_mt", &mut options.borrow_mut().mark_arrays)
         }),
     ];
     let table = lua.create_table()?;
     for (name, function) in functions {
-        table.raw_set(name, guard_several(lua, function)?)?;
+        let options = Rc::clone(options);
+        table.raw_set(name, guard_several(lua, move |lua, args| function(lua, args, &options))?)?;
     }
-    let mark_arrays: Function =
-        |_, args| switch(args, "decode_array_with_array_mt", |options| &mut options.mark_arrays);
-    table.raw_set("decode_array_with_array_mt", guard_several(lua, mark_arrays)?)?;
     table.raw_set("null", Value::NULL)?;
     table.raw_set("_NAME", "cjson")?;
     table.raw_set("_VERSION", "2.1.0")?;
-    let array_metatable = lua.create_table()?;
-    array_metatable.raw_set(ARRAY_MARK, true)?;
-    lua.set_named_registry_value(ARRAY_MARK, array_metatable)?;
     Ok(table)
 }
 
@@ -149,66 +162,62 @@ fn depth(
     lua: &Lua,
     args: &MultiValue,
     name: &str,
-    field: fn(&mut Options) -> &mut usize,
+    option: &mut usize,
 ) -> Result<MultiValue, NativeError> {
     let value = integer(lua, args, 1, name, 1.0..=f64::from(i32::MAX))?;
-    let depth = OPTIONS.with_borrow_mut(|options| {
-        let field = field(options);
-        *field = value.map_or(*field, |value| value.min(DEPTH_MAX) as usize);
-        *field
-    });
-    Ok(one(integer_value(depth)))
+    *option = value.map_or(*option, |value| value.min(DEPTH_MAX) as usize);
+    Ok(one(integer_value(*option)))
 }
 
-fn switch(
-    args: &MultiValue,
-    name: &str,
-    field: fn(&mut Options) -> &mut bool,
-) -> Result<MultiValue, NativeError> {
-    let value = boolean(args, 1, name)?;
-    let is_on = OPTIONS.with_borrow_mut(|options| {
-        let field = field(options);
-        *field = value.unwrap_or(*field);
-        *field
-    });
-    Ok(one(Value::Boolean(is_on)))
+fn switch(args: &MultiValue, name: &str, option: &mut bool) -> Result<MultiValue, NativeError> {
+    *option = boolean(args, 1, name)?.unwrap_or(*option);
+    Ok(one(Value::Boolean(*option)))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
-fn precision(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
+fn precision(
+    lua: &Lua,
+    args: &MultiValue,
+    options: &RefCell<Options>,
+) -> Result<MultiValue, NativeError> {
     let value = integer(lua, args, 1, "encode_number_precision", 1.0..=16.0)?;
-    let precision = OPTIONS.with_borrow_mut(|options| {
-        options.number_precision = value.map_or(options.number_precision, |value| value as usize);
-        options.number_precision
-    });
-    Ok(one(integer_value(precision)))
+    let precision = &mut options.borrow_mut().number_precision;
+    *precision = value.map_or(*precision, |value| value as usize);
+    Ok(one(integer_value(*precision)))
 }
 
-fn encode_invalid_numbers(_: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
+fn encode_invalid_numbers(
+    _: &Lua,
+    args: &MultiValue,
+    options: &RefCell<Options>,
+) -> Result<MultiValue, NativeError> {
     let value = match args.front() {
         Some(Value::String(text)) if text == "null" => Some(InvalidNumbers::Null),
         _ => boolean(args, 1, "encode_invalid_numbers")?
             .map(|write| if write { InvalidNumbers::Write } else { InvalidNumbers::Refuse }),
     };
-    let current = OPTIONS.with_borrow_mut(|options| {
-        options.invalid_numbers = value.unwrap_or(options.invalid_numbers);
-        options.invalid_numbers
-    });
-    Ok(one(Value::Boolean(current != InvalidNumbers::Refuse)))
+    let current = &mut options.borrow_mut().invalid_numbers;
+    *current = value.unwrap_or(*current);
+    Ok(one(Value::Boolean(*current != InvalidNumbers::Refuse)))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "in range")]
-fn sparse_array(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
+fn sparse_array(
+    lua: &Lua,
+    args: &MultiValue,
+    options: &RefCell<Options>,
+) -> Result<MultiValue, NativeError> {
     const NAME: &str = "encode_sparse_array";
     let convert = boolean(args, 1, NAME)?;
     let ratio = integer(lua, args, 2, NAME, 0.0..=f64::from(i32::MAX))?;
     let safe = integer(lua, args, 3, NAME, 0.0..=f64::from(i32::MAX))?;
-    let (convert, ratio, safe) = OPTIONS.with_borrow_mut(|options| {
-        options.sparse_convert = convert.unwrap_or(options.sparse_convert);
-        options.sparse_ratio = ratio.map_or(options.sparse_ratio, |ratio| ratio as i64);
-        options.sparse_safe = safe.map_or(options.sparse_safe, |safe| safe as i64);
-        (options.sparse_convert, options.sparse_ratio, options.sparse_safe)
-    });
-    let results = vec![Value::Boolean(convert), Value::Integer(ratio), Value::Integer(safe)];
-    Ok(MultiValue::from_vec(results))
+    let mut options = options.borrow_mut();
+    options.sparse_convert = convert.unwrap_or(options.sparse_convert);
+    options.sparse_ratio = ratio.map_or(options.sparse_ratio, |ratio| ratio as i64);
+    options.sparse_safe = safe.map_or(options.sparse_safe, |safe| safe as i64);
+    Ok(MultiValue::from_vec(vec![
+        Value::Boolean(options.sparse_convert),
+        Value::Integer(options.sparse_ratio),
+        Value::Integer(options.sparse_safe),
+    ]))
 }

@@ -63,6 +63,7 @@ impl Packer<'_> {
             Value::String(text) => pack_string(&text.as_bytes(), out),
             Value::Boolean(value) => out.push(if *value { 0xC3 } else { 0xC2 }),
             Value::Integer(value) => pack_integer(*value, out),
+            Value::Number(0.0) => pack_integer(0, out), // -0, too
             Value::Number(value) => pack_double(*value, out),
             Value::Table(table) if depth < DEPTH_MAX => self.table(table, depth + 1)?,
             _ => out.push(0xC0),

@@ -3,14 +3,12 @@
 //! Functions of Lua must not borrow, so the running command is reached through [`HOST`], which is
 //! set only while a script runs.
 
-use mlua::{HookTriggers, Lua, VmState};
+use mlua::Lua;
 use scoped_tls_hkt::scoped_thread_local;
 use wire::resp::{Args, Protocol};
 
 use super::registration::LOADING;
-
-/// Instructions between two checks whether a script must end.
-const CHECK_INSTRUCTIONS: u32 = 100_000;
+use super::stack::{Checks, set_hook};
 
 scoped_thread_local!(pub(super) static mut HOST: for<'a> &'a mut (dyn ScriptHost + 'a));
 
@@ -51,40 +49,25 @@ thread_local! {
     static IS_STOPPING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Makes the interpreter check from time to time whether its script must end.
-pub(super) fn set_hook(lua: &Lua) -> mlua::Result<()> {
-    hook_at(lua, CHECK_INSTRUCTIONS)
-}
-
-fn hook_at(lua: &Lua, instructions: u32) -> mlua::Result<()> {
-    let triggers = HookTriggers::new().every_nth_instruction(instructions);
-    lua.set_global_hook(triggers, |lua, frame| {
-        check_end_at(lua, &|| {
-            let source = frame.source().source.as_deref().unwrap_or_default().to_owned();
-            (source, frame.current_line().unwrap_or(0))
-        })?;
-        Ok(VmState::Continue)
-    })
+/// Whether the running script may continue. `place`: where it is.
+pub(super) fn may_continue(place: &dyn Fn() -> Place) -> bool {
+    if LOADING.is_set() {
+        LOADING.with(|loading| loading.may_continue())
+    } else {
+        !HOST.is_set() || HOST.with(|host| host.may_continue(place))
+    }
 }
 
 /// Fails if the running script must end. For functions of Rust that take long.
 pub(super) fn check_end(lua: &Lua) -> mlua::Result<()> {
-    check_end_at(lua, &|| {
+    let place = || {
         let place = lua.inspect_stack(1, |frame| {
             let source = frame.source().source.as_deref().unwrap_or_default().to_owned();
             (source, frame.current_line().unwrap_or(0))
         });
         place.unwrap_or_default()
-    })
-}
-
-fn check_end_at(lua: &Lua, place: &dyn Fn() -> Place) -> mlua::Result<()> {
-    let may_continue = if LOADING.is_set() {
-        LOADING.with(|loading| loading.may_continue())
-    } else {
-        !HOST.is_set() || HOST.with(|host| host.may_continue(place))
     };
-    if may_continue {
+    if may_continue(&place) {
         return Ok(());
     }
     stop(lua)?;
@@ -95,13 +78,11 @@ pub(super) fn stopped() -> mlua::Error {
     mlua::Error::runtime("the script was stopped")
 }
 
-/// Makes every further instruction of the script fail, so that it cannot catch the error and
-/// continue.
+/// Makes every further instruction of the running coroutine fail, so that it cannot catch the error
+/// and continue. Others fail in the same way after their next check.
 pub(super) fn stop(lua: &Lua) -> mlua::Result<()> {
-    if IS_STOPPING.replace(true) {
-        return Ok(());
-    }
-    hook_at(lua, 1)
+    IS_STOPPING.set(true);
+    set_hook(lua, Checks::Always)
 }
 
 /// Whether the running script is being ended.
@@ -111,5 +92,5 @@ pub(super) fn is_stopping() -> bool {
 
 /// Ends what [`stop`] began.
 pub(super) fn set_hook_if_changed(lua: &Lua) -> mlua::Result<()> {
-    if IS_STOPPING.replace(false) { set_hook(lua) } else { Ok(()) }
+    if IS_STOPPING.replace(false) { set_hook(lua, Checks::Sometimes) } else { Ok(()) }
 }

@@ -15,10 +15,10 @@ use wire::resp::Args;
 
 use super::api::{Prelude, prelude};
 use super::cjson;
-use super::host::{HOST, ScriptHost, set_hook, set_hook_if_changed};
+use super::host::{HOST, ScriptHost, set_hook_if_changed};
 use super::native::to_visible;
 use super::registration::{LOADING, Loading, Registered};
-use super::stack::{RUNNING, Running};
+use super::stack::{Checks, RUNNING, Running, set_hook};
 use crate::engine::functions::{self, Libraries, Library};
 use crate::engine::running_scripts::RoutineKind;
 use crate::engine::scripts::{Routine, Script, ScriptName, Scripts};
@@ -153,7 +153,7 @@ impl Interpreter {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new())?;
         let prelude = prelude(&lua)?;
-        set_hook(&lua)?;
+        set_hook(&lua, Checks::Sometimes)?;
         Ok(Interpreter {
             lua,
             prelude,

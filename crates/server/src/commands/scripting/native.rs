@@ -127,7 +127,7 @@ pub(super) fn guard(
 /// Like [`guard`], for any number of results.
 pub(super) fn guard_several(
     lua: &Lua,
-    function: fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError>,
+    function: impl Fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError> + 'static,
 ) -> mlua::Result<Function> {
     lua.create_function(move |lua, values: MultiValue| {
         let _unlimited = Unlimited::begin(lua)?;
@@ -199,6 +199,13 @@ const VALUES_PER_CHECK: usize = 1024;
 #[inline]
 pub(super) fn check(lua: &Lua, values: usize) -> Result<(), NativeError> {
     if values.is_multiple_of(VALUES_PER_CHECK) { check_now(lua) } else { Ok(()) }
+}
+
+/// Called before work on the bytes of a text: fails like [`check`] if they are many.
+pub(super) fn check_bytes(lua: &Lua, bytes: usize) -> Result<(), NativeError> {
+    /// Bytes whose conversion takes a fraction of a millisecond.
+    const BYTES_PER_CHECK: usize = 64 * 1024;
+    if bytes > BYTES_PER_CHECK { check_now(lua) } else { Ok(()) }
 }
 
 #[cold]

@@ -562,11 +562,12 @@ impl ScriptHost for Run<'_, '_> {
         if self.stop.is_some() {
             return false;
         }
-        if !self.shows_request && self.callee.kind == RoutineKind::Function {
+        let (scripts, reactor) = (&self.cx.shared.running_scripts, self.cx.reactor.index);
+        let is_function = self.callee.kind == RoutineKind::Function;
+        if is_function && !self.shows_request && scripts.is_slow_on(reactor) {
             self.show_request();
         }
-        let cx = &mut *self.cx;
-        if cx.shared.running_scripts.is_killed(cx.reactor.index) {
+        if scripts.is_killed(reactor) {
             self.stop = Some(Stop::Killed { place: place() });
             return false;
         }

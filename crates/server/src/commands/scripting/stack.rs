@@ -15,24 +15,28 @@
 //!   argument, the room for a value, and that there is a table to add a field to.
 //! - A panic must not pass frames of C: one in the first step ends the process, and one in the second
 //!   is a bug of this file.
+//! - The hook, which ends scripts, has two steps as well: it asks whether the script may continue, and
+//!   then fails with nothing to drop.
 
 #[cfg(test)]
 mod tests;
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
-use mlua::ffi::{self, lua_State};
+use mlua::ffi::{self, lua_Debug, lua_State};
 use mlua::{Function, Lua};
 use scoped_tls_hkt::scoped_thread_local;
 use wire::resp::Args;
 
+use super::host::{Place, may_continue};
 use super::reply;
 
 /// Name of a function in the registry that ends the running script.
-const STOP: &std::ffi::CStr = c"stop";
+const STOP: &CStr = c"stop";
 
 /// Slots of the stack that are reserved at once. A function of C begins with as many.
 const ROOM: i32 = ffi::LUA_MINSTACK;
@@ -219,6 +223,74 @@ unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> i32 {
 fn set_limit(lua: &Lua, bytes_max: usize) {
     let is_set = lua.set_memory_limit(bytes_max).is_ok();
     assert!(is_set, "the interpreter has the allocator of `mlua`");
+}
+
+/// Instructions between two checks whether a script must end. An instruction that calls a function
+/// of C, such as `table.concat`, can take tenths of a second. The hook of the safe interface would
+/// take ten times as long.
+const CHECK_INSTRUCTIONS: i32 = 200;
+
+/// When the hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// From time to time.
+    Sometimes,
+    /// At every instruction: the script is being ended.
+    Always,
+}
+
+/// Sets when the hook is called in the running coroutine, and in coroutines that it creates.
+pub(super) fn set_hook(lua: &Lua, checks: Checks) -> mlua::Result<()> {
+    // SAFETY: it only sets fields of the state, and `on_count` is a hook.
+    unsafe { lua.exec_raw((), |state| set_count(state, checks)) }
+}
+
+/// # Safety
+///
+/// - `state` is valid.
+unsafe fn set_count(state: *mut lua_State, checks: Checks) {
+    let count = match checks {
+        Checks::Sometimes => CHECK_INSTRUCTIONS,
+        Checks::Always => 1,
+    };
+    // SAFETY: the state is valid, and `on_count` is a hook.
+    unsafe { ffi::lua_sethook(state, Some(on_count), ffi::LUA_MASKCOUNT, count) };
+}
+
+/// # Safety
+///
+/// - Lua calls it as the hook of `state`.
+unsafe extern "C-unwind" fn on_count(state: *mut lua_State, frame: *mut lua_Debug) {
+    // SAFETY: `frame` is what the hook was called with.
+    let place = || unsafe { place(state, frame) };
+    let checked = catch_unwind(AssertUnwindSafe(|| may_continue(&place)));
+    let Ok(may_continue) = checked else { std::process::abort() };
+    // SAFETY: nothing is left to drop, and a hook has room for these values.
+    unsafe {
+        if !may_continue {
+            ffi::lua_getfield(state, ffi::LUA_REGISTRYINDEX, STOP.as_ptr());
+            ffi::lua_call(state, 0, 0);
+            unreachable!("the function fails")
+        }
+        // A coroutine of a library remains when a call has been ended.
+        if ffi::lua_gethookcount(state) != CHECK_INSTRUCTIONS {
+            set_count(state, Checks::Sometimes);
+        }
+    }
+}
+
+/// # Safety
+///
+/// - Lua has called the hook of `state` with `frame`.
+unsafe fn place(state: *mut lua_State, frame: *mut lua_Debug) -> Place {
+    // SAFETY: `frame` is of the hook, and its fields are set if the result is not 0.
+    unsafe {
+        if ffi::lua_getinfo(state, c"Sl".as_ptr(), frame) == 0 {
+            return Place::default();
+        }
+        let source = CStr::from_ptr((*frame).source).to_string_lossy().into_owned();
+        (source, usize::try_from((*frame).currentline).unwrap_or(0))
+    }
 }
 
 impl Arguments<'_> {

@@ -86,6 +86,54 @@ fn functions_of_c_refuse_what_they_do_not_check() {
             "table.insert({}, -2147483648, 1)",
             "user_script:1: bad argument #2 to 'insert' (position out of bounds)",
         ),
+        (
+            "string.gsub('a', 'b')",
+            "user_script:1: bad argument #3 to 'gsub' (string/function/table expected)",
+        ),
+        (
+            "string.gsub('a', 'a', 'a', 'x')",
+            "user_script:1: bad argument #4 to 'gsub' (number expected, got string)",
+        ),
+        ("string.gsub('a', 'a', '%2')", "user_script:1: invalid capture index"),
+        ("string.gsub('a', 'a', {a = {}})", "user_script:1: invalid replacement value (a table)"),
+        ("string.gsub('a', 'a', function() error('q') end)", "user_script:1: q"),
+        ("string.find('a', '[')", "user_script:1: malformed pattern (missing ']')"),
+        ("('a'):match('%')", "user_script:1: malformed pattern (ends with '%')"),
+        (
+            "string.find('a', 'a', {})",
+            "user_script:1: bad argument #3 to 'find' (number expected, got table)",
+        ),
+        ("load('x')", "user_script:1: bad argument #1 to 'load' (function expected, got string)"),
+        (
+            "loadstring()",
+            "user_script:1: bad argument #1 to 'loadstring' (string expected, got no value)",
+        ),
+        (
+            "setmetatable(1, {})",
+            "user_script:1: bad argument #1 to 'setmetatable' (table expected, got number)",
+        ),
+        (
+            "setmetatable({})",
+            "user_script:1: bad argument #2 to 'setmetatable' (nil or table expected)",
+        ),
+        (
+            "setmetatable(setmetatable({}, {__metatable = 1}), nil)",
+            "user_script:1: cannot change a protected metatable",
+        ),
+        ("rawset({})", "user_script:1: bad argument #2 to 'rawset' (value expected)"),
+        ("rawget(1)", "user_script:1: bad argument #1 to 'rawget' (table expected, got number)"),
+        ("next(1)", "user_script:1: bad argument #1 to 'next' (table expected, got number)"),
+        ("pairs()", "user_script:1: bad argument #1 to 'pairs' (table expected, got no value)"),
+        ("xpcall(error)", "user_script:1: bad argument #2 to 'xpcall' (value expected)"),
+        (
+            "collectgarbage('x')",
+            "user_script:1: bad argument #1 to 'collectgarbage' (invalid option 'x')",
+        ),
+        ("coroutine.resume(1)", "user_script:1: bad argument #1 to 'resume' (coroutine expected)"),
+        (
+            "coroutine.wrap(tostring)",
+            "user_script:1: bad argument #1 to 'wrap' (Lua function expected)",
+        ),
         ("table.insert({})", "user_script:1: wrong number of arguments to 'insert'"),
         (
             "table.insert(1, 1)",
@@ -115,10 +163,13 @@ fn functions_of_c_refuse_what_they_do_not_check() {
     }
 }
 
-/// Ends its script at the first check, and counts the commands that follow.
+/// Ends its script at a check, and counts the commands that follow.
 #[derive(Debug, Default)]
 struct EndingHost {
     calls: usize,
+    checks: usize,
+    /// Checks before the one that ends the script.
+    checks_passed: usize,
 }
 
 impl ScriptHost for EndingHost {
@@ -140,19 +191,79 @@ impl ScriptHost for EndingHost {
     fn set_seed(&mut self, _: i32) {}
 
     fn may_continue(&mut self, _: &dyn Fn() -> Place) -> bool {
-        false
+        self.checks += 1;
+        self.checks <= self.checks_passed
     }
 }
 
 /// Runs a script to its end, as EVAL does. Returns whether it raised an error, and its commands.
 fn run_to_end(interpreter: &mut Interpreter, script: &str) -> (bool, usize) {
+    let mut host = EndingHost::default();
+    (run_with(interpreter, script, &mut host), host.calls)
+}
+
+/// Returns whether the script raised an error.
+fn run_with(interpreter: &mut Interpreter, script: &str, host: &mut EndingHost) -> bool {
     let code = interpreter.compile(script.as_bytes(), "@user_script").unwrap();
     let routine = Routine::new(ScriptOptions::default());
     let callee = Callee { kind: RoutineKind::Script, name: "", routine: &routine, code: &code };
-    let (none, mut host) = (OwnedArgs::new(), EndingHost::default());
+    let none = OwnedArgs::new();
     let (keys, arguments) = (none.as_args(), none.as_args());
-    let outcome = interpreter.run(&callee, keys, arguments, 1 << 20, &mut host);
-    (!matches!(outcome, Outcome::Returned(_)), host.calls)
+    let outcome = interpreter.run(&callee, keys, arguments, 1 << 20, host);
+    !matches!(outcome, Outcome::Returned(_))
+}
+
+#[test]
+fn checks_are_frequent_whatever_a_script_does() {
+    let mut interpreter = interpreter();
+    for (script, checks_min) in [
+        ("for i = 1, 20000 do local x = i end", 100),
+        ("local function f(n) if n > 0 then return f(n - 1) end end f(20000)", 100),
+        ("for i = 1, 20 do local s = string.rep('x', 70000) end", 20),
+        ("for i = 1, 20 do collectgarbage() end", 20),
+        (
+            "local t = {} for i = 1, 300 do t[i] = string.rep('x', 1001) .. i % 7 end \
+             table.sort(t)",
+            50,
+        ),
+        ("local s = ' ' .. string.rep(' ', 70000) for i = 1, 20 do loadstring(s) end", 20),
+        ("local s = string.rep(' ', 70000) for i = 1, 20 do cjson.encode(s) end", 20),
+        ("local s = string.rep(' ', 70000) .. 1 for i = 1, 20 do cjson.decode(s) end", 20),
+        ("local s = string.rep(' ', 70000) for i = 1, 20 do redis.sha1hex(s) end", 20),
+        (
+            "local function nest(depth) if depth == 0 then return end \
+             for i = 1, 10 do coroutine.wrap(nest)(depth - 1) end end nest(3)",
+            10,
+        ),
+        (
+            "local function nest(depth) if depth == 0 then return end \
+             for i = 1, 10 do coroutine.resume(coroutine.create(nest), depth - 1) end end nest(3)",
+            10,
+        ),
+    ] {
+        let mut host = EndingHost { checks_passed: usize::MAX, ..EndingHost::default() };
+        assert!(!run_with(&mut interpreter, script, &mut host), "{script}");
+        assert!(host.checks >= checks_min, "{}: {script}", host.checks);
+    }
+}
+
+#[test]
+fn searches_that_take_exponential_time_are_ended() {
+    let mut interpreter = interpreter();
+    for search in ["find(s, p)", "match(s, p)", "gmatch(s, p)()", "gsub(s, p, '')"] {
+        for (text, pattern) in [
+            ("string.rep('a', 40)", "string.rep('a?', 40) .. string.rep('a', 40)"),
+            ("string.rep('a', 40)", "string.rep('a*', 20) .. 'b'"),
+            ("string.rep('a', 10000)", "'.-.-.-.-.-b'"),
+            ("string.rep('a', 400000)", "'a*b'"),
+        ] {
+            let script = format!("local s, p = {text}, {pattern} string.{search}");
+            assert_eq!(run_to_end(&mut interpreter, &script), (true, 0), "{script}");
+        }
+    }
+    let script = "local s = string.rep('a', 200000) \
+                  return tostring(string.find(s, string.rep('a', 100000) .. 'b', 1, true))";
+    assert_eq!(run(&interpreter, script, b""), "nil");
 }
 
 #[test]
@@ -164,6 +275,8 @@ fn a_script_cannot_handle_its_end() {
         "local function handle() xpcall(error, function() redis.call('x') end) end \
          while true do xpcall(function() while true do end end, handle) end",
         "while true do coroutine.wrap(function() while true do end end)() redis.call('x') end",
+        "pcall(coroutine.wrap(function() while true do end end)) \
+         while true do pcall(function() while true do end end) redis.call('x') end",
     ] {
         assert_eq!(run_to_end(&mut interpreter, script), (true, 0), "{script}");
     }
@@ -196,7 +309,8 @@ fn an_interpreter_that_is_full_of_variables_is_replaced() {
             let routine = Routine::new(ScriptOptions::default());
             let callee =
                 Callee { kind: RoutineKind::Script, name: "", routine: &routine, code: &code };
-            let (none, mut host) = (OwnedArgs::new(), EndingHost::default());
+            let none = OwnedArgs::new();
+            let mut host = EndingHost { checks_passed: usize::MAX, ..EndingHost::default() };
             let (keys, arguments) = (none.as_args(), none.as_args());
             let outcome = interpreter.run(&callee, keys, arguments, 32 << 20, &mut host);
             matches!(outcome, Outcome::Returned(_))
@@ -234,6 +348,90 @@ fn long_scripts_are_refused() {
 }
 
 #[test]
+fn read_only_tables_list_what_they_contain() {
+    let interpreter = interpreter();
+    let names = |table: &str| {
+        let script = format!(
+            "local names = {{}} for name, value in pairs({table}) do \
+             assert(value == {table}[name]) names[#names + 1] = name end \
+             table.sort(names) return table.concat(names, ' ')"
+        );
+        run(&interpreter, &script, b"")
+    };
+    assert_eq!(
+        names("redis"),
+        "LOG_DEBUG LOG_NOTICE LOG_VERBOSE LOG_WARNING REDIS_VERSION REDIS_VERSION_NUM REPL_ALL \
+         REPL_AOF REPL_NONE REPL_REPLICA REPL_SLAVE acl_check_cmd breakpoint call debug \
+         error_reply log pcall replicate_commands set_repl setresp sha1hex status_reply"
+    );
+    assert_eq!(
+        names("cjson"),
+        "_NAME _VERSION decode decode_array_with_array_mt decode_invalid_numbers \
+         decode_max_depth encode encode_invalid_numbers encode_keep_buffer encode_max_depth \
+         encode_number_precision encode_sparse_array new null"
+    );
+    assert_eq!(
+        names("cmsgpack"),
+        "_COPYRIGHT _DESCRIPTION _NAME _VERSION pack unpack unpack_limit unpack_one"
+    );
+    assert_eq!(names("struct"), "pack size unpack");
+    assert!(names("_G").starts_with("_G _VERSION assert bit cjson"));
+    let script = "local count = 0 table.foreach(bit, function() count = count + 1 end) \
+                  return count .. type(next(redis)) .. type(rawget(redis, 'call'))";
+    assert_eq!(run(&interpreter, script, b""), "12stringfunction");
+    let script = "local iterate, state, key = pairs(redis) \
+                  return tostring(pcall(rawset, state, 'call', 1)) .. type(redis.call)";
+    assert_eq!(run(&interpreter, script, b""), "falsefunction");
+}
+
+#[test]
+fn libraries_follow_those_of_redis() {
+    let interpreter = interpreter();
+    for (script, expected) in [
+        (
+            "return cjson.encode(cjson.decode('[+1, +0x1F, -0x10, 01, 1., -.5, 0x1.8p1]'))",
+            "[1,31,-16,1,1,-0.5,3]",
+        ),
+        (
+            "return tostring(cjson.decode('+inf')) .. cjson.encode({-0, cjson.decode('-0')})",
+            "inf[-0,-0]",
+        ),
+        ("return cmsgpack.pack(-0) == cmsgpack.pack(0) and 'same' or 'different'", "same"),
+        (
+            "return select(2, pcall(cjson.decode, '[++1]'))",
+            "Expected value but found invalid number at character 2",
+        ),
+        (
+            "return select(2, pcall(cjson.decode, '[.5]'))",
+            "Expected value but found invalid token at character 2",
+        ),
+        (
+            "return select(2, pcall(cjson.decode, '[0x]'))",
+            "Expected comma or array end but found invalid token at character 3",
+        ),
+        (
+            "local strict = cjson.new() strict.decode_invalid_numbers(false) \
+          return select(2, pcall(strict.decode, '[+1]')) .. cjson.encode(cjson.decode('[+1]'))",
+            "Expected value but found invalid token at character 2[1]",
+        ),
+        (
+            "local strict = cjson.new() strict.decode_invalid_numbers(false) \
+          return select(2, pcall(strict.decode, '[-0x1]')) .. strict.encode(strict.decode('[-.5]'))",
+            "Expected value but found invalid number at character 2[-0.5]",
+        ),
+        ("return select(2, load(function() error('x', 0) end))", "x"),
+        (
+            "local parts = {'return ', 7} \
+          return load(function() return table.remove(parts, 1) end)()",
+            "7",
+        ),
+        ("return select(2, loadstring(string.rep(' ', 4194305)))", "the chunk is too long"),
+    ] {
+        assert_eq!(run(&interpreter, script, b""), expected, "{script}");
+    }
+}
+
+#[test]
 fn bytecode_is_not_loaded() {
     let interpreter = interpreter();
     let script = "return tostring(loadstring(value)) .. tostring(load(function() \
@@ -266,10 +464,12 @@ fn values() -> impl Strategy<Value = String> {
 }
 
 /// Functions that scripts can call.
-static FUNCTIONS: [&str; 40] = [
+static FUNCTIONS: [&str; 46] = [
     "unpack",
     "select",
     "next",
+    "pairs",
+    "rawget",
     "rawset",
     "setmetatable",
     "tonumber",
@@ -282,6 +482,7 @@ static FUNCTIONS: [&str; 40] = [
     "table.concat",
     "table.sort",
     "table.maxn",
+    "table.foreach",
     "table.foreachi",
     "string.rep",
     "string.sub",
@@ -290,6 +491,7 @@ static FUNCTIONS: [&str; 40] = [
     "string.format",
     "string.find",
     "string.match",
+    "string.gmatch",
     "string.gsub",
     "math.ldexp",
     "math.random",
@@ -301,11 +503,13 @@ static FUNCTIONS: [&str; 40] = [
     "struct.size",
     "cjson.encode",
     "cjson.decode",
+    "cjson.new",
     "cmsgpack.pack",
     "cmsgpack.unpack_limit",
     "redis.sha1hex",
     "redis.setresp",
     "redis.acl_check_cmd",
+    "coroutine.create",
     "coroutine.wrap",
 ];
 
@@ -363,7 +567,8 @@ proptest! {
         let call = format!("{function}({})", arguments.join(","));
         let script = format!("pcall(function() local _ = {call} end)");
         run_to_end(&mut interpreter, &script);
-        prop_assert_eq!(run(&interpreter, "return tostring(next(redis) or next(_G))", b""), "nil");
+        let count = "local count = 0 for _ in pairs(redis) do count = count + 1 end return count";
+        prop_assert_eq!(run(&interpreter, count, b""), "23");
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! JSON as values of Lua.
 
+use std::cell::RefCell;
+
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::{ARRAY_MARK, OPTIONS, Options};
-use crate::commands::scripting::native::{NativeError, check, string};
+use super::{ARRAY_MARK, Options};
+use crate::commands::scripting::native::{NativeError, check, check_bytes, string};
 
-pub(super) fn decode(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
+pub(super) fn decode(
+    lua: &Lua,
+    args: &MultiValue,
+    options: &RefCell<Options>,
+) -> Result<MultiValue, NativeError> {
     if args.len() != 1 {
         return Err(NativeError::text("bad argument #1 to 'decode' (expected 1 argument)"));
     }
@@ -15,7 +21,8 @@ pub(super) fn decode(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeE
     if bytes.len() >= 2 && (bytes[0] == 0 || bytes[1] == 0) {
         return Err(NativeError::text("JSON parser does not support UTF-16 or UTF-32"));
     }
-    let options = OPTIONS.with_borrow(Options::clone);
+    check_bytes(lua, bytes.len())?;
+    let options = options.borrow().clone();
     let array_metatable = options.mark_arrays.then(|| lua.named_registry_value(ARRAY_MARK));
     let array_metatable: Option<Table> = array_metatable.transpose()?;
     let mut parser =
@@ -110,6 +117,7 @@ impl Parser<'_> {
                 Ok(text) => Kind::String(text),
                 Err((what, at)) => return Token { kind: Kind::Invalid(what), at },
             },
+            b'-' | b'0'..=b'9' if self.refuses_number() => Kind::Invalid("invalid number"),
             b'-' | b'0'..=b'9' => self.number(),
             _ => self.word(),
         };
@@ -126,46 +134,48 @@ impl Parser<'_> {
                 return kind;
             }
         }
-        let is_number = |word: &str| {
-            rest.get(..word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word.as_bytes()))
-        };
-        if self.options.decode_invalid_numbers && (is_number("inf") || is_number("nan")) {
+        if self.options.decode_invalid_numbers && self.is_invalid_number() {
             return self.number();
         }
         Kind::Invalid("invalid token")
     }
 
+    fn refuses_number(&self) -> bool {
+        !self.options.decode_invalid_numbers && self.is_invalid_number()
+    }
+
+    /// Whether C reads a number here that JSON does not have.
+    // Source: lua-cjson 2.1.0 `lua_cjson.c`, `json_is_invalid_number`
+    fn is_invalid_number(&self) -> bool {
+        let rest = &self.bytes[self.at..];
+        let digits = rest.strip_prefix(b"-").unwrap_or(rest);
+        match digits {
+            _ if rest.starts_with(b"+") => true,
+            [b'0', next, ..] => next.is_ascii_digit() || next | 32 == b'x',
+            [] | [..=b'9', ..] => false,
+            _ => ["inf", "nan"].iter().any(|word| begins_with(digits, word)),
+        }
+    }
+
     /// A number as C's `strtod` reads it.
     fn number(&mut self) -> Kind {
         let rest = &self.bytes[self.at..];
-        let sign = usize::from(rest.first() == Some(&b'-'));
+        let sign = usize::from(matches!(rest.first(), Some(b'-' | b'+')));
+        let is_negative = rest.first() == Some(&b'-');
         let digits = &rest[sign..];
-        let special = |word: &str| {
-            digits.get(..word.len()).is_some_and(|d| d.eq_ignore_ascii_case(word.as_bytes()))
-        };
-        let signed = |value: f64| Kind::Number(if sign == 1 { -value } else { value });
-        if !self.options.decode_invalid_numbers
-            && (!digits.first().is_some_and(u8::is_ascii_digit)
-                || digits.first() == Some(&b'0')
-                    && digits.get(1).is_some_and(|next| next.is_ascii_digit() || next | 32 == b'x'))
-        {
-            return Kind::Invalid("invalid number");
-        }
+        let signed = |value: f64| Kind::Number(if is_negative { -value } else { value });
         for (word, value) in
             [("infinity", f64::INFINITY), ("inf", f64::INFINITY), ("nan", f64::NAN)]
         {
-            if special(word) {
+            if begins_with(digits, word) {
                 self.at += sign + word.len();
                 return signed(value);
             }
         }
-        if special("0x") {
-            let hex: Vec<u8> =
-                digits[2..].iter().copied().take_while(u8::is_ascii_hexdigit).collect();
-            let value = hex.iter().fold(0.0, |value, digit| {
-                value * 16.0 + f64::from(char::from(*digit).to_digit(16).unwrap_or(0))
-            });
-            self.at += sign + 2 + hex.len();
+        if begins_with(digits, "0x")
+            && let Some((value, length)) = hexadecimal(&digits[2..])
+        {
+            self.at += sign + 2 + length;
             return signed(value);
         }
         let length = number_length(digits);
@@ -311,6 +321,46 @@ impl Parser<'_> {
         }
         Ok(table)
     }
+}
+
+/// Whether a text begins with a word, in any case.
+fn begins_with(text: &[u8], word: &str) -> bool {
+    text.get(..word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// A hexadecimal number and its length: digits, fraction, binary exponent.
+fn hexadecimal(bytes: &[u8]) -> Option<(f64, usize)> {
+    let digits = |bytes: &[u8]| bytes.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let append = |value: f64, digits: &[u8]| {
+        digits.iter().fold(value, |value, digit| {
+            value * 16.0 + f64::from(char::from(*digit).to_digit(16).unwrap_or(0))
+        })
+    };
+    let whole = digits(bytes);
+    let mut value = append(0.0, &bytes[..whole]);
+    let (mut end, mut fraction) = (whole, 0);
+    if bytes.get(end) == Some(&b'.') {
+        fraction = digits(&bytes[end + 1..]);
+        value = append(value, &bytes[end + 1..end + 1 + fraction]);
+        end += 1 + fraction;
+    }
+    if whole + fraction == 0 {
+        return None;
+    }
+    let mut exponent = -4 * i32::try_from(fraction).unwrap_or(i32::MAX / 8);
+    if bytes.get(end).is_some_and(|byte| byte | 32 == b'p') {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        let start = end + 1 + sign;
+        let count = bytes.iter().skip(start).take_while(|b| b.is_ascii_digit()).count();
+        if count > 0 {
+            let text = std::str::from_utf8(&bytes[end + 1..start + count]).unwrap_or_default();
+            let written: i32 =
+                text.parse().unwrap_or(if text.starts_with('-') { -9_999 } else { 9_999 });
+            exponent = exponent.saturating_add(written);
+            end = start + count;
+        }
+    }
+    Some((value * 2.0_f64.powi(exponent), end))
 }
 
 /// Length of a decimal number: digits, fraction, exponent.

@@ -1,16 +1,22 @@
 //! Values of Lua as JSON.
 
+use std::cell::RefCell;
+
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::{ARRAY_MARK, InvalidNumbers, OPTIONS, Options};
-use crate::commands::scripting::native::{NativeError, check, text_bytes_max};
+use super::{ARRAY_MARK, InvalidNumbers, Options};
+use crate::commands::scripting::native::{NativeError, check, check_bytes, text_bytes_max};
 use crate::commands::scripting::numbers::general;
 
-pub(super) fn encode(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
+pub(super) fn encode(
+    lua: &Lua,
+    args: &MultiValue,
+    options: &RefCell<Options>,
+) -> Result<MultiValue, NativeError> {
     if args.len() != 1 {
         return Err(NativeError::text("bad argument #1 to 'encode' (expected 1 argument)"));
     }
-    let options = OPTIONS.with_borrow(Options::clone);
+    let options = options.borrow().clone();
     let bytes_max = text_bytes_max();
     let mut writer = Writer { lua, options: &options, out: Vec::new(), bytes_max, values: 0 };
     writer.value(&args[0], 0)?;
@@ -39,7 +45,10 @@ impl Writer<'_> {
             return Err(NativeError::text("not enough memory"));
         }
         match value {
-            Value::String(text) => self.string(&text.as_bytes()),
+            Value::String(text) => {
+                check_bytes(self.lua, text.as_bytes().len())?;
+                self.string(&text.as_bytes());
+            }
             #[expect(clippy::cast_precision_loss, reason = "it was a double")]
             Value::Integer(number) => self.number(*number as f64)?,
             Value::Number(number) => self.number(*number)?,
