@@ -17,7 +17,9 @@ use super::fail::Fail;
 use super::sort;
 use super::strings;
 use crate::config::{KeyEvent, KeyEvents};
+use crate::engine::scripts::ScriptOptions;
 use crate::engine::secret::{IsSecret, Shown};
+use crate::engine::server_state::ServerState;
 
 /// Result of a command function; an error replaces the reply written so far.
 pub(crate) type Done = Result<(), Fail>;
@@ -552,6 +554,8 @@ pub(crate) struct Command {
     pub(crate) more_categories: &'static [&'static str],
     /// Passwords among the arguments, which MONITOR and SLOWLOG do not show.
     pub(crate) is_secret: IsSecret,
+    /// What the script declares that the first argument names, if that is known.
+    pub(crate) script_options: fn(&ServerState, &[u8]) -> Option<ScriptOptions>,
     pub(crate) subcommands: &'static [&'static Command],
     /// `args` starts with the name, or for a subcommand with the container's name.
     pub(crate) run: fn(&mut CommandContext<'_>, Args<'_>) -> Done,
@@ -575,6 +579,7 @@ impl Command {
         tips: &[],
         more_categories: &[],
         is_secret: |_, _| false,
+        script_options: |_, _| None,
         subcommands: &[],
         run: run_nothing,
     };

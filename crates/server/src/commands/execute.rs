@@ -17,7 +17,7 @@ use super::fail::{Fail, shown};
 use super::registry::{Entry, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{acl, audit};
-use super::{pubsub, replication, transactions};
+use super::{pubsub, replication, scripting, transactions};
 use crate::config::KeyEvents;
 use crate::engine::command_log::Taken;
 use crate::engine::commit::Unit;
@@ -346,7 +346,10 @@ impl<'a> ReactorContext<'a> {
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
         }
-        if stops(&self.shared.pause, self.now.mono, session, command) {
+        let (shared, now) = (self.shared, self.now.mono);
+        let may_write =
+            |command: &Command, args: Args<'_>| scripting::may_write(shared, command, args);
+        if stops(&shared.pause, now, session, (command, args), may_write) {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {

@@ -44,6 +44,7 @@ use super::fail::Fail;
 use super::help;
 use crate::engine::running_scripts::RoutineKind;
 use crate::engine::scripts::{Script, ScriptName, Scripts};
+use crate::engine::server_state::ServerState;
 
 /// [`REDIS_VERSION`] as 0x00MMmmpp.
 const REDIS_VERSION_NUMBER: u32 = 0x0007_0204;
@@ -85,6 +86,7 @@ pub(crate) const EVAL: Command = Command {
     syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
     summary: "Runs a Lua script atomically.",
     since: "2.6.0",
+    script_options: |_, text| shebang::parse(text).ok().map(|(options, _)| options),
     run: |cx, args| eval(cx, args, by_text, false),
     ..RUNS_SCRIPT
 };
@@ -106,6 +108,10 @@ pub(crate) const EVALSHA: Command = Command {
     summary: "Runs a Lua script that the server knows, by the SHA-1 of its text.",
     since: "2.6.0",
     keys: &[KeySpec::counted(2, KeyAccess::ReadUpdate)],
+    script_options: |shared, name| {
+        let script = shared.scripts.find(&known_name(name)?)?;
+        Some(script.routine.options)
+    },
     run: |cx, args| eval(cx, args, by_name, false),
     ..RUNS_SCRIPT
 };
@@ -168,6 +174,23 @@ fn script_name(text: &[u8]) -> ScriptName {
     name
 }
 
+/// The name that a client wrote, in lowercase digits. `None`: it has another length.
+fn known_name(name: &[u8]) -> Option<ScriptName> {
+    let mut name = ScriptName::try_from(name).ok()?;
+    name.make_ascii_lowercase();
+    Some(name)
+}
+
+/// Whether the request may change data, as far as the script or function has declared it.
+// Source: Redis 7.0 `eval.c`, `evalGetCommandFlags`, and `functions.c`, `fcallGetCommandFlags`
+pub(crate) fn may_write(shared: &ServerState, command: &Command, args: Args<'_>) -> bool {
+    if command.flags.has(Flags::READONLY) {
+        return false;
+    }
+    let options = args.try_get(1).and_then(|name| (command.script_options)(shared, name));
+    options.is_none_or(|options| !options.no_writes)
+}
+
 fn by_text(
     interpreter: &mut Interpreter,
     scripts: &Scripts,
@@ -184,7 +207,7 @@ fn by_name(
     scripts: &Scripts,
     name: &[u8],
 ) -> Result<Rc<Compiled>, Fail> {
-    let name: ScriptName = name.to_ascii_lowercase().try_into().map_err(|_| NO_SCRIPT)?;
+    let name = known_name(name).ok_or(NO_SCRIPT)?;
     if let Some(known) = interpreter.find_name(&name) {
         return Ok(known);
     }
@@ -287,8 +310,7 @@ const EXISTS: Command = Command {
 fn exists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.reply.array(args.len() - 2);
     for name in args.iter().skip(2) {
-        let known =
-            <&ScriptName>::try_from(name).ok().and_then(|name| cx.shared.scripts.find(name));
+        let known = known_name(name).and_then(|name| cx.shared.scripts.find(&name));
         cx.reply.integer(i64::from(known.is_some()));
     }
     Ok(())
@@ -390,9 +412,8 @@ const SHOW: Command = Command {
 };
 
 fn show(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    let name = args.get(2).to_ascii_lowercase();
-    let name = <&ScriptName>::try_from(name.as_slice()).map_err(|_| NO_SCRIPT)?;
-    let script = cx.shared.scripts.find(name).ok_or(NO_SCRIPT)?;
+    let name = known_name(args.get(2)).ok_or(NO_SCRIPT)?;
+    let script = cx.shared.scripts.find(&name).ok_or(NO_SCRIPT)?;
     cx.reply.bulk(&script.text);
     Ok(())
 }

@@ -80,6 +80,52 @@ fn a_slow_reader_is_paused_and_keeps_little_memory() {
 }
 
 #[test]
+fn a_pause_of_writes_stops_scripts_that_may_write() {
+    let mut world = World::new(SEED, Plan::default());
+    let ask = |world: &mut World, words: &[&str]| {
+        let client = world.sim().connect();
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut bytes = Vec::new();
+        wire::resp::encode_request(&words, &mut bytes);
+        client.send(&bytes);
+        world.settle();
+        String::from_utf8(client.received()).unwrap()
+    };
+    let reads = "#!lua flags=no-writes\nreturn 1";
+    let load = |world: &mut World, text| ask(world, &["SCRIPT", "LOAD", text])[5..45].to_owned();
+    let sha1_of_reads = load(&mut world, reads);
+    let sha1_of_writes = load(&mut world, "return 1");
+    let library = "#!lua name=l\nlocal function one() return 1 end \
+                   redis.register_function('writes', one) redis.register_function{\
+                   function_name='reads', callback=one, flags={'no-writes'}}";
+    assert_eq!(ask(&mut world, &["FUNCTION", "LOAD", library]), "$1\r\nl\r\n");
+    assert_eq!(ask(&mut world, &["CLIENT", "PAUSE", "60000", "WRITE"]), "+OK\r\n");
+    for request in [
+        &["EVAL", reads, "0"][..],
+        &["EVALSHA", &sha1_of_reads, "0"],
+        &["EVALSHA", &sha1_of_reads.to_uppercase(), "0"],
+        &["FCALL", "reads", "0"],
+        &["EVAL_RO", "return 1", "0"],
+        &["EVALSHA_RO", &sha1_of_writes, "0"],
+    ] {
+        assert_eq!(ask(&mut world, request), ":1\r\n", "{request:?}");
+    }
+    for request in [
+        &["EVAL", "return 1", "0"][..],
+        &["EVAL", "#!lua\nreturn 1", "0"],
+        &["EVAL", "#!lua flags=unknown\nreturn 1", "0"],
+        &["EVALSHA", &sha1_of_writes, "0"],
+        &["EVALSHA", "unknown", "0"],
+        &["FCALL", "writes", "0"],
+        &["FCALL", "unknown", "0"],
+    ] {
+        assert_eq!(ask(&mut world, request), "", "{request:?}");
+    }
+    let names = ["SCRIPT", "EXISTS", &sha1_of_reads.to_uppercase(), "unknown"];
+    assert_eq!(ask(&mut world, &names), "*2\r\n:1\r\n:0\r\n");
+}
+
+#[test]
 fn a_long_pipeline_does_not_starve_a_small_client() {
     let plan = Plan { reactors: 1, step_ns: 10_000, ..Plan::default() };
     let mut world = World::new(SEED, plan);

@@ -3,49 +3,56 @@
 //! A paused request is neither run nor consumed: its connection waits and parses it again later.
 
 use base::time::MonoNs;
-use wire::resp::Args;
+use wire::resp::{Args, OwnedArgs};
 
 use super::{ADMIN_FLAGS, too_many_arguments};
 use crate::commands::command::{Command, Done, Flags, Group};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
-use crate::commands::session::{Session, Transaction};
+use crate::commands::session::Session;
 use crate::commands::transactions::is_exec;
 use crate::engine::pause::{InEffect, Pause};
+use crate::engine::requests::RequestId;
 
-/// Whether this request has to wait.
+/// Whether this request has to wait. `script_may_write`: whether one that runs a script may change
+/// data.
 #[inline]
 pub(in crate::commands) fn stops(
     pause: &Pause,
     now: MonoNs,
     session: &Session,
-    command: &Command,
+    (command, args): (&Command, Args<'_>),
+    script_may_write: impl Fn(&Command, Args<'_>) -> bool,
 ) -> bool {
-    pause.at(now).is_some_and(|pause| stops_while_on(pause, session, command))
+    pause
+        .at(now)
+        .is_some_and(|pause| stops_while_on(pause, session, (command, args), &script_may_write))
 }
 
 // Source: Redis 7.2 `server.c`, `processCommand`; there, too, UNPAUSE waits like all other commands
 #[cold]
-fn stops_while_on(pause: InEffect, session: &Session, command: &Command) -> bool {
+fn stops_while_on(
+    pause: InEffect,
+    session: &Session,
+    (command, args): (&Command, Args<'_>),
+    script_may_write: &dyn Fn(&Command, Args<'_>) -> bool,
+) -> bool {
     if session.is_replica() {
         return false; // an acknowledgment
     }
     if !pause.writes_only {
         return !command.flags.has(Flags::UNPAUSABLE);
     }
-    let queued = session.transaction.as_deref().filter(|_| is_exec(command));
-    may_write(command) || queued.is_some_and(writes)
-}
-
-/// Whether a command may change data: a script may.
-fn may_write(command: &Command) -> bool {
-    let flags = command.flags;
-    flags.has(Flags::WRITE) || (flags.has(Flags::RUNS_SCRIPT) && !flags.has(Flags::READONLY))
-}
-
-fn writes(transaction: &Transaction) -> bool {
-    transaction.queued.iter().any(|(id, _)| may_write(REGISTRY.entry(*id).command))
+    let may_write = |command: &Command, args: Args<'_>| {
+        command.flags.has(Flags::WRITE)
+            || (command.flags.has(Flags::RUNS_SCRIPT) && script_may_write(command, args))
+    };
+    let is_write = |(id, args): &(RequestId, OwnedArgs)| {
+        may_write(REGISTRY.entry(*id).command, args.as_args())
+    };
+    let open = session.transaction.as_deref().filter(|_| is_exec(command));
+    may_write(command, args) || open.is_some_and(|open| open.queued.iter().any(is_write))
 }
 
 /// CLIENT PAUSE: stops serving clients for some time.
@@ -116,6 +123,12 @@ mod tests {
     fn session() -> Session {
         let peer = Peer { remote: None, local: None, listener: 0 };
         Session::new(ConnId(1), &peer, MonoNs(0), Identity::anyone(), Durability::Never)
+    }
+
+    /// Whether a request without arguments has to wait.
+    fn stops(pause: &Pause, now: MonoNs, session: &Session, command: &Command) -> bool {
+        let none = OwnedArgs::new();
+        super::stops(pause, now, session, (command, none.as_args()), |_, _| true)
     }
 
     #[test]

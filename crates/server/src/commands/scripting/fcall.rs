@@ -17,6 +17,10 @@ pub(crate) const FCALL: Command = Command {
     since: "7.0.0",
     complexity: "Depends on the function",
     keys: UPDATED_KEYS,
+    script_options: |shared, name| {
+        let libraries = shared.functions.current();
+        libraries.function(name).map(|(_, function)| function.routine.options)
+    },
     run: |cx, args| fcall(cx, args, false),
     ..RUNS_SCRIPT
 };

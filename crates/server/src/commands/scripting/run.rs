@@ -140,7 +140,7 @@ fn check_options(cx: &mut CommandContext<'_>, options: ScriptOptions, read_only:
     if !options.is_declared {
         return Ok(());
     }
-    if !options.allow_oom && cx.reactor.has_no_room {
+    if !options.allow_oom && !options.no_writes && cx.reactor.has_no_room {
         return Err(Fail::text(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > \
              'maxmemory'",
