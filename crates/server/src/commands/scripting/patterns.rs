@@ -231,7 +231,7 @@ struct Matcher<'t> {
 
 type Matched = Result<Option<usize>, SearchError>;
 
-impl<'t> Matcher<'t> {
+impl Matcher<'_> {
     fn step(&mut self) -> Result<(), SearchError> {
         self.steps += 1;
         if self.steps >= STEPS_PER_CHECK {
@@ -424,6 +424,7 @@ impl<'t> Matcher<'t> {
 }
 
 /// The exponent of a pattern's cost, whether a search may raise an error, and whether it is plain.
+#[expect(clippy::needless_pass_by_value, reason = "the interpreter passes values")]
 pub(super) fn cost(_: &Lua, pattern: LuaString) -> mlua::Result<(f64, bool, bool)> {
     let Cost { exponent, is_malformed, is_plain } = Pattern::new(&pattern.as_bytes()).cost();
     Ok((exponent, is_malformed, is_plain))
