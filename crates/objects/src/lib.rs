@@ -65,7 +65,7 @@ impl Bucket {
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
             .with_retry(retry)
-            // Only where the address of the endpoint says so.
+            // Used only if the address of the endpoint begins with it.
             .with_allow_http(true)
             .build()
             .with_context(|| format!("could not use {address}"))?;

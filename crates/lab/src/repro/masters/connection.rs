@@ -15,7 +15,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Whether the connection was lost, or could not be opened: the server may have the requests or not.
 pub(super) fn is_lost(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<io::Error>())
+    error.chain().any(<dyn std::error::Error>::is::<io::Error>)
 }
 
 #[derive(Debug)]

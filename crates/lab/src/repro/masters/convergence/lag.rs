@@ -93,7 +93,7 @@ pub(super) fn greatest(samples: &[Sample], from: Duration, to: Duration) -> Vec<
 pub(super) fn caught_up(samples: &[Sample], from: Duration) -> Option<Duration> {
     let has_all = |sample: &&Sample| sample.lags.iter().all(|lag| *lag == Some(Duration::ZERO));
     let mut later = samples.iter().filter(|sample| sample.at >= from);
-    later.find(has_all).map(|sample| sample.at - from)
+    later.find(has_all).map(|sample| sample.at.saturating_sub(from))
 }
 
 #[cfg(test)]

@@ -249,8 +249,8 @@ impl Convergence {
             rows.push(FindingRow::over("greatest lag of a master", role, &lags, "ms", note));
         }
         let causes = [
-            ("after the halt", events.continued - events.halted),
-            ("after the restart", events.ready - events.killed),
+            ("after the halt", events.continued.saturating_sub(events.halted)),
+            ("after the restart", events.ready.saturating_sub(events.killed)),
         ];
         for (taken, (role, cause)) in self.recoveries().into_iter().zip(causes) {
             let caught_up = if taken.is_some() { "" } else { "; not within the experiment" };
