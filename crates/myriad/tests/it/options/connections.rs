@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Row] = &[
         [WRONG, "+OK"],
     ),
     row("replicaof", "127.0.0.1 1", &[], role, ["master", "slave"]),
-    row("masterauth", "p", &[], first_word_to_master, ["REPLCONF", "AUTH p"]),
+    row("masterauth", "p", &[], first_word_to_master, ["PING", "AUTH p"]),
     row("masteruser", "u", &["--masterauth", "p"], first_word_to_master, ["AUTH p", "AUTH u"]),
     row(
         "tls-replication",
