@@ -377,7 +377,7 @@ fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Arg::Short('h') | Arg::Long("help") => {
                 return Ok(Command::Print(commands::help_of("backup")));
             }
-            Arg::Long("to") => place = Some(backup_place(parser.value()?)?),
+            Arg::Long("to") => place = Some(parser.value()?.into()),
             Arg::Long("full") => begin = Begin::Full,
             Arg::Long("keep") => keep = Some(parser.value()?.parse()?),
             Arg::Long("tls-ca-cert-file") => tls.authorities = parser.value()?.into(),
@@ -416,10 +416,6 @@ fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
-fn backup_place(place: OsString) -> Result<BackupPlace, ArgumentsError> {
-    BackupPlace::parse(place).map_err(usage)
-}
-
 /// Parses HOST:PORT; an IPv6 address may be in brackets.
 fn address(place: &OsStr) -> Result<MasterAddress, ArgumentsError> {
     let parts = place.to_str().and_then(|text| text.rsplit_once(':'));
@@ -445,7 +441,7 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
                     usage("--until requires a position, or a time such as 2026-11-24T15:04:05Z")
                 })?;
             }
-            Arg::Value(from) if place.is_none() => place = Some(backup_place(from)?),
+            Arg::Value(from) if place.is_none() => place = Some(from.into()),
             other => return Err(other.unexpected().into()),
         }
     }
@@ -738,10 +734,6 @@ mod tests {
             check_fault(&[&backup[..], &words].concat(), files);
         }
         assert!(parsed(&[&backup[..], &["--keep", "0"]].concat()).is_err());
-        if cfg!(not(feature = "s3")) {
-            let missing = "this program was built without the feature s3; see myriad --help";
-            check_fault(&["backup", "host:1", "--to", "s3://b"], missing);
-        }
         match parsed(&["restore", "b", "--to", "data", "--until", "77"]) {
             Ok(Command::Restore { place, to, target }) => {
                 assert_eq!(place, BackupPlace::Directory(PathBuf::from("b")));

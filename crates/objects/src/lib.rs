@@ -27,8 +27,6 @@ use tokio::runtime::Runtime;
 
 use lock::Lock;
 
-/// What addresses begin with.
-pub const SCHEME: &str = "s3://";
 /// Bytes of a part of an upload. S3 takes up to 10,000 parts, so a file has up to 156 GiB. Some
 /// compatible services require that all parts have one size.
 const PART_BYTES: usize = 16 << 20;
@@ -114,6 +112,7 @@ impl Drop for Bucket {
 }
 
 /// An error with its cause, once: the texts of its sources repeat each other.
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes values")]
 fn plain(error: object_store::Error) -> io::Error {
     let mut text = error.to_string();
     let mut root = error.source();
@@ -128,7 +127,7 @@ fn plain(error: object_store::Error) -> io::Error {
 
 /// The bucket and the prefix of an address.
 fn parse(address: &str) -> anyhow::Result<(&str, &str)> {
-    let place = address.strip_prefix(SCHEME).context("the address of a bucket is s3://BUCKET")?;
+    let place = address.strip_prefix("s3://").context("the address of a bucket is s3://BUCKET")?;
     let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
     if bucket.is_empty() {
         bail!("{address} names no bucket: s3://BUCKET/PREFIX");

@@ -23,7 +23,7 @@ use crate::{PATIENCE, plain};
 pub(crate) const NAME: &str = "LOCK";
 const RENEWAL: Duration = Duration::from_secs(20);
 /// A lock that has not changed for this time has no owner.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 
 // A renewal is repeated for `PATIENCE`; its owner gives up before another process takes over.
 const _: () = assert!(RENEWAL.as_secs() + PATIENCE.as_secs() < LEASE.as_secs());

@@ -138,7 +138,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
-            let mut bytes = [0; 64 << 10];
+            let mut bytes = vec![0; 64 << 10];
             let (mut first, _) = listener.accept().unwrap();
             assert!(first.read(&mut bytes).unwrap() > 0);
             first.write_all(&b"+OK\r\n".repeat(BATCH)).unwrap();
