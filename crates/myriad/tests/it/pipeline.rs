@@ -177,7 +177,12 @@ fn parts_run_as_separate_processes() {
     let apart = Part::start(&apart).end();
     assert!(together.1 && apart.1, "{}{}", together.0, apart.0);
     assert_eq!(digest_of(&together.0), digest_of(&apart.0));
-    assert_eq!(apart.0.matches("executed ").count(), 2, "{}", apart.0);
+    // On a busy machine, the second executor may start after the last task.
+    let tasks = |line: &str| -> Option<u64> {
+        line.strip_prefix("executed ")?.split_once(' ')?.0.parse().ok()
+    };
+    let executed: u64 = apart.0.lines().filter_map(tasks).sum();
+    assert!(executed >= 60_000, "{}", apart.0);
 
     let wrong = ["run", "--tasks", "20000", "--processes", "--verify", "all", "--corrupt", "0.001"];
     let (_, is_success) = Part::start(&wrong).end();
