@@ -158,6 +158,8 @@ fn words(command: &str, listen: &str, number: u16, durability: &str) -> Vec<Stri
     let number = number.to_string();
     let mut words = vec![command, "--dir", "data", "--resp", listen, "--server-id", &number];
     words.extend(["--reactors", "1", "--durability", durability]);
+    // Digests cover all keys.
+    words.extend(["--elements-per-command-max", "0"]);
     words.into_iter().map(str::to_owned).collect()
 }
 
