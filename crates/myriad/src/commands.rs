@@ -139,7 +139,7 @@ pub(crate) fn all() -> Vec<Command> {
         row("log tail", "DIR [--from LSN] [--follow]", "Print the records of a log as lines of JSON", Files, Flags(TAIL)),
         row("log verify", "DIR", "Check every record of a log without changing it", Files, Flags(&[])),
         row("log repair", "DIR [--apply]", "Recover the readable data of a directory that the server refuses", Files, Flags(REPAIR)),
-        row("backup", "HOST:PORT --to DIR [--full] [--keep N] [--follow] [--user NAME] [--password-file FILE] [--tls-...]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
+        row("backup", "HOST:PORT --to DIR [--full] [--keep N] [--follow] [--user NAME] [--password-file FILE] [--tls-ca-cert-file FILE]", "Store all data of a running server, or what is new, in a directory", Any, Flags(BACKUP)),
         row("restore", "DIR {--to DATA-DIR | --verify} [--until POSITION|TIME]", "Make the directory of a server from a backup, as of a moment", Files, Flags(RESTORE)),
         row("import", "FROM {--dir DIR | --to TARGET [--once] [--merge] [--verify]} [--partial]", "Move in from files of Redis or Valkey, or from a running one or a Cassandra", Files, Flags(IMPORT)),
         row("export", "DIR FILE", "Write the keys in the directory of a server to an RDB file", Files, Flags(&[])),

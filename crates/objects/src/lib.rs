@@ -1,8 +1,7 @@
 //! Files of backups as objects of S3, or of storage that is compatible with it.
 //!
 //! `myriad` contains this crate when it is built with the feature `s3`. Requests run on one thread
-//! of the bucket; its methods block. A request that fails for a while is repeated for half a
-//! minute.
+//! of the bucket; its methods block. A request that fails is repeated for half a minute.
 
 mod lock;
 
@@ -32,8 +31,11 @@ use lock::Lock;
 const PART_BYTES: usize = 16 << 20;
 /// Parts that are sent at a time; as many bytes are in memory.
 const PARTS_AT_A_TIME: usize = 2;
+/// Time for which a request is repeated. The source of a backup gives up a reader that stops reading
+/// for a minute.
 const PATIENCE: Duration = Duration::from_secs(30);
-const RETRIES_MAX: usize = 100;
+/// More than fit into that time, with their pauses.
+const RETRIES_MAX: usize = 1000;
 
 /// The objects of a bucket whose names begin with a prefix.
 pub struct Bucket {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use object_store::path::Path;
 use object_store::{
     Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use crate::{PATIENCE, plain};
 
 pub(crate) const NAME: &str = "LOCK";
+const OWNER_BYTES_MAX: u64 = 4096;
 const RENEWAL: Duration = Duration::from_secs(20);
 /// A lock that has not changed for this time has no owner.
 const LEASE: Duration = Duration::from_mins(1);
@@ -65,10 +66,11 @@ impl Object {
             found => found.map_err(plain).with_context(reading)?,
         };
         let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+        let malformed =
+            || format!("{} is malformed; delete it if no backup is running", self.place);
+        ensure!(found.meta.size <= OWNER_BYTES_MAX, malformed());
         let bytes = found.bytes().await.map_err(plain).with_context(reading)?;
-        let owner = serde_json::from_slice(&bytes).with_context(|| {
-            format!("{} is malformed; delete it if no backup is running", self.place)
-        })?;
+        let owner = serde_json::from_slice(&bytes).with_context(malformed)?;
         Ok(Some((owner, UpdateVersion { e_tag, version })))
     }
 }

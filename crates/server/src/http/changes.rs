@@ -67,6 +67,9 @@ pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for record in batch.records() {
         let Some(contents) = records::contents(&record) else { continue };
+        if contents.mutations.is_empty() {
+            continue; // a position of the stream that a replica has logged
+        }
         out.extend_from_slice(format!("event: change\nid: {}\ndata: {{", record.end).as_bytes());
         EVENT.put_changes(contents.mutations, hidden, &Names::default(), &mut out);
         out.extend_from_slice(format!(",\"position\":{}}}\n\n", record.start.0).as_bytes());
