@@ -227,11 +227,14 @@ impl Follower {
         let available = end.0 - batch.start.0;
         let mut want = to_usize(available.min(BATCH_BYTES));
         loop {
-            batch.bytes.resize(want, 0);
-            let offset = segment.offset(batch.start);
-            let count = read_full_at(&*segment.file, offset, &mut batch.bytes)
-                .map_err(|source| FollowError::Read { file: file_name(segment.number), source })?;
-            batch.bytes.truncate(count);
+            if !self.log.recent.lock().read(batch.start, want, &mut batch.bytes) {
+                batch.bytes.resize(want, 0);
+                let offset = segment.offset(batch.start);
+                let count = read_full_at(&*segment.file, offset, &mut batch.bytes);
+                let file = || file_name(segment.number);
+                let count = count.map_err(|source| FollowError::Read { file: file(), source })?;
+                batch.bytes.truncate(count);
+            }
             // A bad record further on is met by the next batch.
             let whole = record::valid_bytes(self.log.checksum, batch.start, &batch.bytes);
             if whole > 0 {
@@ -286,5 +289,8 @@ impl Drop for Follower {
         let mut followers = self.log.followers.lock();
         followers.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
         self.log.followers_count.store(followers.len(), Ordering::SeqCst);
+        if followers.is_empty() {
+            self.log.recent.lock().clear();
+        }
     }
 }

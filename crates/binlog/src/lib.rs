@@ -29,6 +29,7 @@ mod log;
 mod manifest;
 mod open;
 mod options;
+mod recent;
 mod record;
 mod salvage;
 mod scan;

@@ -14,6 +14,7 @@ use crate::disk::Disk;
 use crate::lane::Lane;
 use crate::manifest::{MANIFEST_NAME, ManifestFile};
 use crate::options::{FOLLOWED_SYNC_NS, Options, SyncPolicy};
+use crate::recent::Recent;
 use crate::record::{Checksum, KIND_MARK, Lsn, Mark, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
@@ -109,6 +110,8 @@ pub struct Log {
     pub(crate) segments: Mutex<Vec<Segment>>,
     pub(crate) followers: Mutex<Vec<Arc<Slot>>>,
     pub(crate) followers_count: AtomicUsize,
+    /// Empty while the log has no followers.
+    pub(crate) recent: Mutex<Recent>,
     pub(crate) follower_lag_bytes_max: u64,
     pub(crate) writer: Mutex<WriterState>,
     pub(crate) shelf: Shelf,
@@ -125,6 +128,10 @@ pub struct Log {
     pub(crate) stopping: AtomicBool,
     pub(crate) wall_clock: OnceLock<WallClock>,
 }
+
+/// Groups that followers find in memory: the one that has just become durable, and the next, which
+/// may be written before they read.
+const RECENT_GROUPS: usize = 2;
 
 const POLICY_NEVER: u64 = 0;
 const POLICY_ALWAYS: u64 = u64::MAX;
@@ -188,6 +195,7 @@ impl Log {
             segments: Mutex::new(segments),
             followers: Mutex::new(Vec::new()),
             followers_count: AtomicUsize::new(0),
+            recent: Mutex::new(Recent::new(RECENT_GROUPS * options.group_bytes_max)),
             follower_lag_bytes_max: options.follower_lag_bytes_max,
             writer: Mutex::new(WriterState::new(current, at, window, lanes + 1, cap)),
             shelf: Shelf::new(disk, options.segment_bytes, options.blanks_max(), next_number),

@@ -318,6 +318,10 @@ impl Log {
             let segment = &tail.segment;
             let valid = || record::valid_bytes(self.checksum, tail.at, &rest[..fits]);
             debug_assert_eq!(valid(), fits, "recovery reads every record that is written");
+            // Before the write: no follower reads further than the written position.
+            if self.followers_count.load(Ordering::SeqCst) > 0 {
+                self.recent.lock().note(tail.at, &rest[..fits]);
+            }
             window
                 .write(fits, |at, blocks| {
                     write_all_at(&*segment.file, segment.offset(Lsn(at)), blocks)

@@ -389,7 +389,7 @@ impl Handler for ReactorHandler {
                 self.deliver_changes(cx, connections, id, &part, is_last);
             }
             Mail::RdbPart { id, bytes, gate, is_last } => {
-                self.deliver_rdb_part(cx, connections, id, (&bytes, gate), is_last);
+                self.deliver_rdb_part(cx, connections, id, (bytes, gate), is_last);
             }
             Mail::Migrated { id, error, gate } => {
                 self.end_migration(cx, connections, id, error.as_deref(), gate);

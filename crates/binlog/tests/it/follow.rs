@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use binlog::{Batch, FaultDisk, FollowError, Follower, Log, Lsn, Options, Scope};
 
-use crate::{Kept, append, no_time, open, open_from, small, sync};
+use crate::{Kept, append, no_time, open_from, small, sync};
+
+/// The smallest groups, so that followers find some records in memory and read others from files.
+fn small_groups() -> Options {
+    Options { group_bytes_max: 4096, ..small() }
+}
 
 fn new_log() -> Arc<Log> {
-    open(&Arc::new(FaultDisk::new(1))).0
+    open_from(&Arc::new(FaultDisk::new(1)), small_groups(), 2, Lsn(0)).unwrap().0
 }
 
 fn read_all(follower: &mut Follower) -> Vec<Vec<u8>> {
@@ -65,6 +70,24 @@ fn follows_over_segments_marks_and_large_records() {
     assert_eq!(follower.position(), log.durable());
     let mut late = log.follow(kept[100].end, Scope::Durable).unwrap();
     assert_eq!(read_all(&mut late), payloads(&kept[101..]));
+}
+
+/// A follower that keeps up finds the records in memory; one that starts later reads the file.
+#[test]
+fn the_newest_records_are_not_read_from_the_disk() {
+    let disk = Arc::new(FaultDisk::new(1));
+    let log = open_from(&disk, small_groups(), 2, Lsn(0)).unwrap().0;
+    let mut follower = log.follow(Lsn(0), Scope::Durable).unwrap();
+    let mut kept = Vec::new();
+    append(&log, &mut kept, 0, b"damaged on the disk");
+    sync(&log);
+    let at = binlog::SEGMENT_HEADER_BYTES as u64 + kept[0].start.0 + 12;
+    assert!(disk.damage("log-00000000000000000001.seg", at, 1));
+    assert_eq!(read_all(&mut follower), payloads(&kept));
+    drop(follower);
+    let mut late = log.follow(Lsn(0), Scope::Durable).unwrap();
+    let error = late.next_batch(&mut Batch::new()).unwrap_err();
+    assert!(matches!(error, FollowError::Damaged { at: Lsn(0), .. }), "{error}");
 }
 
 #[test]

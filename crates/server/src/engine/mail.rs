@@ -29,7 +29,7 @@ pub(crate) enum Mail {
     /// The next part of a change stream; `is_last`: the stream ends with it.
     Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
     /// The next part of an RDB file; `is_last`: its client is disconnected after it.
-    RdbPart { id: ConnId, bytes: Arc<[u8]>, gate: Gate, is_last: bool },
+    RdbPart { id: ConnId, bytes: Vec<u8>, gate: Gate, is_last: bool },
     /// Reports that the reactor has finished what it had begun when this was sent.
     Fence(Arc<Fence>),
     /// The server has become a replica.

@@ -79,7 +79,7 @@ pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
         } else {
             transfers.put_back(id, content, false);
         }
-        send(shared, reactor, Mail::RdbPart { id, bytes: bytes.into(), gate, is_last });
+        send(shared, reactor, Mail::RdbPart { id, bytes, gate, is_last });
     }
 }
 

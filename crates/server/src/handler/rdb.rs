@@ -31,11 +31,16 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
         id: ConnId,
-        (bytes, gate): (&[u8], Gate),
+        (bytes, gate): (Vec<u8>, Gate),
         is_last: bool,
     ) {
         let Some((session, out)) = receiver(connections, id) else { return };
-        out.buffer().extend_from_slice(bytes);
+        let buffer = out.buffer();
+        if buffer.is_empty() {
+            *buffer = bytes;
+        } else {
+            buffer.extend_from_slice(&bytes);
+        }
         if is_gated(session.durability) {
             session.last_gate = session.last_gate.max(gate);
             if !self.reactor.is_open(gate, Level::Local) {

@@ -305,6 +305,9 @@ pub struct Record<'a> {
     pub end: u64,
 }
 
+/// A record before its payload: kind, length, end.
+const RECORD_PREFIX_BYTES: usize = size_of::<u8>() + 2 * size_of::<u32>();
+
 /// Appends a record to the payload of [`Kind::Records`]. `base`: of the frame, at most 4 GiB before
 /// the record's end.
 pub fn put_record(base: u64, record: &Record<'_>, out: &mut Vec<u8>) {

@@ -7,8 +7,8 @@
 use twox_hash::XxHash3_64;
 
 use super::{
-    HEADER_BYTES, Header, Kind, Opening, PAYLOAD_BYTES_MAX, Record, StreamError, put_frame,
-    put_record, take_record,
+    HEADER_BYTES, Header, Kind, Opening, PAYLOAD_BYTES_MAX, RECORD_PREFIX_BYTES, Record,
+    StreamError, put_frame, put_record, take_record,
 };
 
 const CHAIN_BYTES: usize = size_of::<u64>();
@@ -135,6 +135,8 @@ impl FrameWriter {
         records: &[Record<'_>],
         out: &mut Vec<u8>,
     ) {
+        let payloads = records.iter().map(|record| record.payload.len() + RECORD_PREFIX_BYTES);
+        out.reserve(self.prefix_bytes() + payloads.sum::<usize>());
         // From the records themselves, so that the checksum covers their encoding.
         for record in records {
             self.chain.add_record(record);

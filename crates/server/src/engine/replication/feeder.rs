@@ -194,8 +194,12 @@ impl Feeder {
             return None;
         }
         let end = self.bytes.len().min(self.taken + PART_BYTES);
-        let bytes = self.bytes[self.taken..end].to_vec();
-        self.taken = end;
+        let bytes = if self.taken == 0 && end == self.bytes.len() {
+            std::mem::take(&mut self.bytes)
+        } else {
+            self.bytes[self.taken..end].to_vec()
+        };
+        self.taken = end.min(self.bytes.len());
         Some(Part { bytes, gate: self.gate, is_last: false })
     }
 
