@@ -16,7 +16,7 @@ use crate::load::{
     LogMode, Operation, PIPELINE_MAX, Protocol, Sharing, Sizes, SocketWork, THREADS_MAX, WaitFor,
     Warmup, Work,
 };
-use crate::subject::{Kind, OptionValue, SubjectSpec};
+use crate::subject::{Kind, OptionValue, REPLICAS_MAX, SubjectSpec};
 
 /// Limit for a fill phase, which normally ends by its operation count.
 const PHASE_MS_MAX: u64 = 600_000;
@@ -349,6 +349,8 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
     }
     let file: File<L> = read_file(&tree)?;
     check(&file)?;
+    check_replicas(&file.subject)
+        .map_err(|reason| Fault::at(tree["subject"].span().start, reason))?;
     let mut phases = Vec::with_capacity(file.phase.len());
     for (index, phase) in file.phase.iter().enumerate() {
         phases.push(phase_spec::<L>(&tree, index, phase, &file.subject)?);
@@ -408,6 +410,17 @@ fn check<L>(file: &File<L>) -> Result<(), Fault> {
     }
     if *file.cell_ms.get_ref() == 0 {
         return Err(Fault::at(file.cell_ms.span().start, "cell_ms must be 1 or more".into()));
+    }
+    Ok(())
+}
+
+fn check_replicas(subject: &SubjectSpec) -> Result<(), String> {
+    let count = subject.replicas.count;
+    if count > REPLICAS_MAX {
+        return Err(format!("replicas.count must be {REPLICAS_MAX} or less"));
+    }
+    if count > 0 && !subject.kind.replicates() {
+        return Err(format!("{} has no replicas", subject.kind));
     }
     Ok(())
 }

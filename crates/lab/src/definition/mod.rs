@@ -367,8 +367,13 @@ kind = \"myriad\"
         check_fault(
             "cpu = [0]\n",
             "a.toml:6: unknown field `cpu`, expected one of `kind`, \
-            `label`, `binary`, `cpus`, `options`, `directory`",
+            `label`, `binary`, `cpus`, `options`, `replicas`, `directory`",
         );
+        check_fault("replicas = { count = 9 }\n", "a.toml:4: replicas.count must be 8 or less");
+        let text = "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"memcached\"\n\
+                    replicas = { count = 1 }\n";
+        let error = Definition::parse(text, Path::new("a.toml")).unwrap_err().to_string();
+        assert_eq!(error, "a.toml:3: memcached has no replicas");
         check_fault(
             "[load]\nwarmup = 1\n",
             "a.toml:7: unknown field `warmup`, expected one of \

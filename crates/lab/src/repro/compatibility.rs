@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::sheet::{Sheet, shown};
-use crate::subject::{Kind, Subject, SubjectSpec, available_cpus, spawn_pinned};
+use crate::subject::{Kind, Replicas, Subject, SubjectSpec, available_cpus, spawn_pinned};
 
 const PROGRAM: &str = "redis-benchmark";
 /// File next to the folders of runs.
@@ -56,6 +56,7 @@ impl Compatibility {
             binary: None,
             cpus: vec![SERVER_CPU],
             options: std::collections::BTreeMap::new(),
+            replicas: Replicas::default(),
             directory: None,
         };
         let subject = Subject::start(&spec)?;

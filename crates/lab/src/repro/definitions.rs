@@ -13,7 +13,7 @@ macro_rules! definitions {
 }
 
 /// Texts by name.
-const TEXTS: [(&str, &str); 45] = definitions![
+const TEXTS: [(&str, &str); 46] = definitions![
     "cassandra.cpu",
     "durability.cost",
     "redis.collections",
@@ -21,6 +21,7 @@ const TEXTS: [(&str, &str); 45] = definitions![
     "redis.cpu",
     "redis.memory",
     "redis.reads",
+    "redis.replicas",
     "redis.sync",
     "redis.types",
     "s0.r11",

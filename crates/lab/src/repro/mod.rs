@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(ids(&["s4.t1", "s1.t6", "s4.t1"]), ["s1.t6", "s4.t1"]);
         assert_eq!(ids(&["s4.prof"]), ["s4.r1"]);
         assert_eq!(ids(&["s0"]).len(), 12);
-        assert_eq!(ids(&["redis"]).len(), 8);
+        assert_eq!(ids(&["redis"]).len(), 9);
         assert_eq!(ids(&["cassandra"]), ["cassandra.cpu"]);
         assert_eq!(ids(&["web"]), ["web.cpu"]);
         let peers = ids(&["redis", "cassandra", "web"]).len();

@@ -44,7 +44,8 @@ pub fn measure(
     let mut generator = Generator::start(program, load)?;
     // Of the subject, or of the generator with its log.
     let pids = subject.map_or_else(|| Ok(vec![generator.pid()]), Subject::processes)?;
-    let ours = [vec![generator.pid()], pids.clone()].concat();
+    let replicas = subject.map(Subject::replica_pids).unwrap_or_default();
+    let ours = [vec![generator.pid()], pids.clone(), replicas].concat();
     let noise = NoiseSample::take(&ours)?;
     let mut warmup = 0;
     let mut samples: [Option<SubjectSample>; 2] = [None, None];
@@ -57,7 +58,10 @@ pub fn measure(
                 samples[0] = Some(SubjectSample::take(&pids, subject)?);
             }
             LoadEvent::Window { operations } => on_rate(per_second(operations, load.window_ms)),
-            LoadEvent::Measured => samples[1] = Some(SubjectSample::take(&pids, subject)?),
+            LoadEvent::Measured => {
+                samples[1] = Some(SubjectSample::take(&pids, subject)?);
+                subject.map(Subject::check_replicas).transpose()?;
+            }
             LoadEvent::Failed { reason } => return Err(GeneratorError::Failed(reason)),
             LoadEvent::Done(report) => {
                 let [Some(first), Some(last)] = samples else {

@@ -23,7 +23,7 @@ pub(crate) use command::{ending_with_us, myriad};
 pub(crate) use scratch::Scratch;
 #[cfg(test)]
 pub(crate) use scratch::tests::write_program;
-pub(crate) use spec::{Kind, OptionValue, SubjectSpec};
+pub(crate) use spec::{Kind, OptionValue, REPLICAS_MAX, Replicas, SubjectSpec};
 
 use crate::measure::process_tree;
 use crate::row::SubjectRow;
@@ -34,6 +34,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Cassandra creates its tables first, which takes a minute on one core.
 const CASSANDRA_START_TIMEOUT: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Limit for the first copy of an empty data set.
+const REPLICAS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Another program may take a free port before it is used.
 const START_ATTEMPTS: usize = 5;
 /// A server that has not stopped by then is killed: its directory is removed in any case.
@@ -52,8 +54,12 @@ pub enum SubjectError {
     NoServer(Kind),
     #[error("{program} did not start: {reason}")]
     NotStarted { program: String, reason: String },
-    #[error("could not query the counters of {address}: {source}")]
-    Counters { address: SocketAddr, source: io::Error },
+    #[error("could not query INFO of {address}: {source}")]
+    Info { address: SocketAddr, source: io::Error },
+    #[error("{online} of {count} replicas had the data after {REPLICAS_TIMEOUT:?}")]
+    Replicas { online: usize, count: usize },
+    #[error("{online} of {count} replicas were connected at the end")]
+    ReplicasLeft { online: usize, count: usize },
     #[error("prepare {what}: {source}")]
     Prepare { what: String, source: io::Error },
 }
@@ -73,6 +79,7 @@ pub struct Subject {
     password: Option<String>,
     row: SubjectRow,
     kind: Kind,
+    replicas: Vec<Subject>,
     /// Removed after the process has exited.
     _scratch: Scratch,
 }
@@ -83,6 +90,16 @@ impl Subject {
         if spec.kind == Kind::Log {
             return Err(SubjectError::NoServer(spec.kind));
         }
+        let mut subject = Self::start_alone(spec)?;
+        let replica = spec.replica_of(subject.address);
+        for _ in 0..spec.replicas.count {
+            subject.replicas.push(Self::start_alone(&replica)?);
+        }
+        subject.wait_for_replicas()?;
+        Ok(subject)
+    }
+
+    fn start_alone(spec: &SubjectSpec) -> Result<Self, SubjectError> {
         let program = command::program(spec)?;
         let version = command::version(&program, spec.kind);
         let mut attempts = 1..=START_ATTEMPTS;
@@ -127,6 +144,7 @@ impl Subject {
                 cpus,
             },
             kind: spec.kind,
+            replicas: Vec::new(),
             _scratch: scratch,
         };
         subject.wait_until_ready(program, &output_path)?;
@@ -163,8 +181,37 @@ impl Subject {
         }
     }
 
+    fn wait_for_replicas(&self) -> Result<(), SubjectError> {
+        let count = self.replicas.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let deadline = now() + REPLICAS_TIMEOUT;
+        loop {
+            let online = probe::replicas_online(&self.info("replication")?);
+            if online == count {
+                return Ok(());
+            }
+            if now() > deadline {
+                return Err(SubjectError::Replicas { online, count });
+            }
+            pause();
+        }
+    }
+
+    fn info(&self, section: &str) -> Result<String, SubjectError> {
+        let address = self.address;
+        probe::info(address, self.password.as_deref(), section)
+            .map_err(|source| SubjectError::Info { address, source })
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Returns the processes of its replicas.
+    pub fn replica_pids(&self) -> Vec<u32> {
+        self.replicas.iter().map(Self::pid).collect()
     }
 
     /// Returns the processes that do its work: the started one and, for a web server, its
@@ -204,10 +251,19 @@ impl Subject {
         if self.kind != Kind::Myriad {
             return Ok(BTreeMap::new());
         }
-        let text = probe::info(self.address, self.password.as_deref());
-        let address = self.address;
-        let text = text.map_err(|source| SubjectError::Counters { address, source })?;
-        Ok(probe::counters(&text))
+        Ok(probe::counters(&self.info("counters")?))
+    }
+
+    /// Fails if a replica has left, so that the server does not feed it any more.
+    pub fn check_replicas(&self) -> Result<(), SubjectError> {
+        let count = self.replicas.len();
+        if count == 0 {
+            return Ok(());
+        }
+        match probe::replicas_online(&self.info("replication")?) {
+            online if online == count => Ok(()),
+            online => Err(SubjectError::ReplicasLeft { online, count }),
+        }
     }
 
     /// Whether the process is still running.
@@ -286,6 +342,7 @@ mod tests {
             binary: None,
             cpus: Vec::new(),
             options: BTreeMap::new(),
+            replicas: Replicas::default(),
             directory: None,
         }
     }

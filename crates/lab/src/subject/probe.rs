@@ -36,8 +36,12 @@ pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the counter section of Myriad's INFO.
-pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<String> {
+/// Returns a section of INFO.
+pub(super) fn info(
+    address: SocketAddr,
+    password: Option<&str>,
+    section: &str,
+) -> io::Result<String> {
     let mut stream = connect(address)?;
     if let Some(password) = password {
         stream.get_mut().write_all(&request(&["AUTH", password]))?;
@@ -46,7 +50,7 @@ pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<St
             return Err(io::Error::other(line));
         }
     }
-    stream.get_mut().write_all(&request(&["INFO", "counters"]))?;
+    stream.get_mut().write_all(&request(&["INFO", section]))?;
     read_bulk(&mut stream)
 }
 
@@ -57,6 +61,11 @@ pub(super) fn counters(text: &str) -> BTreeMap<String, f64> {
         .filter(|(name, _)| COUNTER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
         .collect()
+}
+
+/// Counts the replicas that have the data, in the section `replication`.
+pub(super) fn replicas_online(text: &str) -> usize {
+    text.lines().filter(|line| line.starts_with("slave") && line.contains("state=online")).count()
 }
 
 fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
@@ -132,13 +141,21 @@ mod tests {
 
     #[test]
     fn info_is_one_bulk() {
-        let text = info(answering(b"$9\r\na:1\r\nb:2.\r\n"), None).unwrap();
+        let text = info(answering(b"$9\r\na:1\r\nb:2.\r\n"), None, "counters").unwrap();
         assert_eq!(text, "a:1\r\nb:2.");
         for bytes in [&b"-ERR unknown\r\n"[..], b"$99999999\r\n", b"$5\r\nab", b"$-1\r\n"] {
-            assert!(info(answering(bytes), None).is_err(), "{bytes:?}");
+            assert!(info(answering(bytes), None, "counters").is_err(), "{bytes:?}");
         }
-        let error = info(answering(b"-WRONGPASS no\r\n"), Some("x")).unwrap_err();
+        let error = info(answering(b"-WRONGPASS no\r\n"), Some("x"), "counters").unwrap_err();
         assert_eq!(error.to_string(), "-WRONGPASS no");
+    }
+
+    #[test]
+    fn replicas_with_the_data_are_counted() {
+        let text = "role:master\r\nconnected_slaves:2\r\n\
+            slave0:ip=127.0.0.1,port=1,state=online,offset=0,lag=0\r\n\
+            slave1:ip=127.0.0.1,port=2,state=wait_bgsave,offset=0,lag=0\r\n";
+        assert_eq!(replicas_online(text), 1);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct SubjectSpec {
     /// Command-line options, as `--name value`.
     #[serde(default)]
     pub options: BTreeMap<String, OptionValue>,
+    #[serde(default)]
+    pub replicas: Replicas,
     /// Parent of its new directory; the default is the system's temporary directory.
     pub directory: Option<PathBuf>,
 }
@@ -35,7 +37,28 @@ impl SubjectSpec {
     pub(crate) fn password(&self) -> Option<String> {
         self.options.get("requirepass").map(ToString::to_string)
     }
+
+    /// Describes one of its replicas.
+    pub(super) fn replica_of(&self, master: SocketAddr) -> Self {
+        let mut options = self.options.clone();
+        let master = OptionValue::Text(format!("{} {}", master.ip(), master.port()));
+        options.insert("replicaof".into(), master);
+        let cpus = self.replicas.cpus.clone();
+        Self { cpus, options, replicas: Replicas::default(), ..self.clone() }
+    }
 }
+
+/// Replicas that the server feeds while it is measured. They have its program and options.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Replicas {
+    pub count: usize,
+    /// Cores that they may use, as those of the server.
+    pub cpus: Vec<usize>,
+}
+
+/// Limit for the replicas of a server.
+pub(crate) const REPLICAS_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -131,6 +154,11 @@ impl Kind {
         matches!(self, Self::Myriad | Self::Web)
     }
 
+    /// Whether it has replicas, which its INFO lists.
+    pub(crate) fn replicates(self) -> bool {
+        matches!(self, Self::Myriad | Self::RedisServer | Self::ValkeyServer)
+    }
+
     /// Parses the address of a protocol in the server's output: `ready resp=127.0.0.1:6379`.
     pub(super) fn announced(self, protocol: &str, output: &str) -> Option<SocketAddr> {
         if !self.announces() {
@@ -197,6 +225,11 @@ impl Kind {
                 // They are in its configuration.
                 Self::Nginx => {}
                 Self::Web => words.extend([format!("--{name}"), web::option(value)]),
+                // Each word is an argument of its own.
+                Self::RedisServer | Self::ValkeyServer => {
+                    words.push(format!("--{name}"));
+                    words.extend(value.to_string().split(' ').map(String::from));
+                }
                 _ => words.extend([format!("--{name}"), value.to_string()]),
             }
         }
@@ -239,6 +272,11 @@ mod tests {
             "--bind 127.0.0.1 --port 7000 --dir /d --save  --appendonly no",
         );
         check(
+            Kind::RedisServer,
+            &[("save", OptionValue::Text("60 1000".into()))],
+            "--bind 127.0.0.1 --port 7000 --dir /d --appendonly no --save 60 1000",
+        );
+        check(
             Kind::ValkeyServer,
             &[("appendonly", OptionValue::Switch(true))],
             "--bind 127.0.0.1 --port 7000 --dir /d --save  --appendonly yes",
@@ -258,6 +296,20 @@ mod tests {
         let workers = [("workers", OptionValue::Whole(2))];
         check(Kind::Nginx, &workers, "-p /d -c /d/nginx.conf");
         check(Kind::Memcached, &threads, "-l 127.0.0.1 -p 7000 -U 0 -u root --threads=2");
+    }
+
+    #[test]
+    fn a_replica_has_the_options_of_its_master() {
+        let spec: SubjectSpec = toml::from_str(
+            "kind = \"myriad\"\ncpus = [0]\noptions = { reactors = 1 }\n\
+             replicas = { count = 2, cpus = [1] }",
+        )
+        .unwrap();
+        let replica = spec.replica_of(([127, 0, 0, 1], 7_001).into());
+        let options: Vec<String> =
+            replica.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(options, ["reactors=1", "replicaof=127.0.0.1 7001"]);
+        assert_eq!((replica.cpus, replica.replicas.count), (vec![1], 0));
     }
 
     #[test]
