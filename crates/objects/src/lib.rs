@@ -18,8 +18,9 @@ use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use nix::sys::signal::SigSet;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::buffered::BufWriter;
+use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
-use object_store::{ObjectStore as _, ObjectStoreExt as _, RetryConfig};
+use object_store::{ObjectStoreExt as _, RetryConfig};
 use server::backup::storage::{NewFile, Storage};
 use tokio::io::AsyncWriteExt as _;
 use tokio::runtime::Runtime;
@@ -34,6 +35,9 @@ const PARTS_AT_A_TIME: usize = 2;
 /// Time for which a request is repeated. The source of a backup gives up a reader that stops reading
 /// for a minute.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for the pages of a listing, each of which has up to 1,000 names: of objects, or of
+/// prefixes below this one.
+const PAGES_MAX: usize = 1000;
 /// More than fit into that time, with their pauses.
 const RETRIES_MAX: usize = 1000;
 
@@ -143,12 +147,34 @@ impl Storage for Bucket {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let listed =
-            self.wait(self.store.list_with_delimiter(Some(&self.prefix))).map_err(plain)?;
-        let objects = listed.objects.into_iter();
-        Ok(objects
-            .filter_map(|object| Some((object.location.filename()?.to_owned(), object.size)))
-            .collect())
+        let prefix = match self.prefix.as_ref() {
+            "" => None,
+            prefix => Some(format!("{prefix}/")),
+        };
+        let (mut files, mut page_token) = (Vec::new(), None);
+        for _ in 0..PAGES_MAX {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                page_token,
+                ..PaginatedListOptions::default()
+            };
+            let page =
+                self.wait(self.store.list_paginated(prefix.as_deref(), options)).map_err(plain)?;
+            files.extend(
+                page.result.objects.into_iter().filter_map(|object| {
+                    Some((object.location.filename()?.to_owned(), object.size))
+                }),
+            );
+            page_token = page.page_token;
+            if page_token.is_none() {
+                return Ok(files);
+            }
+        }
+        let count = files.len();
+        Err(io::Error::other(format!(
+            "{} has more than {count} objects: choose another prefix",
+            self.address
+        )))
     }
 
     fn read_at(&self, name: &str, at: u64, bytes: &mut [u8]) -> io::Result<()> {

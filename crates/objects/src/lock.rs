@@ -91,13 +91,11 @@ pub(crate) async fn take(
 }
 
 async fn own_version(object: &Object, own: &Owner) -> anyhow::Result<UpdateVersion> {
-    let writing = || format!("could not write {}", object.place);
-    loop {
-        match object.put(own, PutMode::Create).await {
-            Err(Error::AlreadyExists { .. }) => {}
-            created => return created.map_err(plain).with_context(writing),
-        }
-        let Some((owner, version)) = object.read().await? else { continue };
+    if let Some(version) = create(object, own).await? {
+        return Ok(version);
+    }
+    let in_use = || format!("{} is in use by another process", object.place);
+    if let Some((owner, version)) = object.read().await? {
         let Owner { host, process, .. } = &owner;
         // Standard error may be closed.
         let _ = writeln!(
@@ -110,18 +108,27 @@ async fn own_version(object: &Object, own: &Owner) -> anyhow::Result<UpdateVersi
         match object.read().await? {
             None => {}
             Some((same, _)) if same == owner => {
-                match object.put(own, PutMode::Update(version)).await {
-                    Err(Error::Precondition { .. }) => {}
-                    replaced => return replaced.map_err(plain).with_context(writing),
-                }
+                return match object.put(own, PutMode::Update(version)).await {
+                    Err(Error::Precondition { .. }) => bail!(in_use()),
+                    replaced => replaced.map_err(plain).with_context(|| writing(object)),
+                };
             }
-            Some((owner, _)) => bail!(
-                "{} is in use by another process: {} of {}",
-                object.place,
-                owner.process,
-                owner.host
-            ),
+            Some((owner, _)) => bail!("{}: {} of {}", in_use(), owner.process, owner.host),
         }
+    }
+    // It was released meanwhile.
+    create(object, own).await?.with_context(in_use)
+}
+
+fn writing(object: &Object) -> String {
+    format!("could not write {}", object.place)
+}
+
+/// Creates the lock. `None`: there is one.
+async fn create(object: &Object, own: &Owner) -> anyhow::Result<Option<UpdateVersion>> {
+    match object.put(own, PutMode::Create).await {
+        Err(Error::AlreadyExists { .. }) => Ok(None),
+        created => created.map(Some).map_err(plain).with_context(|| writing(object)),
     }
 }
 
@@ -187,6 +194,17 @@ mod tests {
         let second = take_from(&store).await.unwrap();
         assert!(before.elapsed() >= LEASE);
         assert!(!second.is_lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_released_meanwhile_is_taken() {
+        let store = Arc::new(InMemory::new());
+        let first = take_from(&store).await.unwrap();
+        let of_second = Arc::clone(&store);
+        let second = tokio::spawn(async move { take_from(&of_second).await });
+        sleep(LEASE / 2).await;
+        first.release().await.unwrap();
+        assert!(!second.await.unwrap().unwrap().is_lost());
     }
 
     #[tokio::test(start_paused = true)]
