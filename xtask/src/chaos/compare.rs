@@ -1,4 +1,4 @@
-//! Whether all servers have the same data: keys by their digests, rows with their timestamps.
+//! Whether all servers have the same data: keys by their digests and expiry times, rows with their timestamps.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ fn rows(server: &Server) -> Result<Vec<String>> {
     Ok(rows)
 }
 
-/// All keys of a database with their digests.
+/// All keys of a database with their digests and expiry times.
 fn keys(server: &Server, db: &str) -> Result<Vec<String>> {
     let mut connection = Connection::open(&server.addresses.resp)?;
     connection.call(&["SELECT", db])?;
@@ -81,7 +81,9 @@ fn keys(server: &Server, db: &str) -> Result<Vec<String>> {
             bail!("DEBUG DIGEST-VALUE is answered {digests:?}")
         };
         let digest = String::from_utf8_lossy(digest);
-        keys.push(format!("database {db}: {} {digest}", name.escape_ascii()));
+        let expiry = connection.call(&[&b"PEXPIRETIME"[..], &name])?;
+        let name = name.escape_ascii();
+        keys.push(format!("database {db}: {name} {digest}, expires at {expiry:?}"));
     }
     Ok(keys)
 }
