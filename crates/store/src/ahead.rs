@@ -45,6 +45,13 @@ impl Keyspace {
         }
     }
 
+    /// The passes over some keys that are changed or read next, with databases and hashes.
+    pub fn prefetch_keys(&self, keys: impl Iterator<Item = (u8, u64)> + Clone) {
+        keys.clone().for_each(|(_, hash)| self.prefetch_stripe(hash, false));
+        keys.clone().for_each(|(db, hash)| self.prefetch_bucket(db, hash));
+        keys.for_each(|(db, hash)| self.prefetch_entry(db, hash));
+    }
+
     /// Further passes over keys of collections. False if the next pass would find nothing.
     #[inline]
     pub fn prefetch_collection(&self, db: u8, hash: u64, depth: Depth) -> bool {

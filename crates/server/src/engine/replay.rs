@@ -194,7 +194,12 @@ impl Target<'_> {
                 let mutation = Mutation::decode(&mut input, |_| item.hash);
                 (item.at, mutation.expect("was decoded before it was sent"))
             }));
-            prefetch(self.keyspace, ahead.iter().map(|(_, mutation)| mutation));
+            self.keyspace.prefetch_keys(ahead.iter().filter_map(|(_, mutation)| match mutation {
+                Mutation::Key { db, key, .. } | Mutation::Version { db, key, .. } => {
+                    Some((*db, key.hash))
+                }
+                _ => None,
+            }));
             for (at, mutation) in ahead.drain(..) {
                 self.apply(at, &mutation).map_err(|error| Failure { at, error })?;
             }
@@ -205,15 +210,4 @@ impl Target<'_> {
     fn apply(&self, at: Lsn, mutation: &Mutation<'_>) -> Result<(), StoreError> {
         self.keyspace.replay(mutation, &self.params, |stripe| at.0 < self.floors[stripe])
     }
-}
-
-/// Loads the memory of the keys.
-fn prefetch<'m>(keyspace: &Keyspace, mutations: impl Iterator<Item = &'m Mutation<'m>> + Clone) {
-    let keys = mutations.filter_map(|mutation| match mutation {
-        Mutation::Key { db, key, .. } | Mutation::Version { db, key, .. } => Some((*db, key.hash)),
-        _ => None,
-    });
-    keys.clone().for_each(|(_, hash)| keyspace.prefetch_stripe(hash, false));
-    keys.clone().for_each(|(db, hash)| keyspace.prefetch_bucket(db, hash));
-    keys.for_each(|(db, hash)| keyspace.prefetch_entry(db, hash));
 }

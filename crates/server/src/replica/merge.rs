@@ -25,12 +25,22 @@ use crate::handler::State;
 /// Keys of an emptied database that are deleted under one lock.
 const DELETIONS_PER_LOCK_MAX: usize = 256;
 
+/// Mutations that are decoded at a time, so that the memory of their keys is loaded together.
+const AHEAD: usize = 32;
+
 /// Growth of the peer's log without news for this server after which its position is stored again.
 /// Storing grows the log of this server, which its peer may follow.
 const SILENT_BYTES_MAX: u64 = 1 << 20;
 
 /// How far the clock of a peer may be ahead: a day.
 const LEAD_US_MAX: i64 = 24 * 3_600_000_000;
+
+/// What has been decoded of a value without its version, or of rows without their author.
+#[derive(Debug, Default)]
+struct Open<'a> {
+    value: Option<(u8, Key<'a>, Change<'a>)>,
+    rows: SmallVec<[Mutation<'a>; 4]>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -242,47 +252,67 @@ impl<'s> Merger<'s> {
     }
 
     fn merge(&mut self, params: &Params, payload: &[u8]) -> Result<(), ApplyError> {
-        let malformed = || ApplyError::Stream(StreamError::Malformed("state"));
         let mut input = payload;
-        let mut value = None;
-        let mut rows: SmallVec<[Mutation<'_>; 4]> = SmallVec::new();
+        let mut open = Open::default();
+        let mut ahead: SmallVec<[Mutation<'_>; AHEAD]> = SmallVec::new();
         while !input.is_empty() {
-            let before = input.len();
-            let mutation = decode(&mut input, self.shared)?;
-            let bytes = before - input.len();
-            if bytes > RECORD_BYTES_MAX / 2 {
-                return Err(ApplyError::TooLong(bytes));
+            while ahead.len() < AHEAD && !input.is_empty() {
+                let before = input.len();
+                ahead.push(decode(&mut input, self.shared)?);
+                let bytes = before - input.len();
+                if bytes > RECORD_BYTES_MAX / 2 {
+                    return Err(ApplyError::TooLong(bytes));
+                }
             }
-            match mutation {
-                Mutation::Key { db, key, change } if value.is_none() => {
-                    if !matches!(change, Change::Set { .. } | Change::Put { .. } | Change::Delete) {
-                        return Err(malformed());
-                    }
-                    value = Some((db, key, change));
-                }
-                Mutation::Version { db, key, given } => {
-                    check_time(params, given.version)?;
-                    let is_ordered = given.seen < given.version && is_given(given.version);
-                    let state = value
-                        .take()
-                        .filter(|(at, name, _)| (*at, name.bytes) == (db, key.bytes) && is_ordered);
-                    let (_, _, change) = state.ok_or_else(malformed)?;
-                    self.merge_key(params, (db, key), change, given)?;
-                }
-                Mutation::Floor { db, version } if is_given(version) => {
-                    check_time(params, version)?;
-                    self.merge_floor(params, db, version)?;
-                }
-                Mutation::Partition { key, .. } if !is_local(key.table) => rows.push(mutation),
-                Mutation::Truncate { table } if !is_local(table) => rows.push(mutation),
-                Mutation::Origin { server, .. } if server != 0 => {
-                    self.write_rows(params, &rows, mutation)?;
-                    rows.clear();
-                }
-                _ => return Err(malformed()),
+            self.shared.keyspace.prefetch_keys(ahead.iter().filter_map(
+                |mutation| match mutation {
+                    Mutation::Version { db, key, .. } => Some((*db, key.hash)),
+                    _ => None,
+                },
+            ));
+            for mutation in ahead.drain(..) {
+                self.merge_next(params, &mut open, mutation)?;
             }
         }
-        if value.is_some() || !rows.is_empty() { Err(malformed()) } else { Ok(()) }
+        if open.value.is_some() || !open.rows.is_empty() { Err(malformed()) } else { Ok(()) }
+    }
+
+    fn merge_next<'a>(
+        &mut self,
+        params: &Params,
+        open: &mut Open<'a>,
+        mutation: Mutation<'a>,
+    ) -> Result<(), ApplyError> {
+        match mutation {
+            Mutation::Key { db, key, change } if open.value.is_none() => {
+                if !matches!(change, Change::Set { .. } | Change::Put { .. } | Change::Delete) {
+                    return Err(malformed());
+                }
+                open.value = Some((db, key, change));
+            }
+            Mutation::Version { db, key, given } => {
+                check_time(params, given.version)?;
+                let is_ordered = given.seen < given.version && is_given(given.version);
+                let state = open
+                    .value
+                    .take()
+                    .filter(|(at, name, _)| (*at, name.bytes) == (db, key.bytes) && is_ordered);
+                let (_, _, change) = state.ok_or_else(malformed)?;
+                self.merge_key(params, (db, key), change, given)?;
+            }
+            Mutation::Floor { db, version } if is_given(version) => {
+                check_time(params, version)?;
+                self.merge_floor(params, db, version)?;
+            }
+            Mutation::Partition { key, .. } if !is_local(key.table) => open.rows.push(mutation),
+            Mutation::Truncate { table } if !is_local(table) => open.rows.push(mutation),
+            Mutation::Origin { server, .. } if server != 0 => {
+                self.write_rows(params, &open.rows, mutation)?;
+                open.rows.clear();
+            }
+            _ => return Err(malformed()),
+        }
+        Ok(())
     }
 
     fn merge_key(
@@ -401,6 +431,10 @@ fn latest(params: &Params) -> i64 {
 fn check_time(params: &Params, version: Version) -> Result<(), ApplyError> {
     let is_late = version.time > latest(params).cast_unsigned();
     if is_late { Err(ApplyError::Clock) } else { Ok(()) }
+}
+
+fn malformed() -> ApplyError {
+    ApplyError::Stream(StreamError::Malformed("state"))
 }
 
 /// Whether a server has given this version.

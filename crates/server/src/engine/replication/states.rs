@@ -4,9 +4,10 @@
 //! A value is read when it is sent: several changes of one key in a batch are sent once, and a
 //! value that another server has replaced meanwhile is not sent by its first author.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use binlog::Batch;
+use smallvec::SmallVec;
 use store::{Change, Given, Key, Mutation, SnapshotBlock, Version};
 use wire::replication::{FRAME_BYTES, FrameWriter, Kind};
 
@@ -20,26 +21,43 @@ use crate::engine::records;
 pub(super) struct States {
     /// Rows and emptied databases, as mutations.
     whole: Vec<u8>,
-    keys: VecDeque<(u8, Vec<u8>)>,
+    keys: VecDeque<Name>,
 }
+
+#[derive(Debug)]
+struct Name {
+    db: u8,
+    hash: u64,
+    bytes: SmallVec<[u8; 24]>,
+}
+
+/// Keys whose memory is loaded at a time.
+const AHEAD: usize = 16;
 
 fn malformed<E>(_: E) -> FeedError {
     FeedError::Malformed
 }
 
 impl States {
-    /// The changes of a batch that a peer is sent.
+    /// The changes of a batch that a peer is sent. A change whose author the peer does not read here
+    /// is left out: if another one replaces it, that has a record of its own.
     pub(super) fn of_batch(feed: &Feed<'_>, peer: u16, batch: &Batch) -> Result<States, FeedError> {
         let mut whole = Vec::new();
-        let mut keys = BTreeSet::new();
+        let mut keys = VecDeque::new();
+        let mut known = HashSet::new();
         for record in batch.records() {
             let contents = records::contents(&record).ok_or(FeedError::Kind(record.kind))?;
             let (mut input, mut rows, mut author) = (contents.mutations, Vec::new(), None);
             while !input.is_empty() {
                 let mutation = Mutation::decode(&mut input, |_| 0).map_err(malformed)?;
                 match mutation {
-                    Mutation::Version { db, key, given } if given.version != Version::NONE => {
-                        keys.insert((db, key.bytes.to_vec()));
+                    Mutation::Version { db, key, given }
+                        if given.version != Version::NONE
+                            && feed.hub.sends(peer, given.version.server)
+                            && known.insert((db, key.bytes)) =>
+                    {
+                        let hash = feed.keyspace.hash(key.bytes);
+                        keys.push_back(Name { db, hash, bytes: key.bytes.into() });
                     }
                     Mutation::Partition { key, .. } if !is_local(key.table) => {
                         mutation.encode(&mut rows);
@@ -65,7 +83,7 @@ impl States {
                 author.encode(&mut whole);
             }
         }
-        Ok(States { whole, keys: keys.into_iter().collect() })
+        Ok(States { whole, keys })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,10 +102,16 @@ impl States {
     ) -> (u64, Gate) {
         let mut payload = std::mem::take(&mut self.whole);
         let mut gate = Gate::OPEN;
-        while payload.len() < FRAME_BYTES
-            && let Some((db, name)) = self.keys.pop_front()
-        {
-            let key = feed.keyspace.key(&name);
+        let mut loaded = 0;
+        while payload.len() < FRAME_BYTES {
+            if loaded == 0 {
+                let next = self.keys.iter().take(AHEAD);
+                feed.keyspace.prefetch_keys(next.map(|name| (name.db, name.hash)));
+                loaded = AHEAD;
+            }
+            loaded -= 1;
+            let Some(Name { db, hash, bytes }) = self.keys.pop_front() else { break };
+            let key = Key { bytes: &bytes, hash };
             let locked = feed.keyspace.lock_one(key.hash, feed.params);
             let given = locked.given(db, key);
             if given.version != Version::NONE && feed.hub.sends(peer, given.version.server) {
