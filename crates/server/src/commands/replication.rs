@@ -108,7 +108,19 @@ pub(crate) const SYNC: Command = Command {
 };
 
 fn sync(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+    check_pushes(cx)?;
     transfer(cx)
+}
+
+/// Refuses connections that receive other data than replies: it would be in the middle of the file
+/// or the stream.
+fn check_pushes(cx: &CommandContext<'_>) -> Done {
+    let session = &cx.session;
+    let tracks = session.details.tracking().is_some();
+    if session.monitor || tracks || session.subscriptions.is_some() {
+        return Err(Fail::text("ERR not after MONITOR, SUBSCRIBE or CLIENT TRACKING"));
+    }
+    Ok(())
 }
 
 pub(crate) const PSYNC: Command = Command {
@@ -126,6 +138,7 @@ pub(crate) const PSYNC: Command = Command {
 
 // Source: Redis 7.2 `replication.c`, `syncCommand` and `masterTryPartialResync`
 fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    check_pushes(cx)?;
     let offset = integer(args.get(2))?;
     let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
     if options.reads_stream {

@@ -153,6 +153,9 @@ pub(crate) fn follow(
     unit.follow(position);
     *applied = position;
     let role = if history.is_empty() { Role::Copying } else { Role::Replica };
+    if role == Role::Copying {
+        shared.replication.note_given_up();
+    }
     shared.replication.set_role(role);
     *shared.replication.history() = history;
     Ok(())

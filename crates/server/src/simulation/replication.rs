@@ -4,10 +4,11 @@
 use binlog::Faults;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reactor::SimClient;
+use reactor::{ConnId, SimClient};
+use store::SnapshotBlock;
 use wire::cql::Version;
 use wire::replication::{
-    CAPABILITY, CHAIN_CAPABILITY, Chain, FrameReader, HEADER_BYTES, Header, Kind,
+    CAPABILITY, CHAIN_CAPABILITY, Chain, Format, FrameReader, HEADER_BYTES, Header, Kind,
     MEMBERS_CAPABILITY, take_members,
 };
 use wire::resp::{Reply, decode_reply};
@@ -18,7 +19,8 @@ use super::world::{Plan, World};
 use crate::config::MasterAddress;
 use crate::engine::rdb_file::Scratch;
 use crate::engine::rdb_thread::serve;
-use crate::engine::replication::{LinkState, Role};
+use crate::engine::replication::{Feed, Feeder, LinkState, Reader, Role};
+use crate::engine::server_state::{ServerState, params};
 use crate::engine::snapshot_taker::Progress;
 use crate::handler::State;
 use crate::replica::{Applied, StreamApplier as Applier};
@@ -133,7 +135,10 @@ impl<'s> Link<'s> {
                 continue;
             }
             match self.applier.apply(now, &frame) {
-                Ok(applied) => self.applied = applied,
+                Ok(applied) => {
+                    self.applied = applied;
+                    self.replica.shared.replication.link().state = self.applier.link_state();
+                }
                 Err(_) => return false,
             }
         }
@@ -643,6 +648,60 @@ fn a_replica_of_a_replica_reaches_the_position_of_an_idle_master() {
         assert_eq!(kept.shared.replication.position(&kept.shared.log), position);
         check_equal(middle, last, &format!("round {round}"));
     }
+}
+
+#[test]
+fn servers_that_are_to_be_replicas_of_each_other_keep_their_data() {
+    let mut worlds = [1, 2].map(|seed| World::new(seed, plan()));
+    for world in &mut worlds {
+        let number = world.shared().keyspace.seed();
+        ask(world, &format!("SET s1 {number}|"));
+        world.shared().replication.set_source(master(1));
+    }
+    let states = worlds.each_ref().map(|world| world.state().clone());
+    for (source, state) in worlds.iter_mut().zip(states.iter().rev()) {
+        let mut link = Link::open(source, state, true, false);
+        link.receive(source);
+        let refusal = b"NOMASTERLINK Can't SYNC while not connected with my master".to_vec();
+        assert_eq!(link.take_reply(), Some(Reply::Error(refusal)));
+        assert!(link.client.is_closed());
+    }
+    let [one, two] = &mut worlds;
+    assert_eq!(ask(one, "REPLICAOF NO ONE|"), "+OK\r\n");
+    let expected = ask(one, "GET s1|");
+    follow(one, two, &mut true, None);
+    assert_eq!(ask(two, "GET s1|"), expected);
+}
+
+/// The thread that makes the stream may be in the middle of a part when the data is given up.
+#[test]
+fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
+    let mut source = World::new(3, plan());
+    for key in 0..30 {
+        ask(&mut source, &format!("SET s{key} {}|", "v".repeat(60_000)));
+    }
+    let mut other = World::new(4, plan());
+    ask(&mut other, "SET s1 v|");
+    // Gives the stream an epoch.
+    copy_from(&mut source, &mut World::new(5, plan()));
+    let state = source.state().clone();
+    let ServerState { keyspace, log, replication, write_clock, hub, settings, .. } = &*state.shared;
+    let now = source.sim().now();
+    let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
+    let (now, replicas_needed) = (now.mono, 0);
+    let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
+    let mut feeder = Feeder::new(ConnId(1), None, Reader::Replica, Format::Chained, false);
+    let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
+    let mut part = || feeder.next_part(&feed, &mut block, false, || ()).expect("a part");
+    assert!(!part().is_last);
+    replication.set_source(master(4));
+    let mut link = Link::open(&mut other, &state, true, false);
+    link.receive(&mut other);
+    assert!(link.apply(1, source.sim().now()), "it gives up its data");
+    // What was encoded with the first part.
+    let next = Some(part()).filter(|part| part.is_last);
+    let end = next.unwrap_or_else(part);
+    assert!(end.is_last && end.bytes.is_empty(), "{} bytes", end.bytes.len());
 }
 
 #[test]

@@ -28,6 +28,9 @@ use reactor::ConnId;
 /// Bytes of a part of the stream.
 const PART_BYTES: usize = 512 << 10;
 
+/// Reply to PSYNC. Source: Redis 7.2 `replication.c`, `syncCommand`.
+const NO_MASTER_LINK: &[u8] = b"-NOMASTERLINK Can't SYNC while not connected with my master\r\n";
+
 /// What a feeder reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Feed<'a> {
@@ -55,6 +58,8 @@ pub(crate) struct Feeder {
     batch: Batch,
     /// The epoch that the replica knows as the newest.
     epoch: Option<EpochId>,
+    /// Of the data that the stream is made of.
+    data_number: u64,
     reader: Reader,
     /// The last position that was sent with the present time.
     timed: Option<u64>,
@@ -132,6 +137,10 @@ pub(crate) enum FeedError {
     Epoch,
     #[error("this server has no complete data")]
     Incomplete,
+    #[error("this server has given up its data for that of its master")]
+    GivenUp,
+    #[error("this server is to be a replica, and does not follow its master yet")]
+    NoMaster,
     #[error("a record of the log has an unknown kind, {0}")]
     Kind(u8),
     #[error("a record of the log is malformed")]
@@ -157,6 +166,7 @@ impl Feeder {
             gate: Gate::OPEN,
             batch,
             epoch: None,
+            data_number: 0,
             reader,
             timed: None,
             ends: Vec::new(),
@@ -180,7 +190,11 @@ impl Feeder {
             if let Err(error) = self.fill_part(feed, block, is_idle) {
                 tracing::warn!(replica = self.id.0, %error, "could not feed a replica");
                 self.stage = Stage::End;
-                return Some(Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true });
+                let bytes = match error {
+                    FeedError::Incomplete | FeedError::NoMaster => NO_MASTER_LINK.to_vec(),
+                    _ => Vec::new(),
+                };
+                return Some(Part { bytes, gate: Gate::OPEN, is_last: true });
             }
         }
         if self.bytes.is_empty() {
@@ -239,8 +253,12 @@ impl Feeder {
     /// Decides whether the replica can continue where it is.
     fn begin(&mut self, feed: &Feed<'_>, request: Request) -> Result<Stage, FeedError> {
         let replication = feed.replication;
-        if replication.role() == Role::Copying {
-            return Err(FeedError::Incomplete);
+        {
+            let _applied = replication.applied();
+            if replication.role() == Role::Copying {
+                return Err(FeedError::Incomplete);
+            }
+            self.data_number = replication.data_number();
         }
         let end = replication.position(feed.log);
         let history = replication.history().clone();
@@ -318,6 +336,11 @@ impl Feeder {
     }
 
     fn begin_copy(&mut self, feed: &Feed<'_>) -> Result<Stage, FeedError> {
+        // The replica gives up its own data. Of two servers that are made replicas of each other
+        // at once, both would.
+        if self.reader == Reader::Replica && feed.replication.lacks_master() {
+            return Err(FeedError::NoMaster);
+        }
         let (base, from) = {
             let applied = feed.replication.applied();
             let from = feed.log.next();
@@ -378,7 +401,7 @@ impl Feeder {
             return Ok(Stage::Follow { follower: copy.follower, position: copy.base });
         }
         let stripe = u32::try_from(copy.next_stripe).expect("STRIPES fits u32");
-        let floor = encode_stripe(feed, copy.next_stripe, block);
+        let floor = self.encode_stripe(feed, copy.next_stripe, block)?;
         self.gate = self.gate.max(Gate::from_store(block.lsn));
         copy.reach = copy.reach.max(floor);
         copy.keys += block.keys;
@@ -420,7 +443,7 @@ impl Feeder {
             return Err(FeedError::Poisoned);
         }
         let history = feed.replication.history();
-        self.check_epoch(&history)?;
+        self.check_epoch(feed, &history)?;
         let end = position_at(&history, follower.position()).unwrap_or(position).max(position);
         drop(history);
         let states =
@@ -468,7 +491,7 @@ impl Feeder {
             }
             // Marks of the log have positions, too.
             let history = feed.replication.history();
-            self.check_epoch(&history)?;
+            self.check_epoch(feed, &history)?;
             let end = position_at(&history, follower.position()).unwrap_or(position);
             if is_idle || end > position {
                 self.writer.put(Kind::Heartbeat, (position, end), &mut self.bytes, |_| {});
@@ -479,7 +502,7 @@ impl Feeder {
             return Ok(end);
         }
         let history = feed.replication.history();
-        self.check_epoch(&history)?;
+        self.check_epoch(feed, &history)?;
         let end =
             encode_records(&self.batch, &history, position, &mut self.writer, &mut self.bytes)?;
         if self.reader == Reader::Archive {
@@ -522,18 +545,31 @@ impl Feeder {
 
     /// Checks that the records that have been read are of the epoch that the replica knows: those
     /// of a later one are written after the history has changed.
-    fn check_epoch(&self, history: &History) -> Result<(), FeedError> {
+    fn check_epoch(&self, feed: &Feed<'_>, history: &History) -> Result<(), FeedError> {
+        self.check_data(feed)?;
         let is_known = history.epoch().map(|epoch| epoch.id) == self.epoch;
         if is_known { Ok(()) } else { Err(FeedError::Epoch) }
     }
-}
 
-/// Encodes a stripe. Returns the position of the stream up to which it contains all records.
-fn encode_stripe(feed: &Feed<'_>, stripe: usize, block: &mut SnapshotBlock) -> u64 {
-    let Replication { applied, history, .. } = feed.replication;
-    let applied = applied.lock();
-    feed.keyspace.snapshot_stripe(stripe, || feed.log.next().0, block);
-    history.lock().position(Lsn(block.lsn)).unwrap_or(*applied)
+    fn check_data(&self, feed: &Feed<'_>) -> Result<(), FeedError> {
+        let is_same = feed.replication.data_number() == self.data_number;
+        if is_same { Ok(()) } else { Err(FeedError::GivenUp) }
+    }
+
+    /// Encodes a stripe. Returns the position of the stream up to which it contains all records.
+    fn encode_stripe(
+        &self,
+        feed: &Feed<'_>,
+        stripe: usize,
+        block: &mut SnapshotBlock,
+    ) -> Result<u64, FeedError> {
+        let Replication { applied, history, .. } = feed.replication;
+        // The data is not given up while this is locked.
+        let applied = applied.lock();
+        self.check_data(feed)?;
+        feed.keyspace.snapshot_stripe(stripe, || feed.log.next().0, block);
+        Ok(history.lock().position(Lsn(block.lsn)).unwrap_or(*applied))
+    }
 }
 
 /// Bytes of the first mutations of a block: as many as fit into a frame, and at least one.

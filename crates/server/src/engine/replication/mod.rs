@@ -74,6 +74,8 @@ pub(crate) struct Replication {
     applied: Mutex<u64>,
     /// The same for readers, which may have locked stripes.
     published: AtomicU64,
+    /// How often the data was given up for a copy of a master. Changed while `applied` is locked.
+    given_up: AtomicU64,
     history: Mutex<History>,
     link: Mutex<Link>,
     replicas: Replicas,
@@ -101,6 +103,7 @@ impl Replication {
             role: AtomicU8::new(role as u8),
             applied: Mutex::new(applied),
             published: AtomicU64::new(applied),
+            given_up: AtomicU64::new(0),
             history: Mutex::new(history),
             link: Mutex::default(),
             replicas: Replicas::default(),
@@ -135,6 +138,21 @@ impl Replication {
     /// stripes.
     pub(crate) fn applied(&self) -> MutexGuard<'_, u64> {
         self.applied.lock()
+    }
+
+    /// Different after each time that the data was given up for a copy of a master.
+    pub(crate) fn data_number(&self) -> u64 {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note_given_up(&self) {
+        self.given_up.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether this server is to be a replica, and does not follow its master.
+    pub(crate) fn lacks_master(&self) -> bool {
+        let link = self.link();
+        link.source.is_some() && link.state != LinkState::Connected
     }
 
     /// Error reply to requests for data while the copy is incomplete.
