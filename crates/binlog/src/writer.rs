@@ -320,7 +320,11 @@ impl Log {
             debug_assert_eq!(valid(), fits, "recovery reads every record that is written");
             // Before the write: no follower reads further than the written position.
             if self.followers_count.load(Ordering::SeqCst) > 0 {
-                self.recent.lock().note(tail.at, &rest[..fits]);
+                let mut recent = self.recent.lock();
+                // Again: the last follower has its contents freed after the count is 0.
+                if self.followers_count.load(Ordering::SeqCst) > 0 {
+                    recent.note(tail.at, &rest[..fits]);
+                }
             }
             window
                 .write(fits, |at, blocks| {

@@ -170,9 +170,8 @@ impl Storage for Bucket {
                 return Ok(files);
             }
         }
-        let count = files.len();
         Err(io::Error::other(format!(
-            "{} has more than {count} objects: choose another prefix",
+            "the listing of {} has more than {PAGES_MAX} pages: choose another prefix",
             self.address
         )))
     }

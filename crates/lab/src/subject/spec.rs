@@ -43,6 +43,9 @@ impl SubjectSpec {
         let mut options = self.options.clone();
         let master = OptionValue::Text(format!("{} {}", master.ip(), master.port()));
         options.insert("replicaof".into(), master);
+        if let Some(password) = self.password() {
+            options.insert("masterauth".into(), OptionValue::Text(password));
+        }
         let cpus = self.replicas.cpus.clone();
         Self { cpus, options, replicas: Replicas::default(), ..self.clone() }
     }

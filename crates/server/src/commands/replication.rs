@@ -30,6 +30,8 @@ use crate::engine::role_change;
 /// Bytes of the mark that follows a file. Source: Redis 7.2 `replication.c`, `RDB_EOF_MARK_SIZE`.
 const MARK_BYTES: usize = 40;
 
+const INCOMPLETE: &str = "NOMASTERLINK Can't SYNC while the data is incomplete";
+
 const SYNCS: Flags = Flags::ADMIN
     .and(Flags::NOSCRIPT)
     .and(Flags::NO_ASYNC_LOADING)
@@ -174,11 +176,11 @@ fn psync_stream(
         return Err(another_server_id(cx.shared.hub.server));
     }
     if !is_hand_over {
-        return stream(cx, id.zip(u64::try_from(offset).ok()), options);
+        return stream(cx, id.zip(u64::try_from(offset).ok()), options, false);
     }
     take_over(cx, id)?;
     // An error would be taken for a refusal of the promotion.
-    let begun = stream(cx, id.zip(u64::try_from(offset).ok()), options);
+    let begun = stream(cx, id.zip(u64::try_from(offset).ok()), options, true);
     cx.session.closing |= begun.is_err();
     Ok(())
 }
@@ -217,10 +219,15 @@ fn promote(cx: &mut CommandContext<'_>) -> Result<bool, Fail> {
 }
 
 /// Makes the client a reader of the stream. The thread that makes its stream also sends the reply.
-fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions) -> Done {
+fn stream(
+    cx: &mut CommandContext<'_>,
+    request: Request,
+    options: ReplicaOptions,
+    is_hand_over: bool,
+) -> Done {
     let shared = cx.shared;
     if shared.replication.role() == Role::Copying {
-        return Err(Fail::text("NOMASTERLINK Can't SYNC while the data is incomplete"));
+        return Err(Fail::text(INCOMPLETE));
     }
     let id = epoch_id(|| cx.reactor.random());
     role_change::ensure_history(shared, &mut cx.locked, id)?;
@@ -232,7 +239,8 @@ fn stream(cx: &mut CommandContext<'_>, request: Request, options: ReplicaOptions
     let (reader, format) = (options.reader(), options.format(is_local));
     let (client, program) = (cx.session.id.0, options.program);
     tracing::info!(client, %program, ?format, "a reader of the stream has connected");
-    let feeder = Feeder::new(cx.session.id, request, reader, format, options.reads_members);
+    let reads_members = options.reads_members;
+    let feeder = Feeder::new(cx.session.id, request, reader, format, reads_members, is_hand_over);
     if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
             all.remove(&cx.session.id);
@@ -308,9 +316,14 @@ fn transfer(cx: &mut CommandContext<'_>) -> Done {
             "ERR the size of the file is not known in advance; send REPLCONF capa eof before",
         ));
     }
+    // In this order: the number changes before the role, and that before the data.
+    let data_number = cx.shared.replication.data_number();
+    if cx.shared.replication.role() == Role::Copying {
+        return Err(Fail::text(INCOMPLETE));
+    }
     let mark = format!("{:020x}{:020x}", cx.reactor.random(), cx.reactor.random());
     debug_assert_eq!(mark.len(), MARK_BYTES);
-    let file = RdbFile::new(options.contents, mark.as_bytes());
+    let file = RdbFile::new(options.contents, data_number, mark.as_bytes());
     if !cx.shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::File(file)) {
         return Err(Fail::text("ERR too many clients receive RDB files"));
     }

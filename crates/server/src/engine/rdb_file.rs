@@ -57,6 +57,8 @@ impl Default for Scratch {
 #[derive(Debug)]
 pub(crate) struct RdbFile {
     contents: FileContents,
+    /// Of the data that it is made of.
+    pub(super) data_number: u64,
     /// Of the header.
     version: Version,
     /// `None` when the file is complete.
@@ -108,9 +110,10 @@ pub(crate) fn begin_file(version: Version, libraries: &[(Vec<u8>, Vec<u8>)]) -> 
 impl RdbFile {
     /// `mark`: 40 random bytes, which the client recognizes as the end.
     // Source: Redis 7.2 `replication.c`, `RDB_EOF_MARK_SIZE`
-    pub(crate) fn new(contents: FileContents, mark: &[u8]) -> RdbFile {
+    pub(crate) fn new(contents: FileContents, data_number: u64, mark: &[u8]) -> RdbFile {
         RdbFile {
             contents,
+            data_number,
             version: Version::WRITTEN,
             encoder: None,
             bytes: [b"$EOF:", mark, b"\r\n"].concat(),

@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::mail::Mail;
 use super::rdb_file::{Counts, Part, Scratch};
 use super::rdb_transfers::{Content, Taken};
-use super::replication::Feed;
+use super::replication::{Feed, GIVEN_UP};
 use super::server_state::{ServerState, params};
 
 /// Retry interval when a reactor's mailbox is full.
@@ -52,8 +52,12 @@ pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
             Content::File(file) => {
                 let position = || Gate::at(shared.log.next());
                 let part = file.next_part(keyspace, params, &position, scratch);
+                let part = part.map_err(|error| error.to_string());
+                // After the part was made: its data may have been removed meanwhile.
+                let is_given_up = replication.data_number() != file.data_number;
+                let part = if is_given_up { Err(GIVEN_UP.to_owned()) } else { part };
                 Some(part.unwrap_or_else(|error| {
-                    tracing::warn!(client = id.0, %error, "RDB file abandoned");
+                    tracing::warn!(client = id.0, error, "RDB file abandoned");
                     // The client is disconnected without the mark, so that it reports an error.
                     LAST
                 }))

@@ -66,6 +66,10 @@ impl ReactorHandler {
                 return;
             }
         }
+        // It would be in the middle of the file or the stream.
+        if session.is_receiver() {
+            return;
+        }
         write_message(session, keys, is_redirected, out.buffer());
         out.hold(Level::Local, session.last_gate.position());
         self.reactor.accounts.resp().charge_output(&mut session.charges, out.pending_bytes());

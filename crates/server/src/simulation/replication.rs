@@ -673,15 +673,55 @@ fn servers_that_are_to_be_replicas_of_each_other_keep_their_data() {
     assert_eq!(ask(two, "GET s1|"), expected);
 }
 
+/// A server with more data than one part of a copy.
+fn filled() -> World {
+    let mut world = World::new(3, plan());
+    for key in 0..30 {
+        ask(&mut world, &format!("SET s{key} {}|", "v".repeat(60_000)));
+    }
+    world
+}
+
+/// Makes a server give up its data for that of a new master.
+fn give_up(world: &mut World) {
+    let mut other = World::new(4, plan());
+    ask(&mut other, "SET s1 v|");
+    let state = world.state().clone();
+    state.shared.replication.set_source(master(4));
+    let mut link = Link::open(&mut other, &state, true, false);
+    link.receive(&mut other);
+    assert!(link.apply(1, world.sim().now()), "it begins a copy");
+    assert_eq!(state.shared.replication.role(), Role::Copying);
+}
+
+#[test]
+fn a_file_of_data_that_the_server_gives_up_has_no_mark() {
+    for gives_up in [false, true] {
+        let mut source = filled();
+        let client = source.sim().connect();
+        client.send(b"REPLCONF rdb-only 1 capa eof\r\nSYNC\r\n");
+        let mut received = Vec::new();
+        for turns in 0..20 {
+            turn(&mut source);
+            let now = source.sim().now();
+            serve(source.shared(), now, &mut Scratch::default());
+            received.extend(client.received());
+            if turns == 1 && gives_up {
+                assert!(!client.is_closed() && received.len() < 1_000_000, "{}", received.len());
+                give_up(&mut source);
+            }
+        }
+        assert!(client.is_closed());
+        let at = received.windows(5).position(|bytes| bytes == b"$EOF:").expect("a header");
+        let mark = received[at + 5..at + 45].to_vec();
+        assert_eq!(received.ends_with(&mark), !gives_up);
+    }
+}
+
 /// The thread that makes the stream may be in the middle of a part when the data is given up.
 #[test]
 fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
-    let mut source = World::new(3, plan());
-    for key in 0..30 {
-        ask(&mut source, &format!("SET s{key} {}|", "v".repeat(60_000)));
-    }
-    let mut other = World::new(4, plan());
-    ask(&mut other, "SET s1 v|");
+    let mut source = filled();
     // Gives the stream an epoch.
     copy_from(&mut source, &mut World::new(5, plan()));
     let state = source.state().clone();
@@ -690,14 +730,11 @@ fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
     let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
     let (now, replicas_needed) = (now.mono, 0);
     let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
-    let mut feeder = Feeder::new(ConnId(1), None, Reader::Replica, Format::Chained, false);
+    let mut feeder = Feeder::new(ConnId(1), None, Reader::Replica, Format::Chained, false, false);
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     let mut part = || feeder.next_part(&feed, &mut block, false, || ()).expect("a part");
     assert!(!part().is_last);
-    replication.set_source(master(4));
-    let mut link = Link::open(&mut other, &state, true, false);
-    link.receive(&mut other);
-    assert!(link.apply(1, source.sim().now()), "it gives up its data");
+    give_up(&mut source);
     // What was encoded with the first part.
     let next = Some(part()).filter(|part| part.is_last);
     let end = next.unwrap_or_else(part);

@@ -17,7 +17,7 @@ use wire::replication::{
 
 use super::history::{History, Place};
 use super::states::{States, put_stripe};
-use super::{Replication, Request, Role};
+use super::{GIVEN_UP, Replication, Request, Role};
 use crate::engine::gate::Gate;
 use crate::engine::hub::Hub;
 use crate::engine::rdb_file::Part;
@@ -29,7 +29,9 @@ use reactor::ConnId;
 const PART_BYTES: usize = 512 << 10;
 
 /// Reply to PSYNC. Source: Redis 7.2 `replication.c`, `syncCommand`.
-const NO_MASTER_LINK: &[u8] = b"-NOMASTERLINK Can't SYNC while not connected with my master\r\n";
+const NO_MASTER_REPLY: &str = "-NOMASTERLINK Can't SYNC while not connected with my master\r\n";
+
+const INCOMPLETE_REPLY: &str = "-NOMASTERLINK Can't SYNC while the data is incomplete\r\n";
 
 /// What a feeder reads.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,8 @@ pub(crate) struct Feeder {
     /// Of the data that the stream is made of.
     data_number: u64,
     reader: Reader,
+    /// The reader has handed over the role of the master by the same request.
+    is_hand_over: bool,
     /// The last position that was sent with the present time.
     timed: Option<u64>,
     /// Where records end in the log and in the stream, from the newest mark on.
@@ -137,7 +141,7 @@ pub(crate) enum FeedError {
     Epoch,
     #[error("this server has no complete data")]
     Incomplete,
-    #[error("this server has given up its data for that of its master")]
+    #[error("{GIVEN_UP}")]
     GivenUp,
     #[error("this server is to be a replica, and does not follow its master yet")]
     NoMaster,
@@ -154,6 +158,7 @@ impl Feeder {
         reader: Reader,
         format: Format,
         reads_members: bool,
+        is_hand_over: bool,
     ) -> Feeder {
         let stage = Stage::Begin(request);
         let (bytes, batch) = (Vec::new(), Batch::new());
@@ -168,6 +173,7 @@ impl Feeder {
             epoch: None,
             data_number: 0,
             reader,
+            is_hand_over,
             timed: None,
             ends: Vec::new(),
             listed: reads_members.then_some(0),
@@ -190,10 +196,14 @@ impl Feeder {
             if let Err(error) = self.fill_part(feed, block, is_idle) {
                 tracing::warn!(replica = self.id.0, %error, "could not feed a replica");
                 self.stage = Stage::End;
-                let bytes = match error {
-                    FeedError::Incomplete | FeedError::NoMaster => NO_MASTER_LINK.to_vec(),
-                    _ => Vec::new(),
+                let reply = match error {
+                    // It would be taken for a refusal of the promotion, which has happened.
+                    _ if self.is_hand_over => "",
+                    FeedError::Incomplete => INCOMPLETE_REPLY,
+                    FeedError::NoMaster => NO_MASTER_REPLY,
+                    _ => "",
                 };
+                let bytes = reply.as_bytes().to_vec();
                 return Some(Part { bytes, gate: Gate::OPEN, is_last: true });
             }
         }
@@ -355,6 +365,7 @@ impl Feeder {
     /// Appends the reply to PSYNC, and the first frame.
     fn open(&mut self, feed: &Feed<'_>, kind: Kind, base: u64) -> Result<(), FeedError> {
         let history = feed.replication.history();
+        self.check_data(feed)?;
         let id = history.epoch().ok_or(FeedError::Incomplete)?.id;
         let name = String::from_utf8_lossy(&id);
         let reply = match kind {

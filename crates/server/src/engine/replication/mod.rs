@@ -35,6 +35,9 @@ pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host
 pub(crate) use replicas::{ProgramVersion, Replica, Replicas, RunId};
 pub(crate) use stored::{put, stored_hash};
 
+/// Why a copy or file of the data ends.
+pub(crate) const GIVEN_UP: &str = "this server has given up its data for that of its master";
+
 /// What a server does with writes of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
