@@ -107,6 +107,8 @@ impl Server {
         command.args(["--resp", &format!("0.0.0.0:{RESP_PORT}")]);
         command.args(["--cql", &format!("0.0.0.0:{CQL_PORT}"), "--protected-mode", "no"]);
         command.args(["--enable-debug-command", "yes"]).arg("--dir").arg(&self.directory);
+        // DEBUG DIGEST reads all elements, of which a long run makes more than a command may read.
+        command.args(["--elements-per-command-max", "0"]);
         if let Some(ServerAddress { host, port }) = master {
             command.args(["--replicaof", &format!("{host} {port}")]);
         }
