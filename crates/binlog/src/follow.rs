@@ -143,8 +143,9 @@ impl Follower {
         self.slot.position()
     }
 
-    /// Has `waker` called, from the writer's thread, each time [`Follower::wake_when_readable`] was
-    /// asked for and there is something to read.
+    /// Has `waker` called each time [`Follower::wake_when_readable`] was asked for and there is
+    /// something to read, from the writer's thread or at once from the one that asks: it must hold
+    /// no lock that the waker takes.
     pub fn set_waker(&self, waker: Box<dyn Fn() + Send + Sync>) {
         let signal = Arc::clone(&self.slot.signal);
         self.slot.waiter.set_waker(Box::new(move || {

@@ -360,15 +360,16 @@ impl Log {
     }
 
     /// Has the lane's waker called once: when the log is durable up to `lsn`, or is poisoned. At
-    /// once if that is already so. Of several positions the smallest counts; read [`Log::durable`]
-    /// when woken and ask again for the rest.
+    /// once if that is already so, by this thread: it must hold no lock that the waker takes. Of
+    /// several positions the smallest counts; read [`Log::durable`] when woken and ask again for the
+    /// rest. A thread that may block calls [`Log::wait_durable`] instead.
     #[inline]
     pub fn wake_when_durable(&self, lane: usize, lsn: Lsn) {
         self.lanes[lane].waiter.arm(lsn, || self.durable() >= lsn || self.is_poisoned());
     }
 
-    /// Sets how the owner of a lane is woken. The waker is called from the writer's thread: it must
-    /// be short and must not call into the log.
+    /// Sets how the owner of a lane is woken. The waker is called from the writer's thread or from
+    /// that of [`Log::wake_when_durable`]: it must be short and must not call into the log.
     pub fn set_waker(&self, lane: usize, waker: Box<dyn Fn() + Send + Sync>) {
         self.lanes[lane].waiter.set_waker(waker);
     }

@@ -46,6 +46,7 @@ pub struct RecoveredStream {
 pub struct Sink {
     log: Arc<Log>,
     writer: Mutex<Option<WriterHandle>>,
+    clock: Clock,
     room: Arc<(Mutex<()>, Condvar)>,
 }
 
@@ -76,7 +77,7 @@ impl Sink {
         );
         let writer =
             log.spawn_writer(move || clock.now()).context("could not start the log writer")?;
-        Ok((Self { log, writer: Mutex::new(Some(writer)), room }, replayed.streams))
+        Ok((Self { log, writer: Mutex::new(Some(writer)), clock, room }, replayed.streams))
     }
 
     pub fn append_epoch(&self, stream: u64, epoch: u32, plan: &Plan) -> Result<Lsn> {
@@ -113,12 +114,7 @@ impl Sink {
 
     /// Waits until everything up to `lsn` is durable. Fails if it never will be.
     pub fn wait_until_durable(&self, lsn: Lsn) -> Result<()> {
-        while !self.is_durable(lsn)? {
-            let mut guard = self.room.0.lock();
-            self.log.wake_when_durable(LANE, lsn);
-            self.room.1.wait_for(&mut guard, std::time::Duration::from_millis(1));
-        }
-        Ok(())
+        self.log.wait_durable(lsn, &|| self.clock.now()).context("the collector's log")
     }
 
     /// Starts a group commit if none is running.
@@ -336,6 +332,29 @@ mod tests {
         drop(sink);
         let doubled = format!("{:#}", open(&dir, None).unwrap_err());
         assert!(doubled.contains("ids 0 to 9 of stream 0000000000000005"), "{doubled}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A position becomes durable at any point of a wait for it, also just before the wait.
+    #[test]
+    fn waits_end_whenever_the_log_syncs() {
+        let dir = scratch("waits");
+        let (sink, _) = open(&dir, None).unwrap();
+        sink.append_epoch(5, 1, &plan()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let sink = &sink;
+                scope.spawn(move || {
+                    for number in 0..500 {
+                        let header = batch(1, 10 * (4 * number + thread));
+                        let end = sink.append_batch(&header, 1).unwrap();
+                        sink.wait_until_durable(end).unwrap();
+                        assert!(sink.is_durable(end).unwrap());
+                    }
+                });
+            }
+        });
+        sink.close().unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
