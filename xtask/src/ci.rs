@@ -3,7 +3,9 @@
 use std::env;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -58,6 +60,9 @@ struct Step {
 
 /// Number of steps that run at the same time, each in a process of its own.
 const LANES: usize = 2;
+
+/// A step that takes longer than this on any machine waits for something that never happens.
+const STEP_TIME_MAX: Duration = Duration::from_mins(25);
 
 /// The build of the program that later steps start, with the features of the packages.
 const BUILD: &[&str] = &["build", "--release", "-p", "myriad", "--features", "s3"];
@@ -161,7 +166,7 @@ impl Step {
     fn run_here(&self, root: &Path, summary: &mut Vec<String>) -> Tally {
         println!("=== {}", self.name);
         let started = Instant::now();
-        let result = (self.run)(root);
+        let result = with_limit(self.name, STEP_TIME_MAX, || (self.run)(root));
         let (line, counted) = describe(self.name, &result, started.elapsed());
         println!("{line}");
         summary.push(line);
@@ -200,6 +205,23 @@ impl Step {
             _ => (format!("{start}FAILED, ended early"), Tally { passed: 0, failed: 1 }),
         }
     }
+}
+
+/// Ends this process if the step does not end in time, so that its name is the last line of the
+/// output. Processes that the step has started are left as they are, to be examined.
+fn with_limit<T>(name: &str, limit: Duration, run: impl FnOnce() -> T) -> T {
+    let (sender, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                println!("--- {name}: FAILED, still running after {limit:?}");
+                process::exit(1);
+            }
+        });
+        let result = run();
+        drop(sender);
+        result
+    })
 }
 
 fn describe(name: &str, result: &StepResult, took: Duration) -> (String, Tally) {

@@ -14,6 +14,10 @@ use crate::tally::Tally;
 /// Number of programs that run at the same time; each has threads for all processors.
 const LANES: usize = 2;
 
+/// A program that runs longer than this on any machine waits for something that never happens. All
+/// its processes are then killed; its output names the tests that were running.
+const SECONDS_MAX: &str = "900";
+
 /// Without `--tests`, every library is also built as examples in comments need it.
 const BUILD: &[&str] = &["test", "--quiet", "--workspace", "--tests", "--no-run"];
 
@@ -30,7 +34,7 @@ pub(crate) fn start_build(root: &Path) -> Result<Child> {
 
 /// Builds and runs all test programs.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    steps::run_lanes(LANES, build(root)?, |program| program.run())
+    steps::run_lanes(LANES, build(root)?, |program| program.run(SECONDS_MAX))
 }
 
 /// The program of a crate's tests and the folder that it runs in.
@@ -55,12 +59,13 @@ impl Program {
     }
 
     /// Runs the program to its end. Returns its output and its counts.
-    fn run(&self) -> Result<(Vec<u8>, Tally)> {
+    fn run(&self, seconds_max: &str) -> Result<(Vec<u8>, Tally)> {
         let mut output = format!("  {}\n", self.path.display()).into_bytes();
         let mut command = Command::new("sh");
         command
-            .args(["-c", "exec \"$0\" --quiet 2>&1"])
+            .args(["-c", "exec timeout --verbose --signal=KILL \"$1\" \"$0\" --quiet 2>&1"])
             .arg(&self.path)
+            .arg(seconds_max)
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder);
         let counted = steps::run_counted_to(&mut command, &mut output)?;
@@ -92,6 +97,9 @@ fn build(root: &Path) -> Result<Vec<Program>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -113,9 +121,23 @@ mod tests {
     #[test]
     fn a_program_that_counts_nothing_has_failed() {
         let program = Program { path: "/bin/false".into(), folder: "/".into() };
-        let (output, counted) = program.run().unwrap();
+        let (output, counted) = program.run(SECONDS_MAX).unwrap();
         assert_eq!(counted, Tally { passed: 0, failed: 1 });
         let output = String::from_utf8(output).unwrap();
         assert!(output.contains("/bin/false"), "{output}");
+    }
+
+    /// A program that never ends is a failure, too: it ends with the processes that it has started.
+    #[test]
+    fn a_program_that_hangs_has_failed() {
+        let path = std::env::temp_dir().join(format!("xtask-hangs-{}", std::process::id()));
+        std::fs::write(&path, "#!/bin/sh\necho begun\nsleep 1000 &\nwait\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        let program = Program { path: path.clone(), folder: "/".into() };
+        let (output, counted) = program.run("0.5").unwrap();
+        assert_eq!(counted, Tally { passed: 0, failed: 1 });
+        let output = String::from_utf8(output).unwrap();
+        assert!(output.contains("begun") && output.contains("KILL"), "{output}");
+        std::fs::remove_file(&path).unwrap();
     }
 }
