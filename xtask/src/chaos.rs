@@ -1,11 +1,12 @@
-//! `cargo xtask chaos`: servers in network namespaces, whose links are cut and slowed, and which are
-//! killed and stopped, while clients write by RESP and by CQL. Afterwards all servers must have the
-//! same data, and every write that was acknowledged.
+//! `cargo xtask chaos`: servers in network namespaces, whose links are cut and slowed, whose clocks
+//! are seconds apart, and which are killed and stopped, while clients write by RESP and by CQL.
+//! Afterwards all servers must have the same data, and every write that was acknowledged.
 //!
 //! Needs root, and `ip` of iproute2. Each server has two links: by one it reaches the other servers,
 //! by the other one clients reach it, so that a server that is cut off still takes writes.
 
 mod client;
+mod clock;
 mod compare;
 mod cql_client;
 mod hub;
@@ -65,6 +66,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
 
 /// Why the test cannot run here. `None`: it can.
 pub(crate) fn obstacle() -> Option<&'static str> {
+    if !clock::is_possible() {
+        return Some("clocks can be set on x86-64 only");
+    }
     (!network::is_possible()).then_some("network namespaces need root, and ip of iproute2")
 }
 

@@ -8,14 +8,14 @@ use anyhow::{Result, bail};
 use super::Findings;
 use super::cql_client::READS;
 use super::ledger::Ledger;
-use super::server::Server;
+use super::server::{CLOCK_DIFFERENCE_MAX, Server};
 use crate::cql::connection::{Connection as CqlConnection, Manner};
 use crate::resp::{Connection, Value};
 
 const DATABASES: [&str; 2] = ["0", "3"];
 /// Time for all servers to become equal after the last disturbance.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(2);
-/// Shared keys, fields and cells with a TTL have expired after this time.
+/// Shared keys, fields and cells with a TTL have expired after this time, by the same clock.
 const TTL_MAX: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_millis(200);
 /// Differences that are shown of each server.
@@ -23,7 +23,11 @@ const SHOWN_MAX: usize = 8;
 
 /// Waits until what has a short TTL has expired, and all servers have the same data.
 pub(super) fn settle(servers: &[Server], findings: &mut Findings) {
-    std::thread::sleep(TTL_MAX);
+    std::thread::sleep(TTL_MAX + CLOCK_DIFFERENCE_MAX);
+    wait_until_equal(servers, findings);
+}
+
+pub(super) fn wait_until_equal(servers: &[Server], findings: &mut Findings) {
     let started = Instant::now();
     loop {
         // A replica that copies refuses to answer.

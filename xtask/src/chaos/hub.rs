@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::client::{Account, Protocol};
-use super::compare::{check_equal, check_faults, check_ledgers, settle};
+use super::compare::{check_equal, check_faults, check_ledgers, settle, wait_until_equal};
 use super::cql_client::create_tables;
 use super::ledger::Ledger;
 use super::network::Network;
@@ -48,7 +48,7 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<Tally> {
         follow(&servers[master], &servers[HUB])?;
     }
     let mut findings = Findings::default();
-    settle(&servers, &mut findings);
+    wait_until_equal(&servers, &mut findings);
     let addresses: Vec<Addresses> = servers.iter().map(|server| server.addresses.clone()).collect();
     let places: Vec<Place> = (0..HUB).map(Place::at).collect();
     let is_over = AtomicBool::new(false);

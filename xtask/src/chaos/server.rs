@@ -3,17 +3,22 @@
 use std::fs::{self, File, create_dir};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::clock;
 use super::network::{self, Network};
 use crate::process::MYRIAD;
 use crate::resp::{Connection, Value};
 
 const RESP_PORT: u16 = 6379;
 const CQL_PORT: u16 = 9042;
+/// How far the clocks of the servers are ahead of the machine's, in seconds.
+const CLOCKS_S: [i64; 4] = [-3, 4, 0, 2];
+/// The longest time between two clocks.
+pub(super) const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(7);
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 /// A server that does not answer the test for this long is stopped, or hangs.
@@ -127,6 +132,27 @@ impl Server {
             }
             std::thread::sleep(POLL);
         }
+        let child = self.child.as_ref().context("it was started")?;
+        clock::set(Pid::from_child(child), CLOCKS_S[self.number])?;
+        self.check_clock()
+    }
+
+    /// Fails if the server does not see the time that was set.
+    fn check_clock(&self) -> Result<()> {
+        let before = unix_seconds()?;
+        let reply = self.ask(&["TIME"])?;
+        let after = unix_seconds()?;
+        let Value::Array(Some(parts)) = &reply else { bail!("TIME is answered {reply:?}") };
+        let Some(Value::Bulk(Some(seconds))) = parts.first() else {
+            bail!("TIME is answered {reply:?}")
+        };
+        let found: i64 = str::from_utf8(seconds)?.parse()?;
+        let ahead = CLOCKS_S[self.number];
+        ensure!(
+            (before + ahead..=after + ahead).contains(&found),
+            "the clock of server {} is {found}, not {ahead} s ahead of {after}",
+            self.id()
+        );
         Ok(())
     }
 
@@ -198,6 +224,10 @@ impl Server {
         }
         Ok(fs::read_dir(folder)?.count())
     }
+}
+
+fn unix_seconds() -> Result<i64> {
+    Ok(i64::try_from(UNIX_EPOCH.elapsed()?.as_secs())?)
 }
 
 /// Lines `name:value`.
