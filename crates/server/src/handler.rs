@@ -477,7 +477,7 @@ impl Handler for ReactorHandler {
         }
         // A change feed or a subscription never ends by itself.
         for (info, session) in connections.list() {
-            if self.shared.rdb_transfers.is_open(info.id) {
+            if self.shared.transfers.is_open(info.id) {
                 cx.abort(info.id); // the file remains without its end, which the client detects
             } else if session.as_protocol().is_endless() {
                 cx.close(info.id);

@@ -41,16 +41,16 @@ use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
 use crate::engine::published::PublishedStats;
 use crate::engine::pubsub::Directory;
-use crate::engine::rdb_transfers::RdbTransfers;
 use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::server_state::{Identity, Rates, ReactorCount, ServerState, params};
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
+use crate::engine::transfers::Transfers;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{
-    clock, import_mode, migration_threads, rdb_thread, snapshot_taker, stall_detector,
+    clock, import_mode, migration_threads, snapshot_taker, stall_detector, transfer_thread,
 };
 use crate::greeting::greeting;
 use crate::handler::{ReactorHandler, Session, State, history};
@@ -124,7 +124,7 @@ pub(crate) fn run(
     drop(early);
     let group = start_group(&state, &settings, sockets)?;
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
-    rdb_thread::start(shared).context("could not start the thread for RDB files")?;
+    transfer_thread::start(shared).context("could not start the transfer thread")?;
     migration_threads::start(shared).context("could not start the threads of MIGRATE")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     let link = replica::start(&state).context("could not start the thread of replication")?;
@@ -143,7 +143,7 @@ pub(crate) fn run(
     tracing::info!("connections drained; closing the log");
     shared.stalls.stop();
     shared.snapshots.stop();
-    shared.rdb_transfers.stop();
+    shared.transfers.stop();
     shared.migrations.stop();
     shared.free_thread.stop();
     shared.lines.stop();
@@ -209,7 +209,7 @@ pub(crate) fn build_state(
         free_thread: FreeThread::default(),
         lines: Arc::default(),
         snapshots,
-        rdb_transfers: RdbTransfers::default(),
+        transfers: Transfers::default(),
         replication: recovered.replication,
         hub: recovered.hub,
         migrations: Migrations::default(),

@@ -20,17 +20,16 @@ use super::session::{Progress, Requests, Wait};
 use crate::config::MasterAddress;
 use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
-use crate::engine::rdb_transfers::Content;
+use crate::engine::refusal::SYNC_INCOMPLETE;
 use crate::engine::replication::{
     Failover, FailoverStage, Feeder, LinkState, ProgramVersion, Reader, Replica, Request, Role,
     RunId, epoch_id, is_usable,
 };
 use crate::engine::role_change;
+use crate::engine::transfers::Content;
 
 /// Bytes of the mark that follows a file. Source: Redis 7.2 `replication.c`, `RDB_EOF_MARK_SIZE`.
 const MARK_BYTES: usize = 40;
-
-const INCOMPLETE: &str = "NOMASTERLINK Can't SYNC while the data is incomplete";
 
 const SYNCS: Flags = Flags::ADMIN
     .and(Flags::NOSCRIPT)
@@ -227,7 +226,7 @@ fn stream(
 ) -> Done {
     let shared = cx.shared;
     if shared.replication.role() == Role::Copying {
-        return Err(Fail::text(INCOMPLETE));
+        return Err(Fail::text(SYNC_INCOMPLETE));
     }
     let id = epoch_id(|| cx.reactor.random());
     role_change::ensure_history(shared, &mut cx.locked, id)?;
@@ -241,7 +240,7 @@ fn stream(
     tracing::info!(client, %program, ?format, "a reader of the stream has connected");
     let reads_members = options.reads_members;
     let feeder = Feeder::new(cx.session.id, request, reader, format, reads_members, is_hand_over);
-    if !shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
+    if !shared.transfers.open(cx.session.id, cx.reactor.index, Content::Stream(feeder)) {
         change_replicas(cx, |all| {
             all.remove(&cx.session.id);
         });
@@ -319,12 +318,12 @@ fn transfer(cx: &mut CommandContext<'_>) -> Done {
     // In this order: the number changes before the role, and that before the data.
     let data_number = cx.shared.replication.data_number();
     if cx.shared.replication.role() == Role::Copying {
-        return Err(Fail::text(INCOMPLETE));
+        return Err(Fail::text(SYNC_INCOMPLETE));
     }
     let mark = format!("{:020x}{:020x}", cx.reactor.random(), cx.reactor.random());
     debug_assert_eq!(mark.len(), MARK_BYTES);
     let file = RdbFile::new(options.contents, data_number, mark.as_bytes());
-    if !cx.shared.rdb_transfers.open(cx.session.id, cx.reactor.index, Content::File(file)) {
+    if !cx.shared.transfers.open(cx.session.id, cx.reactor.index, Content::File(file)) {
         return Err(Fail::text("ERR too many clients receive RDB files"));
     }
     // No number of sent bytes is this one, so that the time counts from now.

@@ -1,13 +1,13 @@
 //! Protocol-independent part of the server: data, and the operations on it.
 //!
 //! Reading order: `server_state` (state of all reactors) and `reactor_state` (state of one); `gate` and
-//! `commit` (the only path by which data changes), `room`, `elements` and
-//! `queue_age` (limits of a request),
-//! `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
-//! `replication` and `role_change` (masters and replicas), `refusal` (texts of errors),
-//! `rdb_file`, `rdb_transfers` and `rdb_thread` (files for `redis-cli --rdb`), `migrations` and
-//! `migration_threads` (MIGRATE),
-//! `pubsub`, `prepared` (statements); `contents` (what tools count); `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
+//! `commit` (the only path by which data changes), `room`, `elements` and `queue_age` (limits of a
+//! request), `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait
+//! for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
+//! `replication` and `role_change` (masters and replicas), `refusal` (texts of errors), `rdb_file`,
+//! `transfers` and `transfer_thread` (RDB files and streams to replicas), `migrations` and
+//! `migration_threads` (MIGRATE), `pubsub`, `prepared` (statements); `contents` (what tools count);
+//! `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
 //! `latency`, `activity`, `stall_detector` and others (observability).
 
 pub(crate) mod accounts;
@@ -57,8 +57,6 @@ pub(crate) mod purge;
 pub(crate) mod queue_age;
 pub(crate) mod rdb;
 pub(crate) mod rdb_file;
-pub(crate) mod rdb_thread;
-pub(crate) mod rdb_transfers;
 pub(crate) mod reactor_state;
 pub(crate) mod records;
 pub(crate) mod refusal;
@@ -76,5 +74,7 @@ pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
 pub(crate) mod stall_detector;
 pub(crate) mod stalls;
+pub(crate) mod transfer_thread;
+pub(crate) mod transfers;
 pub(crate) mod untracked;
 pub(crate) mod write_clock;

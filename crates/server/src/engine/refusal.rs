@@ -14,6 +14,13 @@ pub(crate) const READONLY: &str = "READONLY You can't write against a read only 
 /// `shared.noreplicaserr`.
 pub(crate) const NO_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
 
+/// Error reply to PSYNC and SYNC at a replica without a link to its master. Source: Redis 7.2
+/// `replication.c`, `syncCommand`.
+pub(crate) const SYNC_UNLINKED: &str = "NOMASTERLINK Can't SYNC while not connected with my master";
+
+/// The same, while the copy is incomplete.
+pub(crate) const SYNC_INCOMPLETE: &str = "NOMASTERLINK Can't SYNC while the data is incomplete";
+
 /// Error reply to requests for data while the copy is incomplete.
 pub(crate) const INCOMPLETE: &str =
     "LOADING The data is being copied from the master; it is incomplete.";

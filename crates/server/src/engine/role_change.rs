@@ -60,7 +60,7 @@ pub(crate) fn promote(
     drop((applied, link, history));
     replication.signal.raise();
     // Replicas must learn the new epoch.
-    shared.rdb_transfers.end_streams();
+    shared.transfers.end_streams();
     set_option(shared, None);
     Ok(Some(gate))
 }

@@ -38,7 +38,6 @@ use crate::engine::pause::Pause;
 use crate::engine::prepared::PreparedTable;
 use crate::engine::published::{CommandCounts, PublishedStats, Totals};
 use crate::engine::pubsub::Directory;
-use crate::engine::rdb_transfers::RdbTransfers;
 use crate::engine::refusal::{LOG_FAILED, READONLY, READONLY_HUB};
 use crate::engine::replication::{Replication, Role};
 use crate::engine::requests::RequestKinds;
@@ -47,6 +46,7 @@ use crate::engine::scripts::Scripts;
 use crate::engine::secret::Shown;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::stalls::Stalls;
+use crate::engine::transfers::Transfers;
 use crate::engine::write_clock::WriteClock;
 use crate::tls::ListenerTls;
 
@@ -184,7 +184,7 @@ pub(crate) struct ServerState {
     /// Log lines other than events.
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
-    pub(crate) rdb_transfers: RdbTransfers,
+    pub(crate) transfers: Transfers,
     pub(crate) replication: Replication,
     pub(crate) hub: Hub,
     pub(crate) migrations: Migrations,

@@ -34,7 +34,7 @@ impl ReactorHandler {
         }
         self.surveyed = self.now.mono;
         self.survey_connections(cx, connections);
-        self.shared.rdb_transfers.beat(self.reactor.index);
+        self.shared.transfers.beat(self.reactor.index);
         self.sweep_http(cx, connections);
         self.limit_waits_for_replicas(cx, connections);
         if self.reactor.index == 0 {

@@ -30,7 +30,7 @@ impl ReactorHandler {
         let present = Present { own: cql_identity(&self.shared, &self.params), ..present };
         let update = replication.members.update(self.now.mono, &present);
         if update.is_new {
-            self.shared.rdb_transfers.wake();
+            self.shared.transfers.wake();
         }
         if update.has_new_roles || !update.events.is_empty() {
             self.shared.broadcast(&Mail::MembersChanged(Arc::new(update)));

@@ -64,7 +64,7 @@ impl ReactorHandler {
             return;
         }
         let unread_bytes_max = self.reactor.output_pause_bytes() / 2;
-        let transfers = &self.shared.rdb_transfers;
+        let transfers = &self.shared.transfers;
         self.unread_parts.retain(|id| {
             let Some((_, out)) = receiver(connections, *id) else { return false };
             let is_unread = out.pending_bytes() > unread_bytes_max;

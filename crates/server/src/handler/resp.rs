@@ -227,7 +227,7 @@ impl Protocol for Session {
             self.leave_keys(&server.shared, &mut server.reactor);
         }
         if self.is_receiver() {
-            server.shared.rdb_transfers.close(self.id);
+            server.shared.transfers.close(self.id);
         }
         if self.is_replica() {
             let needed = server.reactor.settings.min_replicas_to_write;

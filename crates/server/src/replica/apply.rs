@@ -239,7 +239,7 @@ impl<'s> Applier<'s> {
             role_change::follow(shared, unit, none, applied, 0).map_err(ApplyError::Differs)
         })?;
         // The servers that follow this one have the same data.
-        shared.rdb_transfers.end_streams();
+        shared.transfers.end_streams();
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl<'s> Applier<'s> {
             role_change::follow(shared, unit, history, applied, position)
                 .map_err(ApplyError::Differs)
         })?;
-        shared.rdb_transfers.end_streams();
+        shared.transfers.end_streams();
         Ok(())
     }
 

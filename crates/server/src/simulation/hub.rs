@@ -18,8 +18,8 @@ use super::tests::{Announce, seeds};
 use super::world::{Plan, World};
 use crate::engine::hub::Peer;
 use crate::engine::rdb_file::Scratch;
-use crate::engine::rdb_thread::serve;
 use crate::engine::replication::LinkState;
+use crate::engine::transfer_thread::serve;
 use crate::handler::State;
 use crate::replica::Merger;
 

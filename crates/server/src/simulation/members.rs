@@ -9,8 +9,8 @@ use super::replication::{ask, turn};
 use super::world::World;
 use crate::config::MasterAddress;
 use crate::engine::rdb_file::Scratch;
-use crate::engine::rdb_thread::serve;
 use crate::engine::replication::LinkState;
+use crate::engine::transfer_thread::serve;
 
 const PEERS: &str = "SELECT peer, peer_port, data_center FROM system.peers_v2";
 const LOCAL: &str = "SELECT data_center FROM system.local";

@@ -5,8 +5,8 @@ use wire::rdb::{Entry, FileReader, Item, Value};
 
 use super::world::{Plan, World};
 use crate::engine::rdb_file::Scratch;
-use crate::engine::rdb_thread::serve;
-use crate::engine::rdb_transfers::TRANSFERS_MAX;
+use crate::engine::transfer_thread::serve;
+use crate::engine::transfers::TRANSFERS_MAX;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const REQUEST: &[u8] = b"REPLCONF rdb-only 1\r\nREPLCONF capa eof\r\nSYNC\r\n";

@@ -18,10 +18,10 @@ use super::tests::{Announce, seeds};
 use super::world::{Plan, World};
 use crate::config::MasterAddress;
 use crate::engine::rdb_file::Scratch;
-use crate::engine::rdb_thread::serve;
 use crate::engine::replication::{Feed, Feeder, LinkState, Reader, Role};
 use crate::engine::server_state::{ServerState, params};
 use crate::engine::snapshot_taker::Progress;
+use crate::engine::transfer_thread::serve;
 use crate::handler::State;
 use crate::replica::{Applied, StreamApplier as Applier};
 

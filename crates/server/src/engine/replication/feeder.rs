@@ -22,16 +22,12 @@ use crate::engine::gate::Gate;
 use crate::engine::hub::Hub;
 use crate::engine::rdb_file::Part;
 use crate::engine::records;
+use crate::engine::refusal::{SYNC_INCOMPLETE, SYNC_UNLINKED};
 use crate::engine::write_clock::WriteClock;
 use reactor::ConnId;
 
 /// Bytes of a part of the stream.
 const PART_BYTES: usize = 512 << 10;
-
-/// Reply to PSYNC. Source: Redis 7.2 `replication.c`, `syncCommand`.
-const NO_MASTER_REPLY: &str = "-NOMASTERLINK Can't SYNC while not connected with my master\r\n";
-
-const INCOMPLETE_REPLY: &str = "-NOMASTERLINK Can't SYNC while the data is incomplete\r\n";
 
 /// What a feeder reads.
 #[derive(Debug, Clone, Copy)]
@@ -198,12 +194,12 @@ impl Feeder {
                 self.stage = Stage::End;
                 let reply = match error {
                     // It would be taken for a refusal of the promotion, which has happened.
-                    _ if self.is_hand_over => "",
-                    FeedError::Incomplete => INCOMPLETE_REPLY,
-                    FeedError::NoMaster => NO_MASTER_REPLY,
-                    _ => "",
+                    _ if self.is_hand_over => String::new(),
+                    FeedError::Incomplete => format!("-{SYNC_INCOMPLETE}\r\n"),
+                    FeedError::NoMaster => format!("-{SYNC_UNLINKED}\r\n"),
+                    _ => String::new(),
                 };
-                let bytes = reply.as_bytes().to_vec();
+                let bytes = reply.into_bytes();
                 return Some(Part { bytes, gate: Gate::OPEN, is_last: true });
             }
         }

@@ -10,9 +10,9 @@ use super::clock;
 use super::gate::Gate;
 use super::mail::Mail;
 use super::rdb_file::{Counts, Part, Scratch};
-use super::rdb_transfers::{Content, Taken};
 use super::replication::{Feed, GIVEN_UP};
 use super::server_state::{ServerState, params};
+use super::transfers::{Content, Taken};
 
 /// Retry interval when a reactor's mailbox is full.
 const MAILBOX_REST: Duration = Duration::from_millis(1);
@@ -22,12 +22,12 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     let of_thread = Arc::clone(shared);
     let run = move || {
         let mut scratch = Scratch::default();
-        while of_thread.rdb_transfers.signal.wait() {
+        while of_thread.transfers.signal.wait() {
             serve(&of_thread, clock::now(), &mut scratch);
         }
     };
     let thread = std::thread::Builder::new().name("rdb".to_owned()).spawn(run)?;
-    shared.rdb_transfers.set_thread(thread);
+    shared.transfers.set_thread(thread);
     Ok(())
 }
 
@@ -36,7 +36,7 @@ const LAST: Part = Part { bytes: Vec::new(), gate: Gate::OPEN, is_last: true };
 
 /// Sends one part to each client that is ready for it.
 pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
-    let transfers = &shared.rdb_transfers;
+    let transfers = &shared.transfers;
     let keyspace = &shared.keyspace;
     let settings = shared.settings.load();
     let params = params(&settings, now.unix, keyspace.seed(), 0);
@@ -97,7 +97,7 @@ fn note_complete(id: ConnId, Counts { keys, omitted }: Counts) {
 /// Sends mail, and retries while the mailbox of the reactor is full: this thread has no other work.
 fn send(shared: &ServerState, reactor: usize, mut mail: Mail) {
     while let Err(undelivered) = shared.links().mailboxes()[reactor].send(mail) {
-        if shared.rdb_transfers.signal.is_over() {
+        if shared.transfers.signal.is_over() {
             return;
         }
         mail = undelivered.0;

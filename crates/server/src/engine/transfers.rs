@@ -1,6 +1,6 @@
 //! RDB files and replication streams on their way to clients that requested one with SYNC or PSYNC.
 //!
-//! One thread makes the parts of all of them ([`super::rdb_thread`]), so that no reactor encodes
+//! One thread makes the parts of all of them ([`super::transfer_thread`]), so that no reactor encodes
 //! data. A client is sent the next part after it has read most of the previous one: a slow client
 //! costs memory for one stripe.
 
@@ -26,9 +26,9 @@ pub(crate) enum Content {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct RdbTransfers {
+pub(crate) struct Transfers {
     pub(super) signal: Arc<Signal>,
-    transfers: Mutex<HashMap<ConnId, Transfer>>,
+    open: Mutex<HashMap<ConnId, Transfer>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Taken {
     pub(super) is_ended: bool,
 }
 
-impl RdbTransfers {
+impl Transfers {
     pub(super) fn set_thread(&self, thread: JoinHandle<()>) {
         *self.thread.lock() = Some(thread);
     }
@@ -71,7 +71,7 @@ impl RdbTransfers {
 
     /// Starts a transfer to this client. False if there are too many.
     pub(crate) fn open(&self, id: ConnId, reactor: usize, content: Content) -> bool {
-        let mut transfers = self.transfers.lock();
+        let mut transfers = self.open.lock();
         if transfers.len() >= TRANSFERS_MAX {
             return false;
         }
@@ -91,7 +91,7 @@ impl RdbTransfers {
 
     /// Notes that the client has read most of what it was sent.
     pub(crate) fn taken(&self, id: ConnId) {
-        if let Some(transfer) = self.transfers.lock().get_mut(&id) {
+        if let Some(transfer) = self.open.lock().get_mut(&id) {
             transfer.is_ready = true;
             self.signal.raise();
         }
@@ -99,24 +99,24 @@ impl RdbTransfers {
 
     /// Whether the end of the client's file has not been made.
     pub(crate) fn is_open(&self, id: ConnId) -> bool {
-        self.transfers.lock().contains_key(&id)
+        self.open.lock().contains_key(&id)
     }
 
     /// Removes a client that has disconnected, or that is being sent its last part.
     pub(crate) fn close(&self, id: ConnId) {
-        self.transfers.lock().remove(&id);
+        self.open.lock().remove(&id);
     }
 
     /// The clients that are ready for a part, with their reactors.
     pub(super) fn ready(&self) -> Vec<(ConnId, usize)> {
         let ready = |(id, one): (&ConnId, &Transfer)| one.is_ready.then_some((*id, one.reactor));
-        self.transfers.lock().iter().filter_map(ready).collect()
+        self.open.lock().iter().filter_map(ready).collect()
     }
 
     /// Makes the streams of clients of a reactor send a heartbeat unless they have news. Called once
     /// a second.
     pub(crate) fn beat(&self, reactor: usize) {
-        let mut transfers = self.transfers.lock();
+        let mut transfers = self.open.lock();
         let mut is_any = false;
         for transfer in transfers.values_mut().filter(|one| one.reactor == reactor) {
             transfer.is_idle = true;
@@ -135,7 +135,7 @@ impl RdbTransfers {
 
     /// Ends the connections of the replicas: the data or the epochs of the stream change.
     pub(crate) fn end_streams(&self) {
-        for transfer in self.transfers.lock().values_mut().filter(|one| one.is_stream) {
+        for transfer in self.open.lock().values_mut().filter(|one| one.is_stream) {
             transfer.is_ended = true;
             transfer.is_ready = true;
         }
@@ -144,7 +144,7 @@ impl RdbTransfers {
 
     /// Takes out what a client receives, to make a part. `None`: it has disconnected.
     pub(super) fn take(&self, id: ConnId) -> Option<Taken> {
-        let mut transfers = self.transfers.lock();
+        let mut transfers = self.open.lock();
         let transfer = transfers.get_mut(&id)?;
         let content = transfer.content.take()?;
         let is_idle = std::mem::take(&mut transfer.is_idle);
@@ -153,7 +153,7 @@ impl RdbTransfers {
 
     /// Returns what a client receives. `is_ready`: the client needs nothing more to be sent a part.
     pub(super) fn put_back(&self, id: ConnId, content: Box<Content>, is_ready: bool) {
-        if let Some(transfer) = self.transfers.lock().get_mut(&id) {
+        if let Some(transfer) = self.open.lock().get_mut(&id) {
             transfer.content = Some(content);
             transfer.is_ready = is_ready;
         }
