@@ -741,6 +741,30 @@ fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
     assert!(end.is_last && end.bytes.is_empty(), "{} bytes", end.bytes.len());
 }
 
+/// The replica has become the master already: an error would tell it that it was refused.
+#[test]
+fn a_stream_that_hands_over_ends_without_an_error() {
+    let mut source = World::new(5, plan());
+    source.shared().replication.set_source(master(1));
+    let state = source.state().clone();
+    let ServerState { keyspace, log, replication, write_clock, hub, settings, .. } = &*state.shared;
+    let now = source.sim().now();
+    let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
+    let (now, replicas_needed) = (now.mono, 0);
+    let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
+    let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
+    for (hands_over, expected) in [
+        (false, &b"-NOMASTERLINK Can't SYNC while not connected with my master\r\n"[..]),
+        (true, b""),
+    ] {
+        let (reader, format) = (Reader::Replica, Format::Chained);
+        let mut feeder = Feeder::new(ConnId(1), None, reader, format, false, hands_over);
+        let part = feeder.next_part(&feed, &mut block, false, || ()).expect("a part");
+        assert!(part.is_last);
+        assert_eq!(part.bytes, expected);
+    }
+}
+
 #[test]
 fn a_lost_frame_ends_the_stream_before_anything_is_applied() {
     let mut source = World::new(5, Plan::default());
