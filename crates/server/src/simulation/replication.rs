@@ -741,7 +741,7 @@ fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
     assert!(end.is_last && end.bytes.is_empty(), "{} bytes", end.bytes.len());
 }
 
-/// The replica has become the master already: an error would tell it that it was refused.
+/// The replica has become the master already: an error would report a refusal.
 #[test]
 fn a_stream_that_hands_over_ends_without_an_error() {
     let mut source = World::new(5, plan());
