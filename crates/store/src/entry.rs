@@ -332,6 +332,12 @@ impl<'a> EntryRef<'a> {
     pub(crate) fn prefetch(self) {
         self.blob.prefetch();
     }
+
+    /// Prefetches the part of a small collection that [`EntryRef::prefetch`] has left.
+    #[inline]
+    pub(crate) fn prefetch_rest(self) {
+        self.blob.prefetch_rest();
+    }
 }
 
 /// A small collection.

@@ -163,9 +163,12 @@ impl Stripe {
     /// follows.
     #[inline]
     pub(crate) fn prefetch_collection(&self, db: u8, hash: u64, depth: Depth) -> bool {
-        let entry = self.dbs[db].table.likely(hash);
-        let index = entry.and_then(EntryRef::collection_index);
-        index.is_some_and(|index| self.objects.prefetch(index, depth))
+        let Some(entry) = self.dbs[db].table.likely(hash) else { return false };
+        let Some(index) = entry.collection_index() else {
+            entry.prefetch_rest();
+            return false;
+        };
+        self.objects.prefetch(index, depth)
     }
 
     /// Applies one change. On an error nothing has changed.

@@ -90,7 +90,16 @@ fn needle(bytes: &[u8]) -> Option<Needle> {
 /// Whether an element is the one that is searched for. Those of a collection often begin alike.
 #[inline]
 fn is_at(element: &[u8], needle: &[u8]) -> bool {
-    element.len() == needle.len() && element.last() == needle.last() && element == needle
+    element.len() == needle.len() && has_same_end(element, needle) && element == needle
+}
+
+/// Whether the last four bytes are equal, or the last one of shorter elements of equal lengths.
+#[inline]
+fn has_same_end(element: &[u8], needle: &[u8]) -> bool {
+    match (element.last_chunk::<4>(), needle.last_chunk::<4>()) {
+        (Some(element), Some(needle)) => element == needle,
+        _ => element.last() == needle.last(),
+    }
 }
 
 /// Count and elements of a small collection.
